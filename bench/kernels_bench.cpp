@@ -1,0 +1,339 @@
+// Speed of the CPU kernels beside the floor of this machine, measured in the same process: the FMA roof for products and
+// attention, the copy bandwidth for the rest. Counters: GFLOPs or GBs (useful ones only: attention counts visible work),
+// and their share of the roof or of the copy. Args of every benchmark end with the number of threads.
+//   kernels_bench --benchmark_filter=matmul --benchmark_repetitions=5 --benchmark_report_aggregates_only=true
+#include <benchmark/benchmark.h>
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/loss.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/optimizer.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double cpu_s() {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// FLOPs of `rounds` rounds of independent multiply-adds that never leave the registers.
+#define LOCKSTEP_FMA_LOOP(Chains)                                                      \
+    V x[Chains];                                                                       \
+    V b = V{} + 0.9999f, c = V{} + 1e-4f;                                              \
+    for (int j = 0; j < Chains; ++j) x[j] = V{} + 0.1f * static_cast<float>(j);        \
+    benchmark::DoNotOptimize(b); /* else the compiler finds the fixed point */         \
+    benchmark::DoNotOptimize(c);                                                       \
+    for (int64_t i = 0; i < rounds; ++i) {                                             \
+        _Pragma("GCC unroll 32") for (int j = 0; j < Chains; ++j) x[j] = x[j] * b + c; \
+    }                                                                                  \
+    for (V & chain : x) benchmark::DoNotOptimize(chain);                               \
+    return static_cast<double>(rounds) * Chains * 2 * (sizeof(V) / 4);
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"), noinline, optimize("fp-contract=fast"))) double fma_avx512(int64_t rounds) {
+    using V = float __attribute__((vector_size(64)));
+    LOCKSTEP_FMA_LOOP(16)
+}
+__attribute__((target("avx2,fma"), noinline, optimize("fp-contract=fast"))) double fma_avx2(int64_t rounds) {
+    using V = float __attribute__((vector_size(32)));
+    LOCKSTEP_FMA_LOOP(12)
+}
+#endif
+__attribute__((noinline)) double fma_baseline(int64_t rounds) {
+    using V = float __attribute__((vector_size(16)));
+    LOCKSTEP_FMA_LOOP(12)
+}
+
+double fma_flops(int64_t rounds) {
+#if defined(__x86_64__)
+    if (detect_isa() == Isa::avx512) return fma_avx512(rounds);
+    if (detect_isa() == Isa::avx2) return fma_avx2(rounds);
+#endif
+    return fma_baseline(rounds);
+}
+
+ThreadPool& pool_of(int threads) {
+    static std::map<int, std::unique_ptr<ThreadPool>> pools;
+    std::unique_ptr<ThreadPool>& pool = pools[threads];
+    if (pool) return *pool;
+    std::vector<int> cpus(threads);  // pinned: unpinned teams sometimes share one core for seconds
+    std::iota(cpus.begin(), cpus.end(), 0);
+    pool = std::make_unique<ThreadPool>(threads, cpus);
+    return *pool;
+}
+
+// The best of several samples: other work on the machine only ever lowers one.
+double best_rate(int samples, const auto& sample) {
+    double best = 0;
+    for (int i = 0; i < samples; ++i) {
+        const double start = now_s();
+        const double amount = sample();
+        best = std::max(best, amount / (now_s() - start));
+    }
+    return best;
+}
+
+// By processor time, so that it is right although other work has a core for a while.
+double fma_roof_gflops(int threads) {
+    constexpr int64_t kRounds = 4'000'000;
+    static std::map<int, double> measured;
+    if (measured.count(threads) != 0) return measured[threads];
+    const double start = cpu_s();
+    for (int i = 0; i < 20; ++i) pool_of(threads).parallel([](int, int) { fma_flops(kRounds); });
+    const double roof = 20.0 * threads * (threads * fma_flops(1) * kRounds) / (cpu_s() - start) / 1e9;
+    return measured[threads] = roof;
+}
+
+struct Floats {
+    explicit Floats(int64_t count) : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 127) / 64 * 64)), &std::free) {
+        for (int64_t i = 0; i < count; ++i) data.get()[i] = 0.001f * static_cast<float>(i % 1000) - 0.5f;
+    }
+    float* get() const { return data.get(); }
+    std::unique_ptr<float, decltype(&std::free)> data;
+};
+
+// Bytes read plus bytes written, arrays far larger than the caches.
+double copy_gbytes(int threads) {
+    static std::map<int, double> measured;
+    double& rate = measured[threads];
+    if (rate != 0) return rate;
+    constexpr int64_t kCount = 64 << 20;
+    const Floats from(kCount), to(kCount);
+    rate = best_rate(7,
+                     [&] {
+                         pool_of(threads).parallel([&](int thread, int parts) {
+                             const Range mine = split(kCount, parts, thread, 16);
+                             std::copy(from.get() + mine.begin, from.get() + mine.end, to.get() + mine.begin);
+                         });
+                         return kCount * 8.0;
+                     }) /
+           1e9;
+    return rate;
+}
+
+// Three rates: of the mean iteration (the Time column), of the fastest, and by processor time, which on a shared machine
+// leaves out the time when another process had the core (waiting workers count only while they spin).
+template <typename Run>
+void measure(benchmark::State& state, int threads, double amount, double floor, const char* unit, const char* share,
+             const Run& run) {
+    run();
+    double best_s = 1e30;
+    const double cpu_start_s = cpu_s();
+    for (auto _ : state) {
+        const double start = now_s();
+        run();
+        const double elapsed = now_s() - start;
+        state.SetIterationTime(elapsed);
+        best_s = std::min(best_s, elapsed);
+    }
+    const double cpu_rate = amount / 1e9 * static_cast<double>(state.iterations()) * threads / (cpu_s() - cpu_start_s);
+    state.counters[unit] = amount / 1e9 / best_s;
+    state.counters[share] = amount / 1e9 / best_s / floor;
+    state.counters[std::string("cpu_") + unit] = cpu_rate;
+    state.counters[std::string("cpu_") + share] = cpu_rate / floor;
+}
+
+void measure_flops(benchmark::State& state, int threads, double flops, const auto& run) {
+    measure(state, threads, flops, fma_roof_gflops(threads), "GFLOPs", "of_roof", run);
+}
+
+void measure_bytes(benchmark::State& state, int threads, double bytes, const auto& run) {
+    measure(state, threads, bytes, copy_gbytes(threads), "GBs", "of_copy", run);
+}
+
+enum Pass { kForward, kInputGradient, kWeightGradient };
+
+// Args: tokens, out features, in features, pass, kernel, threads. Weights are [out, in].
+void matmul(benchmark::State& state) {
+    const int64_t tokens = state.range(0), out = state.range(1), in = state.range(2);
+    const int threads = static_cast<int>(state.range(5));
+    MatmulShape shape{tokens, out, in, Transpose::no, Transpose::yes};
+    if (state.range(3) == kInputGradient) shape = {tokens, in, out, Transpose::no, Transpose::no};
+    if (state.range(3) == kWeightGradient) shape = {out, in, tokens, Transpose::yes, Transpose::no};
+    const Matmul product(shape, threads, static_cast<MatmulKernel>(state.range(4)));
+    const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
+    measure_flops(state, threads, 2.0 * shape.m * shape.n * shape.k, [&] {
+        product.run(pool_of(threads), a.get(), b.get(), c.get(), state.range(3) == kWeightGradient, workspace.get());
+    });
+    state.SetLabel(std::string(state.range(4) == 0 ? "packed" : "onednn") + " " +
+                   (state.range(3) == kForward         ? "fwd"
+                    : state.range(3) == kInputGradient ? "dX"
+                                                       : "dW+="));
+}
+
+void matmul_args(benchmark::internal::Benchmark* bench) {
+    const std::vector<std::vector<int64_t>> shapes{{1024, 512, 512},   {1024, 1408, 512}, {1024, 512, 1408},
+                                                   {1024, 32000, 512}, {128, 32000, 512}, {1024, 768, 3072}};
+    for (const std::vector<int64_t>& s : shapes)
+        for (int pass : {kForward, kInputGradient, kWeightGradient})
+            for (int kernel : {0, 1})
+                for (int threads : {1, 2}) bench->Args({s[0], s[1], s[2], pass, kernel, threads});
+}
+BENCHMARK(matmul)->Apply(matmul_args)->UseManualTime()->Unit(benchmark::kMillisecond);
+
+// Args: batch, seq, kv_heads, group, head_dim, backward, threads. Causal.
+void attention_causal(benchmark::State& state) {
+    AttentionShape s{state.range(0), state.range(1), state.range(1), state.range(2), state.range(3), state.range(4), 0.125f};
+    const int threads = static_cast<int>(state.range(6));
+    const int64_t nq = s.batch * s.seq * s.kv_heads * s.group * s.head_dim, nk = nq / s.group;
+    const Floats q(nq), k(nk), v(nk), out(nq), lse(nq / s.head_dim), d_out(nq), d_q(nq), d_k(nk), d_v(nk);
+    std::vector<int32_t> pos(s.batch * s.seq), doc(pos.size(), 0);
+    for (size_t i = 0; i < pos.size(); ++i) pos[i] = static_cast<int32_t>(i % s.seq);
+    const AttentionMask mask{pos.data(), pos.data(), doc.data(), doc.data()};
+    const Floats workspace(std::max(attention_workspace_bytes(s, threads), attention_backward_workspace_bytes(s, threads)) / 4);
+    const double visible = s.batch * s.kv_heads * s.group * 0.5 * s.seq * (s.seq + 1) * s.head_dim;
+    ThreadPool& pool = pool_of(threads);
+    attention(pool, s, mask, q.get(), k.get(), v.get(), out.get(), lse.get(), workspace.get());
+    if (state.range(5) == 0)
+        measure_flops(state, threads, 4 * visible,
+                      [&] { attention(pool, s, mask, q.get(), k.get(), v.get(), out.get(), lse.get(), workspace.get()); });
+    else
+        measure_flops(state, threads, 10 * visible, [&] {
+            attention_backward(pool, s, mask, q.get(), k.get(), v.get(), out.get(), lse.get(), d_out.get(), d_q.get(), d_k.get(),
+                               d_v.get(), workspace.get());
+        });
+    state.SetLabel(state.range(5) == 0 ? "forward" : "backward");
+}
+
+void attention_args(benchmark::internal::Benchmark* bench) {
+    for (const std::vector<int64_t>& s : std::vector<std::vector<int64_t>>{
+             {4, 256, 8, 1, 64}, {2, 1024, 8, 1, 64}, {1, 2048, 8, 1, 64}, {1, 2048, 2, 4, 64}, {1, 1024, 4, 1, 128}})
+        for (int backward : {0, 1})
+            for (int threads : {1, 2}) bench->Args({s[0], s[1], s[2], s[3], s[4], backward, threads});
+}
+BENCHMARK(attention_causal)->Apply(attention_args)->UseManualTime()->Unit(benchmark::kMillisecond);
+
+// The sizes of Llama 6 x 512, 1,024 tokens: hidden 512, ffn 1,408, 8 heads of 64. Arg: threads.
+constexpr int64_t kTokens = 1024, kHidden = 512, kFfn = 1408, kVocab = 32000;
+
+void rms_norm_forward(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kHidden), w(kHidden), y(kTokens * kHidden), rstd(kTokens);
+    measure_bytes(state, threads, 8.0 * kTokens * kHidden,
+                  [&] { rms_norm(pool_of(threads), kTokens, kHidden, x.get(), w.get(), 1e-5f, y.get(), rstd.get()); });
+}
+void rms_norm_gradient(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kHidden), w(kHidden), dy(kTokens * kHidden), dx(kTokens * kHidden), rstd(kTokens), dw(kHidden);
+    const Floats workspace(rms_norm_backward_workspace_bytes(kHidden, threads) / 4);
+    measure_bytes(state, threads, 12.0 * kTokens * kHidden, [&] {
+        rms_norm_backward(pool_of(threads), kTokens, kHidden, dy.get(), x.get(), w.get(), rstd.get(), dx.get(), dw.get(), true,
+                          workspace.get());
+    });
+}
+void add_residual(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats a(kTokens * kHidden), b(kTokens * kHidden), out(kTokens * kHidden);
+    const float* inputs[] = {a.get(), b.get()};
+    measure_bytes(state, threads, 12.0 * kTokens * kHidden,
+                  [&] { add(pool_of(threads), kTokens * kHidden, inputs, 2, out.get()); });
+}
+void swiglu_forward(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats gate(kTokens * kFfn), up(kTokens * kFfn), y(kTokens * kFfn);
+    measure_bytes(state, threads, 12.0 * kTokens * kFfn,
+                  [&] { swiglu(pool_of(threads), kTokens * kFfn, gate.get(), up.get(), y.get()); });
+}
+void swiglu_gradient(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats dy(kTokens * kFfn), gate(kTokens * kFfn), up(kTokens * kFfn), d_gate(kTokens * kFfn), d_up(kTokens * kFfn);
+    measure_bytes(state, threads, 20.0 * kTokens * kFfn, [&] {
+        swiglu_backward(pool_of(threads), kTokens * kFfn, dy.get(), gate.get(), up.get(), d_gate.get(), d_up.get());
+    });
+}
+void rope_heads(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kHidden), y(kTokens * kHidden);
+    std::vector<int32_t> pos(kTokens);
+    for (int64_t i = 0; i < kTokens; ++i) pos[i] = static_cast<int32_t>(i);
+    const std::vector<double> frequencies(32, 0.37);
+    measure_bytes(state, threads, 8.0 * kTokens * kHidden,
+                  [&] { rope(pool_of(threads), kTokens, 8, 64, x.get(), pos.data(), frequencies.data(), 1.0f, y.get()); });
+}
+void embedding_both(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats table(kVocab * kHidden), out(kTokens * kHidden), gradient(kVocab * kHidden);
+    std::vector<int32_t> ids(kTokens);
+    for (int64_t i = 0; i < kTokens; ++i) ids[i] = static_cast<int32_t>(i * 7919 % kVocab);
+    measure_bytes(state, threads, 20.0 * kTokens * kHidden, [&] {
+        embedding(pool_of(threads), kTokens, kHidden, ids.data(), 0, kVocab, table.get(), out.get());
+        embedding_backward(pool_of(threads), kTokens, kHidden, ids.data(), 0, kVocab, out.get(), gradient.get(), true);
+    });
+}
+void loss_all(benchmark::State& state) {  // logits read three times and written once
+    const int threads = static_cast<int>(state.range(0));
+    const Floats logits(kTokens * kVocab), m(kTokens), z(kTokens), t(kTokens), d_logits(kTokens * kVocab);
+    const std::vector<int32_t> targets(kTokens, 17);
+    ThreadPool& pool = pool_of(threads);
+    measure_bytes(state, threads, 16.0 * kTokens * kVocab, [&] {
+        row_max(pool, kTokens, kVocab, logits.get(), m.get());
+        cross_entropy(pool, kTokens, kVocab, logits.get(), m.get(), targets.data(), 0, z.get(), t.get());
+        cross_entropy_backward(pool, kTokens, kVocab, z.get(), t.get(), logits.get(), m.get(), targets.data(), 0, d_logits.get());
+    });
+}
+void adamw_step(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20;
+    const Floats g(kCount), w(kCount), m(kCount), v(kCount);
+    std::fill(v.get(), v.get() + kCount, 0.01f);
+    const AdamWStep step{1e-6, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05, 1.0f, 1};
+    measure_bytes(state, threads, 28.0 * kCount,
+                  [&] { adamw(pool_of(threads), kCount, step, g.get(), w.get(), m.get(), v.get()); });
+}
+void sum_of_squares_all(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20;
+    const Floats x(kCount), workspace(sum_of_squares_workspace_bytes(kCount) / 4);
+    measure_bytes(state, threads, 4.0 * kCount,
+                  [&] { benchmark::DoNotOptimize(sum_of_squares(pool_of(threads), kCount, x.get(), workspace.get())); });
+}
+void fork_join(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    for (auto _ : state) pool_of(threads).parallel([](int, int) {});
+}
+
+void one_and_two_threads(benchmark::internal::Benchmark* bench) {
+    bench->Arg(1)->Arg(2)->UseManualTime()->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(rms_norm_forward)->Apply(one_and_two_threads);
+BENCHMARK(rms_norm_gradient)->Apply(one_and_two_threads);
+BENCHMARK(add_residual)->Apply(one_and_two_threads);
+BENCHMARK(swiglu_forward)->Apply(one_and_two_threads);
+BENCHMARK(swiglu_gradient)->Apply(one_and_two_threads);
+BENCHMARK(rope_heads)->Apply(one_and_two_threads);
+BENCHMARK(embedding_both)->Apply(one_and_two_threads);
+BENCHMARK(loss_all)->Apply(one_and_two_threads);
+BENCHMARK(adamw_step)->Apply(one_and_two_threads);
+BENCHMARK(sum_of_squares_all)->Apply(one_and_two_threads);
+BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
+
+}  // namespace
+}  // namespace lockstep::kernels::cpu
+
+int main(int argc, char** argv) {
+    using namespace lockstep::kernels::cpu;
+    benchmark::Initialize(&argc, argv);
+    std::printf("instruction set %s; FMA roof %.1f / %.1f GFLOP/s, copy %.1f / %.1f GB/s (1 / 2 threads)\n", name(detect_isa()),
+                fma_roof_gflops(1), fma_roof_gflops(2), copy_gbytes(1), copy_gbytes(2));
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+}

@@ -1,0 +1,23 @@
+// Element types. No knowledge of training: which tensor has which type is decided by passes/set_precision.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lockstep {
+
+enum class Dtype { F32, F64, I32 };
+
+constexpr int64_t bytes_of(Dtype t) { return t == Dtype::F64 ? 8 : 4; }
+
+constexpr std::string_view name_of(Dtype t) { return t == Dtype::F32 ? "f32" : t == Dtype::F64 ? "f64" : "i32"; }
+
+constexpr std::optional<Dtype> dtype_from(std::string_view name) {
+    for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32}) {
+        if (name_of(t) == name) return t;
+    }
+    return std::nullopt;
+}
+
+}  // namespace lockstep

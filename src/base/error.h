@@ -1,0 +1,37 @@
+// What may go wrong, in two kinds.
+// UserError: caused by recipe, data, flags, files or machine. Says what was wrong, which value, where it came from and
+//   what to change. Every id is tested by its text (tests/base/user_error_ids_test.cpp fails on an untested one).
+// InternalError: a broken invariant of ours. Names the pass, routine or op.
+// What is expected to happen (does not fit, a backend lacks an op) is a return value, never an exception.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+
+class UserError : public std::runtime_error {
+public:
+    // id: a stable dotted name such as "recipe.unknown_key". key: the recipe key, flag or file to change; may be empty.
+    UserError(std::string_view id, std::string key, const std::string& message)
+        : std::runtime_error(message), id_(id), key_(std::move(key)) {}
+    const std::string& id() const { return id_; }
+    const std::string& key() const { return key_; }
+
+private:
+    std::string id_, key_;
+};
+
+class InternalError : public std::logic_error {
+public:
+    using std::logic_error::logic_error;
+};
+
+// Throws InternalError with `what` where the invariant does not hold.
+inline void ensure(bool holds, std::string_view what) {
+    if (!holds) throw InternalError(std::string(what));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// The safetensors file format: an 8-byte header length, a JSON header, then the tensors' bytes without gaps.
+// A file's layout is fixed before its first byte is written, so several writers (ranks) may each write their own parts.
+// What is wrong with a file is a UserError whose key is the path; asking for what a layout lacks is an InternalError.
+// Bytes are little-endian, as the format says; a big-endian host is not supported.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::checkpoint {
+
+struct TensorSpec {
+    std::string name;
+    std::string dtype;           // "F32", "F64", "BF16", "I32", ... as in the file
+    std::vector<int64_t> shape;  // row-major; empty: a scalar
+};
+
+struct TensorEntry {
+    TensorSpec spec;
+    int64_t begin_bytes = 0, bytes = 0;  // begin counts from the first byte after the header
+    int64_t elements = 0;
+};
+
+using Metadata = std::map<std::string, std::string>;
+
+// Bytes of an element, 0 if the format has no such dtype (those of less than a byte are not supported).
+int64_t dtype_bytes(std::string_view dtype);
+
+// Where everything lies in a file; equal arguments give equal layouts on every rank.
+class SafetensorsLayout {
+public:
+    // Larger dtypes first, otherwise in the order given, so every tensor is aligned to its dtype in the file.
+    SafetensorsLayout(std::vector<TensorSpec> tensors, const Metadata& metadata);
+
+    const std::string& header() const { return header_; }  // the file's first bytes, length included
+    const std::vector<TensorEntry>& tensors() const { return tensors_; }
+    int64_t file_bytes() const { return file_bytes_; }
+    const TensorEntry& find(std::string_view name) const;
+
+private:
+    std::vector<TensorEntry> tensors_;
+    std::map<std::string, size_t, std::less<>> by_name_;
+    std::string header_;
+    int64_t file_bytes_ = 0;
+};
+
+// Writes path + ".tmp" until finish() gives the file its name; a reader never sees a file half written.
+// UserError checkpoint.cannot_write if the system refuses.
+class SafetensorsWriter {
+public:
+    // One writer creates the file; others join it after that, with the same layout.
+    static SafetensorsWriter create(std::string path, SafetensorsLayout layout);
+    static SafetensorsWriter join(std::string path, SafetensorsLayout layout);
+    SafetensorsWriter(SafetensorsWriter&& other) noexcept;
+    SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+    ~SafetensorsWriter();  // the creator's unfinished file is removed
+
+    // Elements begin .. begin + count of a tensor. From several threads at the same time if their parts are disjoint.
+    void write(std::string_view name, int64_t element_begin, int64_t count, const void* data) const;
+    void write(std::string_view name, const void* data) const;  // whole
+
+    // Puts what was written on the disk. Joined writers call it before the creator's finish().
+    void flush() const;
+    // The creator only, once, after all parts are written: flush, rename, flush the folder.
+    void finish();
+
+private:
+    enum class Role { Creator, Joined, Finished };
+    SafetensorsWriter(std::string path, SafetensorsLayout layout, Role role);
+
+    std::string path_;
+    SafetensorsLayout layout_;
+    Role role_;
+    int file_ = -1;
+};
+
+// Checks the whole header when it opens; see safetensors.cpp for each id. Reads may come from several threads.
+class SafetensorsReader {
+public:
+    explicit SafetensorsReader(std::string path);
+    SafetensorsReader(SafetensorsReader&& other) noexcept;
+    SafetensorsReader& operator=(SafetensorsReader&&) = delete;
+    ~SafetensorsReader();
+
+    const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in file order
+    const Metadata& metadata() const { return metadata_; }
+    bool contains(std::string_view name) const { return by_name_.contains(name); }
+    const TensorEntry& find(std::string_view name) const;  // UserError checkpoint.no_such_tensor
+    void read(std::string_view name, int64_t element_begin, int64_t count, void* data) const;
+
+private:
+    void read_header();
+
+    std::string path_;
+    int file_ = -1;
+    int64_t data_begin_bytes_ = 0;
+    std::vector<TensorEntry> tensors_;
+    std::map<std::string, size_t, std::less<>> by_name_;
+    Metadata metadata_;
+};
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,87 @@
+#include "comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+namespace lockstep::comm {
+namespace {
+
+const char* name_of(Type type) {
+    switch (type) {
+        case Type::Float32: return "float32";
+        case Type::Float64: return "float64";
+        case Type::Int32: return "int32";
+    }
+    return "?";
+}
+
+const char* name_of(Kind kind) {
+    switch (kind) {
+        case Kind::AllGather: return "all_gather";
+        case Kind::ReduceScatter: return "reduce_scatter";
+        case Kind::AllReduce: return "all_reduce";
+    }
+    return "?";
+}
+
+const char* name_of(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "max"; }
+
+bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
+    const auto* a_begin = static_cast<const std::byte*>(a);
+    const auto* b_begin = static_cast<const std::byte*>(b);
+    const std::less<const std::byte*> before;
+    return before(a_begin, b_begin + b_bytes) && before(b_begin, a_begin + a_bytes);
+}
+
+// The one overlap that each kind allows; see Request.
+bool in_place(const Request& request, int position) {
+    if (request.kind == Kind::AllReduce) return request.in == request.out;
+    const int64_t offset_bytes = position * request.block_elements() * bytes_of(request.type);
+    const auto* in = static_cast<const std::byte*>(request.in);
+    const auto* out = static_cast<const std::byte*>(request.out);
+    if (request.outer != 1) return false;
+    return request.kind == Kind::AllGather ? in == out + offset_bytes : out == in + offset_bytes;
+}
+
+}  // namespace
+
+int64_t bytes_of(Type type) { return type == Type::Float64 ? 8 : 4; }
+
+Request all_gather(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner) {
+    return {Kind::AllGather, type, in, out, outer, dim, inner, ReduceOp::Sum, false};
+}
+
+Request reduce_scatter(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, ReduceOp op) {
+    return {Kind::ReduceScatter, type, in, out, outer, dim, inner, op, false};
+}
+
+Request reduce_scatter_into(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, ReduceOp op) {
+    return {Kind::ReduceScatter, type, in, out, outer, dim, inner, op, true};
+}
+
+Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp op) {
+    return {Kind::AllReduce, type, in, out, 1, count, 1, op, false};
+}
+
+std::string describe(const Request& request) {
+    const bool reduces = request.kind != Kind::AllGather;
+    return fmt::format("{} {}{} [{}, {}, {}]", name_of(request.kind), reduces ? fmt::format("{} ", name_of(request.op)) : "",
+                       name_of(request.type), request.outer, request.dim, request.inner);
+}
+
+std::string refusal(const Request& request, int position, int members) {
+    if (request.outer < 0 || request.dim < 0 || request.inner < 0) return "a negative extent";
+    if (request.accumulate && request.kind != Kind::ReduceScatter) return "accumulate outside of reduce_scatter";
+    const int64_t block_bytes = request.block_elements() * bytes_of(request.type);
+    if (block_bytes == 0) return "";
+    if (!request.in || !request.out) return "a null buffer";
+    const int64_t in_bytes = request.kind == Kind::ReduceScatter ? block_bytes * members : block_bytes;
+    const int64_t out_bytes = request.kind == Kind::AllGather ? block_bytes * members : block_bytes;
+    if (overlap(request.in, in_bytes, request.out, out_bytes) && !in_place(request, position)) {
+        return "in and out overlap other than in place";
+    }
+    return "";
+}
+
+}  // namespace lockstep::comm

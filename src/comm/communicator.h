@@ -1,0 +1,90 @@
+// Collectives between ranks, as the executor sees them: one Communicator per rank, whatever the transport.
+// Groups are fixed before the first launch. A launch is a list of requests that all members of a group make together,
+// in the same order; requests of one launch do not depend on each other.
+// Sums and maxima are taken in ascending position in the group, so every member gets the same bits from an all-reduce and
+// every transport gives the same bits as every other. run() does not allocate.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace lockstep::comm {
+
+enum class Type { Float32, Float64, Int32 };
+enum class Kind { AllGather, ReduceScatter, AllReduce };
+enum class ReduceOp { Sum, Max };  // Max returns the first NaN in ascending position, if there is one; Int32 sums wrap
+
+int64_t bytes_of(Type type);
+
+// One collective. A member's own block is [outer, dim, inner], row-major and contiguous; with n members
+//   AllGather:      in [outer, dim, inner], out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
+//   ReduceScatter:  in [outer, dim * n, inner], out [outer, dim, inner]; out = or += the reduced block k
+//   AllReduce:      in and out [outer, dim, inner]
+// in and out do not overlap, except: AllReduce with out == in; AllGather and ReduceScatter with outer == 1 where the
+// smaller tensor is exactly this member's block of the larger one.
+struct Request {
+    Kind kind = Kind::AllReduce;
+    Type type = Type::Float32;
+    const void* in = nullptr;
+    void* out = nullptr;
+    int64_t outer = 1, dim = 0, inner = 1;
+    ReduceOp op = ReduceOp::Sum;
+    bool accumulate = false;  // ReduceScatter only: out += reduced (by op), computed after the reduction over members
+
+    int64_t block_elements() const { return outer * dim * inner; }
+};
+
+Request all_gather(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner);
+Request reduce_scatter(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
+                       ReduceOp op = ReduceOp::Sum);
+// The same, added to (or, under Max, compared with) what out holds.
+Request reduce_scatter_into(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
+                            ReduceOp op = ReduceOp::Sum);
+Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp op = ReduceOp::Sum);
+
+// "reduce_scatter sum float32 [2, 8, 4]", for messages.
+std::string describe(const Request& request);
+// Why a member at `position` of `members` may not make this request, or "" if it may.
+std::string refusal(const Request& request, int position, int members);
+
+// Some rank failed and stopped all of them; what() is the first reason given.
+class Aborted : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+// A group that this rank belongs to; valid on the Communicator that returned it.
+enum class GroupId : int {};
+
+// Two threads of a rank may launch at the same time if each keeps to its own channel; on one channel of one group all
+// members launch in the same order.
+inline constexpr int kChannels = 2;
+
+class Communicator {
+public:
+    virtual ~Communicator() = default;
+
+    virtual int rank() const = 0;
+    virtual int ranks() const = 0;  // of the whole job
+
+    // Before the first launch. Every member passes the same distinct ranks in the same order; a rank's position in the
+    // list is its position in the group. The same list again gives the same group.
+    virtual GroupId add_group(std::vector<int> ranks) = 0;
+    virtual int position(GroupId group) const = 0;
+    virtual int members(GroupId group) const = 0;
+
+    // Returns when this rank's outputs are written and no other rank touches its buffers any more; the second also holds
+    // when it throws. Throws Aborted if a rank called abort or if members launched different requests, InternalError for
+    // a request that refusal() refuses (and aborts the other ranks).
+    virtual void run(int channel, GroupId group, std::span<const Request> requests) = 0;
+    void run(int channel, GroupId group, const Request& request) { run(channel, group, std::span(&request, 1)); }
+    void barrier(int channel, GroupId group) { run(channel, group, std::span<const Request>()); }
+
+    // Every launch that waits for a member now or later, on any rank, throws Aborted(reason). The first reason stays.
+    virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace lockstep::comm

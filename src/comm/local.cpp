@@ -1,0 +1,196 @@
+#include "comm/local.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "comm/arrivals.h"
+#include "comm/local_copy.h"
+
+namespace lockstep::comm {
+namespace local {
+
+// What the members of a group share on one channel. `start` closes when the world aborts; `finish` never does: whoever
+// passed `start` only copies until it arrives, so nobody leaves a launch while another still uses its buffers.
+struct Channel {
+    Arrivals start, finish;
+    std::vector<Requests> launch;  // [members], written by each member before it arrives at start
+};
+
+struct Group {
+    explicit Group(std::vector<int> ranks) : ranks(std::move(ranks)) {
+        for (Channel& channel : channels) channel.launch.resize(this->ranks.size());
+    }
+    const std::vector<int> ranks;
+    Channel channels[kChannels];
+};
+
+}  // namespace local
+
+namespace {
+
+using local::Requests;
+
+bool same_shape(const Request& a, const Request& b) {
+    return a.kind == b.kind && a.type == b.type && a.outer == b.outer && a.dim == b.dim && a.inner == b.inner &&
+           (a.op == b.op || a.kind == Kind::AllGather);
+}
+
+bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }
+
+std::string describe_at(Requests launch, size_t index) {
+    if (launch.empty()) return "a barrier";
+    if (index >= launch.size()) return fmt::format("{} requests only", launch.size());
+    return fmt::format("{} as request {} of {}", describe(launch[index]), index + 1, launch.size());
+}
+
+// Names the first two members that differ, at the first request where they do: the same text on every member.
+std::string mismatch(const local::Group& group, int channel, std::span<const Requests> launch) {
+    const auto other = std::find_if(launch.begin(), launch.end(), [&](Requests r) { return !same_shapes(r, launch[0]); });
+    const size_t shorter = std::min(launch[0].size(), other->size());
+    const auto [at, unused] =
+        std::mismatch(launch[0].begin(), launch[0].begin() + static_cast<std::ptrdiff_t>(shorter), other->begin(), same_shape);
+    const auto index = static_cast<size_t>(at - launch[0].begin());
+    return fmt::format("ranks launched different collectives in group {} on channel {}: rank {} {}, rank {} {}", group.ranks,
+                       channel, group.ranks[0], describe_at(launch[0], index),
+                       group.ranks[static_cast<size_t>(other - launch.begin())], describe_at(*other, index));
+}
+
+// The time that rings over the modelled links take for the whole launch; its latencies overlap.
+std::chrono::duration<double> link_time(const LocalOptions& options, Requests requests, int members) {
+    double bytes = 0, steps = 0;
+    for (const Request& request : requests) {
+        const double passes = request.kind == Kind::AllReduce ? 2 : 1;
+        const double blocks = request.kind == Kind::AllReduce ? passes / members : 1;
+        bytes += blocks * (members - 1) * static_cast<double>(request.block_elements() * bytes_of(request.type));
+        steps = std::max(steps, passes * (members - 1));
+    }
+    const double bandwidth = options.link_bandwidth_bytes_per_s;
+    return std::chrono::duration<double>(steps * options.link_latency_s + (bandwidth > 0 ? bytes / bandwidth : 0));
+}
+
+class LocalCommunicator final : public Communicator {
+public:
+    LocalCommunicator(World& world, int rank) : world_(world), rank_(rank) {}
+
+    int rank() const override { return rank_; }
+    int ranks() const override { return world_.ranks(); }
+    int position(GroupId group) const override { return membership(group).position; }
+    int members(GroupId group) const override { return static_cast<int>(membership(group).group->ranks.size()); }
+    void abort(const std::string& reason) override { world_.abort(reason); }
+
+    GroupId add_group(std::vector<int> ranks) override {
+        const auto self = std::find(ranks.begin(), ranks.end(), rank_);
+        ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
+        memberships_.emplace_back(&world_.group(ranks), static_cast<int>(self - ranks.begin()));
+        return static_cast<GroupId>(memberships_.size() - 1);
+    }
+
+    using Communicator::run;
+    void run(int channel_index, GroupId id, Requests requests) override {
+        Membership& self = membership(id);
+        refuse_bad(channel_index, self, requests);
+        local::Channel& channel = self.group->channels[channel_index];
+        Rounds& rounds = self.rounds[channel_index];
+        const int members = static_cast<int>(channel.launch.size());
+        channel.launch[static_cast<size_t>(self.position)] = requests;
+        if (!channel.start.arrive_and_wait(rounds.start, members)) world_.throw_aborted();
+
+        const auto began = std::chrono::steady_clock::now();
+        const std::span<const Requests> launch = channel.launch;
+        const bool matches = std::all_of(launch.begin(), launch.end(), [&](Requests r) { return same_shapes(r, launch[0]); });
+        std::string difference;
+        if (matches) {
+            for (size_t index = 0; index < requests.size(); ++index) local::execute(launch, index, self.position);
+            const auto held = link_time(world_.options(), requests, members);
+            if (held.count() > 0) std::this_thread::sleep_until(began + held);
+        } else {
+            difference = mismatch(*self.group, channel_index, launch);
+        }
+        channel.finish.arrive_and_wait(rounds.finish, members);
+        if (!matches) {
+            world_.abort(difference);
+            world_.throw_aborted();
+        }
+    }
+
+private:
+    struct Rounds {
+        uint32_t start = 0, finish = 0;
+    };
+    struct Membership {
+        Membership(local::Group* group, int position) : group(group), position(position) {}
+        local::Group* group;
+        int position;
+        Rounds rounds[kChannels];
+    };
+
+    Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
+    const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
+
+    void refuse_bad(int channel, const Membership& self, Requests requests) {
+        std::string why = channel < 0 || channel >= kChannels ? fmt::format("there is no channel {}", channel) : "";
+        for (const Request& request : requests) {
+            if (!why.empty()) break;
+            why = refusal(request, self.position, static_cast<int>(self.group->ranks.size()));
+            if (!why.empty()) why = fmt::format("{}: {}", describe(request), why);
+        }
+        if (why.empty()) return;
+        const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
+        world_.abort(message);
+        throw InternalError(message);
+    }
+
+    World& world_;
+    const int rank_;
+    std::vector<Membership> memberships_;
+};
+
+}  // namespace
+
+World::World(int ranks, LocalOptions options) : ranks_(ranks), options_(options) {
+    ensure(ranks >= 1, "a world has at least one rank");
+}
+
+World::~World() = default;
+
+std::unique_ptr<Communicator> World::communicator(int rank) {
+    ensure(rank >= 0 && rank < ranks_, fmt::format("rank {} in a world of {} ranks", rank, ranks_));
+    return std::make_unique<LocalCommunicator>(*this, rank);
+}
+
+void World::abort(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return;
+    aborted_ = true;
+    reason_ = reason;
+    for (const auto& group : groups_) {
+        for (local::Channel& channel : group->channels) channel.start.close();
+    }
+}
+
+void World::throw_aborted() {
+    const std::lock_guard lock(mutex_);
+    throw Aborted(reason_);
+}
+
+local::Group& World::group(const std::vector<int>& ranks) {
+    std::vector<int> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+    ensure(!ranks.empty() && distinct && sorted.front() >= 0 && sorted.back() < ranks_,
+           fmt::format("group {} is not of distinct ranks below {}", ranks, ranks_));
+    const std::lock_guard lock(mutex_);
+    if (aborted_) throw Aborted(reason_);
+    for (const auto& group : groups_) {
+        if (group->ranks == ranks) return *group;
+    }
+    return *groups_.emplace_back(std::make_unique<local::Group>(ranks));
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,54 @@
+// Ranks as threads of one process: members read each other's buffers directly, between two barriers of their group.
+// A World is shared by all ranks and outlives their Communicators. A Communicator belongs to one rank; see Communicator
+// for what its threads may do at the same time.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace lockstep::comm {
+
+// A launch is held back until a ring over links of this speed would have finished it, as if every rank had one link and
+// each channel the whole of it. For experiments on overlap.
+struct LocalOptions {
+    double link_bandwidth_bytes_per_s = 0;  // 0: unlimited
+    double link_latency_s = 0;              // a ring step
+};
+
+namespace local {
+struct Group;
+}
+
+class World {
+public:
+    explicit World(int ranks, LocalOptions options = {});
+    ~World();
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+
+    int ranks() const { return ranks_; }
+    const LocalOptions& options() const { return options_; }
+
+    std::unique_ptr<Communicator> communicator(int rank);
+
+    // From any thread, at any time; see Communicator::abort. A launch that all its members have entered still completes.
+    void abort(const std::string& reason);
+    [[noreturn]] void throw_aborted();
+
+    // The group of these ranks in this order, made on first use. For Communicators.
+    local::Group& group(const std::vector<int>& ranks);
+
+private:
+    const int ranks_;
+    const LocalOptions options_;
+    std::mutex mutex_;  // guards what follows; no launch takes it unless it throws
+    std::vector<std::unique_ptr<local::Group>> groups_;
+    bool aborted_ = false;
+    std::string reason_;
+};
+
+}  // namespace lockstep::comm

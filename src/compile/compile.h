@@ -1,0 +1,40 @@
+// Recipe -> program: reads the layout, builds the mesh, runs the passes in order. `compile()` is the table of contents of Lockstep.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compile/layout.h"
+#include "compile/recipe.h"
+#include "ir/program.h"
+#include "ops/catalog.h"
+
+namespace lockstep::compile {
+
+struct PassReport {
+    std::string name;
+    double time_s = 0;
+    bool changed = false, skipped = false;
+    int64_t ops = 0;  // in all routines, after the pass
+};
+
+struct CompileOptions {
+    ops::KernelCatalog catalog;
+    std::string stop_after;         // a pass's name; empty: all
+    std::vector<std::string> skip;  // passes switched off where the program stays legal (see optional_passes)
+};
+
+struct Compiled {
+    Layout layout;
+    ir::Program program;
+    std::vector<PassReport> passes;
+};
+
+// Throws UserError for what the recipe asks; InternalError naming the pass that broke an invariant.
+Compiled compile(const Recipe& recipe, const CompileOptions& options);
+
+// All passes in their order, and which of them may be switched off.
+const std::vector<std::string>& pass_names();
+const std::vector<std::string>& optional_passes();
+
+}  // namespace lockstep::compile

@@ -1,0 +1,138 @@
+#include "data/encoder.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::data {
+namespace {
+
+constexpr size_t kCacheSlots = size_t{1} << 15;  // 2 MiB: fits a core's second-level cache on servers
+// Longer pieces go through a heap: the scan of a short array is simple and quick, but quadratic. Words are below this.
+constexpr size_t kShortPieceSymbols = 48;
+constexpr size_t kRunTokens = size_t{1} << 16;
+
+}  // namespace
+
+Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), splitter_(tokenizer.pattern_) {
+    static_assert(sizeof(CachedPiece) == 64);
+}
+
+void Encoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
+    splitter_.start(text);
+    for (std::string_view piece = splitter_.next(); !piece.empty(); piece = splitter_.next()) append_piece(piece, tokens);
+}
+
+void Encoder::encode_in_runs(std::string_view text, const Sink& sink) {
+    std::vector<int32_t> tokens;
+    size_t bytes_done = 0;
+    splitter_.start(text);
+    for (std::string_view piece = splitter_.next(); !piece.empty(); piece = splitter_.next()) {
+        append_piece(piece, tokens);
+        bytes_done += piece.size();
+        if (tokens.size() < kRunTokens) continue;
+        sink(tokens, bytes_done);
+        tokens.clear();
+    }
+    if (!tokens.empty()) sink(tokens, bytes_done);
+}
+
+void Encoder::append_piece(std::string_view piece, std::vector<int32_t>& tokens) {
+    if (piece.size() == 1) {
+        tokens.push_back(tokenizer_.byte_ids_[static_cast<uint8_t>(piece[0])]);
+        return;
+    }
+    if (piece.size() > sizeof(CachedPiece::piece) || tokenizer_.pairs_.empty()) return merge_piece(piece, tokens);
+    if (cache_.empty()) cache_.resize(kCacheSlots);
+    CachedPiece& slot = cache_[XXH3_64bits(piece.data(), piece.size()) % kCacheSlots];
+    if (std::string_view(slot.piece, slot.piece_bytes) == piece) {
+        tokens.insert(tokens.end(), slot.ids, slot.ids + slot.tokens);
+        return;
+    }
+    const size_t before = tokens.size();
+    merge_piece(piece, tokens);
+    const size_t made = tokens.size() - before;
+    if (made > std::size(slot.ids)) return;
+    slot.piece_bytes = static_cast<uint8_t>(piece.size());
+    slot.tokens = static_cast<uint8_t>(made);
+    std::memcpy(slot.piece, piece.data(), piece.size());
+    std::copy(tokens.begin() + before, tokens.end(), slot.ids);
+}
+
+void Encoder::merge_piece(std::string_view piece, std::vector<int32_t>& tokens) {
+    if (tokenizer_.parts_.whole_pieces_first) {
+        const auto found = tokenizer_.whole_pieces_.find(std::string(piece));
+        if (found != tokenizer_.whole_pieces_.end()) {
+            tokens.push_back(found->second);
+            return;
+        }
+    }
+    symbols_.clear();
+    for (const char c : piece) symbols_.push_back(tokenizer_.byte_ids_[static_cast<uint8_t>(c)]);
+    if (tokenizer_.pairs_.empty()) {
+        tokens.insert(tokens.end(), symbols_.begin(), symbols_.end());
+    } else if (symbols_.size() <= kShortPieceSymbols) {
+        merge_short(tokens);
+    } else {
+        merge_long(tokens);
+    }
+}
+
+// Scans for the lowest rank again after every merge; merges_[i] is the merge of symbols i and i + 1.
+void Encoder::merge_short(std::vector<int32_t>& tokens) {
+    const PairTable& pairs = tokenizer_.pairs_;
+    size_t count = symbols_.size();
+    merges_.resize(count);
+    for (size_t i = 0; i + 1 < count; ++i) merges_[i] = pairs.find(symbols_[i], symbols_[i + 1]);
+    while (count > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < count; ++i)
+            if (merges_[i].rank < merges_[best].rank) best = i;
+        if (merges_[best].rank == PairTable::kNoRank) break;
+        symbols_[best] = merges_[best].result;
+        std::copy(symbols_.begin() + best + 2, symbols_.begin() + count, symbols_.begin() + best + 1);
+        std::copy(merges_.begin() + best + 2, merges_.begin() + count, merges_.begin() + best + 1);
+        --count;
+        if (best > 0) merges_[best - 1] = pairs.find(symbols_[best - 1], symbols_[best]);
+        if (best + 1 < count) merges_[best] = pairs.find(symbols_[best], symbols_[best + 1]);
+    }
+    tokens.insert(tokens.end(), symbols_.begin(), symbols_.begin() + count);
+}
+
+void Encoder::push_candidate(int32_t left_at, int32_t right_at) {
+    const PairMerge merge = tokenizer_.pairs_.find(symbols_[left_at], symbols_[right_at]);
+    if (merge.rank == PairTable::kNoRank) return;
+    heap_.push_back({merge.rank, left_at, symbols_[left_at], symbols_[right_at], merge.result});
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+}
+
+// A heap of candidate merges over a linked list: n log n for pieces of any length. Candidates whose symbols have changed since
+// are dropped when they come up. A symbol that was merged into its left neighbour is -1.
+void Encoder::merge_long(std::vector<int32_t>& tokens) {
+    const auto count = static_cast<int32_t>(symbols_.size());
+    previous_.resize(count);
+    next_.resize(count);
+    heap_.clear();
+    for (int32_t i = 0; i < count; ++i) {
+        previous_[i] = i - 1;
+        next_[i] = i + 1 < count ? i + 1 : -1;
+    }
+    for (int32_t i = 0; i + 1 < count; ++i) push_candidate(i, i + 1);
+    while (!heap_.empty()) {
+        std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+        const Candidate best = heap_.back();
+        heap_.pop_back();
+        const int32_t right = next_[best.at];
+        if (symbols_[best.at] != best.left || right < 0 || symbols_[right] != best.right) continue;
+        symbols_[best.at] = best.result;
+        symbols_[right] = -1;
+        next_[best.at] = next_[right];
+        if (next_[right] >= 0) previous_[next_[right]] = best.at;
+        if (previous_[best.at] >= 0) push_candidate(previous_[best.at], best.at);
+        if (next_[best.at] >= 0) push_candidate(best.at, next_[best.at]);
+    }
+    for (int32_t i = 0; i >= 0; i = next_[i]) tokens.push_back(symbols_[i]);
+}
+
+}  // namespace lockstep::data

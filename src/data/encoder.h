@@ -1,0 +1,59 @@
+// Text to tokens with one tokenizer: scratch memory and a bounded cache of pieces already merged, so an Encoder belongs to one
+// thread and is worth keeping. Its result does not depend on what it encoded before.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer.h"
+
+namespace lockstep::data {
+
+class Encoder {
+public:
+    // `tokenizer` must outlive the encoder.
+    explicit Encoder(const Tokenizer& tokenizer);
+
+    // Appends the tokens of `text`.
+    void encode(std::string_view text, std::vector<int32_t>& tokens);
+
+    // Hands out the tokens of `text` in runs of about 64Ki, so that memory does not grow with the text.
+    // bytes_done: how much of the text the tokens handed out so far stand for.
+    using Sink = std::function<void(std::span<const int32_t> tokens, size_t bytes_done)>;
+    void encode_in_runs(std::string_view text, const Sink& sink);
+
+private:
+    // One cache line: pieces up to 23 bytes that make up to 8 tokens. A newer piece takes the place of an older one.
+    struct alignas(64) CachedPiece {
+        uint8_t piece_bytes = 0;  // 0: empty slot
+        uint8_t tokens = 0;
+        char piece[23] = {};
+        int32_t ids[8] = {};
+    };
+    struct Candidate {
+        int32_t rank;
+        int32_t at;  // index of the left symbol
+        int32_t left, right;
+        int32_t result;
+        bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
+    };
+
+    void append_piece(std::string_view piece, std::vector<int32_t>& tokens);
+    void merge_piece(std::string_view piece, std::vector<int32_t>& tokens);
+    void merge_short(std::vector<int32_t>& tokens);
+    void merge_long(std::vector<int32_t>& tokens);
+    void push_candidate(int32_t left_at, int32_t right_at);
+
+    const Tokenizer& tokenizer_;
+    PreSplitter splitter_;
+    std::vector<CachedPiece> cache_;
+    std::vector<int32_t> symbols_;  // of the piece being merged
+    std::vector<PairMerge> merges_;
+    std::vector<int32_t> previous_, next_;
+    std::vector<Candidate> heap_;
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,94 @@
+// The tokens of many documents in one memory-mapped file.
+// Layout, little-endian: a header of 64 bytes (TokenFileHeader); the tokens as u16 (vocabulary up to 65,536) or u32, padded with
+// zeros to 8 bytes; the index of each document's first token, u64. Every document ends with the separator token.
+// The checksum in the header is XXH3-64 over all that follows the header, so `tail -c +65 FILE | xxhsum -H3` prints it.
+// A TokenFile is immutable: any number of threads may read one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "data/file_io.h"
+
+namespace lockstep::data {
+
+struct TokenFileHeader {
+    char magic[8];         // "LSTOKENS"
+    uint32_t version;      // kTokenFileVersion
+    uint32_t token_bytes;  // 2 or 4
+    uint64_t tokens;       // separators included
+    uint64_t documents;
+    uint32_t vocab_size;
+    uint32_t separator;
+    uint64_t checksum;
+    uint64_t reserved;         // zero
+    uint64_t header_checksum;  // XXH3-64 of the fields above
+};
+static_assert(sizeof(TokenFileHeader) == 64);
+
+inline constexpr uint32_t kTokenFileVersion = 1;
+
+// fast: the checksum of files below 256 MiB, of larger ones all but the checksum (which reads every byte). full: always.
+enum class Verify { fast, full };
+
+class TokenFile {
+public:
+    // Errors: data.file_unreadable, data.not_token_file, data.token_file_version, data.file_truncated, data.file_damaged,
+    // data.no_tokens.
+    static TokenFile open(const std::filesystem::path& file, Verify verify = Verify::fast);
+
+    int64_t tokens() const { return static_cast<int64_t>(header_.tokens); }
+    int64_t documents() const { return static_cast<int64_t>(header_.documents); }
+    int vocab_size() const { return static_cast<int>(header_.vocab_size); }
+    int32_t separator() const { return static_cast<int32_t>(header_.separator); }
+    const TokenFileHeader& header() const { return header_; }
+    const std::filesystem::path& path() const { return path_; }
+
+    // Copies tokens [first, first + out.size()), which must exist. UserError data.file_damaged where one is outside the
+    // vocabulary.
+    void read(int64_t first, std::span<int32_t> out) const;
+    // The document's first token, and one past its separator.
+    int64_t document_begin(int64_t document) const { return static_cast<int64_t>(starts_[document]); }
+    int64_t document_end(int64_t document) const;
+
+private:
+    TokenFile(MappedFile file, std::filesystem::path path);
+
+    MappedFile file_;
+    std::filesystem::path path_;
+    TokenFileHeader header_{};
+    const char* token_data_ = nullptr;
+    const uint64_t* starts_ = nullptr;
+};
+
+// Writes a token file under a temporary name. finish() completes it, publish() gives it its name; without publish() nothing
+// remains. All throw UserError data.write_failed.
+class TokenFileWriter {
+public:
+    TokenFileWriter(const std::filesystem::path& file, int vocab_size, int32_t separator);
+    ~TokenFileWriter();
+
+    // A document in one or several runs of tokens, then its end, which writes the separator.
+    void append(std::span<const int32_t> tokens);
+    void end_document();
+    TokenFileHeader finish();
+    void publish();
+
+private:
+    void put(std::string_view bytes);
+    void flush();
+
+    struct ChecksumState;
+    AtomicFile out_;
+    std::unique_ptr<ChecksumState> checksum_;
+    TokenFileHeader header_{};
+    std::vector<uint64_t> starts_;
+    uint64_t document_begin_ = 0;
+    std::string buffer_;
+};
+
+}  // namespace lockstep::data

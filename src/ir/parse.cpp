@@ -1,0 +1,424 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/text.h"
+
+namespace lockstep::ir {
+namespace {
+
+template <class E>
+E enum_from(std::string_view word, int count, int line) {
+    for (int i = 0; i < count; ++i) {
+        if (name_of(static_cast<E>(i)) == word) return static_cast<E>(i);
+    }
+    throw UserError("ir.syntax", "", fmt::format("program text, line {}: '{}' is not a word known here", line, word));
+}
+
+// Reads one line from left to right; every failure names the line and what was expected.
+class Cursor {
+public:
+    Cursor(std::string_view line, int number) : rest_(line), number_(number) { skip(); }
+    int line() const { return number_; }
+    bool at_end() const { return rest_.empty(); }
+
+    [[noreturn]] void fail(std::string_view expected) const {
+        throw UserError("ir.syntax", "", fmt::format("program text, line {}: expected {} at '{}'", number_, expected, rest_.substr(0, 40)));
+    }
+    bool accept(std::string_view token) {
+        if (!rest_.starts_with(token)) return false;
+        rest_.remove_prefix(token.size());
+        skip();
+        return true;
+    }
+    // A whole word, not a prefix of one.
+    bool accept_word(std::string_view word) {
+        if (!rest_.starts_with(word) || (rest_.size() > word.size() && is_name(rest_[word.size()]))) return false;
+        return accept(word);
+    }
+    void expect(std::string_view token) {
+        if (!accept(token)) fail(fmt::format("'{}'", token));
+    }
+    std::string name() {
+        size_t n = 0;
+        while (n < rest_.size() && is_name(rest_[n])) ++n;
+        if (n == 0) fail("a name");
+        return take(n);
+    }
+    std::string until(std::string_view stops) {
+        const size_t n = std::min(rest_.find_first_of(stops), rest_.size());
+        return take(n);
+    }
+    std::string rest() { return take(rest_.size()); }
+    int64_t integer() {
+        int64_t v = 0;
+        const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), v);
+        if (error != std::errc()) fail("an integer");
+        rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+        skip();
+        return v;
+    }
+    double number() {
+        double v = 0;
+        const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), v);
+        if (error != std::errc()) fail("a number");
+        rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+        skip();
+        return v;
+    }
+    Attr attribute() {
+        if (accept("'")) {
+            std::string s = until("'");
+            expect("'");
+            return s;
+        }
+        if (accept("[")) {
+            std::vector<int64_t> list;
+            while (!accept("]")) list.push_back(integer());
+            return list;
+        }
+        const std::string_view word = rest_.substr(0, rest_.find_first_of(",} "));
+        if (word.find_first_of(".en") != std::string_view::npos) return number();
+        return integer();
+    }
+
+private:
+    static bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("._@{}[]+-#").find(c) != std::string_view::npos; }
+    std::string take(size_t n) {
+        std::string s(rest_.substr(0, n));
+        while (!s.empty() && s.back() == ' ') s.pop_back();
+        rest_.remove_prefix(n);
+        skip();
+        return s;
+    }
+    void skip() {
+        while (!rest_.empty() && rest_[0] == ' ') rest_.remove_prefix(1);
+    }
+    std::string_view rest_;
+    int number_;
+};
+
+class Parser {
+public:
+    explicit Parser(std::string_view text) : text_(text) {}
+
+    Program run() {
+        int number = 0;
+        for (std::string_view text = text_; !text.empty();) {
+            const size_t end = std::min(text.find('\n'), text.size());
+            std::string_view line = text.substr(0, end);
+            text.remove_prefix(std::min(end + 1, text.size()));
+            ++number;
+            if (line.find_first_not_of(' ') == std::string_view::npos) continue;
+            Cursor c(line, number);
+            statement(c);
+        }
+        return std::move(program_);
+    }
+
+private:
+    void statement(Cursor& c) {
+        if (c.accept_word("mesh")) return mesh(c);
+        if (c.accept_word("microbatches")) return void(program_.microbatches = c.integer());
+        if (c.accept_word("arena")) return void(program_.arena_bytes = c.integer());
+        if (c.accept_word("block")) return void(program_.blocks.push_back({c.name(), times(c)}));
+        if (c.accept_word("param")) return param(c);
+        if (c.accept_word("unit")) return unit(c);
+        if (c.accept_word("segment")) return segment(c);
+        if (c.accept_word("routine")) return routine(c);
+        if (c.accept_word("buffer")) return buffer(c);
+        if (c.accept_word("entry")) return void(program_.entries.push_back({c.name(), {}}));
+        if (c.accept_word("call")) return call(c);
+        if (program_.routines.empty()) c.fail("a statement");
+        Routine& r = program_.routines.back();
+        if (c.accept_word("dims")) {
+            while (!c.at_end()) r.dims.push_back(dim(c));
+            return;
+        }
+        if (c.accept_word("port")) return port(c, r);
+        line_of_routine(c, r);
+    }
+
+    static int64_t times(Cursor& c) {
+        c.expect("x");
+        return c.integer();
+    }
+
+    void mesh(Cursor& c) {
+        mesh::Mesh& m = program_.mesh;
+        for (mesh::Axis a : mesh::kAxes) {
+            c.expect(mesh::name_of(a));
+            c.expect("=");
+            m.degrees[static_cast<size_t>(a)] = c.integer();
+        }
+        while (!c.at_end()) {
+            const std::string axis = c.name();
+            mesh::SubAxis s{};
+            bool known = false;
+            for (mesh::Axis a : mesh::kAxes) {
+                if (mesh::name_of(a) == axis) s.axis = a, known = true;
+            }
+            if (!known) c.fail("an axis name");
+            c.expect(":(");
+            s.pre = c.integer();
+            c.expect(")");
+            s.size = c.integer();
+            m.sub_axes.push_back(s);
+        }
+    }
+
+    AxisList axes(Cursor& c, std::string_view stops) {
+        std::string text = c.until(stops);
+        if (text == "-") return {};
+        for (char& ch : text) {
+            if (ch == '/') ch = ',';
+        }
+        auto list = program_.mesh.parse(text);
+        if (!list) c.fail(fmt::format("sub-axes of the mesh instead of '{}'", text));
+        return *list;
+    }
+
+    static Dim dim(Cursor& c) {
+        Dim d;
+        d.name = c.name();
+        c.expect("=");
+        d.size = d.valid = c.integer();
+        if (c.accept(":")) d.valid = c.integer();
+        return d;
+    }
+
+    static Dtype dtype(Cursor& c) {
+        const auto t = dtype_from(c.until("["));
+        if (!t) c.fail("an element type");
+        return *t;
+    }
+
+    void param(Cursor& c) {
+        Parameter p;
+        p.key = c.name();
+        c.expect(":");
+        p.dtype = dtype(c);
+        c.expect("[");
+        while (!c.accept("]")) {
+            p.dims.push_back(dim(c));
+            p.placement.dims.push_back(c.accept("/") ? axes(c, ", ]") : AxisList{});
+            c.accept(",");
+        }
+        if (c.accept("?")) p.placement = {};
+        c.expect("block");
+        p.block = c.name();
+        c.expect("name");
+        p.name = c.name();
+        c.expect("decay");
+        p.decay = c.integer() != 0;
+        c.expect("init");
+        p.init.kind = enum_from<InitKind>(c.name(), 3, c.line());
+        p.init.std = c.number();
+        p.init.depth_scaled = c.integer() != 0;
+        program_.params.push_back(std::move(p));
+    }
+
+    void unit(Cursor& c) {
+        Unit u;
+        u.name = c.name();
+        u.count = times(c);
+        c.expect("padded");
+        u.padded = c.integer();
+        c.expect("weights");
+        u.weights = axes(c, " ");
+        c.expect("gradients");
+        u.gradients = axes(c, " ");
+        c.expect("optimizer");
+        u.optimizer = axes(c, " ");
+        program_.units.push_back(std::move(u));
+    }
+
+    void segment(Cursor& c) {
+        if (program_.units.empty()) c.fail("a unit before its segment");
+        Segment s;
+        c.expect("begin");
+        s.begin = c.integer();
+        c.expect("padded");
+        s.padded = c.integer();
+        c.expect("decay");
+        s.decay = c.integer() != 0;
+        c.expect("gradients partial");
+        s.grad_partial = axes(c, " ");
+        c.expect("sharded");
+        s.shards = axes(c, " ");
+        c.expect(":");
+        while (!c.at_end()) {
+            Member m;
+            m.param = c.until("+");
+            c.expect("+");
+            m.begin = c.integer();
+            c.expect("=");
+            m.count = c.integer();
+            s.members.push_back(std::move(m));
+        }
+        program_.units.back().segments.push_back(std::move(s));
+    }
+
+    void routine(Cursor& c) {
+        Routine r;
+        r.name = c.name();
+        c.expect("block");
+        r.block = c.name();
+        if (r.block == "-") r.block.clear();
+        c.expect("kind");
+        r.kind = enum_from<RoutineKind>(c.name(), 10, c.line());
+        c.expect("entry");
+        r.entry = c.name();
+        c.expect("chunks");
+        r.chunks = c.integer();
+        c.expect("scratch");
+        r.scratch_bytes = c.integer();
+        program_.routines.push_back(std::move(r));
+    }
+
+    static void port(Cursor& c, Routine& r) {
+        Port p;
+        p.name = c.name();
+        p.kind = enum_from<PortKind>(c.name(), 7, c.line());
+        p.access = enum_from<Access>(c.name(), 4, c.line());
+        if (c.accept_word("unit")) p.unit = c.name();
+        if (c.accept_word("bytes")) p.bytes = c.integer();
+        r.ports.push_back(std::move(p));
+    }
+
+    TensorId tensor(Cursor& c, Routine& r, std::string name, int port) {
+        Tensor t;
+        t.name = std::move(name);
+        t.port = port;
+        t.dtype = dtype(c);
+        c.expect("[");
+        while (!c.accept("]")) {
+            const std::string dim = c.until("/, ]");
+            t.dims.push_back(r.dim(dim));
+            if (t.dims.back() < 0) c.fail(fmt::format("a dim of the routine instead of '{}'", dim));
+            t.placement.dims.push_back(c.accept("/") ? axes(c, ", ]") : AxisList{});
+            c.accept(",");
+        }
+        if (c.accept("?")) t.placement = {};
+        if (c.accept_word("partial")) {
+            t.placement.reduce = enum_from<Reduce>(c.name(), 2, c.line());
+            t.placement.partial = axes(c, " ;");
+        }
+        if (c.accept_word("from")) t.source = c.name();
+        if (c.accept("&")) t.offset_bytes = c.integer();
+        if (c.accept_word("view")) t.view_of = known(c, r, c.until(";= "));
+        if (r.find(t.name) >= 0) c.fail(fmt::format("a new name instead of '{}'", t.name));
+        r.tensors.push_back(std::move(t));
+        return static_cast<TensorId>(r.tensors.size() - 1);
+    }
+
+    // A tensor of the last port, or an op: "a: type; +b = kind(x, y) {k=v} over axes kernel k workspace n at n  # note".
+    void line_of_routine(Cursor& c, Routine& r) {
+        Op op;
+        while (!c.accept("=")) {
+            if (c.accept("+")) op.accumulate.push_back(static_cast<int>(op.out.size()));
+            const std::string name = c.until(":;= ");
+            if (c.accept(":")) {
+                const bool is_port = !r.ports.empty() && r.ops.empty() && op.out.empty();
+                const TensorId t = tensor(c, r, name, -1);
+                if (c.at_end() && is_port) return void(r.tensors[t].port = static_cast<int>(r.ports.size()) - 1);
+                op.out.push_back(t);
+            } else {
+                op.out.push_back(known(c, r, name));
+            }
+            c.accept(";");
+        }
+        op.kind = c.until("(");
+        c.expect("(");
+        while (!c.accept(")")) {
+            op.in.push_back(known(c, r, c.until(",)")));
+            c.accept(",");
+        }
+        if (c.accept("{")) {
+            while (!c.accept("}")) {
+                const std::string key = c.until("=");
+                c.expect("=");
+                op.attrs[key] = c.attribute();
+                c.accept(",");
+            }
+        }
+        if (c.accept_word("over")) op.group = axes(c, " ");
+        if (c.accept_word("kernel")) op.kernel = c.name();
+        if (c.accept_word("workspace")) op.workspace_bytes = c.integer();
+        if (c.accept_word("at")) op.workspace_offset_bytes = c.integer();
+        if (c.accept("#")) op.note = c.rest();
+        if (!c.at_end()) c.fail("the end of the op");
+        r.ops.push_back(std::move(op));
+    }
+
+    static TensorId known(Cursor& c, const Routine& r, const std::string& name) {
+        const TensorId t = r.find(name);
+        if (t < 0) c.fail(fmt::format("a tensor defined before instead of '{}'", name));
+        return t;
+    }
+
+    void buffer(Cursor& c) {
+        Buffer b;
+        b.name = c.name();
+        b.kind = enum_from<MemoryKind>(c.name(), kMemoryKinds, c.line());
+        c.expect("bytes");
+        b.bytes = c.integer();
+        c.expect("resident");
+        b.resident = c.integer() != 0;
+        c.expect("at");
+        b.offset_bytes = c.integer();
+        buffer_ids_[b.name] = static_cast<int>(program_.buffers.size());
+        program_.buffers.push_back(std::move(b));
+    }
+
+    int buffer_id(Cursor& c, const std::string& name) {
+        auto it = buffer_ids_.find(name);
+        if (it == buffer_ids_.end()) c.fail(fmt::format("a buffer instead of '{}'", name));
+        return it->second;
+    }
+
+    void call(Cursor& c) {
+        if (program_.entries.empty()) c.fail("an entry before its calls");
+        Call k;
+        const std::string name = c.name();
+        k.routine = program_.routine_index(name);
+        if (k.routine < 0) c.fail(fmt::format("a routine instead of '{}'", name));
+        c.expect("instance");
+        k.instance = c.integer();
+        c.expect("microbatch");
+        k.microbatch = c.integer();
+        c.expect("chunk");
+        k.chunk = c.integer();
+        c.expect("stream");
+        k.stream = enum_from<Stream>(c.name(), 2, c.line());
+        if (c.accept_word("waits")) {
+            do k.waits.push_back(static_cast<int>(c.integer()));
+            while (c.accept(","));
+        }
+        if (c.accept_word("scratch")) k.scratch = buffer_id(c, c.name());
+        c.expect(":");
+        while (!c.at_end()) {
+            Binding b;
+            c.until("=");
+            c.expect("=");
+            b.buffer = buffer_id(c, c.until("+! "));
+            if (c.accept("+")) b.offset_bytes = c.integer();
+            b.fresh = c.accept("!");
+            k.bindings.push_back(b);
+        }
+        program_.entries.back().calls.push_back(std::move(k));
+    }
+
+    std::string_view text_;
+    Program program_;
+    std::map<std::string, int> buffer_ids_;
+};
+
+}  // namespace
+
+Program parse(std::string_view text) { return Parser(text).run(); }
+
+}  // namespace lockstep::ir

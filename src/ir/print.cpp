@@ -1,0 +1,152 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/text.h"
+
+namespace lockstep::ir {
+namespace {
+
+std::string slashed(const mesh::Mesh& mesh, const AxisList& list) {
+    std::string text = mesh.text(list);
+    std::replace(text.begin(), text.end(), ',', '/');
+    return text.empty() ? "" : "/" + text;
+}
+
+std::string print_attr(const Attr& attr) {
+    struct Visitor {
+        std::string operator()(int64_t v) const { return fmt::format("{}", v); }
+        std::string operator()(double v) const {
+            std::string s = fmt::format("{}", v);
+            return s.find_first_of(".en") == std::string::npos ? s + ".0" : s;
+        }
+        std::string operator()(const std::string& v) const { return "'" + v + "'"; }
+        std::string operator()(const std::vector<int64_t>& v) const { return fmt::format("[{}]", fmt::join(v, " ")); }
+    };
+    return std::visit(Visitor{}, attr);
+}
+
+std::string print_placement_tail(const mesh::Mesh& mesh, const Placement& p) {
+    if (p.partial.empty()) return "";
+    return fmt::format(" partial {} {}", name_of(p.reduce), mesh.text(p.partial));
+}
+
+// "name: f32[batch/dp_shard, seq] partial sum tp from source &offset"; "?" for a placement that is not made yet.
+std::string print_tensor(const mesh::Mesh& mesh, const Routine& r, const Tensor& t) {
+    std::vector<std::string> dims;
+    const bool placed = t.placement.dims.size() == t.dims.size();
+    for (size_t i = 0; i < t.dims.size(); ++i) {
+        dims.push_back(r.dims[t.dims[i]].name + (placed ? slashed(mesh, t.placement.dims[i]) : ""));
+    }
+    std::string text = fmt::format("{}: {}[{}]{}", t.name, name_of(t.dtype), fmt::join(dims, ", "),
+                                   placed ? print_placement_tail(mesh, t.placement) : "?");
+    if (!t.source.empty()) text += " from " + t.source;
+    if (t.offset_bytes >= 0) text += fmt::format(" &{}", t.offset_bytes);
+    if (t.view_of >= 0) text += " view " + r.tensors[t.view_of].name;
+    return text;
+}
+
+std::string print_op(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+    std::vector<std::string> outs, ins, attrs;
+    for (size_t i = 0; i < op.out.size(); ++i) {
+        const Tensor& t = r.tensors[op.out[i]];
+        // A port's tensor is declared with its port; here it is only named.
+        const std::string text = t.port >= 0 ? t.name : print_tensor(mesh, r, t);
+        outs.push_back((op.accumulates(static_cast<int>(i)) ? "+" : "") + text);
+    }
+    for (TensorId t : op.in) ins.push_back(r.tensors[t].name);
+    for (const auto& [key, value] : op.attrs) attrs.push_back(key + "=" + print_attr(value));
+    std::string text = fmt::format("{} = {}({})", fmt::join(outs, "; "), op.kind, fmt::join(ins, ", "));
+    if (!attrs.empty()) text += fmt::format(" {{{}}}", fmt::join(attrs, ", "));
+    if (!op.group.empty()) text += " over " + mesh.text(op.group);
+    if (!op.kernel.empty()) text += " kernel " + op.kernel;
+    if (op.workspace_bytes > 0) text += fmt::format(" workspace {}", op.workspace_bytes);
+    if (op.workspace_offset_bytes >= 0) text += fmt::format(" at {}", op.workspace_offset_bytes);
+    if (!op.note.empty()) text += "  # " + op.note;
+    return text;
+}
+
+std::string print_dim(const Dim& d) { return d.valid == d.size ? fmt::format("{}={}", d.name, d.size) : fmt::format("{}={}:{}", d.name, d.size, d.valid); }
+
+std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
+    std::vector<std::string> dims;
+    const bool placed = p.placement.dims.size() == p.dims.size();
+    for (size_t i = 0; i < p.dims.size(); ++i) dims.push_back(print_dim(p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
+    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}\n", p.key, name_of(p.dtype), fmt::join(dims, ", "),
+                       placed ? "" : "?", p.block, p.name, int(p.decay), name_of(p.init.kind), print_attr(p.init.std),
+                       int(p.init.depth_scaled));
+}
+
+std::string axes(const mesh::Mesh& mesh, const AxisList& list) { return list.empty() ? "-" : mesh.text(list); }
+
+std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
+    std::string text = fmt::format("unit {} x{} padded {} weights {} gradients {} optimizer {}\n", u.name, u.count, u.padded,
+                                   axes(mesh, u.weights), axes(mesh, u.gradients), axes(mesh, u.optimizer));
+    for (const Segment& s : u.segments) {
+        std::vector<std::string> members;
+        for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));
+        text += fmt::format("  segment begin {} padded {} decay {} gradients partial {} sharded {} : {}\n", s.begin, s.padded,
+                            int(s.decay), axes(mesh, s.grad_partial), axes(mesh, s.shards), fmt::join(members, " "));
+    }
+    return text;
+}
+
+std::string print_call(const Program& p, const Call& c) {
+    const Routine& r = p.routines[c.routine];
+    std::string text = fmt::format("  call {} instance {} microbatch {} chunk {} stream {}", r.name, c.instance, c.microbatch, c.chunk,
+                                   name_of(c.stream));
+    if (!c.waits.empty()) text += fmt::format(" waits {}", fmt::join(c.waits, ","));
+    if (c.scratch >= 0) text += fmt::format(" scratch {}", p.buffers[c.scratch].name);
+    text += " :";
+    for (size_t i = 0; i < c.bindings.size(); ++i) {
+        const Binding& b = c.bindings[i];
+        text += fmt::format(" {}={}", r.ports[i].name, p.buffers[b.buffer].name);
+        if (b.offset_bytes != 0) text += fmt::format("+{}", b.offset_bytes);
+        if (b.fresh) text += "!";
+    }
+    return text + "\n";
+}
+
+}  // namespace
+
+std::string print(const mesh::Mesh& mesh, const Routine& r) {
+    std::string text = fmt::format("routine {} block {} kind {} entry {} chunks {} scratch {}\n", r.name, r.block.empty() ? "-" : r.block,
+                                   name_of(r.kind), r.entry, r.chunks, r.scratch_bytes);
+    if (!r.dims.empty()) {
+        text += "  dims";
+        for (const Dim& d : r.dims) text += " " + print_dim(d);
+        text += "\n";
+    }
+    for (size_t i = 0; i < r.ports.size(); ++i) {
+        const Port& p = r.ports[i];
+        text += fmt::format("  port {} {} {}", p.name, name_of(p.kind), name_of(p.access));
+        if (!p.unit.empty()) text += " unit " + p.unit;
+        if (p.bytes >= 0) text += fmt::format(" bytes {}", p.bytes);
+        text += "\n";
+        for (TensorId t : r.port_tensors(static_cast<int>(i))) text += "    " + print_tensor(mesh, r, r.tensors[t]) + "\n";
+    }
+    for (const Op& op : r.ops) text += "  " + print_op(mesh, r, op) + "\n";
+    return text;
+}
+
+std::string print(const Program& p) {
+    std::string text = "mesh";
+    for (mesh::Axis a : mesh::kAxes) text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
+    for (const mesh::SubAxis& s : p.mesh.sub_axes) text += fmt::format(" {}:({}){}", mesh::name_of(s.axis), s.pre, s.size);
+    text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes);
+    for (const Block& b : p.blocks) text += fmt::format("block {} x{}\n", b.name, b.count);
+    for (const Parameter& x : p.params) text += print_param(p.mesh, x);
+    for (const Unit& u : p.units) text += print_unit(p.mesh, u);
+    for (const Routine& r : p.routines) text += print(p.mesh, r);
+    for (const Buffer& b : p.buffers) {
+        text += fmt::format("buffer {} {} bytes {} resident {} at {}\n", b.name, name_of(b.kind), b.bytes, int(b.resident), b.offset_bytes);
+    }
+    for (const Entry& e : p.entries) {
+        text += fmt::format("entry {}\n", e.name);
+        for (const Call& c : e.calls) text += print_call(p, c);
+    }
+    return text;
+}
+
+}  // namespace lockstep::ir

@@ -1,0 +1,117 @@
+#include "ir/program.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace lockstep::ir {
+namespace {
+
+template <class T>
+const T& attr(const Op& op, std::string_view key) {
+    auto it = op.attrs.find(std::string(key));
+    ensure(it != op.attrs.end() && std::holds_alternative<T>(it->second), fmt::format("op {}: attribute {} is missing", op.kind, key));
+    return std::get<T>(it->second);
+}
+
+template <class T>
+int index_by_name(const std::vector<T>& items, std::string_view name) {
+    auto it = std::find_if(items.begin(), items.end(), [&](const T& x) { return x.name == name; });
+    return it == items.end() ? -1 : static_cast<int>(it - items.begin());
+}
+
+template <class T>
+const T* find_by_name(const std::vector<T>& items, std::string_view name) {
+    const int i = index_by_name(items, name);
+    return i < 0 ? nullptr : &items[i];
+}
+
+}  // namespace
+
+AxisList Placement::used() const {
+    AxisList out;
+    for (const AxisList& d : dims) out = mesh::unite(out, d);
+    return out;
+}
+
+int64_t Op::integer(std::string_view key) const { return attr<int64_t>(*this, key); }
+double Op::number(std::string_view key) const { return attr<double>(*this, key); }
+const std::string& Op::text(std::string_view key) const { return attr<std::string>(*this, key); }
+bool Op::accumulates(int position) const { return std::find(accumulate.begin(), accumulate.end(), position) != accumulate.end(); }
+
+DimId Routine::dim(std::string_view n) const { return index_by_name(dims, n); }
+TensorId Routine::find(std::string_view n) const { return index_by_name(tensors, n); }
+int Routine::port(std::string_view n) const { return index_by_name(ports, n); }
+
+std::vector<TensorId> Routine::port_tensors(int p) const {
+    std::vector<TensorId> out;
+    for (size_t t = 0; t < tensors.size(); ++t) {
+        if (tensors[t].port == p) out.push_back(static_cast<TensorId>(t));
+    }
+    return out;
+}
+
+const Parameter* Program::param(std::string_view key) const {
+    auto it = std::find_if(params.begin(), params.end(), [&](const Parameter& p) { return p.key == key; });
+    return it == params.end() ? nullptr : &*it;
+}
+const Unit* Program::unit(std::string_view n) const { return find_by_name(units, n); }
+const Routine* Program::routine(std::string_view n) const { return find_by_name(routines, n); }
+int Program::routine_index(std::string_view n) const { return index_by_name(routines, n); }
+const Entry* Program::entry(std::string_view n) const { return find_by_name(entries, n); }
+int Program::buffer(std::string_view n) const { return index_by_name(buffers, n); }
+
+int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor, int position) {
+    const int64_t size = routine.dims[tensor.dims[position]].size;
+    return tensor.placement.dims.empty() ? size : size / mesh.size(tensor.placement.dims[position]);
+}
+
+int64_t local_elements(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor) {
+    return global_elements(routine, tensor) / mesh.size(tensor.placement.used());
+}
+
+int64_t local_bytes(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor) {
+    return local_elements(mesh, routine, tensor) * bytes_of(tensor.dtype);
+}
+
+int64_t local_elements(const mesh::Mesh& mesh, const Parameter& param) {
+    int64_t n = 1;
+    for (const Dim& d : param.dims) n *= d.size;
+    return n / mesh.size(param.placement.used());
+}
+
+int64_t global_elements(const Routine& routine, const Tensor& tensor) {
+    int64_t n = 1;
+    for (DimId d : tensor.dims) n *= routine.dims[d].size;
+    return n;
+}
+
+std::string_view name_of(PortKind kind) {
+    constexpr std::array<std::string_view, 7> names = {"value", "frame", "params", "gradients", "input", "scalar", "state"};
+    return names[static_cast<size_t>(kind)];
+}
+std::string_view name_of(Access access) {
+    constexpr std::array<std::string_view, 4> names = {"read", "write", "accumulate", "update"};
+    return names[static_cast<size_t>(access)];
+}
+std::string_view name_of(RoutineKind kind) {
+    constexpr std::array<std::string_view, 10> names = {"begin", "forward",      "loss",        "backward", "gather",
+                                                        "free",  "reduce_micro", "reduce_step", "stats",    "update"};
+    return names[static_cast<size_t>(kind)];
+}
+std::string_view name_of(MemoryKind kind) {
+    constexpr std::array<std::string_view, kMemoryKinds> names = {"weights",   "gathered",      "gradients", "optimizer", "activations",
+                                                                  "workspace", "communication", "input",     "snapshot"};
+    return names[static_cast<size_t>(kind)];
+}
+std::string_view name_of(Stream stream) { return stream == Stream::Compute ? "compute" : "comm"; }
+std::string_view name_of(InitKind kind) {
+    constexpr std::array<std::string_view, 3> names = {"normal", "ones", "zeros"};
+    return names[static_cast<size_t>(kind)];
+}
+std::string_view name_of(Reduce reduce) { return reduce == Reduce::Sum ? "sum" : "max"; }
+
+}  // namespace lockstep::ir

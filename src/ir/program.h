@@ -1,0 +1,239 @@
+// The one data structure of Lockstep: a training step as a value.
+//
+// A *routine* is code: SSA ops over named dims, no address, layer index, microbatch or learning rate in it. Its *ports* are
+// its only connection to the outside. A *call* is a routine whose ports are bound to buffers. An *entry* is the list of
+// calls of one kind of step (train, eval), and the only loop of the system. Passes turn one Program into the next;
+// print(program) and parse(text) are inverse; verify() states what always holds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+#include "mesh/mesh.h"
+
+namespace lockstep::ir {
+
+using mesh::AxisList;
+using TensorId = int;  // index into Routine::tensors
+using DimId = int;     // index into Routine::dims
+
+// A logical dimension over the whole mesh and one microbatch. Elements at and past `valid` are padding.
+struct Dim {
+    std::string name;
+    int64_t size = 0, valid = 0;
+    bool operator==(const Dim&) const = default;
+};
+
+enum class Reduce { Sum, Max };
+
+// Where a tensor stands. dims: one ordered list of sub-axes per tensor dim, major to minor. partial: the set of sub-axes over
+// which the ranks' values must still be combined by `reduce`. The local shape follows and is never stored.
+struct Placement {
+    std::vector<AxisList> dims;
+    AxisList partial;
+    Reduce reduce = Reduce::Sum;
+    AxisList used() const;  // the sub-axes that shard some dim
+    bool operator==(const Placement&) const = default;
+};
+
+struct Tensor {
+    std::string name;
+    Dtype dtype = Dtype::F32;
+    std::vector<DimId> dims;
+    Placement placement;
+    std::string source;         // of a port's tensor: the parameter key, loader input or forward value that it is
+    int port = -1;              // index into Routine::ports; -1: a temporary
+    int64_t offset_bytes = -1;  // within the port's buffer, or within scratch; -1 until planned
+    TensorId view_of = -1;      // a temporary that is another name for this tensor's bytes
+    bool operator==(const Tensor&) const = default;
+};
+
+using Attr = std::variant<int64_t, double, std::string, std::vector<int64_t>>;
+using Attrs = std::map<std::string, Attr>;
+
+struct Op {
+    std::string kind;
+    std::vector<TensorId> in, out;
+    Attrs attrs;
+    AxisList group;               // collectives: the sub-axes they run over, in the order in which ranks are summed
+    std::vector<int> accumulate;  // positions in `out` that add into what stands there (unless the port is bound fresh)
+    std::string kernel;           // set by select_kernels
+    int64_t workspace_bytes = 0;  // the kernel's own scratch, at workspace_offset_bytes of the routine's scratch
+    int64_t workspace_offset_bytes = -1;
+    std::string note;             // why it is there, for the reader
+    bool operator==(const Op&) const = default;
+
+    int64_t integer(std::string_view key) const;
+    double number(std::string_view key) const;
+    const std::string& text(std::string_view key) const;
+    bool accumulates(int position) const;
+};
+
+enum class PortKind {
+    Value,      // an activation or cotangent that crosses routines
+    Frame,      // values saved by a forward for its backward
+    Params,     // parameters, as the unit's gathered (or resident) buffer holds them
+    Gradients,  // gradients that this routine adds to
+    Input,      // what the loader supplies, in the placement asked for
+    Scalar,     // device scalars
+    State       // what outlives the step: weights, gradients' shards, moments
+};
+enum class Access { Read, Write, Accumulate, Update };  // Update: reads, then overwrites
+
+struct Port {
+    std::string name;
+    PortKind kind = PortKind::Value;
+    Access access = Access::Read;
+    std::string unit;   // Params, Gradients, State: the parameter unit; empty before partition_parameters
+    int64_t bytes = -1; // of a bound buffer; set by plan_memory
+    bool operator==(const Port&) const = default;
+};
+
+enum class RoutineKind { Begin, Forward, Loss, Backward, Gather, Free, ReduceMicro, ReduceStep, Stats, Update };
+
+struct Routine {
+    std::string name, block;  // block: of Forward, Loss, Backward; for the others the unit's name or empty
+    RoutineKind kind = RoutineKind::Forward;
+    std::string entry = "train";
+    int64_t chunks = 1;       // the routine is called this many times a microbatch, each time on the next slice of its ports
+    std::vector<Dim> dims;
+    std::vector<Tensor> tensors;
+    std::vector<Port> ports;
+    std::vector<Op> ops;
+    int64_t scratch_bytes = 0;
+    bool operator==(const Routine&) const = default;
+
+    DimId dim(std::string_view name) const;     // -1 where absent
+    TensorId find(std::string_view name) const; // -1 where absent
+    int port(std::string_view name) const;      // -1 where absent
+    std::vector<TensorId> port_tensors(int port) const;
+};
+
+struct Block {
+    std::string name;
+    int64_t count = 1;
+    bool operator==(const Block&) const = default;
+};
+
+enum class InitKind { Normal, Ones, Zeros };
+struct Init {
+    InitKind kind = InitKind::Normal;
+    double std = 0;            // Normal: cut off at 3 std
+    bool depth_scaled = false; // std is divided by sqrt(2 (layer + 1))
+    bool operator==(const Init&) const = default;
+};
+
+// A trainable parameter. One per block instance: `name` holds "{}" where the layer index stands.
+struct Parameter {
+    std::string key, block, name;
+    Dtype dtype = Dtype::F32;
+    std::vector<Dim> dims;
+    Placement placement;
+    bool decay = true;
+    Init init;
+    bool operator==(const Parameter&) const = default;
+};
+
+struct Member {
+    std::string param;
+    int64_t begin = 0, count = 0;  // local elements, within the segment
+    bool operator==(const Member&) const = default;
+};
+
+// Parameters of a unit whose gradients are reduced and updated alike. Counts are local elements of one rank.
+struct Segment {
+    AxisList grad_partial, shards;  // partial axes of the gradient; sub-axes that shard the parameters themselves
+    bool decay = true;
+    int64_t begin = 0, padded = 0;  // within the unit's full buffer
+    std::vector<Member> members;
+    bool operator==(const Segment&) const = default;
+};
+
+// Flat padded storage of a block's parameters. weights | gradients | optimizer: the data sub-axes over which each is split.
+struct Unit {
+    std::string name;
+    int64_t count = 1;
+    int64_t padded = 0;
+    AxisList weights, gradients, optimizer;
+    std::vector<Segment> segments;
+    bool operator==(const Unit&) const = default;
+};
+
+enum class MemoryKind { Weights, Gathered, Gradients, Optimizer, Activations, Workspace, Communication, Input, Snapshot };
+constexpr int kMemoryKinds = 9;
+
+struct Buffer {
+    std::string name;
+    MemoryKind kind = MemoryKind::Activations;
+    int64_t bytes = 0;
+    bool resident = false;      // lives through steps; never shares bytes
+    int64_t offset_bytes = -1;  // in the arena; -1 until planned
+    bool operator==(const Buffer&) const = default;
+};
+
+struct Binding {
+    int buffer = -1;            // index into Program::buffers; one per port of the routine
+    int64_t offset_bytes = 0;
+    bool fresh = false;         // Accumulate: the first write of this window, overwrites
+    bool operator==(const Binding&) const = default;
+};
+
+enum class Stream { Compute, Comm };
+
+struct Call {
+    int routine = -1;
+    int64_t instance = 0, microbatch = 0, chunk = 0;
+    std::vector<Binding> bindings;
+    int scratch = -1;           // buffer, or -1
+    Stream stream = Stream::Compute;
+    std::vector<int> waits;     // indices of earlier calls of the entry that must have ended
+    bool operator==(const Call&) const = default;
+};
+
+struct Entry {
+    std::string name;
+    std::vector<Call> calls;
+    bool operator==(const Entry&) const = default;
+};
+
+struct Program {
+    mesh::Mesh mesh;
+    int64_t microbatches = 1;
+    std::vector<Block> blocks;
+    std::vector<Parameter> params;
+    std::vector<Unit> units;
+    std::vector<Routine> routines;
+    std::vector<Buffer> buffers;
+    std::vector<Entry> entries;
+    int64_t arena_bytes = 0;
+    bool operator==(const Program&) const = default;
+
+    const Parameter* param(std::string_view key) const;
+    const Unit* unit(std::string_view name) const;
+    const Routine* routine(std::string_view name) const;
+    int routine_index(std::string_view name) const;
+    const Entry* entry(std::string_view name) const;
+    int buffer(std::string_view name) const;
+};
+
+// Local sizes of a tensor on any rank (sizes never depend on the rank).
+int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor, int position);
+int64_t local_elements(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor);
+int64_t local_bytes(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor);
+int64_t local_elements(const mesh::Mesh& mesh, const Parameter& param);
+int64_t global_elements(const Routine& routine, const Tensor& tensor);
+
+std::string_view name_of(PortKind kind);
+std::string_view name_of(Access access);
+std::string_view name_of(RoutineKind kind);
+std::string_view name_of(MemoryKind kind);
+std::string_view name_of(Stream stream);
+std::string_view name_of(InitKind kind);
+std::string_view name_of(Reduce reduce);
+
+}  // namespace lockstep::ir

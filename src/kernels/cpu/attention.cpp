@@ -1,0 +1,172 @@
+// Forward attention. Lanes are queries: a block of scores is held transposed, [keys, queries], so that the softmax needs
+// no sum across lanes and the block is at once an operand of the product with V. Compiled once per instruction set.
+#include "kernels/cpu/attention.h"
+
+#include <limits>
+
+#include "kernels/cpu/attention_blocks.h"
+
+namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
+
+Attention attention;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Work {
+    const AttentionShape& shape;
+    const AttentionMask& mask;
+    const float *q, *k, *v;
+    float *out, *lse;
+};
+
+struct ForwardScratch {
+    ForwardScratch(const AttentionShape& s, float* begin) {
+        Scratch scratch(begin);
+        keys = scratch.floats(key_blocks(s) * kBlock * s.head_dim);
+        values = scratch.floats(key_blocks(s) * kBlock * s.head_dim);
+        query = scratch.floats(kBlock * s.head_dim);
+        output = scratch.floats(kBlock * s.head_dim);
+        scores = scratch.floats(kBlock * kBlock);
+        row_max = scratch.floats(kBlock);
+        row_sum = scratch.floats(kBlock);
+        pos = scratch.ints(kBlock);
+        doc = scratch.ints(kBlock);
+        key_bounds = reinterpret_cast<Bounds*>(scratch.ints(4 * key_blocks(s)));
+    }
+    float* keys;    // [key blocks, head_dim, kBlock]
+    float* values;  // [key blocks, kBlock, head_dim]
+    float* query;   // [head_dim, kBlock], scaled
+    float* output;  // [head_dim, kBlock]
+    float* scores;  // [keys, queries]
+    float *row_max, *row_sum;
+    int32_t *pos, *doc;
+    Bounds* key_bounds;
+};
+
+void pack_keys(const Work& w, int64_t b, int64_t head, ForwardScratch& scratch) {
+    const AttentionShape& s = w.shape;
+    const int64_t stride = s.kv_heads * s.head_dim;
+    for (int64_t block = 0; block < key_blocks(s); ++block) {
+        const int64_t t = block * kBlock, count = std::min(kBlock, s.kv_seq - t);
+        const int64_t from = (b * s.kv_seq + t) * stride + head * s.head_dim;
+        pack_transposed(count, s.head_dim, w.k + from, stride, scratch.keys + t * s.head_dim);
+        pack_rows(count, s.head_dim, w.v + from, stride, scratch.values + t * s.head_dim);
+        const int64_t row = b * s.kv_seq + t;
+        scratch.key_bounds[block] = bounds(w.mask.kv_pos + row, w.mask.kv_doc + row, count);
+    }
+}
+
+// Scores of keys [keys.begin, keys.end) for one tile column of queries become probabilities relative to the new row
+// maximum, row_max and row_sum are brought up to date. Returns in `rescale` what earlier sums must be multiplied with.
+template <bool Masked>
+void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, const int32_t* kv_pos, const int32_t* kv_doc,
+                    Vec rescale[2]) {
+    for (int half = 0; half < 2; ++half) {
+        const int64_t lane = column + half * kLanes;
+        float* scores = scratch.scores + lane;
+        Vec largest = load(scratch.row_max + lane);
+        const Vec before = largest;
+        if constexpr (Masked) {
+            const IntVec pos = load(scratch.pos + lane), doc = load(scratch.doc + lane);
+            for (int64_t t = keys.begin; t < keys.end; ++t) {
+                const IntVec visible = (pos >= kv_pos[t]) & (doc == kv_doc[t]);
+                const Vec score = visible ? load(scores + t * kBlock) : splat(-kInfinity);
+                store(scores + t * kBlock, score);
+                largest = maximum(score, largest);
+            }
+        } else {
+            for (int64_t t = keys.begin; t < keys.end; ++t) largest = maximum(load(scores + t * kBlock), largest);
+        }
+        // Where nothing was visible yet the maximum is -inf; 0 in its place keeps exp(-inf - 0) = 0.
+        const Vec reference = largest == splat(-kInfinity) ? Vec{} : largest;
+        Vec total{};
+        for (int64_t t = keys.begin; t < keys.end; ++t) {
+            const Vec p = exp(load(scores + t * kBlock) - reference);
+            store(scores + t * kBlock, p);
+            total += p;
+        }
+        rescale[half] = exp(before - reference);
+        store(scratch.row_max + lane, largest);
+        store(scratch.row_sum + lane, load(scratch.row_sum + lane) * rescale[half] + total);
+    }
+}
+
+void add_key_block(const Work& w, int64_t b, int64_t block, Visibility seen, ForwardScratch& scratch) {
+    const int64_t d = w.shape.head_dim, t = block * kBlock, count = std::min(kBlock, w.shape.kv_seq - t);
+    const int32_t* kv_pos = w.mask.kv_pos + b * w.shape.kv_seq + t;
+    const int32_t* kv_doc = w.mask.kv_doc + b * w.shape.kv_seq + t;
+    const float *keys = scratch.keys + t * d, *values = scratch.values + t * d;
+    for (int64_t column = 0; column < kBlock; column += kTileColumns) {
+        Range visible{0, count};
+        if (seen == Visibility::some)
+            visible = visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), kv_pos, kv_doc, count);
+        if (visible.count() == 0) continue;
+        float* scores = scratch.scores + visible.begin * kBlock + column;
+        block_product(visible.count(), kTileColumns, d, keys + visible.begin, kBlock, scratch.query + column, kBlock, scores,
+                      kBlock, Write::replace);
+        Vec rescale[2];
+        if (seen == Visibility::some) softmax_update<true>(scratch, column, visible, kv_pos, kv_doc, rescale);
+        else softmax_update<false>(scratch, column, visible, kv_pos, kv_doc, rescale);
+        for (int64_t i = 0; i < d; ++i) {
+            float* output = scratch.output + i * kBlock + column;
+            store(output, load(output) * rescale[0]);
+            store(output + kLanes, load(output + kLanes) * rescale[1]);
+        }
+        block_product(d, kTileColumns, visible.count(), values + visible.begin * d, d, scores, kBlock, scratch.output + column,
+                      kBlock, Write::add);
+    }
+}
+
+void query_block(const Work& w, int64_t b, int64_t head, int64_t member, int64_t block, ForwardScratch& scratch) {
+    const AttentionShape& s = w.shape;
+    const int64_t d = s.head_dim, first = block * kBlock, count = std::min(kBlock, s.seq - first);
+    const int64_t heads = s.kv_heads * s.group;
+    const int64_t row = (b * s.seq + first) * heads + head * s.group + member;  // [batch, seq, kv_heads, group]
+    pack_transposed(count, d, w.q + row * d, heads * d, scratch.query);
+    scale_in_place(scratch.query, d * kBlock, s.scale);
+    pad_to_block(count, w.mask.pos + b * s.seq + first, scratch.pos);
+    pad_to_block(count, w.mask.doc + b * s.seq + first, scratch.doc);
+    std::fill(scratch.output, scratch.output + d * kBlock, 0.0f);
+    std::fill(scratch.row_max, scratch.row_max + kBlock, -kInfinity);
+    std::fill(scratch.row_sum, scratch.row_sum + kBlock, 0.0f);
+
+    const Bounds queries = bounds(scratch.pos, scratch.doc, count);
+    for (int64_t j = 0; j < key_blocks(s); ++j) {
+        const Visibility seen = visibility(queries, scratch.key_bounds[j]);
+        if (seen != Visibility::none) add_key_block(w, b, j, seen, scratch);
+    }
+
+    for (int64_t i = 0; i < count; ++i) {
+        const float sum = scratch.row_sum[i];
+        w.lse[row + i * heads] = sum == 0 ? -kInfinity : scratch.row_max[i] + std::log(sum);
+    }
+    for (int64_t i = 0; i < kBlock; ++i) scratch.row_sum[i] = scratch.row_sum[i] == 0 ? 0.0f : 1.0f / scratch.row_sum[i];
+    for (int64_t c = 0; c < d; ++c)
+        for (int64_t i = 0; i < kBlock; ++i) scratch.output[c * kBlock + i] *= scratch.row_sum[i];
+    unpack_transposed(count, d, scratch.output, w.out + row * d, heads * d);
+}
+
+}  // namespace
+
+void attention(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const float* q, const float* k,
+               const float* v, float* out, float* lse, void* workspace) {
+    const Work work{shape, mask, q, k, v, out, lse};
+    pool.parallel([&](int thread, int threads) {
+        ForwardScratch scratch(shape, static_cast<float*>(workspace) + thread * attention_scratch_floats(shape));
+        const AttentionTasks tasks = attention_tasks(shape, threads);
+        const Range mine = split(tasks.count(), threads, thread);
+        int64_t packed = -1;
+        for (int64_t task = mine.begin; task < mine.end; ++task) {
+            const int64_t pair = task / tasks.parts, b = pair / shape.kv_heads, head = pair % shape.kv_heads;
+            if (pair != packed) pack_keys(work, b, head, scratch);
+            packed = pair;
+            for (int64_t item = 0; item < shape.group * query_blocks(shape); ++item)
+                if (is_item_of_part(item, task % tasks.parts, tasks.parts))
+                    query_block(work, b, head, item % shape.group, item / shape.group, scratch);
+        }
+    });
+}
+
+}  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,0 +1,102 @@
+// What forward and backward attention share: which block pairs are visible, and packing of blocks.
+// Include only from sources compiled once per instruction set.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/tile.h"
+
+namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
+
+inline constexpr int64_t kBlock = kAttentionBlock;
+
+// Bounds of the positions and documents of some queries or keys.
+struct Bounds {
+    int32_t min_pos, max_pos, min_doc, max_doc;
+};
+
+inline Bounds bounds(const int32_t* pos, const int32_t* doc, int64_t count) {
+    Bounds b{pos[0], pos[0], doc[0], doc[0]};
+    for (int64_t i = 1; i < count; ++i) {
+        b.min_pos = std::min(b.min_pos, pos[i]), b.max_pos = std::max(b.max_pos, pos[i]);
+        b.min_doc = std::min(b.min_doc, doc[i]), b.max_doc = std::max(b.max_doc, doc[i]);
+    }
+    return b;
+}
+
+enum class Visibility { none, some, all };
+
+inline Visibility visibility(const Bounds& query, const Bounds& key) {
+    if (key.min_pos > query.max_pos || key.min_doc > query.max_doc || key.max_doc < query.min_doc) return Visibility::none;
+    const bool one_document = query.min_doc == query.max_doc && key.min_doc == key.max_doc && query.min_doc == key.min_doc;
+    return one_document && key.max_pos <= query.min_pos ? Visibility::all : Visibility::some;
+}
+
+// The smallest range of the `count` keys that holds all keys that one of these queries may see.
+inline Range visible_keys(const Bounds& query, const int32_t* kv_pos, const int32_t* kv_doc, int64_t count) {
+    Range range{count, 0};
+    for (int64_t t = 0; t < count; ++t) {
+        if (kv_pos[t] > query.max_pos || kv_doc[t] < query.min_doc || kv_doc[t] > query.max_doc) continue;
+        range.begin = std::min(range.begin, t);
+        range.end = t + 1;
+    }
+    return range.end == 0 ? Range{0, 0} : range;
+}
+
+inline Range visible_queries(const Bounds& key, const int32_t* pos, const int32_t* doc, int64_t count) {
+    Range range{count, 0};
+    for (int64_t s = 0; s < count; ++s) {
+        if (pos[s] < key.min_pos || doc[s] < key.min_doc || doc[s] > key.max_doc) continue;
+        range.begin = std::min(range.begin, s);
+        range.end = s + 1;
+    }
+    return range.end == 0 ? Range{0, 0} : range;
+}
+
+// from: [count, columns], rows from_stride apart; to: [columns, kBlock], zero in the columns past count.
+inline void pack_transposed(int64_t count, int64_t columns, const float* from, int64_t from_stride, float* to) {
+    if (count < kBlock) std::fill(to, to + columns * kBlock, 0.0f);
+    for (int64_t i = 0; i < count; i += kLanes)
+        transpose_strip(std::min<int64_t>(kLanes, count - i), columns, from + i * from_stride, from_stride, to + i, kBlock);
+}
+
+// to: [kBlock, columns], zero in the rows past count.
+inline void pack_rows(int64_t count, int64_t columns, const float* from, int64_t from_stride, float* to) {
+    for (int64_t i = 0; i < count; ++i) std::copy(from + i * from_stride, from + i * from_stride + columns, to + i * columns);
+    std::fill(to + count * columns, to + kBlock * columns, 0.0f);
+}
+
+// The inverse of pack_transposed: from: [columns, kBlock]; to: [count, columns], rows to_stride apart.
+inline void unpack_transposed(int64_t count, int64_t columns, const float* from, float* to, int64_t to_stride) {
+    const int64_t whole = columns / kLanes * kLanes;  // the rest goes one by one: a whole vector would reach the next head
+    for (int64_t c = 0; c < whole; c += kLanes) transpose_strip(kLanes, count, from + c * kBlock, kBlock, to + c, to_stride);
+    for (int64_t c = whole; c < columns; ++c)
+        for (int64_t i = 0; i < count; ++i) to[i * to_stride + c] = from[c * kBlock + i];
+}
+
+inline void scale_in_place(float* x, int64_t n, float factor) {
+    for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+// Copies positions (or documents) of one block and repeats the last into the unused lanes.
+inline void pad_to_block(int64_t count, const int32_t* from, int32_t* to) {
+    for (int64_t i = 0; i < kBlock; ++i) to[i] = from[std::min(i, count - 1)];
+}
+
+// Hands out pieces of one thread's scratch.
+class Scratch {
+public:
+    explicit Scratch(float* begin) : next_(begin) {}
+    float* floats(int64_t count) {
+        float* piece = next_;
+        next_ += (count + 15) / 16 * 16;
+        return piece;
+    }
+    int32_t* ints(int64_t count) { return reinterpret_cast<int32_t*>(floats(count)); }
+
+private:
+    float* next_;
+};
+
+}  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,0 +1,83 @@
+// Compiled once per instruction set.
+#include "kernels/cpu/loss.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/simd.h"
+
+namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
+
+MaskColumns mask_columns;
+RowMax row_max;
+CrossEntropy cross_entropy;
+CrossEntropyBackward cross_entropy_backward;
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Calls body(row) for every row, rows shared out among the threads.
+template <typename Body>
+void for_each_row(ThreadPool& pool, int64_t rows, const Body& body) {
+    pool.parallel([&](int thread, int threads) {
+        const Range mine = split(rows, threads, thread);
+        for (int64_t r = mine.begin; r < mine.end; ++r) body(r);
+    });
+}
+
+// Column of the target in this shard, or -1.
+int64_t target_column(int32_t target, int64_t first_id, int64_t n) {
+    const int64_t column = target - first_id;
+    return target < 0 || column < 0 || column >= n ? -1 : column;
+}
+
+}  // namespace
+
+void mask_columns(ThreadPool& pool, int64_t rows, int64_t n, int64_t valid, float* logits) {
+    for_each_row(pool, rows, [=](int64_t r) { std::fill(logits + r * n + valid, logits + (r + 1) * n, -kInfinity); });
+}
+
+void row_max(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, float* m) {
+    for_each_row(pool, rows, [=](int64_t r) {
+        const float* x = logits + r * n;
+        Vec largest[4] = {splat(-kInfinity), splat(-kInfinity), splat(-kInfinity), splat(-kInfinity)};
+        int64_t i = 0;
+        for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+            for (int j = 0; j < 4; ++j) largest[j] = maximum(load(x + i + j * kLanes), largest[j]);
+        float rest = -kInfinity;
+        for (; i < n; ++i) rest = std::max(rest, x[i]);
+        m[r] = std::max(rest, maximum(maximum(maximum(largest[0], largest[1]), maximum(largest[2], largest[3]))));
+    });
+}
+
+void cross_entropy(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, const float* m, const int32_t* targets,
+                   int64_t first_id, float* z, float* t) {
+    for_each_row(pool, rows, [=](int64_t r) {
+        const float* x = logits + r * n;
+        Vec total[2] = {};
+        int64_t i = 0;
+        for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+            total[0] += exp(load(x + i) - m[r]);
+            total[1] += exp(load(x + i + kLanes) - m[r]);
+        }
+        float sums = sum(total[0] + total[1]);
+        for (; i < n; ++i) sums += exp(splat(x[i] - m[r]))[0];
+        z[r] = sums;
+        const int64_t column = target_column(targets[r], first_id, n);
+        t[r] = column < 0 ? 0.0f : x[column];
+    });
+}
+
+void cross_entropy_backward(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t, const float* logits,
+                            const float* m, const int32_t* targets, int64_t first_id, float* d_logits) {
+    for_each_row(pool, rows, [=](int64_t r) {
+        const float* x = logits + r * n;
+        float* d = d_logits + r * n;
+        for (int64_t i = 0; i < n; i += kLanes) store(d + i, exp(load(x + i, n - i) - m[r]) * d_z[r], n - i);
+        const int64_t column = target_column(targets[r], first_id, n);
+        if (column >= 0) d[column] += d_t[r];
+    });
+}
+
+}  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

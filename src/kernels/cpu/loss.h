@@ -1,0 +1,30 @@
+// Cross-entropy on a shard of the vocabulary, in pieces between which ranks reduce:
+// m = max over shards of row_max; z, t = sums over shards of cross_entropy; loss = m + log(z) - t' with t' the sum of t.
+// logits: [rows, n], row-major and dense; column c is token first_id + c. targets: [rows], negative: ignored.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+
+namespace lockstep::kernels::cpu {
+
+// Writes -inf to the columns [valid, n), the padding of a vocabulary.
+using MaskColumns = void(ThreadPool& pool, int64_t rows, int64_t n, int64_t valid, float* logits);
+extern MaskColumns* const mask_columns;
+
+// m: [rows], the largest logit of each row.
+using RowMax = void(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, float* m);
+extern RowMax* const row_max;
+
+// z: [rows] = sum of exp(logit - m); t: [rows] = logit of the target, 0 where it is ignored or in another shard.
+using CrossEntropy = void(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, const float* m, const int32_t* targets,
+                          int64_t first_id, float* z, float* t);
+extern CrossEntropy* const cross_entropy;
+
+// d_logits = exp(logits - m) * d_z + (column == target ? d_t : 0); may alias logits.
+using CrossEntropyBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t,
+                                  const float* logits, const float* m, const int32_t* targets, int64_t first_id, float* d_logits);
+extern CrossEntropyBackward* const cross_entropy_backward;
+
+}  // namespace lockstep::kernels::cpu

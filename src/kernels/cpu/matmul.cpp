@@ -1,0 +1,101 @@
+#include "kernels/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/cpu/matmul_blocks.h"
+#include "kernels/cpu/matmul_onednn.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+constexpr int64_t kRowUnit = 16;       // borders between threads: a cache line of A transposed
+constexpr int64_t kTileRowsUnit = 42;  // a multiple of the tile rows of AVX2 (6) and AVX-512 (14)
+constexpr int64_t kColumnUnit = 32;    // a multiple of every set's tile columns (8, 16, 32)
+
+MatmulShape with_leading_dimensions(MatmulShape s) {
+    if (s.lda == 0) s.lda = s.transpose_a == Transpose::yes ? s.m : s.k;
+    if (s.ldb == 0) s.ldb = s.transpose_b == Transpose::yes ? s.k : s.n;
+    if (s.ldc == 0) s.ldc = s.n;
+    return s;
+}
+
+// `size` cut into equal blocks of at most `most`, rounded up to `unit`.
+int64_t even_block(int64_t size, int64_t most, int64_t unit) {
+    const int64_t count = std::max<int64_t>(1, (size + most - 1) / most);
+    const int64_t block = (size + count - 1) / count;
+    return std::max<int64_t>(unit, (block + unit - 1) / unit * unit);
+}
+
+MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
+    MatmulShape part = s;
+    part.m = m, part.n = n;
+    return part;
+}
+
+}  // namespace
+
+MatmulBlocks matmul_blocks(const MatmulShape& s) {
+    return {even_block(s.m, 168, kTileRowsUnit), even_block(s.n, 2048, kColumnUnit), even_block(s.k, 320, 8)};
+}
+
+int64_t packed_matmul_workspace_floats(const MatmulShape& shape) {
+    const MatmulBlocks blocks = matmul_blocks(shape);
+    return (blocks.packed_a_floats() + blocks.packed_b_floats() + 15) / 16 * 16;
+}
+
+// Zen 3, AVX2, GFLOP/s on one thread, best call, spread 3, FMA roof 103 (oneDNN 2.6.3; OpenBLAS 0.3.21 and BLIS 0.9 lay at
+// 86 to 93 except for the 128-token head, 62 to 86):
+//   tokens x out x in      packed fwd / dX / dW    oneDNN fwd / dX / dW
+//   1024 x   512 x  512         96 / 95 / 92            95 / 94 / 61
+//   1024 x  1408 x  512         96 / 94 / 93            96 / 91 / 94
+//   1024 x   512 x 1408         94 / 95 / 93            92 / 96 / 94
+//   1024 x 32000 x  512         94 / 91 / 94            88 / 91 / 89
+//    128 x 32000 x  512         81 / 84 / 93            81 / 63 / 89   (oneDNN dX: 63 to 87)
+//    512 x   512 x  512         95 / 96 / 94            94 / 67 / 61
+// Two threads: packed 172 to 188 of 206, oneDNN 118 to 187. For an untransposed B and M, N up to about 512 oneDNN
+// chooses kernels that do not pack, at 37 to 67; a share of a product over threads is nearly always that small.
+// Not measured with AVX-512.
+MatmulKernel default_matmul_kernel(const MatmulShape&) { return MatmulKernel::packed; }
+
+Matmul::Matmul(const MatmulShape& shape, int threads) : Matmul(shape, threads, default_matmul_kernel(shape)) {}
+
+Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel)
+    : shape_(with_leading_dimensions(shape)), kernel_(kernel) {
+    ensure(threads >= 1, "Matmul: threads must be at least 1");
+    // The grid whose shares of C have the smallest half perimeter: each thread packs its rows of A and columns of B.
+    int64_t least = -1;
+    for (int rows = 1; rows <= threads; ++rows) {
+        if (threads % rows != 0) continue;
+        const int columns = threads / rows;
+        const int64_t perimeter = split(shape_.m, rows, 0, kRowUnit).count() + split(shape_.n, columns, 0, kColumnUnit).count();
+        if (least >= 0 && perimeter >= least) continue;
+        least = perimeter, row_parts_ = rows, column_parts_ = columns;
+    }
+}
+
+int64_t Matmul::workspace_bytes() const {
+    if (kernel_ == MatmulKernel::onednn) return 0;
+    const MatmulShape largest = part_shape(shape_, split(shape_.m, row_parts_, 0, kRowUnit).count(),
+                                           split(shape_.n, column_parts_, 0, kColumnUnit).count());
+    return row_parts_ * column_parts_ * packed_matmul_workspace_floats(largest) * 4;
+}
+
+void Matmul::run(ThreadPool& pool, const float* a, const float* b, float* c, bool accumulate, void* workspace) const {
+    ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
+    const MatmulShape& s = shape_;
+    const int64_t floats = workspace_bytes() / 4 / pool.threads();
+    pool.parallel([&](int thread, int) {
+        const Range rows = split(s.m, row_parts_, thread / column_parts_, kRowUnit);
+        const Range columns = split(s.n, column_parts_, thread % column_parts_, kColumnUnit);
+        if (rows.count() == 0 || columns.count() == 0) return;
+        const MatmulShape part = part_shape(s, rows.count(), columns.count());
+        const float* part_a = a + rows.begin * (s.transpose_a == Transpose::yes ? 1 : s.lda);
+        const float* part_b = b + columns.begin * (s.transpose_b == Transpose::yes ? s.ldb : 1);
+        float* part_c = c + rows.begin * s.ldc + columns.begin;
+        if (kernel_ == MatmulKernel::onednn) onednn_matmul(part, part_a, part_b, part_c, accumulate);
+        else packed_matmul(part, part_a, part_b, part_c, accumulate, static_cast<float*>(workspace) + thread * floats);
+    });
+}
+
+}  // namespace lockstep::kernels::cpu

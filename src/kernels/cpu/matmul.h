@@ -1,0 +1,52 @@
+// Matrix products on row-major float32: C[M, N] = op(A)[M, K] * op(B)[K, N], or C += the same.
+// A Matmul is prepared once for fixed sizes and a fixed number of threads; running it allocates nothing and is
+// deterministic: threads share out M and N, never K, so the bits do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+
+namespace lockstep::kernels::cpu {
+
+enum class Transpose { no, yes };
+enum class MatmulKernel { packed, onednn };
+
+struct MatmulShape {
+    int64_t m = 0, n = 0, k = 0;
+    Transpose transpose_a = Transpose::no;  // no: A is [M, K]; yes: A is [K, M]
+    Transpose transpose_b = Transpose::no;  // no: B is [K, N]; yes: B is [N, K]
+    int64_t lda = 0, ldb = 0, ldc = 0;      // elements between rows; 0: dense
+};
+
+// The kernel for a shape where no table says otherwise: a static rule, with its measurements in matmul.cpp.
+MatmulKernel default_matmul_kernel(const MatmulShape& shape);
+
+class Matmul {
+public:
+    Matmul(const MatmulShape& shape, int threads);
+    Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel);
+
+    const MatmulShape& shape() const { return shape_; }
+    MatmulKernel kernel() const { return kernel_; }
+    // How threads share C: thread t computes row part t / column_parts, column part t % column_parts.
+    int row_parts() const { return row_parts_; }
+    int column_parts() const { return column_parts_; }
+    int64_t workspace_bytes() const;
+
+    // pool.threads() must be the number that was prepared for. `workspace` holds workspace_bytes(), 64-byte aligned.
+    // accumulate adds to C instead of replacing it. C overlaps neither operand.
+    void run(ThreadPool& pool, const float* a, const float* b, float* c, bool accumulate, void* workspace) const;
+
+private:
+    MatmulShape shape_;
+    MatmulKernel kernel_;
+    int row_parts_ = 1, column_parts_ = 1;
+};
+
+// One thread's product by the packed kernel; leading dimensions must be given. For Matmul and its tests.
+using PackedMatmul = void(const MatmulShape& shape, const float* a, const float* b, float* c, bool accumulate, float* workspace);
+extern PackedMatmul* const packed_matmul;
+int64_t packed_matmul_workspace_floats(const MatmulShape& shape);
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,33 @@
+// AdamW on a flat segment of parameters, and the sum of squares for gradient clipping.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+
+namespace lockstep::kernels::cpu {
+
+struct AdamWStep {
+    double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+    double bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta1^step, 1 - beta2^step
+    float grad_scale = 1;                               // multiplies the gradient: the clip coefficient
+    int commit = 1;                                     // 0: the step is skipped and nothing changes
+};
+
+// PyTorch's order: w -= lr * wd * w; m += (1 - beta1) * (g - m); v = beta2 * v + (1 - beta2) * g * g;
+// w -= lr / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps). All of n elements, updated in place.
+using AdamW = void(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, float* w, float* m, float* v);
+extern AdamW* const adamw;
+
+struct SquareSum {
+    double sum = 0;          // inf or NaN where a square is
+    int64_t non_finite = 0;  // elements that are inf or NaN
+};
+
+// Summed in double over fixed pieces in a fixed order: the same bits for any number of threads. `workspace` holds
+// sum_of_squares_workspace_bytes(n).
+using SumOfSquares = SquareSum(ThreadPool& pool, int64_t n, const float* x, void* workspace);
+extern SumOfSquares* const sum_of_squares;
+int64_t sum_of_squares_workspace_bytes(int64_t n);
+
+}  // namespace lockstep::kernels::cpu

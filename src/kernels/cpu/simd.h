@@ -1,0 +1,134 @@
+// One vector type per instruction set, for the sources that are compiled once per set (see CMakeLists.txt). Everything
+// here lives in a namespace named after the set, so copies never meet at link time; include it from such sources only.
+// Built on the compiler's vector extensions: the same code serves AVX-512, AVX2 with FMA, SSE2 and other architectures.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#ifndef LOCKSTEP_ISA
+#define LOCKSTEP_ISA baseline
+#endif
+
+namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
+
+// kTileRows x (2 vectors) accumulators of a matrix product, two vectors of one operand and a broadcast of the other
+// fill the registers: 32 with AVX-512, 16 with AVX2 and SSE2. kTileRows <= kLanes.
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16, kTileRows = 14;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8, kTileRows = 6;
+#else
+inline constexpr int kLanes = 4, kTileRows = 4;
+#endif
+inline constexpr int kTileColumns = 2 * kLanes;
+
+using Vec = float __attribute__((vector_size(kLanes * 4)));
+using HalfVec = float __attribute__((vector_size(kLanes * 2)));
+using IntVec = int32_t __attribute__((vector_size(kLanes * 4)));
+using BitVec = uint32_t __attribute__((vector_size(kLanes * 4)));   // wraps around
+using DoubleVec = double __attribute__((vector_size(kLanes * 4)));  // half as many lanes
+using LongVec = int64_t __attribute__((vector_size(kLanes * 4)));
+
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
+LOCKSTEP_INLINE Vec splat(float x) { return x - Vec{}; }  // x + 0 would lose the sign of -0
+LOCKSTEP_INLINE Vec load(const float* p) {
+    Vec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+LOCKSTEP_INLINE IntVec load(const int32_t* p) {
+    IntVec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+LOCKSTEP_INLINE void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// The first `count` <= kLanes lanes; the others read as zero and are not written.
+LOCKSTEP_INLINE Vec load(const float* p, int64_t count) {
+    if (count >= kLanes) return load(p);
+    Vec v{};
+    __builtin_memcpy(&v, p, static_cast<size_t>(count) * 4);
+    return v;
+}
+LOCKSTEP_INLINE void store(float* p, Vec v, int64_t count) {
+    if (count >= kLanes) return store(p, v);
+    __builtin_memcpy(p, &v, static_cast<size_t>(count) * 4);
+}
+
+LOCKSTEP_INLINE Vec maximum(Vec a, Vec b) { return a > b ? a : b; }
+
+// Lanes [half * kLanes / 2, (half + 1) * kLanes / 2) as doubles.
+LOCKSTEP_INLINE DoubleVec widen(Vec v, int half) {
+    float lanes[kLanes];
+    store(lanes, v);
+    HalfVec part;
+    __builtin_memcpy(&part, lanes + half * (kLanes / 2), sizeof part);
+    return __builtin_convertvector(part, DoubleVec);
+}
+
+LOCKSTEP_INLINE Vec square_root(Vec v) {
+    for (int i = 0; i < kLanes; ++i) v[i] = std::sqrt(v[i]);
+    return v;
+}
+
+// Lanes are added in a fixed order: halves onto each other.
+LOCKSTEP_INLINE float sum(Vec v) {
+    float lanes[kLanes];
+    store(lanes, v);
+    for (int n = kLanes / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; ++i) lanes[i] += lanes[i + n];
+    return lanes[0];
+}
+LOCKSTEP_INLINE float maximum(Vec v) {
+    float lanes[kLanes];
+    store(lanes, v);
+    for (int n = kLanes / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; ++i) lanes[i] = lanes[i] > lanes[i + n] ? lanes[i] : lanes[i + n];
+    return lanes[0];
+}
+
+// e^x within 2 units in the last place; 0 below ln(2^-126), inf above ln(FLT_MAX), NaN for NaN.
+// Range reduction x = n ln2 + r, |r| <= ln2/2, and the degree-5 polynomial of Cephes' expf.
+LOCKSTEP_INLINE Vec exp(Vec x) {
+    constexpr float kLowest = -87.336544f, kHighest = 88.722839f;
+    constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low mantissa bits
+    const Vec shifted = x * 1.44269504f + kRound;
+    const Vec n = shifted - kRound;
+    const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Vec p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    Vec result = reinterpret_cast<Vec>(reinterpret_cast<BitVec>(p) + (reinterpret_cast<BitVec>(shifted) << 23));
+    result = x < kLowest ? Vec{} : result;
+    result = x > kHighest ? splat(__builtin_inff()) : result;
+    return x == x ? result : x;
+}
+
+// Transposes kLanes vectors of kLanes lanes in place.
+template <int Distance = 1>
+LOCKSTEP_INLINE void transpose(Vec* rows) {
+    if constexpr (Distance < kLanes) {
+        IntVec low, high;  // shuffle that swaps the off-diagonal blocks of side `Distance`
+        for (int i = 0; i < kLanes; ++i) {
+            low[i] = (i & Distance) ? kLanes + i - Distance : i;
+            high[i] = (i & Distance) ? kLanes + i : i + Distance;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+            if (i & Distance) continue;
+            const Vec a = rows[i], b = rows[i + Distance];
+            rows[i] = __builtin_shuffle(a, b, low);
+            rows[i + Distance] = __builtin_shuffle(a, b, high);
+        }
+        transpose<2 * Distance>(rows);
+    }
+}
+
+}  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,0 +1,88 @@
+// The inner products of matmul and attention: C[m, n] (+)= sum over p of A[p, i] * B[p, j], where both operands hold one
+// step of the sum as a contiguous row. A tile of kTileRows x kTileColumns sums stays in registers.
+// Include only from sources compiled once per instruction set.
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "kernels/cpu/simd.h"
+
+namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
+
+enum class Write { replace, add };
+
+// a: [k, >= Rows] rows a_stride apart; b: [k, kTileColumns]; c: [Rows, kTileColumns].
+template <int Rows>
+__attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c,
+                                    int64_t c_stride, Write write) {
+    Vec sums[Rows][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+        sums[i][0] = sums[i][1] = Vec{};
+        __builtin_prefetch(c + i * c_stride, 1);
+        __builtin_prefetch(c + i * c_stride + kTileColumns - 1, 1);
+    }
+#pragma GCC unroll 2
+    for (int64_t p = 0; p < k; ++p) {
+        const Vec b0 = load(b), b1 = load(b + kLanes);
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows; ++i) {
+            const Vec x = splat(a[i]);
+            sums[i][0] += x * b0;
+            sums[i][1] += x * b1;
+        }
+        a += a_stride;
+        b += b_stride;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+        float* row = c + i * c_stride;
+        if (write == Write::add) {
+            sums[i][0] += load(row);
+            sums[i][1] += load(row + kLanes);
+        }
+        store(row, sums[i][0]);
+        store(row + kLanes, sums[i][1]);
+    }
+}
+
+using Tile = void(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, Write);
+
+template <size_t... I>
+constexpr std::array<Tile*, sizeof...(I)> tiles(std::index_sequence<I...>) {
+    return {&tile<static_cast<int>(I) + 1>...};
+}
+inline constexpr std::array<Tile*, kTileRows> kTiles = tiles(std::make_index_sequence<kTileRows>());  // kTiles[rows - 1]
+
+// c: [m, n], n a multiple of kTileColumns; a: [k, m]; b: [k, n].
+inline void block_product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                          float* c, int64_t c_stride, Write write) {
+    const int64_t tiles_down = (m + kTileRows - 1) / kTileRows;  // of nearly equal height: 64 rows = 9 x 6 + 2 x 5
+    for (int64_t j = 0; j < n; j += kTileColumns) {
+        int64_t i = 0;
+        for (int64_t t = tiles_down; t > 0; --t) {
+            const int64_t rows = (m - i + t - 1) / t;
+            kTiles[rows - 1](k, a + i, a_stride, b + j, b_stride, c + i * c_stride + j, c_stride, write);
+            i += rows;
+        }
+    }
+}
+
+// to[p * to_stride + i] = from[i * from_stride + p] for i < rows <= kLanes, p < columns. May write up to kLanes - rows
+// floats past the last one, which the next call on the same destination overwrites.
+inline void transpose_strip(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    const int64_t whole = columns / kLanes * kLanes;
+    for (int64_t p = 0; p < whole; p += kLanes) {
+        Vec block[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) block[i] = i < rows ? load(from + i * from_stride + p) : Vec{};
+        transpose(block);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) store(to + (p + i) * to_stride, block[i]);
+    }
+    for (int64_t p = whole; p < columns; ++p)
+        for (int64_t i = 0; i < rows; ++i) to[p * to_stride + i] = from[i * from_stride + p];
+}
+
+}  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

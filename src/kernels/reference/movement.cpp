@@ -1,0 +1,46 @@
+#include <cstring>
+
+#include "kernels/reference/reference.h"
+
+namespace lockstep::kernels::reference {
+namespace {
+
+template <class From, class To>
+Made make_accumulate(const KernelContext& c) {
+    return kernel_from([n = c.elements(c.out(0)), op = c.op](const KernelArgs& a) {
+        const Store<To> out = store<To>(a, op, 0);
+        for (int64_t i = 0; i < n; ++i) out(i, static_cast<double>(in<From>(a, 0)[i]));
+    });
+}
+
+// A rank's part along one dim of a tensor that stands whole there.
+Made make_slice(const KernelContext& c) {
+    const auto dim = static_cast<size_t>(c.op.integer("dim"));
+    const int64_t size = bytes_of(c.out(0).dtype);
+    int64_t outer = 1, inner = size;
+    for (size_t i = 0; i < c.out(0).dims.size(); ++i) {
+        if (i < dim) outer *= c.size(c.out(0), static_cast<int>(i));
+        if (i > dim) inner *= c.size(c.out(0), static_cast<int>(i));
+    }
+    const int64_t part = c.size(c.out(0), static_cast<int>(dim)) * inner, whole = c.size(c.in(0), static_cast<int>(dim)) * inner;
+    const int64_t begin = c.mesh.index(c.rank, c.op.group) * part;
+    return kernel_from([=](const KernelArgs& a) {
+        for (int64_t o = 0; o < outer; ++o) std::memcpy(static_cast<char*>(a.out[0]) + o * part, in<char>(a, 0) + o * whole + begin, static_cast<size_t>(part));
+    });
+}
+
+}  // namespace
+
+Made make_movement(const KernelContext& c) {
+    if (c.op.kind == "slice") return make_slice(c);
+    if (c.op.kind == "accumulate") {
+        const bool from_double = c.in(0).dtype == Dtype::F64, to_double = c.out(0).dtype == Dtype::F64;
+        if (from_double) return make_accumulate<double, double>(c);
+        return to_double ? make_accumulate<float, double>(c) : make_accumulate<float, float>(c);
+    }
+    return kernel_from([bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)))](const KernelArgs& a) {  // rename
+        if (a.in[0] != a.out[0]) std::memcpy(a.out[0], a.in[0], bytes);
+    });
+}
+
+}  // namespace lockstep::kernels::reference

@@ -1,0 +1,54 @@
+// Ops whose results are scalars in double, whatever the element type of the model.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/reference.h"
+#include "kernels/step_control.h"
+
+namespace lockstep::kernels::reference {
+namespace {
+
+// Is this rank the one that counts: coordinate 0 on all listed sub-axes?
+bool counts(const KernelContext& c) {
+    const auto& axes = std::get<std::vector<int64_t>>(c.op.attrs.at("count_if"));
+    return std::all_of(axes.begin(), axes.end(), [&](int64_t a) { return c.mesh.coordinate(c.rank, static_cast<int>(a)) == 0; });
+}
+
+template <class T>
+Made make_sum_squares(const KernelContext& c) {
+    return kernel_from([n = c.elements(c.in(0)), owner = counts(c), op = c.op](const KernelArgs& a) {
+        double sum = 0;
+        for (int64_t i = 0; owner && i < n; ++i) sum += static_cast<double>(in<T>(a, 0)[i]) * static_cast<double>(in<T>(a, 0)[i]);
+        store<double>(a, op, 0)(0, sum);
+    });
+}
+
+template <class T>
+Made make_step_control(const KernelContext& c) {
+    const double max_norm = c.op.number("max_norm"), beta1 = c.op.number("beta1"), beta2 = c.op.number("beta2");
+    return kernel_from([=](const KernelArgs& a) {
+        StepControl s{};
+        const double norm2 = *in<double>(a, 0), loss_sum = *in<double>(a, 1), inv_n = static_cast<double>(*in<T>(a, 2));
+        double& steps = *static_cast<double*>(a.out[1]);
+        s.lr = *in<double>(a, 4);
+        s.grad_norm = std::sqrt(norm2);
+        s.loss = loss_sum * inv_n;
+        s.commit = std::isfinite(s.grad_norm) && std::isfinite(s.loss);
+        s.clip = max_norm > 0 && s.commit ? std::min(1.0, max_norm / (s.grad_norm + 1e-6)) : 1.0;
+        if (s.commit) steps += 1;
+        s.bias_correction1 = 1 - std::pow(beta1, std::max(steps, 1.0));
+        s.bias_correction2 = 1 - std::pow(beta2, std::max(steps, 1.0));
+        s.write(static_cast<double*>(a.out[0]));
+    });
+}
+
+}  // namespace
+
+Made make_scalars(const KernelContext& c) {
+    const bool is_double = c.in(c.op.kind == "step_control" ? 2 : 0).dtype == Dtype::F64;
+    if (c.op.kind == "sum_squares") return is_double ? make_sum_squares<double>(c) : make_sum_squares<float>(c);
+    if (c.op.kind == "step_control") return is_double ? make_step_control<double>(c) : make_step_control<float>(c);
+    return kernel_from([owner = counts(c)](const KernelArgs& a) { *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0; });
+}
+
+}  // namespace lockstep::kernels::reference

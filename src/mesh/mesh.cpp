@@ -1,0 +1,137 @@
+#include "mesh/mesh.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep::mesh {
+
+std::string_view name_of(Axis axis) {
+    constexpr std::array<std::string_view, 4> names = {"dp_replicate", "dp_shard", "cp", "tp"};
+    return names[static_cast<size_t>(axis)];
+}
+
+bool contains(const AxisList& list, int sub_axis) { return std::find(list.begin(), list.end(), sub_axis) != list.end(); }
+
+bool starts_with(const AxisList& list, const AxisList& prefix) {
+    return list.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), list.begin());
+}
+
+AxisList join(AxisList a, const AxisList& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+AxisList unite(const AxisList& a, const AxisList& b) {
+    AxisList out = join(a, b);
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+}
+
+AxisList subtract(const AxisList& a, const AxisList& b) {
+    AxisList out;
+    for (int x : a) {
+        if (!contains(b, x)) out.push_back(x);
+    }
+    return out;
+}
+
+AxisList intersect(const AxisList& a, const AxisList& b) { return subtract(a, subtract(a, b)); }
+
+Mesh Mesh::build(const std::array<int64_t, 4>& degrees, const std::map<Axis, std::vector<int64_t>>& cuts) {
+    Mesh mesh;
+    mesh.degrees = degrees;
+    for (Axis axis : kAxes) {
+        std::vector<int64_t> borders = {1, mesh.degree(axis)};
+        if (auto it = cuts.find(axis); it != cuts.end()) borders.insert(borders.end(), it->second.begin(), it->second.end());
+        std::sort(borders.begin(), borders.end());
+        borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+        for (size_t i = 0; i + 1 < borders.size(); ++i) {
+            ensure(borders[i + 1] % borders[i] == 0,
+                   fmt::format("mesh: cuts {} and {} of {} do not divide each other", borders[i], borders[i + 1], name_of(axis)));
+            mesh.sub_axes.push_back({axis, borders[i], borders[i + 1] / borders[i]});
+        }
+    }
+    return mesh;
+}
+
+int64_t Mesh::ranks() const { return size(all()); }
+
+AxisList Mesh::whole(Axis axis) const {
+    AxisList out;
+    for (size_t i = 0; i < sub_axes.size(); ++i) {
+        if (sub_axes[i].axis == axis) out.push_back(static_cast<int>(i));
+    }
+    return out;
+}
+
+AxisList Mesh::all() const {
+    AxisList out(sub_axes.size());
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int>(i);
+    return out;
+}
+
+int64_t Mesh::size(const AxisList& list) const {
+    int64_t n = 1;
+    for (int a : list) n *= sub_axes[a].size;
+    return n;
+}
+
+int64_t Mesh::coordinate(int64_t rank, int sub_axis) const {
+    for (int i = static_cast<int>(sub_axes.size()) - 1; i > sub_axis; --i) rank /= sub_axes[i].size;
+    return rank % sub_axes[sub_axis].size;
+}
+
+int64_t Mesh::index(int64_t rank, const AxisList& list) const {
+    int64_t i = 0;
+    for (int a : list) i = i * sub_axes[a].size + coordinate(rank, a);
+    return i;
+}
+
+std::vector<int64_t> Mesh::group(int64_t rank, const AxisList& list) const {
+    const AxisList outside = subtract(all(), list);
+    std::vector<int64_t> members(size(list));
+    for (int64_t r = 0; r < ranks(); ++r) {
+        if (index(r, outside) == index(rank, outside)) members[index(r, list)] = r;
+    }
+    return members;
+}
+
+std::string Mesh::text(const AxisList& list) const {
+    std::string out;
+    for (size_t i = 0; i < list.size();) {
+        const SubAxis& sub = sub_axes[list[i]];
+        const AxisList axis = whole(sub.axis);
+        const AxisList tail(list.begin() + static_cast<long>(i), list.end());
+        const bool is_whole = starts_with(tail, axis);
+        if (!out.empty()) out += ",";
+        out += is_whole ? std::string(name_of(sub.axis)) : fmt::format("{}:({}){}", name_of(sub.axis), sub.pre, sub.size);
+        i += is_whole ? axis.size() : 1;
+    }
+    return out;
+}
+
+std::optional<AxisList> Mesh::parse(std::string_view text) const {
+    AxisList out;
+    while (!text.empty()) {
+        const size_t comma = std::min(text.find(','), text.size());
+        const std::string_view word = text.substr(0, comma);
+        text.remove_prefix(std::min(comma + 1, text.size()));
+        AxisList found;
+        for (Axis axis : kAxes) {
+            if (name_of(axis) == word) found = whole(axis);
+        }
+        for (size_t i = 0; i < sub_axes.size() && found.empty(); ++i) {
+            const SubAxis& s = sub_axes[i];
+            if (word == fmt::format("{}:({}){}", name_of(s.axis), s.pre, s.size)) found = {static_cast<int>(i)};
+        }
+        if (found.empty()) return std::nullopt;
+        out = join(out, found);
+    }
+    return out;
+}
+
+}  // namespace lockstep::mesh

@@ -1,0 +1,10 @@
+#include "models/model.h"
+
+namespace lockstep::models {
+
+const std::vector<ModelSpec>& all_models() {
+    static const std::vector<ModelSpec> models = {llama3()};
+    return models;
+}
+
+}  // namespace lockstep::models

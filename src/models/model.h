@@ -1,0 +1,50 @@
+// A model is a list of blocks: embed, layer x L, head. A block is one forward routine over global, named dims of one
+// microbatch. Nothing here knows of parallelism, precision, recompute or devices: adding a model touches this folder only
+// (write one file like llama3.cpp and list it in model.cpp).
+//
+// Ports of a block: x (absent in the first block) -> y, or -> logits in the last one; inputs `ids`, `pos`, `doc` of the loader,
+// [batch, seq] int32; parameters in the port `params`, each tensor named by its key.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::models {
+
+struct ModelKey {
+    std::string name;
+    ir::Attr default_value;
+    std::string help;
+};
+
+struct Flavor {
+    std::string name;
+    ir::Attrs values;
+};
+
+struct Sizes {
+    int64_t batch, seq;        // of one microbatch over all data ranks
+    int64_t vocab_multiple;    // vocab is padded to a multiple of this
+};
+
+struct Model {
+    std::vector<ir::Block> blocks;
+    std::vector<ir::Parameter> params;   // without placements
+    std::vector<ir::Routine> routines;   // one forward a block, in the order of the blocks
+};
+
+struct ModelSpec {
+    std::string name;
+    std::vector<ModelKey> keys;
+    std::vector<Flavor> flavors;
+    // `shape` holds every key. Throws UserError where the shape contradicts itself.
+    std::function<Model(const ir::Attrs& shape, const Sizes& sizes)> build;
+};
+
+const std::vector<ModelSpec>& all_models();
+ModelSpec llama3();
+
+}  // namespace lockstep::models

@@ -1,0 +1,61 @@
+// attention(q, k, v, pos, kv_pos, doc, kv_doc) -> out, lse: softmax attention with causal and document masks that follow from
+// the positions and document ids given as inputs, never from a rank's coordinate.
+//   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads, group].
+//   A query sees the keys of its document whose position is not larger than its own.
+// attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse) -> dq, dk, dv (Dao et al. 2022, arXiv 2205.14135).
+#include "ops/shapes.h"
+
+namespace lockstep::ops {
+namespace {
+
+// Multiply-adds of one score matrix times 2: batch x seq x kv_seq x heads x head_dim, locally.
+double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId q, TensorId k) {
+    const DimId kv_seq = r.dim("kv_seq");
+    const std::vector<DimId>& kd = dims_of(r, k);
+    const auto at = std::find(kd.begin(), kd.end(), kv_seq) - kd.begin();
+    return 2.0 * static_cast<double>(ir::local_elements(mesh, r, r.tensors[q])) *
+           static_cast<double>(ir::local_size(mesh, r, r.tensors[k], static_cast<int>(at)));
+}
+
+}  // namespace
+
+std::vector<OpRule> attention_rules() {
+    const auto unsplit = [](const Op&) { return std::vector<std::string>{"head_dim", "kv_seq"}; };
+
+    OpRule forward;
+    forward.name = "attention";
+    forward.check = [](const Routine& rt, const Op& op) {
+        return first_of({counts(op, 7, 2), has(op, {"scale"}), same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
+    };
+    forward.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
+        std::vector<TensorId> in = {dy[0]};
+        in.insert(in.end(), op.in.begin(), op.in.end());
+        in.insert(in.end(), op.out.begin(), op.out.end());
+        const Routine& r = b.routine();
+        std::vector<TensorId> out =
+            b.op("attention_backward", in, {part_of(r, op.in[0]), part_of(r, op.in[1]), part_of(r, op.in[2])}, op.attrs);
+        out.resize(op.in.size(), -1);
+        return out;
+    };
+    forward.unsplit = unsplit;
+    // Two products forward, five backward (scores again). The causal mask hides half of what is executed.
+    forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
+        const double s = score_flops(m, r, op.in[0], op.in[1]);
+        return Flops{2 * s, s};  // half of 2 s
+    };
+
+    OpRule backward;
+    backward.name = "attention_backward";
+    backward.check = [](const Routine& rt, const Op& op) {
+        return first_of({counts(op, 10, 3), has(op, {"scale"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
+    };
+    backward.linear = {0};
+    backward.unsplit = unsplit;
+    backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
+        const double s = score_flops(m, r, op.in[1], op.in[2]);
+        return Flops{4 * s, 2.5 * s};
+    };
+    return {forward, backward};
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,29 @@
+// Which kernels a backend has, as plain data: the compiler chooses among them without seeing a backend, and the choice is part
+// of the program. A catalog may be declared for a machine that is not here (docs/design.md says how it is used).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/rule.h"
+
+namespace lockstep::ops {
+
+struct KernelEntry {
+    std::string op;        // op kind
+    Dtype dtype;           // of the op's result 0
+    std::string kernel;    // its name, e.g. "cpu.matmul"
+    bool accumulates = false;  // results may add into a port's tensor of the same dtype
+    bool in_place = false;     // result 0 may stand in the bytes of operand 0
+    // Both may be empty: serves every op of the kind; needs no workspace.
+    std::function<bool(const mesh::Mesh&, const Routine&, const Op&)> serves;
+    std::function<int64_t(const mesh::Mesh&, const Routine&, const Op&)> workspace_bytes;
+};
+
+struct KernelCatalog {
+    std::string name;
+    std::vector<KernelEntry> entries;  // the first that serves is taken
+};
+
+}  // namespace lockstep::ops

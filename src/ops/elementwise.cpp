@@ -1,0 +1,125 @@
+// add, scale, unary, rename, accumulate, swiglu: ops that work element by element.
+#include "ops/shapes.h"
+
+namespace lockstep::ops {
+namespace {
+
+using Span = std::span<const TensorId>;
+
+OpRule add() {
+    OpRule r;
+    r.name = "add";
+    r.check = [](const Routine& rt, const Op& op) {
+        for (TensorId t : op.in) {
+            if (dims_of(rt, t) != dims_of(rt, op.in[0])) return same_dims(rt, t, op.in[0]);
+        }
+        return op.in.empty() ? std::string("takes one operand or more") : same_dims(rt, op.out[0], op.in[0]);
+    };
+    r.derivative = [](Builder&, const Op& op, Span dy) { return std::vector<TensorId>(op.in.size(), dy[0]); };
+    r.linear_in_all_together = true;
+    r.in_place = true;
+    return r;
+}
+
+OpRule scale() {
+    OpRule r;
+    r.name = "scale";
+    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 1, 1), has(op, {"c"}), same_dims(rt, op.in[0], op.out[0])}); };
+    r.derivative = [](Builder& b, const Op& op, Span dy) {
+        return std::vector<TensorId>{b.scale("d." + b.tensor(op.in[0]).name + ".part", dy[0], op.number("c"))};
+    };
+    r.linear = {0};
+    r.always_passes = true;
+    r.in_place = true;
+    return r;
+}
+
+// fn: log, recip, silu, dsilu; rsqrt_mean: (x / n + eps)^-1/2; valid: 1 where an integer is not negative, else 0.
+OpRule unary() {
+    OpRule r;
+    r.name = "unary";
+    r.check = [](const Routine& rt, const Op& op) {
+        const std::string wrong = first_of({counts(op, 1, 1), has(op, {"fn"}), same_dims(rt, op.in[0], op.out[0])});
+        if (!wrong.empty()) return wrong;
+        const std::string& fn = op.text("fn");
+        if (fn == "rsqrt_mean") return has(op, {"n", "eps"});
+        const bool known = fn == "log" || fn == "recip" || fn == "silu" || fn == "dsilu" || fn == "valid";
+        return known ? std::string() : "does not know the function " + fn;
+    };
+    r.derivative = [](Builder& b, const Op& op, Span dy) -> std::vector<TensorId> {
+        const std::string& fn = op.text("fn");
+        const TensorId x = op.in[0], y = op.out[0];
+        const std::string part = "d." + b.tensor(x).name + ".part";
+        if (fn == "rsqrt_mean") {  // y = (x/n + eps)^-1/2, dy/dx = -y^3 / 2n
+            const TensorId cube = b.einsum("d." + b.tensor(x).name + ".cube", b.dims(x), {dy[0], y, y, y});
+            return {b.scale(part, cube, -0.5 / static_cast<double>(op.integer("n")))};
+        }
+        if (fn == "log" || fn == "silu") {
+            const TensorId slope = b.unary(b.tensor(x).name + "." + fn + "_slope", fn == "log" ? "recip" : "dsilu", x);
+            return {b.einsum(part, b.dims(x), {dy[0], slope})};
+        }
+        return {-1};
+    };
+    r.in_place = true;
+    return r;
+}
+
+// The same values under another name of a dim: seq <-> kv_seq. Local, so neither name may be sharded.
+OpRule rename() {
+    OpRule r;
+    r.name = "rename";
+    r.check = [](const Routine& rt, const Op& op) {
+        const std::string wrong = counts(op, 1, 1);
+        if (!wrong.empty()) return wrong;
+        return dims_of(rt, op.in[0]).size() == dims_of(rt, op.out[0]).size() ? std::string() : std::string("keeps the number of dims");
+    };
+    r.derivative = [](Builder& b, const Op& op, Span dy) -> std::vector<TensorId> {
+        if (b.tensor(op.in[0]).dtype == Dtype::I32) return {-1};
+        return b.op("rename", {dy[0]}, {part_of(b.routine(), op.in[0])});
+    };
+    r.unsplit = [](const Op&) { return std::vector<std::string>{"seq", "kv_seq"}; };
+    r.linear = {0};
+    r.always_passes = true;
+    r.rerun = true;
+    r.in_place = true;
+    r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
+    return r;
+}
+
+// Adds into a port's tensor; keeps any partial sum. Widening casts are part of it.
+OpRule accumulate() {
+    OpRule r;
+    r.name = "accumulate";
+    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 1, 1), same_dims(rt, op.in[0], op.out[0])}); };
+    r.linear = {0};
+    r.always_passes = true;
+    return r;
+}
+
+// silu(gate) * up (Shazeer 2020, arXiv 2002.05202). Only gate and up are saved; the product is run again.
+OpRule swiglu() {
+    OpRule r;
+    r.name = "swiglu";
+    r.check = [](const Routine& rt, const Op& op) {
+        return first_of({counts(op, 2, 1), same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0])});
+    };
+    r.expand = [](Builder& b, const Op& op) {
+        const TensorId act = b.unary(b.tensor(op.in[0]).name + ".act", "silu", op.in[0]);
+        return std::vector<TensorId>{b.einsum(b.tensor(op.in[0]).name + ".product", b.dims(op.in[0]), {act, op.in[1]})};
+    };
+    r.rerun = true;
+    return r;
+}
+
+}  // namespace
+
+std::vector<OpRule> elementwise_rules() {
+    const CompositeBackward backward = {"swiglu_backward", {0}, {0, 1}, {}};
+    OpRule forward = swiglu();
+    forward.derivative = composite_derivative(backward);
+    OpRule back = backward_rule(forward, backward);
+    back.linear = {0};
+    return {add(), scale(), unary(), rename(), accumulate(), forward, back};
+}
+
+}  // namespace lockstep::ops

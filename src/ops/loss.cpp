@@ -1,0 +1,77 @@
+// The pieces of a cross-entropy over a sharded vocabulary: local maximum, local sum of exponentials and target logit, gradient.
+// The reductions between them are the sharding pass's; nothing here knows of them.
+#include "ops/shapes.h"
+
+namespace lockstep::ops {
+namespace {
+
+using Span = std::span<const TensorId>;
+
+// max(x) {over}: the result lacks `over`. No derivative: it only shifts logits, and a shift is a constant.
+OpRule max() {
+    OpRule r;
+    r.name = "max";
+    r.check = [](const Routine& rt, const Op& op) {
+        const std::string wrong = first_of({counts(op, 1, 1), has(op, {"over"})});
+        if (!wrong.empty()) return wrong;
+        const bool last = !dims_of(rt, op.in[0]).empty() && dims_of(rt, op.in[0]).back() == rt.dim(op.text("over"));
+        return last ? std::string() : fmt::format("{} is the last dim", op.text("over"));
+    };
+    r.reduce = ir::Reduce::Max;
+    return r;
+}
+
+// exp_shifted(x [..., vocab], m [...]) = exp(x - m), m held constant.
+OpRule exp_shifted() {
+    OpRule r;
+    r.name = "exp_shifted";
+    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 2, 1), same_dims(rt, op.in[0], op.out[0])}); };
+    r.derivative = [](Builder& b, const Op& op, Span dy) {
+        return std::vector<TensorId>{b.einsum("d." + b.tensor(op.in[0]).name + ".part", b.dims(op.in[0]), {dy[0], op.out[0]}), -1};
+    };
+    return r;
+}
+
+// Columns of vocab past its valid size become `fill`.
+OpRule mask_padding() {
+    OpRule r;
+    r.name = "mask_padding";
+    r.check = [](const Routine& rt, const Op& op) {
+        return first_of({counts(op, 1, 1), has(op, {"fill"}), same_dims(rt, op.in[0], op.out[0])});
+    };
+    r.derivative = [](Builder& b, const Op& op, Span dy) {
+        return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
+    };
+    r.in_place = true;
+    return r;
+}
+
+// cross_entropy(logits [..., vocab], m [...], targets [...]) -> z = sum of exp(logits - m), t = the target's logit.
+// loss = log z + m - t, once z and t are summed over the shards of vocab.
+OpRule cross_entropy() {
+    OpRule r;
+    r.name = "cross_entropy";
+    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 3, 2), same_dims(rt, op.in[1], op.out[0])}); };
+    r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
+        const TensorId logits = op.in[0], m = op.in[1], targets = op.in[2];
+        const TensorId e = b.op("exp_shifted", {logits, m}, {{"e", b.dims(logits)}})[0];
+        const TensorId z = b.einsum("z", b.dims(m), {e});
+        return {z, b.op("pick", {logits, targets}, {{"t", b.dims(m)}})[0]};
+    };
+    r.flops = [](const mesh::Mesh& m, const Routine& rt, const Op& op) {
+        return Flops{0, 2.0 * static_cast<double>(ir::local_elements(m, rt, rt.tensors[op.in[0]]))};
+    };
+    return r;
+}
+
+}  // namespace
+
+std::vector<OpRule> loss_rules() {
+    const CompositeBackward backward = {"cross_entropy_backward", {0, 1}, {0}, {}};
+    OpRule forward = cross_entropy();
+    forward.derivative = composite_derivative(backward);
+    OpRule back = backward_rule(forward, backward);
+    return {max(), exp_shifted(), mask_padding(), forward, back};
+}
+
+}  // namespace lockstep::ops

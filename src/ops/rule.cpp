@@ -1,0 +1,67 @@
+#include "ops/rule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace lockstep::ops {
+
+const std::vector<OpRule>& all_rules() {
+    static const std::vector<OpRule> rules = [] {
+        std::vector<OpRule> all;
+        for (auto family : {einsum_rules, elementwise_rules, norm_rules, embedding_rules, rope_rules, attention_rules, loss_rules,
+                            collective_rules, optimizer_rules}) {
+            for (OpRule& r : family()) all.push_back(std::move(r));
+        }
+        return all;
+    }();
+    return rules;
+}
+
+const OpRule& rule(std::string_view kind) {
+    static const std::map<std::string_view, const OpRule*> by_name = [] {
+        std::map<std::string_view, const OpRule*> map;
+        for (const OpRule& r : all_rules()) map[r.name] = &r;
+        return map;
+    }();
+    auto it = by_name.find(kind);
+    ensure(it != by_name.end(), fmt::format("no op kind is called {}", kind));
+    return *it->second;
+}
+
+std::vector<DimId> iteration_space(const Routine& routine, const Op& op) {
+    std::vector<DimId> space;
+    for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
+        for (TensorId t : *list) {
+            for (DimId d : routine.tensors[t].dims) {
+                if (std::find(space.begin(), space.end(), d) == space.end()) space.push_back(d);
+            }
+        }
+    }
+    return space;
+}
+
+Flops flops_of(const mesh::Mesh& mesh, const Routine& routine, const Op& op) {
+    const OpRule& r = rule(op.kind);
+    if (r.collective) return {};
+    Flops f;
+    if (r.flops) {
+        f = r.flops(mesh, routine, op);
+    } else {
+        for (TensorId t : op.out) f.executed += static_cast<double>(ir::local_elements(mesh, routine, routine.tensors[t]));
+    }
+    if (op.attrs.contains("recomputed")) f.model = 0;
+    return f;
+}
+
+int64_t bytes_moved(const mesh::Mesh& mesh, const Routine& routine, const Op& op) {
+    int64_t bytes = 0;
+    for (TensorId t : op.in) bytes += ir::local_bytes(mesh, routine, routine.tensors[t]);
+    for (TensorId t : op.out) bytes += ir::local_bytes(mesh, routine, routine.tensors[t]);
+    return bytes;
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,86 @@
+// What Lockstep knows of an op kind: shape, derivative, sharding, cost and expansion, side by side in one file a family.
+// About fifteen kinds are primitives. A composite has `expand` into primitives and inherits the rest from it; a kernel may
+// replace it at the end (passes/select_kernels), else it is expanded there.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::ops {
+
+using ir::DimId;
+using ir::Op;
+using ir::Routine;
+using ir::TensorId;
+
+class Builder;
+
+struct Flops {
+    double model = 0;     // the mathematics; attention in full although causal; nothing for recomputed ops
+    double executed = 0;  // what the kernels do
+};
+
+struct OpRule {
+    std::string_view name;
+
+    // Empty if operands, results and attributes agree, else what does not. Dims are global.
+    std::function<std::string(const Routine&, const Op&)> check;
+
+    // Emits the cotangent of every operand (-1: none) given those of the results (-1: none). Empty: not differentiable.
+    std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId> d_out)> derivative;
+
+    // Sharding. An op runs where the table places its iteration space: all dims of operands and results together.
+    std::function<std::vector<std::string>(const Op&)> unsplit;  // dims it cannot have sharded
+    std::vector<int> linear;             // operands in which it is linear: a partial sum may pass there
+    bool linear_in_all_together = false; // add: all operands equally partial
+    bool always_passes = false;          // a partial operand stays partial without further conditions (rename, scale)
+    ir::Reduce reduce = ir::Reduce::Sum; // how a result that lost a sharded dim is partial
+
+    std::function<Flops(const mesh::Mesh&, const Routine&, const Op&)> flops;  // of one rank; empty: one a result element
+
+    // Composites: results in terms of simpler ops.
+    std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
+
+    bool rerun = false;   // its results are never saved for backward: computed again from its operands
+    bool collective = false;
+    bool in_place = false;  // result 0 may stand in operand 0's bytes, where the kernel's table entry agrees
+};
+
+// Throws InternalError for an unknown kind.
+const OpRule& rule(std::string_view kind);
+const std::vector<OpRule>& all_rules();
+
+// Model and executed FLOPs of one op on one rank (law: no second formula anywhere).
+Flops flops_of(const mesh::Mesh& mesh, const Routine& routine, const Op& op);
+// Bytes read and written by one op on one rank.
+int64_t bytes_moved(const mesh::Mesh& mesh, const Routine& routine, const Op& op);
+// All dims of operands and results, each once, in order of appearance.
+std::vector<DimId> iteration_space(const Routine& routine, const Op& op);
+
+// An einsum of two operands that is one product of matrices, row-major on every rank:
+// out[m, n] = sum_k a[m, k] b[n, k], either operand possibly stored transposed.
+struct MatmulShape {
+    int64_t m = 0, n = 0, k = 0;      // local sizes
+    bool a_transposed = false;        // stored [k, m]
+    bool b_transposed = false;        // stored [k, n]
+    bool swapped = false;             // a is operand 1 and b operand 0
+};
+bool is_matmul(const mesh::Mesh& mesh, const Routine& routine, const Op& op, MatmulShape* shape);
+
+// Families; collected by all_rules().
+std::vector<OpRule> einsum_rules();
+std::vector<OpRule> elementwise_rules();
+std::vector<OpRule> norm_rules();
+std::vector<OpRule> embedding_rules();
+std::vector<OpRule> rope_rules();
+std::vector<OpRule> attention_rules();
+std::vector<OpRule> loss_rules();
+std::vector<OpRule> collective_rules();
+std::vector<OpRule> optimizer_rules();
+
+}  // namespace lockstep::ops

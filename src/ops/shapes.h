@@ -1,0 +1,67 @@
+// Helpers of the op families: the words in which shape rules are written.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "ops/builder.h"
+
+namespace lockstep::ops {
+
+inline const std::vector<DimId>& dims_of(const Routine& r, TensorId t) { return r.tensors[t].dims; }
+
+inline std::string counts(const Op& op, size_t in, size_t out) {
+    if (op.in.size() == in && op.out.size() == out) return "";
+    return fmt::format("takes {} operands and gives {} results, not {} and {}", in, out, op.in.size(), op.out.size());
+}
+
+inline std::string has(const Op& op, std::initializer_list<std::string_view> keys) {
+    for (std::string_view k : keys) {
+        if (!op.attrs.contains(std::string(k))) return fmt::format("needs the attribute {}", k);
+    }
+    return "";
+}
+
+inline std::string same_dims(const Routine& r, TensorId a, TensorId b) {
+    if (dims_of(r, a) == dims_of(r, b)) return "";
+    return fmt::format("{} and {} must have the same dims", r.tensors[a].name, r.tensors[b].name);
+}
+
+inline std::string floats(const Routine& r, const Op& op) {
+    for (TensorId t : op.out) {
+        if (r.tensors[t].dtype == Dtype::I32) return fmt::format("{} cannot be an integer", r.tensors[t].name);
+    }
+    return "";
+}
+
+// The first message that is not empty.
+inline std::string first_of(std::initializer_list<std::string> messages) {
+    for (const std::string& m : messages) {
+        if (!m.empty()) return m;
+    }
+    return "";
+}
+
+inline bool has_dim(const Routine& r, TensorId t, std::string_view name) {
+    const DimId d = r.dim(name);
+    const std::vector<DimId>& dims = dims_of(r, t);
+    return std::find(dims.begin(), dims.end(), d) != dims.end();
+}
+
+// One result named d.<operand>.part, shaped like the operand.
+inline Result part_of(const Routine& r, TensorId t) { return {"d." + r.tensors[t].name + ".part", r.tensors[t].dims, r.tensors[t].dtype}; }
+
+// Makes "<name>_backward" out of a composite: operands are the cotangents of `differentiable_out`, the operands, then the
+// results named in `saved_out`; results are the cotangents of `differentiable_in`. Its expansion is derived, not written:
+// the composite's own expansion is run again as far as it is not saved, and differentiated.
+struct CompositeBackward {
+    std::string_view name;  // of the backward kind
+    std::vector<int> differentiable_out, differentiable_in, saved_out;
+};
+OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec);
+// The derivative of the composite: one op of the backward kind.
+std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId>)> composite_derivative(const CompositeBackward& spec);
+
+}  // namespace lockstep::ops

@@ -1,0 +1,33 @@
+// What holds of every program between any two passes. The runner in compile/ enforces it after each pass.
+//   names      tensors, ports and dims of a routine have unique names, and refer to each other inside their tables
+//   shape      every op kind exists; operands, results and attributes agree with its rule
+//   ssa        a temporary is defined once and before it is used; what a read port brings is not written; what a written
+//              port takes away is written
+//   placement  one list a dim; no sub-axis stands twice in a tensor; sizes divide evenly; all or no tensors of a routine are placed
+//   space      an op runs in one iteration space: each dim stands alike in all its operands and results
+//   partial    a result is partial over what its operands pass and what it lost, and a partial operand stands only where the op
+//              is linear in it
+//   collective operand and result placements differ by exactly the group
+//   border     what crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
+//   kernel     when one op of a routine has a kernel, all have
+//   view       a view has the bytes of what it views
+//   unit       segments and members lie inside their unit, apart from each other; weights | gradients | optimizer are nested
+//   call       bindings fit ports and buffers; waits name earlier calls
+//   arena      planned buffers lie inside the arena, aligned
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ir/program.h"
+
+namespace lockstep::ops {
+
+struct Violation {
+    std::string invariant;  // a name of the list above
+    std::string message;    // routine, op or call, and what is wrong
+};
+
+std::optional<Violation> verify(const ir::Program& program);
+
+}  // namespace lockstep::ops

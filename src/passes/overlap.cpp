@@ -1,0 +1,91 @@
+#include "passes/overlap.h"
+
+#include <algorithm>
+#include <map>
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Access;
+using ir::Call;
+using ir::RoutineKind;
+using ir::Stream;
+
+// Moves every group of gathers in front of the computation that uses the group `depth` before it.
+std::vector<Call> prefetch(const ir::Program& p, const std::vector<Call>& calls, int64_t depth) {
+    const auto is_gather = [&](const Call& c) { return p.routines[c.routine].kind == RoutineKind::Gather; };
+    std::vector<size_t> first_use;  // position behind each group of gathers, in order
+    std::vector<std::vector<Call>> groups;
+    for (size_t i = 0; i < calls.size();) {
+        if (!is_gather(calls[i])) {
+            ++i;
+            continue;
+        }
+        groups.emplace_back();
+        while (i < calls.size() && is_gather(calls[i])) groups.back().push_back(calls[i++]);
+        first_use.push_back(i);
+    }
+    std::map<size_t, std::vector<Call>> before;  // position -> gathers that now stand there
+    for (size_t g = 0; g < groups.size(); ++g) {
+        const size_t at = g >= static_cast<size_t>(depth) ? first_use[g - static_cast<size_t>(depth)] : first_use[0];
+        for (Call& c : groups[g]) before[at].push_back(std::move(c));
+    }
+    std::vector<Call> out;
+    for (size_t i = 0; i <= calls.size(); ++i) {
+        if (auto it = before.find(i); it != before.end()) out.insert(out.end(), it->second.begin(), it->second.end());
+        if (i < calls.size() && !is_gather(calls[i])) out.push_back(calls[i]);
+    }
+    return out;
+}
+
+Stream stream_of(RoutineKind kind) {
+    const bool comm = kind == RoutineKind::Gather || kind == RoutineKind::ReduceMicro || kind == RoutineKind::ReduceStep;
+    return comm ? Stream::Comm : Stream::Compute;
+}
+
+void add_waits(const ir::Program& p, std::vector<Call>& calls) {
+    struct Uses {
+        int writer = -1;
+        std::vector<int> readers;  // since the last write
+    };
+    std::map<int, Uses> uses;
+    int latest[2] = {-1, -1};   // last call of each stream
+    int awaited[2] = {-1, -1};  // by a call of stream s: the last call of the other stream already waited for
+    for (size_t i = 0; i < calls.size(); ++i) {
+        Call& c = calls[i];
+        const ir::Routine& r = p.routines[c.routine];
+        c.stream = stream_of(r.kind);
+        const int s = static_cast<int>(c.stream);
+        int needed = c.stream == Stream::Comm ? latest[static_cast<int>(Stream::Compute)] : -1;
+        const auto after = [&](int call) {
+            if (call >= 0 && calls[call].stream != c.stream) needed = std::max(needed, call);
+        };
+        for (size_t b = 0; b < c.bindings.size(); ++b) {
+            Uses& u = uses[c.bindings[b].buffer];
+            after(u.writer);
+            if (r.ports[b].access == Access::Read) {
+                u.readers.push_back(static_cast<int>(i));
+            } else {
+                for (int reader : u.readers) after(reader);
+                u = {static_cast<int>(i), {}};
+            }
+        }
+        if (needed > awaited[s]) {
+            c.waits = {needed};
+            awaited[s] = needed;
+        }
+        latest[s] = static_cast<int>(i);
+    }
+}
+
+}  // namespace
+
+ir::Program overlap(ir::Program program, const OverlapOptions& options) {
+    for (ir::Entry& e : program.entries) {
+        e.calls = prefetch(program, e.calls, options.prefetch);
+        add_waits(program, e.calls);
+    }
+    return program;
+}
+
+}  // namespace lockstep::passes

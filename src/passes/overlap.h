@@ -1,0 +1,18 @@
+// Requires: the calls of every entry in program order.
+// Produces: a stream on every call (gathers and reductions of units: comm), gathers moved `prefetch` units ahead, and the waits
+//   between streams: for every value that crosses them, and of a communication call on the computation before which it
+//   stands, so that it never runs ahead of its place. The order of the list is each rank's total launch order of communication.
+// Leaves alone: what is called and with what.
+#pragma once
+
+#include "ir/program.h"
+
+namespace lockstep::passes {
+
+struct OverlapOptions {
+    int64_t prefetch = 1;  // units gathered ahead of the one in use; 0: none
+};
+
+ir::Program overlap(ir::Program program, const OverlapOptions& options);
+
+}  // namespace lockstep::passes

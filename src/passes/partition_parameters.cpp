@@ -1,0 +1,373 @@
+#include "passes/partition_parameters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "ops/builder.h"
+#include "passes/select_kernels.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Access;
+using ir::AxisList;
+using ir::PortKind;
+using ir::Routine;
+using ir::TensorId;
+using mesh::Axis;
+using ops::Builder;
+
+// Data sub-axes, innermost first: the innermost is the major one in the flat buffer.
+AxisList data_axes_innermost_first(const mesh::Mesh& m) {
+    AxisList all = mesh::join(mesh::join(m.whole(Axis::dp_replicate), m.whole(Axis::dp_shard)), m.whole(Axis::cp));
+    std::reverse(all.begin(), all.end());
+    return all;
+}
+
+AxisList prefix_of_size(const mesh::Mesh& m, const AxisList& list, int64_t size) {
+    AxisList prefix;
+    for (int a : list) {
+        if (m.size(prefix) >= size) break;
+        prefix.push_back(a);
+    }
+    ensure(m.size(prefix) == size, fmt::format("partition_parameters: a split over {} is no product of the innermost data sub-axes", size));
+    return prefix;
+}
+
+std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
+    std::map<std::string, AxisList> partial;
+    for (const Routine& r : program.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || r.ports[t.port].kind != PortKind::Gradients) continue;
+            const auto [it, is_new] = partial.emplace(t.source, t.placement.partial);
+            ensure(is_new || it->second == t.placement.partial, fmt::format("gradients of {} are accumulated with different partial axes", t.source));
+        }
+    }
+    return partial;
+}
+
+ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial, const ir::Unit& splits,
+                   int64_t multiple) {
+    ir::Unit unit = splits;
+    unit.name = block.name;
+    unit.count = block.count;
+    std::map<std::tuple<AxisList, bool, AxisList>, ir::Segment> segments;
+    for (const ir::Parameter& p : program.params) {
+        if (p.block != block.name) continue;
+        const AxisList shards = p.placement.used();
+        ir::Segment& s = segments[{partial.at(p.key), !p.decay, shards}];
+        s.grad_partial = partial.at(p.key);
+        s.shards = shards;
+        s.decay = p.decay;
+        int64_t begin = 0;
+        if (!s.members.empty()) begin = round_up(s.members.back().begin + s.members.back().count, kAlignmentBytes / bytes_of(p.dtype));
+        s.members.push_back({p.key, begin, ir::local_elements(program.mesh, p)});
+    }
+    for (auto& [key, s] : segments) {
+        ensure(mesh::subtract(unit.optimizer, s.grad_partial).empty(), "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
+        s.begin = unit.padded;
+        s.padded = round_up(s.members.back().begin + s.members.back().count, multiple);
+        unit.padded += s.padded;
+        unit.segments.push_back(std::move(s));
+    }
+    return unit;
+}
+
+// Gaps between members and behind them, as [begin, end) pairs.
+std::vector<int64_t> padding_of(const ir::Segment& s) {
+    std::vector<int64_t> out;
+    int64_t at = 0;
+    for (const ir::Member& m : s.members) {
+        if (m.begin > at) out.insert(out.end(), {at, m.begin});
+        at = m.begin + m.count;
+    }
+    if (s.padded > at) out.insert(out.end(), {at, s.padded});
+    return out;
+}
+
+// Writes the routines of one unit.
+class UnitRoutines {
+public:
+    UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
+        : mesh_(program.mesh), unit_(unit), options_(options), dtype_(program.params.front().dtype) {}
+
+    std::vector<Routine> all() {
+        std::vector<Routine> out;
+        if (!unit_.weights.empty()) {
+            out.push_back(gather());
+            out.push_back(free());
+        }
+        if (!unit_.gradients.empty()) out.push_back(reduce_micro());
+        out.push_back(reduce_step());
+        out.push_back(stats());
+        out.push_back(update());
+        return out;
+    }
+
+private:
+    Routine start(const char* verb, ir::RoutineKind kind) const {
+        Routine r;
+        r.name = fmt::format("{}.{}", verb, unit_.name);
+        r.kind = kind;
+        r.block = unit_.name;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            const int64_t n = unit_.segments[i].padded;
+            r.dims.push_back({fmt::format("flat{}", i), n, n});
+        }
+        return r;
+    }
+
+    // One tensor a segment, split over `axes`, in the port `port`.
+    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes) const {
+        Builder b(r);
+        std::vector<TensorId> out;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            out.push_back(b.port_tensor(port, kind, access, fmt::format("{}{}", port, i), {static_cast<int>(i)}, "", dtype_));
+            r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
+            r.tensors[out.back()].offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype_);
+        }
+        r.ports[r.port(port)].unit = unit_.name;
+        return out;
+    }
+    std::vector<TensorId> temporaries(Routine& r, const char* name, const AxisList& axes) const {
+        Builder b(r);
+        std::vector<TensorId> out;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            out.push_back(b.make({fmt::format("{}{}", name, i), {static_cast<int>(i)}, dtype_}));
+            r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
+        }
+        return out;
+    }
+
+    static ir::Op collective(const char* kind, std::vector<TensorId> in, std::vector<TensorId> out, const AxisList& group, const char* note) {
+        ir::Op op;
+        op.kind = kind;
+        op.in = std::move(in);
+        op.out = std::move(out);
+        op.group = group;
+        op.note = note;
+        if (std::string_view(kind) != "all_reduce") op.attrs["dim"] = int64_t{0};
+        return op;
+    }
+
+    // Padding of gradients is garbage of the arena until it is cleared here.
+    void clear_padding(Routine& r, const std::vector<TensorId>& flat) const {
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            std::vector<int64_t> ranges = padding_of(unit_.segments[i]);
+            if (ranges.empty()) continue;
+            ir::Op op;
+            op.kind = "zero_padding";
+            op.in = op.out = {flat[i]};
+            op.attrs["ranges"] = std::move(ranges);
+            r.ops.push_back(std::move(op));
+        }
+    }
+
+    Routine gather() const {
+        Routine r = start("gather", ir::RoutineKind::Gather);
+        const auto weights = flat(r, "weights", PortKind::State, Access::Read, unit_.weights);
+        const auto full = flat(r, "full", PortKind::Params, Access::Write, {});
+        r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one grouped launch, a member a segment"));
+        return r;
+    }
+
+    Routine free() const {
+        Routine r = start("free", ir::RoutineKind::Free);
+        flat(r, "full", PortKind::Params, Access::Update, {});
+        return r;
+    }
+
+    Routine reduce_micro() const {
+        Routine r = start("reduce_micro", ir::RoutineKind::ReduceMicro);
+        const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {});
+        const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients);
+        clear_padding(r, local);
+        ir::Op op = collective("reduce_scatter", local, shard, unit_.gradients, "gradients are split: reduced after each microbatch");
+        for (size_t i = 0; i < shard.size(); ++i) op.accumulate.push_back(static_cast<int>(i));
+        r.ops.push_back(std::move(op));
+        return r;
+    }
+
+    Routine reduce_step() const {
+        Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
+        auto now = flat(r, "gradients", PortKind::State, Access::Update, unit_.gradients);
+        if (unit_.gradients.empty()) clear_padding(r, now);
+        const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
+        if (!rest.empty()) {
+            const auto reduced = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer);
+            r.ops.push_back(collective("reduce_scatter", now, reduced, rest, "the rest of the optimizer's split"));
+            now = reduced;
+        }
+        // Segments that are partial over the same axes share a launch.
+        std::map<AxisList, std::vector<TensorId>> by_axes;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(now[i]);
+        for (const auto& [axes, members] : by_axes) {
+            if (!axes.empty()) r.ops.push_back(collective("all_reduce", members, members, axes, "what is still partial, on shards"));
+        }
+        return r;
+    }
+
+    // The port that holds reduced gradients: the optimizer's shard.
+    const char* reduced_port() const { return unit_.optimizer.size() > unit_.gradients.size() ? "reduced" : "gradients"; }
+
+    Routine stats() const {
+        Routine r = start("stats", ir::RoutineKind::Stats);
+        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer);
+        Builder b(r);
+        const TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64);
+        r.tensors[norm2].placement.partial = mesh_.all();
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            const AxisList counted = mesh::subtract(mesh_.all(), mesh::unite(unit_.optimizer, unit_.segments[i].shards));
+            const TensorId squares = b.op("sum_squares", {grads[i]}, {{"squares", {}, Dtype::F64}},
+                                          {{"count_if", std::vector<int64_t>(counted.begin(), counted.end())}})[0];
+            r.tensors[squares].placement.partial = mesh_.all();
+            b.accumulate(norm2, squares);
+        }
+        return r;
+    }
+
+    Routine update() const {
+        Routine r = start("update", ir::RoutineKind::Update);
+        const auto weights = flat(r, "weights", PortKind::State, Access::Update, unit_.weights);
+        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer);
+        const auto m = flat(r, "moment1", PortKind::State, Access::Update, unit_.optimizer);
+        const auto v = flat(r, "moment2", PortKind::State, Access::Update, unit_.optimizer);
+        Builder b(r);
+        r.dims.push_back({"control", 7, 7});
+        const TensorId control = b.port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
+        r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
+        const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.weights.size()), unit_.optimizer.end());
+        auto own = weights;
+        if (!rest.empty()) {
+            own = temporaries(r, "own", unit_.optimizer);
+            for (size_t i = 0; i < own.size(); ++i) r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
+        }
+        auto updated = rest.empty() ? weights : temporaries(r, "new", unit_.optimizer);
+        for (size_t i = 0; i < own.size(); ++i) {
+            ir::Op op;
+            op.kind = "adamw";
+            op.in = {own[i], grads[i], m[i], v[i], control};
+            op.out = {updated[i], m[i], v[i]};
+            op.attrs = {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"eps", options_.eps},
+                        {"weight_decay", unit_.segments[i].decay ? options_.weight_decay : 0.0}};
+            r.ops.push_back(std::move(op));
+        }
+        if (!rest.empty()) r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
+        return r;
+    }
+
+    const mesh::Mesh& mesh_;
+    const ir::Unit& unit_;
+    const PartitionOptions& options_;
+    const Dtype dtype_;
+};
+
+// norm and loss over the world, then the step's control scalars, the same on every rank.
+Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
+    Routine r;
+    r.name = "stats.all";
+    r.kind = ir::RoutineKind::Stats;
+    r.dims = {{"control", 7, 7}};
+    Builder b(r);
+    const AxisList all = program.mesh.all();
+    AxisList loss_partial;
+    for (const Routine& other : program.routines) {
+        if (const TensorId t = other.find("loss_sum"); t >= 0 && other.entry == "train") loss_partial = other.tensors[t].placement.partial;
+    }
+    TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    const TensorId loss_sum = b.port("loss_sum", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    r.tensors[norm2].placement.partial = all;
+    r.tensors[loss_sum].placement.partial = loss_partial;
+    const AxisList others = mesh::subtract(all, loss_partial);
+    TensorId loss = b.op("owned", {loss_sum}, {{"loss.owned", {}, Dtype::F64}}, {{"count_if", std::vector<int64_t>(others.begin(), others.end())}})[0];
+    r.tensors[loss].placement.partial = all;
+    if (!all.empty()) {
+        ir::Op op;
+        op.kind = "all_reduce";
+        op.group = all;
+        op.in = {norm2, loss};
+        op.note = "one reduction over the world";
+        norm2 = b.make({"norm2.all", {}, Dtype::F64});
+        loss = b.make({"loss.all", {}, Dtype::F64});
+        op.out = {norm2, loss};
+        r.ops.push_back(std::move(op));
+    }
+    const TensorId inv_n = b.port("inv_n", PortKind::Scalar, Access::Read, {}, program.params.front().dtype);
+    const TensorId lr = b.port("lr", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    const TensorId steps = b.port("steps", PortKind::Scalar, Access::Update, {}, Dtype::F64);
+    const TensorId control = b.port("control", PortKind::Scalar, Access::Write, {0}, Dtype::F64);
+    r.tensors[control].placement.dims = {{}};
+    ir::Op op;
+    op.kind = "step_control";
+    op.in = {norm2, loss, inv_n, steps, lr};
+    op.out = {control, steps};
+    op.attrs = {{"max_norm", options.max_norm}, {"beta1", options.beta1}, {"beta2", options.beta2}};
+    r.ops.push_back(std::move(op));
+    return r;
+}
+
+// Ports of parameters and gradients, one a unit, tensors at their place in the unit's buffer.
+void bind_to_units(const ir::Program& program, Routine& r) {
+    for (size_t p = 0; p < r.ports.size(); ++p) {
+        if (r.ports[p].kind != PortKind::Params && r.ports[p].kind != PortKind::Gradients) continue;
+        if (!r.ports[p].unit.empty()) continue;
+        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
+            for (const ir::Unit& u : program.units) {
+                for (const ir::Segment& s : u.segments) {
+                    for (const ir::Member& m : s.members) {
+                        if (m.param != r.tensors[t].source) continue;
+                        if (r.ports[p].unit.empty()) {
+                            r.ports[p].unit = u.name;
+                            r.ports[p].name += "." + u.name;
+                        }
+                        int at = static_cast<int>(p);
+                        if (r.ports[p].unit != u.name) {
+                            const bool params = r.ports[p].kind == PortKind::Params;
+                            const std::string name = (params ? "params." : "gradients.") + u.name;
+                            at = r.port(name);
+                            if (at < 0) {
+                                r.ports.push_back({name, r.ports[p].kind, r.ports[p].access, u.name, -1});
+                                at = static_cast<int>(r.ports.size()) - 1;
+                            }
+                        }
+                        r.tensors[t].port = at;
+                        r.tensors[t].offset_bytes = (s.begin + m.begin) * bytes_of(r.tensors[t].dtype);
+                    }
+                }
+            }
+        }
+    }
+    ops::renumber(r);
+}
+
+}  // namespace
+
+ir::Program partition_parameters(ir::Program program, const PartitionOptions& options, const ops::KernelCatalog& catalog) {
+    const AxisList data = data_axes_innermost_first(program.mesh);
+    ir::Unit splits;
+    splits.weights = prefix_of_size(program.mesh, data, options.weights);
+    splits.gradients = prefix_of_size(program.mesh, data, options.gradients);
+    splits.optimizer = prefix_of_size(program.mesh, data, options.optimizer);
+    const int64_t multiple = options.optimizer * options.pad_elements;
+    const auto partial = gradient_partials(program);
+    for (const ir::Block& block : program.blocks) program.units.push_back(make_unit(program, block, partial, splits, multiple));
+    for (Routine& r : program.routines) bind_to_units(program, r);
+
+    std::vector<Routine> made;
+    for (const ir::Unit& unit : program.units) {
+        for (Routine& r : UnitRoutines(program, unit, options).all()) made.push_back(std::move(r));
+    }
+    made.push_back(stats_all(program, options));
+    for (Routine& r : made) {
+        select_kernels(program.mesh, r, catalog);
+        program.routines.push_back(std::move(r));
+    }
+    return program;
+}
+
+}  // namespace lockstep::passes

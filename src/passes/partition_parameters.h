@@ -1,0 +1,30 @@
+// Requires: final routines; every gradient's placement (its partial axes) known.
+// Produces: flat padded units of parameters (embedding, each layer, head) in segments of equal treatment, and their routines:
+//     gather        full = all_gather(weights) over the weights' split; a grouped launch, one member a segment
+//     free          the gathered copy ends
+//     reduce_micro  gradients += reduce_scatter(local) over the gradients' split, after each microbatch
+//     reduce_step   what is still partial, on shards: reduce_scatter over the rest of the optimizer's split, then all_reduce
+//     stats         squares of gradients, each element counted by one owner; then once `stats.all`: one all_reduce over the world
+//                   of norm and loss, clip coefficient, commit flag
+//     update        AdamW on the optimizer's shard, all_gather where weights are split less
+//   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
+//   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
+//   2304.11277) are settings of it.
+// Leaves alone: the mathematics of all blocks.
+#pragma once
+
+#include "ir/program.h"
+#include "ops/catalog.h"
+
+namespace lockstep::passes {
+
+struct PartitionOptions {
+    int64_t weights = 1, gradients = 1, optimizer = 1;  // over how many data ranks each is split; divisors, ascending
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    double max_norm = 1.0;  // 0: no clipping
+    int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
+};
+
+ir::Program partition_parameters(ir::Program program, const PartitionOptions& options, const ops::KernelCatalog& catalog);
+
+}  // namespace lockstep::passes

@@ -1,0 +1,188 @@
+#include "passes/plan_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "ir/happens_before.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Op;
+using ir::Routine;
+using ir::TensorId;
+
+struct Item {
+    int64_t bytes = 0, offset = -1;
+};
+
+// Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Returns the end.
+int64_t allocate(std::vector<Item>& items, const std::function<bool(size_t, size_t)>& conflict) {
+    std::vector<size_t> order(items.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
+    int64_t end = 0;
+    std::vector<std::pair<int64_t, int64_t>> taken;
+    std::vector<size_t> placed;
+    for (size_t i : order) {
+        if (items[i].bytes == 0) {
+            items[i].offset = 0;
+            continue;
+        }
+        taken.clear();
+        for (size_t j : placed) {
+            if (conflict(i, j)) taken.emplace_back(items[j].offset, items[j].offset + items[j].bytes);
+        }
+        std::sort(taken.begin(), taken.end());
+        int64_t at = 0;
+        for (const auto& [begin, stop] : taken) {
+            if (begin - at >= items[i].bytes) break;
+            at = std::max(at, stop);
+        }
+        items[i].offset = at;
+        end = std::max(end, at + items[i].bytes);
+        placed.push_back(i);
+    }
+    return end;
+}
+
+// Temporaries of one routine, whose ops run one after the other.
+void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
+    const int n_ops = static_cast<int>(r.ops.size());
+    const size_t n = r.tensors.size();
+    std::vector<TensorId> root(n);  // the tensor whose bytes this one uses
+    std::iota(root.begin(), root.end(), 0);
+    std::vector<int> first(n, n_ops), last(n, -1);
+    for (int k = 0; k < n_ops; ++k) {
+        for (TensorId t : r.ops[k].in) last[t] = k;
+        for (TensorId t : r.ops[k].out) first[t] = std::min(first[t], k), last[t] = std::max(last[t], k);
+    }
+    for (int k = 0; k < n_ops; ++k) {
+        Op& op = r.ops[k];
+        if (op.out.size() != 1 || op.in.empty()) continue;
+        const TensorId in = op.in[0], out = op.out[0];
+        if (r.tensors[out].port >= 0) continue;
+        const bool same_bytes = ir::local_bytes(mesh, r, r.tensors[in]) == ir::local_bytes(mesh, r, r.tensors[out]);
+        const bool view = op.kind == "rename";
+        // In place where nobody reads the operand any more, under any of its names.
+        const bool in_place = op.attrs.contains("in_place") && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;
+        if (!same_bytes || !(view || in_place)) continue;
+        r.tensors[out].view_of = in;
+        root[out] = root[in];
+        last[root[in]] = std::max(last[root[in]], last[out]);
+    }
+    std::vector<Item> items;
+    std::vector<std::pair<int, int>> lives;
+    std::vector<TensorId> tensors;  // -1 - op: the workspace of an op
+    for (size_t t = 0; t < n; ++t) {
+        if (r.tensors[t].port >= 0 || root[t] != static_cast<TensorId>(t)) continue;
+        items.push_back({round_up(ir::local_bytes(mesh, r, r.tensors[t]), kAlignmentBytes), -1});
+        lives.emplace_back(first[t], last[t]);
+        tensors.push_back(static_cast<TensorId>(t));
+    }
+    for (int k = 0; k < n_ops; ++k) {
+        if (r.ops[k].workspace_bytes == 0) continue;
+        items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), -1});
+        lives.emplace_back(k, k);
+        tensors.push_back(-1 - k);
+    }
+    r.scratch_bytes = allocate(items, [&](size_t a, size_t b) { return lives[a].first <= lives[b].second && lives[b].first <= lives[a].second; });
+    for (size_t i = 0; i < items.size(); ++i) {
+        if (tensors[i] >= 0) r.tensors[tensors[i]].offset_bytes = items[i].offset;
+        else r.ops[-1 - tensors[i]].workspace_offset_bytes = items[i].offset;
+    }
+}
+
+// First and last use of every buffer by an entry, per stream.
+struct Life {
+    int first[2] = {-1, -1}, last[2] = {-1, -1};
+    bool used() const { return first[0] >= 0 || first[1] >= 0; }
+};
+
+std::vector<Life> lives_of(const ir::Program& p, const ir::Entry& e) {
+    std::vector<Life> lives(p.buffers.size());
+    for (size_t i = 0; i < e.calls.size(); ++i) {
+        const auto use = [&](int buffer) {
+            Life& life = lives[buffer];
+            const int s = static_cast<int>(e.calls[i].stream);
+            if (life.first[s] < 0) life.first[s] = static_cast<int>(i);
+            life.last[s] = static_cast<int>(i);
+        };
+        for (const ir::Binding& b : e.calls[i].bindings) use(b.buffer);
+        if (e.calls[i].scratch >= 0) use(e.calls[i].scratch);
+    }
+    return lives;
+}
+
+void add_scratch(ir::Program& p, ir::Entry& e) {
+    for (size_t i = 0; i < e.calls.size(); ++i) {
+        const Routine& r = p.routines[e.calls[i].routine];
+        if (r.scratch_bytes == 0) continue;
+        p.buffers.push_back({fmt::format("{}.scratch#{}", e.name, i), ir::MemoryKind::Workspace, r.scratch_bytes, false, -1});
+        e.calls[i].scratch = static_cast<int>(p.buffers.size()) - 1;
+    }
+}
+
+}  // namespace
+
+ir::Program plan_memory(ir::Program program) {
+    for (Routine& r : program.routines) plan_scratch(program.mesh, r);
+    for (ir::Entry& e : program.entries) add_scratch(program, e);
+    int64_t resident = 0;
+    for (ir::Buffer& b : program.buffers) {
+        if (!b.resident) continue;
+        b.offset_bytes = resident;
+        resident += b.bytes;
+    }
+    program.arena_bytes = resident;
+    for (const ir::Entry& e : program.entries) {
+        const std::vector<Life> lives = lives_of(program, e);
+        const ir::HappensBefore happens_before(e.calls);
+        std::vector<Item> items;
+        std::vector<size_t> ids;
+        for (size_t b = 0; b < program.buffers.size(); ++b) {
+            if (program.buffers[b].resident || !lives[b].used()) continue;
+            items.push_back({program.buffers[b].bytes, -1});
+            ids.push_back(b);
+        }
+        const auto before = [&](const Life& a, const Life& b) {
+            for (int s = 0; s < 2; ++s) {
+                for (int t = 0; t < 2; ++t) {
+                    if (a.last[s] >= 0 && b.first[t] >= 0 && !happens_before(a.last[s], b.first[t])) return false;
+                }
+            }
+            return true;
+        };
+        const int64_t end = allocate(items, [&](size_t i, size_t j) {
+            const Life &a = lives[ids[i]], &b = lives[ids[j]];
+            return !before(a, b) && !before(b, a);
+        });
+        for (size_t i = 0; i < items.size(); ++i) program.buffers[ids[i]].offset_bytes = resident + items[i].offset;
+        program.arena_bytes = std::max(program.arena_bytes, resident + end);
+    }
+    return program;
+}
+
+int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
+    const std::vector<Life> lives = lives_of(program, entry);
+    std::vector<int64_t> change(entry.calls.size() + 1, 0);
+    int64_t resident = 0;
+    for (size_t b = 0; b < lives.size(); ++b) {
+        if (program.buffers[b].resident) resident += program.buffers[b].bytes;
+        else if (lives[b].used()) {
+            const int first = lives[b].first[0] < 0 ? lives[b].first[1] : lives[b].first[1] < 0 ? lives[b].first[0] : std::min(lives[b].first[0], lives[b].first[1]);
+            change[first] += program.buffers[b].bytes;
+            change[std::max(lives[b].last[0], lives[b].last[1]) + 1] -= program.buffers[b].bytes;
+        }
+    }
+    int64_t now = resident, most = resident;
+    for (int64_t c : change) most = std::max(most, now += c);
+    return most;
+}
+
+}  // namespace lockstep::passes

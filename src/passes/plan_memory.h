@@ -1,0 +1,19 @@
+// Requires: calls with streams and waits.
+// Produces: the offset of every temporary in its routine's scratch, a scratch buffer for every call that needs one, the offset
+//   of every buffer in the arena, and the arena's size. Two buffers share bytes only if the last use of one happens before
+//   the first use of the other in every execution (ir/happens_before). Renames become views; ops marked in_place write where
+//   they read. Entries share the resident buffers and overlay their transient ones.
+// Leaves alone: order, streams and waits.
+#pragma once
+
+#include "ir/program.h"
+
+namespace lockstep::passes {
+
+ir::Program plan_memory(ir::Program program);
+
+// The bytes that must be held at once at the worst point of an entry's list, resident ones included: the lower bound of any plan
+// of these buffers.
+int64_t live_bytes(const ir::Program& program, const ir::Entry& entry);
+
+}  // namespace lockstep::passes

@@ -1,0 +1,153 @@
+#include "passes/select_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/builder.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Op;
+using ir::Placement;
+using ir::Routine;
+using ir::TensorId;
+
+const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, const Op& op, const ops::KernelCatalog& catalog) {
+    for (const ops::KernelEntry& e : catalog.entries) {
+        if (e.op != op.kind || e.dtype != r.tensors[op.out[0]].dtype) continue;
+        if (!e.serves || e.serves(mesh, r, op)) return &e;
+    }
+    return nullptr;
+}
+
+// Places what an expansion made: every tensor by the composite's iteration space; partial over what was summed away or came in
+// partial.
+class Expander {
+public:
+    Expander(Routine& r, const Op& composite) : r_(r), composite_(composite) {
+        for (const std::vector<TensorId>* list : {&composite.in, &composite.out}) {
+            for (TensorId t : *list) {
+                for (size_t i = 0; i < r.tensors[t].dims.size(); ++i) axes_[r.tensors[t].dims[i]] = r.tensors[t].placement.dims[i];
+            }
+        }
+    }
+
+    std::vector<Op> run() {
+        const std::vector<Op> outer = std::move(r_.ops);
+        r_.ops.clear();
+        ops::Builder b(r_);
+        const std::vector<TensorId> results = ops::rule(composite_.kind).expand(b, composite_);
+        std::vector<Op> made = std::move(r_.ops);
+        r_.ops = outer;
+        for (Op& op : made) {
+            for (size_t i = 0; i < op.out.size(); ++i) {
+                for (size_t k = 0; k < results.size(); ++k) {
+                    if (op.out[i] == results[k]) op.out[i] = composite_.out[k];
+                }
+            }
+            for (TensorId& t : op.in) {
+                for (size_t k = 0; k < results.size(); ++k) {
+                    if (t == results[k]) t = composite_.out[k];
+                }
+            }
+            if (composite_.attrs.contains("recomputed")) op.attrs["recomputed"] = int64_t{1};
+            op.note = "from " + composite_.kind;
+        }
+        made = ops::live_ops(r_, made, composite_.out);
+        for (Op& op : made) place(op);
+        return made;
+    }
+
+private:
+    void place(const Op& op) {
+        mesh::AxisList used, partial;
+        for (TensorId t : op.in) {
+            used = mesh::unite(used, r_.tensors[t].placement.used());
+            partial = mesh::unite(partial, r_.tensors[t].placement.partial);
+        }
+        for (TensorId t : op.out) {
+            if (std::find(composite_.out.begin(), composite_.out.end(), t) != composite_.out.end()) continue;  // placed already
+            ir::Tensor& tensor = r_.tensors[t];
+            tensor.dtype = r_.tensors[composite_.out[0]].dtype;
+            Placement p;
+            for (ir::DimId d : tensor.dims) p.dims.push_back(axes_.contains(d) ? axes_.at(d) : mesh::AxisList{});
+            p.partial = mesh::unite(partial, mesh::subtract(used, p.used()));
+            tensor.placement = std::move(p);
+        }
+    }
+
+    Routine& r_;
+    const Op composite_;
+    std::map<ir::DimId, mesh::AxisList> axes_;
+};
+
+// Expands until every op has a kernel.
+void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalog) {
+    for (size_t i = 0; i < r.ops.size();) {
+        Op& op = r.ops[i];
+        if (ops::rule(op.kind).collective) {
+            r.ops[i++].kernel = "comm";
+            continue;
+        }
+        if (const ops::KernelEntry* e = find_kernel(mesh, r, op, catalog)) {
+            op.kernel = e->kernel;
+            op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
+            if (e->in_place && ops::rule(op.kind).in_place) op.attrs["in_place"] = int64_t{1};
+            ++i;
+            continue;
+        }
+        ensure(static_cast<bool>(ops::rule(op.kind).expand),
+               fmt::format("select_kernels: catalog {} has no kernel for {} on {}", catalog.name, op.kind, name_of(r.tensors[op.out[0]].dtype)));
+        const Op composite = op;
+        std::vector<Op> made = Expander(r, composite).run();
+        r.ops.erase(r.ops.begin() + static_cast<long>(i));
+        r.ops.insert(r.ops.begin() + static_cast<long>(i), made.begin(), made.end());
+    }
+}
+
+// grad += x, where x is made for nothing else: the op that makes x adds by itself.
+void fold_accumulates(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalog) {
+    std::vector<int> uses(r.tensors.size(), 0);
+    for (const Op& op : r.ops) {
+        for (TensorId t : op.in) ++uses[t];
+    }
+    std::vector<bool> folded(r.ops.size(), false);
+    for (size_t i = 0; i < r.ops.size(); ++i) {
+        if (r.ops[i].kind != "accumulate") continue;
+        const TensorId x = r.ops[i].in[0], target = r.ops[i].out[0];
+        if (uses[x] != 1 || r.tensors[x].dtype != r.tensors[target].dtype || r.tensors[x].port >= 0) continue;
+        for (size_t k = 0; k < i; ++k) {
+            Op& maker = r.ops[k];
+            const auto at = std::find(maker.out.begin(), maker.out.end(), x);
+            if (at == maker.out.end() || ops::rule(maker.kind).collective) continue;
+            const ops::KernelEntry* e = find_kernel(mesh, r, maker, catalog);
+            if (!e || !e->accumulates) continue;
+            maker.accumulate.push_back(static_cast<int>(at - maker.out.begin()));
+            *at = target;
+            folded[i] = true;
+        }
+    }
+    std::vector<Op> kept;
+    for (size_t i = 0; i < r.ops.size(); ++i) {
+        if (!folded[i]) kept.push_back(std::move(r.ops[i]));
+    }
+    r.ops = std::move(kept);
+}
+
+}  // namespace
+
+void select_kernels(const mesh::Mesh& mesh, Routine& routine, const ops::KernelCatalog& catalog) {
+    choose(mesh, routine, catalog);
+    fold_accumulates(mesh, routine, catalog);
+    ops::renumber(routine);
+}
+
+ir::Program select_kernels(ir::Program program, const ops::KernelCatalog& catalog) {
+    for (Routine& r : program.routines) select_kernels(program.mesh, r, catalog);
+    return program;
+}
+
+}  // namespace lockstep::passes

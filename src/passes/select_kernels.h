@@ -1,0 +1,17 @@
+// Requires: final ops with placements; a KernelCatalog.
+// Produces: a kernel name and workspace on every op. Composites without a kernel are expanded, with placements by the rule of
+//   the composite's own iteration space. An accumulate is folded into the op that makes its operand where the kernel can add.
+// Leaves alone: collectives and what they carry (their kernel is `comm`).
+#pragma once
+
+#include "ir/program.h"
+#include "ops/catalog.h"
+
+namespace lockstep::passes {
+
+ir::Program select_kernels(ir::Program program, const ops::KernelCatalog& catalog);
+
+// For routines that later passes add (gather, reduce, stats, update).
+void select_kernels(const mesh::Mesh& mesh, ir::Routine& routine, const ops::KernelCatalog& catalog);
+
+}  // namespace lockstep::passes

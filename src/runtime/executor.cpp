@@ -1,0 +1,216 @@
+#include "runtime/executor.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "base/round.h"
+
+namespace lockstep::runtime {
+namespace {
+
+constexpr size_t kMaxOperands = 64;
+
+comm::Type comm_type(Dtype t) { return t == Dtype::F64 ? comm::Type::Float64 : t == Dtype::F32 ? comm::Type::Float32 : comm::Type::Int32; }
+
+// The member's own block as [outer, dim, inner].
+comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op, size_t member) {
+    comm::Request q;
+    const ir::Tensor &in = r.tensors[op.in[member]], &out = r.tensors[op.out[member]];
+    q.type = comm_type(in.dtype);
+    q.op = in.placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
+    if (op.kind == "all_reduce") {
+        q.kind = comm::Kind::AllReduce;
+        q.dim = ir::local_elements(p.mesh, r, in);
+        return q;
+    }
+    q.kind = op.kind == "all_gather" ? comm::Kind::AllGather : comm::Kind::ReduceScatter;
+    const ir::Tensor& block = op.kind == "all_gather" ? in : out;
+    const auto dim = static_cast<size_t>(op.integer("dim"));
+    q.inner = 1;
+    for (size_t i = 0; i < block.dims.size(); ++i) {
+        const int64_t size = ir::local_size(p.mesh, r, block, static_cast<int>(i));
+        if (i < dim) q.outer *= size;
+        if (i == dim) q.dim = size;
+        if (i > dim) q.inner *= size;
+    }
+    return q;
+}
+
+}  // namespace
+
+Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, const ExecutorOptions& options)
+    : program_(program), rank_(rank), comm_(communicator), options_(options), pool_(options.threads, options.cpus), comm_pool_(1), code_(program.routines.size()) {
+    for (size_t i = 0; i < code_.size(); ++i) prepare(program.routines[i], code_[i]);
+    arena_bytes_ = std::max<int64_t>(round_up(program.arena_bytes, 1 << 21), 1 << 21);
+    void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        throw UserError("runtime.out_of_memory", "training.local_batch_size",
+                        fmt::format("rank {}: the system refused {} bytes for the arena; `lockstep check` says what they are for and which keys lower them", rank, arena_bytes_));
+    }
+    madvise(memory, static_cast<size_t>(arena_bytes_), MADV_HUGEPAGE);
+    arena_ = static_cast<char*>(memory);
+    // Touched now, on this rank's thread, so that a page fault on the step path is impossible.
+    for (int64_t i = 0; i < program.arena_bytes; i += 4096) arena_[i] = 0;
+    if (options_.comm_thread) comm_thread_ = std::thread([this] { comm_loop(); });
+}
+
+Executor::~Executor() {
+    stop_ = true;
+    step_.fetch_add(1);
+    step_.notify_all();
+    if (comm_thread_.joinable()) comm_thread_.join();
+    munmap(arena_, static_cast<size_t>(arena_bytes_));
+}
+
+void Executor::prepare(const ir::Routine& r, Code& code) {
+    for (const ir::Tensor& t : r.tensors) {
+        const ir::Tensor* root = &t;
+        while (root->view_of >= 0) root = &r.tensors[root->view_of];
+        code.addresses.push_back({root->port, std::max<int64_t>(root->offset_bytes, 0)});
+    }
+    for (const ir::Op& op : r.ops) {
+        ensure(op.in.size() <= kMaxOperands && op.out.size() <= kMaxOperands, "executor: an op has too many operands");
+        Prepared p;
+        if (op.kernel == "comm") {
+            std::vector<int> members;
+            for (int64_t m : program_.mesh.group(program_.mesh.ranks() == 1 ? 0 : rank_, op.group)) members.push_back(static_cast<int>(m));
+            p.group = comm_.add_group(members);
+            for (size_t i = 0; i < op.in.size(); ++i) p.requests.push_back(request_of(program_, r, op, i));
+        } else {
+            p.is_view = op.kind == "rename" && r.tensors[op.out[0]].view_of >= 0;
+            p.kernel = kernels::make_kernel({program_.mesh, r, op, rank_, options_.threads});
+        }
+        if (!op.accumulate.empty()) p.fresh_port = r.tensors[op.out[op.accumulate[0]]].port;
+        code.ops.push_back(std::move(p));
+    }
+}
+
+double* Executor::scalar(const std::string& name) {
+    const int b = program_.buffer(name);
+    ensure(b >= 0, "executor: no scalar is called " + name);
+    return reinterpret_cast<double*>(buffer(b));
+}
+
+void Executor::run(const std::string& name) {
+    const ir::Entry* entry = program_.entry(name);
+    ensure(entry, "executor: no entry is called " + name);
+    try {
+        ended_[0] = ended_[1] = -1;
+        if (options_.comm_thread) {
+            entry_ = entry;
+            const uint32_t step = step_.fetch_add(1) + 1;
+            step_.notify_all();
+            run_stream(*entry, static_cast<int>(ir::Stream::Compute));
+            for (uint32_t done = comm_step_; done != step; done = comm_step_) comm_step_.wait(done);
+            if (failed_) comm_.barrier(0, comm_.add_group({static_cast<int>(rank_)}));  // throws Aborted with the first reason
+        } else {
+            for (const ir::Call& call : entry->calls) run_call(call, 0);
+        }
+    } catch (const comm::Aborted&) {
+        failed_ = true;
+        ended_[0] = std::numeric_limits<int>::max();
+        ended_[0].notify_all();
+        throw;
+    }
+}
+
+// The calls of one stream, each after those that it waits for.
+void Executor::run_stream(const ir::Entry& entry, int stream) {
+    for (size_t i = 0; i < entry.calls.size(); ++i) {
+        const ir::Call& call = entry.calls[i];
+        if (static_cast<int>(call.stream) != stream) continue;
+        for (int w : call.waits) wait_for(static_cast<int>(entry.calls[w].stream), w);
+        run_call(call, stream);
+        ended_[stream].store(static_cast<int>(i), std::memory_order_release);
+        ended_[stream].notify_all();
+    }
+}
+
+void Executor::wait_for(int stream, int call) {
+    for (int ended = ended_[stream].load(std::memory_order_acquire); ended < call; ended = ended_[stream].load(std::memory_order_acquire)) {
+        if (failed_) throw comm::Aborted("the other stream of this rank failed");
+        ended_[stream].wait(ended);
+    }
+    if (failed_) throw comm::Aborted("the other stream of this rank failed");
+}
+
+void Executor::comm_loop() {
+    for (uint32_t seen = 0;;) {
+        step_.wait(seen);
+        seen = step_;
+        if (stop_) return;
+        try {
+            run_stream(*entry_.load(), static_cast<int>(ir::Stream::Comm));
+        } catch (const std::exception&) {  // run_call has aborted all ranks; the compute stream says why
+            failed_ = true;
+            ended_[1] = std::numeric_limits<int>::max();
+            ended_[1].notify_all();
+        }
+        comm_step_ = seen;
+        comm_step_.notify_all();
+    }
+}
+
+void Executor::run_call(const ir::Call& call, int channel) {
+    const ir::Routine& r = program_.routines[call.routine];
+    const Code& code = code_[call.routine];
+    if (options_.debug_fill) fill_with_nan(call);
+    char* scratch = call.scratch >= 0 ? buffer(call.scratch) : nullptr;
+    const auto address = [&](ir::TensorId t) -> void* {
+        const Address& a = code.addresses[t];
+        if (a.port < 0) return scratch + a.offset;
+        const ir::Binding& b = call.bindings[a.port];
+        return buffer(b.buffer) + b.offset_bytes + a.offset;
+    };
+    void *in[kMaxOperands], *out[kMaxOperands];
+    for (size_t i = 0; i < r.ops.size(); ++i) {
+        const ir::Op& op = r.ops[i];
+        const Prepared& p = code.ops[i];
+        if (p.is_view) continue;
+        for (size_t k = 0; k < op.in.size(); ++k) in[k] = address(op.in[k]);
+        for (size_t k = 0; k < op.out.size(); ++k) out[k] = address(op.out[k]);
+        const bool fresh = p.fresh_port >= 0 && call.bindings[p.fresh_port].fresh;
+        try {
+            if (p.kernel) p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), channel == 0 ? pool_ : comm_pool_});
+            else run_collective(op, p, in, out, fresh, channel);
+        } catch (const comm::Aborted&) {
+            throw;
+        } catch (const std::exception& e) {
+            const std::string reason = fmt::format("rank {}, {} (layer {}, microbatch {}), op {} {}: {}", rank_, r.name, call.instance, call.microbatch, i, op.kind, e.what());
+            comm_.abort(reason);
+            throw comm::Aborted(reason);
+        }
+        if (watcher_) {
+            for (size_t k = 0; k < op.out.size(); ++k) watcher_({&call, &r, &op, op.out[k], out[k]});
+        }
+    }
+}
+
+void Executor::run_collective(const ir::Op& op, const Prepared& p, void* const* in, void* const* out, bool fresh, int channel) {
+    comm::Request requests[kMaxOperands];
+    for (size_t k = 0; k < p.requests.size(); ++k) {
+        requests[k] = p.requests[k];
+        requests[k].in = in[k];
+        requests[k].out = out[k];
+        requests[k].accumulate = op.accumulates(static_cast<int>(k)) && !fresh;
+    }
+    comm_.run(channel, p.group, std::span(requests, p.requests.size()));
+}
+
+// Freed buffers and scratch before its use hold NaN: whoever reads them is found out.
+void Executor::fill_with_nan(const ir::Call& call) {
+    const ir::Routine& r = program_.routines[call.routine];
+    const auto fill = [&](int b, int64_t bytes) {
+        std::memset(buffer(b), 0xff, static_cast<size_t>(bytes));  // all ones: NaN in float and double
+    };
+    if (call.scratch >= 0) fill(call.scratch, r.scratch_bytes);
+    if (r.kind == ir::RoutineKind::Free) fill(call.bindings[0].buffer, program_.buffers[call.bindings[0].buffer].bytes);
+}
+
+}  // namespace lockstep::runtime

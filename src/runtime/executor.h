@@ -1,0 +1,103 @@
+// Runs a program on one rank: one arena, prepared kernels, two streams. Nothing on the step path allocates.
+// The compute stream runs on the thread that calls run(). With a communication thread the comm stream has its own; without
+// one both run inline, in the order of the list: the same sums in the same order.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "comm/communicator.h"
+#include "ir/program.h"
+#include "kernels/kernel.h"
+
+namespace lockstep::runtime {
+
+struct ExecutorOptions {
+    int threads = 1;            // of this rank
+    std::vector<int> cpus;      // to pin them to; empty: not pinned
+    bool comm_thread = false;
+    bool debug_fill = false;    // freed and scratch bytes are filled with NaN
+};
+
+// What a watcher sees after an op: where one of its results stands.
+struct Produced {
+    const ir::Call* call;
+    const ir::Routine* routine;
+    const ir::Op* op;
+    ir::TensorId tensor;
+    const void* data;
+};
+
+class Executor {
+public:
+    // The program outlives the executor. Allocates and touches the arena; it is zero.
+    Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, const ExecutorOptions& options);
+    ~Executor();
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+
+    // One step of an entry. Throws comm::Aborted where another rank failed; any other failure aborts all ranks first and names
+    // rank, call and op.
+    void run(const std::string& entry);
+
+    const ir::Program& program() const { return program_; }
+    int64_t rank() const { return rank_; }
+    char* buffer(int index) { return arena_ + program_.buffers[index].offset_bytes; }
+    // Scalars by buffer name: "control", "lr", "steps". Throws InternalError for an unknown one.
+    double* scalar(const std::string& name);
+
+    // Called on the compute thread after every op that it has run. Slow; for watch and diff.
+    void set_watcher(std::function<void(const Produced&)> watcher) { watcher_ = std::move(watcher); }
+
+private:
+    struct Address {  // of a tensor of a routine: a port's base or scratch, plus an offset
+        int port = -1;
+        int64_t offset = 0;
+    };
+    struct Prepared {  // an op
+        std::unique_ptr<kernels::Kernel> kernel;  // or a collective:
+        comm::GroupId group{};
+        std::vector<comm::Request> requests;      // without addresses
+        int fresh_port = -1;                      // the port that accumulating results belong to
+        bool is_view = false;
+    };
+    struct Code {
+        std::vector<Address> addresses;  // by tensor
+        std::vector<Prepared> ops;
+    };
+    struct Stream;
+
+    void prepare(const ir::Routine& routine, Code& code);
+    void run_stream(const ir::Entry& entry, int stream);
+    void run_call(const ir::Call& call, int channel);
+    void run_collective(const ir::Op& op, const Prepared& prepared, void* const* in, void* const* out, bool fresh, int channel);
+    void comm_loop();
+    void wait_for(int stream, int call);
+    void fill_with_nan(const ir::Call& call);
+
+    const ir::Program& program_;
+    const int64_t rank_;
+    comm::Communicator& comm_;
+    const ExecutorOptions options_;
+    ThreadPool pool_;
+    ThreadPool comm_pool_;  // of one thread: kernels of the comm stream run where it runs
+    std::vector<Code> code_;
+    char* arena_ = nullptr;
+    int64_t arena_bytes_ = 0;
+    std::function<void(const Produced&)> watcher_;
+
+    std::atomic<int> ended_[2];        // calls of each stream: index of the last that has ended, of the current step
+    std::atomic<uint32_t> step_{0};    // steps begun; the comm thread sleeps on it
+    std::atomic<uint32_t> comm_step_{0};  // steps that the comm thread has finished
+    std::atomic<const ir::Entry*> entry_{nullptr};
+    std::atomic<bool> stop_{false};
+    std::atomic<bool> failed_{false};
+    std::thread comm_thread_;
+};
+
+}  // namespace lockstep::runtime

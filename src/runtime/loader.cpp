@@ -1,0 +1,56 @@
+#include "runtime/loader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+
+namespace lockstep::runtime {
+
+Loader::Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape) : shape_(shape) {
+    for (std::vector<int32_t>& s : sample_) s.resize(static_cast<size_t>(shape.seq_len));
+    std::set<int> seen;
+    for (const ir::Call& call : program.entry(entry)->calls) {
+        const ir::Routine& r = program.routines[call.routine];
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second) continue;
+            const char* names[] = {"ids", "targets", "pos", "doc"};
+            const auto source = std::find(names, names + 4, t.source) - names;
+            ensure(source < 4, "loader: no input is called " + t.source);
+            // From the placement and the whole microbatch: a chunked routine's own dims are only a slice of it.
+            const auto part = [&](int dim, int64_t whole, int64_t& first, int64_t& count) {
+                count = whole / program.mesh.size(t.placement.dims[dim]);
+                first = program.mesh.index(rank, t.placement.dims[dim]) * count;
+            };
+            Input in{call.bindings[t.port].buffer, static_cast<int>(source), call.microbatch, 0, 0, 0, 0};
+            part(0, shape.microbatch, in.first_batch, in.batch);
+            part(1, shape.seq_len, in.first_token, in.tokens);
+            inputs_.push_back(in);
+        }
+    }
+    std::stable_sort(inputs_.begin(), inputs_.end(), [](const Input& a, const Input& b) { return a.microbatch < b.microbatch; });
+}
+
+void Loader::load(Executor& executor, int64_t first_sample, const Fetch& fetch) {
+    for (size_t begin = 0; begin < inputs_.size();) {
+        size_t end = begin;
+        while (end < inputs_.size() && inputs_[end].microbatch == inputs_[begin].microbatch) ++end;
+        for (int64_t b = 0; b < inputs_[begin].batch; ++b) {
+            const int64_t in_step = inputs_[begin].microbatch * shape_.microbatch + inputs_[begin].first_batch + b;
+            if (in_step < shape_.global_batch) {
+                fetch(first_sample + in_step, sample_[0], sample_[1], sample_[2], sample_[3]);
+            } else {  // fills up the last microbatch; counts for nothing
+                for (int k = 0; k < 4; ++k) std::fill(sample_[k].begin(), sample_[k].end(), k == 1 ? data::kNoTarget : 0);
+                for (int64_t t = 0; t < shape_.seq_len; ++t) sample_[2][static_cast<size_t>(t)] = static_cast<int32_t>(t);
+            }
+            for (size_t i = begin; i < end; ++i) {
+                const Input& in = inputs_[i];
+                std::memcpy(executor.buffer(in.buffer) + b * in.tokens * 4, sample_[in.source].data() + in.first_token, static_cast<size_t>(in.tokens) * 4);
+            }
+        }
+        begin = end;
+    }
+}
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,38 @@
+// Writes a step's samples into a rank's input buffers, in every placement that the program asks for. No communication: each
+// rank reads the samples of its own coordinate.
+#pragma once
+
+#include <vector>
+
+#include "data/sampler.h"
+#include "ir/program.h"
+#include "runtime/executor.h"
+
+namespace lockstep::runtime {
+
+struct BatchShape {
+    int64_t microbatch;    // sequences of one microbatch over all data ranks
+    int64_t global_batch;  // sequences of a step that count; the rest are masked
+    int64_t seq_len;
+};
+
+class Loader {
+public:
+    Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape);
+
+    // Reads sample number first_sample + i as the i-th of the step. `fetch` is Dataset::sample, or sequential for validation.
+    using Fetch = std::function<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos, std::span<int32_t> doc)>;
+    void load(Executor& executor, int64_t first_sample, const Fetch& fetch);
+
+private:
+    struct Input {
+        int buffer, source;            // source: 0 ids, 1 targets, 2 pos, 3 doc
+        int64_t microbatch;
+        int64_t first_batch, batch, first_token, tokens;
+    };
+    BatchShape shape_;
+    std::vector<Input> inputs_;        // by microbatch
+    std::vector<int32_t> sample_[4];
+};
+
+}  // namespace lockstep::runtime

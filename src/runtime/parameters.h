@@ -1,0 +1,34 @@
+// Which elements of which global parameters a rank holds: the one place that knows how flat shards and global tensors relate.
+// Initial values, checkpoints and comparisons between layouts all go through it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::runtime {
+
+// Elements [global_begin, +count) of a parameter in global row-major order stand at [local_begin, +count) of a state buffer.
+struct Run {
+    const ir::Parameter* param;
+    int64_t instance;  // layer
+    int64_t local_begin, global_begin, count;
+};
+
+// All runs of one unit instance's state that is split over `split`, on one rank; padded rows and padding are left out.
+void for_each_run(const ir::Program& program, const ir::Unit& unit, int64_t instance, const mesh::AxisList& split, int64_t rank,
+                  const std::function<void(const Run&)>& f);
+
+// Is this rank the one that counts for a state split so: coordinate 0 on every sub-axis that shards neither it nor the parameter?
+bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh::AxisList& split, int64_t rank);
+
+// Hugging Face's name of one layer's parameter, and its global shape without padding.
+std::string global_name(const ir::Parameter& param, int64_t instance);
+std::vector<int64_t> global_shape(const ir::Parameter& param);
+
+// Initial value of an element, a pure function of (seed, name, global index).
+double initial_value(const ir::Parameter& param, int64_t instance, uint64_t seed, int64_t global_index);
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,134 @@
+#include "runtime/ranks.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+namespace lockstep::runtime {
+namespace {
+
+// CPUs' worth of time that the cgroup grants, or a large number.
+double cgroup_quota() {
+    std::ifstream v2("/sys/fs/cgroup/cpu.max");
+    std::string quota;
+    double period = 0;
+    if (v2 >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
+    std::ifstream v1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    double q = 0;
+    if (v1 >> q && v1_period >> period && q > 0 && period > 0) return q / period;
+    return 1e9;
+}
+
+void pin(const std::vector<int>& cpus) {
+    if (cpus.empty()) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(cpus[0]), &set);
+    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+}  // namespace
+
+std::vector<int> usable_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    std::vector<int> cpus;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        for (int i = 0; i < CPU_SETSIZE; ++i) {
+            if (CPU_ISSET(static_cast<size_t>(i), &set)) cpus.push_back(i);
+        }
+    }
+    const double quota = std::max(1.0, std::floor(cgroup_quota()));
+    if (static_cast<double>(cpus.size()) > quota) cpus.resize(static_cast<size_t>(quota));
+    return cpus;
+}
+
+Ranks::Ranks(const ir::Program& program, const RanksOptions& options) : world_(static_cast<int>(program.mesh.ranks())) {
+    const auto n = static_cast<size_t>(program.mesh.ranks());
+    communicators_.resize(n), executors_.resize(n), errors_.resize(n);
+    for (size_t r = 0; r < n; ++r) communicators_[r] = world_.communicator(static_cast<int>(r));
+    running_ = static_cast<int>(n);
+    for (size_t r = 0; r < n; ++r) threads_.emplace_back([this, r, &program, options] { work(static_cast<int>(r), program, options); });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return running_ == 0; });
+    for (const std::exception_ptr& e : errors_) {
+        if (!e) continue;
+        stop_ = true;
+        changed_.notify_all();
+        lock.unlock();
+        for (std::thread& t : threads_) t.join();
+        std::rethrow_exception(e);
+    }
+}
+
+Ranks::~Ranks() {
+    {
+        std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& t : threads_) {
+        if (t.joinable()) t.join();
+    }
+}
+
+void Ranks::work(int rank, const ir::Program& program, const RanksOptions& options) {
+    const std::vector<int> cpus = usable_cpus();
+    const int threads = options.threads_per_rank, wanted = threads * static_cast<int>(program.mesh.ranks());
+    ExecutorOptions own{threads, {}, options.comm_thread, options.debug_fill};
+    if (wanted <= static_cast<int>(cpus.size())) {  // as many processors as threads: each keeps its own
+        for (int t = 0; t < threads; ++t) own.cpus.push_back(cpus[rank * threads + t]);
+        pin(own.cpus);
+    }
+    const auto attempt = [&](const auto& f) {
+        try {
+            f();
+        } catch (const comm::Aborted&) {
+            if (!errors_[rank]) errors_[rank] = std::current_exception();
+        } catch (const std::exception& e) {
+            errors_[rank] = std::current_exception();
+            world_.abort("rank " + std::to_string(rank) + ": " + e.what());
+        }
+    };
+    attempt([&] { executors_[rank] = std::make_unique<Executor>(program, rank, *communicators_[rank], own); });
+    for (int64_t seen = 0;;) {
+        const std::function<void(Executor&)>* task = nullptr;
+        {
+            std::unique_lock lock(mutex_);
+            if (--running_ == 0) changed_.notify_all();
+            changed_.wait(lock, [&] { return stop_ || generation_ != seen; });
+            if (stop_) break;
+            seen = generation_;
+            task = task_;
+        }
+        attempt([&] { (*task)(*executors_[rank]); });
+    }
+    executors_[rank].reset();
+}
+
+void Ranks::parallel(const std::function<void(Executor&)>& f) {
+    std::unique_lock lock(mutex_);
+    task_ = &f;
+    running_ = count();
+    ++generation_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return running_ == 0; });
+    std::exception_ptr first;
+    for (const std::exception_ptr& e : errors_) {
+        if (!e) continue;
+        try {
+            std::rethrow_exception(e);
+        } catch (const comm::Aborted&) {  // an echo of another rank's error, unless it is the only one
+            if (!first) first = e;
+        } catch (...) {
+            std::rethrow_exception(e);
+        }
+    }
+    if (first) std::rethrow_exception(first);
+}
+
+}  // namespace lockstep::runtime

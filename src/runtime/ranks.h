@@ -1,0 +1,59 @@
+// The ranks of a job as threads of this process: the embedded engine, without launcher or ports. Each rank's thread makes its
+// own executor (so that its arena lies near it) and then runs what it is told, all ranks at once.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "comm/local.h"
+#include "runtime/executor.h"
+
+namespace lockstep::runtime {
+
+struct RanksOptions {
+    int threads_per_rank = 1;
+    bool comm_thread = false;
+    bool debug_fill = false;
+    comm::LocalOptions links;
+};
+
+// Processors that this process may use, after affinity and the cgroup's quota.
+std::vector<int> usable_cpus();
+
+class Ranks {
+public:
+    Ranks(const ir::Program& program, const RanksOptions& options);
+    ~Ranks();
+    Ranks(const Ranks&) = delete;
+    Ranks& operator=(const Ranks&) = delete;
+
+    int count() const { return static_cast<int>(threads_.size()); }
+    Executor& executor(int rank) { return *executors_[rank]; }
+
+    // f(executor) on every rank's thread; returns when all have. Where one fails all stop, and its error is thrown here; the
+    // job is then over.
+    void parallel(const std::function<void(Executor&)>& f);
+
+private:
+    void work(int rank, const ir::Program& program, const RanksOptions& options);
+
+    comm::World world_;
+    std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+    std::vector<std::unique_ptr<Executor>> executors_;
+    std::vector<std::exception_ptr> errors_;
+    std::vector<std::thread> threads_;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    const std::function<void(Executor&)>* task_ = nullptr;
+    int64_t generation_ = 0;
+    int running_ = 0;
+    bool stop_ = false;
+};
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,104 @@
+#include "runtime/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "kernels/step_control.h"
+
+namespace lockstep::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layout) {
+    RanksOptions o;
+    const int cpus = static_cast<int>(usable_cpus().size()), ranks = static_cast<int>(layout.ranks);
+    o.threads_per_rank = static_cast<int>(r.integer("runtime.threads_per_rank"));
+    if (o.threads_per_rank == 0) o.threads_per_rank = std::max(1, cpus / ranks);
+    if (o.threads_per_rank < 1 || o.threads_per_rank > 1024) {
+        throw UserError("recipe.threads_per_rank", "runtime.threads_per_rank", fmt::format("runtime.threads_per_rank = {}: must lie between 0 and 1024", o.threads_per_rank));
+    }
+    const std::string& comm = r.text("runtime.comm_thread");
+    if (comm != "auto" && comm != "on" && comm != "off") {
+        throw UserError("recipe.comm_thread", "runtime.comm_thread", fmt::format("runtime.comm_thread = \"{}\": must be auto, on or off", comm));
+    }
+    o.comm_thread = comm == "on" || (comm == "auto" && cpus > ranks * o.threads_per_rank);
+    o.debug_fill = r.flag("runtime.debug_fill");
+    return o;
+}
+
+}  // namespace
+
+Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source)
+    : compiled_(compiled),
+      source_(source),
+      lr_(recipe),
+      shape_{compiled.layout.local_batch * compiled.layout.data_ranks, compiled.layout.global_batch, compiled.layout.seq_len},
+      ranks_(std::make_unique<Ranks>(compiled.program, ranks_options(recipe, compiled.layout))) {
+    for (int r = 0; r < ranks_->count(); ++r) {
+        loaders_.emplace_back(compiled.program, "train", r, shape_);
+        if (compiled.program.entry("eval")) eval_loaders_.emplace_back(compiled.program, "eval", r, shape_);
+    }
+    const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
+    fill_weights([seed](const ir::Parameter& p, int64_t instance, int64_t i) { return initial_value(p, instance, seed, i); });
+}
+
+void Trainer::fill_weights(const ValueOf& value) {
+    ranks_->parallel([&](Executor& e) { runtime::fill_weights(e, value); });
+}
+
+GlobalTensors Trainer::state(StateKind kind) {
+    GlobalTensors tensors;
+    allocate_tensors(compiled_.program, tensors);
+    ranks_->parallel([&](Executor& e) { export_state(e, kind, tensors); });
+    return tensors;
+}
+
+StepResult Trainer::step() {
+    StepResult result;
+    result.lr = lr_.at(progress_.steps);
+    const Clock::time_point start = Clock::now();
+    ranks_->parallel([&](Executor& e) {
+        const Clock::time_point begin = Clock::now();
+        loaders_[e.rank()].load(e, progress_.samples_seen, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source_.sample(i, ids, targets, pos, doc); });
+        *e.scalar("lr") = result.lr;
+        if (e.rank() == 0) result.data_time_s = seconds_since(begin);
+        e.run("train");
+    });
+    const auto control = kernels::StepControl::read(ranks_->executor(0).scalar("control"));
+    result.step = ++progress_.steps;
+    progress_.samples_seen += shape_.global_batch;
+    progress_.tokens_seen += tokens_per_step();
+    result.loss = control.loss;
+    result.grad_norm = control.grad_norm;
+    result.committed = control.commit;
+    result.step_time_s = seconds_since(start);
+    return result;
+}
+
+int64_t Trainer::eval_batches(const data::Dataset& heldout) const { return ceil_div(heldout.windows(), shape_.microbatch * compiled_.program.microbatches); }
+
+double Trainer::evaluate(const data::Dataset& heldout, int64_t batches) {
+    const int64_t per_batch = shape_.microbatch * compiled_.program.microbatches;
+    double loss_sum = 0, tokens = 0;
+    for (int64_t b = 0; b < batches; ++b) {
+        ranks_->parallel([&](Executor& e) {
+            eval_loaders_[e.rank()].load(e, b * per_batch, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
+                heldout.sequential(i, ids, targets, pos, doc);
+                if (i >= heldout.windows()) std::fill(targets.begin(), targets.end(), data::kNoTarget);  // once through, no window twice
+            });
+            e.run("eval");
+        });
+        // The sum stands on the ranks in parts; the last routine of the entry has made it whole on every rank.
+        loss_sum += *ranks_->executor(0).scalar("eval.total_loss");
+        tokens += *ranks_->executor(0).scalar("eval.total_count");
+    }
+    return tokens > 0 ? loss_sum / tokens : 0;
+}
+
+}  // namespace lockstep::runtime

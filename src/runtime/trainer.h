@@ -1,0 +1,58 @@
+// A compiled recipe with its data, ready to take steps. What to print, when to save and when to stop is the caller's.
+#pragma once
+
+#include <memory>
+
+#include "compile/compile.h"
+#include "data/sampler.h"
+#include "runtime/loader.h"
+#include "runtime/lr_schedule.h"
+#include "runtime/ranks.h"
+#include "runtime/states.h"
+
+namespace lockstep::runtime {
+
+struct StepResult {
+    int64_t step = 0;          // counted from 1
+    double loss = 0;           // mean over the step's valid targets
+    double grad_norm = 0, lr = 0;
+    bool committed = true;     // false: loss or norm was not finite and no state has changed
+    double step_time_s = 0;    // of the whole step
+    double data_time_s = 0;    // of it, rank 0 reading samples
+};
+
+// Where training stands, beside the states: what a checkpoint's manifest records.
+struct Progress {
+    int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
+};
+
+class Trainer {
+public:
+    // `source` is shared by all ranks and outlives the trainer. Weights have their initial values.
+    Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source);
+
+    StepResult step();
+    // Mean loss over `batches` batches of the held-out data in its own order. Needs the entry eval.
+    double evaluate(const data::Dataset& heldout, int64_t batches);
+    // Batches that cover the held-out data once.
+    int64_t eval_batches(const data::Dataset& heldout) const;
+
+    Ranks& ranks() { return *ranks_; }
+    const Progress& progress() const { return progress_; }
+    // After states were loaded from elsewhere.
+    void set_progress(const Progress& progress) { progress_ = progress; }
+    void fill_weights(const ValueOf& value);
+    GlobalTensors state(StateKind kind);
+    int64_t tokens_per_step() const { return shape_.global_batch * shape_.seq_len; }
+
+private:
+    const compile::Compiled& compiled_;
+    const data::Source& source_;
+    LrSchedule lr_;
+    BatchShape shape_;
+    std::unique_ptr<Ranks> ranks_;
+    std::vector<Loader> loaders_, eval_loaders_;
+    Progress progress_;
+};
+
+}  // namespace lockstep::runtime

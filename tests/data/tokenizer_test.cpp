@@ -1,0 +1,200 @@
+// The tokenizer: split, merges against a plain reference, inverse on any bytes, Hugging Face's file.
+#include "data/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "data/bpe_trainer.h"
+#include "data/byte_alphabet.h"
+#include "data/encoder.h"
+#include "data_test_util.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::expect_user_error;
+using testing::random_bytes;
+using testing::random_text;
+using testing::sample_prose;
+using testing::TempFolder;
+
+std::vector<std::string> split(const PreSplitPattern& pattern, std::string_view text) {
+    PreSplitter splitter(pattern);
+    splitter.start(text);
+    std::vector<std::string> pieces;
+    for (std::string_view piece = splitter.next(); !piece.empty(); piece = splitter.next()) pieces.emplace_back(piece);
+    return pieces;
+}
+
+std::vector<std::string> split(std::string_view text) { return split(PreSplitPattern{std::string(kLlama3SplitPattern)}, text); }
+
+const Tokenizer& trained() {
+    static const Tokenizer kTokenizer = [] {
+        std::mt19937_64 random(7);
+        return train_bpe(TextCorpus({sample_prose(1, 4000), random_text(random, 20000)}), 600);
+    }();
+    return kTokenizer;
+}
+
+// Merges by definition: among all applicable merges the lowest rank, leftmost, again and again.
+std::vector<int32_t> encode_by_definition(const Tokenizer& tokenizer, std::string_view text) {
+    const TokenizerParts& parts = tokenizer.parts();
+    std::vector<int32_t> all;
+    for (const std::string& piece : split(PreSplitPattern(parts.split_pattern), text)) {
+        std::vector<int32_t> symbols;
+        for (const char c : piece) symbols.push_back(static_cast<uint8_t>(c));
+        for (size_t rank = 0; rank < parts.merges.size();) {
+            const Merge& merge = parts.merges[rank];
+            size_t at = 0;
+            while (at + 1 < symbols.size() && (symbols[at] != merge.left || symbols[at + 1] != merge.right)) ++at;
+            if (at + 1 >= symbols.size()) {
+                ++rank;
+                continue;
+            }
+            symbols[at] = merge.result;
+            symbols.erase(symbols.begin() + at + 1);
+            rank = 0;
+        }
+        all.insert(all.end(), symbols.begin(), symbols.end());
+    }
+    return all;
+}
+
+using Pieces = std::vector<std::string>;
+
+TEST(DataPreSplit, CutsAsLlama3Does) {
+    EXPECT_EQ(split("Hello world's 12345 cats!!\n\nYes"),
+              (Pieces{"Hello", " world", "'s", " ", "123", "45", " cats", "!!\n\n", "Yes"}));
+    EXPECT_EQ(split("a   b"), (Pieces{"a", "  ", " b"}));
+    EXPECT_EQ(split("x \n y"), (Pieces{"x", " \n", " y"}));
+    EXPECT_EQ(split("naïve 中文。"), (Pieces{"naïve", " 中文", "。"}));
+    EXPECT_EQ(split("a\u180eb"), (Pieces{"a", "\u180eb"}));  // no white space since Unicode 6.3, unlike for PCRE2's \s
+    EXPECT_EQ(split("a \u3000b"), (Pieces{"a", " ", "\u3000b"}));
+    EXPECT_EQ(split(""), Pieces{});
+}
+
+TEST(DataPreSplit, BrokenUtf8IsSplitIntoBytes) {
+    EXPECT_EQ(split("ab\xff\xfe"
+                    "cd"),
+              (Pieces{"ab", "\xff", "\xfe", "cd"}));
+    EXPECT_EQ(split("\xe4\xb8"), (Pieces{"\xe4", "\xb8"}));              // cut off
+    EXPECT_EQ(split("\xc0\x80"), (Pieces{"\xc0", "\x80"}));              // overlong
+    EXPECT_EQ(split("\xed\xa0\x80"), (Pieces{"\xed", "\xa0", "\x80"}));  // surrogate
+    EXPECT_EQ(valid_utf8_prefix_bytes("plain ascii, long enough\x80"), 24u);
+    EXPECT_EQ(valid_utf8_prefix_bytes("\xf4\x8f\xbf\xbf"), 4u);
+    EXPECT_EQ(valid_utf8_prefix_bytes("\xf4\x90\x80\x80"), 0u);
+}
+
+TEST(DataPreSplit, PiecesTileAnyBytes) {
+    std::mt19937_64 random(3);
+    for (int round = 0; round < 300; ++round) {
+        const std::string text =
+            random_text(random, random() % 60) + random_bytes(random, random() % 20) + random_text(random, 5);
+        std::string joined;
+        for (const std::string& piece : split(text)) joined += piece;
+        ASSERT_EQ(joined, text);
+    }
+}
+
+TEST(DataPreSplit, TextBetweenMatchesIsAPiece) {
+    EXPECT_EQ(split(PreSplitPattern("[0-9]+"), "ab12cd"), (Pieces{"ab", "12", "cd"}));
+    EXPECT_EQ(split(PreSplitPattern("x*"), "abxxc"), (Pieces{"ab", "xx", "c"}));
+}
+
+TEST(DataPreSplit, Errors) {
+    expect_user_error([] { PreSplitPattern("(unclosed"); }, "data.split_pattern",
+                      "split pattern '(unclosed' is not a valid expression: missing closing parenthesis");
+    expect_user_error([] { split(PreSplitPattern("(?:a+)+[bc]"), std::string(2000, 'a')); }, "data.split_limit",
+                      "gave up at byte 0 of a text: match limit exceeded");
+}
+
+TEST(DataTokenizer, BytesTokenizer) {
+    const Tokenizer tokenizer = Tokenizer::bytes();
+    EXPECT_EQ(tokenizer.vocab_size(), 257);
+    EXPECT_EQ(tokenizer.separator(), 256);
+    EXPECT_EQ(tokenizer.encode("a\xff"), (std::vector<int32_t>{'a', 0xff}));
+    EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{'h', 'i', 256}), "hi<|end_of_text|>");
+}
+
+TEST(DataTokenizer, EncodesByDefinition) {
+    std::mt19937_64 random(11);
+    for (int round = 0; round < 150; ++round) {
+        const std::string text = random_text(random, random() % 80) + sample_prose(random(), 10) + random_bytes(random, 4);
+        ASSERT_EQ(trained().encode(text), encode_by_definition(trained(), text)) << text;
+    }
+}
+
+TEST(DataTokenizer, LongPiecesEncodeByDefinition) {  // through the heap
+    std::mt19937_64 random(12);
+    for (int round = 0; round < 20; ++round) {
+        std::string text;
+        while (text.size() < 400) text += std::array{"the", "step", "ing", "th", "e", "rank"}[random() % 6];
+        ASSERT_EQ(trained().encode(text), encode_by_definition(trained(), text)) << text;
+    }
+    const std::string much(1 << 20, 'e');  // one piece of a mebibyte takes no quadratic time
+    EXPECT_EQ(trained().decode(trained().encode(much)), much);
+}
+
+TEST(DataTokenizer, DecodeInvertsEncodeOnAnyBytes) {
+    std::mt19937_64 random(13);
+    Encoder encoder(trained());
+    for (int round = 0; round < 300; ++round) {
+        const std::string text = round % 2 ? random_bytes(random, random() % 200) : random_text(random, random() % 200);
+        std::vector<int32_t> tokens{trained().separator()};
+        encoder.encode(text, tokens);  // appends
+        ASSERT_EQ(tokens[0], trained().separator());
+        tokens.erase(tokens.begin());
+        ASSERT_EQ(trained().decode(tokens), text);
+        ASSERT_EQ(trained().encode(text), tokens) << "a kept encoder's cache changed the result";
+        ASSERT_EQ(Tokenizer::bytes().decode(Tokenizer::bytes().encode(text)), text);
+    }
+}
+
+TEST(DataTokenizer, RunsJoinToTheWhole) {
+    const std::string text = sample_prose(5, 200000);
+    std::vector<int32_t> joined;
+    size_t runs = 0, done = 0;
+    Encoder(trained()).encode_in_runs(text, [&](std::span<const int32_t> tokens, size_t bytes_done) {
+        joined.insert(joined.end(), tokens.begin(), tokens.end());
+        ++runs;
+        done = bytes_done;
+    });
+    EXPECT_GT(runs, 1u);
+    EXPECT_EQ(done, text.size());
+    EXPECT_EQ(joined, trained().encode(text));
+}
+
+TEST(DataTokenizer, TextCannotForgeTheSeparator) {
+    const std::vector<int32_t> tokens = trained().encode("end <|end_of_text|> of");
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), trained().separator()), 0);
+    EXPECT_EQ(trained().decode(tokens), "end <|end_of_text|> of");
+}
+
+TEST(DataTokenizer, DecodeRefusesUnknownTokens) {
+    expect_user_error([] { Tokenizer::bytes().decode(std::vector<int32_t>{257}); }, "data.token_out_of_range",
+                      "token 257 is outside the tokenizer's vocabulary of 257");
+    expect_user_error([] { Tokenizer::bytes().decode(std::vector<int32_t>{-1}); }, "data.token_out_of_range",
+                      "token -1 is outside");
+}
+
+TEST(DataTokenizer, WholePiecesFirstSkipsMerges) {
+    TokenizerParts parts = Tokenizer::bytes().parts();
+    parts.tokens.push_back("abc");  // a token no merge leads to
+    EXPECT_EQ(Tokenizer(parts).encode("abc"), (std::vector<int32_t>{'a', 'b', 'c'}));
+    parts.whole_pieces_first = true;
+    EXPECT_EQ(Tokenizer(parts).encode("abc abcd"), (std::vector<int32_t>{257, ' ', 'a', 'b', 'c', 'd'}));
+}
+
+TEST(DataByteAlphabet, IsGpt2s) {
+    EXPECT_EQ(to_alphabet(" a\n"), "ĠaĊ");
+    EXPECT_EQ(to_alphabet(std::string("\0\x7f\xad", 3)), "\u0100\u0121\u0143");
+    std::string all;
+    for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+    EXPECT_EQ(from_alphabet(to_alphabet(all)), all);
+    EXPECT_EQ(from_alphabet("a b"), std::nullopt);
+    EXPECT_EQ(from_alphabet("中"), std::nullopt);
+    EXPECT_EQ(from_alphabet("\xc4"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace lockstep::data

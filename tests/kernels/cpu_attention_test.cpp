@@ -1,0 +1,214 @@
+// Attention forward and backward against plain loops in double.
+#include "kernels/cpu/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <random>
+#include <thread>
+
+namespace lockstep::kernels::cpu {
+
+namespace baseline {
+Attention attention;
+AttentionBackward attention_backward;
+}  // namespace baseline
+
+namespace {
+
+enum class Mask { causal, full, documents, permuted, blind_rows };
+
+struct Case {
+    AttentionShape shape;
+    Mask mask;
+};
+
+struct Inputs {
+    std::vector<float> q, k, v, d_out;
+    std::vector<int32_t> pos, kv_pos, doc, kv_doc;
+    AttentionMask mask() const { return {pos.data(), kv_pos.data(), doc.data(), kv_doc.data()}; }
+};
+
+std::vector<float> random_floats(std::mt19937& rng, int64_t n) {
+    std::normal_distribution<float> value(0, 1);
+    std::vector<float> v(n);
+    for (float& x : v) x = value(rng);
+    return v;
+}
+
+Inputs make_inputs(const Case& c, std::mt19937& rng) {
+    const AttentionShape& s = c.shape;
+    Inputs x;
+    x.q = random_floats(rng, s.batch * s.seq * s.kv_heads * s.group * s.head_dim);
+    x.d_out = random_floats(rng, x.q.size());
+    x.k = random_floats(rng, s.batch * s.kv_seq * s.kv_heads * s.head_dim);
+    x.v = random_floats(rng, x.k.size());
+    for (int64_t b = 0; b < s.batch; ++b) {
+        for (int64_t i = 0; i < s.seq; ++i) {
+            x.pos.push_back(static_cast<int32_t>(c.mask == Mask::full ? 1000000 : i + s.kv_seq - s.seq));
+            x.doc.push_back(c.mask == Mask::documents ? static_cast<int32_t>(i / 37) : c.mask == Mask::blind_rows ? i % 3 : 0);
+        }
+        for (int64_t i = 0; i < s.kv_seq; ++i) {
+            x.kv_pos.push_back(static_cast<int32_t>(i));
+            x.kv_doc.push_back(c.mask == Mask::documents ? static_cast<int32_t>(i / 37) : 0);
+        }
+    }
+    if (c.mask == Mask::permuted) {
+        std::shuffle(x.pos.begin(), x.pos.end(), rng);
+        std::shuffle(x.kv_pos.begin(), x.kv_pos.end(), rng);
+    }
+    return x;
+}
+
+struct Results {
+    std::vector<double> out, lse, d_q, d_k, d_v;
+};
+
+Results reference(const AttentionShape& s, const Inputs& x) {
+    Results r;
+    const int64_t d = s.head_dim;
+    r.out.assign(x.q.size(), 0), r.d_q.assign(x.q.size(), 0), r.d_k.assign(x.k.size(), 0), r.d_v.assign(x.k.size(), 0);
+    r.lse.assign(x.q.size() / d, 0);
+    std::vector<double> p(s.kv_seq);
+    for (int64_t row = 0; row < static_cast<int64_t>(r.lse.size()); ++row) {
+        const int64_t head = row / s.group % s.kv_heads, token = row / s.group / s.kv_heads, b = token / s.seq;
+        const float* q = &x.q[row * d];
+        const float* d_out = &x.d_out[row * d];
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
+        const auto key = [&](int64_t t) { return ((b * s.kv_seq + t) * s.kv_heads + head) * d; };
+        for (int64_t t = 0; t < s.kv_seq; ++t) {
+            const int64_t at = b * s.kv_seq + t;
+            p[t] = -std::numeric_limits<double>::infinity();
+            if (x.kv_pos[at] > x.pos[token] || x.kv_doc[at] != x.doc[token]) continue;
+            p[t] = 0;
+            for (int64_t c = 0; c < d; ++c) p[t] += double{q[c]} * x.k[key(t) + c];
+            p[t] *= s.scale;
+            largest = std::max(largest, p[t]);
+        }
+        r.lse[row] = -std::numeric_limits<double>::infinity();
+        if (std::isinf(largest)) continue;
+        for (int64_t t = 0; t < s.kv_seq; ++t) sum += std::exp(p[t] - largest);
+        r.lse[row] = largest + std::log(sum);
+        for (int64_t t = 0; t < s.kv_seq; ++t) {
+            p[t] = std::exp(p[t] - r.lse[row]);
+            for (int64_t c = 0; c < d; ++c) r.out[row * d + c] += p[t] * x.v[key(t) + c];
+        }
+        for (int64_t c = 0; c < d; ++c) delta += r.out[row * d + c] * d_out[c];
+        for (int64_t t = 0; t < s.kv_seq; ++t) {
+            if (p[t] == 0) continue;
+            double dp = 0;
+            for (int64_t c = 0; c < d; ++c) dp += double{d_out[c]} * x.v[key(t) + c];
+            const double ds = p[t] * (dp - delta) * s.scale;
+            for (int64_t c = 0; c < d; ++c) {
+                r.d_v[key(t) + c] += p[t] * d_out[c];
+                r.d_k[key(t) + c] += ds * q[c];
+                r.d_q[row * d + c] += ds * x.k[key(t) + c];
+            }
+        }
+    }
+    return r;
+}
+
+void expect_near(const std::vector<double>& want, const std::vector<float>& got, double tolerance, const char* what) {
+    ASSERT_EQ(want.size(), got.size());
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+        if (std::isinf(want[i])) {
+            EXPECT_EQ(want[i], double{got[i]}) << what;
+            continue;
+        }
+        const double error = std::abs(want[i] - got[i]) / (1 + std::abs(want[i]));
+        worst = error <= worst ? worst : error;  // keeps NaN
+    }
+    EXPECT_LT(worst, tolerance) << what;
+}
+
+struct AlignedBytes {
+    explicit AlignedBytes(int64_t bytes) : data(std::aligned_alloc(64, (bytes + 127) / 64 * 64), &std::free) {}
+    std::unique_ptr<void, decltype(&std::free)> data;
+};
+
+struct Outputs {
+    std::vector<float> out, lse, d_q, d_k, d_v;
+    bool operator==(const Outputs&) const = default;
+};
+
+Outputs run(ThreadPool& pool, const AttentionShape& s, const Inputs& x, Attention* forward, AttentionBackward* backward) {
+    const size_t nq = x.q.size(), nk = x.k.size();
+    Outputs y{std::vector<float>(nq, NAN), std::vector<float>(nq / s.head_dim, NAN), std::vector<float>(nq, NAN),
+              std::vector<float>(nk, NAN), std::vector<float>(nk, NAN)};
+    const AlignedBytes w1(attention_workspace_bytes(s, pool.threads()));
+    forward(pool, s, x.mask(), x.q.data(), x.k.data(), x.v.data(), y.out.data(), y.lse.data(), w1.data.get());
+    const AlignedBytes w2(attention_backward_workspace_bytes(s, pool.threads()));
+    backward(pool, s, x.mask(), x.q.data(), x.k.data(), x.v.data(), y.out.data(), y.lse.data(), x.d_out.data(), y.d_q.data(),
+             y.d_k.data(), y.d_v.data(), w2.data.get());
+    return y;
+}
+
+void expect_matches(const Results& want, const Outputs& got) {
+    expect_near(want.out, got.out, 2e-6, "out");
+    expect_near(want.lse, got.lse, 2e-6, "lse");
+    expect_near(want.d_q, got.d_q, 2e-5, "d_q");
+    expect_near(want.d_k, got.d_k, 2e-5, "d_k");
+    expect_near(want.d_v, got.d_v, 2e-5, "d_v");
+}
+
+const Case kCases[] = {
+    {{2, 64, 64, 2, 1, 64, 0.125f}, Mask::causal},      {{1, 200, 200, 2, 2, 16, 0.25f}, Mask::causal},
+    {{2, 77, 77, 3, 2, 12, 0.3f}, Mask::causal},        {{1, 33, 190, 1, 4, 64, 0.125f}, Mask::causal},
+    {{1, 150, 131, 1, 1, 128, 0.09f}, Mask::full},      {{2, 130, 130, 2, 1, 20, 0.2f}, Mask::documents},
+    {{1, 1, 1, 1, 1, 1, 1.0f}, Mask::causal},           {{1, 5, 3, 1, 3, 7, 0.4f}, Mask::full},
+    {{1, 129, 129, 1, 2, 24, 0.2f}, Mask::permuted},    {{1, 100, 100, 2, 1, 32, 0.2f}, Mask::blind_rows},
+    {{1, 257, 257, 1, 1, 64, 0.125f}, Mask::documents}, {{3, 70, 100, 1, 1, 8, 0.3f}, Mask::causal},
+};
+
+TEST(CpuAttention, MatchesDouble) {
+    std::mt19937 rng(1);
+    ThreadPool one(1), two(2), three(3);
+    for (const Case& c : kCases) {
+        SCOPED_TRACE(testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
+                                        << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
+        const Inputs x = make_inputs(c, rng);
+        const Results want = reference(c.shape, x);
+        for (ThreadPool* pool : {&one, &two, &three}) expect_matches(want, run(*pool, c.shape, x, attention, attention_backward));
+        expect_matches(want, run(two, c.shape, x, baseline::attention, baseline::attention_backward));
+    }
+}
+
+TEST(CpuAttention, LargeScoresDoNotOverflow) {
+    std::mt19937 rng(2);
+    const Case c{{1, 70, 70, 1, 1, 16, 40.0f}, Mask::causal};
+    const Inputs x = make_inputs(c, rng);
+    ThreadPool pool(1);
+    const Outputs got = run(pool, c.shape, x, attention, attention_backward);
+    expect_near(reference(c.shape, x).out, got.out, 2e-4, "out");
+    for (float g : got.d_q) EXPECT_TRUE(std::isfinite(g));
+}
+
+TEST(CpuAttention, SameBitsEveryTime) {
+    std::mt19937 rng(3);
+    const Case c{{1, 150, 150, 1, 3, 32, 0.2f}, Mask::causal};
+    const Inputs x = make_inputs(c, rng);
+    ThreadPool pool(2);
+    const Outputs first = run(pool, c.shape, x, attention, attention_backward);
+    for (int round = 0; round < 5; ++round) EXPECT_TRUE(first == run(pool, c.shape, x, attention, attention_backward));
+}
+
+TEST(CpuAttention, RanksInParallel) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 3; ++rank)
+        ranks.emplace_back([rank] {
+            std::mt19937 rng(rank);
+            ThreadPool pool(1 + rank % 2);
+            const Case& c = kCases[rank + 1];
+            const Inputs x = make_inputs(c, rng);
+            expect_matches(reference(c.shape, x), run(pool, c.shape, x, attention, attention_backward));
+        });
+    for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cpu

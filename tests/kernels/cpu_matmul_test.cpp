@@ -1,0 +1,178 @@
+// Matrix products against a plain loop in double.
+#include "kernels/cpu/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "kernels/cpu/matmul_onednn.h"
+
+namespace lockstep::kernels::cpu {
+
+namespace baseline {
+PackedMatmul packed_matmul;
+}
+
+namespace {
+
+constexpr float kGuard = 12345.0f;
+
+std::vector<float> random_floats(std::mt19937& rng, int64_t n) {
+    std::uniform_real_distribution<float> value(-1, 1);
+    std::vector<float> v(n);
+    for (float& x : v) x = value(rng);
+    return v;
+}
+
+struct AlignedBytes {
+    explicit AlignedBytes(int64_t bytes) : data(std::aligned_alloc(64, (bytes + 127) / 64 * 64), &std::free) {}
+    std::unique_ptr<void, decltype(&std::free)> data;
+};
+
+int64_t pick(std::mt19937& rng, int64_t low, int64_t high) { return low + static_cast<int64_t>(rng() % (high - low + 1)); }
+
+MatmulShape random_shape(std::mt19937& rng) {
+    MatmulShape s;
+    s.m = pick(rng, 1, 200), s.n = pick(rng, 1, 200), s.k = pick(rng, 1, 700);
+    s.transpose_a = rng() % 2 ? Transpose::yes : Transpose::no;
+    s.transpose_b = rng() % 2 ? Transpose::yes : Transpose::no;
+    const bool dense = rng() % 2;
+    s.lda = (s.transpose_a == Transpose::yes ? s.m : s.k) + (dense ? 0 : pick(rng, 0, 9));
+    s.ldb = (s.transpose_b == Transpose::yes ? s.k : s.n) + (dense ? 0 : pick(rng, 0, 9));
+    s.ldc = s.n + (dense ? 0 : pick(rng, 0, 9));
+    return s;
+}
+
+// Exactly the elements that a matrix with this leading dimension has, so that an overrun is caught by ASan.
+int64_t floats(int64_t rows, int64_t columns, int64_t ld) { return (rows - 1) * ld + columns; }
+
+struct Operands {
+    Operands(const MatmulShape& s, std::mt19937& rng)
+        : a(s.transpose_a == Transpose::yes ? random_floats(rng, floats(s.k, s.m, s.lda))
+                                            : random_floats(rng, floats(s.m, s.k, s.lda))),
+          b(s.transpose_b == Transpose::yes ? random_floats(rng, floats(s.n, s.k, s.ldb))
+                                            : random_floats(rng, floats(s.k, s.n, s.ldb))),
+          c(floats(s.m, s.n, s.ldc), kGuard) {
+        for (int64_t i = 0; i < s.m; ++i)
+            for (int64_t j = 0; j < s.n; ++j) c[i * s.ldc + j] = 0.5f;
+    }
+    std::vector<float> a, b, c;
+};
+
+void expect_product(const MatmulShape& s, const Operands& x, const std::vector<float>& c, bool accumulate) {
+    double worst = 0;
+    for (int64_t i = 0; i < s.m; ++i) {
+        for (int64_t j = 0; j < s.n; ++j) {
+            double want = accumulate ? 0.5 : 0.0;
+            for (int64_t p = 0; p < s.k; ++p)
+                want += double{x.a[s.transpose_a == Transpose::yes ? p * s.lda + i : i * s.lda + p]} *
+                        double{x.b[s.transpose_b == Transpose::yes ? j * s.ldb + p : p * s.ldb + j]};
+            worst = std::max(worst, std::abs(want - c[i * s.ldc + j]));
+        }
+        for (int64_t j = s.n; j < s.ldc && i + 1 < s.m; ++j) EXPECT_EQ(c[i * s.ldc + j], kGuard);
+    }
+    EXPECT_LT(worst, 1e-6 * (s.k + 8)) << s.m << " " << s.n << " " << s.k;
+}
+
+TEST(CpuMatmul, MatchesDoubleOnRandomShapes) {
+    std::mt19937 rng(1);
+    std::unique_ptr<ThreadPool> pools[] = {std::make_unique<ThreadPool>(1), std::make_unique<ThreadPool>(2),
+                                           std::make_unique<ThreadPool>(3)};
+    for (int round = 0; round < 60; ++round) {
+        const MatmulShape s = random_shape(rng);
+        const bool accumulate = rng() % 2;
+        const int threads = 1 + round % 3;
+        Operands x(s, rng);
+        std::vector<float> first;
+        for (MatmulKernel kernel : {MatmulKernel::packed, MatmulKernel::onednn}) {
+            if (kernel == MatmulKernel::onednn && !onednn_is_built()) continue;
+            const Matmul matmul(s, threads, kernel);
+            const AlignedBytes workspace(matmul.workspace_bytes());
+            std::vector<float> c = x.c;
+            matmul.run(*pools[threads - 1], x.a.data(), x.b.data(), c.data(), accumulate, workspace.data.get());
+            expect_product(s, x, c, accumulate);
+        }
+    }
+}
+
+TEST(CpuMatmul, BaselineInstructionSet) {
+    std::mt19937 rng(2);
+    for (int round = 0; round < 20; ++round) {
+        const MatmulShape s = random_shape(rng);
+        Operands x(s, rng);
+        const AlignedBytes workspace(packed_matmul_workspace_floats(s) * 4);
+        std::vector<float> c = x.c;
+        baseline::packed_matmul(s, x.a.data(), x.b.data(), c.data(), true, static_cast<float*>(workspace.data.get()));
+        expect_product(s, x, c, true);
+    }
+}
+
+TEST(CpuMatmul, BitsDoNotDependOnThreads) {
+    std::mt19937 rng(3);
+    const MatmulShape s{301, 517, 777, Transpose::no, Transpose::yes, 777, 777, 517};
+    Operands x(s, rng);
+    std::vector<float> first;
+    for (int threads : {1, 2, 3, 4}) {
+        ThreadPool pool(threads);
+        const Matmul matmul(s, threads, MatmulKernel::packed);
+        const AlignedBytes workspace(matmul.workspace_bytes());
+        std::vector<float> c = x.c;
+        matmul.run(pool, x.a.data(), x.b.data(), c.data(), false, workspace.data.get());
+        if (first.empty()) first = c;
+        EXPECT_EQ(first, c) << threads << " threads";
+    }
+}
+
+TEST(CpuMatmul, RanksInParallel) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+        ranks.emplace_back([rank] {
+            std::mt19937 rng(rank);
+            ThreadPool pool(1 + rank % 2);
+            for (int round = 0; round < 5; ++round) {
+                const MatmulShape s = random_shape(rng);
+                Operands x(s, rng);
+                const Matmul matmul(s, pool.threads());
+                const AlignedBytes workspace(matmul.workspace_bytes());
+                matmul.run(pool, x.a.data(), x.b.data(), x.c.data(), false, workspace.data.get());
+                expect_product(s, x, x.c, false);
+            }
+        });
+    for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(CpuMatmul, NothingToSum) {
+    ThreadPool pool(2);
+    const Matmul matmul({5, 7, 0}, 2, MatmulKernel::packed);
+    const AlignedBytes workspace(matmul.workspace_bytes());
+    std::vector<float> c(35, 3.0f);
+    matmul.run(pool, nullptr, nullptr, c.data(), true, workspace.data.get());
+    EXPECT_EQ(c, std::vector<float>(35, 3.0f));
+    matmul.run(pool, nullptr, nullptr, c.data(), false, workspace.data.get());
+    EXPECT_EQ(c, std::vector<float>(35, 0.0f));
+}
+
+TEST(CpuMatmul, NonFiniteValuesAreKept) {
+    ThreadPool pool(1);
+    const Matmul matmul({3, 20, 9}, 1);
+    const AlignedBytes workspace(matmul.workspace_bytes());
+    std::vector<float> a(27, 1.0f), b(180, 1.0f), c(60);
+    a[9 + 4] = NAN;
+    matmul.run(pool, a.data(), b.data(), c.data(), false, workspace.data.get());
+    EXPECT_EQ(c[0], 9.0f);
+    for (int j = 20; j < 40; ++j) EXPECT_TRUE(std::isnan(c[j]));
+}
+
+TEST(CpuMatmul, RefusesAnotherNumberOfThreads) {
+    ThreadPool pool(2);
+    const Matmul matmul({4, 4, 4}, 1);
+    EXPECT_THROW(matmul.run(pool, nullptr, nullptr, nullptr, false, nullptr), InternalError);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,350 @@
+// Norm, elementwise kernels, rotary positions, embedding, loss and optimizer against plain loops in double, with every
+// number of threads from 1 to 3 and both for the chosen and the baseline instruction set.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/loss.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/optimizer.h"
+
+namespace lockstep::kernels::cpu {
+
+namespace baseline {
+RmsNorm rms_norm;
+RmsNormBackward rms_norm_backward;
+Exponential exponential;
+SwiGlu swiglu;
+SwiGluBackward swiglu_backward;
+Rope rope;
+CrossEntropy cross_entropy;
+CrossEntropyBackward cross_entropy_backward;
+AdamW adamw;
+SumOfSquares sum_of_squares;
+}  // namespace baseline
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<float> random_floats(std::mt19937& rng, int64_t n, float spread = 1) {
+    std::normal_distribution<float> value(0, spread);
+    std::vector<float> v(n);
+    for (float& x : v) x = value(rng);
+    return v;
+}
+
+template <typename Want>
+void expect_near(const Want& want, const std::vector<float>& got, double tolerance) {
+    ASSERT_EQ(want.size(), got.size());
+    double worst = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+        const double error = std::abs(want[i] - got[i]) / (1 + std::abs(want[i]));
+        worst = error <= worst ? worst : error;  // keeps NaN
+    }
+    EXPECT_LT(worst, tolerance);
+}
+
+// Calls test(pool) for pools of 1, 2 and 3 threads.
+template <typename Test>
+void with_pools(const Test& test) {
+    for (int threads : {1, 2, 3}) {
+        SCOPED_TRACE(testing::Message() << threads << " threads");
+        ThreadPool pool(threads);
+        test(pool);
+    }
+}
+
+TEST(CpuNorm, ForwardAndBackward) {
+    std::mt19937 rng(1);
+    with_pools([&](ThreadPool& pool) {
+        for (const auto& [rows, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 64}, {7, 77}, {33, 512}, {2, 19}}) {
+            const std::vector<float> x = random_floats(rng, rows * n), w = random_floats(rng, n),
+                                     dy = random_floats(rng, rows * n);
+            const float eps = 1e-5f;
+            std::vector<double> want_y(rows * n), want_rstd(rows), want_dx(rows * n), want_dw(n, 2.0);
+            for (int64_t r = 0; r < rows; ++r) {
+                double squares = 0, dot = 0;
+                for (int64_t i = 0; i < n; ++i) squares += double{x[r * n + i]} * x[r * n + i];
+                const double rstd = want_rstd[r] = 1 / std::sqrt(squares / n + eps);
+                for (int64_t i = 0; i < n; ++i) dot += double{dy[r * n + i]} * w[i] * x[r * n + i] * rstd / n;
+                for (int64_t i = 0; i < n; ++i) {
+                    const double normal = x[r * n + i] * rstd;
+                    want_y[r * n + i] = normal * w[i];
+                    want_dx[r * n + i] = rstd * (double{dy[r * n + i]} * w[i] - normal * dot);
+                    want_dw[i] += dy[r * n + i] * normal;
+                }
+            }
+            for (const auto& [forward, backward] :
+                 {std::pair{rms_norm, rms_norm_backward}, std::pair{&baseline::rms_norm, &baseline::rms_norm_backward}}) {
+                std::vector<float> y = x, rstd(rows), dx = dy, dw(n, 2.0f);
+                forward(pool, rows, n, y.data(), w.data(), eps, y.data(), rstd.data());
+                std::vector<float> workspace(rms_norm_backward_workspace_bytes(n, pool.threads()) / 4);
+                backward(pool, rows, n, dx.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), true, workspace.data());
+                expect_near(want_y, y, 2e-6);
+                expect_near(want_rstd, rstd, 2e-6);
+                expect_near(want_dx, dx, 5e-6);
+                expect_near(want_dw, dw, 5e-6);
+                backward(pool, rows, n, dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), false,
+                         workspace.data());
+                for (double& v : want_dw) v -= 2.0;
+                expect_near(want_dw, dw, 5e-6);
+                for (double& v : want_dw) v += 2.0;
+            }
+        }
+    });
+}
+
+TEST(CpuElementwise, AddAndScale) {
+    std::mt19937 rng(2);
+    with_pools([&](ThreadPool& pool) {
+        for (int64_t n : {1, 7, 16, 100, 1001})
+            for (int count : {1, 2, 3, 5}) {
+                std::vector<std::vector<float>> inputs;
+                std::vector<const float*> pointers;
+                std::vector<float> want(n, 0.0f);
+                for (int k = 0; k < count; ++k) inputs.push_back(random_floats(rng, n));
+                for (int64_t i = 0; i < n; ++i) {
+                    want[i] = inputs[0][i];
+                    for (int k = 1; k < count; ++k) want[i] += inputs[k][i];
+                }
+                for (const std::vector<float>& input : inputs) pointers.push_back(input.data());
+                std::vector<float> out(n);
+                add(pool, n, pointers.data(), count, out.data());
+                EXPECT_EQ(out, want);
+                add(pool, n, pointers.data(), count, inputs.back().data());
+                EXPECT_EQ(inputs.back(), want);
+                scale(pool, n, out.data(), -2.0f, out.data());
+                for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], -2.0f * want[i]);
+            }
+    });
+}
+
+TEST(CpuElementwise, ExponentialWithinTwoUlp) {
+    ThreadPool pool(1);
+    std::vector<float> x, y;
+    for (float v = -87.3f; v < 88.72f; v += 0.00137f) x.push_back(v);
+    y.resize(x.size());
+    for (Exponential* kernel : {exponential, &baseline::exponential}) {
+        kernel(pool, x.size(), x.data(), y.data());
+        double worst = 0;
+        for (size_t i = 0; i < x.size(); ++i) {
+            const double want = std::exp(double{x[i]});
+            const float nearest = static_cast<float>(want);
+            worst = std::max(worst, std::abs(want - y[i]) / (std::nextafter(nearest, kInfinity) - nearest));
+        }
+        EXPECT_LT(worst, 2.0);
+        std::vector<float> special{-kInfinity, -1000.0f, -88.0f, 0.0f, -0.0f, 89.0f, kInfinity, NAN}, got(8);
+        kernel(pool, 8, special.data(), got.data());
+        EXPECT_EQ(std::vector<float>(got.begin(), got.begin() + 7), (std::vector<float>{0, 0, 0, 1, 1, kInfinity, kInfinity}));
+        EXPECT_TRUE(std::isnan(got[7]));
+    }
+}
+
+TEST(CpuElementwise, SwiGlu) {
+    std::mt19937 rng(3);
+    with_pools([&](ThreadPool& pool) {
+        for (int64_t n : {1, 15, 64, 1003}) {
+            const std::vector<float> gate = random_floats(rng, n, 4), up = random_floats(rng, n), dy = random_floats(rng, n);
+            std::vector<double> y(n), d_gate(n), d_up(n);
+            for (int64_t i = 0; i < n; ++i) {
+                const double s = 1 / (1 + std::exp(-double{gate[i]}));
+                y[i] = gate[i] * s * up[i];
+                d_gate[i] = dy[i] * up[i] * s * (1 + gate[i] * (1 - s));
+                d_up[i] = dy[i] * gate[i] * s;
+            }
+            for (const auto& [forward, backward] :
+                 {std::pair{swiglu, swiglu_backward}, std::pair{&baseline::swiglu, &baseline::swiglu_backward}}) {
+                std::vector<float> a = gate, b = up;
+                forward(pool, n, a.data(), b.data(), a.data());
+                expect_near(y, a, 2e-6);
+                a = gate;
+                backward(pool, n, dy.data(), a.data(), b.data(), a.data(), b.data());
+                expect_near(d_gate, a, 3e-6);
+                expect_near(d_up, b, 2e-6);
+            }
+        }
+        std::vector<float> extreme{-200.0f, 200.0f}, one{1.0f, 1.0f}, y(2);
+        swiglu(pool, 2, extreme.data(), one.data(), y.data());
+        EXPECT_EQ(y[0], 0.0f);
+        EXPECT_EQ(y[1], 200.0f);
+    });
+}
+
+TEST(CpuElementwise, Rope) {
+    std::mt19937 rng(4);
+    with_pools([&](ThreadPool& pool) {
+        for (int64_t head_dim : {2, 6, 64, 128, 600}) {
+            const int64_t tokens = 9, heads = 3, half = head_dim / 2;
+            const std::vector<int32_t> pos{0, 1, 2, 17, 4096, 131071, 999999, 1000000, 12345};
+            std::vector<double> frequencies(half);
+            for (int64_t i = 0; i < half; ++i) frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / half);
+            const std::vector<float> x = random_floats(rng, tokens * heads * head_dim);
+            std::vector<double> want(x.size());
+            for (int64_t r = 0; r < tokens * heads; ++r)
+                for (int64_t i = 0; i < half; ++i) {
+                    const double angle = pos[r / heads] * frequencies[i], a = x[r * head_dim + i], b = x[r * head_dim + half + i];
+                    want[r * head_dim + i] = a * std::cos(angle) - b * std::sin(angle);
+                    want[r * head_dim + half + i] = b * std::cos(angle) + a * std::sin(angle);
+                }
+            for (Rope* kernel : {rope, &baseline::rope}) {
+                std::vector<float> y = x;
+                kernel(pool, tokens, heads, head_dim, y.data(), pos.data(), frequencies.data(), 1.0f, y.data());
+                expect_near(want, y, 5e-7);
+                kernel(pool, tokens, heads, head_dim, y.data(), pos.data(), frequencies.data(), -1.0f, y.data());
+                expect_near(x, y, 5e-7);
+            }
+        }
+    });
+}
+
+TEST(CpuElementwise, EmbeddingOnAShard) {
+    std::mt19937 rng(5);
+    with_pools([&](ThreadPool& pool) {
+        const int64_t hidden = 37, rows = 10, first = 5;
+        const std::vector<int32_t> ids{5, 14, 4, 15, 7, 7, 0, 7, 1000};
+        const int64_t tokens = static_cast<int64_t>(ids.size());
+        const std::vector<float> table = random_floats(rng, rows * hidden), d_out = random_floats(rng, tokens * hidden);
+        std::vector<float> out(tokens * hidden, NAN), want(out.size(), 0.0f), d_table(rows * hidden, 1.0f), want_d(d_table);
+        for (int64_t t = 0; t < tokens; ++t)
+            for (int64_t i = 0; i < hidden && ids[t] >= first && ids[t] < first + rows; ++i) {
+                want[t * hidden + i] = table[(ids[t] - first) * hidden + i];
+                want_d[(ids[t] - first) * hidden + i] += d_out[t * hidden + i];
+            }
+        embedding(pool, tokens, hidden, ids.data(), first, rows, table.data(), out.data());
+        EXPECT_EQ(out, want);
+        embedding_backward(pool, tokens, hidden, ids.data(), first, rows, d_out.data(), d_table.data(), true);
+        EXPECT_EQ(d_table, want_d);
+        embedding_backward(pool, tokens, hidden, ids.data(), first, rows, d_out.data(), d_table.data(), false);
+        for (float& v : want_d) v -= 1.0f;
+        expect_near(want_d, d_table, 1e-6);
+        EXPECT_EQ(d_table[3 * hidden], 0.0f);
+    });
+}
+
+TEST(CpuLoss, ForwardAndBackwardOnAShard) {
+    std::mt19937 rng(6);
+    with_pools([&](ThreadPool& pool) {
+        for (int64_t n : {1, 13, 96, 1000}) {
+            const int64_t rows = 6, first = 100, valid = (n + 1) / 2 + n / 4;
+            std::vector<float> logits = random_floats(rng, rows * n, 3);
+            mask_columns(pool, rows, n, valid, logits.data());
+            const std::vector<int32_t> targets{100, -1, 99, static_cast<int32_t>(100 + n), static_cast<int32_t>(99 + valid), 100};
+            const std::vector<float> d_z = random_floats(rng, rows), d_t = random_floats(rng, rows);
+            std::vector<float> m(rows), want_m(rows, -kInfinity);
+            std::vector<double> want_z(rows, 0), want_t(rows, 0), want_d(rows * n, 0);
+            for (int64_t r = 0; r < rows; ++r) {
+                for (int64_t c = 0; c < valid; ++c) want_m[r] = std::max(want_m[r], logits[r * n + c]);
+                for (int64_t c = 0; c < n; ++c) {
+                    EXPECT_EQ(c >= valid, std::isinf(logits[r * n + c]));
+                    const double e = std::exp(double{logits[r * n + c]} - want_m[r]);
+                    want_z[r] += e;
+                    want_d[r * n + c] = e * d_z[r];
+                    if (targets[r] >= 0 && targets[r] - first == c) want_t[r] = logits[r * n + c], want_d[r * n + c] += d_t[r];
+                }
+            }
+            row_max(pool, rows, n, logits.data(), m.data());
+            EXPECT_EQ(m, want_m);
+            for (const auto& [forward, backward] : {std::pair{cross_entropy, cross_entropy_backward},
+                                                    std::pair{&baseline::cross_entropy, &baseline::cross_entropy_backward}}) {
+                std::vector<float> z(rows), t(rows), d = logits;
+                forward(pool, rows, n, logits.data(), m.data(), targets.data(), first, z.data(), t.data());
+                expect_near(want_z, z, 1e-5);
+                expect_near(want_t, t, 1e-7);
+                backward(pool, rows, n, d_z.data(), d_t.data(), d.data(), m.data(), targets.data(), first, d.data());
+                expect_near(want_d, d, 1e-6);
+            }
+        }
+    });
+}
+
+TEST(CpuLoss, NaNIsSeen) {
+    ThreadPool pool(1);
+    std::vector<float> logits(50, 1.0f), m{1.0f}, z(1), t(1);
+    const std::vector<int32_t> targets{3};
+    logits[20] = NAN;
+    cross_entropy(pool, 1, 50, logits.data(), m.data(), targets.data(), 0, z.data(), t.data());
+    EXPECT_TRUE(std::isnan(z[0]));
+}
+
+TEST(CpuOptimizer, AdamWInPyTorchsOrder) {
+    std::mt19937 rng(7);
+    with_pools([&](ThreadPool& pool) {
+        for (AdamW* kernel : {adamw, &baseline::adamw}) {
+            const int64_t n = 1037;
+            std::vector<float> w = random_floats(rng, n), m(n, 0.0f), v(n, 0.0f);
+            std::vector<double> ww(w.begin(), w.end()), mm(n, 0), vv(n, 0);
+            for (int t = 1; t <= 3; ++t) {
+                const std::vector<float> g = random_floats(rng, n);
+                AdamWStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t), 0.5f, 1};
+                kernel(pool, n, step, g.data(), w.data(), m.data(), v.data());
+                for (int64_t i = 0; i < n; ++i) {
+                    const double grad = 0.5 * g[i];
+                    ww[i] *= 1 - step.lr * step.weight_decay;
+                    mm[i] += (1 - step.beta1) * (grad - mm[i]);
+                    vv[i] = step.beta2 * vv[i] + (1 - step.beta2) * grad * grad;
+                    ww[i] -= step.lr / step.bias_correction1 * mm[i] / (std::sqrt(vv[i] / step.bias_correction2) + step.eps);
+                }
+                expect_near(ww, w, 1e-6);
+                expect_near(mm, m, 1e-6);
+                expect_near(vv, v, 1e-6);
+                const std::vector<float> before = w;
+                step.commit = 0;
+                kernel(pool, n, step, g.data(), w.data(), m.data(), v.data());
+                EXPECT_EQ(std::memcmp(before.data(), w.data(), n * 4), 0);
+            }
+        }
+    });
+}
+
+TEST(CpuOptimizer, SumOfSquares) {
+    std::mt19937 rng(8);
+    std::map<int64_t, double> first;
+    with_pools([&](ThreadPool& pool) {
+        for (SumOfSquares* kernel : {sum_of_squares, &baseline::sum_of_squares})
+            for (int64_t n : {0, 1, 17, 16384, 100003}) {
+                std::vector<float> x(n);
+                double want = 0;
+                for (int64_t i = 0; i < n; ++i) x[i] = std::sin(static_cast<float>(i)), want += double{x[i]} * x[i];
+                std::vector<char> workspace(sum_of_squares_workspace_bytes(n) + 64);
+                const SquareSum got = kernel(pool, n, x.data(), workspace.data());
+                EXPECT_NEAR(got.sum, want, 1e-12 * (1 + want));
+                EXPECT_EQ(got.non_finite, 0);
+                if (kernel == sum_of_squares && !first.emplace(n, got.sum).second) {
+                    EXPECT_EQ(first[n], got.sum);  // the same bits for any number of threads
+                }
+                if (n < 17) continue;
+                x[3] = NAN, x[16] = -kInfinity;
+                const SquareSum bad = kernel(pool, n, x.data(), workspace.data());
+                EXPECT_EQ(bad.non_finite, 2);
+                EXPECT_TRUE(std::isnan(bad.sum));
+            }
+    });
+}
+
+TEST(CpuPointwise, RanksInParallel) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+        ranks.emplace_back([rank] {
+            std::mt19937 rng(rank);
+            ThreadPool pool(1 + rank % 3);
+            const std::vector<float> a = random_floats(rng, 5000), b = random_floats(rng, 5000);
+            const float* inputs[] = {a.data(), b.data()};
+            std::vector<float> out(5000);
+            for (int round = 0; round < 50; ++round) {
+                add(pool, 5000, inputs, 2, out.data());
+                for (int64_t i = 0; i < 5000; ++i) ASSERT_EQ(out[i], a[i] + b[i]);
+            }
+        });
+    for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cpu
