@@ -40,7 +40,24 @@ void attach(ir::Routine& r) {
     b.accumulate(b.port("loss_sum", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64), loss);
 }
 
-// Valid targets of one microbatch, added up; then their inverse.
+// The end of an evaluation: sum of losses and number of targets, whole on every rank.
+void add_totals(ir::Program& program) {
+    ir::Routine r;
+    r.name = "eval.total";
+    r.kind = ir::RoutineKind::Stats;
+    r.entry = "eval";
+    Builder b(r);
+    for (const char* name : {"loss", "count"}) {
+        const std::string from = std::string(name) == "loss" ? "loss_sum" : "count";
+        const TensorId part = b.port(from, PortKind::Scalar, Access::Read, {}, Dtype::F64);
+        const TensorId total = b.op("copy", {part}, {{std::string("total_") + name, {}, Dtype::F64}})[0];
+        r.tensors[total].port = static_cast<int>(r.ports.size());
+        r.ports.push_back({r.tensors[total].name, PortKind::Scalar, Access::Write, "", -1});
+    }
+    program.routines.push_back(std::move(r));
+}
+
+// Valid targets of one microbatch, added up; then, before the first backward, their inverse.
 void add_counting(ir::Program& program, const ir::Routine& last, const std::string& entry) {
     const std::string prefix = entry == "train" ? "" : entry + ".";
     ir::Routine count;
@@ -53,6 +70,7 @@ void add_counting(ir::Program& program, const ir::Routine& last, const std::stri
     b.accumulate(b.port("count", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64), n);
     program.routines.push_back(std::move(count));
 
+    if (entry == "eval") return add_totals(program);
     ir::Routine begin;
     begin.name = prefix + "begin";
     begin.kind = ir::RoutineKind::Begin;

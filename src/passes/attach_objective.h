@@ -1,7 +1,8 @@
 // Requires: one forward routine a block, the last with a port `logits`.
 // Produces: in that block the mean cross-entropy of next tokens, as a sum accumulated into the scalar `loss_sum` (the mean is
 //   taken by the factor inv_n, known before the first backward); the routines `count` (once a microbatch) and `begin`
-//   (once a step), which make inv_n = 1 / (valid targets of the whole step). With `eval`, copies of all of it for the entry eval.
+//   (once a step), which make inv_n = 1 / (valid targets of the whole step). With `eval`, the forwards again for the entry eval,
+//   and its `eval.total`: sum of losses and number of targets over all ranks.
 // Leaves alone: everything else.
 #pragma once
 

@@ -51,7 +51,8 @@ public:
             accumulated_.clear();
             counting();
             for (int64_t m = 0; m < p_.microbatches; ++m) microbatch(m);
-            if (entry_.name == "train") finish();
+            if (is_train()) finish();
+            else totals();
             p_.entries.push_back(std::move(entry_));
         }
     }
@@ -278,6 +279,12 @@ private:
                 if (!u.gradients.empty()) call(*p_.routine("reduce_micro." + u.name), unit.second, m);
                 if (m == p_.microbatches - 1) call(*p_.routine("reduce_step." + u.name), unit.second, m);
             }
+        }
+    }
+
+    void totals() {
+        for (const Routine& r : p_.routines) {
+            if (r.entry == entry_.name && r.kind == RoutineKind::Stats) call(r, 0, p_.microbatches - 1);
         }
     }
 

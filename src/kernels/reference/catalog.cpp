@@ -32,7 +32,7 @@ ops::KernelCatalog reference_catalog() {
         for (const char* op : {"gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted", "adamw", "zero_padding", "inverse_count"}) add(op, t, false, false);
     }
     for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32}) {
-        for (const char* op : {"rename", "slice", "accumulate"}) add(op, t, false, false);
+        for (const char* op : {"rename", "copy", "slice", "accumulate"}) add(op, t, false, false);
     }
     for (const char* op : {"sum_squares", "owned", "step_control"}) add(op, Dtype::F64, true, false);
     return catalog;
@@ -41,7 +41,7 @@ ops::KernelCatalog reference_catalog() {
 std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& c) {
     if (!c.op.kernel.starts_with("reference.")) return nullptr;
     const std::string& kind = c.op.kind;
-    if (kind == "rename" || kind == "slice" || kind == "accumulate") return reference::make_movement(c);
+    if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "accumulate") return reference::make_movement(c);
     if (kind == "sum_squares" || kind == "owned" || kind == "step_control") return reference::make_scalars(c);
     return c.out(0).dtype == Dtype::F64 ? make_float<double>(c) : make_float<float>(c);
 }

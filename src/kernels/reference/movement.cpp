@@ -38,7 +38,8 @@ Made make_movement(const KernelContext& c) {
         if (from_double) return make_accumulate<double, double>(c);
         return to_double ? make_accumulate<float, double>(c) : make_accumulate<float, float>(c);
     }
-    return kernel_from([bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)))](const KernelArgs& a) {  // rename
+    // rename, copy
+    return kernel_from([bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)))](const KernelArgs& a) {
         if (a.in[0] != a.out[0]) std::memcpy(a.out[0], a.in[0], bytes);
     });
 }

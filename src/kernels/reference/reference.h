@@ -17,7 +17,7 @@ template <class T> Made make_rope(const KernelContext& c);
 template <class T> Made make_attention(const KernelContext& c);    // both directions
 template <class T> Made make_loss(const KernelContext& c);         // max, exp_shifted, mask_padding
 template <class T> Made make_optimizer(const KernelContext& c);    // adamw, zero_padding, inverse_count
-Made make_movement(const KernelContext& c);                        // rename, slice, accumulate: any element type
+Made make_movement(const KernelContext& c);                        // rename, copy, slice, accumulate: any element type
 Made make_scalars(const KernelContext& c);                         // sum_squares, owned, step_control: results in double
 
 // out[i] = value, or += where the op adds there and it is not the first write.

@@ -1,0 +1,216 @@
+#include "rank_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::check_test {
+namespace {
+
+using ir::Access;
+using ir::PortKind;
+using ir::RoutineKind;
+
+struct ByteTouch {
+    int buffer, port;
+    bool reads, writes;
+    int64_t begin, end;  // of the arena
+};
+
+// Gradients are tensors with gaps that nobody writes before they are cleared: a reduction reads the tensors, then overwrites all.
+bool reads_members(const ir::Program& program, const ir::Routine& r, const ir::Port& p) {
+    if (p.access != Access::Update) return false;
+    return r.kind == RoutineKind::ReduceMicro ||
+           (r.kind == RoutineKind::ReduceStep && p.name == "gradients" && program.unit(p.unit)->gradients.empty());
+}
+
+std::vector<ByteTouch> byte_touches(const ir::Program& program, const ir::Call& call) {
+    const ir::Routine& r = program.routines[static_cast<size_t>(call.routine)];
+    std::vector<ByteTouch> out;
+    for (size_t i = 0; i < r.ports.size(); ++i) {
+        const ir::Port& p = r.ports[i];
+        const ir::Binding& b = call.bindings[i];
+        const int port = static_cast<int>(i);
+        const int64_t base = program.buffers[static_cast<size_t>(b.buffer)].offset_bytes + b.offset_bytes;
+        const bool reads = p.access == Access::Read || p.access == Access::Update || (p.access == Access::Accumulate && !b.fresh);
+        const bool writes = p.access != Access::Read;
+        if (p.kind == PortKind::Gradients && p.access == Access::Accumulate) {
+            for (ir::TensorId t : r.port_tensors(port)) {
+                const ir::Tensor& tensor = r.tensors[static_cast<size_t>(t)];
+                const int64_t begin = base + tensor.offset_bytes;
+                out.push_back({b.buffer, port, reads, writes, begin, begin + ir::local_bytes(program.mesh, r, tensor)});
+            }
+        } else if (reads_members(program, r, p)) {
+            for (const MemberRange& m : members_of(program, *program.unit(p.unit))) {
+                out.push_back({b.buffer, port, true, false, base + m.begin_bytes, base + m.end_bytes});
+            }
+            out.push_back({b.buffer, port, false, true, base, base + p.bytes});
+        } else {
+            out.push_back({b.buffer, port, reads, writes, base, base + p.bytes});
+        }
+    }
+    if (call.scratch >= 0) {
+        const int64_t base = program.buffers[static_cast<size_t>(call.scratch)].offset_bytes;
+        out.push_back({call.scratch, -1, false, true, base, base + r.scratch_bytes});
+    }
+    return out;
+}
+
+bool outlives_steps(const ir::Port& p) {
+    if (p.kind == PortKind::State) return p.name == "weights" || p.name == "moment1" || p.name == "moment2";
+    if (p.kind == PortKind::Scalar) return p.name == "steps" || p.name == "lr";
+    return p.kind == PortKind::Input;
+}
+
+}  // namespace
+
+AccessTable::AccessTable(const ir::Program& program) : persistent_(program.buffers.size(), false) {
+    std::map<std::string, std::vector<std::vector<ByteTouch>>> bytes;
+    for (const ir::Entry& e : program.entries) {
+        for (const ir::Call& c : e.calls) {
+            bytes[e.name].push_back(byte_touches(program, c));
+            for (const ByteTouch& t : bytes[e.name].back()) {
+                borders_.push_back(t.begin);
+                borders_.push_back(t.end);
+            }
+            const ir::Routine& r = program.routines[static_cast<size_t>(c.routine)];
+            for (size_t p = 0; p < r.ports.size(); ++p) {
+                if (!outlives_steps(r.ports[p])) continue;
+                const ir::Buffer& b = program.buffers[static_cast<size_t>(c.bindings[p].buffer)];
+                persistent_[static_cast<size_t>(c.bindings[p].buffer)] = true;
+                borders_.push_back(b.offset_bytes);
+                borders_.push_back(b.offset_bytes + b.bytes);
+            }
+        }
+    }
+    std::sort(borders_.begin(), borders_.end());
+    borders_.erase(std::unique(borders_.begin(), borders_.end()), borders_.end());
+    for (const auto& [entry, calls] : bytes) {
+        for (const std::vector<ByteTouch>& call : calls) {
+            std::vector<Touch>& out = touches_[entry].emplace_back();
+            for (const ByteTouch& t : call) {
+                const auto [begin, end] = cells_of(t.begin, t.end);
+                out.push_back({t.buffer, t.port, t.reads, t.writes, begin, end});
+            }
+        }
+    }
+}
+
+std::pair<size_t, size_t> AccessTable::cells_of(int64_t begin_bytes, int64_t end_bytes) const {
+    const auto cell = [&](int64_t at) { return static_cast<size_t>(std::lower_bound(borders_.begin(), borders_.end(), at) - borders_.begin()); };
+    return {cell(begin_bytes), cell(end_bytes)};
+}
+
+RankMemory::RankMemory(const ir::Program& program, const AccessTable& table)
+    : program_(program), table_(table), cells_(table.cells()), ledger_(program) {
+    for (size_t b = 0; b < program.buffers.size(); ++b) {
+        if (!table.persistent(static_cast<int>(b))) continue;
+        const ir::Buffer& buffer = program.buffers[b];
+        const auto [begin, end] = table.cells_of(buffer.offset_bytes, buffer.offset_bytes + buffer.bytes);
+        for (size_t i = begin; i < end; ++i) cells_[i].owner = static_cast<int>(b);
+    }
+}
+
+void RankMemory::begin_step(const ir::Entry& entry) {
+    entry_ = &entry;
+    ++step_;
+    for (Cell& c : cells_) c.read = c.wrote = {-1, -1};
+    written_.clear();
+    gathered_.clear();
+    ledger_.begin_step(entry);
+}
+
+void RankMemory::refuse(const std::string& why, int buffer) const {
+    const std::string& name = program_.buffers[static_cast<size_t>(buffer)].name;
+    throw Illegal(fmt::format("call {} {}[{}]@{}: {} {}", call_index_, routine_->name, call_->instance, call_->microbatch, why, name));
+}
+
+void RankMemory::run(int call, const Moment& moment) {
+    call_index_ = call;
+    call_ = &entry_->calls[static_cast<size_t>(call)];
+    routine_ = &program_.routines[static_cast<size_t>(call_->routine)];
+    const std::vector<Touch>& touches = table_.of(*entry_, call);
+    for (size_t i = 0; i < touches.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {  // within a call nothing says which comes first
+            const Touch &a = touches[i], &b = touches[j];
+            if (a.port != b.port && (a.writes || b.writes) && a.begin < b.end && b.begin < a.end) refuse("two ports share bytes of", a.buffer);
+        }
+        refuse_races(touches[i], moment);
+        if (touches[i].reads) refuse_stale_read(touches[i]);
+    }
+    for (const Touch& t : touches) {
+        refuse_second_write(t);
+        open_or_free(t);
+        touch_weights(t);
+    }
+    ledger_.run(*call_);
+    for (const Touch& t : touches) leave(t, moment);
+}
+
+void RankMemory::refuse_races(const Touch& touch, const Moment& moment) const {
+    const size_t other = moment.stream == 0 ? 1 : 0;
+    for (size_t i = touch.begin; i < touch.end; ++i) {
+        if (cells_[i].wrote[other] >= moment.seen[other]) refuse("races with a write of the other stream in the bytes of", touch.buffer);
+        if (touch.writes && cells_[i].read[other] >= moment.seen[other]) refuse("races with a read of the other stream in the bytes of", touch.buffer);
+    }
+}
+
+void RankMemory::refuse_stale_read(const Touch& touch) const {
+    for (size_t i = touch.begin; i < touch.end; ++i) {
+        const Cell& c = cells_[i];
+        if (c.owner != touch.buffer || c.garbage) refuse("reads bytes that do not hold", touch.buffer);
+        if (c.step != step_ && !table_.persistent(touch.buffer)) refuse("reads bytes not written in this step of", touch.buffer);
+    }
+}
+
+void RankMemory::refuse_second_write(const Touch& touch) {
+    if (touch.port < 0) return;
+    const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
+    if (p.access != Access::Write || (p.kind != PortKind::Value && p.kind != PortKind::Frame)) return;
+    auto& written = written_[touch.buffer];
+    for (const auto& [begin, end] : written) {
+        if (touch.begin < end && begin < touch.end) refuse("writes a second time in this step", touch.buffer);
+    }
+    written.emplace_back(touch.begin, touch.end);
+}
+
+void RankMemory::open_or_free(const Touch& touch) {
+    if (touch.port < 0 || routine_->ports[static_cast<size_t>(touch.port)].kind != PortKind::Params) return;
+    if (routine_->kind == RoutineKind::Gather) {
+        if (gathered_[touch.buffer]) refuse("gathers again into", touch.buffer);
+        gathered_[touch.buffer] = true;
+    } else if (routine_->kind == RoutineKind::Free) {
+        if (!gathered_[touch.buffer]) refuse("frees what is not gathered:", touch.buffer);
+        gathered_[touch.buffer] = false;
+    }
+}
+
+// Weights are read before the update of the step, and updated once.
+void RankMemory::touch_weights(const Touch& touch) {
+    if (const auto it = updated_.find(touch.buffer); it != updated_.end() && it->second == step_) refuse("comes after the update of", touch.buffer);
+    if (touch.port < 0 || routine_->kind != RoutineKind::Update) return;
+    if (routine_->ports[static_cast<size_t>(touch.port)].name == "weights") updated_[touch.buffer] = step_;
+}
+
+void RankMemory::leave(const Touch& touch, const Moment& moment) {
+    const size_t stream = static_cast<size_t>(moment.stream);
+    const bool frees = routine_->kind == RoutineKind::Free;
+    for (size_t i = touch.begin; i < touch.end; ++i) {
+        Cell& c = cells_[i];
+        if (touch.reads) c.read[stream] = moment.position;
+        if (!touch.writes) continue;
+        c.wrote[stream] = moment.position;
+        c.owner = frees ? -1 : touch.buffer;
+        c.step = step_;
+        c.garbage = touch.port < 0;
+    }
+}
+
+void RankMemory::end_step() {
+    for (const auto& [buffer, alive] : gathered_) {
+        if (alive) throw Illegal("the step ends before a free of " + program_.buffers[static_cast<size_t>(buffer)].name);
+    }
+    ledger_.end_step();
+}
+
+}  // namespace lockstep::check_test

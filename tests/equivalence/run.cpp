@@ -1,0 +1,67 @@
+#include "tests/equivalence/run.h"
+
+#include <cmath>
+
+#include "data/synthetic_source.h"
+#include "kernels/kernel.h"
+
+namespace lockstep::testing {
+
+compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip) {
+    compile::CompileOptions options;
+    options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(static_cast<int>(recipe.integer("runtime.threads_per_rank")));
+    options.skip = skip;
+    return compile::compile(recipe, options);
+}
+
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
+    data::SyntheticOptions data;
+    data.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
+    data.vocab_size = static_cast<int>(std::get<int64_t>(recipe.model_shape().at("vocab_size")));
+    data.seq_len = static_cast<int>(compiled.layout.seq_len);
+    data.masked_target_fraction = recipe.number("debug.synthetic_masked");
+    data.mean_document_tokens = recipe.flag("training.document_mask") ? data.seq_len / 2 : 0;
+    const data::SyntheticSource source(data);
+    runtime::Trainer trainer(recipe, compiled, source);
+    Outcome out;
+    for (int s = 0; s < steps; ++s) {
+        const runtime::StepResult r = trainer.step();
+        out.losses.push_back(r.loss);
+        out.grad_norms.push_back(r.grad_norm);
+    }
+    out.weights = trainer.state(runtime::StateKind::Weights);
+    return out;
+}
+
+Outcome run(const compile::Recipe& recipe, Backend backend, int steps) {
+    const compile::Compiled compiled = compile_recipe(recipe, backend);
+    return run(recipe, compiled, steps);
+}
+
+double difference(const Outcome& a, const Outcome& b, std::string* where) {
+    double worst = 0;
+    const auto note = [&](double d, double scale, const std::string& place) {
+        const double relative = d / scale;
+        if (!(relative <= worst)) {  // NaN counts as the worst
+            worst = std::isnan(relative) ? INFINITY : relative;
+            if (where) *where = place;
+        }
+    };
+    for (size_t s = 0; s < a.losses.size(); ++s) {
+        note(std::abs(a.losses[s] - b.losses[s]), std::max(1.0, std::abs(a.losses[s])), "loss of step " + std::to_string(s + 1));
+        note(std::abs(a.grad_norms[s] - b.grad_norms[s]), std::max(1.0, std::abs(a.grad_norms[s])), "gradient norm of step " + std::to_string(s + 1));
+    }
+    for (const auto& [name, x] : a.weights) {
+        const std::vector<double>& y = b.weights.at(name);
+        double scale = 0, most = 0;
+        for (size_t i = 0; i < x.size(); ++i) {
+            scale = std::max(scale, std::abs(x[i]));
+            most = std::max(most, std::abs(x[i] - y[i]));
+            if (std::isnan(x[i]) || std::isnan(y[i])) most = INFINITY;
+        }
+        note(most, std::max(scale, 1e-30), name);
+    }
+    return worst;
+}
+
+}  // namespace lockstep::testing

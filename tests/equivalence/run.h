@@ -1,0 +1,27 @@
+// Runs a recipe for a few steps on synthetic data, in this process, and returns what every layout must agree on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compile/compile.h"
+#include "runtime/trainer.h"
+
+namespace lockstep::testing {
+
+struct Outcome {
+    std::vector<double> losses, grad_norms;
+    runtime::GlobalTensors weights;
+};
+
+enum class Backend { Reference, Cpu };
+
+compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip = {});
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps);
+Outcome run(const compile::Recipe& recipe, Backend backend, int steps);
+
+// Largest difference of losses, norms and final weights, each relative to the larger of 1 and its tensor's scale.
+// `where` names the place of the largest.
+double difference(const Outcome& a, const Outcome& b, std::string* where = nullptr);
+
+}  // namespace lockstep::testing
