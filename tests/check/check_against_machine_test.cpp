@@ -54,7 +54,8 @@ constexpr std::array kLayouts = {
 
 std::string recipe_of(const Layout& l) {
     return fmt::format(
-        "[model]\nname = \"llama3\"\ndim = 16\nn_layers = 3\nn_heads = 4\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 24\nvocab_size = 30\n"
+        "[model]\nname = \"llama3\"\ndim = 16\nn_layers = 3\nn_heads = 4\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 24\nvocab_size "
+        "= 30\n"
         "tie_embeddings = {}\n[training]\nseq_len = 8\nlocal_batch_size = 1\nglobal_batch_size = {}\n[parallelism]\n"
         "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\nprefetch = {}\n"
         "[partition]\npreset = \"{}\"\n[validation]\nenable = {}\n[activation_checkpoint]\nmode = \"{}\"\n",
@@ -98,8 +99,9 @@ TEST(CheckAgainstMachine, SameVerdictOnDamagedPrograms) {
         const std::optional<passes::Refusal> checker = passes::check(ranks);
         ++count[static_cast<size_t>(kind)][machine.has_value() ? 1 : 0];
         EXPECT_EQ(machine.has_value(), checker.has_value())
-            << "seed " << seed << ": " << name_of(static_cast<Mutation>(kind)) << ": " << mutant.text << "\n  machine " << verdict(machine)
-            << "\n  checker " << verdict(checker) << "\n" << recipe_of(kLayouts[base]);
+            << "seed " << seed << ": " << name_of(static_cast<Mutation>(kind)) << ": " << mutant.text << "\n  machine "
+            << verdict(machine) << "\n  checker " << verdict(checker) << "\n"
+            << recipe_of(kLayouts[base]);
     }
     fmt::print("{:<18}{:>8}{:>8}\n", "damage", "legal", "illegal");
     for (int k = 0; k < kMutations; ++k) {

@@ -95,7 +95,8 @@ void GradientLedger::begin_step(const ir::Entry& entry) {
             const ir::Routine& r = program_.routines[static_cast<size_t>(c.routine)];
             for (size_t p = 0; p < r.ports.size(); ++p) {
                 const std::string& name = r.ports[p].name;
-                if (r.ports[p].kind == PortKind::Scalar && (name == "steps" || name == "lr")) scalars_[c.bindings[p].buffer] = {name, {}};
+                if (r.ports[p].kind == PortKind::Scalar && (name == "steps" || name == "lr"))
+                    scalars_[c.bindings[p].buffer] = {name, {}};
             }
         }
     }
@@ -105,7 +106,8 @@ GradientLedger::Gradient& GradientLedger::gradient(int buffer, const std::string
     Gradient& g = gradients_[buffer];
     if (g.members.empty()) g = {unit, std::vector<Sum>(members_.at(unit).size())};
     if (g.unit != unit) {
-        throw Illegal(fmt::format("gradients of {} and {} in one buffer {}", g.unit, unit, program_.buffers[static_cast<size_t>(buffer)].name));
+        throw Illegal(fmt::format("gradients of {} and {} in one buffer {}", g.unit, unit,
+                                  program_.buffers[static_cast<size_t>(buffer)].name));
     }
     return g;
 }
@@ -175,8 +177,8 @@ void GradientLedger::expect_whole(const ir::Call& call) {
     for (size_t j = 0; j < whole.size(); ++j) {
         std::sort(g.members[j].begin(), g.members[j].end());
         if (g.members[j] != whole[j]) {
-            throw Illegal(fmt::format("{}[{}] reads a gradient of {} contributions that are not the {} of the step", r.name, call.instance,
-                                      g.members[j].size(), whole[j].size()));
+            throw Illegal(fmt::format("{}[{}] reads a gradient of {} contributions that are not the {} of the step", r.name,
+                                      call.instance, g.members[j].size(), whole[j].size()));
         }
     }
 }
@@ -193,7 +195,8 @@ void GradientLedger::scalar(const ir::Call& call, int port) {
     if (p.access == Access::Write && p.name == "inv_n" && inv_n_read_) throw Illegal("inv_n is made again after it was read");
     if (p.access == Access::Read && whole_scalars_.contains({r.entry, p.name})) {
         std::sort(s.sum.begin(), s.sum.end());
-        if (s.sum != whole_scalars_.at({r.entry, p.name})) throw Illegal(fmt::format("{} reads {} which is not the sum of the step", r.name, p.name));
+        if (s.sum != whole_scalars_.at({r.entry, p.name}))
+            throw Illegal(fmt::format("{} reads {} which is not the sum of the step", r.name, p.name));
     }
     if (p.access == Access::Write) s = {p.name, {}};
     if (p.access == Access::Accumulate) {
@@ -205,21 +208,24 @@ void GradientLedger::scalar(const ir::Call& call, int port) {
 void GradientLedger::count_once(const ir::Call& call) {
     const ir::Routine& r = program_.routines[static_cast<size_t>(call.routine)];
     const bool once = r.kind == RoutineKind::ReduceStep || r.kind == RoutineKind::Stats || r.kind == RoutineKind::Update;
-    if (once && ++times_[{r.kind, r.name, call.instance}] > 1) throw Illegal(fmt::format("{}[{}] runs twice in a step", r.name, call.instance));
+    if (once && ++times_[{r.kind, r.name, call.instance}] > 1)
+        throw Illegal(fmt::format("{}[{}] runs twice in a step", r.name, call.instance));
 }
 
 // Update comes after the one call that has seen all norms and the loss.
 void GradientLedger::expect_order(const ir::Call& call) const {
     const ir::Routine& r = program_.routines[static_cast<size_t>(call.routine)];
     if (r.kind != RoutineKind::Update) return;
-    const bool done = std::any_of(times_.begin(), times_.end(), [](const auto& t) { return std::get<1>(t.first) == "stats.all"; });
+    const bool done =
+        std::any_of(times_.begin(), times_.end(), [](const auto& t) { return std::get<1>(t.first) == "stats.all"; });
     if (!done) throw Illegal(fmt::format("{}[{}] runs before stats.all", r.name, call.instance));
 }
 
 void GradientLedger::end_step() const {
     if (entry_->name != "train") return;
     const auto expect = [&](RoutineKind kind, const ir::Routine* r, int64_t instance) {
-        if (r != nullptr && !times_.contains({kind, r->name, instance})) throw Illegal(fmt::format("{}[{}] does not run", r->name, instance));
+        if (r != nullptr && !times_.contains({kind, r->name, instance}))
+            throw Illegal(fmt::format("{}[{}] does not run", r->name, instance));
     };
     for (const ir::Unit& u : program_.units) {
         for (RoutineKind kind : {RoutineKind::ReduceStep, RoutineKind::Stats, RoutineKind::Update}) {

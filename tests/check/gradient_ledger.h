@@ -62,11 +62,11 @@ private:
     const ir::Program& program_;
     const ir::Entry* entry_ = nullptr;
     std::map<std::string, std::vector<MemberRange>> members_;
-    std::map<Key, std::vector<Sum>> whole_gradients_;                              // by member, sorted
-    std::map<std::pair<std::string, std::string>, Sum> whole_scalars_;             // entry, port
-    std::map<int, Gradient> gradients_;                                            // by buffer
+    std::map<Key, std::vector<Sum>> whole_gradients_;                   // by member, sorted
+    std::map<std::pair<std::string, std::string>, Sum> whole_scalars_;  // entry, port
+    std::map<int, Gradient> gradients_;                                 // by buffer
     std::map<int, Scalar> scalars_;
-    std::map<std::tuple<ir::RoutineKind, std::string, int64_t>, int> times_;       // kind, routine, instance -> calls so far
+    std::map<std::tuple<ir::RoutineKind, std::string, int64_t>, int> times_;  // kind, routine, instance -> calls so far
     bool inv_n_read_ = false;
 };
 

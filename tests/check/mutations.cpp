@@ -59,6 +59,8 @@ public:
             case Mutation::FlipFresh: return flip_fresh();
             case Mutation::OverlapBuffers: return overlap_buffers();
             case Mutation::ChangeMicrobatch: return change_microbatch();
+            case Mutation::AddWait: return add_wait();
+            case Mutation::AddWindow: return add_window();
         }
         return "";
     }
@@ -84,7 +86,8 @@ private:
     // Half of the time one of the calls that hold the step together.
     size_t weighted_call() {
         const std::vector<size_t> heavy = calls_that([&](size_t i) {
-            constexpr std::array kinds = {RoutineKind::ReduceMicro, RoutineKind::ReduceStep, RoutineKind::Gather, RoutineKind::Free, RoutineKind::Stats};
+            constexpr std::array kinds = {RoutineKind::ReduceMicro, RoutineKind::ReduceStep, RoutineKind::Gather,
+                                          RoutineKind::Free, RoutineKind::Stats};
             return std::find(kinds.begin(), kinds.end(), kind(i)) != kinds.end();
         });
         return below(random_, 2) == 0 && !heavy.empty() ? one_of(random_, heavy) : below(random_, calls_->size());
@@ -168,12 +171,14 @@ private:
             std::vector<int> others;
             for (size_t b = 0; b < p_.buffers.size(); ++b) {
                 const ir::Buffer& other = p_.buffers[b];
-                if (other.kind == now.kind && other.bytes == now.bytes && other.name != now.name) others.push_back(static_cast<int>(b));
+                if (other.kind == now.kind && other.bytes == now.bytes && other.name != now.name)
+                    others.push_back(static_cast<int>(b));
             }
             if (others.empty()) continue;
             const int to = one_of(random_, others);
-            const std::string what = fmt::format("{}: port {} from {} to {}", text(at), p_.routines[static_cast<size_t>(c.routine)].ports[port].name,
-                                                 now.name, p_.buffers[static_cast<size_t>(to)].name);
+            const std::string what =
+                fmt::format("{}: port {} from {} to {}", text(at), p_.routines[static_cast<size_t>(c.routine)].ports[port].name,
+                            now.name, p_.buffers[static_cast<size_t>(to)].name);
             c.bindings[port].buffer = to;
             return what;
         }
@@ -210,7 +215,8 @@ private:
         const int64_t lowest = other.offset_bytes - moved.bytes + 1, span = other.bytes + moved.bytes - 1;
         int64_t to = lowest + static_cast<int64_t>(below(random_, static_cast<size_t>(span)));
         to = std::clamp<int64_t>((to + kStep - 1) / kStep * kStep, 0, p_.arena_bytes - moved.bytes);
-        const std::string what = fmt::format("{} moves from {} to {}, over {} at {}", moved.name, moved.offset_bytes, to, other.name, other.offset_bytes);
+        const std::string what = fmt::format("{} moves from {} to {}, over {} at {}", moved.name, moved.offset_bytes, to,
+                                             other.name, other.offset_bytes);
         moved.offset_bytes = to;
         return what;
     }
@@ -219,10 +225,50 @@ private:
         if (p_.microbatches < 2) return kNoPlace;
         const size_t at = below(random_, calls_->size());
         Call& c = (*calls_)[at];
-        const int64_t to = (c.microbatch + 1 + static_cast<int64_t>(below(random_, static_cast<size_t>(p_.microbatches - 1)))) % p_.microbatches;
+        const int64_t to =
+            (c.microbatch + 1 + static_cast<int64_t>(below(random_, static_cast<size_t>(p_.microbatches - 1)))) % p_.microbatches;
         const std::string what = fmt::format("{} says microbatch {}", text(at), to);
         c.microbatch = to;
         return what;
+    }
+
+    std::string add_wait() {
+        const size_t at = 1 + below(random_, calls_->size() - 1), to = below(random_, at);
+        (*calls_)[at].waits.push_back(static_cast<int>(to));
+        return fmt::format("{} also waits for {}", text(at), text(to));
+    }
+
+    void insert(size_t at, Call call) {
+        for (Call& c : *calls_) {
+            for (int& w : c.waits) w += w >= static_cast<int>(at) ? 1 : 0;
+        }
+        calls_->insert(calls_->begin() + static_cast<long>(at), std::move(call));
+    }
+
+    std::string add_window() {
+        const std::vector<size_t> gathers = calls_that([&](size_t i) { return kind(i) == RoutineKind::Gather; });
+        if (gathers.empty()) return kNoPlace;
+        Call gather = (*calls_)[one_of(random_, gathers)];
+        const std::string unit = p_.routines[static_cast<size_t>(gather.routine)].block;
+        Call free = *std::find_if(calls_->begin(), calls_->end(), [&](const Call& c) {
+            const ir::Routine& r = p_.routines[static_cast<size_t>(c.routine)];
+            return r.kind == RoutineKind::Free && r.block == unit;
+        });
+        ir::Binding& window = gather.bindings[static_cast<size_t>(p_.routines[static_cast<size_t>(gather.routine)].port("full"))];
+        ir::Buffer buffer = p_.buffers[static_cast<size_t>(window.buffer)];
+        buffer.name = "extra";
+        buffer.offset_bytes = p_.arena_bytes;
+        p_.arena_bytes += buffer.bytes;
+        p_.buffers.push_back(buffer);
+        window.buffer = static_cast<int>(p_.buffers.size()) - 1;
+        const size_t at = below(random_, calls_->size()), to = at + 1 + below(random_, calls_->size() - at);
+        gather.waits.clear();
+        free.instance = gather.instance;
+        free.bindings = {window};
+        free.waits = {static_cast<int>(at)};
+        insert(at, gather);
+        insert(to, free);
+        return fmt::format("gather {}[{}] once more at {}, free it at {}", unit, gather.instance, at, to);
     }
 
     ir::Program& p_;
@@ -233,8 +279,9 @@ private:
 }  // namespace
 
 std::string_view name_of(Mutation mutation) {
-    constexpr std::array<std::string_view, kMutations> names = {"swap neighbours", "swap near",     "drop",   "double next", "double later",    "free earlier",
-                                                                "drop wait",       "redirect wait", "rebind", "flip fresh",  "overlap buffers", "change microbatch"};
+    constexpr std::array<std::string_view, kMutations> names = {
+        "swap neighbours", "swap near", "drop",       "double next",     "double later",      "free earlier", "drop wait",
+        "redirect wait",   "rebind",    "flip fresh", "overlap buffers", "change microbatch", "add wait",     "add window"};
     return names[static_cast<size_t>(mutation)];
 }
 

@@ -15,19 +15,21 @@ namespace lockstep::check_test {
 
 enum class Mutation {
     SwapNeighbours,
-    SwapNear,         // within ten calls
+    SwapNear,  // within ten calls
     Drop,
-    DoubleNext,       // the copy stands right behind
+    DoubleNext,  // the copy stands right behind
     DoubleLater,
     FreeEarlier,
     DropWait,
-    RedirectWait,     // to an earlier call of the other stream
-    Rebind,           // to another buffer of equal size and kind
+    RedirectWait,  // to an earlier call of the other stream
+    Rebind,        // to another buffer of equal size and kind
     FlipFresh,
     OverlapBuffers,
-    ChangeMicrobatch  // of a call, its bindings unchanged
+    ChangeMicrobatch,  // of a call, its bindings unchanged
+    AddWait,           // for an earlier call
+    AddWindow          // an extra gather of a unit into bytes of its own, and its free
 };
-constexpr int kMutations = 12;
+constexpr int kMutations = 14;
 std::string_view name_of(Mutation mutation);
 
 struct Mutant {

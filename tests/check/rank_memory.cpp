@@ -97,7 +97,9 @@ AccessTable::AccessTable(const ir::Program& program) : persistent_(program.buffe
 }
 
 std::pair<size_t, size_t> AccessTable::cells_of(int64_t begin_bytes, int64_t end_bytes) const {
-    const auto cell = [&](int64_t at) { return static_cast<size_t>(std::lower_bound(borders_.begin(), borders_.end(), at) - borders_.begin()); };
+    const auto cell = [&](int64_t at) {
+        return static_cast<size_t>(std::lower_bound(borders_.begin(), borders_.end(), at) - borders_.begin());
+    };
     return {cell(begin_bytes), cell(end_bytes)};
 }
 
@@ -122,7 +124,8 @@ void RankMemory::begin_step(const ir::Entry& entry) {
 
 void RankMemory::refuse(const std::string& why, int buffer) const {
     const std::string& name = program_.buffers[static_cast<size_t>(buffer)].name;
-    throw Illegal(fmt::format("call {} {}[{}]@{}: {} {}", call_index_, routine_->name, call_->instance, call_->microbatch, why, name));
+    throw Illegal(
+        fmt::format("call {} {}[{}]@{}: {} {}", call_index_, routine_->name, call_->instance, call_->microbatch, why, name));
 }
 
 void RankMemory::run(int call, const Moment& moment) {
@@ -133,7 +136,8 @@ void RankMemory::run(int call, const Moment& moment) {
     for (size_t i = 0; i < touches.size(); ++i) {
         for (size_t j = 0; j < i; ++j) {  // within a call nothing says which comes first
             const Touch &a = touches[i], &b = touches[j];
-            if (a.port != b.port && (a.writes || b.writes) && a.begin < b.end && b.begin < a.end) refuse("two ports share bytes of", a.buffer);
+            if (a.port != b.port && (a.writes || b.writes) && a.begin < b.end && b.begin < a.end)
+                refuse("two ports share bytes of", a.buffer);
         }
         refuse_races(touches[i], moment);
         if (touches[i].reads) refuse_stale_read(touches[i]);
@@ -150,8 +154,10 @@ void RankMemory::run(int call, const Moment& moment) {
 void RankMemory::refuse_races(const Touch& touch, const Moment& moment) const {
     const size_t other = moment.stream == 0 ? 1 : 0;
     for (size_t i = touch.begin; i < touch.end; ++i) {
-        if (cells_[i].wrote[other] >= moment.seen[other]) refuse("races with a write of the other stream in the bytes of", touch.buffer);
-        if (touch.writes && cells_[i].read[other] >= moment.seen[other]) refuse("races with a read of the other stream in the bytes of", touch.buffer);
+        if (cells_[i].wrote[other] >= moment.seen[other])
+            refuse("races with a write of the other stream in the bytes of", touch.buffer);
+        if (touch.writes && cells_[i].read[other] >= moment.seen[other])
+            refuse("races with a read of the other stream in the bytes of", touch.buffer);
     }
 }
 
@@ -187,7 +193,8 @@ void RankMemory::open_or_free(const Touch& touch) {
 
 // Weights are read before the update of the step, and updated once.
 void RankMemory::touch_weights(const Touch& touch) {
-    if (const auto it = updated_.find(touch.buffer); it != updated_.end() && it->second == step_) refuse("comes after the update of", touch.buffer);
+    if (const auto it = updated_.find(touch.buffer); it != updated_.end() && it->second == step_)
+        refuse("comes after the update of", touch.buffer);
     if (touch.port < 0 || routine_->kind != RoutineKind::Update) return;
     if (routine_->ports[static_cast<size_t>(touch.port)].name == "weights") updated_[touch.buffer] = step_;
 }

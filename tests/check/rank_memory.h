@@ -29,7 +29,9 @@ public:
     };
     explicit AccessTable(const ir::Program& program);
 
-    const std::vector<Touch>& of(const ir::Entry& entry, int call) const { return touches_.at(entry.name)[static_cast<size_t>(call)]; }
+    const std::vector<Touch>& of(const ir::Entry& entry, int call) const {
+        return touches_.at(entry.name)[static_cast<size_t>(call)];
+    }
     size_t cells() const { return borders_.size(); }
     bool persistent(int buffer) const { return persistent_[static_cast<size_t>(buffer)]; }
     std::pair<size_t, size_t> cells_of(int64_t begin_bytes, int64_t end_bytes) const;

@@ -49,7 +49,8 @@ Track track_of(const ir::Program& program, const ir::Entry& entry) {
             if (w < 0 || w >= call) throw Illegal(fmt::format("call {} waits for a call that is not before it", i));
             const Moment& awaited = t.moments[static_cast<size_t>(w)];
             for (size_t k = 0; k < 2; ++k) m.seen[k] = std::max(m.seen[k], awaited.seen[k]);
-            m.seen[static_cast<size_t>(awaited.stream)] = std::max(m.seen[static_cast<size_t>(awaited.stream)], awaited.position + 1);
+            m.seen[static_cast<size_t>(awaited.stream)] =
+                std::max(m.seen[static_cast<size_t>(awaited.stream)], awaited.position + 1);
         }
         t.streams[s].push_back(call);
         t.collectives.emplace_back();
@@ -87,7 +88,8 @@ enum class Policy { ComputeFirst, CommFirst, Random };
 
 class Machine {
 public:
-    Machine(const std::vector<const Score*>& scores, Policy policy, uint64_t seed) : ranks_(scores.size()), policy_(policy), random_(seed) {
+    Machine(const std::vector<const Score*>& scores, Policy policy, uint64_t seed)
+        : ranks_(scores.size()), policy_(policy), random_(seed) {
         std::map<const Score*, bool> has_memory;
         for (size_t r = 0; r < scores.size(); ++r) {
             ranks_[r].score = scores[r];
@@ -108,9 +110,9 @@ public:
 
 private:
     struct Lane {
-        size_t next = 0;   // in the stream's list
-        int call = -1;     // that runs
-        size_t passed = 0; // collectives of it that are done
+        size_t next = 0;    // in the stream's list
+        int call = -1;      // that runs
+        size_t passed = 0;  // collectives of it that are done
     };
     struct Rank {
         const Score* score = nullptr;
@@ -210,7 +212,8 @@ private:
             const Call& a = rank.call(lane.call);
             const bool same_routine = rank.score->program->routines[static_cast<size_t>(a.routine)].name ==
                                       other.score->program->routines[static_cast<size_t>(b.routine)].name;
-            if (same_routine && a.instance == b.instance && a.microbatch == b.microbatch && a.chunk == b.chunk) return static_cast<int>(s);
+            if (same_routine && a.instance == b.instance && a.microbatch == b.microbatch && a.chunk == b.chunk)
+                return static_cast<int>(s);
         }
         return -1;
     }
@@ -219,7 +222,8 @@ private:
         const Rank& me = ranks_[r];
         const Lane& lane = me.lanes[stream];
         const ir::Program& program = *me.score->program;
-        const ir::Op& op = program.routines[static_cast<size_t>(me.call(lane.call).routine)].ops[static_cast<size_t>(me.collective(lane))];
+        const ir::Op& op =
+            program.routines[static_cast<size_t>(me.call(lane.call).routine)].ops[static_cast<size_t>(me.collective(lane))];
         const std::vector<int64_t> members = program.mesh.group(static_cast<int64_t>(r), op.group);
         std::vector<int> streams;
         for (int64_t m : members) {
@@ -241,7 +245,8 @@ private:
             const std::vector<int>& list = rank.track().streams[s];
             const int call = lane.call >= 0 ? lane.call : lane.next < list.size() ? list[lane.next] : -1;
             if (call < 0) continue;
-            text += fmt::format(", call {} {}", call, rank.score->program->routines[static_cast<size_t>(rank.call(call).routine)].name);
+            text += fmt::format(", call {} {}", call,
+                                rank.score->program->routines[static_cast<size_t>(rank.call(call).routine)].name);
         }
         return text;
     }

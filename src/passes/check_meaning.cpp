@@ -1,0 +1,231 @@
+#include "passes/check_meaning.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Access;
+using ir::PortKind;
+using ir::RoutineKind;
+
+// A unit of one block instance.
+using Place = std::pair<std::string, int64_t>;
+// What one call adds: routine, instance, microbatch, chunk.
+using Part = std::tuple<std::string, int64_t, int64_t, int64_t>;
+// Parts of every tensor of a unit's buffer, by offset.
+using Parts = std::map<int64_t, std::set<Part>>;
+
+struct Gradient {
+    Parts full;                 // in the rank's own buffer, not reduced
+    std::set<int64_t> reduced;  // microbatches that are in the shard
+    bool finished = false;      // reduce_step has run
+    bool counted = false;       // in the norm
+};
+
+class Meaning {
+public:
+    Meaning(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry) {}
+
+    std::string run() {
+        for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
+        if (!wrong_.empty() || e_.name != "train") return wrong_;
+        for (const ir::Unit& u : p_.units) {
+            for (int64_t i = 0; i < u.count; ++i) {
+                if (!updated_.contains({u.name, i})) return fmt::format("{}[{}] is never updated", u.name, i);
+            }
+        }
+        return "";
+    }
+
+private:
+    void fail(int call, const std::string& what) {
+        const ir::Call& c = e_.calls[call];
+        if (wrong_.empty()) wrong_ = fmt::format("call {} of {}[{}] in microbatch {}: {}", call, p_.routines[c.routine].name, c.instance, c.microbatch, what);
+    }
+
+    static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) { return {u.name, u.name == r.block ? instance : 0}; }
+
+    // Every contribution that a unit instance must receive in one microbatch.
+    Parts expected(const Place& at, int64_t microbatch) const {
+        Parts out;
+        for (const ir::Routine& r : p_.routines) {
+            for (size_t k = 0; k < r.ports.size(); ++k) {
+                const ir::Port& port = r.ports[k];
+                if (port.kind != PortKind::Gradients || port.access != Access::Accumulate || port.unit != at.first || r.entry != "train") continue;
+                if (r.block != at.first && at.second != 0) continue;
+                for (int64_t instance = 0; instance < instances(r.block); ++instance) {
+                    if (r.block == at.first && instance != at.second) continue;
+                    for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
+                        for (int64_t chunk = 0; chunk < r.chunks; ++chunk) out[r.tensors[t].offset_bytes].insert({r.name, instance, microbatch, chunk});
+                    }
+                }
+            }
+        }
+        return out;
+    }
+    Parts expected_all(const Place& at) const {
+        Parts out;
+        for (int64_t m = 0; m < p_.microbatches; ++m) {
+            for (auto& [offset, parts] : expected(at, m)) out[offset].insert(parts.begin(), parts.end());
+        }
+        return out;
+    }
+    int64_t instances(const std::string& block) const {
+        for (const ir::Block& b : p_.blocks) {
+            if (b.name == block) return b.count;
+        }
+        return 1;
+    }
+
+    // Is the gradient that a buffer holds the whole of the step's, reduced as far as it will be before reduce_step?
+    bool complete(const ir::Unit& u, const Place& at, const Gradient& g) const {
+        if (u.gradients.empty()) return g.full == expected_all(at);
+        return static_cast<int64_t>(g.reduced.size()) == p_.microbatches && g.full.empty();
+    }
+    bool needs_reduce_step(const ir::Unit& u) const { return !p_.routine("reduce_step." + u.name)->ops.empty(); }
+
+    // A state belongs to one unit instance, whoever binds it.
+    void own(int call, int buffer, const Place& at) {
+        const auto [it, is_new] = owner_.emplace(buffer, at);
+        if (!is_new && it->second != at) fail(call, fmt::format("binds {}, which belongs to {}[{}]", p_.buffers[buffer].name, it->second.first, it->second.second));
+    }
+
+    // Adds one part to a sum over the step, such as the loss: each once, and fresh only where nothing stands.
+    template <class T>
+    void add(int call, std::set<T>& sum, const T& part, bool fresh, const char* what) {
+        if (fresh) sum.clear();
+        if (!sum.insert(part).second) fail(call, fmt::format("adds to {} twice", what));
+    }
+
+    void call(int i) {
+        const ir::Call& c = e_.calls[i];
+        const ir::Routine& r = p_.routines[c.routine];
+        for (size_t k = 0; k < c.bindings.size(); ++k) {
+            const ir::Port& port = r.ports[k];
+            const ir::Binding& b = c.bindings[k];
+            if (port.kind == PortKind::Scalar && port.access == Access::Accumulate) {
+                if (port.name == "loss_sum") add(i, loss_[e_.name], {r.name, c.instance, c.microbatch, c.chunk}, b.fresh, "the loss");
+                if (port.name == "count") add(i, count_, c.microbatch, b.fresh, "the number of targets");
+                if (port.name == "norm2") add(i, norm_, Place{r.block, c.instance}, b.fresh, "the norm");
+            }
+            if (port.unit.empty()) continue;
+            const ir::Unit& u = *p_.unit(port.unit);
+            const Place at = place(r, u, c.instance);
+            const bool weights = (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && u.weights.empty());
+            if (weights || port.name == "moment1" || port.name == "moment2") own(i, b.buffer, at);
+            if (weights && updated_.contains(at) && r.kind != RoutineKind::Update) fail(i, "reads weights after their update");
+            if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
+        }
+        if (r.kind == RoutineKind::ReduceMicro) reduce_micro(i, r, c);
+        if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
+        if (r.kind == RoutineKind::Stats && e_.name == "train") stats(i, r, c);
+        if (r.kind == RoutineKind::Update) update(i, r, c);
+        if (r.kind == RoutineKind::Begin && r.port("inv_n") >= 0) {
+            if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
+        }
+    }
+
+    void contribute(int i, const ir::Routine& r, int port, const ir::Binding& b) {
+        const ir::Call& c = e_.calls[i];
+        Gradient& g = gradients_[b.buffer];
+        for (ir::TensorId t : r.port_tensors(port)) {
+            std::set<Part>& parts = g.full[r.tensors[t].offset_bytes];
+            if (b.fresh) parts.clear();
+            if (!parts.insert({r.name, c.instance, c.microbatch, c.chunk}).second) fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
+        }
+        if (g.finished) fail(i, "adds to gradients that are reduced already");
+    }
+
+    int buffer_of(const ir::Routine& r, const ir::Call& c, std::string_view port) const {
+        const int k = r.port(port);
+        return k < 0 ? -1 : c.bindings[k].buffer;
+    }
+
+    void reduce_micro(int i, const ir::Routine& r, const ir::Call& c) {
+        Gradient& local = gradients_[buffer_of(r, c, "local")];
+        if (local.full != expected({r.block, c.instance}, c.microbatch)) fail(i, "the microbatch's gradients are not complete");
+        local.full.clear();
+        Gradient& shard = gradients_[buffer_of(r, c, "gradients")];
+        if (shard.finished) fail(i, "adds to gradients that are reduced already");
+        add(i, shard.reduced, c.microbatch, c.bindings[r.port("gradients")].fresh, "the gradients' shard");
+        shard_of_[buffer_of(r, c, "gradients")].insert({r.block, c.instance});
+        if (shard_of_[buffer_of(r, c, "gradients")].size() > 1) fail(i, "two units share a shard of gradients");
+    }
+
+    void reduce_step(int i, const ir::Routine& r, const ir::Call& c) {
+        Gradient& g = gradients_[buffer_of(r, c, "gradients")];
+        const Place at = {r.block, c.instance};
+        if (!holds(at, buffer_of(r, c, "gradients"), g)) fail(i, "the step's gradients are not complete");
+        if (g.finished) fail(i, "reduces a second time");
+        g.finished = true;
+        if (const int reduced = buffer_of(r, c, "reduced"); reduced >= 0) gradients_[reduced] = g;
+        if (const int reduced = buffer_of(r, c, "reduced"); reduced >= 0 && shard_of_.contains(buffer_of(r, c, "gradients"))) {
+            shard_of_[reduced] = shard_of_[buffer_of(r, c, "gradients")];
+        }
+    }
+
+    bool holds(const Place& at, int buffer, const Gradient& g) const {
+        const ir::Unit& u = *p_.unit(at.first);
+        if (!complete(u, at, g)) return false;
+        const auto it = shard_of_.find(buffer);
+        return u.gradients.empty() || (it != shard_of_.end() && it->second == std::set<Place>{at});
+    }
+
+    int reduced_buffer(const ir::Routine& r, const ir::Call& c) const {
+        const int b = buffer_of(r, c, "reduced");
+        return b >= 0 ? b : buffer_of(r, c, "gradients");
+    }
+    bool ready(const ir::Routine& r, const ir::Call& c) {
+        const Gradient& g = gradients_[reduced_buffer(r, c)];
+        return holds({r.block, c.instance}, reduced_buffer(r, c), g) && (g.finished || !needs_reduce_step(*p_.unit(r.block)));
+    }
+
+    void stats(int i, const ir::Routine& r, const ir::Call& c) {
+        if (!r.block.empty()) {
+            if (!ready(r, c)) fail(i, "counts gradients that are not complete and reduced");
+            return;
+        }
+        size_t units = 0;
+        for (const ir::Unit& u : p_.units) units += static_cast<size_t>(u.count);
+        std::set<Part> losses;
+        for (const ir::Routine& maker : p_.routines) {
+            const int port = maker.port("loss_sum");
+            if (port < 0 || maker.entry != "train" || maker.ports[port].access != Access::Accumulate) continue;
+            for (int64_t m = 0; m < p_.microbatches; ++m) {
+                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({maker.name, 0, m, chunk});
+            }
+        }
+        if (norm_.size() != units) fail(i, "the norm lacks a unit");
+        if (loss_[e_.name] != losses) fail(i, "the loss lacks a microbatch");
+        if (finished_) fail(i, "ends the step a second time");
+        finished_ = true;
+    }
+
+    void update(int i, const ir::Routine& r, const ir::Call& c) {
+        if (!finished_) fail(i, "updates before the step's norm and loss are known");
+        if (!ready(r, c)) fail(i, "updates with gradients that are not complete and reduced");
+        if (!updated_.insert({r.block, c.instance}).second) fail(i, "updates a second time");
+    }
+
+    const ir::Program& p_;
+    const ir::Entry& e_;
+    std::map<int, Gradient> gradients_;          // by buffer
+    std::map<int, std::set<Place>> shard_of_;    // whose gradients a shard's buffer holds
+    std::map<int, Place> owner_;
+    std::map<std::string, std::set<Part>> loss_;
+    std::set<int64_t> count_;
+    std::set<Place> norm_, updated_;
+    bool finished_ = false;
+    std::string wrong_;
+};
+
+}  // namespace
+
+std::string check_meaning(const ir::Program& program, const ir::Entry& entry) { return Meaning(program, entry).run(); }
+
+}  // namespace lockstep::passes

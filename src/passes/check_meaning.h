@@ -1,0 +1,14 @@
+// The meaning part of check: each contribution to a gradient, the norm, the loss and the token count exactly once, and every
+// update after them.
+#pragma once
+
+#include <string>
+
+#include "ir/program.h"
+
+namespace lockstep::passes {
+
+// Empty, or the first thing wrong.
+std::string check_meaning(const ir::Program& program, const ir::Entry& entry);
+
+}  // namespace lockstep::passes

@@ -1,0 +1,193 @@
+#include "passes/check_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/happens_before.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Access;
+using ir::PortKind;
+
+constexpr int kBefore = -1;  // written before the step began
+constexpr int kNobody = -2;  // holds nothing
+
+// Bytes of the arena that have had the same history in this step.
+struct Stretch {
+    int64_t end;
+    int writer = kNobody, buffer = -1;
+    int readers[2] = {-1, -1};  // the last reader of each stream since the write
+};
+
+struct Bytes {
+    int64_t begin, end;
+};
+
+class Memory {
+public:
+    Memory(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry), happens_before_(entry.calls) {
+        stretches_[0] = {std::max<int64_t>(p_.arena_bytes, 1), kNobody, -1, {-1, -1}};
+    }
+
+    std::string run() {
+        states();
+        for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
+        if (wrong_.empty() && !gathered_.empty()) wrong_ = fmt::format("{} is gathered and never freed", p_.buffers[*gathered_.begin()].name);
+        return wrong_;
+    }
+
+private:
+    // What stands in memory when a step begins.
+    void states() {
+        for (const ir::Call& c : e_.calls) {
+            const ir::Routine& r = p_.routines[c.routine];
+            for (size_t i = 0; i < c.bindings.size(); ++i) {
+                const ir::Port& port = r.ports[i];
+                const bool state = port.kind == PortKind::State && (port.name == "weights" || port.name == "moment1" || port.name == "moment2");
+                const bool given = port.kind == PortKind::Input || (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
+                const bool resident_weights = port.kind == PortKind::Params && p_.unit(port.unit)->weights.empty();
+                if (!state && !given && !resident_weights) continue;
+                const ir::Buffer& b = p_.buffers[c.bindings[i].buffer];
+                if (!persistent_.insert(c.bindings[i].buffer).second) continue;
+                for_each({b.offset_bytes, b.offset_bytes + b.bytes}, [&](Stretch& s) {
+                    if (s.writer == kBefore && wrong_.empty()) wrong_ = fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
+                    s.writer = kBefore;
+                    s.buffer = c.bindings[i].buffer;
+                });
+            }
+        }
+    }
+
+    // Calls f on every stretch of the range, cut at its ends.
+    template <class F>
+    void for_each(Bytes range, const F& f) {
+        if (range.begin >= range.end) return;
+        cut(range.begin);
+        cut(range.end);
+        for (auto it = stretches_.lower_bound(range.begin); it != stretches_.end() && it->first < range.end; ++it) f(it->second);
+    }
+    void cut(int64_t at) {
+        auto it = std::prev(stretches_.upper_bound(at));
+        if (it->first == at || at >= it->second.end) return;
+        Stretch tail = it->second;
+        it->second.end = at;
+        stretches_[at] = tail;
+    }
+
+    void fail(int call, int buffer, const std::string& what) {
+        if (!wrong_.empty()) return;
+        const ir::Call& c = e_.calls[call];
+        wrong_ = fmt::format("call {} of {}[{}] in microbatch {}: {} {}", call, p_.routines[c.routine].name, c.instance, c.microbatch, p_.buffers[buffer].name, what);
+    }
+    bool ordered(int earlier, int later) const { return earlier < 0 || happens_before_(earlier, later); }
+
+    void read(int call, int buffer, Bytes range) {
+        for_each(range, [&](Stretch& s) {
+            if (s.writer == kNobody) return fail(call, buffer, "is read where nothing has been written");
+            if (s.buffer != buffer) return fail(call, buffer, fmt::format("is read after its bytes were given to {}", p_.buffers[s.buffer].name));
+            if (!ordered(s.writer, call)) return fail(call, buffer, "may be read before it is written: a wait is missing");
+            int& reader = s.readers[static_cast<int>(e_.calls[call].stream)];
+            reader = std::max(reader, call);
+        });
+    }
+    void write(int call, int buffer, Bytes range) {
+        for_each(range, [&](Stretch& s) {
+            for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
+                if (!ordered(earlier, call)) {
+                    return fail(call, buffer, fmt::format("may be written while call {} still uses {}", earlier, p_.buffers[s.buffer].name));
+                }
+            }
+            if (s.buffer != buffer && persistent_.contains(s.buffer) && s.buffer >= 0) return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
+            s.writer = call;
+            s.buffer = buffer;
+            s.readers[0] = s.readers[1] = -1;
+        });
+    }
+    void free(int call, int buffer, Bytes range) {
+        for_each(range, [&](Stretch& s) {
+            if (s.writer == kNobody || s.buffer != buffer) return fail(call, buffer, "is freed but not held");
+            for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
+                if (!ordered(earlier, call)) return fail(call, buffer, "may be freed while it is used");
+            }
+            s.writer = kNobody;
+        });
+        if (gathered_.erase(buffer) == 0) fail(call, buffer, "is freed but not gathered");
+    }
+
+    // The bytes of a port's tensors. Of flat gradients only the parameters: what lies between is cleared by the reader.
+    std::vector<Bytes> bytes_of_port(const ir::Routine& r, int port, const ir::Binding& b) const {
+        const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
+        const ir::Port& p = r.ports[port];
+        std::vector<Bytes> out;
+        const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) || (p.name == "gradients" && p.access == Access::Update && p_.unit(p.unit)->gradients.empty());
+        if (whole_gradients) {
+            const int64_t size = ::lockstep::bytes_of(p_.params.front().dtype);
+            for (const ir::Segment& s : p_.unit(p.unit)->segments) {
+                for (const ir::Member& m : s.members) out.push_back({base + (s.begin + m.begin) * size, base + (s.begin + m.begin + m.count) * size});
+            }
+            return out;
+        }
+        for (ir::TensorId t : r.port_tensors(port)) {
+            const int64_t begin = base + std::max<int64_t>(r.tensors[t].offset_bytes, 0);
+            out.push_back({begin, begin + ir::local_bytes(p_.mesh, r, r.tensors[t])});
+        }
+        return out;
+    }
+
+    void call(int i) {
+        const ir::Call& c = e_.calls[i];
+        const ir::Routine& r = p_.routines[c.routine];
+        for (int pass = 0; pass < 2; ++pass) {  // all reads, then all writes
+            for (size_t k = 0; k < c.bindings.size(); ++k) {
+                const ir::Port& port = r.ports[k];
+                const ir::Binding& b = c.bindings[k];
+                const bool reads = port.access == Access::Read || port.access == Access::Update || (port.access == Access::Accumulate && !b.fresh);
+                const bool writes = port.access != Access::Read;
+                for (const Bytes& range : bytes_of_port(r, static_cast<int>(k), b)) {
+                    if (r.kind == ir::RoutineKind::Free) {
+                        if (pass == 1) free(i, b.buffer, range);
+                        continue;
+                    }
+                    if (pass == 0 && reads) read(i, b.buffer, range);
+                    if (pass == 1 && writes) {
+                        if (port.access == Access::Write && port.kind != PortKind::Scalar && port.kind != PortKind::State) once(i, b.buffer, range);
+                        write(i, b.buffer, range);
+                    }
+                }
+                if (pass == 1 && r.kind == ir::RoutineKind::Gather && port.access == Access::Write) gathered_.insert(b.buffer);
+            }
+        }
+        if (c.scratch >= 0) {
+            const int64_t base = p_.buffers[c.scratch].offset_bytes;
+            write(i, c.scratch, {base, base + r.scratch_bytes});
+        }
+    }
+
+    // Activations, frames and gathered parameters are written once a step.
+    void once(int call, int buffer, Bytes range) {
+        std::map<int64_t, int64_t>& written = written_[buffer];
+        for (const auto& [begin, end] : written) {
+            if (begin < range.end && range.begin < end) return fail(call, buffer, "is written a second time in one step");
+        }
+        written[range.begin] = range.end;
+    }
+
+    const ir::Program& p_;
+    const ir::Entry& e_;
+    const ir::HappensBefore happens_before_;
+    std::map<int64_t, Stretch> stretches_;  // by begin; they cover the arena
+    std::set<int> persistent_, gathered_;
+    std::map<int, std::map<int64_t, int64_t>> written_;
+    std::string wrong_;
+};
+
+}  // namespace
+
+std::string check_memory(const ir::Program& program, const ir::Entry& entry) { return Memory(program, entry).run(); }
+
+}  // namespace lockstep::passes

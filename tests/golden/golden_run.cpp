@@ -1,0 +1,173 @@
+#include "tests/golden/golden_run.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "base/random.h"
+#include "data/sampler.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int kSeqLen = 64, kSequences = 8;
+
+class FormulaSource : public data::Source {
+public:
+    explicit FormulaSource(const nlohmann::json& golden)
+        : vocab_(golden["config"]["vocab_size"]),
+          mod_(golden["formula"]["chain_mod"]),
+          mul_(golden["formula"]["chain_mul"]),
+          add_(golden["formula"]["chain_add"]),
+          mask_mod_(golden["formula"]["mask_mod"]),
+          mask_prefix_(golden["formula"]["mask_prefix"]) {}
+    int seq_len() const override { return kSeqLen; }
+    int vocab_size() const override { return static_cast<int>(vocab_); }
+
+    // Sample number n is row n % 8 of step n / 8.
+    void sample(int64_t n, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,
+                std::span<int32_t> documents) const override {
+        uint64_t token = 0;
+        for (uint64_t t = 0; t <= kSeqLen; ++t) {
+            const uint64_t h = splitmix64(hash_name("tokens") + static_cast<uint64_t>(n) * (kSeqLen + 1) + t);
+            const bool starts_anew = t == 0 || h % 8 == 0;
+            token = starts_anew ? (h >> 8) % vocab_ : (mul_ * token + add_ + (h >> 8) % 2) % mod_;
+            if (t < kSeqLen) ids[t] = static_cast<int32_t>(token);
+            if (t > 0) targets[t - 1] = static_cast<int32_t>(token);
+        }
+        for (uint64_t t = 0; t < kSeqLen; ++t) {
+            const bool prefix = t < mask_prefix_ * static_cast<uint64_t>(n % kSequences);
+            const uint64_t h = splitmix64(hash_name("mask") + static_cast<uint64_t>(n) * kSeqLen + t);
+            if (prefix || h % mask_mod_ == 0) targets[t] = data::kNoTarget;
+            positions[t] = static_cast<int32_t>(t);
+            documents[t] = 0;
+        }
+    }
+
+private:
+    uint64_t vocab_, mod_, mul_, add_, mask_mod_, mask_prefix_;
+};
+
+double golden_weight(const nlohmann::json& golden, const std::string& name, int64_t index) {
+    const nlohmann::json& f = golden["formula"];
+    const nlohmann::json& shape = golden["checks"]["param_shapes"].at(name);
+    const uint64_t h = splitmix64(hash_name(name) + static_cast<uint64_t>(index));
+    const double x = 2 * (static_cast<double>(h >> 11) * 0x1p-53) - 1;
+    double value = x * (f["matrix_numerator"].get<double>() / std::sqrt(shape.back().get<double>()));
+    if (shape.size() == 1) value = 1 + f["norm_scale"].get<double>() * x;
+    if (name == "model.embed_tokens.weight") value = f["embed_scale"].get<double>() * x;
+    return static_cast<float>(value);
+}
+
+std::map<std::string, double> norms(const runtime::GlobalTensors& tensors) {
+    std::map<std::string, double> out;
+    for (const auto& [name, values] : tensors) {
+        double sum = 0;
+        for (double v : values) sum += v * v;
+        out[name] = std::sqrt(sum);
+    }
+    return out;
+}
+
+std::string text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// A trainer with the golden weights.
+struct Run {
+    Run(const nlohmann::json& golden, Backend backend, const Settings& settings)
+        : source(golden), recipe(golden_recipe(golden, settings)), compiled(compile_recipe(recipe, backend)), trainer(recipe, compiled, source) {
+        std::map<std::string, std::vector<double>> weights;
+        for (const auto& [name, shape] : golden["checks"]["param_shapes"].items()) {
+            int64_t n = 1;
+            for (const nlohmann::json& d : shape) n *= d.get<int64_t>();
+            for (int64_t i = 0; i < n; ++i) weights[name].push_back(golden_weight(golden, name, i));
+        }
+        trainer.fill_weights([&](const ir::Parameter& p, int64_t instance, int64_t i) {
+            return weights.at(runtime::global_name(p, instance)).at(static_cast<size_t>(i));
+        });
+    }
+    FormulaSource source;
+    compile::Recipe recipe;
+    compile::Compiled compiled;
+    runtime::Trainer trainer;
+};
+
+}  // namespace
+
+nlohmann::json golden_case(const std::string& name) {
+    std::ifstream file(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/" + name + ".json");
+    return nlohmann::json::parse(file);
+}
+
+GoldenFigures golden_figures(const nlohmann::json& golden, const std::string& precision) {
+    const nlohmann::json& f = golden[precision];
+    return {f["losses"], f["grad_norms"], f["step1_param_grad_norms"], f["final_param_norms"], f["final_loss"]};
+}
+
+compile::Recipe golden_recipe(const nlohmann::json& golden, const Settings& settings) {
+    const nlohmann::json &config = golden["config"], &optimizer = golden["optimizer"];
+    compile::Recipe recipe;
+    const auto set = [&](const std::string& key, const nlohmann::json& value) { recipe.set(key, text(value)); };
+    set("model.dim", config["hidden_size"]);
+    set("model.n_layers", config["num_hidden_layers"]);
+    set("model.n_heads", config["num_attention_heads"]);
+    set("model.n_kv_heads", config["num_key_value_heads"]);
+    set("model.head_dim", config["head_dim"]);
+    set("model.ffn_dim", config["intermediate_size"]);
+    set("model.vocab_size", config["vocab_size"]);
+    set("model.norm_eps", config["rms_norm_eps"]);
+    set("model.rope_theta", config["rope_theta"]);
+    set("model.tie_embeddings", config["tie_word_embeddings"].get<bool>() ? 1 : 0);
+    set("model.rope_scaling_factor", 1.0);
+    if (const nlohmann::json& scaling = config["rope_scaling"]; !scaling.is_null()) {
+        set("model.rope_scaling_factor", scaling["factor"]);
+        set("model.rope_low_freq_factor", scaling["low_freq_factor"]);
+        set("model.rope_high_freq_factor", scaling["high_freq_factor"]);
+        set("model.rope_original_positions", scaling["original_max_position_embeddings"]);
+    }
+    for (const char* key : {"lr", "beta1", "beta2", "eps", "weight_decay"}) set(std::string("optimizer.") + key, optimizer[key]);
+    set("training.max_norm", optimizer["max_grad_norm"]);
+    set("training.steps", golden["batch"]["steps"]);
+    set("training.seq_len", golden["batch"]["seq_len"]);
+    set("training.global_batch_size", golden["batch"]["sequences"]);
+    set("lr_scheduler.warmup_steps", 0);
+    set("lr_scheduler.decay_ratio", 0.0);  // a constant rate
+    for (const auto& [key, value] : settings) recipe.set(key, value);
+    return recipe;
+}
+
+GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Settings& settings) {
+    GoldenFigures out;
+    Run run(golden, backend, settings);
+    for (int s = 0; s < golden["batch"]["steps"].get<int>(); ++s) {
+        const runtime::StepResult r = run.trainer.step();
+        out.losses.push_back(r.loss);
+        out.grad_norms.push_back(r.grad_norm);
+    }
+    out.final_param_norms = norms(run.trainer.state(runtime::StateKind::Weights));
+    out.final_loss = run.trainer.step().loss;
+    // With beta1 = 0 and no clipping the first moment is the gradient.
+    Settings plain = settings;
+    plain.emplace_back("optimizer.beta1", "0.0");
+    plain.emplace_back("training.max_norm", "0.0");
+    Run one(golden, backend, plain);
+    one.trainer.step();
+    out.step1_param_grad_norms = norms(one.trainer.state(runtime::StateKind::Moment1));
+    return out;
+}
+
+Worst compare(const GoldenFigures& want, const GoldenFigures& got) {
+    Worst worst;
+    const auto note = [&](double a, double b, const std::string& where) {
+        const double relative = std::abs(a - b) / std::abs(a);
+        if (!(relative <= worst.relative)) worst = {std::isnan(relative) ? INFINITY : relative, where};
+    };
+    for (size_t s = 0; s < want.losses.size(); ++s) {
+        note(want.losses[s], got.losses.at(s), "loss of step " + std::to_string(s + 1));
+        note(want.grad_norms[s], got.grad_norms.at(s), "gradient norm of step " + std::to_string(s + 1));
+    }
+    note(want.final_loss, got.final_loss, "final loss");
+    for (const auto& [name, norm] : want.step1_param_grad_norms) note(norm, got.step1_param_grad_norms.at(name), "gradient of " + name);
+    for (const auto& [name, norm] : want.final_param_norms) note(norm, got.final_param_norms.at(name), "norm of " + name);
+    return worst;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,37 @@
+// A golden case as this system runs it: weights, tokens and masks by the formulas of README.md, 20 steps at a constant rate.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compile/recipe.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::testing {
+
+struct GoldenFigures {
+    std::vector<double> losses, grad_norms;                              // of each step, before its update
+    std::map<std::string, double> step1_param_grad_norms, final_param_norms;  // by Hugging Face's names
+    double final_loss = 0;                                               // of the batch after the last one
+};
+
+using Settings = std::vector<std::pair<std::string, std::string>>;  // recipe keys and their values
+
+nlohmann::json golden_case(const std::string& name);  // "llama_gqa" or "llama_tied"
+GoldenFigures golden_figures(const nlohmann::json& golden, const std::string& precision);
+
+// The case as a recipe, then `settings` on top.
+compile::Recipe golden_recipe(const nlohmann::json& golden, const Settings& settings);
+GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Settings& settings);
+
+// Largest difference relative to `want` and where it is.
+struct Worst {
+    double relative = 0;
+    std::string where;
+};
+Worst compare(const GoldenFigures& want, const GoldenFigures& got);
+
+}  // namespace lockstep::testing
