@@ -137,7 +137,8 @@ private:
                 if (adds != (access == Access::Accumulate)) {
                     return fail("ssa", fmt::format("{}, op {}: {} is added to where its port says otherwise", r.name, op.kind, r.tensors[t].name));
                 }
-                if (access == Access::Write && defined[t]++) return fail("ssa", fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
+                const bool in_place = std::find(op.in.begin(), op.in.end(), t) != op.in.end();
+                if (access == Access::Write && !in_place && defined[t]++) return fail("ssa", fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
             }
         }
         for (size_t t = 0; t < r.tensors.size(); ++t) {

@@ -1,6 +1,7 @@
 // Runs the calls of all ranks without any numbers: two streams a rank, waits, one queue of communication a rank, collectives as
 // meetings. Two train steps, then two of eval where the program has it, in several orders of who moves first. Legal: everybody
-// arrives, no order that streams and waits allow (the queue's own order is no excuse for a missing wait) reads what was not written, and every gradient, norm and loss is the sum that the step owes.
+// arrives; in no order that streams and waits allow is a byte read that was not written (that the queue happens to hold a call
+// back is no excuse for a missing wait); every gradient, norm and loss is the sum that the step owes.
 // Serves as the other opinion on what the static checker says; shares no code with src/passes.
 #pragma once
 

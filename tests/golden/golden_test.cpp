@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr double kAgrees = 1e-4;  // float32 rounding moves no figure by more than 4e-6
+constexpr double kAgrees = 1e-4;  // float32 rounding moves no figure by more than 5e-6
 
 const Settings kOneRank = {{"training.local_batch_size", "8"}};
 const Settings kFourRanks = {{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}, {"training.local_batch_size", "2"}};
@@ -45,9 +45,10 @@ TEST_P(Golden, Float32OnFourRanksInTwoMicrobatches) { expect_agreement(Backend::
 TEST_P(Golden, Float32WithTheLossInOnePieceAndRecompute) {
     expect_agreement(Backend::Cpu, with(kFourRanks, {{"training.fuse_loss", "false"}, {"activation_checkpoint.mode", "full"}}), kAgrees);
 }
-TEST_P(Golden, Float64OnOneRank) { expect_agreement(Backend::Reference, with(kOneRank, {{"training.dtype", "float64"}}), 1e-8); }
-TEST_P(Golden, Float64OnFourRanksInTwoMicrobatches) {
-    expect_agreement(Backend::Reference, with(kFourRanks, {{"training.dtype", "float64"}}), 1e-8);
+// The plain loops take long: one layout a case.
+TEST_P(Golden, Float64) {
+    const bool one = std::string(GetParam()) == "llama_tied";
+    expect_agreement(Backend::Reference, with(one ? kOneRank : kFourRanks, {{"training.dtype", "float64"}}), 1e-12);
 }
 
 // What the comparison is worth: a tenth more of any of these is seen.

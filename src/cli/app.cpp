@@ -1,0 +1,131 @@
+// The command line: flags, help, and what each kind of error becomes.
+#include "cli/app.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "comm/communicator.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+void add_recipe(CLI::App& app, RecipeArgs& args) {
+    app.add_option("recipe", args.path, "recipe, a TOML file")->required();
+    app.add_option("--ranks", args.ranks, "ranks of the job; a degree of -1 takes what the others leave")->check(CLI::PositiveNumber);
+    app.allow_extras();
+}
+
+// "--section.key value" and "--section.key=value" pairs that CLI11 left over.
+void take_settings(const CLI::App& app, RecipeArgs& args) {
+    const std::vector<std::string> rest = app.remaining();
+    for (size_t i = 0; i < rest.size(); ++i) {
+        const bool is_key = rest[i].starts_with("--") && rest[i].find('.') != std::string::npos;
+        if (!is_key) throw CLI::ExtrasError({rest[i]});
+        const std::string key = rest[i].substr(2);
+        if (const size_t equals = key.find('='); equals != std::string::npos) args.settings.emplace_back(key.substr(0, equals), key.substr(equals + 1));
+        else if (i + 1 < rest.size()) args.settings.emplace_back(key, rest[++i]);
+        else throw CLI::ArgumentMismatch(rest[i] + " needs a value");
+    }
+}
+
+int fail(bool json, int code, const std::string& kind, const std::string& message, const std::string& key) {
+    telemetry::error(fmt::format("{}{}", kind, message));
+    if (!key.empty() && message.find(key) == std::string::npos) telemetry::error("change: " + key);
+    if (json) fmt::print("{}\n", nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}}}}.dump());
+    return code;
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+    CLI::App app{"Lockstep compiles the whole training step of a large language model into one program: checked, then run."};
+    app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION + " (cpu kernels, ranks as threads)");
+    app.require_subcommand(1);
+    bool colors = true;
+    TrainArgs train_args;
+    CheckArgs check_args;
+    ShowArgs show_args;
+    DiffArgs diff_args;
+    PrepareArgs prepare_args;
+    ExplainArgs explain_args;
+
+    CLI::App* train_app = app.add_subcommand("train", "train a recipe; ranks are threads of this process");
+    add_recipe(*train_app, train_args.recipe);
+    train_app->add_option("--watch", train_args.watch, "a tensor, as routine.tensor or layer.N.routine.tensor; its values are written in global order under the dump folder");
+    train_app->add_flag("--json", train_args.json, "one JSON object on standard output at the end");
+    train_app->footer("Example: lockstep train recipes/demo.toml --training.steps 100");
+
+    CLI::App* check_app = app.add_subcommand("check", "compile a recipe, prove that it runs, print the exact memory of a rank");
+    add_recipe(*check_app, check_args.recipe);
+    check_app->add_flag("--json", check_args.json, "one JSON object on standard output");
+    check_app->footer("Example: lockstep check recipes/llama3_405b.toml");
+
+    CLI::App* show_app = app.add_subcommand("show", "print the program as text");
+    add_recipe(*show_app, show_args.recipe);
+    show_app->add_option("--after", show_args.after, "stop after this pass");
+    show_app->add_option("--against", show_args.against, "another recipe: print how the two programs differ");
+    show_app->add_option("--skip", show_args.skip, "switch a pass off (fuse_loss, recompute, overlap)");
+    show_app->add_flag("--passes", show_args.passes, "the passes and their times instead of the program");
+    show_app->add_flag("--json", show_args.json, "one JSON object on standard output");
+    show_app->footer("Example: lockstep show recipes/demo.toml --after shard");
+
+    CLI::App* diff_app = app.add_subcommand("diff", "run two recipes and name the first tensor that differs");
+    add_recipe(*diff_app, diff_args.recipe);
+    diff_app->add_option("other", diff_args.other, "the other recipe")->required();
+    diff_app->add_option("--steps", diff_args.steps, "steps to run")->check(CLI::PositiveNumber);
+    diff_app->add_option("--tolerance", diff_args.tolerance, "largest difference that counts as equal, relative to the tensor's scale; default 1e-10 in float64, 1e-4 in float32");
+    diff_app->add_flag("--json", diff_args.json, "one JSON object on standard output");
+    diff_app->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
+
+    CLI::App* data_app = app.add_subcommand("data", "prepare training data");
+    data_app->require_subcommand(1);
+    CLI::App* prepare_app = data_app->add_subcommand("prepare", "text files or folders -> tokenizer and token files");
+    prepare_app->add_option("inputs", prepare_args.inputs, "text files or folders")->required();
+    prepare_app->add_option("--out", prepare_args.out, "folder to make")->required();
+    prepare_app->add_option("--vocab", prepare_args.vocab, "size of the vocabulary that is learned (default 4096)");
+    prepare_app->add_option("--tokenizer", prepare_args.tokenizer, "bpe (learned), bytes, or a tokenizer.json");
+    prepare_app->add_option("--heldout", prepare_args.heldout, "share of the documents that is held out");
+    prepare_app->add_flag("--overwrite", prepare_args.overwrite, "replace other data in the folder");
+    prepare_app->add_flag("--json", prepare_args.json, "one JSON object on standard output");
+    prepare_app->footer("Example: lockstep data prepare /usr/include --out data/headers --vocab 4096");
+
+    CLI::App* recipe_app = app.add_subcommand("recipe", "explain recipe keys: default, whether they act, meaning");
+    recipe_app->add_option("--explain,key", explain_args.key, "a key or a section; all where left out");
+    recipe_app->add_flag("--json", explain_args.json, "one JSON array on standard output");
+    recipe_app->footer("Example: lockstep recipe --explain training.global_batch_size");
+
+    telemetry::set_up_console(colors);
+    const bool json = std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
+    try {
+        app.parse(argc, argv);
+        take_settings(*train_app, train_args.recipe);
+        take_settings(*check_app, check_args.recipe);
+        take_settings(*show_app, show_args.recipe);
+        take_settings(*diff_app, diff_args.recipe);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? kDone : kUsage;
+    }
+    try {
+        if (*train_app) return train(train_args);
+        if (*check_app) return check(check_args);
+        if (*show_app) return show(show_args);
+        if (*diff_app) return diff(diff_args);
+        if (*prepare_app) return prepare(prepare_args);
+        return explain(explain_args);
+    } catch (const UserError& e) {
+        return fail(json, kRefused, "", e.what(), e.key());
+    } catch (const InternalError& e) {
+        return fail(json, kFailed, "a defect of Lockstep itself: ", e.what(), "");
+    } catch (const std::bad_alloc&) {
+        return fail(json, kFailed, "", "out of memory: `lockstep check` says what a recipe needs", "");
+    } catch (const std::exception& e) {
+        return fail(json, kFailed, "", e.what(), "");
+    }
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "compile/report.h"
+#include "data/prepared_data.h"
+#include "kernels/kernel.h"
+#include "passes/check.h"
+#include "runtime/ranks.h"
+#include "telemetry/console.h"
+#include "telemetry/metrics.h"
+
+namespace lockstep::cli {
+
+compile::Recipe read_recipe(const RecipeArgs& args) {
+    compile::Recipe recipe = compile::Recipe::from_file(args.path);
+    for (const auto& [key, value] : args.settings) recipe.set(key, value);
+    if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
+    for (const std::string& line : recipe.ignored()) telemetry::info(line);
+    return recipe;
+}
+
+void take_vocabulary(compile::Recipe& recipe) {
+    if (recipe.text("training.dataset") != "prepared" || recipe.text("training.dataset_path").empty()) return;
+    const data::Manifest manifest = data::PreparedData::open(recipe.text("training.dataset_path")).manifest;
+    if (!recipe.is_set("model.vocab_size")) {
+        recipe.set("model.vocab_size", std::to_string(manifest.vocab_size));
+    } else if (const int64_t given = std::get<int64_t>(recipe.model_shape().at("vocab_size")); given < manifest.vocab_size) {
+        throw UserError("recipe.vocabulary", "model.vocab_size",
+                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: raise it, or leave it out", given, recipe.text("training.dataset_path"), manifest.vocab_size));
+    }
+}
+
+compile::CompileOptions compile_options(const compile::Recipe& recipe) {
+    compile::CompileOptions options;
+    const std::string& kernels = recipe.text("runtime.kernels");
+    int64_t threads = recipe.integer("runtime.threads_per_rank");
+    if (threads == 0) threads = std::max<int64_t>(1, static_cast<int64_t>(runtime::usable_cpus().size()) / compile::layout_of(recipe).ranks);
+    if (kernels == "cpu") options.catalog = lockstep::kernels::cpu_catalog(static_cast<int>(threads));
+    else if (kernels == "reference") options.catalog = lockstep::kernels::reference_catalog();
+    else throw UserError("recipe.kernels", "runtime.kernels", fmt::format("runtime.kernels = \"{}\": must be cpu or reference", kernels));
+    return options;
+}
+
+std::string gib(int64_t bytes) { return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled) {
+    const double declared = recipe.number("cluster.memory_gib_per_rank");
+    if (declared > 0) return static_cast<int64_t>(declared * (1 << 30));
+    return telemetry::machine_memory_bytes() / compiled.layout.ranks;
+}
+
+void require_runnable(const compile::Recipe& recipe, const compile::Compiled& compiled) {
+    const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &compiled.program);
+    if (const auto refusal = passes::check(ranks)) throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
+    const int64_t needed = compiled.program.arena_bytes, reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
+    const int64_t capacity = capacity_per_rank(recipe, compiled) - reserve;
+    if (needed <= capacity) return;
+    std::string advice;
+    std::string key = "training.local_batch_size";
+    const std::vector<compile::Remedy> remedies = compile::remedies(recipe, compile_options(recipe), needed);
+    for (size_t i = 0; i < remedies.size() && i < 3; ++i) {
+        if (i == 0) key = remedies[i].key;
+        advice += fmt::format("{}{} = {} ({})", i == 0 ? "" : ", or ", remedies[i].key, remedies[i].value, gib(remedies[i].total_bytes));
+    }
+    throw UserError("check.does_not_fit", key,
+                    fmt::format("a rank needs {} and has {}: {} too much; what would help most: {}", gib(needed), gib(capacity), gib(needed - capacity), advice.empty() ? "a smaller model" : advice));
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,52 @@
+#include "cli/job.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "data/synthetic_source.h"
+#include "telemetry/metrics.h"
+
+namespace lockstep::cli {
+
+std::unique_ptr<Job> start_job(const RecipeArgs& args) {
+    const auto start = std::chrono::steady_clock::now();
+    auto job = std::make_unique<Job>();
+    job->recipe = read_recipe(args);
+    const compile::Recipe& r = job->recipe;
+    const auto seq_len = static_cast<int>(r.integer("training.seq_len"));
+    const auto seed = static_cast<uint64_t>(r.integer("debug.seed"));
+    const bool mask = r.flag("training.document_mask");
+    if (r.text("training.dataset") == "prepared") {
+        const std::string& path = r.text("training.dataset_path");
+        if (path.empty()) throw UserError("recipe.no_data", "training.dataset_path", "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or training.dataset = \"synthetic\"");
+        take_vocabulary(job->recipe);
+        job->prepared = data::PreparedData::open(path);
+        const data::DatasetOptions options{seq_len, mask ? data::SampleMode::packed : data::SampleMode::windows, seed};
+        job->source = std::make_unique<data::Dataset>(std::move(job->prepared->train), options);
+        if (r.flag("validation.enable")) {
+            const std::string& other = r.text("validation.dataset_path");
+            job->heldout.emplace(other.empty() ? std::move(job->prepared->heldout) : data::PreparedData::open(other).heldout, options);
+        }
+    } else if (r.text("training.dataset") == "synthetic") {
+        if (r.flag("validation.enable")) throw UserError("recipe.no_heldout", "validation.enable", "validation.enable = true: synthetic data has no held-out split; use prepared data or switch it off");
+        data::SyntheticOptions options;
+        options.seed = seed;
+        options.vocab_size = static_cast<int>(std::get<int64_t>(r.model_shape().at("vocab_size")));
+        options.seq_len = seq_len;
+        options.masked_target_fraction = r.number("debug.synthetic_masked");
+        options.mean_document_tokens = mask ? std::max(1, seq_len / 2) : 0;
+        job->source = std::make_unique<data::SyntheticSource>(options);
+    } else {
+        throw UserError("recipe.dataset", "training.dataset", fmt::format("training.dataset = \"{}\": must be prepared or synthetic", r.text("training.dataset")));
+    }
+    job->compiled = compile::compile(r, compile_options(r));
+    require_runnable(r, job->compiled);
+    job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
+    job->trainer = std::make_unique<runtime::Trainer>(r, job->compiled, *job->source);
+    job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return job;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,26 @@
+// A recipe brought to the point where it can take steps: data opened, program compiled and proved, ranks started.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cli/commands.h"
+#include "data/prepared_data.h"
+#include "runtime/trainer.h"
+
+namespace lockstep::cli {
+
+struct Job {
+    compile::Recipe recipe;
+    std::optional<data::PreparedData> prepared;
+    std::unique_ptr<data::Source> source;
+    std::optional<data::Dataset> heldout;
+    compile::Compiled compiled;
+    std::unique_ptr<runtime::Trainer> trainer;
+    int64_t anonymous_bytes_before = 0;  // of the process, before the arenas were made
+    double start_up_s = 0;
+};
+
+std::unique_ptr<Job> start_job(const RecipeArgs& args);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "models/model.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Line {
+    std::string key, default_value, status, help;
+};
+
+std::vector<Line> all_keys() {
+    std::vector<Line> out;
+    for (const compile::RecipeKey& k : compile::recipe_keys()) {
+        const char* status[] = {"acts", "ignored", "default only"};
+        out.push_back({k.name, compile::text_of(k.default_value), status[static_cast<int>(k.status)], k.help});
+        if (k.name != "model.flavor") continue;
+        for (const models::ModelSpec& m : models::all_models()) {
+            for (const models::ModelKey& mk : m.keys) {
+                const std::string value = std::holds_alternative<int64_t>(mk.default_value) ? std::to_string(std::get<int64_t>(mk.default_value)) : fmt::format("{}", std::get<double>(mk.default_value));
+                out.push_back({"model." + mk.name, value, "acts", m.name + ": " + mk.help});
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+int explain(const ExplainArgs& args) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    bool found = false;
+    for (const Line& l : all_keys()) {
+        if (!args.key.empty() && l.key != args.key && !l.key.starts_with(args.key + ".")) continue;
+        found = true;
+        if (args.json) list.push_back({{"key", l.key}, {"default", l.default_value}, {"status", l.status}, {"help", l.help}});
+        else fmt::print("{:<52} {:<14} {:<12} {}\n", l.key, l.default_value, l.status, l.help);
+    }
+    if (!found) compile::Recipe().set(args.key, "0");  // throws, naming the nearest key
+    if (args.json) fmt::print("{}\n", list.dump());
+    return kDone;
+}
+
+}  // namespace lockstep::cli

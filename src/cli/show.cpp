@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "ir/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+// Lines that only one side has, in order, with the section that they stand in. Sections are compared by their first line's name, so
+// that one added line does not shift all others.
+std::string differences(const std::string& a, const std::string& b) {
+    const auto sections = [](const std::string& text) {
+        std::vector<std::pair<std::string, std::vector<std::string>>> out;
+        for (const std::string& line : lines_of(text)) {
+            if (line[0] != ' ' || out.empty()) out.emplace_back(line.substr(0, line.find(' ', line.find(' ') + 1)), std::vector<std::string>{});
+            out.back().second.push_back(line);
+        }
+        return out;
+    };
+    const auto left = sections(a), right = sections(b);
+    std::map<std::string, std::vector<std::string>> by_name;
+    for (const auto& [name, lines] : right) by_name[name].insert(by_name[name].end(), lines.begin(), lines.end());
+    std::map<std::string, bool> seen;
+    std::string out;
+    const auto compare = [&](const std::string& name, const std::vector<std::string>& x, const std::vector<std::string>& y) {
+        std::map<std::string, int> count;
+        for (const std::string& l : x) ++count[l];
+        for (const std::string& l : y) --count[l];
+        std::string body;
+        for (const std::string& l : x) {
+            if (count[l] > 0) body += "- " + l + "\n", --count[l];
+        }
+        for (const std::string& l : y) {
+            if (count[l] < 0) body += "+ " + l + "\n", ++count[l];
+        }
+        if (!body.empty()) out += "@ " + name + "\n" + body;
+    };
+    std::map<std::string, std::vector<std::string>> joined;
+    for (const auto& [name, lines] : left) joined[name].insert(joined[name].end(), lines.begin(), lines.end());
+    for (const auto& [name, lines] : left) {
+        if (std::exchange(seen[name], true)) continue;
+        compare(name, joined[name], by_name[name]);
+    }
+    for (const auto& [name, lines] : right) {
+        if (!std::exchange(seen[name], true)) compare(name, {}, by_name[name]);
+    }
+    return out;
+}
+
+}  // namespace
+
+int show(const ShowArgs& args) {
+    const auto known = [](const std::vector<std::string>& names, const std::string& flag, const std::string& given) {
+        if (std::find(names.begin(), names.end(), given) != names.end()) return;
+        throw UserError("show.unknown_pass", flag, fmt::format("{} {}: the passes are {}", flag, given, fmt::join(names, ", ")));
+    };
+    if (!args.after.empty()) known(compile::pass_names(), "--after", args.after);
+    for (const std::string& s : args.skip) known(compile::optional_passes(), "--skip", s);
+    const auto compiled_from = [&](const RecipeArgs& source) {
+        compile::Recipe recipe = read_recipe(source);
+        take_vocabulary(recipe);
+        compile::CompileOptions options = compile_options(recipe);
+        options.stop_after = args.after;
+        options.skip = args.skip;
+        return compile::compile(recipe, options);
+    };
+    const compile::Compiled compiled = compiled_from(args.recipe);
+    std::string text = ir::print(compiled.program);
+    if (!args.against.empty()) {
+        RecipeArgs other = args.recipe;
+        other.path = args.against;
+        text = differences(text, ir::print(compiled_from(other).program));
+    }
+    nlohmann::ordered_json passes = nlohmann::ordered_json::array();
+    for (const compile::PassReport& p : compiled.passes) passes.push_back({{"name", p.name}, {"time_s", p.time_s}, {"changed", p.changed}, {"skipped", p.skipped}, {"ops", p.ops}});
+    if (args.json) {
+        fmt::print("{}\n", nlohmann::ordered_json{{"passes", passes}, {"text", text}}.dump());
+        return kDone;
+    }
+    if (args.passes) {
+        for (const compile::PassReport& p : compiled.passes) {
+            fmt::print("{:<22} {:>9.3f} ms {:>6} ops  {}\n", p.name, p.time_s * 1e3, p.ops, p.skipped ? "switched off" : p.changed ? "" : "unchanged");
+        }
+        return kDone;
+    }
+    fmt::print("{}", text);
+    return kDone;
+}
+
+}  // namespace lockstep::cli

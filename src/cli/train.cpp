@@ -1,0 +1,233 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/folder.h"
+#include "cli/job.h"
+#include "compile/report.h"
+#include "runtime/capture.h"
+#include "runtime/snapshot.h"
+#include "telemetry/console.h"
+#include "telemetry/metrics.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::atomic<int> stop_signal{0};
+extern "C" void on_signal(int signal) { stop_signal = signal; }
+
+double median(std::vector<double> x) {
+    if (x.empty()) return 0;
+    std::nth_element(x.begin(), x.begin() + static_cast<long>(x.size() / 2), x.end());
+    return x[x.size() / 2];
+}
+
+std::string make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) throw UserError("train.dump_folder", "job.dump_folder", fmt::format("job.dump_folder: {} cannot be made: {}", path, error.message()));
+    return path;
+}
+
+// The loop of one training run: steps, what is said of them, validation, checkpoints, a clean stop.
+class Run {
+public:
+    Run(Job& job, const TrainArgs& args)
+        : job_(job),
+          recipe_(job.recipe),
+          dump_(make_folder(recipe_.text("job.dump_folder"))),
+          checkpoints_(dump_ + "/" + recipe_.text("checkpoint.folder")),
+          metrics_(dump_ + "/metrics.jsonl"),
+          watch_(args.watch),
+          steps_(recipe_.integer("training.steps")) {
+        if (recipe_.integer("metrics.log_freq") < 1) throw UserError("recipe.log_freq", "metrics.log_freq", fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
+        if (steps_ < 0) throw UserError("recipe.steps", "training.steps", fmt::format("training.steps = {}: must not be negative", steps_));
+        std::ofstream(dump_ + "/recipe.toml") << recipe_.toml();
+    }
+
+    int run() {
+        resume();
+        std::signal(SIGINT, on_signal);
+        std::signal(SIGTERM, on_signal);
+        std::optional<runtime::Capture> capture;
+        if (!watch_.empty()) {
+            capture.emplace(job_.trainer->ranks(), [this](const std::string& name) { return std::find(watch_.begin(), watch_.end(), name) != watch_.end(); });
+        }
+        window_start_ = Clock::now();
+        while (job_.trainer->progress().steps < steps_ && stop_signal == 0) {
+            const runtime::StepResult r = job_.trainer->step();
+            if (capture) write_watched(r.step, capture->take());
+            after(r);
+        }
+        bar_.clear();
+        const bool stopped = stop_signal != 0;
+        if (saves() && last_saved_ != job_.trainer->progress().steps) save();
+        if (stopped) {
+            telemetry::warn(fmt::format("stopped by signal {} after step {}: {}", stop_signal.load(), job_.trainer->progress().steps,
+                                        saves() ? "a checkpoint is written, run the same command to go on" : "nothing was saved, since checkpoint.enable is false"));
+        }
+        return stopped ? (saves() ? kStopped : kFailed) : kDone;
+    }
+
+    nlohmann::ordered_json summary() const {
+        const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
+        nlohmann::ordered_json out = {{"steps", job_.trainer->progress().steps},
+                                      {"final_loss", last_loss_},
+                                      {"tokens_per_s", step_s > 0 ? static_cast<double>(job_.trainer->tokens_per_step()) / step_s : 0.0},
+                                      {"step_time_s", step_s},
+                                      {"peak_bytes_planned", job_.compiled.program.arena_bytes * job_.compiled.layout.ranks},
+                                      {"peak_bytes_resident", resident_ - job_.anonymous_bytes_before},
+                                      {"checkpoint", checkpoint_.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(checkpoint_)},
+                                      {"start_up_s", job_.start_up_s},
+                                      {"dump_folder", dump_}};
+        if (!std::isnan(heldout_loss_)) out["heldout_loss"] = heldout_loss_;
+        if (job_.prepared) out["unigram_entropy_nats"] = job_.prepared->manifest.unigram_entropy_nats;
+        return out;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    bool saves() const { return recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only"); }
+
+    void resume() {
+        if (!recipe_.flag("checkpoint.enable")) return;
+        const std::vector<int64_t> complete = checkpoint::complete_steps(checkpoints_);
+        const int64_t wanted = recipe_.integer("checkpoint.load_step");
+        if (wanted >= 0 && std::find(complete.begin(), complete.end(), wanted) == complete.end()) {
+            throw UserError("checkpoint.no_such_step", "checkpoint.load_step", fmt::format("checkpoint.load_step = {}: {} has complete checkpoints of the steps {}", wanted, checkpoints_,
+                                                                                           complete.empty() ? "(none)" : fmt::format("{}", fmt::join(complete, ", "))));
+        }
+        if (complete.empty()) return;
+        const std::string folder = checkpoint::folder_of(checkpoints_, wanted >= 0 ? wanted : complete.back());
+        const checkpoint::Manifest m = runtime::load(*job_.trainer, folder);
+        const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.program);
+        telemetry::info(fmt::format("resumed from {} at step {}{}", folder, m.steps, bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
+        last_saved_ = m.steps;
+        checkpoint_ = folder;
+    }
+
+    void save() {
+        bar_.clear();
+        checkpoint_ = runtime::save(*job_.trainer, recipe_, checkpoints_);
+        last_saved_ = job_.trainer->progress().steps;
+        checkpoint::remove_old(checkpoints_, recipe_.integer("checkpoint.keep_latest_k"));
+        telemetry::info(fmt::format("checkpoint {}", checkpoint_));
+    }
+
+    void after(const runtime::StepResult& r) {
+        last_loss_ = r.loss;
+        times_.push_back(r.step_time_s);
+        window_data_s_ += r.data_time_s;
+        ++window_steps_;
+        if (!r.committed) {
+            bar_.clear();
+            telemetry::warn(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step does not count, no state has changed", r.step, r.loss, r.grad_norm));
+        }
+        bar_.show(r.step, steps_, fmt::format("loss {:.4f}  {:.0f} tok/s", r.loss, static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s));
+        const int64_t interval = recipe_.integer("checkpoint.interval");
+        if (saves() && ((interval > 0 && r.step % interval == 0) || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint")))) save();
+        const bool validate = job_.heldout && (r.step % std::max<int64_t>(recipe_.integer("validation.freq"), 1) == 0 || r.step == steps_);
+        if (validate) heldout_loss_ = evaluate();
+        if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_) log(r, validate);
+    }
+
+    double evaluate() {
+        const int64_t steps = recipe_.integer("validation.steps"), all = job_.trainer->eval_batches(*job_.heldout);
+        return job_.trainer->evaluate(*job_.heldout, steps > 0 ? std::min(steps, all) : all);
+    }
+
+    void log(const runtime::StepResult& r, bool validated) {
+        const double window_s = std::chrono::duration<double>(Clock::now() - window_start_).count();
+        const double tokens = static_cast<double>(window_steps_ * job_.trainer->tokens_per_step()), ranks = static_cast<double>(job_.compiled.layout.ranks);
+        const compile::StageReport report = compile::report_of(job_.compiled.program);
+        const double tflops = report.flops_model * static_cast<double>(window_steps_) / window_s / 1e12;
+        resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
+        const double arena_gib = static_cast<double>(job_.compiled.program.arena_bytes) / (1 << 30);
+        telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},
+                                {"grad_norm", r.grad_norm},
+                                {"lr", r.lr},
+                                {"n_tokens_seen", static_cast<double>(job_.trainer->progress().tokens_seen)},
+                                {"throughput(tps)", tokens / window_s / ranks},
+                                {"tokens_per_s", tokens / window_s},
+                                {"tflops", tflops},
+                                {"time_metrics/end_to_end(s)", window_s / static_cast<double>(window_steps_)},
+                                {"time_metrics/data_loading(s)", window_data_s_ / static_cast<double>(window_steps_)},
+                                {"time_metrics/data_loading(%)", 100 * window_data_s_ / window_s},
+                                {"memory/max_active(GiB)", arena_gib},
+                                {"memory/max_active(%)", 100 * arena_gib * (1 << 30) / static_cast<double>(capacity_per_rank(recipe_, job_.compiled))}};
+        if (validated) m.emplace_back("validation_metrics/loss", heldout_loss_);
+        metrics_.write(r.step, m);
+        bar_.clear();
+        telemetry::info(fmt::format("step {:>6}  loss {:.5f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tok/s  {:.3f} tflops/rank{}", r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, tflops,
+                                    validated ? fmt::format("  held-out loss {:.5f}", heldout_loss_) : ""));
+        window_start_ = Clock::now();
+        window_steps_ = 0;
+        window_data_s_ = 0;
+    }
+
+    // One line a value would be unreadable: shape in the first line, then all values in global order, a row of the last dim a line.
+    void write_watched(int64_t step, const std::map<std::string, runtime::Captured>& tensors) {
+        for (const auto& [name, t] : tensors) {
+            const std::string path = fmt::format("{}/{}.step{}.txt", make_folder(dump_ + "/watch"), name, step);
+            std::ofstream out(path);
+            fmt::memory_buffer text;
+            fmt::format_to(std::back_inserter(text), "# {} step {} shape [{}]\n", name, step, fmt::join(t.shape, ", "));
+            const int64_t row = t.shape.empty() ? 1 : t.shape.back();
+            for (size_t i = 0; i < t.values.size(); ++i) fmt::format_to(std::back_inserter(text), "{}{}", t.values[i], (static_cast<int64_t>(i) + 1) % row == 0 ? "\n" : " ");
+            out.write(text.data(), static_cast<std::streamsize>(text.size()));
+            if (!out) throw UserError("train.watch", "--watch", fmt::format("{}: cannot be written", path));
+        }
+        for (const std::string& name : watch_) {
+            if (!tensors.contains(name)) throw UserError("train.watch_name", "--watch", fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written as layer[0].forward.q", name));
+        }
+    }
+
+    Job& job_;
+    const compile::Recipe& recipe_;
+    const std::string dump_, checkpoints_;
+    telemetry::MetricsFile metrics_;
+    telemetry::ProgressBar bar_;
+    const std::vector<std::string> watch_;
+    const int64_t steps_;
+    std::vector<double> times_;
+    double last_loss_ = std::nan(""), heldout_loss_ = std::nan("");
+    Clock::time_point window_start_;
+    double window_data_s_ = 0;
+    int64_t window_steps_ = 0, last_saved_ = -1, resident_ = 0;
+    std::string checkpoint_;
+};
+
+}  // namespace
+
+int train(const TrainArgs& args) {
+    const std::unique_ptr<Job> job = start_job(args.recipe);
+    const compile::Layout& layout = job->compiled.layout;
+    telemetry::info(fmt::format("{} ranks (dp_replicate {} x dp_shard {} x tp {}), {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s", layout.ranks,
+                                layout.mesh.degree(mesh::Axis::dp_replicate), layout.mesh.degree(mesh::Axis::dp_shard), layout.mesh.degree(mesh::Axis::tp), layout.microbatches,
+                                layout.local_batch * layout.data_ranks, gib(job->compiled.program.arena_bytes), job->start_up_s));
+    Run run(*job, args);
+    const int code = run.run();
+    const nlohmann::ordered_json summary = run.summary();
+    if (args.json) {
+        fmt::print("{}\n", summary.dump());
+        return code;
+    }
+    telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]), gib(summary["peak_bytes_resident"])));
+    if (summary.contains("heldout_loss")) {
+        telemetry::info(fmt::format("held-out loss {:.4f} nats; a model that knows only how often each token occurs has {:.4f}", summary["heldout_loss"].get<double>(),
+                                    summary["unigram_entropy_nats"].get<double>()));
+    }
+    telemetry::info(fmt::format("written: {}", summary["dump_folder"].get<std::string>()));
+    return code;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,80 @@
+#include "compile/report.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/rule.h"
+
+namespace lockstep::compile {
+StageReport report_of(const ir::Program& p) {
+    StageReport report;
+    report.total_bytes = p.arena_bytes;
+    const ir::Entry* train = p.entry("train");
+    ensure(train, "report_of: no entry train");
+    std::vector<ops::Flops> of_routine(p.routines.size());
+    for (size_t i = 0; i < p.routines.size(); ++i) {
+        for (const ir::Op& op : p.routines[i].ops) {
+            const ops::Flops f = ops::flops_of(p.mesh, p.routines[i], op);
+            of_routine[i].model += f.model;
+            of_routine[i].executed += f.executed;
+        }
+    }
+    std::vector<int> first(p.buffers.size(), -1), last(p.buffers.size(), -1);
+    for (size_t i = 0; i < train->calls.size(); ++i) {
+        const ir::Call& c = train->calls[i];
+        report.flops_model += of_routine[c.routine].model;
+        report.flops_executed += of_routine[c.routine].executed;
+        const auto use = [&](int b) {
+            if (first[b] < 0) first[b] = static_cast<int>(i);
+            last[b] = static_cast<int>(i);
+        };
+        for (const ir::Binding& b : c.bindings) use(b.buffer);
+        if (c.scratch >= 0) use(c.scratch);
+    }
+    std::array<int64_t, ir::kMemoryKinds> now{};
+    std::vector<std::vector<size_t>> begin(train->calls.size()), end(train->calls.size() + 1);
+    for (size_t b = 0; b < p.buffers.size(); ++b) {
+        if (p.buffers[b].resident) now[static_cast<size_t>(p.buffers[b].kind)] += p.buffers[b].bytes;
+        else if (first[b] >= 0) begin[static_cast<size_t>(first[b])].push_back(b), end[static_cast<size_t>(last[b]) + 1].push_back(b);
+    }
+    int64_t most = -1;
+    for (size_t i = 0; i < train->calls.size(); ++i) {
+        for (size_t b : end[i]) now[static_cast<size_t>(p.buffers[b].kind)] -= p.buffers[b].bytes;
+        for (size_t b : begin[i]) now[static_cast<size_t>(p.buffers[b].kind)] += p.buffers[b].bytes;
+        int64_t sum = 0;
+        for (int64_t x : now) sum += x;
+        if (sum > most) most = sum, report.bytes = now;
+    }
+    report.bytes[static_cast<size_t>(ir::MemoryKind::Workspace)] += p.arena_bytes - std::max<int64_t>(most, 0);
+    return report;
+}
+
+std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options, int64_t total_bytes) {
+    const auto text = [](int64_t v) { return std::to_string(v); };
+    const int64_t local = recipe.integer("training.local_batch_size"), seq = recipe.integer("training.seq_len");
+    const Layout layout = layout_of(recipe);
+    std::vector<std::pair<std::string, std::string>> tries = {{"activation_checkpoint.mode", "full"},
+                                                              {"partition.preset", "zero3"},
+                                                              {"parallelism.prefetch", "0"},
+                                                              {"training.fuse_loss", "true"},
+                                                              {"parallelism.tensor_parallel_degree", text(2 * layout.mesh.degree(mesh::Axis::tp))},
+                                                              {"parallelism.data_parallel_shard_degree", text(2 * layout.mesh.degree(mesh::Axis::dp_shard))}};
+    if (local > 1) tries.emplace_back("training.local_batch_size", text(local / 2));
+    if (seq > 1) tries.emplace_back("training.seq_len", text(seq / 2));
+    std::vector<Remedy> out;
+    for (const auto& [key, value] : tries) {
+        try {
+            Recipe changed = recipe;
+            if (key == "training.local_batch_size") changed.set("training.global_batch_size", text(layout.global_batch));
+            if (key.starts_with("parallelism.") && key.ends_with("degree")) changed.set("cluster.ranks", "0");
+            changed.set(key, value);
+            const int64_t bytes = compile(changed, options).program.arena_bytes;
+            if (bytes < total_bytes) out.push_back({key, value, bytes});
+        } catch (const UserError&) {  // does not apply to this recipe
+        }
+    }
+    std::stable_sort(out.begin(), out.end(), [](const Remedy& a, const Remedy& b) { return a.total_bytes < b.total_bytes; });
+    return out;
+}
+
+}  // namespace lockstep::compile

@@ -1,0 +1,31 @@
+// What a program says of itself: exact bytes by kind, FLOPs. Everything that prints such numbers asks here.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "compile/compile.h"
+
+namespace lockstep::compile {
+
+struct StageReport {
+    // Of one rank. The arena at its fullest point of the train entry; what the plan leaves unused between buffers counts as
+    // workspace, so the kinds sum to total_bytes, the arena's size.
+    std::array<int64_t, ir::kMemoryKinds> bytes{};
+    int64_t total_bytes = 0;
+    double flops_model = 0, flops_executed = 0;  // of one rank and one step
+};
+
+StageReport report_of(const ir::Program& program);
+
+// A change of one key that makes the plan smaller.
+struct Remedy {
+    std::string key, value;
+    int64_t total_bytes;  // with it
+};
+
+// Tries keys that lower memory, each by itself, and returns those that help, best first.
+std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options, int64_t total_bytes);
+
+}  // namespace lockstep::compile

@@ -1,0 +1,100 @@
+#include "runtime/capture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::runtime {
+namespace {
+
+double read(const void* data, Dtype dtype, int64_t i) {
+    if (dtype == Dtype::F64) return static_cast<const double*>(data)[i];
+    if (dtype == Dtype::F32) return static_cast<double>(static_cast<const float*>(data)[i]);
+    return static_cast<double>(static_cast<const int32_t*>(data)[i]);
+}
+
+// Where one local dim lies in the global tensor.
+struct Extent {
+    int64_t local, whole, first;
+};
+
+}  // namespace
+
+Capture::Capture(Ranks& ranks, std::function<bool(const std::string&)> wanted) : ranks_(ranks), wanted_(std::move(wanted)) {
+    ranks_.parallel([this](Executor& e) { e.set_watcher([this, &e](const Produced& p) { see(e, p); }); });
+}
+
+Capture::~Capture() {
+    try {
+        ranks_.parallel([](Executor& e) { e.set_watcher({}); });
+    } catch (const std::exception&) {  // the job is over anyway
+    }
+}
+
+std::map<std::string, Captured> Capture::take() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(captured_, {});
+}
+
+void Capture::see(Executor& executor, const Produced& p) {
+    const ir::Program& program = executor.program();
+    const ir::Routine& r = *p.routine;
+    const ir::Tensor& t = r.tensors[p.tensor];
+    const bool block = r.kind == ir::RoutineKind::Forward || r.kind == ir::RoutineKind::Loss || r.kind == ir::RoutineKind::Backward;
+    if (!block || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return;
+    const std::string kind = r.name.substr(r.block.size() + 1);
+    const std::string name = fmt::format("{}[{}].{}.{}", r.block, p.call->instance, kind, t.name);
+    if (!wanted_(name)) return;
+
+    // One copy of each part: coordinate 0 on every sub-axis along which the tensor is the same.
+    const mesh::AxisList varies = mesh::unite(t.placement.used(), t.placement.partial);
+    for (int a : mesh::subtract(program.mesh.all(), varies)) {
+        if (program.mesh.coordinate(executor.rank(), a) != 0) return;
+    }
+    // A chunked routine's batch and seq are slices of the first block's; chunks run over batch first, then seq.
+    const ir::Routine& first_block = program.routines.front();
+    int64_t cuts[2] = {1, 1};
+    for (int k = 0; k < 2; ++k) {
+        const char* dim = k == 0 ? "batch" : "seq";
+        if (r.dim(dim) >= 0) cuts[k] = first_block.dims[first_block.dim(dim)].size / r.dims[r.dim(dim)].size;
+    }
+    std::vector<Extent> extents;
+    Captured fresh;
+    for (size_t i = 0; i < t.dims.size(); ++i) {
+        const ir::Dim& dim = r.dims[t.dims[i]];
+        const int64_t local = ir::local_size(program.mesh, r, t, static_cast<int>(i)), index = program.mesh.index(executor.rank(), t.placement.dims[i]);
+        const int64_t parts = dim.name == "batch" ? cuts[0] : dim.name == "seq" ? cuts[1] : 1;
+        const int64_t part = dim.name == "batch" ? p.call->chunk / cuts[1] : dim.name == "seq" ? p.call->chunk % cuts[1] : 0;
+        Extent e{local, dim.size * parts, (index * parts + part) * local};
+        if (dim.name == "batch") {
+            e.first += p.call->microbatch * e.whole;
+            e.whole *= program.microbatches;
+        }
+        extents.push_back(e);
+        fresh.shape.push_back(e.whole);
+    }
+    int64_t total = 1, count = 1;
+    for (const Extent& e : extents) total *= e.whole, count *= e.local;
+
+    std::lock_guard lock(mutex_);
+    auto [it, is_new] = captured_.try_emplace(name, std::move(fresh));
+    const bool is_max = t.placement.reduce == ir::Reduce::Max;
+    if (is_new) {
+        it->second.values.assign(static_cast<size_t>(total), is_max ? -INFINITY : 0.0);
+        it->second.order = clock_++;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t rest = i, at = 0, stride = 1;
+        for (size_t d = extents.size(); d-- > 0;) {
+            at += (extents[d].first + rest % extents[d].local) * stride;
+            rest /= extents[d].local;
+            stride *= extents[d].whole;
+        }
+        double& value = it->second.values[static_cast<size_t>(at)];
+        const double x = read(p.data, t.dtype, i);
+        value = is_max ? std::max(value, x) : t.placement.partial.empty() ? x : value + x;
+    }
+}
+
+}  // namespace lockstep::runtime

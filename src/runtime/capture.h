@@ -1,0 +1,42 @@
+// Tensors as they are produced, brought to global order: what --watch writes and `lockstep diff` compares. Slow, for small models.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/ranks.h"
+
+namespace lockstep::runtime {
+
+// One tensor of one step over all ranks and microbatches; partial sums are summed.
+struct Captured {
+    std::vector<int64_t> shape;  // batch is that of the whole step
+    std::vector<double> values;
+    int64_t order = 0;           // when it was first produced, on the step's clock of rank 0
+};
+
+class Capture {
+public:
+    // Attaches to every executor until it is destroyed. `wanted` is asked once for each name "layer[3].forward.q".
+    Capture(Ranks& ranks, std::function<bool(const std::string& name)> wanted);
+    ~Capture();
+    Capture(const Capture&) = delete;
+    Capture& operator=(const Capture&) = delete;
+
+    // What has been captured since the last call, by name.
+    std::map<std::string, Captured> take();
+
+private:
+    void see(Executor& executor, const Produced& produced);
+
+    Ranks& ranks_;
+    std::function<bool(const std::string&)> wanted_;
+    std::mutex mutex_;
+    std::map<std::string, Captured> captured_;
+    int64_t clock_ = 0;
+};
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,49 @@
+#include "telemetry/metrics.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace lockstep::telemetry {
+
+MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "a")) {
+    if (!file_) throw UserError("metrics.cannot_write", "job.dump_folder", fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path, std::strerror(errno)));
+}
+
+MetricsFile::~MetricsFile() { std::fclose(file_); }
+
+void MetricsFile::write(int64_t step, const Metrics& metrics) {
+    nlohmann::ordered_json line = {{"step", step}};
+    for (const auto& [name, value] : metrics) line[name] = value;
+    fmt::print(file_, "{}\n", line.dump());
+    if (std::fflush(file_) != 0) throw UserError("metrics.cannot_write", "job.dump_folder", fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path_, std::strerror(errno)));
+}
+
+int64_t anonymous_resident_bytes() {
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    while (status >> word) {
+        int64_t kib = 0;
+        if (word == "RssAnon:" && status >> kib) return kib * 1024;
+    }
+    return 0;
+}
+
+int64_t machine_memory_bytes() {
+    int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+    for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+        std::ifstream in(file);
+        int64_t limit = 0;
+        if (in >> limit && limit > 0) bytes = std::min(bytes, limit);
+    }
+    return bytes;
+}
+
+}  // namespace lockstep::telemetry

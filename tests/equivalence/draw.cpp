@@ -1,0 +1,165 @@
+#include "tests/equivalence/draw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lockstep::testing {
+namespace {
+
+class Drawer {
+public:
+    Drawer(uint64_t seed, Dtype dtype) : random_(seed), dtype_(dtype) { set("debug.seed", static_cast<int64_t>(seed % 1000)); }
+
+    compile::Recipe run() {
+        degrees();
+        model();
+        batch();
+        partition();
+        optimizer();
+        set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
+        set("training.fuse_loss", chance(0.6));
+        set("activation_checkpoint.mode", chance(0.5) ? "full" : "none");
+        set("parallelism.prefetch", one_of({0, 1, 1, 2}));
+        set("runtime.comm_thread", chance(0.4) ? "on" : "off");
+        set("runtime.debug_fill", chance(0.3));
+        return recipe_;
+    }
+
+private:
+    int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+    int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
+    bool chance(double p) { return static_cast<double>(random_() >> 11) * 0x1p-53 < p; }
+    template <class T>
+    T one_of(std::initializer_list<T> list) {
+        return *(list.begin() + below(static_cast<int64_t>(list.size())));
+    }
+    template <class T>
+    T one_of(const std::vector<T>& list) {
+        return list[static_cast<size_t>(below(static_cast<int64_t>(list.size())))];
+    }
+
+    void set(const char* key, int64_t v) { recipe_.set(key, std::to_string(v)); }
+    void set(const char* key, int v) { set(key, int64_t{v}); }
+    void set(const char* key, bool v) { recipe_.set(key, v ? "true" : "false"); }
+    void set(const char* key, double v) { recipe_.set(key, compile::text_of(v)); }
+    void set(const char* key, const std::string& v) { recipe_.set(key, v); }
+    void set(const char* key, const char* v) { recipe_.set(key, v); }
+
+    void degrees() {
+        do {
+            tp_ = one_of<int64_t>({1, 2, 2, 2, 3, 4, 4, 6});
+            shard_ = one_of<int64_t>({1, 2, 2, 3, 4});
+            replicate_ = one_of<int64_t>({1, 1, 1, 2, 2, 3});
+        } while (tp_ * shard_ * replicate_ > 12);
+        set("parallelism.tensor_parallel_degree", tp_);
+        set("parallelism.data_parallel_shard_degree", shard_);
+        set("parallelism.data_parallel_replicate_degree", replicate_);
+        sequence_parallel_ = chance(0.6);
+        set("parallelism.sequence_parallel", sequence_parallel_);
+    }
+
+    void model() {
+        std::vector<int64_t> heads, kv_heads;
+        for (int64_t h : {1, 2, 3, 4, 6, 8}) {
+            if (h % tp_ == 0) heads.push_back(h);
+        }
+        const int64_t n = one_of(heads);
+        for (int64_t k = 1; k <= n; ++k) {
+            if (n % k == 0) kv_heads.push_back(k);
+        }
+        set("model.n_heads", n);
+        set("model.n_kv_heads", one_of(kv_heads));
+        set("model.head_dim", one_of({2, 4, 6}));
+        set("model.dim", between(8, 24));
+        set("model.n_layers", one_of({1, 2, 2, 3}));
+        set("model.ffn_dim", tp_ * one_of<int64_t>({1, 3, 5}));
+        set("model.vocab_size", one_of({12, 13, 17, 24, 30}));
+        set("model.qk_norm", chance(0.4) ? 1 : 0);
+        set("model.tie_embeddings", chance(0.4) ? 1 : 0);
+        set("model.rope_theta", 100.0);
+        set("model.rope_scaling_factor", chance(0.5) ? 8.0 : 1.0);
+        set("model.rope_original_positions", one_of({8, 16, 64}));
+    }
+
+    void batch() {
+        int64_t seq = between(4, 12);
+        if (sequence_parallel_) seq = std::max(tp_, seq / tp_ * tp_);
+        const int64_t local = one_of({1, 1, 2}), microbatches = one_of({1, 1, 2, 3}), whole = local * shard_ * replicate_;
+        const int64_t missing = whole > 1 && chance(0.4) ? between(1, whole - 1) : 0;
+        set("training.seq_len", seq);
+        set("training.local_batch_size", local);
+        set("training.global_batch_size", whole * microbatches - missing);
+        set("debug.synthetic_masked", one_of({0.0, 0.0, 0.3, 0.9}));  // 0.9: ranks and microbatches without any target
+        set("training.document_mask", chance(0.4));
+    }
+
+    // A preset, or three splits of one's own in ascending order.
+    void partition() {
+        set("partition.preset", one_of({"none", "zero1", "zero1", "zero2", "zero2", "zero3", "default"}));
+        if (chance(0.6)) return;
+        int64_t split = 1;
+        for (const char* key : {"partition.weights", "partition.gradients", "partition.optimizer"}) {
+            std::vector<int64_t> legal;
+            for (int64_t n = split; n <= shard_ * replicate_; n += split) {
+                const bool fits = n <= shard_ ? shard_ % n == 0 : n % shard_ == 0 && shard_ * replicate_ % n == 0;
+                if (fits) legal.push_back(n);
+            }
+            split = one_of(legal);
+            set(key, split == shard_ && chance(0.3) ? "shard" : std::to_string(split));
+        }
+    }
+
+    void optimizer() {
+        set("optimizer.lr", 5e-3);
+        // In float32 a gradient below eps is mostly rounding; a larger eps keeps it from being blown up to a whole step.
+        set("optimizer.eps", dtype_ == Dtype::F64 ? one_of({1e-8, 1e-5}) : 1e-3);
+        set("lr_scheduler.warmup_steps", 0);
+        set("training.steps", 5);
+        set("training.max_norm", one_of({0.0, 0.3, 0.5, 0.5, 1.0}));
+    }
+
+    std::mt19937_64 random_;
+    Dtype dtype_;
+    compile::Recipe recipe_;
+    int64_t tp_ = 1, shard_ = 1, replicate_ = 1;
+    bool sequence_parallel_ = false;
+};
+
+}  // namespace
+
+Backend backend_of(Dtype dtype) { return dtype == Dtype::F64 ? Backend::Reference : Backend::Cpu; }
+
+std::optional<Draw> draw(uint64_t seed, Dtype dtype) {
+    Draw d{seed, Drawer(seed, dtype).run(), {}};
+    try {
+        d.compiled = compile_recipe(d.recipe, backend_of(dtype));
+    } catch (const UserError&) {
+        return std::nullopt;
+    }
+    if (d.compiled.layout.ranks == 1) return std::nullopt;
+    return d;
+}
+
+compile::Recipe one_rank(const compile::Recipe& recipe) {
+    compile::Recipe one = recipe;
+    one.set("training.local_batch_size", std::to_string(recipe.integer("training.global_batch_size")));
+    for (const char* axis : {"data_parallel_replicate", "data_parallel_shard", "tensor_parallel"}) {
+        one.set(fmt::format("parallelism.{}_degree", axis), "1");
+    }
+    one.set("parallelism.prefetch", "0");
+    one.set("partition.preset", "none");
+    for (const char* state : {"weights", "gradients", "optimizer"}) one.set(fmt::format("partition.{}", state), "none");
+    one.set("training.fuse_loss", "false");
+    one.set("activation_checkpoint.mode", "none");
+    one.set("runtime.comm_thread", "off");
+    one.set("runtime.debug_fill", "false");
+    return one;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,94 @@
+#include "tests/equivalence/techniques.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::testing {
+namespace {
+
+constexpr std::array<std::string_view, kTechniques> kNames = {
+    "tp",     "sequence_parallel", "kv_heads < tp", "dp_shard",      "dp_replicate", "zero1",      "zero2",
+    "zero3",  "recompute",         "microbatches",  "tied",          "qk_norm",      "document_mask", "masked targets",
+    "padded vocab", "padded batch", "fused loss",   "prefetch",      "comm_thread",  "debug_fill", "clipping"};
+
+}  // namespace
+
+std::string_view name_of(Technique technique) { return kNames[static_cast<size_t>(technique)]; }
+
+std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
+    const compile::Recipe& r = draw.recipe;
+    const compile::Layout& l = draw.compiled.layout;
+    const ir::Attrs shape = r.model_shape();
+    const auto model = [&](const char* key) { return std::get<int64_t>(shape.at(key)); };
+    const int64_t tp = l.mesh.degree(mesh::Axis::tp), kv_heads = model("n_kv_heads") > 0 ? model("n_kv_heads") : model("n_heads");
+    const double max_norm = r.number("training.max_norm");
+    const auto is_clipped = [&](double norm) { return max_norm > 0 && norm > max_norm; };
+
+    std::vector<Technique> out;
+    const auto note = [&](Technique t, bool used) {
+        if (used) out.push_back(t);
+    };
+    note(Technique::TensorParallel, tp > 1);
+    note(Technique::SequenceParallel, l.sequence_parallel);
+    note(Technique::FewKvHeads, kv_heads < tp);
+    note(Technique::DpShard, l.mesh.degree(mesh::Axis::dp_shard) > 1);
+    note(Technique::DpReplicate, l.mesh.degree(mesh::Axis::dp_replicate) > 1);
+    note(Technique::Zero1, l.partition.optimizer > 1 && l.partition.gradients == 1);
+    note(Technique::Zero2, l.partition.gradients > 1 && l.partition.weights == 1);
+    note(Technique::Zero3, l.partition.weights > 1);
+    note(Technique::Recompute, r.text("activation_checkpoint.mode") == "full" && model("n_layers") > 1);
+    note(Technique::Microbatches, l.microbatches > 1);
+    note(Technique::Tied, model("tie_embeddings") != 0);
+    note(Technique::QkNorm, model("qk_norm") != 0);
+    note(Technique::DocumentMask, r.flag("training.document_mask"));
+    note(Technique::MaskedTargets, r.number("debug.synthetic_masked") > 0);
+    note(Technique::PaddedVocab, model("vocab_size") % tp != 0);
+    note(Technique::PaddedBatch, l.global_batch % (l.local_batch * l.data_ranks) != 0);
+    note(Technique::FusedLoss, r.flag("training.fuse_loss"));
+    note(Technique::Prefetch, l.partition.weights > 1 && r.integer("parallelism.prefetch") > 0);
+    note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
+    note(Technique::DebugFill, r.flag("runtime.debug_fill"));
+    note(Technique::Clipping, std::any_of(outcome.grad_norms.begin(), outcome.grad_norms.end(), is_clipped));
+    return out;
+}
+
+std::string_view impossible(Technique a, Technique b) {
+    const auto is_stage = [](Technique t) { return t == Technique::Zero1 || t == Technique::Zero2 || t == Technique::Zero3; };
+    if (a != b && is_stage(a) && is_stage(b)) return "a layout has one ZeRO stage";
+    if (a > b) std::swap(a, b);
+    if ((a == Technique::Zero1 || a == Technique::Zero2) && b == Technique::Prefetch) return "whole weights are never gathered";
+    return "";
+}
+
+void PairCounts::add(const std::vector<Technique>& techniques) {
+    for (Technique a : techniques) {
+        for (Technique b : techniques) ++counts_[static_cast<size_t>(a)][static_cast<size_t>(b)];
+    }
+}
+
+std::string PairCounts::table() const {
+    std::string text = fmt::format("{:22}", "");
+    for (size_t b = 0; b < kTechniques; ++b) text += fmt::format("{:>5}", b + 1);
+    for (size_t a = 0; a < kTechniques; ++a) {
+        text += fmt::format("\n{:3} {:18}", a + 1, kNames[a]);
+        for (size_t b = 0; b <= a; ++b) {
+            const bool never = !impossible(static_cast<Technique>(a), static_cast<Technique>(b)).empty();
+            text += never ? fmt::format("{:>5}", "-") : fmt::format("{:>5}", counts_[a][b]);
+        }
+    }
+    return text + "\n";
+}
+
+std::string PairCounts::rarer_than(int least) const {
+    std::string text;
+    for (size_t a = 0; a < kTechniques; ++a) {
+        for (size_t b = 0; b < a; ++b) {
+            const bool never = !impossible(static_cast<Technique>(a), static_cast<Technique>(b)).empty();
+            if (!never && counts_[a][b] < least) text += fmt::format("{} with {}: {}\n", kNames[a], kNames[b], counts_[a][b]);
+        }
+    }
+    return text;
+}
+
+}  // namespace lockstep::testing

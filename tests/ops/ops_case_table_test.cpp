@@ -1,0 +1,224 @@
+// The table of op cases in use: the CPU's kernels against the reference, and every derivative against finite differences.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "passes/select_kernels.h"
+#include "tests/ops/interpreter.h"
+#include "tests/ops/op_cases.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Values = std::map<std::string, std::vector<double>>;
+
+mesh::Mesh mesh_of(const OpCase& c) {
+    return mesh::Mesh::build({1, 1, 1, c.split.empty() ? 1 : 2}, {});
+}
+
+std::vector<std::string> names_of(const ir::Routine& r, ir::Access access) {
+    std::vector<std::string> out;
+    for (const ir::Tensor& t : r.tensors) {
+        if (t.port >= 0 && r.ports[t.port].access == access) out.push_back(t.name);
+    }
+    return out;
+}
+
+void fill(Interpreter& run, const Values& values) {
+    for (const auto& [name, v] : values) {
+        if (run.has(name)) run.set(name, v);
+    }
+}
+
+// Every written, updated or accumulated port after a run that finds 0.5 in what is added to.
+Values results(const mesh::Mesh& mesh, const ir::Routine& r, int64_t rank, int threads, const Values& values, bool fresh) {
+    Interpreter run(mesh, r, rank, threads);
+    fill(run, values);
+    for (const std::string& name : names_of(r, ir::Access::Accumulate)) run.set(name, std::vector<double>(run.get(name).size(), 0.5));
+    run.run(fresh);
+    Values out;
+    for (ir::Access access : {ir::Access::Write, ir::Access::Update, ir::Access::Accumulate}) {
+        for (const std::string& name : names_of(r, access)) out[name] = run.get(name);
+    }
+    return out;
+}
+
+void expect_close(const Values& want, const Values& got, double tolerance, const std::string& what) {
+    ASSERT_FALSE(want.empty()) << what;
+    for (const auto& [name, w] : want) {
+        const std::vector<double>& g = got.at(name);
+        ASSERT_EQ(w.size(), g.size());
+        double scale = 0.1, worst = 0;
+        for (size_t i = 0; i < w.size(); ++i) {
+            if (w[i] == g[i]) continue;  // infinities too
+            if (std::isfinite(w[i])) scale = std::max(scale, std::abs(w[i]));
+            worst = std::max(worst, std::isfinite(w[i] - g[i]) ? std::abs(w[i] - g[i]) : INFINITY);
+        }
+        EXPECT_LE(worst, tolerance * scale) << what << ", " << name;
+    }
+}
+
+Values operands(const OpCase& c, const ir::Routine& r, const mesh::Mesh& mesh, std::mt19937& random) {
+    Values out;
+    for (size_t i = 0; i < c.in.size(); ++i) out["in" + std::to_string(i)] = values_for(c, r, mesh, i, random);
+    return out;
+}
+
+// The case's op, then the cotangents of its differentiable operands, added into grad0, grad1, ..; results' cotangents are read
+// from seed0, seed1, ..
+ir::Routine with_derivative(const OpCase& c, const mesh::Mesh& mesh, ir::Routine r) {
+    ops::Builder b(r);
+    const std::vector<ir::Op> forward = r.ops;
+    const ir::Op op = forward[0];
+    std::vector<ir::TensorId> sources;
+    for (size_t i = 0; i < c.in.size(); ++i) {
+        if (c.in[i].differentiable) sources.push_back(op.in[i]);
+    }
+    ops::Derivative derivative(b, ops::depends_on(r, forward, sources));
+    for (size_t i = 0; i < c.out.size(); ++i) {
+        if (!c.out[i].has_cotangent) continue;
+        derivative.seed(op.out[i], b.port("seed" + std::to_string(i), ir::PortKind::Value, ir::Access::Read, b.dims(op.out[i])));
+    }
+    derivative.run(forward);
+    for (size_t i = 0; i < c.in.size(); ++i) {
+        ir::TensorId total = derivative.total(op.in[i]);
+        EXPECT_EQ(total >= 0, c.in[i].differentiable) << c.kind << " " << c.name << ", operand " << i;
+        if (total >= 0 && !may_accumulate(c.in[i].dims)) total = b.add("total", {total});
+        if (total >= 0) b.accumulate(b.port("grad" + std::to_string(i), ir::PortKind::Gradients, ir::Access::Accumulate, b.dims(op.in[i])), total);
+    }
+    place(c, mesh, r);
+    return r;
+}
+
+bool has_derivative(const OpCase& c) {
+    return std::any_of(c.in.begin(), c.in.end(), [](const Operand& o) { return o.differentiable; });
+}
+
+std::string title(const OpCase& c) { return c.kind + "_" + c.name; }
+
+class OpTable : public ::testing::TestWithParam<OpCase> {};
+
+TEST_P(OpTable, CpuKernelsAgreeWithTheReference) {
+    const OpCase& c = GetParam();
+    const mesh::Mesh mesh = mesh_of(c);
+    for (unsigned seed = 0; seed < 12; ++seed) {
+        const int threads = 1 + static_cast<int>(seed % 2);
+        for (Results kind : {Results::Written, Results::Accumulated}) {
+            std::mt19937 random(seed);
+            const ir::Routine plain = make_routine(c, mesh, random, kind);
+            const bool differentiate = kind == Results::Written && c.split.empty() && has_derivative(c);
+            ir::Routine fast = differentiate ? with_derivative(c, mesh, plain) : plain, exact = fast;
+            Values values = operands(c, plain, mesh, random);
+            for (const std::string& name : names_of(fast, ir::Access::Read)) {
+                if (!name.starts_with("seed")) continue;
+                values[name].resize(static_cast<size_t>(ir::local_elements(mesh, fast, fast.tensors[fast.find(name)])));
+                for (double& v : values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
+            }
+            passes::select_kernels(mesh, fast, kernels::cpu_catalog(threads));
+            passes::select_kernels(mesh, exact, kernels::reference_catalog());
+            for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+                for (bool fresh : {true, false}) {
+                    const std::string what = title(c) + ", seed " + std::to_string(seed) + ", rank " + std::to_string(rank) + (fresh ? ", fresh" : "");
+                    expect_close(results(mesh, exact, rank, 1, values, fresh), results(mesh, fast, rank, threads, values, fresh), 1e-5, what);
+                }
+            }
+        }
+    }
+}
+
+// A shard's op is a part of a sum only: nothing to differentiate by itself.
+std::vector<OpCase> differentiable_cases() {
+    std::vector<OpCase> out = op_cases();
+    std::erase_if(out, [](const OpCase& c) { return !has_derivative(c) || !c.split.empty(); });
+    return out;
+}
+
+class OpTableDerivative : public OpTable {};
+
+TEST_P(OpTableDerivative, IsThatOfFiniteDifferences) {
+    const OpCase& c = GetParam();
+    const mesh::Mesh mesh;
+    for (unsigned seed = 0; seed < 4; ++seed) {
+        std::mt19937 random(seed);
+        ir::Routine forward = make_routine(c, mesh, random, Results::Written);
+        ir::Routine both = with_derivative(c, mesh, forward);
+        for (ir::Routine* r : {&forward, &both}) {
+            for (ir::Tensor& t : r->tensors) {
+                if (t.dtype == Dtype::F32) t.dtype = Dtype::F64;
+            }
+            passes::select_kernels(mesh, *r, kernels::reference_catalog());
+        }
+        Values values = operands(c, forward, mesh, random);
+        Interpreter run(mesh, forward), backward(mesh, both);
+        fill(run, values), fill(backward, values);
+        Values seeds;
+        for (size_t i = 0; i < c.out.size(); ++i) {
+            if (!c.out[i].has_cotangent) continue;
+            std::vector<double> s(run.get("out" + std::to_string(i)).size());
+            for (double& v : s) v = static_cast<double>(random() % 2001) / 1000 - 1;
+            if (backward.has("seed" + std::to_string(i))) backward.set("seed" + std::to_string(i), s);
+            seeds["out" + std::to_string(i)] = std::move(s);
+        }
+        backward.run(true);
+        const auto loss = [&] {
+            run.run();
+            double sum = 0;
+            for (const auto& [name, s] : seeds) {
+                const std::vector<double> out = run.get(name);
+                for (size_t k = 0; k < s.size(); ++k) sum += s[k] * out[k];
+            }
+            return sum;
+        };
+        for (size_t i = 0; i < c.in.size(); ++i) {
+            if (!c.in[i].differentiable) continue;
+            const std::string in = "in" + std::to_string(i);
+            const std::vector<double> gradient = backward.get("grad" + std::to_string(i));
+            for (size_t k = 0; k < gradient.size(); k += 1 + gradient.size() / 40) {
+                std::vector<double> moved = values.at(in);
+                constexpr double kStep = 1e-5;
+                moved[k] += kStep;
+                run.set(in, moved);
+                const double above = loss();
+                moved[k] -= 2 * kStep;
+                run.set(in, moved);
+                const double difference = (above - loss()) / (2 * kStep);
+                run.set(in, values.at(in));
+                EXPECT_NEAR(gradient[k], difference, 1e-7 * std::max(1.0, std::abs(difference))) << title(c) << ", operand " << i << ", element " << k;
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, OpTable, ::testing::ValuesIn(op_cases()), [](const auto& info) { return title(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()), [](const auto& info) { return title(info.param); });
+
+TEST(OpTableCoverage, EveryCpuKernelHasACase) {
+    std::set<std::string> used;
+    for (const OpCase& c : op_cases()) {
+        const mesh::Mesh mesh;
+        OpCase whole = c;
+        whole.split.clear();
+        std::mt19937 random(1);
+        ir::Routine r = make_routine(whole, mesh, random, Results::Written);
+        if (has_derivative(whole)) r = with_derivative(whole, mesh, r);
+        passes::select_kernels(mesh, r, kernels::cpu_catalog(1));
+        for (const ir::Op& op : r.ops) used.insert(op.kernel);
+    }
+    for (const ops::KernelEntry& e : kernels::cpu_catalog(1).entries) {
+        EXPECT_TRUE(!e.kernel.starts_with("cpu.") || used.contains(e.kernel)) << e.kernel;
+    }
+}
+
+TEST(OpTableCoverage, EveryDerivativeHasACase) {
+    std::set<std::string> differentiated;
+    for (const OpCase& c : op_cases()) {
+        if (has_derivative(c) && c.split.empty()) differentiated.insert(c.kind);
+    }
+    for (const ops::OpRule& rule : ops::all_rules()) {
+        EXPECT_TRUE(!rule.derivative || differentiated.contains(std::string(rule.name))) << rule.name;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
