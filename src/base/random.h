@@ -1,4 +1,5 @@
-// Random numbers as pure functions of (seed, name, index), in integer arithmetic, so that every layout and machine draws the same.
+// Random numbers as pure functions of (seed, name, index), in integer arithmetic, so that every layout and machine draws the
+// same.
 #pragma once
 
 #include <cstdint>

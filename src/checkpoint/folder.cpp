@@ -38,7 +38,8 @@ void sync(const std::string& path, int flags) {
 
 std::string folder_of(const std::string& root, int64_t step) { return fmt::format("{}/step-{:08}", root, step); }
 
-NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step) : root_(root), name_(folder_of(root, step)), temporary_(name_ + ".tmp") {
+NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step)
+    : root_(root), name_(folder_of(root, step)), temporary_(name_ + ".tmp") {
     std::error_code error;
     fs::remove_all(temporary_, error);
     fs::create_directories(temporary_, error);
@@ -51,8 +52,14 @@ NewCheckpoint::~NewCheckpoint() {
 }
 
 std::string NewCheckpoint::publish(const Manifest& m) {
-    const json j = {{"version", m.version},     {"steps", m.steps},   {"samples_seen", m.samples_seen}, {"tokens_seen", m.tokens_seen}, {"optimizer_steps", m.optimizer_steps},
-                    {"dtype", m.dtype},         {"program_hash", m.program_hash}, {"recipe", m.recipe}};
+    const json j = {{"version", m.version},
+                    {"steps", m.steps},
+                    {"samples_seen", m.samples_seen},
+                    {"tokens_seen", m.tokens_seen},
+                    {"optimizer_steps", m.optimizer_steps},
+                    {"dtype", m.dtype},
+                    {"program_hash", m.program_hash},
+                    {"recipe", m.recipe}};
     const std::string file = path("manifest.json");
     std::ofstream out(file);
     out << j.dump(2) << "\n";
@@ -78,7 +85,8 @@ std::vector<int64_t> complete_steps(const std::string& root) {
     for (const fs::directory_entry& e : fs::directory_iterator(root, error)) {
         const std::string name = e.path().filename().string();
         const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
-        if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == std::string::npos) steps.push_back(std::stoll(digits));
+        if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == std::string::npos)
+            steps.push_back(std::stoll(digits));
     }
     std::sort(steps.begin(), steps.end());
     return steps;
@@ -88,7 +96,8 @@ Manifest read_manifest(const std::string& folder) {
     const std::string file = folder + "/manifest.json";
     std::ifstream in(file);
     const auto refuse = [&](const std::string& why) -> void {
-        throw UserError("checkpoint.manifest", file, fmt::format("checkpoint {}: {}; choose another step with checkpoint.load_step", file, why));
+        throw UserError("checkpoint.manifest", file,
+                        fmt::format("checkpoint {}: {}; choose another step with checkpoint.load_step", file, why));
     };
     if (!in) refuse("has no readable manifest");
     Manifest m;
@@ -96,7 +105,8 @@ Manifest read_manifest(const std::string& folder) {
         const json j = json::parse(in);
         m.version = j.at("version");
         if (m.version != kVersion) refuse(fmt::format("has version {}, and this program reads version {}", m.version, kVersion));
-        m.steps = j.at("steps"), m.samples_seen = j.at("samples_seen"), m.tokens_seen = j.at("tokens_seen"), m.optimizer_steps = j.at("optimizer_steps");
+        m.steps = j.at("steps"), m.samples_seen = j.at("samples_seen"), m.tokens_seen = j.at("tokens_seen"),
+        m.optimizer_steps = j.at("optimizer_steps");
         m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
     } catch (const json::exception& e) {
         refuse(fmt::format("is damaged ({})", e.what()));

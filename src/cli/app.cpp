@@ -16,7 +16,8 @@ namespace {
 
 void add_recipe(CLI::App& app, RecipeArgs& args) {
     app.add_option("recipe", args.path, "recipe, a TOML file")->required();
-    app.add_option("--ranks", args.ranks, "ranks of the job; a degree of -1 takes what the others leave")->check(CLI::PositiveNumber);
+    app.add_option("--ranks", args.ranks, "ranks of the job; a degree of -1 takes what the others leave")
+        ->check(CLI::PositiveNumber);
     app.allow_extras();
 }
 
@@ -27,7 +28,8 @@ void take_settings(const CLI::App& app, RecipeArgs& args) {
         const bool is_key = rest[i].starts_with("--") && rest[i].find('.') != std::string::npos;
         if (!is_key) throw CLI::ExtrasError({rest[i]});
         const std::string key = rest[i].substr(2);
-        if (const size_t equals = key.find('='); equals != std::string::npos) args.settings.emplace_back(key.substr(0, equals), key.substr(equals + 1));
+        if (const size_t equals = key.find('='); equals != std::string::npos)
+            args.settings.emplace_back(key.substr(0, equals), key.substr(equals + 1));
         else if (i + 1 < rest.size()) args.settings.emplace_back(key, rest[++i]);
         else throw CLI::ArgumentMismatch(rest[i] + " needs a value");
     }
@@ -56,7 +58,9 @@ int run(int argc, const char* const* argv) {
 
     CLI::App* train_app = app.add_subcommand("train", "train a recipe; ranks are threads of this process");
     add_recipe(*train_app, train_args.recipe);
-    train_app->add_option("--watch", train_args.watch, "a tensor, as routine.tensor or layer.N.routine.tensor; its values are written in global order under the dump folder");
+    train_app->add_option(
+        "--watch", train_args.watch,
+        "a tensor, as routine.tensor or layer.N.routine.tensor; its values are written in global order under the dump folder");
     train_app->add_flag("--json", train_args.json, "one JSON object on standard output at the end");
     train_app->footer("Example: lockstep train recipes/demo.toml --training.steps 100");
 
@@ -78,7 +82,9 @@ int run(int argc, const char* const* argv) {
     add_recipe(*diff_app, diff_args.recipe);
     diff_app->add_option("other", diff_args.other, "the other recipe")->required();
     diff_app->add_option("--steps", diff_args.steps, "steps to run")->check(CLI::PositiveNumber);
-    diff_app->add_option("--tolerance", diff_args.tolerance, "largest difference that counts as equal, relative to the tensor's scale; default 1e-10 in float64, 1e-4 in float32");
+    diff_app->add_option(
+        "--tolerance", diff_args.tolerance,
+        "largest difference that counts as equal, relative to the tensor's scale; default 1e-10 in float64, 1e-4 in float32");
     diff_app->add_flag("--json", diff_args.json, "one JSON object on standard output");
     diff_app->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
 

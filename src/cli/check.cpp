@@ -9,9 +9,11 @@
 namespace lockstep::cli {
 namespace {
 
-nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Compiled& compiled, const compile::StageReport& report) {
+nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Compiled& compiled,
+                               const compile::StageReport& report) {
     nlohmann::ordered_json bytes = {{"total", report.total_bytes}};
-    for (int k = 0; k < ir::kMemoryKinds; ++k) bytes[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = report.bytes[static_cast<size_t>(k)];
+    for (int k = 0; k < ir::kMemoryKinds; ++k)
+        bytes[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = report.bytes[static_cast<size_t>(k)];
     nlohmann::ordered_json mesh;
     for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = compiled.layout.mesh.degree(a);
     nlohmann::ordered_json stage = {{"stage", 0},
@@ -50,9 +52,10 @@ int check(const CheckArgs& args) {
         return kDone;
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;
-    fmt::print("ranks        {} = dp_replicate {} x dp_shard {} x tp {}\n", compiled.layout.ranks, mesh.degree(mesh::Axis::dp_replicate), mesh.degree(mesh::Axis::dp_shard),
-               mesh.degree(mesh::Axis::tp));
-    fmt::print("step         {} sequences of {} tokens in {} microbatches\n", compiled.layout.global_batch, compiled.layout.seq_len, compiled.layout.microbatches);
+    fmt::print("ranks        {} = dp_replicate {} x dp_shard {} x tp {}\n", compiled.layout.ranks,
+               mesh.degree(mesh::Axis::dp_replicate), mesh.degree(mesh::Axis::dp_shard), mesh.degree(mesh::Axis::tp));
+    fmt::print("step         {} sequences of {} tokens in {} microbatches\n", compiled.layout.global_batch,
+               compiled.layout.seq_len, compiled.layout.microbatches);
     fmt::print("bytes of a rank (stage 0)\n");
     for (int k = 0; k < ir::kMemoryKinds; ++k) {
         const int64_t b = report.bytes[static_cast<size_t>(k)];

@@ -27,7 +27,8 @@ void take_vocabulary(compile::Recipe& recipe) {
         recipe.set("model.vocab_size", std::to_string(manifest.vocab_size));
     } else if (const int64_t given = std::get<int64_t>(recipe.model_shape().at("vocab_size")); given < manifest.vocab_size) {
         throw UserError("recipe.vocabulary", "model.vocab_size",
-                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: raise it, or leave it out", given, recipe.text("training.dataset_path"), manifest.vocab_size));
+                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: raise it, or leave it out", given,
+                                    recipe.text("training.dataset_path"), manifest.vocab_size));
     }
 }
 
@@ -35,10 +36,13 @@ compile::CompileOptions compile_options(const compile::Recipe& recipe) {
     compile::CompileOptions options;
     const std::string& kernels = recipe.text("runtime.kernels");
     int64_t threads = recipe.integer("runtime.threads_per_rank");
-    if (threads == 0) threads = std::max<int64_t>(1, static_cast<int64_t>(runtime::usable_cpus().size()) / compile::layout_of(recipe).ranks);
+    if (threads == 0)
+        threads = std::max<int64_t>(1, static_cast<int64_t>(runtime::usable_cpus().size()) / compile::layout_of(recipe).ranks);
     if (kernels == "cpu") options.catalog = lockstep::kernels::cpu_catalog(static_cast<int>(threads));
     else if (kernels == "reference") options.catalog = lockstep::kernels::reference_catalog();
-    else throw UserError("recipe.kernels", "runtime.kernels", fmt::format("runtime.kernels = \"{}\": must be cpu or reference", kernels));
+    else
+        throw UserError("recipe.kernels", "runtime.kernels",
+                        fmt::format("runtime.kernels = \"{}\": must be cpu or reference", kernels));
     return options;
 }
 
@@ -52,8 +56,10 @@ int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled
 
 void require_runnable(const compile::Recipe& recipe, const compile::Compiled& compiled) {
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &compiled.program);
-    if (const auto refusal = passes::check(ranks)) throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
-    const int64_t needed = compiled.program.arena_bytes, reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
+    if (const auto refusal = passes::check(ranks))
+        throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
+    const int64_t needed = compiled.program.arena_bytes,
+                  reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
     const int64_t capacity = capacity_per_rank(recipe, compiled) - reserve;
     if (needed <= capacity) return;
     std::string advice;
@@ -61,10 +67,12 @@ void require_runnable(const compile::Recipe& recipe, const compile::Compiled& co
     const std::vector<compile::Remedy> remedies = compile::remedies(recipe, compile_options(recipe), needed);
     for (size_t i = 0; i < remedies.size() && i < 3; ++i) {
         if (i == 0) key = remedies[i].key;
-        advice += fmt::format("{}{} = {} ({})", i == 0 ? "" : ", or ", remedies[i].key, remedies[i].value, gib(remedies[i].total_bytes));
+        advice += fmt::format("{}{} = {} ({})", i == 0 ? "" : ", or ", remedies[i].key, remedies[i].value,
+                              gib(remedies[i].total_bytes));
     }
     throw UserError("check.does_not_fit", key,
-                    fmt::format("a rank needs {} and has {}: {} too much; what would help most: {}", gib(needed), gib(capacity), gib(needed - capacity), advice.empty() ? "a smaller model" : advice));
+                    fmt::format("a rank needs {} and has {}: {} too much; what would help most: {}", gib(needed), gib(capacity),
+                                gib(needed - capacity), advice.empty() ? "a smaller model" : advice));
 }
 
 }  // namespace lockstep::cli

@@ -13,7 +13,8 @@ namespace {
 
 // One recipe taking the same steps as the other.
 struct Side {
-    explicit Side(const RecipeArgs& args) : job(start_job(args)), capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
+    explicit Side(const RecipeArgs& args)
+        : job(start_job(args)), capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
     std::unique_ptr<Job> job;
     runtime::Capture capture;
 };
@@ -41,10 +42,14 @@ int diff(const DiffArgs& args) {
     Side a(args.recipe), b(other_args);
     const compile::Layout &la = a.job->compiled.layout, &lb = b.job->compiled.layout;
     if (la.global_batch != lb.global_batch || la.seq_len != lb.seq_len) {
-        throw UserError("diff.batch", "training.global_batch_size", fmt::format("{} takes {} sequences of {} a step, {} takes {} of {}: only equal steps can be compared; set training.global_batch_size in both", args.recipe.path,
-                                                                                la.global_batch, la.seq_len, args.other, lb.global_batch, lb.seq_len));
+        throw UserError("diff.batch", "training.global_batch_size",
+                        fmt::format("{} takes {} sequences of {} a step, {} takes {} of {}: only equal steps can be compared; "
+                                    "set training.global_batch_size in both",
+                                    args.recipe.path, la.global_batch, la.seq_len, args.other, lb.global_batch, lb.seq_len));
     }
-    const double tolerance = args.tolerance > 0 ? args.tolerance : la.dtype == Dtype::F64 && lb.dtype == Dtype::F64 ? 1e-10 : 1e-4;
+    const double tolerance = args.tolerance > 0                                 ? args.tolerance
+                             : la.dtype == Dtype::F64 && lb.dtype == Dtype::F64 ? 1e-10
+                                                                                : 1e-4;
     nlohmann::ordered_json found;
     int64_t compared = 0;
     double largest = 0;
@@ -60,7 +65,9 @@ int diff(const DiffArgs& args) {
             // The last microbatch may be filled up differently: compare the sequences that count.
             const auto head = [&](const runtime::Captured& t) {
                 const int64_t per = t.shape[0] > 0 ? static_cast<int64_t>(t.values.size()) / t.shape[0] : 0;
-                return std::vector<double>(t.values.begin(), t.values.begin() + std::min<int64_t>(static_cast<int64_t>(t.values.size()), per * la.global_batch));
+                return std::vector<double>(
+                    t.values.begin(),
+                    t.values.begin() + std::min<int64_t>(static_cast<int64_t>(t.values.size()), per * la.global_batch));
             };
             const std::vector<double> x = head(item->second), y = head(twin->second);
             if (x.size() != y.size()) continue;  // padded to different sizes
@@ -80,12 +87,19 @@ int diff(const DiffArgs& args) {
         scalar("grad_norm", ra.grad_norm, rb.grad_norm);
     }
     if (args.json) {
-        fmt::print("{}\n", nlohmann::ordered_json{{"equal", found.empty()}, {"compared", compared}, {"largest_difference", largest}, {"tolerance", tolerance}, {"first", found}}.dump());
+        fmt::print("{}\n", nlohmann::ordered_json{{"equal", found.empty()},
+                                                  {"compared", compared},
+                                                  {"largest_difference", largest},
+                                                  {"tolerance", tolerance},
+                                                  {"first", found}}
+                               .dump());
     } else if (found.empty()) {
-        fmt::print("equal: {} tensors over {} steps, largest difference {:.3g} of a tensor's scale (tolerance {:.3g})\n", compared, args.steps, largest, tolerance);
+        fmt::print("equal: {} tensors over {} steps, largest difference {:.3g} of a tensor's scale (tolerance {:.3g})\n",
+                   compared, args.steps, largest, tolerance);
     } else {
-        fmt::print("first difference: {} in step {}, by {:.3g} of its scale (tolerance {:.3g}); {} tensors before it are equal\n", found["tensor"].get<std::string>(), found["step"].get<int64_t>(),
-                   found["difference"].get<double>(), tolerance, compared - 1);
+        fmt::print("first difference: {} in step {}, by {:.3g} of its scale (tolerance {:.3g}); {} tensors before it are equal\n",
+                   found["tensor"].get<std::string>(), found["step"].get<int64_t>(), found["difference"].get<double>(), tolerance,
+                   compared - 1);
     }
     return found.empty() ? kDone : kRefused;
 }

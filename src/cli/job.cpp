@@ -20,17 +20,23 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args) {
     const bool mask = r.flag("training.document_mask");
     if (r.text("training.dataset") == "prepared") {
         const std::string& path = r.text("training.dataset_path");
-        if (path.empty()) throw UserError("recipe.no_data", "training.dataset_path", "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or training.dataset = \"synthetic\"");
+        if (path.empty())
+            throw UserError("recipe.no_data", "training.dataset_path",
+                            "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or "
+                            "training.dataset = \"synthetic\"");
         take_vocabulary(job->recipe);
         job->prepared = data::PreparedData::open(path);
         const data::DatasetOptions options{seq_len, mask ? data::SampleMode::packed : data::SampleMode::windows, seed};
         job->source = std::make_unique<data::Dataset>(std::move(job->prepared->train), options);
         if (r.flag("validation.enable")) {
             const std::string& other = r.text("validation.dataset_path");
-            job->heldout.emplace(other.empty() ? std::move(job->prepared->heldout) : data::PreparedData::open(other).heldout, options);
+            job->heldout.emplace(other.empty() ? std::move(job->prepared->heldout) : data::PreparedData::open(other).heldout,
+                                 options);
         }
     } else if (r.text("training.dataset") == "synthetic") {
-        if (r.flag("validation.enable")) throw UserError("recipe.no_heldout", "validation.enable", "validation.enable = true: synthetic data has no held-out split; use prepared data or switch it off");
+        if (r.flag("validation.enable"))
+            throw UserError("recipe.no_heldout", "validation.enable",
+                            "validation.enable = true: synthetic data has no held-out split; use prepared data or switch it off");
         data::SyntheticOptions options;
         options.seed = seed;
         options.vocab_size = static_cast<int>(std::get<int64_t>(r.model_shape().at("vocab_size")));
@@ -39,7 +45,8 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args) {
         options.mean_document_tokens = mask ? std::max(1, seq_len / 2) : 0;
         job->source = std::make_unique<data::SyntheticSource>(options);
     } else {
-        throw UserError("recipe.dataset", "training.dataset", fmt::format("training.dataset = \"{}\": must be prepared or synthetic", r.text("training.dataset")));
+        throw UserError("recipe.dataset", "training.dataset",
+                        fmt::format("training.dataset = \"{}\": must be prepared or synthetic", r.text("training.dataset")));
     }
     job->compiled = compile::compile(r, compile_options(r));
     require_runnable(r, job->compiled);

@@ -18,7 +18,8 @@ int prepare(const PrepareArgs& args) {
     options.heldout_fraction = args.heldout;
     options.existing = args.overwrite ? data::ExistingData::replace : data::ExistingData::refuse;
     telemetry::ProgressBar bar;
-    const data::PrepareSummary summary = data::prepare(options, [&](std::string_view stage, int64_t done, int64_t total) { bar.show(done, total, stage); });
+    const data::PrepareSummary summary =
+        data::prepare(options, [&](std::string_view stage, int64_t done, int64_t total) { bar.show(done, total, stage); });
     bar.clear();
     const data::Manifest& m = summary.manifest;
     if (args.json) {
@@ -33,8 +34,10 @@ int prepare(const PrepareArgs& args) {
         fmt::print("{}\n", out.dump());
         return kDone;
     }
-    fmt::print("{}{}: vocabulary {}, {} train tokens in {} documents, {} held-out tokens in {} documents, unigram entropy {:.4f} nats\n", args.out,
-               summary.was_prepared_already ? " (was prepared already)" : "", m.vocab_size, m.train.tokens, m.train.documents, m.heldout.tokens, m.heldout.documents, m.unigram_entropy_nats);
+    fmt::print(
+        "{}{}: vocabulary {}, {} train tokens in {} documents, {} held-out tokens in {} documents, unigram entropy {:.4f} nats\n",
+        args.out, summary.was_prepared_already ? " (was prepared already)" : "", m.vocab_size, m.train.tokens, m.train.documents,
+        m.heldout.tokens, m.heldout.documents, m.unigram_entropy_nats);
     return kDone;
 }
 

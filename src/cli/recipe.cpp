@@ -21,7 +21,9 @@ std::vector<Line> all_keys() {
         if (k.name != "model.flavor") continue;
         for (const models::ModelSpec& m : models::all_models()) {
             for (const models::ModelKey& mk : m.keys) {
-                const std::string value = std::holds_alternative<int64_t>(mk.default_value) ? std::to_string(std::get<int64_t>(mk.default_value)) : fmt::format("{}", std::get<double>(mk.default_value));
+                const std::string value = std::holds_alternative<int64_t>(mk.default_value)
+                                              ? std::to_string(std::get<int64_t>(mk.default_value))
+                                              : fmt::format("{}", std::get<double>(mk.default_value));
                 out.push_back({"model." + mk.name, value, "acts", m.name + ": " + mk.help});
             }
         }

@@ -19,13 +19,14 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-// Lines that only one side has, in order, with the section that they stand in. Sections are compared by their first line's name, so
-// that one added line does not shift all others.
+// Lines that only one side has, in order, with the section that they stand in. Sections are compared by their first line's name,
+// so that one added line does not shift all others.
 std::string differences(const std::string& a, const std::string& b) {
     const auto sections = [](const std::string& text) {
         std::vector<std::pair<std::string, std::vector<std::string>>> out;
         for (const std::string& line : lines_of(text)) {
-            if (line[0] != ' ' || out.empty()) out.emplace_back(line.substr(0, line.find(' ', line.find(' ') + 1)), std::vector<std::string>{});
+            if (line[0] != ' ' || out.empty())
+                out.emplace_back(line.substr(0, line.find(' ', line.find(' ') + 1)), std::vector<std::string>{});
             out.back().second.push_back(line);
         }
         return out;
@@ -85,14 +86,19 @@ int show(const ShowArgs& args) {
         text = differences(text, ir::print(compiled_from(other).program));
     }
     nlohmann::ordered_json passes = nlohmann::ordered_json::array();
-    for (const compile::PassReport& p : compiled.passes) passes.push_back({{"name", p.name}, {"time_s", p.time_s}, {"changed", p.changed}, {"skipped", p.skipped}, {"ops", p.ops}});
+    for (const compile::PassReport& p : compiled.passes)
+        passes.push_back(
+            {{"name", p.name}, {"time_s", p.time_s}, {"changed", p.changed}, {"skipped", p.skipped}, {"ops", p.ops}});
     if (args.json) {
         fmt::print("{}\n", nlohmann::ordered_json{{"passes", passes}, {"text", text}}.dump());
         return kDone;
     }
     if (args.passes) {
         for (const compile::PassReport& p : compiled.passes) {
-            fmt::print("{:<22} {:>9.3f} ms {:>6} ops  {}\n", p.name, p.time_s * 1e3, p.ops, p.skipped ? "switched off" : p.changed ? "" : "unchanged");
+            fmt::print("{:<22} {:>9.3f} ms {:>6} ops  {}\n", p.name, p.time_s * 1e3, p.ops,
+                       p.skipped   ? "switched off"
+                       : p.changed ? ""
+                                   : "unchanged");
         }
         return kDone;
     }

@@ -33,7 +33,9 @@ double median(std::vector<double> x) {
 std::string make_folder(const std::string& path) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
-    if (error) throw UserError("train.dump_folder", "job.dump_folder", fmt::format("job.dump_folder: {} cannot be made: {}", path, error.message()));
+    if (error)
+        throw UserError("train.dump_folder", "job.dump_folder",
+                        fmt::format("job.dump_folder: {} cannot be made: {}", path, error.message()));
     return path;
 }
 
@@ -48,8 +50,11 @@ public:
           metrics_(dump_ + "/metrics.jsonl"),
           watch_(args.watch),
           steps_(recipe_.integer("training.steps")) {
-        if (recipe_.integer("metrics.log_freq") < 1) throw UserError("recipe.log_freq", "metrics.log_freq", fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
-        if (steps_ < 0) throw UserError("recipe.steps", "training.steps", fmt::format("training.steps = {}: must not be negative", steps_));
+        if (recipe_.integer("metrics.log_freq") < 1)
+            throw UserError("recipe.log_freq", "metrics.log_freq",
+                            fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
+        if (steps_ < 0)
+            throw UserError("recipe.steps", "training.steps", fmt::format("training.steps = {}: must not be negative", steps_));
         std::ofstream(dump_ + "/recipe.toml") << recipe_.toml();
     }
 
@@ -59,7 +64,9 @@ public:
         std::signal(SIGTERM, on_signal);
         std::optional<runtime::Capture> capture;
         if (!watch_.empty()) {
-            capture.emplace(job_.trainer->ranks(), [this](const std::string& name) { return std::find(watch_.begin(), watch_.end(), name) != watch_.end(); });
+            capture.emplace(job_.trainer->ranks(), [this](const std::string& name) {
+                return std::find(watch_.begin(), watch_.end(), name) != watch_.end();
+            });
         }
         window_start_ = Clock::now();
         while (job_.trainer->progress().steps < steps_ && stop_signal == 0) {
@@ -71,23 +78,26 @@ public:
         const bool stopped = stop_signal != 0;
         if (saves() && last_saved_ != job_.trainer->progress().steps) save();
         if (stopped) {
-            telemetry::warn(fmt::format("stopped by signal {} after step {}: {}", stop_signal.load(), job_.trainer->progress().steps,
-                                        saves() ? "a checkpoint is written, run the same command to go on" : "nothing was saved, since checkpoint.enable is false"));
+            telemetry::warn(fmt::format("stopped by signal {} after step {}: {}", stop_signal.load(),
+                                        job_.trainer->progress().steps,
+                                        saves() ? "a checkpoint is written, run the same command to go on"
+                                                : "nothing was saved, since checkpoint.enable is false"));
         }
         return stopped ? (saves() ? kStopped : kFailed) : kDone;
     }
 
     nlohmann::ordered_json summary() const {
         const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
-        nlohmann::ordered_json out = {{"steps", job_.trainer->progress().steps},
-                                      {"final_loss", last_loss_},
-                                      {"tokens_per_s", step_s > 0 ? static_cast<double>(job_.trainer->tokens_per_step()) / step_s : 0.0},
-                                      {"step_time_s", step_s},
-                                      {"peak_bytes_planned", job_.compiled.program.arena_bytes * job_.compiled.layout.ranks},
-                                      {"peak_bytes_resident", resident_ - job_.anonymous_bytes_before},
-                                      {"checkpoint", checkpoint_.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(checkpoint_)},
-                                      {"start_up_s", job_.start_up_s},
-                                      {"dump_folder", dump_}};
+        nlohmann::ordered_json out = {
+            {"steps", job_.trainer->progress().steps},
+            {"final_loss", last_loss_},
+            {"tokens_per_s", step_s > 0 ? static_cast<double>(job_.trainer->tokens_per_step()) / step_s : 0.0},
+            {"step_time_s", step_s},
+            {"peak_bytes_planned", job_.compiled.program.arena_bytes * job_.compiled.layout.ranks},
+            {"peak_bytes_resident", resident_ - job_.anonymous_bytes_before},
+            {"checkpoint", checkpoint_.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(checkpoint_)},
+            {"start_up_s", job_.start_up_s},
+            {"dump_folder", dump_}};
         if (!std::isnan(heldout_loss_)) out["heldout_loss"] = heldout_loss_;
         if (job_.prepared) out["unigram_entropy_nats"] = job_.prepared->manifest.unigram_entropy_nats;
         return out;
@@ -103,14 +113,17 @@ private:
         const std::vector<int64_t> complete = checkpoint::complete_steps(checkpoints_);
         const int64_t wanted = recipe_.integer("checkpoint.load_step");
         if (wanted >= 0 && std::find(complete.begin(), complete.end(), wanted) == complete.end()) {
-            throw UserError("checkpoint.no_such_step", "checkpoint.load_step", fmt::format("checkpoint.load_step = {}: {} has complete checkpoints of the steps {}", wanted, checkpoints_,
-                                                                                           complete.empty() ? "(none)" : fmt::format("{}", fmt::join(complete, ", "))));
+            throw UserError(
+                "checkpoint.no_such_step", "checkpoint.load_step",
+                fmt::format("checkpoint.load_step = {}: {} has complete checkpoints of the steps {}", wanted, checkpoints_,
+                            complete.empty() ? "(none)" : fmt::format("{}", fmt::join(complete, ", "))));
         }
         if (complete.empty()) return;
         const std::string folder = checkpoint::folder_of(checkpoints_, wanted >= 0 ? wanted : complete.back());
         const checkpoint::Manifest m = runtime::load(*job_.trainer, folder);
         const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.program);
-        telemetry::info(fmt::format("resumed from {} at step {}{}", folder, m.steps, bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
+        telemetry::info(fmt::format("resumed from {} at step {}{}", folder, m.steps,
+                                    bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
         last_saved_ = m.steps;
         checkpoint_ = folder;
     }
@@ -130,12 +143,19 @@ private:
         ++window_steps_;
         if (!r.committed) {
             bar_.clear();
-            telemetry::warn(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step does not count, no state has changed", r.step, r.loss, r.grad_norm));
+            telemetry::warn(
+                fmt::format("step {}: loss {} or gradient norm {} is not finite; the step does not count, no state has changed",
+                            r.step, r.loss, r.grad_norm));
         }
-        bar_.show(r.step, steps_, fmt::format("loss {:.4f}  {:.0f} tok/s", r.loss, static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s));
+        bar_.show(r.step, steps_,
+                  fmt::format("loss {:.4f}  {:.0f} tok/s", r.loss,
+                              static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s));
         const int64_t interval = recipe_.integer("checkpoint.interval");
-        if (saves() && ((interval > 0 && r.step % interval == 0) || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint")))) save();
-        const bool validate = job_.heldout && (r.step % std::max<int64_t>(recipe_.integer("validation.freq"), 1) == 0 || r.step == steps_);
+        if (saves() && ((interval > 0 && r.step % interval == 0) ||
+                        (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"))))
+            save();
+        const bool validate =
+            job_.heldout && (r.step % std::max<int64_t>(recipe_.integer("validation.freq"), 1) == 0 || r.step == steps_);
         if (validate) heldout_loss_ = evaluate();
         if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_) log(r, validate);
     }
@@ -147,7 +167,8 @@ private:
 
     void log(const runtime::StepResult& r, bool validated) {
         const double window_s = std::chrono::duration<double>(Clock::now() - window_start_).count();
-        const double tokens = static_cast<double>(window_steps_ * job_.trainer->tokens_per_step()), ranks = static_cast<double>(job_.compiled.layout.ranks);
+        const double tokens = static_cast<double>(window_steps_ * job_.trainer->tokens_per_step()),
+                     ranks = static_cast<double>(job_.compiled.layout.ranks);
         const compile::StageReport report = compile::report_of(job_.compiled.program);
         const double tflops = report.flops_model * static_cast<double>(window_steps_) / window_s / 1e12;
         resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
@@ -163,18 +184,21 @@ private:
                                 {"time_metrics/data_loading(s)", window_data_s_ / static_cast<double>(window_steps_)},
                                 {"time_metrics/data_loading(%)", 100 * window_data_s_ / window_s},
                                 {"memory/max_active(GiB)", arena_gib},
-                                {"memory/max_active(%)", 100 * arena_gib * (1 << 30) / static_cast<double>(capacity_per_rank(recipe_, job_.compiled))}};
+                                {"memory/max_active(%)",
+                                 100 * arena_gib * (1 << 30) / static_cast<double>(capacity_per_rank(recipe_, job_.compiled))}};
         if (validated) m.emplace_back("validation_metrics/loss", heldout_loss_);
         metrics_.write(r.step, m);
         bar_.clear();
-        telemetry::info(fmt::format("step {:>6}  loss {:.5f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tok/s  {:.3f} tflops/rank{}", r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, tflops,
+        telemetry::info(fmt::format("step {:>6}  loss {:.5f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tok/s  {:.3f} tflops/rank{}",
+                                    r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, tflops,
                                     validated ? fmt::format("  held-out loss {:.5f}", heldout_loss_) : ""));
         window_start_ = Clock::now();
         window_steps_ = 0;
         window_data_s_ = 0;
     }
 
-    // One line a value would be unreadable: shape in the first line, then all values in global order, a row of the last dim a line.
+    // One line a value would be unreadable: shape in the first line, then all values in global order, a row of the last dim a
+    // line.
     void write_watched(int64_t step, const std::map<std::string, runtime::Captured>& tensors) {
         for (const auto& [name, t] : tensors) {
             const std::string path = fmt::format("{}/{}.step{}.txt", make_folder(dump_ + "/watch"), name, step);
@@ -182,12 +206,18 @@ private:
             fmt::memory_buffer text;
             fmt::format_to(std::back_inserter(text), "# {} step {} shape [{}]\n", name, step, fmt::join(t.shape, ", "));
             const int64_t row = t.shape.empty() ? 1 : t.shape.back();
-            for (size_t i = 0; i < t.values.size(); ++i) fmt::format_to(std::back_inserter(text), "{}{}", t.values[i], (static_cast<int64_t>(i) + 1) % row == 0 ? "\n" : " ");
+            for (size_t i = 0; i < t.values.size(); ++i)
+                fmt::format_to(std::back_inserter(text), "{}{}", t.values[i],
+                               (static_cast<int64_t>(i) + 1) % row == 0 ? "\n" : " ");
             out.write(text.data(), static_cast<std::streamsize>(text.size()));
             if (!out) throw UserError("train.watch", "--watch", fmt::format("{}: cannot be written", path));
         }
         for (const std::string& name : watch_) {
-            if (!tensors.contains(name)) throw UserError("train.watch_name", "--watch", fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written as layer[0].forward.q", name));
+            if (!tensors.contains(name))
+                throw UserError("train.watch_name", "--watch",
+                                fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written "
+                                            "as layer[0].forward.q",
+                                            name));
         }
     }
 
@@ -211,9 +241,12 @@ private:
 int train(const TrainArgs& args) {
     const std::unique_ptr<Job> job = start_job(args.recipe);
     const compile::Layout& layout = job->compiled.layout;
-    telemetry::info(fmt::format("{} ranks (dp_replicate {} x dp_shard {} x tp {}), {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s", layout.ranks,
-                                layout.mesh.degree(mesh::Axis::dp_replicate), layout.mesh.degree(mesh::Axis::dp_shard), layout.mesh.degree(mesh::Axis::tp), layout.microbatches,
-                                layout.local_batch * layout.data_ranks, gib(job->compiled.program.arena_bytes), job->start_up_s));
+    telemetry::info(
+        fmt::format("{} ranks (dp_replicate {} x dp_shard {} x tp {}), {} microbatches of {} sequences, planned {} a rank; ready "
+                    "after {:.2f} s",
+                    layout.ranks, layout.mesh.degree(mesh::Axis::dp_replicate), layout.mesh.degree(mesh::Axis::dp_shard),
+                    layout.mesh.degree(mesh::Axis::tp), layout.microbatches, layout.local_batch * layout.data_ranks,
+                    gib(job->compiled.program.arena_bytes), job->start_up_s));
     Run run(*job, args);
     const int code = run.run();
     const nlohmann::ordered_json summary = run.summary();
@@ -221,10 +254,11 @@ int train(const TrainArgs& args) {
         fmt::print("{}\n", summary.dump());
         return code;
     }
-    telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]), gib(summary["peak_bytes_resident"])));
+    telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]),
+                                gib(summary["peak_bytes_resident"])));
     if (summary.contains("heldout_loss")) {
-        telemetry::info(fmt::format("held-out loss {:.4f} nats; a model that knows only how often each token occurs has {:.4f}", summary["heldout_loss"].get<double>(),
-                                    summary["unigram_entropy_nats"].get<double>()));
+        telemetry::info(fmt::format("held-out loss {:.4f} nats; a model that knows only how often each token occurs has {:.4f}",
+                                    summary["heldout_loss"].get<double>(), summary["unigram_entropy_nats"].get<double>()));
     }
     telemetry::info(fmt::format("written: {}", summary["dump_folder"].get<std::string>()));
     return code;

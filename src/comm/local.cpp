@@ -88,8 +88,10 @@ public:
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);
         ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
         local::Group* group = &world_.group(ranks);
-        const auto known = std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
-        if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());  // one count of rounds a group
+        const auto known =
+            std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
+        if (known != memberships_.end())
+            return static_cast<GroupId>(known - memberships_.begin());  // one count of rounds a group
         memberships_.emplace_back(group, static_cast<int>(self - ranks.begin()));
         return static_cast<GroupId>(memberships_.size() - 1);
     }

@@ -41,7 +41,8 @@ public:
             program = pass(std::move(program));
             for (ir::Routine& r : program.routines) ops::renumber(r);
             if (const auto violation = ops::verify(program)) {
-                throw InternalError(fmt::format("pass {} broke the invariant '{}': {}", name, violation->invariant, violation->message));
+                throw InternalError(
+                    fmt::format("pass {} broke the invariant '{}': {}", name, violation->invariant, violation->message));
             }
             report.changed = program != before;
             report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -60,8 +61,10 @@ private:
 ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
     const auto& all = models::all_models();
     const ir::Attrs shape = recipe.model_shape();
-    const auto spec = std::find_if(all.begin(), all.end(), [&](const models::ModelSpec& m) { return m.name == recipe.text("model.name"); });
-    models::Model model = spec->build(shape, {layout.local_batch * layout.data_ranks, layout.seq_len, layout.mesh.degree(mesh::Axis::tp)});
+    const auto spec =
+        std::find_if(all.begin(), all.end(), [&](const models::ModelSpec& m) { return m.name == recipe.text("model.name"); });
+    models::Model model =
+        spec->build(shape, {layout.local_batch * layout.data_ranks, layout.seq_len, layout.mesh.degree(mesh::Axis::tp)});
     ir::Program program;
     program.mesh = layout.mesh;
     program.microbatches = layout.microbatches;
@@ -70,8 +73,10 @@ ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
     program.routines = std::move(model.routines);
     for (const ir::Routine& r : program.routines) {
         if (const ir::DimId ffn = r.dim("ffn"); ffn >= 0 && r.dims[ffn].size % layout.mesh.degree(mesh::Axis::tp) != 0) {
-            throw UserError("recipe.divides", "model.ffn_dim", fmt::format("the feed-forward width {} is not divisible by parallelism.tensor_parallel_degree = {}: change model.ffn_dim or the degree",
-                                                                           r.dims[ffn].size, layout.mesh.degree(mesh::Axis::tp)));
+            throw UserError("recipe.divides", "model.ffn_dim",
+                            fmt::format("the feed-forward width {} is not divisible by parallelism.tensor_parallel_degree = {}: "
+                                        "change model.ffn_dim or the degree",
+                                        r.dims[ffn].size, layout.mesh.degree(mesh::Axis::tp)));
         }
     }
     return program;
@@ -80,8 +85,9 @@ ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
 }  // namespace
 
 const std::vector<std::string>& pass_names() {
-    static const std::vector<std::string> names = {"build_blocks", "attach_objective", "differentiate",        "set_precision", "shard",   "fuse_loss",
-                                                   "recompute",    "select_kernels",   "partition_parameters", "schedule",      "overlap", "plan_memory"};
+    static const std::vector<std::string> names = {
+        "build_blocks", "attach_objective", "differentiate",        "set_precision", "shard",   "fuse_loss",
+        "recompute",    "select_kernels",   "partition_parameters", "schedule",      "overlap", "plan_memory"};
     return names;
 }
 
@@ -98,21 +104,25 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
 
     const std::string& mode = recipe.text("activation_checkpoint.mode");
     if (mode != "none" && mode != "full") {
-        throw UserError("recipe.activation_checkpoint", "activation_checkpoint.mode", fmt::format("activation_checkpoint.mode = \"{}\": this version has none and full", mode));
+        throw UserError("recipe.activation_checkpoint", "activation_checkpoint.mode",
+                        fmt::format("activation_checkpoint.mode = \"{}\": this version has none and full", mode));
     }
     passes::FuseLossOptions fuse;
     passes::OverlapOptions overlap;
     overlap.prefetch = recipe.integer("parallelism.prefetch");
 
     run("build_blocks", program, [&](ir::Program) { return build_blocks(recipe, layout); });
-    run("attach_objective", program, [&](ir::Program p) { return passes::attach_objective(std::move(p), {recipe.flag("validation.enable")}); });
+    run("attach_objective", program,
+        [&](ir::Program p) { return passes::attach_objective(std::move(p), {recipe.flag("validation.enable")}); });
     run("differentiate", program, [&](ir::Program p) { return passes::differentiate(std::move(p)); });
     run("set_precision", program, [&](ir::Program p) { return passes::set_precision(std::move(p), {layout.dtype}); });
     run("shard", program, [&](ir::Program p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
-    run("fuse_loss", program, [&](ir::Program p) { return recipe.flag("training.fuse_loss") ? passes::fuse_loss(std::move(p), fuse) : p; });
+    run("fuse_loss", program,
+        [&](ir::Program p) { return recipe.flag("training.fuse_loss") ? passes::fuse_loss(std::move(p), fuse) : p; });
     run("recompute", program, [&](ir::Program p) { return passes::recompute(std::move(p), {mode == "full"}); });
     run("select_kernels", program, [&](ir::Program p) { return passes::select_kernels(std::move(p), options.catalog); });
-    run("partition_parameters", program, [&](ir::Program p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); });
+    run("partition_parameters", program,
+        [&](ir::Program p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); });
     run("schedule", program, [&](ir::Program p) { return passes::schedule(std::move(p)); });
     run("overlap", program, [&](ir::Program p) { return passes::overlap(std::move(p), overlap); });
     run("plan_memory", program, [&](ir::Program p) { return passes::plan_memory(std::move(p)); });

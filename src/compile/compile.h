@@ -1,4 +1,5 @@
-// Recipe -> program: reads the layout, builds the mesh, runs the passes in order. `compile()` is the table of contents of Lockstep.
+// Recipe -> program: reads the layout, builds the mesh, runs the passes in order. `compile()` is the table of contents of
+// Lockstep.
 #pragma once
 
 #include <string>

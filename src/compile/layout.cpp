@@ -18,7 +18,8 @@ int64_t at_least(const Recipe& r, const char* key, int64_t least) {
 
 void number_within(const Recipe& r, const char* key, double low, double high) {
     const double v = r.number(key);
-    if (!(v >= low && v <= high)) throw UserError("recipe.out_of_range", key, fmt::format("{} = {}: must lie between {} and {}", key, v, low, high));
+    if (!(v >= low && v <= high))
+        throw UserError("recipe.out_of_range", key, fmt::format("{} = {}: must lie between {} and {}", key, v, low, high));
 }
 
 // A split by name or number, as a number of data ranks.
@@ -31,10 +32,16 @@ int64_t split(const Recipe& recipe, const char* key, int64_t preset, int64_t sha
     int64_t n = 0;
     const bool digits = text.find_first_not_of("0123456789") == std::string::npos && text.size() < 10;
     if (digits) n = std::stoll(text);
-    if (!digits || n < 1) throw UserError("recipe.split", key, fmt::format("{} = \"{}\": must be none, shard, world or a number of data ranks", key, text));
+    if (!digits || n < 1)
+        throw UserError("recipe.split", key,
+                        fmt::format("{} = \"{}\": must be none, shard, world or a number of data ranks", key, text));
     const bool fits = n <= shard ? shard % n == 0 : n % shard == 0 && data % n == 0;
     if (!fits) {
-        throw UserError("recipe.split_divides", key, fmt::format("{} = {}: must divide data_parallel_shard_degree ({}) or be a multiple of it that divides the {} data ranks", key, n, shard, data));
+        throw UserError(
+            "recipe.split_divides", key,
+            fmt::format(
+                "{} = {}: must divide data_parallel_shard_degree ({}) or be a multiple of it that divides the {} data ranks", key,
+                n, shard, data));
     }
     return n;
 }
@@ -47,15 +54,17 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     else if (preset == "zero2") o.gradients = o.optimizer = shard;
     else if (preset == "zero1") o.optimizer = shard;
     else if (preset != "none") {
-        throw UserError("recipe.partition_preset", "partition.preset", fmt::format("partition.preset = \"{}\": must be default, none, zero1, zero2 or zero3", preset));
+        throw UserError("recipe.partition_preset", "partition.preset",
+                        fmt::format("partition.preset = \"{}\": must be default, none, zero1, zero2 or zero3", preset));
     }
     o.weights = split(r, "partition.weights", o.weights, shard, data);
     o.gradients = split(r, "partition.gradients", o.gradients, shard, data);
     o.optimizer = split(r, "partition.optimizer", o.optimizer, shard, data);
     if (o.gradients % o.weights != 0 || o.optimizer % o.gradients != 0) {
         throw UserError("recipe.partition_order", "partition.optimizer",
-                        fmt::format("weights are split over {} data ranks, gradients over {}, optimizer states over {}: each must be a multiple of the one before", o.weights,
-                                    o.gradients, o.optimizer));
+                        fmt::format("weights are split over {} data ranks, gradients over {}, optimizer states over {}: each "
+                                    "must be a multiple of the one before",
+                                    o.weights, o.gradients, o.optimizer));
     }
     o.beta1 = r.number("optimizer.beta1"), o.beta2 = r.number("optimizer.beta2");
     o.eps = r.number("optimizer.eps"), o.weight_decay = r.number("optimizer.weight_decay");
@@ -69,44 +78,61 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
 }
 
 void check_divides(const char* key, int64_t value, int64_t by, const char* by_key) {
-    if (value % by != 0) throw UserError("recipe.divides", key, fmt::format("{} = {} is not divisible by {} = {}: change one of them", key, value, by_key, by));
+    if (value % by != 0)
+        throw UserError("recipe.divides", key,
+                        fmt::format("{} = {} is not divisible by {} = {}: change one of them", key, value, by_key, by));
 }
 
 }  // namespace
 
 Layout layout_of(const Recipe& r) {
     Layout l;
-    const int64_t replicate = at_least(r, "parallelism.data_parallel_replicate_degree", 1), tp = at_least(r, "parallelism.tensor_parallel_degree", 1);
+    const int64_t replicate = at_least(r, "parallelism.data_parallel_replicate_degree", 1),
+                  tp = at_least(r, "parallelism.tensor_parallel_degree", 1);
     int64_t shard = r.integer("parallelism.data_parallel_shard_degree");
     const int64_t ranks = at_least(r, "cluster.ranks", 0);
     if (shard == -1) {
         if (ranks > 0 && ranks % (replicate * tp) != 0) {
-            throw UserError("recipe.ranks", "cluster.ranks", fmt::format("{} ranks are not divisible by data_parallel_replicate_degree x tensor_parallel_degree = {}", ranks, replicate * tp));
+            throw UserError(
+                "recipe.ranks", "cluster.ranks",
+                fmt::format("{} ranks are not divisible by data_parallel_replicate_degree x tensor_parallel_degree = {}", ranks,
+                            replicate * tp));
         }
         shard = ranks > 0 ? ranks / (replicate * tp) : 1;
     }
-    if (shard < 1) throw UserError("recipe.too_small", "parallelism.data_parallel_shard_degree", fmt::format("parallelism.data_parallel_shard_degree = {}: must be at least 1, or -1", shard));
+    if (shard < 1)
+        throw UserError("recipe.too_small", "parallelism.data_parallel_shard_degree",
+                        fmt::format("parallelism.data_parallel_shard_degree = {}: must be at least 1, or -1", shard));
     l.ranks = replicate * shard * tp;
     l.data_ranks = replicate * shard;
     if (ranks > 0 && ranks != l.ranks) {
-        throw UserError("recipe.ranks", "cluster.ranks", fmt::format("the degrees make {} x {} x {} = {} ranks, but {} are asked for: change a degree or cluster.ranks", replicate, shard, tp, l.ranks, ranks));
+        throw UserError(
+            "recipe.ranks", "cluster.ranks",
+            fmt::format("the degrees make {} x {} x {} = {} ranks, but {} are asked for: change a degree or cluster.ranks",
+                        replicate, shard, tp, l.ranks, ranks));
     }
     l.seq_len = at_least(r, "training.seq_len", 1);
     l.local_batch = at_least(r, "training.local_batch_size", 1);
     l.global_batch = r.integer("training.global_batch_size");
     if (l.global_batch == -1) l.global_batch = l.local_batch * l.data_ranks;
-    if (l.global_batch < 1) throw UserError("recipe.too_small", "training.global_batch_size", fmt::format("training.global_batch_size = {}: must be at least 1, or -1", l.global_batch));
+    if (l.global_batch < 1)
+        throw UserError("recipe.too_small", "training.global_batch_size",
+                        fmt::format("training.global_batch_size = {}: must be at least 1, or -1", l.global_batch));
     l.microbatches = ceil_div(l.global_batch, l.local_batch * l.data_ranks);
     l.sequence_parallel = r.flag("parallelism.sequence_parallel") && tp > 1;
     if (l.sequence_parallel) check_divides("training.seq_len", l.seq_len, tp, "parallelism.tensor_parallel_degree");
     at_least(r, "parallelism.prefetch", 0);
 
     const std::string& dtype = r.text("training.dtype");
-    if (dtype != "float32" && dtype != "float64") throw UserError("recipe.dtype", "training.dtype", fmt::format("training.dtype = \"{}\": must be float32 or float64", dtype));
+    if (dtype != "float32" && dtype != "float64")
+        throw UserError("recipe.dtype", "training.dtype",
+                        fmt::format("training.dtype = \"{}\": must be float32 or float64", dtype));
     l.dtype = dtype == "float64" ? Dtype::F64 : Dtype::F32;
     if (r.is_set("training.mixed_precision_param") && r.text("training.mixed_precision_param") != dtype) {
         throw UserError("recipe.mixed_precision", "training.mixed_precision_param",
-                        fmt::format("training.mixed_precision_param = \"{}\": this version computes in training.dtype (\"{}\") throughout; set both to it", r.text("training.mixed_precision_param"), dtype));
+                        fmt::format("training.mixed_precision_param = \"{}\": this version computes in training.dtype (\"{}\") "
+                                    "throughout; set both to it",
+                                    r.text("training.mixed_precision_param"), dtype));
     }
 
     const ir::Attrs shape = r.model_shape();
@@ -115,7 +141,9 @@ Layout layout_of(const Recipe& r) {
     const int64_t kv_part = std::gcd(kv_heads, tp);
     if (heads % kv_heads == 0 && (heads / kv_heads) % (tp / kv_part) != 0) {
         throw UserError("recipe.heads_divide", "parallelism.tensor_parallel_degree",
-                        fmt::format("parallelism.tensor_parallel_degree = {}: {} heads in {} groups cannot be split evenly; choose a degree that divides model.n_heads", tp, heads, kv_heads));
+                        fmt::format("parallelism.tensor_parallel_degree = {}: {} heads in {} groups cannot be split evenly; "
+                                    "choose a degree that divides model.n_heads",
+                                    tp, heads, kv_heads));
     }
     l.partition = partition_of(r, replicate, shard);
     std::map<mesh::Axis, std::vector<int64_t>> cuts;

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <toml++/toml.h>
+#include <algorithm>
 
 #include "base/error.h"
 #include "models/model.h"
@@ -51,7 +51,8 @@ std::vector<std::string> model_keys() {
 std::string nearest(const std::string& key) {
     std::vector<std::string> names = model_keys();
     for (const RecipeKey& k : recipe_keys()) names.push_back(k.name);
-    return *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) { return distance(key, a) < distance(key, b); });
+    return *std::min_element(names.begin(), names.end(),
+                             [&](const std::string& a, const std::string& b) { return distance(key, a) < distance(key, b); });
 }
 
 const char* type_name(const Value& v) {
@@ -62,10 +63,13 @@ const char* type_name(const Value& v) {
 // Widens an integer where a number is meant, and 0 or 1 from true and false where the model's key is an integer.
 Value fit(const Value& wanted, Value given, const std::string& key, const std::string& origin) {
     if (given.index() == wanted.index()) return given;
-    if (std::holds_alternative<double>(wanted) && std::holds_alternative<int64_t>(given)) return static_cast<double>(std::get<int64_t>(given));
-    if (std::holds_alternative<int64_t>(wanted) && std::holds_alternative<bool>(given) && key.starts_with("model.")) return int64_t{std::get<bool>(given)};
+    if (std::holds_alternative<double>(wanted) && std::holds_alternative<int64_t>(given))
+        return static_cast<double>(std::get<int64_t>(given));
+    if (std::holds_alternative<int64_t>(wanted) && std::holds_alternative<bool>(given) && key.starts_with("model."))
+        return int64_t{std::get<bool>(given)};
     if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<int64_t>(given)) return text_of(given);
-    throw UserError("recipe.wrong_type", key, fmt::format("{}: {} = {} must be {}", origin, key, text_of(given), type_name(wanted)));
+    throw UserError("recipe.wrong_type", key,
+                    fmt::format("{}: {} = {} must be {}", origin, key, text_of(given), type_name(wanted)));
 }
 
 Value from_node(const toml::node& node, const std::string& key, const std::string& origin) {
@@ -76,12 +80,14 @@ Value from_node(const toml::node& node, const std::string& key, const std::strin
     if (const auto* list = node.as_array()) {
         std::vector<std::string> out;
         for (const toml::node& item : *list) {
-            if (!item.is_string()) throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
+            if (!item.is_string())
+                throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
             out.push_back(item.as_string()->get());
         }
         return out;
     }
-    throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a boolean, a number, a string or a list of strings", origin, key));
+    throw UserError("recipe.wrong_type", key,
+                    fmt::format("{}: {} must be a boolean, a number, a string or a list of strings", origin, key));
 }
 
 }  // namespace
@@ -119,8 +125,9 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
     if (const RecipeKey* known = find_key(key)) {
         values_[key] = fit(known->default_value, std::move(value), key, origin);
         if (known->status == KeyStatus::Only && values_[key] != known->default_value) {
-            throw UserError("recipe.not_available", key, fmt::format("{}: {} = {} asks for what this version does not have ({}); leave it at {}", origin, key,
-                                                                     text_of(values_[key]), known->help, text_of(known->default_value)));
+            throw UserError("recipe.not_available", key,
+                            fmt::format("{}: {} = {} asks for what this version does not have ({}); leave it at {}", origin, key,
+                                        text_of(values_[key]), known->help, text_of(known->default_value)));
         }
         origins_[key] = origin;
         return;
@@ -128,16 +135,19 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
     for (const models::ModelSpec& m : models::all_models()) {
         for (const models::ModelKey& k : m.keys) {
             if ("model." + k.name != key) continue;
-            const Value wanted = std::visit([](const auto& v) -> Value {
-                if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::vector<int64_t>>) return int64_t{0};
-                else return v;
-            }, k.default_value);
+            const Value wanted = std::visit(
+                [](const auto& v) -> Value {
+                    if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::vector<int64_t>>) return int64_t{0};
+                    else return v;
+                },
+                k.default_value);
             model_values_[k.name] = fit(wanted, std::move(value), key, origin);
             origins_[key] = origin;
             return;
         }
     }
-    throw UserError("recipe.unknown_key", key, fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest(key)));
+    throw UserError("recipe.unknown_key", key,
+                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest(key)));
 }
 
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
@@ -147,13 +157,15 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
         for (const auto& [section, content] : table) {
             const std::string name(section.str());
             if (!content.is_table()) {
-                throw UserError("recipe.no_section", name, fmt::format("{}:{}: {} stands outside any [section]", origin, content.source().begin.line, name));
+                throw UserError("recipe.no_section", name,
+                                fmt::format("{}:{}: {} stands outside any [section]", origin, content.source().begin.line, name));
             }
             for (const auto& [key, node] : *content.as_table()) {
                 const std::string full = name + "." + std::string(key.str());
                 const std::string where = fmt::format("{}:{}", origin, node.source().begin.line);
                 if (const toml::table* inner = node.as_table()) {  // training.dataloader.*
-                    for (const auto& [k, n] : *inner) recipe.assign(full + "." + std::string(k.str()), from_node(n, full, where), where);
+                    for (const auto& [k, n] : *inner)
+                        recipe.assign(full + "." + std::string(k.str()), from_node(n, full, where), where);
                 } else {
                     recipe.assign(full, from_node(node, full, where), where);
                 }
@@ -176,7 +188,8 @@ Recipe Recipe::from_file(const std::string& path) {
         readable = std::ferror(file) == 0;
         std::fclose(file);
     }
-    if (!readable) throw UserError("recipe.unreadable", path, fmt::format("recipe {}: cannot be read; give the path of a TOML file", path));
+    if (!readable)
+        throw UserError("recipe.unreadable", path, fmt::format("recipe {}: cannot be read; give the path of a TOML file", path));
     return from_text(text, path);
 }
 
@@ -207,17 +220,20 @@ ir::Attrs Recipe::model_shape() const {
     if (!model) {
         std::vector<std::string> names;
         for (const models::ModelSpec& m : models::all_models()) names.push_back(m.name);
-        throw UserError("recipe.unknown_model", "model.name", fmt::format("model.name = \"{}\": known models are {}", text("model.name"), fmt::join(names, ", ")));
+        throw UserError("recipe.unknown_model", "model.name",
+                        fmt::format("model.name = \"{}\": known models are {}", text("model.name"), fmt::join(names, ", ")));
     }
     ir::Attrs shape;
     for (const models::ModelKey& k : model->keys) shape[k.name] = k.default_value;
     const std::string& name = text("model.flavor");
-    const auto flavor = std::find_if(model->flavors.begin(), model->flavors.end(), [&](const models::Flavor& f) { return f.name == name; });
+    const auto flavor =
+        std::find_if(model->flavors.begin(), model->flavors.end(), [&](const models::Flavor& f) { return f.name == name; });
     if (flavor == model->flavors.end()) {
         std::vector<std::string> names;
         for (const models::Flavor& f : model->flavors) names.push_back(f.name);
-        throw UserError("recipe.unknown_flavor", "model.flavor", fmt::format("model.flavor = \"{}\": {} has the flavors {}; any other shape is made by keys of [model]", name,
-                                                                             model->name, fmt::join(names, ", ")));
+        throw UserError("recipe.unknown_flavor", "model.flavor",
+                        fmt::format("model.flavor = \"{}\": {} has the flavors {}; any other shape is made by keys of [model]",
+                                    name, model->name, fmt::join(names, ", ")));
     }
     for (const auto& [k, v] : flavor->values) shape[k] = v;
     for (const auto& [k, v] : model_values_) {
@@ -231,7 +247,8 @@ std::vector<std::string> Recipe::ignored() const {
     std::vector<std::string> out;
     for (const RecipeKey& k : recipe_keys()) {
         const auto it = origins_.find(k.name);
-        if (k.status == KeyStatus::Ignored && it != origins_.end()) out.push_back(fmt::format("{}: {} is ignored: {}", it->second, k.name, k.help));
+        if (k.status == KeyStatus::Ignored && it != origins_.end())
+            out.push_back(fmt::format("{}: {} is ignored: {}", it->second, k.name, k.help));
     }
     return out;
 }

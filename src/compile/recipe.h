@@ -50,7 +50,8 @@ public:
     const std::string& text(std::string_view key) const;
     bool is_set(std::string_view key) const;  // by file or flag
 
-    // The model's shape: its defaults, then its flavor's values, then keys of [model]. Throws UserError for an unknown model, flavor.
+    // The model's shape: its defaults, then its flavor's values, then keys of [model]. Throws UserError for an unknown model,
+    // flavor.
     ir::Attrs model_shape() const;
     // Keys that were given but do nothing, with why; one line each.
     std::vector<std::string> ignored() const;

@@ -35,7 +35,8 @@ StageReport report_of(const ir::Program& p) {
     std::vector<std::vector<size_t>> begin(train->calls.size()), end(train->calls.size() + 1);
     for (size_t b = 0; b < p.buffers.size(); ++b) {
         if (p.buffers[b].resident) now[static_cast<size_t>(p.buffers[b].kind)] += p.buffers[b].bytes;
-        else if (first[b] >= 0) begin[static_cast<size_t>(first[b])].push_back(b), end[static_cast<size_t>(last[b]) + 1].push_back(b);
+        else if (first[b] >= 0)
+            begin[static_cast<size_t>(first[b])].push_back(b), end[static_cast<size_t>(last[b]) + 1].push_back(b);
     }
     int64_t most = -1;
     for (size_t i = 0; i < train->calls.size(); ++i) {
@@ -53,12 +54,13 @@ std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options
     const auto text = [](int64_t v) { return std::to_string(v); };
     const int64_t local = recipe.integer("training.local_batch_size"), seq = recipe.integer("training.seq_len");
     const Layout layout = layout_of(recipe);
-    std::vector<std::pair<std::string, std::string>> tries = {{"activation_checkpoint.mode", "full"},
-                                                              {"partition.preset", "zero3"},
-                                                              {"parallelism.prefetch", "0"},
-                                                              {"training.fuse_loss", "true"},
-                                                              {"parallelism.tensor_parallel_degree", text(2 * layout.mesh.degree(mesh::Axis::tp))},
-                                                              {"parallelism.data_parallel_shard_degree", text(2 * layout.mesh.degree(mesh::Axis::dp_shard))}};
+    std::vector<std::pair<std::string, std::string>> tries = {
+        {"activation_checkpoint.mode", "full"},
+        {"partition.preset", "zero3"},
+        {"parallelism.prefetch", "0"},
+        {"training.fuse_loss", "true"},
+        {"parallelism.tensor_parallel_degree", text(2 * layout.mesh.degree(mesh::Axis::tp))},
+        {"parallelism.data_parallel_shard_degree", text(2 * layout.mesh.degree(mesh::Axis::dp_shard))}};
     if (local > 1) tries.emplace_back("training.local_batch_size", text(local / 2));
     if (seq > 1) tries.emplace_back("training.seq_len", text(seq / 2));
     std::vector<Remedy> out;

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
-#include <algorithm>
 
 #include "base/error.h"
 #include "ir/text.h"
@@ -26,7 +26,8 @@ public:
     bool at_end() const { return rest_.empty(); }
 
     [[noreturn]] void fail(std::string_view expected) const {
-        throw UserError("ir.syntax", "", fmt::format("program text, line {}: expected {} at '{}'", number_, expected, rest_.substr(0, 40)));
+        throw UserError("ir.syntax", "",
+                        fmt::format("program text, line {}: expected {} at '{}'", number_, expected, rest_.substr(0, 40)));
     }
     bool accept(std::string_view token) {
         if (!rest_.starts_with(token)) return false;
@@ -86,7 +87,9 @@ public:
     }
 
 private:
-    static bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("._@{}[]+-#").find(c) != std::string_view::npos; }
+    static bool is_name(char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("._@{}[]+-#").find(c) != std::string_view::npos;
+    }
     std::string take(size_t n) {
         std::string s(rest_.substr(0, n));
         while (!s.empty() && s.back() == ' ') s.pop_back();

@@ -67,15 +67,18 @@ std::string print_op(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     return text;
 }
 
-std::string print_dim(const Dim& d) { return d.valid == d.size ? fmt::format("{}={}", d.name, d.size) : fmt::format("{}={}:{}", d.name, d.size, d.valid); }
+std::string print_dim(const Dim& d) {
+    return d.valid == d.size ? fmt::format("{}={}", d.name, d.size) : fmt::format("{}={}:{}", d.name, d.size, d.valid);
+}
 
 std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
     std::vector<std::string> dims;
     const bool placed = p.placement.dims.size() == p.dims.size();
-    for (size_t i = 0; i < p.dims.size(); ++i) dims.push_back(print_dim(p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
-    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}\n", p.key, name_of(p.dtype), fmt::join(dims, ", "),
-                       placed ? "" : "?", p.block, p.name, int(p.decay), name_of(p.init.kind), print_attr(p.init.std),
-                       int(p.init.depth_scaled));
+    for (size_t i = 0; i < p.dims.size(); ++i)
+        dims.push_back(print_dim(p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
+    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}\n", p.key, name_of(p.dtype),
+                       fmt::join(dims, ", "), placed ? "" : "?", p.block, p.name, int(p.decay), name_of(p.init.kind),
+                       print_attr(p.init.std), int(p.init.depth_scaled));
 }
 
 std::string axes(const mesh::Mesh& mesh, const AxisList& list) { return list.empty() ? "-" : mesh.text(list); }
@@ -94,8 +97,8 @@ std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
 
 std::string print_call(const Program& p, const Call& c) {
     const Routine& r = p.routines[c.routine];
-    std::string text = fmt::format("  call {} instance {} microbatch {} chunk {} stream {}", r.name, c.instance, c.microbatch, c.chunk,
-                                   name_of(c.stream));
+    std::string text = fmt::format("  call {} instance {} microbatch {} chunk {} stream {}", r.name, c.instance, c.microbatch,
+                                   c.chunk, name_of(c.stream));
     if (!c.waits.empty()) text += fmt::format(" waits {}", fmt::join(c.waits, ","));
     if (c.scratch >= 0) text += fmt::format(" scratch {}", p.buffers[c.scratch].name);
     text += " :";
@@ -111,8 +114,8 @@ std::string print_call(const Program& p, const Call& c) {
 }  // namespace
 
 std::string print(const mesh::Mesh& mesh, const Routine& r) {
-    std::string text = fmt::format("routine {} block {} kind {} entry {} chunks {} scratch {}\n", r.name, r.block.empty() ? "-" : r.block,
-                                   name_of(r.kind), r.entry, r.chunks, r.scratch_bytes);
+    std::string text = fmt::format("routine {} block {} kind {} entry {} chunks {} scratch {}\n", r.name,
+                                   r.block.empty() ? "-" : r.block, name_of(r.kind), r.entry, r.chunks, r.scratch_bytes);
     if (!r.dims.empty()) {
         text += "  dims";
         for (const Dim& d : r.dims) text += " " + print_dim(d);
@@ -140,7 +143,8 @@ std::string print(const Program& p) {
     for (const Unit& u : p.units) text += print_unit(p.mesh, u);
     for (const Routine& r : p.routines) text += print(p.mesh, r);
     for (const Buffer& b : p.buffers) {
-        text += fmt::format("buffer {} {} bytes {} resident {} at {}\n", b.name, name_of(b.kind), b.bytes, int(b.resident), b.offset_bytes);
+        text += fmt::format("buffer {} {} bytes {} resident {} at {}\n", b.name, name_of(b.kind), b.bytes, int(b.resident),
+                            b.offset_bytes);
     }
     for (const Entry& e : p.entries) {
         text += fmt::format("entry {}\n", e.name);

@@ -13,7 +13,8 @@ namespace {
 template <class T>
 const T& attr(const Op& op, std::string_view key) {
     auto it = op.attrs.find(std::string(key));
-    ensure(it != op.attrs.end() && std::holds_alternative<T>(it->second), fmt::format("op {}: attribute {} is missing", op.kind, key));
+    ensure(it != op.attrs.end() && std::holds_alternative<T>(it->second),
+           fmt::format("op {}: attribute {} is missing", op.kind, key));
     return std::get<T>(it->second);
 }
 
@@ -103,8 +104,8 @@ std::string_view name_of(RoutineKind kind) {
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(MemoryKind kind) {
-    constexpr std::array<std::string_view, kMemoryKinds> names = {"weights",   "gathered",      "gradients", "optimizer", "activations",
-                                                                  "workspace", "communication", "input",     "snapshot"};
+    constexpr std::array<std::string_view, kMemoryKinds> names = {
+        "weights", "gathered", "gradients", "optimizer", "activations", "workspace", "communication", "input", "snapshot"};
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(Stream stream) { return stream == Stream::Compute ? "compute" : "comm"; }

@@ -65,7 +65,7 @@ struct Op {
     std::string kernel;           // set by select_kernels
     int64_t workspace_bytes = 0;  // the kernel's own scratch, at workspace_offset_bytes of the routine's scratch
     int64_t workspace_offset_bytes = -1;
-    std::string note;             // why it is there, for the reader
+    std::string note;  // why it is there, for the reader
     bool operator==(const Op&) const = default;
 
     int64_t integer(std::string_view key) const;
@@ -89,8 +89,8 @@ struct Port {
     std::string name;
     PortKind kind = PortKind::Value;
     Access access = Access::Read;
-    std::string unit;   // Params, Gradients, State: the parameter unit; empty before partition_parameters
-    int64_t bytes = -1; // of a bound buffer; set by plan_memory
+    std::string unit;    // Params, Gradients, State: the parameter unit; empty before partition_parameters
+    int64_t bytes = -1;  // of a bound buffer; set by plan_memory
     bool operator==(const Port&) const = default;
 };
 
@@ -100,7 +100,7 @@ struct Routine {
     std::string name, block;  // block: of Forward, Loss, Backward; for the others the unit's name or empty
     RoutineKind kind = RoutineKind::Forward;
     std::string entry = "train";
-    int64_t chunks = 1;       // the routine is called this many times a microbatch, each time on the next slice of its ports
+    int64_t chunks = 1;  // the routine is called this many times a microbatch, each time on the next slice of its ports
     std::vector<Dim> dims;
     std::vector<Tensor> tensors;
     std::vector<Port> ports;
@@ -108,9 +108,9 @@ struct Routine {
     int64_t scratch_bytes = 0;
     bool operator==(const Routine&) const = default;
 
-    DimId dim(std::string_view name) const;     // -1 where absent
-    TensorId find(std::string_view name) const; // -1 where absent
-    int port(std::string_view name) const;      // -1 where absent
+    DimId dim(std::string_view name) const;      // -1 where absent
+    TensorId find(std::string_view name) const;  // -1 where absent
+    int port(std::string_view name) const;       // -1 where absent
     std::vector<TensorId> port_tensors(int port) const;
 };
 
@@ -123,8 +123,8 @@ struct Block {
 enum class InitKind { Normal, Ones, Zeros };
 struct Init {
     InitKind kind = InitKind::Normal;
-    double std = 0;            // Normal: cut off at 3 std
-    bool depth_scaled = false; // std is divided by sqrt(2 (layer + 1))
+    double std = 0;             // Normal: cut off at 3 std
+    bool depth_scaled = false;  // std is divided by sqrt(2 (layer + 1))
     bool operator==(const Init&) const = default;
 };
 
@@ -177,9 +177,9 @@ struct Buffer {
 };
 
 struct Binding {
-    int buffer = -1;            // index into Program::buffers; one per port of the routine
+    int buffer = -1;  // index into Program::buffers; one per port of the routine
     int64_t offset_bytes = 0;
-    bool fresh = false;         // Accumulate: the first write of this window, overwrites
+    bool fresh = false;  // Accumulate: the first write of this window, overwrites
     bool operator==(const Binding&) const = default;
 };
 
@@ -189,9 +189,9 @@ struct Call {
     int routine = -1;
     int64_t instance = 0, microbatch = 0, chunk = 0;
     std::vector<Binding> bindings;
-    int scratch = -1;           // buffer, or -1
+    int scratch = -1;  // buffer, or -1
     Stream stream = Stream::Compute;
-    std::vector<int> waits;     // indices of earlier calls of the entry that must have ended
+    std::vector<int> waits;  // indices of earlier calls of the entry that must have ended
     bool operator==(const Call&) const = default;
 };
 

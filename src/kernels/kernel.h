@@ -23,7 +23,9 @@ struct KernelContext {
     int64_t elements(const ir::Tensor& t) const { return ir::local_elements(mesh, routine, t); }
     int64_t size(const ir::Tensor& t, int position) const { return ir::local_size(mesh, routine, t, position); }
     // Global index of this rank's first element along a dim of the tensor.
-    int64_t first_index(const ir::Tensor& t, int position) const { return mesh.index(rank, t.placement.dims[position]) * size(t, position); }
+    int64_t first_index(const ir::Tensor& t, int position) const {
+        return mesh.index(rank, t.placement.dims[position]) * size(t, position);
+    }
 };
 
 struct KernelArgs {

@@ -40,25 +40,34 @@ int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
 
 Shape read(const ir::Attrs& a) {
     for (const char* key : {"dim", "n_layers", "n_heads", "vocab_size", "multiple_of"}) {
-        if (integer(a, key) < 1) refuse("model.not_positive", key, fmt::format("model.{} = {}: must be at least 1", key, integer(a, key)));
+        if (integer(a, key) < 1)
+            refuse("model.not_positive", key, fmt::format("model.{} = {}: must be at least 1", key, integer(a, key)));
     }
     Shape s{};
-    s.dim = integer(a, "dim"), s.layers = integer(a, "n_layers"), s.heads = integer(a, "n_heads"), s.vocab = integer(a, "vocab_size");
+    s.dim = integer(a, "dim"), s.layers = integer(a, "n_layers"), s.heads = integer(a, "n_heads"),
+    s.vocab = integer(a, "vocab_size");
     s.kv_heads = integer(a, "n_kv_heads") > 0 ? integer(a, "n_kv_heads") : s.heads;
     if (s.heads % s.kv_heads != 0) {
-        refuse("model.kv_heads", "n_kv_heads", fmt::format("model.n_heads = {} is not a multiple of model.n_kv_heads = {}: choose a divisor", s.heads, s.kv_heads));
+        refuse(
+            "model.kv_heads", "n_kv_heads",
+            fmt::format("model.n_heads = {} is not a multiple of model.n_kv_heads = {}: choose a divisor", s.heads, s.kv_heads));
     }
     s.head_dim = integer(a, "head_dim");
     if (s.head_dim <= 0) {
         if (s.dim % s.heads != 0) {
-            refuse("model.head_dim", "n_heads", fmt::format("model.dim = {} is not a multiple of model.n_heads = {}: set model.head_dim, or choose a divisor", s.dim, s.heads));
+            refuse("model.head_dim", "n_heads",
+                   fmt::format("model.dim = {} is not a multiple of model.n_heads = {}: set model.head_dim, or choose a divisor",
+                               s.dim, s.heads));
         }
         s.head_dim = s.dim / s.heads;
     }
     if (s.head_dim % 2 != 0) {
-        refuse("model.odd_head_dim", "head_dim", fmt::format("the head dimension {} is odd: rotary positions need pairs; choose an even model.head_dim", s.head_dim));
+        refuse(
+            "model.odd_head_dim", "head_dim",
+            fmt::format("the head dimension {} is odd: rotary positions need pairs; choose an even model.head_dim", s.head_dim));
     }
-    s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim") : ffn_size(s.dim, number(a, "ffn_dim_multiplier"), integer(a, "multiple_of"));
+    s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim")
+                                      : ffn_size(s.dim, number(a, "ffn_dim_multiplier"), integer(a, "multiple_of"));
     s.norm_eps = number(a, "norm_eps");
     s.qk_norm = integer(a, "qk_norm") != 0;
     s.tied = integer(a, "tie_embeddings") != 0;
@@ -99,7 +108,8 @@ private:
     }
 
     // A parameter's tensor in the block under construction; the first use declares it.
-    TensorId param(Builder& b, const std::string& key, std::initializer_list<std::string_view> dims, const std::string& name, ir::Init init) {
+    TensorId param(Builder& b, const std::string& key, std::initializer_list<std::string_view> dims, const std::string& name,
+                   ir::Init init) {
         bool known = false;
         for (const ir::Parameter& p : model_.params) known = known || p.key == key;
         if (!known) {
@@ -131,7 +141,8 @@ private:
         Builder b(r);
         const TensorId ids = input(b, "ids");
         const double std = s_.tied ? 1 / std::sqrt(static_cast<double>(s_.dim)) : 1.0;
-        const TensorId table = param(b, "tok_embeddings", {"vocab", "hidden"}, "model.embed_tokens.weight", {ir::InitKind::Normal, std, false});
+        const TensorId table =
+            param(b, "tok_embeddings", {"vocab", "hidden"}, "model.embed_tokens.weight", {ir::InitKind::Normal, std, false});
         const TensorId y = b.op("gather", {table, ids}, {{"y", b.dims({"batch", "seq", "hidden"})}})[0];
         finish(model_, std::move(r), y, "y");
     }
@@ -165,7 +176,8 @@ private:
         const TensorId o = b.op("attention", {q, k_all, v_all, pos, pos_all, doc, doc_all},
                                 {{"o", q_dims}, {"lse", b.dims({"batch", "seq", "kv_heads", "group"})}},
                                 {{"scale", 1 / std::sqrt(static_cast<double>(s_.head_dim))}})[0];
-        const TensorId ao = b.einsum("ao", hidden, {o, P("wo", {"hidden", "kv_heads", "group", "head_dim"}, "self_attn.o_proj", deep)});
+        const TensorId ao =
+            b.einsum("ao", hidden, {o, P("wo", {"hidden", "kv_heads", "group", "head_dim"}, "self_attn.o_proj", deep)});
         const TensorId x1 = b.add("x1", {x, ao});
         const TensorId n2 = norm(b, "n2", x1, P("ffn_norm", {"hidden"}, "post_attention_layernorm", ones), "hidden");
         const TensorId gate = b.einsum("gate", ffn, {n2, P("w1", {"ffn", "hidden"}, "mlp.gate_proj", plain)});
@@ -192,9 +204,11 @@ private:
         ir::Routine r = start("head", 1);
         Builder b(r);
         const TensorId x = b.port("x", PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
-        const TensorId n = norm(b, "n", x, param(b, "norm", {"hidden"}, "model.norm.weight", {ir::InitKind::Ones, 0, false}), "hidden");
+        const TensorId n =
+            norm(b, "n", x, param(b, "norm", {"hidden"}, "model.norm.weight", {ir::InitKind::Ones, 0, false}), "hidden");
         const double std = 1 / std::sqrt(static_cast<double>(s_.dim));
-        const TensorId w = param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight", {ir::InitKind::Normal, std, false});
+        const TensorId w = param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight",
+                                 {ir::InitKind::Normal, std, false});
         const TensorId logits = b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w});
         finish(model_, std::move(r), logits, "logits");
     }
@@ -229,16 +243,32 @@ ModelSpec llama3() {
         {"rope_original_positions", int64_t{8192}, "the context that the frequencies were made for"},
     };
     spec.flavors = {
-        {"debugmodel", {{"dim", int64_t{256}}, {"n_layers", int64_t{6}}, {"n_heads", int64_t{16}}, {"vocab_size", int64_t{2048}}}},
+        {"debugmodel",
+         {{"dim", int64_t{256}}, {"n_layers", int64_t{6}}, {"n_heads", int64_t{16}}, {"vocab_size", int64_t{2048}}}},
         {"8B",
-         {{"dim", int64_t{4096}}, {"n_layers", int64_t{32}}, {"n_heads", int64_t{32}}, {"n_kv_heads", int64_t{8}},
-          {"ffn_dim_multiplier", 1.3}, {"multiple_of", int64_t{1024}}, {"vocab_size", int64_t{128256}}}},
+         {{"dim", int64_t{4096}},
+          {"n_layers", int64_t{32}},
+          {"n_heads", int64_t{32}},
+          {"n_kv_heads", int64_t{8}},
+          {"ffn_dim_multiplier", 1.3},
+          {"multiple_of", int64_t{1024}},
+          {"vocab_size", int64_t{128256}}}},
         {"70B",
-         {{"dim", int64_t{8192}}, {"n_layers", int64_t{80}}, {"n_heads", int64_t{64}}, {"n_kv_heads", int64_t{8}},
-          {"ffn_dim_multiplier", 1.3}, {"multiple_of", int64_t{4096}}, {"vocab_size", int64_t{128256}}}},
+         {{"dim", int64_t{8192}},
+          {"n_layers", int64_t{80}},
+          {"n_heads", int64_t{64}},
+          {"n_kv_heads", int64_t{8}},
+          {"ffn_dim_multiplier", 1.3},
+          {"multiple_of", int64_t{4096}},
+          {"vocab_size", int64_t{128256}}}},
         {"405B",
-         {{"dim", int64_t{16384}}, {"n_layers", int64_t{126}}, {"n_heads", int64_t{128}}, {"n_kv_heads", int64_t{8}},
-          {"ffn_dim_multiplier", 1.2}, {"multiple_of", int64_t{4096}}, {"vocab_size", int64_t{128256}}}},
+         {{"dim", int64_t{16384}},
+          {"n_layers", int64_t{126}},
+          {"n_heads", int64_t{128}},
+          {"n_kv_heads", int64_t{8}},
+          {"ffn_dim_multiplier", 1.2},
+          {"multiple_of", int64_t{4096}},
+          {"vocab_size", int64_t{128256}}}},
     };
     spec.build = [](const ir::Attrs& shape, const Sizes& sizes) { return Llama(read(shape), sizes).build(); };
     return spec;

@@ -26,14 +26,14 @@ struct Flavor {
 };
 
 struct Sizes {
-    int64_t batch, seq;        // of one microbatch over all data ranks
-    int64_t vocab_multiple;    // vocab is padded to a multiple of this
+    int64_t batch, seq;      // of one microbatch over all data ranks
+    int64_t vocab_multiple;  // vocab is padded to a multiple of this
 };
 
 struct Model {
     std::vector<ir::Block> blocks;
-    std::vector<ir::Parameter> params;   // without placements
-    std::vector<ir::Routine> routines;   // one forward a block, in the order of the blocks
+    std::vector<ir::Parameter> params;  // without placements
+    std::vector<ir::Routine> routines;  // one forward a block, in the order of the blocks
 };
 
 struct ModelSpec {

@@ -79,7 +79,9 @@ TensorId Builder::add(const std::string& name, std::vector<TensorId> in) {
     return op("add", std::move(in), {{name, d}})[0];
 }
 
-TensorId Builder::scale(const std::string& name, TensorId x, double c) { return op("scale", {x}, {{name, dims(x)}}, {{"c", c}})[0]; }
+TensorId Builder::scale(const std::string& name, TensorId x, double c) {
+    return op("scale", {x}, {{name, dims(x)}}, {{"c", c}})[0];
+}
 
 TensorId Builder::unary(const std::string& name, std::string_view fn, TensorId x, ir::Attrs attrs) {
     attrs["fn"] = std::string(fn);
@@ -95,7 +97,8 @@ void Builder::accumulate(TensorId into, TensorId x) {
     r_.ops.push_back(std::move(op));
 }
 
-Derivative::Derivative(Builder& builder, std::vector<bool> wants) : b_(builder), wants_(std::move(wants)), parts_(wants_.size()) {}
+Derivative::Derivative(Builder& builder, std::vector<bool> wants)
+    : b_(builder), wants_(std::move(wants)), parts_(wants_.size()) {}
 
 void Derivative::seed(TensorId t, TensorId cotangent) { parts_[t].push_back(cotangent); }
 
@@ -139,7 +142,8 @@ std::vector<Op> live_ops(const ir::Routine& routine, const std::vector<Op>& ops,
     for (TensorId t : roots) live[t] = true;
     std::vector<Op> out;
     for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-        const bool needed = std::any_of(op->out.begin(), op->out.end(), [&](TensorId t) { return live[t] || routine.tensors[t].port >= 0; });
+        const bool needed =
+            std::any_of(op->out.begin(), op->out.end(), [&](TensorId t) { return live[t] || routine.tensors[t].port >= 0; });
         if (!needed) continue;
         for (TensorId t : op->in) live[t] = true;
         out.push_back(*op);
@@ -181,7 +185,8 @@ void renumber(ir::Routine& routine) {
     }
     for (Op& op : routine.ops) {
         for (TensorId& t : op.in) {
-            ensure(to[t] >= 0, fmt::format("routine {}, op {}: operand {} is defined nowhere", routine.name, op.kind, routine.tensors[t].name));
+            ensure(to[t] >= 0, fmt::format("routine {}, op {}: operand {} is defined nowhere", routine.name, op.kind,
+                                           routine.tensors[t].name));
             t = to[t];
         }
         for (TensorId& t : op.out) t = to[t];

@@ -30,8 +30,8 @@ public:
     // A port with one tensor of the same name.
     TensorId port(std::string name, ir::PortKind kind, ir::Access access, std::vector<DimId> dims, Dtype dtype = Dtype::F32);
     // A tensor of the port named `port_name`, which is made if it is new.
-    TensorId port_tensor(std::string port_name, ir::PortKind kind, ir::Access access, std::string name,
-                         std::vector<DimId> dims, std::string source, Dtype dtype = Dtype::F32);
+    TensorId port_tensor(std::string port_name, ir::PortKind kind, ir::Access access, std::string name, std::vector<DimId> dims,
+                         std::string source, Dtype dtype = Dtype::F32);
 
     std::vector<TensorId> op(std::string_view kind, std::vector<TensorId> in, std::vector<Result> out, ir::Attrs attrs = {},
                              std::string note = "");

@@ -11,9 +11,9 @@
 namespace lockstep::ops {
 
 struct KernelEntry {
-    std::string op;        // op kind
-    Dtype dtype;           // of the op's result 0
-    std::string kernel;    // its name, e.g. "cpu.matmul"
+    std::string op;            // op kind
+    Dtype dtype;               // of the op's result 0
+    std::string kernel;        // its name, e.g. "cpu.matmul"
     bool accumulates = false;  // results may add into a port's tensor of the same dtype
     bool in_place = false;     // result 0 may stand in the bytes of operand 0
     // Both may be empty: serves every op of the kind; needs no workspace.

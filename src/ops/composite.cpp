@@ -3,7 +3,8 @@
 
 namespace lockstep::ops {
 
-std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId>)> composite_derivative(const CompositeBackward& spec) {
+std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId>)> composite_derivative(
+    const CompositeBackward& spec) {
     return [spec](Builder& b, const Op& op, std::span<const TensorId> d_out) {
         std::vector<TensorId> in;
         for (int i : spec.differentiable_out) {
@@ -31,7 +32,8 @@ OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec) {
             const std::string wrong = same_dims(r, op.out[k], op.in[first + spec.differentiable_in[k]]);
             if (!wrong.empty()) return wrong;
         }
-        return op.out.size() == spec.differentiable_in.size() ? "" : fmt::format("gives {} results", spec.differentiable_in.size());
+        return op.out.size() == spec.differentiable_in.size() ? ""
+                                                              : fmt::format("gives {} results", spec.differentiable_in.size());
     };
     rule.flops = [](const mesh::Mesh& mesh, const Routine& r, const Op& op) {
         double elements = 0;

@@ -32,7 +32,8 @@ bool is_product(const Routine& r, const Op& op) {  // two operands, each with a 
     if (op.in.size() != 2) return false;
     const auto lacks = [&](TensorId a, TensorId b) {
         const auto& d = dims_of(r, b);
-        return std::any_of(dims_of(r, a).begin(), dims_of(r, a).end(), [&](DimId x) { return std::find(d.begin(), d.end(), x) == d.end(); });
+        return std::any_of(dims_of(r, a).begin(), dims_of(r, a).end(),
+                           [&](DimId x) { return std::find(d.begin(), d.end(), x) == d.end(); });
     };
     return lacks(op.in[0], op.in[1]) && lacks(op.in[1], op.in[0]) && (lacks(op.in[0], op.out[0]) || lacks(op.in[1], op.out[0]));
 }
@@ -51,7 +52,8 @@ Flops flops(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
 int64_t product(const mesh::Mesh& mesh, const Routine& r, TensorId t, const std::vector<DimId>& which) {
     int64_t n = 1;
     for (size_t i = 0; i < dims_of(r, t).size(); ++i) {
-        if (std::find(which.begin(), which.end(), dims_of(r, t)[i]) != which.end()) n *= ir::local_size(mesh, r, r.tensors[t], static_cast<int>(i));
+        if (std::find(which.begin(), which.end(), dims_of(r, t)[i]) != which.end())
+            n *= ir::local_size(mesh, r, r.tensors[t], static_cast<int>(i));
     }
     return n;
 }
@@ -63,7 +65,9 @@ bool is_matmul(const mesh::Mesh& mesh, const Routine& r, const Op& op, MatmulSha
     const std::vector<DimId>& out = dims_of(r, op.out[0]);
     for (bool swapped : {false, true}) {
         const TensorId a = op.in[swapped ? 1 : 0], b = op.in[swapped ? 0 : 1];
-        const auto in = [](const std::vector<DimId>& list, DimId d) { return std::find(list.begin(), list.end(), d) != list.end(); };
+        const auto in = [](const std::vector<DimId>& list, DimId d) {
+            return std::find(list.begin(), list.end(), d) != list.end();
+        };
         std::vector<DimId> m, n, k;
         bool plain = true;
         for (DimId d : dims_of(r, a)) {

@@ -24,7 +24,9 @@ OpRule add() {
 OpRule scale() {
     OpRule r;
     r.name = "scale";
-    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 1, 1), has(op, {"c"}), same_dims(rt, op.in[0], op.out[0])}); };
+    r.check = [](const Routine& rt, const Op& op) {
+        return first_of({counts(op, 1, 1), has(op, {"c"}), same_dims(rt, op.in[0], op.out[0])});
+    };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.scale("d." + b.tensor(op.in[0]).name + ".part", dy[0], op.number("c"))};
     };
@@ -71,7 +73,8 @@ OpRule rename() {
     r.check = [](const Routine& rt, const Op& op) {
         const std::string wrong = counts(op, 1, 1);
         if (!wrong.empty()) return wrong;
-        return dims_of(rt, op.in[0]).size() == dims_of(rt, op.out[0]).size() ? std::string() : std::string("keeps the number of dims");
+        return dims_of(rt, op.in[0]).size() == dims_of(rt, op.out[0]).size() ? std::string()
+                                                                             : std::string("keeps the number of dims");
     };
     r.derivative = [](Builder& b, const Op& op, Span dy) -> std::vector<TensorId> {
         if (b.tensor(op.in[0]).dtype == Dtype::I32) return {-1};

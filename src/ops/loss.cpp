@@ -27,7 +27,8 @@ OpRule exp_shifted() {
     r.name = "exp_shifted";
     r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 2, 1), same_dims(rt, op.in[0], op.out[0])}); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
-        return std::vector<TensorId>{b.einsum("d." + b.tensor(op.in[0]).name + ".part", b.dims(op.in[0]), {dy[0], op.out[0]}), -1};
+        return std::vector<TensorId>{b.einsum("d." + b.tensor(op.in[0]).name + ".part", b.dims(op.in[0]), {dy[0], op.out[0]}),
+                                     -1};
     };
     return r;
 }

@@ -35,8 +35,13 @@ std::vector<OpRule> optimizer_rules() {
     };
     // step_control(norm2, loss_sum, inv_n, steps, lr) -> control [7] = {lr, clip coefficient, commit, bias corrections 1 and 2,
     // grad norm, loss}, steps; commit is 1 where norm and loss are finite.
-    return {adamw, squares, simple("owned", 1, 1, {"count_if"}), simple("step_control", 5, 2, {"max_norm", "beta1", "beta2"}),
-            simple("zero_padding", 1, 1, {"ranges"}), simple("inverse_count", 1, 1, {}), simple("copy", 1, 1, {})};
+    return {adamw,
+            squares,
+            simple("owned", 1, 1, {"count_if"}),
+            simple("step_control", 5, 2, {"max_norm", "beta1", "beta2"}),
+            simple("zero_padding", 1, 1, {"ranges"}),
+            simple("inverse_count", 1, 1, {}),
+            simple("copy", 1, 1, {})};
 }
 
 }  // namespace lockstep::ops

@@ -36,17 +36,17 @@ struct OpRule {
 
     // Sharding. An op runs where the table places its iteration space: all dims of operands and results together.
     std::function<std::vector<std::string>(const Op&)> unsplit;  // dims it cannot have sharded
-    std::vector<int> linear;             // operands in which it is linear: a partial sum may pass there
-    bool linear_in_all_together = false; // add: all operands equally partial
-    bool always_passes = false;          // a partial operand stays partial without further conditions (rename, scale)
-    ir::Reduce reduce = ir::Reduce::Sum; // how a result that lost a sharded dim is partial
+    std::vector<int> linear;                                     // operands in which it is linear: a partial sum may pass there
+    bool linear_in_all_together = false;                         // add: all operands equally partial
+    bool always_passes = false;           // a partial operand stays partial without further conditions (rename, scale)
+    ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
 
     std::function<Flops(const mesh::Mesh&, const Routine&, const Op&)> flops;  // of one rank; empty: one a result element
 
     // Composites: results in terms of simpler ops.
     std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
 
-    bool rerun = false;   // its results are never saved for backward: computed again from its operands
+    bool rerun = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
     bool in_place = false;  // result 0 may stand in operand 0's bytes, where the kernel's table entry agrees
 };
@@ -65,10 +65,10 @@ std::vector<DimId> iteration_space(const Routine& routine, const Op& op);
 // An einsum of two operands that is one product of matrices, row-major on every rank:
 // out[m, n] = sum_k a[m, k] b[n, k], either operand possibly stored transposed.
 struct MatmulShape {
-    int64_t m = 0, n = 0, k = 0;      // local sizes
-    bool a_transposed = false;        // stored [k, m]
-    bool b_transposed = false;        // stored [k, n]
-    bool swapped = false;             // a is operand 1 and b operand 0
+    int64_t m = 0, n = 0, k = 0;  // local sizes
+    bool a_transposed = false;    // stored [k, m]
+    bool b_transposed = false;    // stored [k, n]
+    bool swapped = false;         // a is operand 1 and b operand 0
 };
 bool is_matmul(const mesh::Mesh& mesh, const Routine& routine, const Op& op, MatmulShape* shape);
 

@@ -51,7 +51,9 @@ inline bool has_dim(const Routine& r, TensorId t, std::string_view name) {
 }
 
 // One result named d.<operand>.part, shaped like the operand.
-inline Result part_of(const Routine& r, TensorId t) { return {"d." + r.tensors[t].name + ".part", r.tensors[t].dims, r.tensors[t].dtype}; }
+inline Result part_of(const Routine& r, TensorId t) {
+    return {"d." + r.tensors[t].name + ".part", r.tensors[t].dims, r.tensors[t].dtype};
+}
 
 // Makes "<name>_backward" out of a composite: operands are the cotangents of `differentiable_out`, the operands, then the
 // results named in `saved_out`; results are the cotangents of `differentiable_in`. Its expansion is derived, not written:
@@ -62,6 +64,7 @@ struct CompositeBackward {
 };
 OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec);
 // The derivative of the composite: one op of the backward kind.
-std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId>)> composite_derivative(const CompositeBackward& spec);
+std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId>)> composite_derivative(
+    const CompositeBackward& spec);
 
 }  // namespace lockstep::ops

@@ -17,7 +17,8 @@ using ir::AxisList;
 using ir::PortKind;
 
 bool is_state_op(const Op& op) {
-    static const std::set<std::string_view> kinds = {"adamw", "sum_squares", "owned", "step_control", "zero_padding", "inverse_count", "copy"};
+    static const std::set<std::string_view> kinds = {"adamw",        "sum_squares",   "owned", "step_control",
+                                                     "zero_padding", "inverse_count", "copy"};
     return kinds.contains(op.kind);
 }
 
@@ -60,16 +61,18 @@ private:
     }
 
     std::string shape(const Routine& r, const Op& op) const {
-        const bool exists = std::any_of(all_rules().begin(), all_rules().end(), [&](const OpRule& k) { return k.name == op.kind; });
+        const bool exists =
+            std::any_of(all_rules().begin(), all_rules().end(), [&](const OpRule& k) { return k.name == op.kind; });
         if (!exists) return "no op kind is called so";
         if (rule(op.kind).collective && op.in.size() > 1) {  // a grouped launch: every member by itself
+            if (op.in.size() != op.out.size()) return "a grouped launch has one result an operand";
             for (size_t i = 0; i < op.in.size(); ++i) {
                 Op one = op;
                 one.in = {op.in[i]};
                 one.out = {op.out[i]};
                 if (const std::string wrong = rule(op.kind).check(r, one); !wrong.empty()) return wrong;
             }
-            return op.in.size() == op.out.size() ? "" : "a grouped launch has one result an operand";
+            return "";
         }
         return rule(op.kind).check(r, op);
     }
@@ -78,9 +81,11 @@ private:
         std::set<std::string> seen;
         for (const ir::Tensor& t : r.tensors) {
             if (!seen.insert(t.name).second) return fail("names", fmt::format("{}: two tensors are called {}", r.name, t.name));
-            if (t.port >= static_cast<int>(r.ports.size())) return fail("names", fmt::format("{}: {} belongs to no port", r.name, t.name));
+            if (t.port >= static_cast<int>(r.ports.size()))
+                return fail("names", fmt::format("{}: {} belongs to no port", r.name, t.name));
             for (DimId d : t.dims) {
-                if (d < 0 || d >= static_cast<int>(r.dims.size())) return fail("names", fmt::format("{}: {} has an unknown dim", r.name, t.name));
+                if (d < 0 || d >= static_cast<int>(r.dims.size()))
+                    return fail("names", fmt::format("{}: {} has an unknown dim", r.name, t.name));
             }
         }
         std::set<std::string> ports;
@@ -91,18 +96,21 @@ private:
         for (const Op& op : r.ops) {
             for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
                 for (TensorId t : *list) {
-                    if (t < 0 || t >= n) return fail("names", fmt::format("{}, op {}: an operand or result that is no tensor", r.name, op.kind));
+                    if (t < 0 || t >= n)
+                        return fail("names", fmt::format("{}, op {}: an operand or result that is no tensor", r.name, op.kind));
                 }
             }
         }
     }
 
     static bool placed(const Routine& r) {
-        return std::all_of(r.tensors.begin(), r.tensors.end(), [](const ir::Tensor& t) { return t.placement.dims.size() == t.dims.size(); });
+        return std::all_of(r.tensors.begin(), r.tensors.end(),
+                           [](const ir::Tensor& t) { return t.placement.dims.size() == t.dims.size(); });
     }
 
     void placements(const Routine& r) {
-        const bool any = std::any_of(r.tensors.begin(), r.tensors.end(), [](const ir::Tensor& t) { return !t.placement.dims.empty(); });
+        const bool any =
+            std::any_of(r.tensors.begin(), r.tensors.end(), [](const ir::Tensor& t) { return !t.placement.dims.empty(); });
         if (!any) return;
         if (!placed(r)) return fail("placement", fmt::format("{}: some tensors are placed and some are not", r.name));
         for (const ir::Tensor& t : r.tensors) {
@@ -110,11 +118,14 @@ private:
             for (size_t i = 0; i < t.dims.size(); ++i) {
                 all = mesh::join(all, t.placement.dims[i]);
                 if (r.dims[t.dims[i]].size % p_.mesh.size(t.placement.dims[i]) != 0) {
-                    return fail("placement", fmt::format("{}: {} of {} is not divisible by {}", r.name, r.dims[t.dims[i]].name, t.name, p_.mesh.text(t.placement.dims[i])));
+                    return fail("placement", fmt::format("{}: {} of {} is not divisible by {}", r.name, r.dims[t.dims[i]].name,
+                                                         t.name, p_.mesh.text(t.placement.dims[i])));
                 }
             }
-            if (mesh::unite(all, {}).size() != all.size()) return fail("placement", fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
-            if (!mesh::subtract(all, p_.mesh.all()).empty()) return fail("placement", fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
+            if (mesh::unite(all, {}).size() != all.size())
+                return fail("placement", fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
+            if (!mesh::subtract(all, p_.mesh.all()).empty())
+                return fail("placement", fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
         }
     }
 
@@ -126,19 +137,25 @@ private:
         }
         for (const Op& op : r.ops) {
             for (TensorId t : op.in) {
-                if (!defined[t]) return fail("ssa", fmt::format("{}, op {}: reads {} before it is written", r.name, op.kind, r.tensors[t].name));
+                if (!defined[t])
+                    return fail("ssa",
+                                fmt::format("{}, op {}: reads {} before it is written", r.name, op.kind, r.tensors[t].name));
             }
             for (size_t i = 0; i < op.out.size(); ++i) {
                 const TensorId t = op.out[i];
                 const int port = r.tensors[t].port;
                 const Access access = port < 0 ? Access::Write : r.ports[port].access;
                 const bool adds = op.accumulates(static_cast<int>(i));
-                if (access == Access::Read) return fail("ssa", fmt::format("{}, op {}: writes {}, which it may only read", r.name, op.kind, r.tensors[t].name));
+                if (access == Access::Read)
+                    return fail("ssa",
+                                fmt::format("{}, op {}: writes {}, which it may only read", r.name, op.kind, r.tensors[t].name));
                 if (adds != (access == Access::Accumulate)) {
-                    return fail("ssa", fmt::format("{}, op {}: {} is added to where its port says otherwise", r.name, op.kind, r.tensors[t].name));
+                    return fail("ssa", fmt::format("{}, op {}: {} is added to where its port says otherwise", r.name, op.kind,
+                                                   r.tensors[t].name));
                 }
                 const bool in_place = std::find(op.in.begin(), op.in.end(), t) != op.in.end();
-                if (access == Access::Write && !in_place && defined[t]++) return fail("ssa", fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
+                if (access == Access::Write && !in_place && defined[t]++)
+                    return fail("ssa", fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
             }
         }
         for (size_t t = 0; t < r.tensors.size(); ++t) {
@@ -148,7 +165,8 @@ private:
 
     void kernels_and_views(const Routine& r) {
         const auto with = std::count_if(r.ops.begin(), r.ops.end(), [](const Op& op) { return !op.kernel.empty(); });
-        if (with != 0 && with != static_cast<long>(r.ops.size())) return fail("kernel", fmt::format("{}: some ops have a kernel and some have none", r.name));
+        if (with != 0 && with != static_cast<long>(r.ops.size()))
+            return fail("kernel", fmt::format("{}: some ops have a kernel and some have none", r.name));
         for (const ir::Tensor& t : r.tensors) {
             if (t.view_of < 0) continue;
             if (ir::local_bytes(p_.mesh, r, t) != ir::local_bytes(p_.mesh, r, r.tensors[t.view_of])) {
@@ -156,14 +174,20 @@ private:
             }
         }
         for (const ir::Tensor& t : r.tensors) {
-            const bool border = t.port >= 0 && (r.ports[t.port].kind == PortKind::Input ||
-                                                (r.ports[t.port].kind == PortKind::Value && (t.name == "x" || t.name == "d.y" || r.ports[t.port].name == "y" || r.ports[t.port].name == "d.x")));
-            if (border && !t.placement.partial.empty()) return fail("border", fmt::format("{}: {} crosses a block's border as a partial sum", r.name, t.name));
+            const bool border =
+                t.port >= 0 &&
+                (r.ports[t.port].kind == PortKind::Input ||
+                 (r.ports[t.port].kind == PortKind::Value &&
+                  (t.name == "x" || t.name == "d.y" || r.ports[t.port].name == "y" || r.ports[t.port].name == "d.x")));
+            if (border && !t.placement.partial.empty())
+                return fail("border", fmt::format("{}: {} crosses a block's border as a partial sum", r.name, t.name));
         }
     }
 
     void collective(const Routine& r, const Op& op) {
-        const auto wrong = [&](const std::string& what) { fail("collective", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what)); };
+        const auto wrong = [&](const std::string& what) {
+            fail("collective", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what));
+        };
         if (op.group.empty()) return wrong("its group is empty");
         for (size_t i = 0; i < op.in.size(); ++i) {
             const ir::Placement &in = r.tensors[op.in[i]].placement, &out = r.tensors[op.out[i]].placement;
@@ -173,7 +197,8 @@ private:
                 if (dim >= in.dims.size()) return wrong("it has no such dim");
                 AxisList& axes = expected.dims[dim];
                 if (op.kind == "all_gather") {
-                    if (axes.size() < op.group.size() || !std::equal(op.group.rbegin(), op.group.rend(), axes.rbegin())) return wrong("the dim does not end in the group");
+                    if (axes.size() < op.group.size() || !std::equal(op.group.rbegin(), op.group.rend(), axes.rbegin()))
+                        return wrong("the dim does not end in the group");
                     axes.resize(axes.size() - op.group.size());
                 } else {
                     axes = mesh::join(axes, op.group);
@@ -182,13 +207,16 @@ private:
             if (op.kind == "reduce_scatter" || op.kind == "all_reduce") {
                 // Gradients' shards are partial by their segment, not by a placement of their own.
                 const bool flat = is_flat(r, op.in[i]);
-                if (!flat && !mesh::subtract(op.group, in.partial).empty()) return wrong("it reduces what is not partial over the group");
+                if (!flat && !mesh::subtract(op.group, in.partial).empty())
+                    return wrong("it reduces what is not partial over the group");
                 expected.partial = mesh::subtract(in.partial, op.group);
             }
             if (expected.dims != out.dims || expected.partial != out.partial) return wrong("the result stands otherwise");
         }
     }
-    static bool is_flat(const Routine& r, TensorId t) { return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].name.starts_with("flat"); }
+    static bool is_flat(const Routine& r, TensorId t) {
+        return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].name.starts_with("flat");
+    }
 
     void space_and_partial(const Routine& r, const Op& op) {
         std::map<DimId, AxisList> space;
@@ -200,7 +228,8 @@ private:
                     const AxisList& axes = r.tensors[t].placement.dims[i];
                     const auto [it, is_new] = space.emplace(r.tensors[t].dims[i], axes);
                     if (!is_new && it->second != axes) {
-                        return fail("space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind, r.tensors[t].name));
+                        return fail("space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind,
+                                                         r.tensors[t].name));
                     }
                     used = mesh::unite(used, axes);
                 }
@@ -209,42 +238,51 @@ private:
         for (size_t i = 0; i < op.in.size(); ++i) {
             const AxisList& partial = r.tensors[op.in[i]].placement.partial;
             if (partial.empty()) continue;
-            const bool linear = k.linear_in_all_together || std::find(k.linear.begin(), k.linear.end(), static_cast<int>(i)) != k.linear.end();
-            if (!linear) return fail("partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind, r.tensors[op.in[i]].name));
+            const bool linear =
+                k.linear_in_all_together || std::find(k.linear.begin(), k.linear.end(), static_cast<int>(i)) != k.linear.end();
+            if (!linear)
+                return fail("partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
+                                                   r.tensors[op.in[i]].name));
             if (!k.linear_in_all_together && !mesh::intersect(passed, partial).empty()) {
                 return fail("partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind));
             }
             if (k.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
-                return fail("partial", fmt::format("{}, op {}: adds terms that are partial over different axes", r.name, op.kind));
+                return fail("partial",
+                            fmt::format("{}, op {}: adds terms that are partial over different axes", r.name, op.kind));
             }
             passed = mesh::unite(passed, partial);
         }
         if (k.linear_in_all_together) {
             for (TensorId t : op.in) {
-                if (r.tensors[t].placement.partial != passed) return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
+                if (r.tensors[t].placement.partial != passed)
+                    return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
             }
         }
         for (TensorId t : op.out) {
             const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
             if (r.tensors[t].placement.partial != expected) {
-                return fail("partial", fmt::format("{}, op {}: {} is partial over '{}', not over '{}'", r.name, op.kind, r.tensors[t].name, p_.mesh.text(expected),
-                                                   p_.mesh.text(r.tensors[t].placement.partial)));
+                return fail("partial",
+                            fmt::format("{}, op {}: {} is partial over '{}', not over '{}'", r.name, op.kind, r.tensors[t].name,
+                                        p_.mesh.text(expected), p_.mesh.text(r.tensors[t].placement.partial)));
             }
         }
     }
 
     void unit(const ir::Unit& u) {
-        if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients)) return fail("unit", u.name + ": its splits are not nested");
+        if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients))
+            return fail("unit", u.name + ": its splits are not nested");
         int64_t end = 0;
         for (const ir::Segment& s : u.segments) {
             if (s.begin != end) return fail("unit", u.name + ": segments do not follow each other");
             end += s.padded;
             int64_t inside = 0;
             for (const ir::Member& m : s.members) {
-                if (m.begin < inside || m.begin + m.count > s.padded) return fail("unit", fmt::format("{}: {} overlaps its neighbour or its segment's end", u.name, m.param));
+                if (m.begin < inside || m.begin + m.count > s.padded)
+                    return fail("unit", fmt::format("{}: {} overlaps its neighbour or its segment's end", u.name, m.param));
                 inside = m.begin + m.count;
             }
-            if (s.padded % p_.mesh.size(u.optimizer) != 0) return fail("unit", u.name + ": a segment is not divisible by the optimizer's split");
+            if (s.padded % p_.mesh.size(u.optimizer) != 0)
+                return fail("unit", u.name + ": a segment is not divisible by the optimizer's split");
         }
         if (end != u.padded) return fail("unit", u.name + ": its size is not that of its segments");
     }
@@ -253,18 +291,23 @@ private:
         const int n_buffers = static_cast<int>(p_.buffers.size());
         for (size_t i = 0; i < e.calls.size(); ++i) {
             const ir::Call& c = e.calls[i];
-            if (c.routine < 0 || c.routine >= static_cast<int>(p_.routines.size())) return fail("call", fmt::format("{}, call {}: no such routine", e.name, i));
+            if (c.routine < 0 || c.routine >= static_cast<int>(p_.routines.size()))
+                return fail("call", fmt::format("{}, call {}: no such routine", e.name, i));
             const Routine& r = p_.routines[c.routine];
-            const auto wrong = [&](const std::string& what) { fail("call", fmt::format("{}, call {} of {}: {}", e.name, i, r.name, what)); };
+            const auto wrong = [&](const std::string& what) {
+                fail("call", fmt::format("{}, call {} of {}: {}", e.name, i, r.name, what));
+            };
             if (c.bindings.size() != r.ports.size()) return wrong("not every port is bound");
             for (size_t b = 0; b < c.bindings.size(); ++b) {
                 const ir::Binding& binding = c.bindings[b];
-                if (binding.buffer < 0 || binding.buffer >= n_buffers) return wrong("port " + r.ports[b].name + " is bound to no buffer");
+                if (binding.buffer < 0 || binding.buffer >= n_buffers)
+                    return wrong("port " + r.ports[b].name + " is bound to no buffer");
                 if (binding.offset_bytes < 0 || binding.offset_bytes + r.ports[b].bytes > p_.buffers[binding.buffer].bytes) {
                     return wrong(fmt::format("port {} reaches past buffer {}", r.ports[b].name, p_.buffers[binding.buffer].name));
                 }
             }
-            if (c.scratch >= n_buffers || (c.scratch >= 0 && p_.buffers[c.scratch].bytes < r.scratch_bytes)) return wrong("its scratch does not fit");
+            if (c.scratch >= n_buffers || (c.scratch >= 0 && p_.buffers[c.scratch].bytes < r.scratch_bytes))
+                return wrong("its scratch does not fit");
             for (int w : c.waits) {
                 if (w < 0 || w >= static_cast<int>(i)) return wrong("it waits for a call that is not before it");
             }

@@ -38,20 +38,25 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
 std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
     const ir::Call& c = e.calls[l.call];
     const ir::Routine& r = p.routines[c.routine];
-    return fmt::format("{} of {}[{}] in microbatch {}, chunk {}, op {}", r.ops[l.op].kind, r.name, c.instance, c.microbatch, c.chunk, l.op);
+    return fmt::format("{} of {}[{}] in microbatch {}, chunk {}, op {}", r.ops[l.op].kind, r.name, c.instance, c.microbatch,
+                       c.chunk, l.op);
 }
 
-bool same(const ir::Program& p, const ir::Entry& pe, const Launch& a, const ir::Program& q, const ir::Entry& qe, const Launch& b) {
+bool same(const ir::Program& p, const ir::Entry& pe, const Launch& a, const ir::Program& q, const ir::Entry& qe,
+          const Launch& b) {
     const ir::Call &x = pe.calls[a.call], &y = qe.calls[b.call];
-    return p.routines[x.routine].name == q.routines[y.routine].name && a.op == b.op && x.instance == y.instance && x.microbatch == y.microbatch && x.chunk == y.chunk && a.group == b.group;
+    return p.routines[x.routine].name == q.routines[y.routine].name && a.op == b.op && x.instance == y.instance &&
+           x.microbatch == y.microbatch && x.chunk == y.chunk && a.group == b.group;
 }
 
 // Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in
 // the order of its list, and heads that do not meet are the only way to stand still.
 std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks, const std::string& entry) {
-    if (std::all_of(ranks.begin(), ranks.end(), [&](const ir::Program* p) { return p == ranks[0]; })) return std::nullopt;  // one list: heads are always equal
+    if (std::all_of(ranks.begin(), ranks.end(), [&](const ir::Program* p) { return p == ranks[0]; }))
+        return std::nullopt;  // one list: heads are always equal
     std::vector<std::vector<Launch>> queues;
-    for (size_t r = 0; r < ranks.size(); ++r) queues.push_back(launches(*ranks[r], *ranks[r]->entry(entry), static_cast<int64_t>(r)));
+    for (size_t r = 0; r < ranks.size(); ++r)
+        queues.push_back(launches(*ranks[r], *ranks[r]->entry(entry), static_cast<int64_t>(r)));
     std::vector<size_t> head(ranks.size(), 0);
     for (bool moved = true; moved;) {
         moved = false;
@@ -60,7 +65,8 @@ std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks,
                 const Launch& mine = queues[r][head[r]];
                 const bool met = std::all_of(mine.group.begin(), mine.group.end(), [&](int64_t other) {
                     const auto o = static_cast<size_t>(other);
-                    return head[o] < queues[o].size() && same(*ranks[r], *ranks[r]->entry(entry), mine, *ranks[o], *ranks[o]->entry(entry), queues[o][head[o]]);
+                    return head[o] < queues[o].size() &&
+                           same(*ranks[r], *ranks[r]->entry(entry), mine, *ranks[o], *ranks[o]->entry(entry), queues[o][head[o]]);
                 });
                 if (!met) break;
                 for (int64_t other : mine.group) ++head[static_cast<size_t>(other)];
@@ -74,9 +80,14 @@ std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks,
         for (int64_t other : mine.group) {
             const auto o = static_cast<size_t>(other);
             const ir::Entry& theirs = *ranks[o]->entry(entry);
-            if (head[o] < queues[o].size() && same(*ranks[r], *ranks[r]->entry(entry), mine, *ranks[o], theirs, queues[o][head[o]])) continue;
-            return Refusal{"order", fmt::format("deadlock in {}: rank {} waits in {}, rank {} {}", entry, r, text_of(*ranks[r], *ranks[r]->entry(entry), mine), o,
-                                                head[o] < queues[o].size() ? "in " + text_of(*ranks[o], theirs, queues[o][head[o]]) : "has nothing left to launch")};
+            if (head[o] < queues[o].size() &&
+                same(*ranks[r], *ranks[r]->entry(entry), mine, *ranks[o], theirs, queues[o][head[o]]))
+                continue;
+            return Refusal{"order",
+                           fmt::format("deadlock in {}: rank {} waits in {}, rank {} {}", entry, r,
+                                       text_of(*ranks[r], *ranks[r]->entry(entry), mine), o,
+                                       head[o] < queues[o].size() ? "in " + text_of(*ranks[o], theirs, queues[o][head[o]])
+                                                                  : "has nothing left to launch")};
         }
     }
     return std::nullopt;
@@ -89,7 +100,8 @@ std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
     for (size_t r = 0; r < ranks.size(); ++r) {
         const ir::Program& p = *ranks[r];
         if (!seen.insert(&p).second) continue;
-        if (const auto violation = ops::verify(p)) return Refusal{violation->invariant, fmt::format("rank {}: {}", r, violation->message)};
+        if (const auto violation = ops::verify(p))
+            return Refusal{violation->invariant, fmt::format("rank {}: {}", r, violation->message)};
         for (const ir::Entry& e : p.entries) {
             std::string wrong = check_memory(p, e);
             if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", r, e.name, wrong)};

@@ -24,7 +24,6 @@ struct Gradient {
     Parts full;                 // in the rank's own buffer, not reduced
     std::set<int64_t> reduced;  // microbatches that are in the shard
     bool finished = false;      // reduce_step has run
-    bool counted = false;       // in the norm
 };
 
 class Meaning {
@@ -45,10 +44,14 @@ public:
 private:
     void fail(int call, const std::string& what) {
         const ir::Call& c = e_.calls[call];
-        if (wrong_.empty()) wrong_ = fmt::format("call {} of {}[{}] in microbatch {}: {}", call, p_.routines[c.routine].name, c.instance, c.microbatch, what);
+        if (wrong_.empty())
+            wrong_ = fmt::format("call {} of {}[{}] in microbatch {}: {}", call, p_.routines[c.routine].name, c.instance,
+                                 c.microbatch, what);
     }
 
-    static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) { return {u.name, u.name == r.block ? instance : 0}; }
+    static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) {
+        return {u.name, u.name == r.block ? instance : 0};
+    }
 
     // Every contribution that a unit instance must receive in one microbatch.
     Parts expected(const Place& at, int64_t microbatch) const {
@@ -56,12 +59,15 @@ private:
         for (const ir::Routine& r : p_.routines) {
             for (size_t k = 0; k < r.ports.size(); ++k) {
                 const ir::Port& port = r.ports[k];
-                if (port.kind != PortKind::Gradients || port.access != Access::Accumulate || port.unit != at.first || r.entry != "train") continue;
+                if (port.kind != PortKind::Gradients || port.access != Access::Accumulate || port.unit != at.first ||
+                    r.entry != "train")
+                    continue;
                 if (r.block != at.first && at.second != 0) continue;
                 for (int64_t instance = 0; instance < instances(r.block); ++instance) {
                     if (r.block == at.first && instance != at.second) continue;
                     for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
-                        for (int64_t chunk = 0; chunk < r.chunks; ++chunk) out[r.tensors[t].offset_bytes].insert({r.name, instance, microbatch, chunk});
+                        for (int64_t chunk = 0; chunk < r.chunks; ++chunk)
+                            out[r.tensors[t].offset_bytes].insert({r.name, instance, microbatch, chunk});
                     }
                 }
             }
@@ -92,7 +98,16 @@ private:
     // A state belongs to one unit instance, whoever binds it.
     void own(int call, int buffer, const Place& at) {
         const auto [it, is_new] = owner_.emplace(buffer, at);
-        if (!is_new && it->second != at) fail(call, fmt::format("binds {}, which belongs to {}[{}]", p_.buffers[buffer].name, it->second.first, it->second.second));
+        if (!is_new && it->second != at)
+            fail(call,
+                 fmt::format("binds {}, which belongs to {}[{}]", p_.buffers[buffer].name, it->second.first, it->second.second));
+    }
+
+    // A scalar has one buffer and a buffer one scalar.
+    void scalar(int call, const std::string& name, int buffer) {
+        const int known = scalar_buffer_.emplace(name, buffer).first->second;
+        if (known != buffer || scalar_name_.emplace(buffer, name).first->second != name)
+            fail(call, fmt::format("takes {} for the scalar {}", p_.buffers[buffer].name, name));
     }
 
     // Adds one part to a sum over the step, such as the loss: each once, and fresh only where nothing stands.
@@ -109,14 +124,18 @@ private:
             const ir::Port& port = r.ports[k];
             const ir::Binding& b = c.bindings[k];
             if (port.kind == PortKind::Scalar && port.access == Access::Accumulate) {
-                if (port.name == "loss_sum") add(i, loss_[e_.name], {r.name, c.instance, c.microbatch, c.chunk}, b.fresh, "the loss");
+                if (port.name == "loss_sum")
+                    add(i, loss_[e_.name], {r.name, c.instance, c.microbatch, c.chunk}, b.fresh, "the loss");
                 if (port.name == "count") add(i, count_, c.microbatch, b.fresh, "the number of targets");
                 if (port.name == "norm2") add(i, norm_, Place{r.block, c.instance}, b.fresh, "the norm");
             }
+            if (port.kind == PortKind::Scalar) scalar(i, port.name, b.buffer);
+            if (port.name == "inv_n" && port.access == Access::Read) inverse_read_ = true;
             if (port.unit.empty()) continue;
             const ir::Unit& u = *p_.unit(port.unit);
             const Place at = place(r, u, c.instance);
-            const bool weights = (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && u.weights.empty());
+            const bool weights =
+                (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && u.weights.empty());
             if (weights || port.name == "moment1" || port.name == "moment2") own(i, b.buffer, at);
             if (weights && updated_.contains(at) && r.kind != RoutineKind::Update) fail(i, "reads weights after their update");
             if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
@@ -127,6 +146,7 @@ private:
         if (r.kind == RoutineKind::Update) update(i, r, c);
         if (r.kind == RoutineKind::Begin && r.port("inv_n") >= 0) {
             if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
+            if (inverse_read_) fail(i, "changes the number of targets after it was used");
         }
     }
 
@@ -136,7 +156,8 @@ private:
         for (ir::TensorId t : r.port_tensors(port)) {
             std::set<Part>& parts = g.full[r.tensors[t].offset_bytes];
             if (b.fresh) parts.clear();
-            if (!parts.insert({r.name, c.instance, c.microbatch, c.chunk}).second) fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
+            if (!parts.insert({r.name, c.instance, c.microbatch, c.chunk}).second)
+                fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
         }
         if (g.finished) fail(i, "adds to gradients that are reduced already");
     }
@@ -148,11 +169,15 @@ private:
 
     void reduce_micro(int i, const ir::Routine& r, const ir::Call& c) {
         Gradient& local = gradients_[buffer_of(r, c, "local")];
-        if (local.full != expected({r.block, c.instance}, c.microbatch)) fail(i, "the microbatch's gradients are not complete");
+        // Which microbatch it is, its contributions say; the call's own number moves no data.
+        const int64_t microbatch = local.full.empty() || local.full.begin()->second.empty()
+                                       ? c.microbatch
+                                       : std::get<2>(*local.full.begin()->second.begin());
+        if (local.full != expected({r.block, c.instance}, microbatch)) fail(i, "the microbatch's gradients are not complete");
         local.full.clear();
         Gradient& shard = gradients_[buffer_of(r, c, "gradients")];
         if (shard.finished) fail(i, "adds to gradients that are reduced already");
-        add(i, shard.reduced, c.microbatch, c.bindings[r.port("gradients")].fresh, "the gradients' shard");
+        add(i, shard.reduced, microbatch, c.bindings[r.port("gradients")].fresh, "the gradients' shard");
         shard_of_[buffer_of(r, c, "gradients")].insert({r.block, c.instance});
         if (shard_of_[buffer_of(r, c, "gradients")].size() > 1) fail(i, "two units share a shard of gradients");
     }
@@ -188,6 +213,7 @@ private:
     void stats(int i, const ir::Routine& r, const ir::Call& c) {
         if (!r.block.empty()) {
             if (!ready(r, c)) fail(i, "counts gradients that are not complete and reduced");
+            if (!counted_.insert({r.block, c.instance}).second) fail(i, "is counted a second time");
             return;
         }
         size_t units = 0;
@@ -214,13 +240,15 @@ private:
 
     const ir::Program& p_;
     const ir::Entry& e_;
-    std::map<int, Gradient> gradients_;          // by buffer
-    std::map<int, std::set<Place>> shard_of_;    // whose gradients a shard's buffer holds
+    std::map<int, Gradient> gradients_;        // by buffer
+    std::map<int, std::set<Place>> shard_of_;  // whose gradients a shard's buffer holds
     std::map<int, Place> owner_;
     std::map<std::string, std::set<Part>> loss_;
     std::set<int64_t> count_;
-    std::set<Place> norm_, updated_;
-    bool finished_ = false;
+    std::map<std::string, int> scalar_buffer_;
+    std::map<int, std::string> scalar_name_;
+    std::set<Place> norm_, counted_, updated_;
+    bool finished_ = false, inverse_read_ = false;
     std::string wrong_;
 };
 

@@ -21,6 +21,7 @@ constexpr int kNobody = -2;  // holds nothing
 struct Stretch {
     int64_t end;
     int writer = kNobody, buffer = -1;
+    bool freed = false;         // the last write was its end
     int readers[2] = {-1, -1};  // the last reader of each stream since the write
 };
 
@@ -31,13 +32,14 @@ struct Bytes {
 class Memory {
 public:
     Memory(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry), happens_before_(entry.calls) {
-        stretches_[0] = {std::max<int64_t>(p_.arena_bytes, 1), kNobody, -1, {-1, -1}};
+        stretches_[0] = {std::max<int64_t>(p_.arena_bytes, 1), kNobody, -1, false, {-1, -1}};
     }
 
     std::string run() {
         states();
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
-        if (wrong_.empty() && !gathered_.empty()) wrong_ = fmt::format("{} is gathered and never freed", p_.buffers[*gathered_.begin()].name);
+        if (wrong_.empty() && !gathered_.empty())
+            wrong_ = fmt::format("{} is gathered and never freed", p_.buffers[*gathered_.begin()].name);
         return wrong_;
     }
 
@@ -48,14 +50,18 @@ private:
             const ir::Routine& r = p_.routines[c.routine];
             for (size_t i = 0; i < c.bindings.size(); ++i) {
                 const ir::Port& port = r.ports[i];
-                const bool state = port.kind == PortKind::State && (port.name == "weights" || port.name == "moment1" || port.name == "moment2");
-                const bool given = port.kind == PortKind::Input || (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
+                const bool state =
+                    port.kind == PortKind::State && (port.name == "weights" || port.name == "moment1" || port.name == "moment2");
+                const bool given = port.kind == PortKind::Input ||
+                                   (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
                 const bool resident_weights = port.kind == PortKind::Params && p_.unit(port.unit)->weights.empty();
                 if (!state && !given && !resident_weights) continue;
                 const ir::Buffer& b = p_.buffers[c.bindings[i].buffer];
                 if (!persistent_.insert(c.bindings[i].buffer).second) continue;
                 for_each({b.offset_bytes, b.offset_bytes + b.bytes}, [&](Stretch& s) {
-                    if (s.writer == kBefore && wrong_.empty()) wrong_ = fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
+                    if (s.writer == kBefore && wrong_.empty())
+                        wrong_ =
+                            fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
                     s.writer = kBefore;
                     s.buffer = c.bindings[i].buffer;
                 });
@@ -82,14 +88,16 @@ private:
     void fail(int call, int buffer, const std::string& what) {
         if (!wrong_.empty()) return;
         const ir::Call& c = e_.calls[call];
-        wrong_ = fmt::format("call {} of {}[{}] in microbatch {}: {} {}", call, p_.routines[c.routine].name, c.instance, c.microbatch, p_.buffers[buffer].name, what);
+        wrong_ = fmt::format("call {} of {}[{}] in microbatch {}: {} {}", call, p_.routines[c.routine].name, c.instance,
+                             c.microbatch, p_.buffers[buffer].name, what);
     }
-    bool ordered(int earlier, int later) const { return earlier < 0 || happens_before_(earlier, later); }
+    bool ordered(int earlier, int later) const { return earlier < 0 || earlier == later || happens_before_(earlier, later); }
 
     void read(int call, int buffer, Bytes range) {
         for_each(range, [&](Stretch& s) {
-            if (s.writer == kNobody) return fail(call, buffer, "is read where nothing has been written");
-            if (s.buffer != buffer) return fail(call, buffer, fmt::format("is read after its bytes were given to {}", p_.buffers[s.buffer].name));
+            if (s.writer == kNobody || (s.freed && s.buffer == buffer)) return fail(call, buffer, "is read where nothing stands");
+            if (s.buffer != buffer)
+                return fail(call, buffer, fmt::format("is read after its bytes were given to {}", p_.buffers[s.buffer].name));
             if (!ordered(s.writer, call)) return fail(call, buffer, "may be read before it is written: a wait is missing");
             int& reader = s.readers[static_cast<int>(e_.calls[call].stream)];
             reader = std::max(reader, call);
@@ -99,24 +107,27 @@ private:
         for_each(range, [&](Stretch& s) {
             for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
                 if (!ordered(earlier, call)) {
-                    return fail(call, buffer, fmt::format("may be written while call {} still uses {}", earlier, p_.buffers[s.buffer].name));
+                    return fail(call, buffer,
+                                fmt::format("may be written while call {} still uses {}", earlier, p_.buffers[s.buffer].name));
                 }
             }
-            if (s.buffer != buffer && persistent_.contains(s.buffer) && s.buffer >= 0) return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
+            if (s.buffer != buffer && persistent_.contains(s.buffer) && s.buffer >= 0)
+                return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
             s.writer = call;
             s.buffer = buffer;
+            s.freed = false;
             s.readers[0] = s.readers[1] = -1;
         });
     }
     void free(int call, int buffer, Bytes range) {
         for_each(range, [&](Stretch& s) {
-            if (s.writer == kNobody || s.buffer != buffer) return fail(call, buffer, "is freed but not held");
+            if (s.writer == kNobody || s.freed || s.buffer != buffer) return fail(call, buffer, "is freed but not held");
             for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
                 if (!ordered(earlier, call)) return fail(call, buffer, "may be freed while it is used");
             }
-            s.writer = kNobody;
+            s.writer = call;  // its end is an event too: bytes are used again only after it
+            s.freed = true;
         });
-        if (gathered_.erase(buffer) == 0) fail(call, buffer, "is freed but not gathered");
     }
 
     // The bytes of a port's tensors. Of flat gradients only the parameters: what lies between is cleared by the reader.
@@ -124,11 +135,13 @@ private:
         const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
         const ir::Port& p = r.ports[port];
         std::vector<Bytes> out;
-        const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) || (p.name == "gradients" && p.access == Access::Update && p_.unit(p.unit)->gradients.empty());
+        const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) ||
+                                     (p.name == "gradients" && p.access == Access::Update && p_.unit(p.unit)->gradients.empty());
         if (whole_gradients) {
             const int64_t size = ::lockstep::bytes_of(p_.params.front().dtype);
             for (const ir::Segment& s : p_.unit(p.unit)->segments) {
-                for (const ir::Member& m : s.members) out.push_back({base + (s.begin + m.begin) * size, base + (s.begin + m.begin + m.count) * size});
+                for (const ir::Member& m : s.members)
+                    out.push_back({base + (s.begin + m.begin) * size, base + (s.begin + m.begin + m.count) * size});
             }
             return out;
         }
@@ -139,14 +152,43 @@ private:
         return out;
     }
 
+    // What one call writes overlaps nothing else that it uses.
+    void apart(int i, const ir::Call& c, const ir::Routine& r) {
+        struct Use {
+            Bytes bytes;
+            size_t port;
+            int buffer;
+            bool writes;
+        };
+        std::vector<Use> uses;
+        for (size_t k = 0; k < c.bindings.size(); ++k) {
+            for (const Bytes& b : bytes_of_port(r, static_cast<int>(k), c.bindings[k]))
+                uses.push_back({b, k, c.bindings[k].buffer, r.ports[k].access != Access::Read});
+        }
+        if (c.scratch >= 0) {
+            const int64_t base = p_.buffers[c.scratch].offset_bytes;
+            uses.push_back({{base, base + r.scratch_bytes}, c.bindings.size(), c.scratch, true});
+        }
+        std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.bytes.begin < b.bytes.begin; });
+        for (size_t a = 0; a < uses.size(); ++a) {
+            for (size_t b = a + 1; b < uses.size() && uses[b].bytes.begin < uses[a].bytes.end; ++b) {
+                if (uses[a].port == uses[b].port || !(uses[a].writes || uses[b].writes)) continue;
+                return fail(i, uses[a].buffer,
+                            fmt::format("shares bytes with {} inside one call", p_.buffers[uses[b].buffer].name));
+            }
+        }
+    }
+
     void call(int i) {
         const ir::Call& c = e_.calls[i];
         const ir::Routine& r = p_.routines[c.routine];
+        apart(i, c, r);
         for (int pass = 0; pass < 2; ++pass) {  // all reads, then all writes
             for (size_t k = 0; k < c.bindings.size(); ++k) {
                 const ir::Port& port = r.ports[k];
                 const ir::Binding& b = c.bindings[k];
-                const bool reads = port.access == Access::Read || port.access == Access::Update || (port.access == Access::Accumulate && !b.fresh);
+                const bool reads = port.access == Access::Read || port.access == Access::Update ||
+                                   (port.access == Access::Accumulate && !b.fresh);
                 const bool writes = port.access != Access::Read;
                 for (const Bytes& range : bytes_of_port(r, static_cast<int>(k), b)) {
                     if (r.kind == ir::RoutineKind::Free) {
@@ -155,11 +197,14 @@ private:
                     }
                     if (pass == 0 && reads) read(i, b.buffer, range);
                     if (pass == 1 && writes) {
-                        if (port.access == Access::Write && port.kind != PortKind::Scalar && port.kind != PortKind::State) once(i, b.buffer, range);
+                        if (port.access == Access::Write && port.kind != PortKind::Scalar && port.kind != PortKind::State)
+                            once(i, b.buffer, range);
                         write(i, b.buffer, range);
                     }
                 }
                 if (pass == 1 && r.kind == ir::RoutineKind::Gather && port.access == Access::Write) gathered_.insert(b.buffer);
+                if (pass == 1 && r.kind == ir::RoutineKind::Free && gathered_.erase(b.buffer) == 0)
+                    fail(i, b.buffer, "is freed but not gathered");
             }
         }
         if (c.scratch >= 0) {

@@ -23,7 +23,8 @@ bool is_kind(const Routine& r, TensorId t, PortKind kind) {
 // The ops whose results backward makes again instead of reading them.
 std::vector<Op> rerun_ops(const Routine& forward) {
     std::vector<bool> from_inputs(forward.tensors.size(), false);
-    for (size_t t = 0; t < forward.tensors.size(); ++t) from_inputs[t] = is_kind(forward, static_cast<TensorId>(t), PortKind::Input);
+    for (size_t t = 0; t < forward.tensors.size(); ++t)
+        from_inputs[t] = is_kind(forward, static_cast<TensorId>(t), PortKind::Input);
     std::vector<Op> out;
     for (const Op& op : forward.ops) {
         const bool all = std::all_of(op.in.begin(), op.in.end(), [&](TensorId t) { return from_inputs[t]; });
@@ -66,7 +67,8 @@ Routine make_backward(Routine& forward) {
     derivative.run(forward.ops);
     for (TensorId s : sources) {
         if (s == x) continue;
-        const TensorId grad = b.port_tensor("gradients", PortKind::Gradients, Access::Accumulate, "grad." + b.tensor(s).name, b.dims(s), b.tensor(s).source);
+        const TensorId grad = b.port_tensor("gradients", PortKind::Gradients, Access::Accumulate, "grad." + b.tensor(s).name,
+                                            b.dims(s), b.tensor(s).source);
         const TensorId total = derivative.total(s);
         ensure(total >= 0, "differentiate: no gradient flows to " + b.tensor(s).name);
         b.accumulate(grad, total);
@@ -102,7 +104,8 @@ Routine make_backward(Routine& forward) {
     const int read = any ? frame(r, Access::Read) : -1, written = any ? frame(forward, Access::Write) : -1;
     for (size_t t = 0; t < n_forward; ++t) {
         if (!saved[t]) continue;
-        ensure(forward.tensors[t].port < 0, "differentiate: backward reads " + forward.tensors[t].name + ", which leaves the forward");
+        ensure(forward.tensors[t].port < 0,
+               "differentiate: backward reads " + forward.tensors[t].name + ", which leaves the forward");
         r.tensors[t].port = read;
         forward.tensors[t].port = written;
         r.tensors[t].source = forward.tensors[t].source = forward.tensors[t].name;

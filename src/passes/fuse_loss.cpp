@@ -49,7 +49,8 @@ std::vector<Part> divide(const Routine& r) {
 // The ops of one part as a routine of their own. What another part makes is read through a value port, what another part needs
 // is written to one.
 Routine extract(const Routine& whole, const std::vector<Part>& parts, Part part) {
-    std::vector<bool> made_here(whole.tensors.size(), false), made_elsewhere = made_here, read_elsewhere = made_here, read_here = made_here;
+    std::vector<bool> made_here(whole.tensors.size(), false), made_elsewhere = made_here, read_elsewhere = made_here,
+                                                              read_here = made_here;
     for (size_t i = 0; i < parts.size(); ++i) {
         for (TensorId t : whole.ops[i].out) (parts[i] == part ? made_here : made_elsewhere)[t] = true;
         for (TensorId t : whole.ops[i].in) (parts[i] == part ? read_here : read_elsewhere)[t] = true;
@@ -110,8 +111,8 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
     }
 }
 
-std::vector<Routine> in_three(const mesh::Mesh& mesh, const Routine& whole, const std::vector<std::string>& names, ir::RoutineKind last,
-                              const FuseLossOptions& options) {
+std::vector<Routine> in_three(const mesh::Mesh& mesh, const Routine& whole, const std::vector<std::string>& names,
+                              ir::RoutineKind last, const FuseLossOptions& options) {
     const std::vector<Part> parts = divide(whole);
     std::vector<Routine> out;
     const ir::RoutineKind kinds[] = {ir::RoutineKind::Forward, ir::RoutineKind::Loss, last};
@@ -135,11 +136,13 @@ ir::Program fuse_loss(ir::Program program, const FuseLossOptions& options) {
         std::vector<Routine> made = {r};
         if (r.name == block + ".forward") {
             const Routine joint = join_forward_and_backward(r, *program.routine(block + ".backward"), Results::Keep, false);
-            made = in_three(program.mesh, joint, {r.name, block + ".loss", block + ".backward"}, ir::RoutineKind::Backward, options);
+            made =
+                in_three(program.mesh, joint, {r.name, block + ".loss", block + ".backward"}, ir::RoutineKind::Backward, options);
         } else if (r.name == block + ".backward") {
             continue;
         } else if (r.name == block + ".eval") {
-            made = in_three(program.mesh, r, {r.name, block + ".eval.loss", block + ".eval.sum"}, ir::RoutineKind::Forward, options);
+            made =
+                in_three(program.mesh, r, {r.name, block + ".eval.loss", block + ".eval.sum"}, ir::RoutineKind::Forward, options);
         }
         for (Routine& m : made) out.push_back(std::move(m));
     }

@@ -35,7 +35,8 @@ AxisList prefix_of_size(const mesh::Mesh& m, const AxisList& list, int64_t size)
         if (m.size(prefix) >= size) break;
         prefix.push_back(a);
     }
-    ensure(m.size(prefix) == size, fmt::format("partition_parameters: a split over {} is no product of the innermost data sub-axes", size));
+    ensure(m.size(prefix) == size,
+           fmt::format("partition_parameters: a split over {} is no product of the innermost data sub-axes", size));
     return prefix;
 }
 
@@ -45,14 +46,15 @@ std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
         for (const ir::Tensor& t : r.tensors) {
             if (t.port < 0 || r.ports[t.port].kind != PortKind::Gradients) continue;
             const auto [it, is_new] = partial.emplace(t.source, t.placement.partial);
-            ensure(is_new || it->second == t.placement.partial, fmt::format("gradients of {} are accumulated with different partial axes", t.source));
+            ensure(is_new || it->second == t.placement.partial,
+                   fmt::format("gradients of {} are accumulated with different partial axes", t.source));
         }
     }
     return partial;
 }
 
-ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial, const ir::Unit& splits,
-                   int64_t multiple) {
+ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
+                   const ir::Unit& splits, int64_t multiple) {
     ir::Unit unit = splits;
     unit.name = block.name;
     unit.count = block.count;
@@ -65,11 +67,13 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         s.shards = shards;
         s.decay = p.decay;
         int64_t begin = 0;
-        if (!s.members.empty()) begin = round_up(s.members.back().begin + s.members.back().count, kAlignmentBytes / bytes_of(p.dtype));
+        if (!s.members.empty())
+            begin = round_up(s.members.back().begin + s.members.back().count, kAlignmentBytes / bytes_of(p.dtype));
         s.members.push_back({p.key, begin, ir::local_elements(program.mesh, p)});
     }
     for (auto& [key, s] : segments) {
-        ensure(mesh::subtract(unit.optimizer, s.grad_partial).empty(), "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
+        ensure(mesh::subtract(unit.optimizer, s.grad_partial).empty(),
+               "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
         s.padded = round_up(s.members.back().begin + s.members.back().count, multiple);
         unit.padded += s.padded;
@@ -144,7 +148,8 @@ private:
         return out;
     }
 
-    static ir::Op collective(const char* kind, std::vector<TensorId> in, std::vector<TensorId> out, const AxisList& group, const char* note) {
+    static ir::Op collective(const char* kind, std::vector<TensorId> in, std::vector<TensorId> out, const AxisList& group,
+                             const char* note) {
         ir::Op op;
         op.kind = kind;
         op.in = std::move(in);
@@ -187,7 +192,8 @@ private:
         const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {});
         const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients);
         clear_padding(r, local);
-        ir::Op op = collective("reduce_scatter", local, shard, unit_.gradients, "gradients are split: reduced after each microbatch");
+        ir::Op op =
+            collective("reduce_scatter", local, shard, unit_.gradients, "gradients are split: reduced after each microbatch");
         for (size_t i = 0; i < shard.size(); ++i) op.accumulate.push_back(static_cast<int>(i));
         r.ops.push_back(std::move(op));
         return r;
@@ -205,9 +211,11 @@ private:
         }
         // Segments that are partial over the same axes share a launch.
         std::map<AxisList, std::vector<TensorId>> by_axes;
-        for (size_t i = 0; i < unit_.segments.size(); ++i) by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(now[i]);
+        for (size_t i = 0; i < unit_.segments.size(); ++i)
+            by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(now[i]);
         for (const auto& [axes, members] : by_axes) {
-            if (!axes.empty()) r.ops.push_back(collective("all_reduce", members, members, axes, "what is still partial, on shards"));
+            if (!axes.empty())
+                r.ops.push_back(collective("all_reduce", members, members, axes, "what is still partial, on shards"));
         }
         return r;
     }
@@ -239,13 +247,15 @@ private:
         const auto v = flat(r, "moment2", PortKind::State, Access::Update, unit_.optimizer);
         Builder b(r);
         r.dims.push_back({"control", 7, 7});
-        const TensorId control = b.port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
+        const TensorId control =
+            b.port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
         r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.weights.size()), unit_.optimizer.end());
         auto own = weights;
         if (!rest.empty()) {
             own = temporaries(r, "own", unit_.optimizer);
-            for (size_t i = 0; i < own.size(); ++i) r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
+            for (size_t i = 0; i < own.size(); ++i)
+                r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
         auto updated = rest.empty() ? weights : temporaries(r, "new", unit_.optimizer);
         for (size_t i = 0; i < own.size(); ++i) {
@@ -253,11 +263,14 @@ private:
             op.kind = "adamw";
             op.in = {own[i], grads[i], m[i], v[i], control};
             op.out = {updated[i], m[i], v[i]};
-            op.attrs = {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"eps", options_.eps},
+            op.attrs = {{"beta1", options_.beta1},
+                        {"beta2", options_.beta2},
+                        {"eps", options_.eps},
                         {"weight_decay", unit_.segments[i].decay ? options_.weight_decay : 0.0}};
             r.ops.push_back(std::move(op));
         }
-        if (!rest.empty()) r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
+        if (!rest.empty())
+            r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
         return r;
     }
 
@@ -277,14 +290,16 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
     const AxisList all = program.mesh.all();
     AxisList loss_partial;
     for (const Routine& other : program.routines) {
-        if (const TensorId t = other.find("loss_sum"); t >= 0 && other.entry == "train") loss_partial = other.tensors[t].placement.partial;
+        if (const TensorId t = other.find("loss_sum"); t >= 0 && other.entry == "train")
+            loss_partial = other.tensors[t].placement.partial;
     }
     TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Read, {}, Dtype::F64);
     const TensorId loss_sum = b.port("loss_sum", PortKind::Scalar, Access::Read, {}, Dtype::F64);
     r.tensors[norm2].placement.partial = all;
     r.tensors[loss_sum].placement.partial = loss_partial;
     const AxisList others = mesh::subtract(all, loss_partial);
-    TensorId loss = b.op("owned", {loss_sum}, {{"loss.owned", {}, Dtype::F64}}, {{"count_if", std::vector<int64_t>(others.begin(), others.end())}})[0];
+    TensorId loss = b.op("owned", {loss_sum}, {{"loss.owned", {}, Dtype::F64}},
+                         {{"count_if", std::vector<int64_t>(others.begin(), others.end())}})[0];
     r.tensors[loss].placement.partial = all;
     if (!all.empty()) {
         ir::Op op;

@@ -70,7 +70,8 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
         const bool same_bytes = ir::local_bytes(mesh, r, r.tensors[in]) == ir::local_bytes(mesh, r, r.tensors[out]);
         const bool view = op.kind == "rename";
         // In place where nobody reads the operand any more, under any of its names.
-        const bool in_place = op.attrs.contains("in_place") && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;
+        const bool in_place =
+            op.attrs.contains("in_place") && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;
         if (!same_bytes || !(view || in_place)) continue;
         r.tensors[out].view_of = in;
         root[out] = root[in];
@@ -91,7 +92,8 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
         lives.emplace_back(k, k);
         tensors.push_back(-1 - k);
     }
-    r.scratch_bytes = allocate(items, [&](size_t a, size_t b) { return lives[a].first <= lives[b].second && lives[b].first <= lives[a].second; });
+    r.scratch_bytes = allocate(
+        items, [&](size_t a, size_t b) { return lives[a].first <= lives[b].second && lives[b].first <= lives[a].second; });
     for (size_t i = 0; i < items.size(); ++i) {
         if (tensors[i] >= 0) r.tensors[tensors[i]].offset_bytes = items[i].offset;
         else r.ops[-1 - tensors[i]].workspace_offset_bytes = items[i].offset;
@@ -175,7 +177,9 @@ int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
     for (size_t b = 0; b < lives.size(); ++b) {
         if (program.buffers[b].resident) resident += program.buffers[b].bytes;
         else if (lives[b].used()) {
-            const int first = lives[b].first[0] < 0 ? lives[b].first[1] : lives[b].first[1] < 0 ? lives[b].first[0] : std::min(lives[b].first[0], lives[b].first[1]);
+            const int first = lives[b].first[0] < 0   ? lives[b].first[1]
+                              : lives[b].first[1] < 0 ? lives[b].first[0]
+                                                      : std::min(lives[b].first[0], lives[b].first[1]);
             change[first] += program.buffers[b].bytes;
             change[std::max(lives[b].last[0], lives[b].last[1]) + 1] -= program.buffers[b].bytes;
         }

@@ -8,7 +8,8 @@ namespace lockstep::passes {
 ir::Program recompute(ir::Program program, const RecomputeOptions& options) {
     if (!options.full) return program;
     for (const ir::Block& block : program.blocks) {
-        const int forward = program.routine_index(block.name + ".forward"), backward = program.routine_index(block.name + ".backward");
+        const int forward = program.routine_index(block.name + ".forward"),
+                  backward = program.routine_index(block.name + ".backward");
         if (block.count < 2 || forward < 0 || backward < 0) continue;
         ir::Routine& f = program.routines[forward];
         program.routines[backward] = join_forward_and_backward(f, program.routines[backward], Results::Drop, true);

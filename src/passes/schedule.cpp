@@ -44,7 +44,8 @@ public:
 
     void run() {
         for (const char* entry : {"train", "eval"}) {
-            const bool wanted = std::any_of(p_.routines.begin(), p_.routines.end(), [&](const Routine& r) { return r.entry == entry; });
+            const bool wanted =
+                std::any_of(p_.routines.begin(), p_.routines.end(), [&](const Routine& r) { return r.entry == entry; });
             if (!wanted) continue;
             entry_ = {entry, {}};
             windows_.clear();
@@ -85,7 +86,8 @@ private:
         c.instance = instance;
         c.microbatch = microbatch;
         c.chunk = chunk;
-        for (size_t i = 0; i < r.ports.size(); ++i) c.bindings.push_back(bind(r, static_cast<int>(i), instance, microbatch, chunk));
+        for (size_t i = 0; i < r.ports.size(); ++i)
+            c.bindings.push_back(bind(r, static_cast<int>(i), instance, microbatch, chunk));
         entry_.calls.push_back(std::move(c));
     }
 
@@ -119,7 +121,8 @@ private:
         };
         switch (p.kind) {
             case PortKind::Input:
-                b.buffer = buffer(fmt::format("{}in.{}@{}", prefix(), p.name, microbatch), MemoryKind::Input, slice(p.bytes), true);
+                b.buffer =
+                    buffer(fmt::format("{}in.{}@{}", prefix(), p.name, microbatch), MemoryKind::Input, slice(p.bytes), true);
                 break;
             case PortKind::Scalar:
                 b.buffer = buffer(fmt::format("{}{}", p.name == "steps" || p.name == "lr" ? "" : prefix(), p.name),
@@ -132,11 +135,13 @@ private:
                 if (p.name == "x") name = "act." + edge(r.block, instance, true);
                 if (p.name == "d.y") name = "d.act." + edge(r.block, instance, false);
                 if (p.name == "d.x") name = "d.act." + edge(r.block, instance, true);
-                b.buffer = buffer(fmt::format("{}{}@{}", prefix(), name, microbatch), MemoryKind::Activations, slice(p.bytes), false);
+                b.buffer =
+                    buffer(fmt::format("{}{}@{}", prefix(), name, microbatch), MemoryKind::Activations, slice(p.bytes), false);
                 break;
             }
             case PortKind::Frame:
-                b.buffer = buffer(fmt::format("{}frame.{}[{}]@{}", prefix(), r.block, instance, microbatch), MemoryKind::Activations, p.bytes, false);
+                b.buffer = buffer(fmt::format("{}frame.{}[{}]@{}", prefix(), r.block, instance, microbatch),
+                                  MemoryKind::Activations, p.bytes, false);
                 break;
             case PortKind::Params: {
                 const ir::Unit& u = *p_.unit(p.unit);
@@ -144,7 +149,8 @@ private:
                 if (u.weights.empty()) {
                     b.buffer = state("weights", MemoryKind::Weights, u, which, u.weights);
                 } else {
-                    b.buffer = window(fmt::format("full.{}[{}]", u.name, which), MemoryKind::Gathered, flat_bytes(p_, u, {}), r.kind == RoutineKind::Gather);
+                    b.buffer = window(fmt::format("full.{}[{}]", u.name, which), MemoryKind::Gathered, flat_bytes(p_, u, {}),
+                                      r.kind == RoutineKind::Gather);
                 }
                 break;
             }
@@ -166,13 +172,15 @@ private:
             case PortKind::State: {
                 const ir::Unit& u = *p_.unit(p.unit);
                 if (p.name == "weights") b.buffer = state("weights", MemoryKind::Weights, u, instance, u.weights);
-                if (p.name == "moment1" || p.name == "moment2") b.buffer = state(p.name, MemoryKind::Optimizer, u, instance, u.optimizer);
+                if (p.name == "moment1" || p.name == "moment2")
+                    b.buffer = state(p.name, MemoryKind::Optimizer, u, instance, u.optimizer);
                 if (p.name == "gradients") {
                     b.buffer = gradients(u, instance);
                     if (p.access == Access::Accumulate) b.fresh = first_write(r, port, b.buffer);
                 }
                 if (p.name == "reduced") {
-                    b.buffer = buffer(fmt::format("reduced.{}[{}]", u.name, instance), MemoryKind::Gradients, flat_bytes(p_, u, u.optimizer), false);
+                    b.buffer = buffer(fmt::format("reduced.{}[{}]", u.name, instance), MemoryKind::Gradients,
+                                      flat_bytes(p_, u, u.optimizer), false);
                 }
                 break;
             }
@@ -185,7 +193,8 @@ private:
         return buffer(fmt::format("{}.{}[{}]", what, u.name, instance), kind, flat_bytes(p_, u, split), true);
     }
     int gradients(const ir::Unit& u, int64_t instance) {
-        return buffer(fmt::format("gradients.{}[{}]", u.name, instance), MemoryKind::Gradients, flat_bytes(p_, u, u.gradients), false);
+        return buffer(fmt::format("gradients.{}[{}]", u.name, instance), MemoryKind::Gradients, flat_bytes(p_, u, u.gradients),
+                      false);
     }
 
     // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
@@ -211,7 +220,8 @@ private:
     void counting() {
         for (const Routine& r : p_.routines) {
             if (r.kind != RoutineKind::Begin || r.entry != entry_.name) continue;
-            const bool per_microbatch = std::any_of(r.ports.begin(), r.ports.end(), [](const ir::Port& p) { return p.kind == PortKind::Input; });
+            const bool per_microbatch =
+                std::any_of(r.ports.begin(), r.ports.end(), [](const ir::Port& p) { return p.kind == PortKind::Input; });
             for (int64_t m = 0; m < (per_microbatch ? p_.microbatches : 1); ++m) call(r, 0, m);
         }
     }
@@ -260,7 +270,8 @@ private:
         for (auto block = p_.blocks.rbegin(); block != p_.blocks.rend(); ++block) {
             for (int64_t i = block->count - 1; i >= 0; --i) {
                 for (const Routine& r : p_.routines) {
-                    if (r.block == block->name && r.entry == entry_.name && r.kind == RoutineKind::Backward) order.emplace_back(&r, i);
+                    if (r.block == block->name && r.entry == entry_.name && r.kind == RoutineKind::Backward)
+                        order.emplace_back(&r, i);
                 }
             }
         }

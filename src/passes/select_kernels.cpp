@@ -30,7 +30,8 @@ public:
     Expander(Routine& r, const Op& composite) : r_(r), composite_(composite) {
         for (const std::vector<TensorId>* list : {&composite.in, &composite.out}) {
             for (TensorId t : *list) {
-                for (size_t i = 0; i < r.tensors[t].dims.size(); ++i) axes_[r.tensors[t].dims[i]] = r.tensors[t].placement.dims[i];
+                for (size_t i = 0; i < r.tensors[t].dims.size(); ++i)
+                    axes_[r.tensors[t].dims[i]] = r.tensors[t].placement.dims[i];
             }
         }
     }
@@ -100,7 +101,8 @@ void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalo
             continue;
         }
         ensure(static_cast<bool>(ops::rule(op.kind).expand),
-               fmt::format("select_kernels: catalog {} has no kernel for {} on {}", catalog.name, op.kind, name_of(r.tensors[op.out[0]].dtype)));
+               fmt::format("select_kernels: catalog {} has no kernel for {} on {}", catalog.name, op.kind,
+                           name_of(r.tensors[op.out[0]].dtype)));
         const Op composite = op;
         std::vector<Op> made = Expander(r, composite).run();
         r.ops.erase(r.ops.begin() + static_cast<long>(i));

@@ -27,7 +27,8 @@ using Standing = std::map<std::string, Placement>;
 class Sharder {
 public:
     // `reader`: the backward that reads this routine's frame, or nullptr.
-    Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader, const Standing& saved, const Standing& scalars)
+    Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader, const Standing& saved,
+            const Standing& scalars)
         : mesh_(mesh), table_(table), f_(f), reader_(reader), saved_(saved), scalars_(scalars) {
         r_ = f;
         r_.tensors.clear();
@@ -112,7 +113,8 @@ private:
     void leave(TensorId v) {
         if (!leaves(v)) return;
         const ir::Port& port = *port_of(v);
-        const TensorId copy = port.kind == PortKind::Frame ? save(v) : get(v, at_rest(v).dims, {}, "values rest at a block's border");
+        const TensorId copy =
+            port.kind == PortKind::Frame ? save(v) : get(v, at_rest(v).dims, {}, "values rest at a block's border");
         ir::Tensor& t = r_.tensors[copy];
         ensure(t.port < 0, "shard: " + t.name + " would leave by two ports");
         t.port = f_.tensors[v].port;
@@ -156,7 +158,8 @@ private:
             const Op& op = f_.ops[u.op];
             if (op.kind == "accumulate") return true;
             if (!rule(op).linear_in_all_together) {
-                return can_pass(op, u.operand, axis) && std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return pays(o, axis); });
+                return can_pass(op, u.operand, axis) &&
+                       std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return pays(o, axis); });
             }
             if (pays(op.out[0], axis)) return true;
             return std::any_of(op.in.begin(), op.in.end(), [&](TensorId t) { return t != v && partial_by_itself(t, axis); });
@@ -175,7 +178,9 @@ private:
         if (p.reduce != ir::Reduce::Sum) return {};
         AxisList out;
         for (int a : p.partial) {
-            if (std::all_of(users_[v].begin(), users_[v].end(), [&](const Use& u) { return can_pass(f_.ops[u.op], u.operand, a); })) out.push_back(a);
+            if (std::all_of(users_[v].begin(), users_[v].end(),
+                            [&](const Use& u) { return can_pass(f_.ops[u.op], u.operand, a); }))
+                out.push_back(a);
         }
         return out;
     }
@@ -222,7 +227,8 @@ private:
         return reshard(v, source, dims, partial, why);
     }
 
-    TensorId reshard(TensorId v, TensorId from, const std::vector<AxisList>& dims, const AxisList& partial, const std::string& why) {
+    TensorId reshard(TensorId v, TensorId from, const std::vector<AxisList>& dims, const AxisList& partial,
+                     const std::string& why) {
         const auto emit = [&](const char* kind, const char* tag, int dim, const AxisList& group, Placement to) {
             Op op;
             op.kind = kind;
@@ -269,12 +275,14 @@ private:
 
     std::string reason(const Op& op, TensorId v) const {
         if (!copies_[v].empty() && !place(copies_[v][0]).partial.empty()) {
-            return fmt::format("{} ({}) does not pass this partial value: reduced once, to what it needs", op.kind, result_name(op));
+            return fmt::format("{} ({}) does not pass this partial value: reduced once, to what it needs", op.kind,
+                               result_name(op));
         }
         if (op.kind == "rename") return "kv_seq is never sharded: the rename needs all of seq";
         for (ir::DimId d : ops::iteration_space(f_, op)) {
             const std::string& n = f_.dims[d].name;
-            if (n == "kv_heads" || n == "ffn" || n == "vocab") return fmt::format("{} iterates over {}, which takes tp: seq lets go", result_name(op), n);
+            if (n == "kv_heads" || n == "ffn" || n == "vocab")
+                return fmt::format("{} iterates over {}, which takes tp: seq lets go", result_name(op), n);
         }
         return fmt::format("{} runs at rest", result_name(op));
     }
@@ -309,7 +317,8 @@ private:
     void visit_accumulate(const Op& op) {
         Op placed = op;
         const TensorId target = copies_[op.out[0]][0];
-        placed.in = {get(op.in[0], at_rest(op.out[0]).dims, place(copies_[op.in[0]][0]).partial, "a gradient stands like its parameter")};
+        placed.in = {
+            get(op.in[0], at_rest(op.out[0]).dims, place(copies_[op.in[0]][0]).partial, "a gradient stands like its parameter")};
         placed.out = {target};
         r_.tensors[target].placement.partial = place(placed.in[0]).partial;
         r_.ops.push_back(std::move(placed));

@@ -25,9 +25,11 @@ ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequ
     if (sequence_parallel) seq_tp_ = tp;
 }
 
-std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vector<ir::DimId>& dims, const std::vector<std::string>& unsplit, const std::string& beside) const {
+std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
+                                           const std::vector<std::string>& unsplit, const std::string& beside) const {
     const auto takes_tp = [](const std::string& n) { return n == "kv_heads" || n == "group" || n == "ffn" || n == "vocab"; };
-    const bool tp_taken = takes_tp(beside) || std::any_of(dims.begin(), dims.end(), [&](ir::DimId d) { return takes_tp(r.dims[d].name); });
+    const bool tp_taken =
+        takes_tp(beside) || std::any_of(dims.begin(), dims.end(), [&](ir::DimId d) { return takes_tp(r.dims[d].name); });
     std::vector<AxisList> out;
     for (ir::DimId d : dims) {
         const std::string& name = r.dims[d].name;
@@ -41,7 +43,9 @@ std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vect
     return out;
 }
 
-ir::Placement ShardingTable::rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const { return {space(r, dims), {}, ir::Reduce::Sum}; }
+ir::Placement ShardingTable::rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const {
+    return {space(r, dims), {}, ir::Reduce::Sum};
+}
 
 AxisList ShardingTable::of(const std::string& dim) const {
     if (dim == "seq") return mesh::join(seq_cp_, seq_tp_);

@@ -17,8 +17,8 @@ public:
 
     // The sub-axes of each of `dims` where all of them together are the iteration space of an op; `unsplit` dims get none;
     // `beside` names a dim that the op is placed as if it had.
-    std::vector<ir::AxisList> space(const ir::Routine& r, const std::vector<ir::DimId>& dims, const std::vector<std::string>& unsplit = {},
-                                    const std::string& beside = "") const;
+    std::vector<ir::AxisList> space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
+                                    const std::vector<std::string>& unsplit = {}, const std::string& beside = "") const;
     // Where a value stands when nothing uses it: its own dims are the space.
     ir::Placement rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const;
     // For one named dim alone, for checks of divisibility.

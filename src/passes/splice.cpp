@@ -57,7 +57,8 @@ Routine join_forward_and_backward(const Routine& forward, const Routine& backwar
         if (port && port->kind == PortKind::Frame) {
             for (size_t b = 0; b < backward.tensors.size(); ++b) {
                 const int read = backward.tensors[b].port;
-                if (read >= 0 && backward.ports[read].kind == PortKind::Frame && backward.tensors[b].source == tensor.source) replaced[b] = to[t];
+                if (read >= 0 && backward.ports[read].kind == PortKind::Frame && backward.tensors[b].source == tensor.source)
+                    replaced[b] = to[t];
             }
         }
     }
@@ -91,19 +92,24 @@ void merge_equal_ops(Routine& r) {
     for (Op& op : r.ops) {
         for (TensorId& t : op.in) t = same[t];
         if (op.kind == "all_gather") {  // of a slice of what stands whole already
-            const auto slice = std::find_if(kept.begin(), kept.end(), [&](const Op& k) { return k.kind == "slice" && k.out[0] == op.in[0]; });
-            if (slice != kept.end() && r.tensors[slice->in[0]].placement == r.tensors[op.out[0]].placement && r.tensors[op.out[0]].port < 0) {
+            const auto slice =
+                std::find_if(kept.begin(), kept.end(), [&](const Op& k) { return k.kind == "slice" && k.out[0] == op.in[0]; });
+            if (slice != kept.end() && r.tensors[slice->in[0]].placement == r.tensors[op.out[0]].placement &&
+                r.tensors[op.out[0]].port < 0) {
                 same[op.out[0]] = slice->in[0];
                 continue;
             }
         }
         const bool writes_port = std::any_of(op.out.begin(), op.out.end(), [&](TensorId t) { return r.tensors[t].port >= 0; });
         const auto twin = writes_port ? kept.end() : std::find_if(kept.begin(), kept.end(), [&](const Op& k) {
-            return k.kind == op.kind && k.in == op.in && k.group == op.group && k.out.size() == op.out.size() && comparable(k) == comparable(op);
+            return k.kind == op.kind && k.in == op.in && k.group == op.group && k.out.size() == op.out.size() &&
+                   comparable(k) == comparable(op);
         });
         const bool equal = twin != kept.end() && [&] {
             for (size_t i = 0; i < op.out.size(); ++i) {
-                if (r.tensors[op.out[i]].dims != r.tensors[twin->out[i]].dims || r.tensors[op.out[i]].placement != r.tensors[twin->out[i]].placement) return false;
+                if (r.tensors[op.out[i]].dims != r.tensors[twin->out[i]].dims ||
+                    r.tensors[op.out[i]].placement != r.tensors[twin->out[i]].placement)
+                    return false;
             }
             return true;
         }();

@@ -9,7 +9,8 @@ namespace lockstep::passes {
 // parameters, inputs and activations that both read are one; equal ops are merged, so that forward and backward share a
 // reshard of the same value. The forward's frame is gone, its written value ports (y) are dropped unless `keep_results`.
 enum class Results { Keep, Drop };
-ir::Routine join_forward_and_backward(const ir::Routine& forward, const ir::Routine& backward, Results results, bool mark_recomputed);
+ir::Routine join_forward_and_backward(const ir::Routine& forward, const ir::Routine& backward, Results results,
+                                      bool mark_recomputed);
 
 // Merges ops of equal kind, operands, attributes and group. Keeps the first. A gather of a slice becomes what was sliced.
 void merge_equal_ops(ir::Routine& routine);

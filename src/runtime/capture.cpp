@@ -41,7 +41,8 @@ void Capture::see(Executor& executor, const Produced& p) {
     const ir::Program& program = executor.program();
     const ir::Routine& r = *p.routine;
     const ir::Tensor& t = r.tensors[p.tensor];
-    const bool block = r.kind == ir::RoutineKind::Forward || r.kind == ir::RoutineKind::Loss || r.kind == ir::RoutineKind::Backward;
+    const bool block =
+        r.kind == ir::RoutineKind::Forward || r.kind == ir::RoutineKind::Loss || r.kind == ir::RoutineKind::Backward;
     if (!block || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return;
     const std::string kind = r.name.substr(r.block.size() + 1);
     const std::string name = fmt::format("{}[{}].{}.{}", r.block, p.call->instance, kind, t.name);
@@ -63,7 +64,8 @@ void Capture::see(Executor& executor, const Produced& p) {
     Captured fresh;
     for (size_t i = 0; i < t.dims.size(); ++i) {
         const ir::Dim& dim = r.dims[t.dims[i]];
-        const int64_t local = ir::local_size(program.mesh, r, t, static_cast<int>(i)), index = program.mesh.index(executor.rank(), t.placement.dims[i]);
+        const int64_t local = ir::local_size(program.mesh, r, t, static_cast<int>(i)),
+                      index = program.mesh.index(executor.rank(), t.placement.dims[i]);
         const int64_t parts = dim.name == "batch" ? cuts[0] : dim.name == "seq" ? cuts[1] : 1;
         const int64_t part = dim.name == "batch" ? p.call->chunk / cuts[1] : dim.name == "seq" ? p.call->chunk % cuts[1] : 0;
         Extent e{local, dim.size * parts, (index * parts + part) * local};

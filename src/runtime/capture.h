@@ -1,4 +1,5 @@
-// Tensors as they are produced, brought to global order: what --watch writes and `lockstep diff` compares. Slow, for small models.
+// Tensors as they are produced, brought to global order: what --watch writes and `lockstep diff` compares. Slow, for small
+// models.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ namespace lockstep::runtime {
 struct Captured {
     std::vector<int64_t> shape;  // batch is that of the whole step
     std::vector<double> values;
-    int64_t order = 0;           // when it was first produced, on the step's clock of rank 0
+    int64_t order = 0;  // when it was first produced, on the step's clock of rank 0
 };
 
 class Capture {

@@ -16,7 +16,9 @@ namespace {
 
 constexpr size_t kMaxOperands = 64;
 
-comm::Type comm_type(Dtype t) { return t == Dtype::F64 ? comm::Type::Float64 : t == Dtype::F32 ? comm::Type::Float32 : comm::Type::Int32; }
+comm::Type comm_type(Dtype t) {
+    return t == Dtype::F64 ? comm::Type::Float64 : t == Dtype::F32 ? comm::Type::Float32 : comm::Type::Int32;
+}
 
 // The member's own block as [outer, dim, inner].
 comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op, size_t member) {
@@ -45,13 +47,21 @@ comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::O
 }  // namespace
 
 Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, const ExecutorOptions& options)
-    : program_(program), rank_(rank), comm_(communicator), options_(options), pool_(options.threads, options.cpus), comm_pool_(1), code_(program.routines.size()) {
+    : program_(program),
+      rank_(rank),
+      comm_(communicator),
+      options_(options),
+      pool_(options.threads, options.cpus),
+      comm_pool_(1),
+      code_(program.routines.size()) {
     for (size_t i = 0; i < code_.size(); ++i) prepare(program.routines[i], code_[i]);
     arena_bytes_ = std::max<int64_t>(round_up(program.arena_bytes, 1 << 21), 1 << 21);
     void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         throw UserError("runtime.out_of_memory", "training.local_batch_size",
-                        fmt::format("rank {}: the system refused {} bytes for the arena; `lockstep check` says what they are for and which keys lower them", rank, arena_bytes_));
+                        fmt::format("rank {}: the system refused {} bytes for the arena; `lockstep check` says what they are for "
+                                    "and which keys lower them",
+                                    rank, arena_bytes_));
     }
     madvise(memory, static_cast<size_t>(arena_bytes_), MADV_HUGEPAGE);
     arena_ = static_cast<char*>(memory);
@@ -79,7 +89,8 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
         Prepared p;
         if (op.kernel == "comm") {
             std::vector<int> members;
-            for (int64_t m : program_.mesh.group(program_.mesh.ranks() == 1 ? 0 : rank_, op.group)) members.push_back(static_cast<int>(m));
+            for (int64_t m : program_.mesh.group(program_.mesh.ranks() == 1 ? 0 : rank_, op.group))
+                members.push_back(static_cast<int>(m));
             p.group = comm_.add_group(members);
             for (size_t i = 0; i < op.in.size(); ++i) p.requests.push_back(request_of(program_, r, op, i));
         } else {
@@ -133,7 +144,8 @@ void Executor::run_stream(const ir::Entry& entry, int stream) {
 }
 
 void Executor::wait_for(int stream, int call) {
-    for (int ended = ended_[stream].load(std::memory_order_acquire); ended < call; ended = ended_[stream].load(std::memory_order_acquire)) {
+    for (int ended = ended_[stream].load(std::memory_order_acquire); ended < call;
+         ended = ended_[stream].load(std::memory_order_acquire)) {
         if (failed_) throw comm::Aborted("the other stream of this rank failed");
         ended_[stream].wait(ended);
     }
@@ -177,12 +189,15 @@ void Executor::run_call(const ir::Call& call, int channel) {
         for (size_t k = 0; k < op.out.size(); ++k) out[k] = address(op.out[k]);
         const bool fresh = p.fresh_port >= 0 && call.bindings[p.fresh_port].fresh;
         try {
-            if (p.kernel) p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), channel == 0 ? pool_ : comm_pool_});
+            if (p.kernel)
+                p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0),
+                               channel == 0 ? pool_ : comm_pool_});
             else run_collective(op, p, in, out, fresh, channel);
         } catch (const comm::Aborted&) {
             throw;
         } catch (const std::exception& e) {
-            const std::string reason = fmt::format("rank {}, {} (layer {}, microbatch {}), op {} {}: {}", rank_, r.name, call.instance, call.microbatch, i, op.kind, e.what());
+            const std::string reason = fmt::format("rank {}, {} (layer {}, microbatch {}), op {} {}: {}", rank_, r.name,
+                                                   call.instance, call.microbatch, i, op.kind, e.what());
             comm_.abort(reason);
             throw comm::Aborted(reason);
         }

@@ -18,10 +18,10 @@
 namespace lockstep::runtime {
 
 struct ExecutorOptions {
-    int threads = 1;            // of this rank
-    std::vector<int> cpus;      // to pin them to; empty: not pinned
+    int threads = 1;        // of this rank
+    std::vector<int> cpus;  // to pin them to; empty: not pinned
     bool comm_thread = false;
-    bool debug_fill = false;    // freed and scratch bytes are filled with NaN
+    bool debug_fill = false;  // freed and scratch bytes are filled with NaN
 };
 
 // What a watcher sees after an op: where one of its results stands.
@@ -59,11 +59,11 @@ private:
         int port = -1;
         int64_t offset = 0;
     };
-    struct Prepared {  // an op
+    struct Prepared {                             // an op
         std::unique_ptr<kernels::Kernel> kernel;  // or a collective:
         comm::GroupId group{};
-        std::vector<comm::Request> requests;      // without addresses
-        int fresh_port = -1;                      // the port that accumulating results belong to
+        std::vector<comm::Request> requests;  // without addresses
+        int fresh_port = -1;                  // the port that accumulating results belong to
         bool is_view = false;
     };
     struct Code {
@@ -91,8 +91,8 @@ private:
     int64_t arena_bytes_ = 0;
     std::function<void(const Produced&)> watcher_;
 
-    std::atomic<int> ended_[2];        // calls of each stream: index of the last that has ended, of the current step
-    std::atomic<uint32_t> step_{0};    // steps begun; the comm thread sleeps on it
+    std::atomic<int> ended_[2];           // calls of each stream: index of the last that has ended, of the current step
+    std::atomic<uint32_t> step_{0};       // steps begun; the comm thread sleeps on it
     std::atomic<uint32_t> comm_step_{0};  // steps that the comm thread has finished
     std::atomic<const ir::Entry*> entry_{nullptr};
     std::atomic<bool> stop_{false};

@@ -14,7 +14,8 @@ Loader::Loader(const ir::Program& program, const std::string& entry, int64_t ran
     for (const ir::Call& call : program.entry(entry)->calls) {
         const ir::Routine& r = program.routines[call.routine];
         for (const ir::Tensor& t : r.tensors) {
-            if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second) continue;
+            if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second)
+                continue;
             const char* names[] = {"ids", "targets", "pos", "doc"};
             const auto source = std::find(names, names + 4, t.source) - names;
             ensure(source < 4, "loader: no input is called " + t.source);
@@ -46,7 +47,8 @@ void Loader::load(Executor& executor, int64_t first_sample, const Fetch& fetch) 
             }
             for (size_t i = begin; i < end; ++i) {
                 const Input& in = inputs_[i];
-                std::memcpy(executor.buffer(in.buffer) + b * in.tokens * 4, sample_[in.source].data() + in.first_token, static_cast<size_t>(in.tokens) * 4);
+                std::memcpy(executor.buffer(in.buffer) + b * in.tokens * 4, sample_[in.source].data() + in.first_token,
+                            static_cast<size_t>(in.tokens) * 4);
             }
         }
         begin = end;

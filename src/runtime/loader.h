@@ -21,17 +21,18 @@ public:
     Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape);
 
     // Reads sample number first_sample + i as the i-th of the step. `fetch` is Dataset::sample, or sequential for validation.
-    using Fetch = std::function<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos, std::span<int32_t> doc)>;
+    using Fetch = std::function<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos,
+                                     std::span<int32_t> doc)>;
     void load(Executor& executor, int64_t first_sample, const Fetch& fetch);
 
 private:
     struct Input {
-        int buffer, source;            // source: 0 ids, 1 targets, 2 pos, 3 doc
+        int buffer, source;  // source: 0 ids, 1 targets, 2 pos, 3 doc
         int64_t microbatch;
         int64_t first_batch, batch, first_token, tokens;
     };
     BatchShape shape_;
-    std::vector<Input> inputs_;        // by microbatch
+    std::vector<Input> inputs_;  // by microbatch
     std::vector<int32_t> sample_[4];
 };
 

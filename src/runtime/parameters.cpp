@@ -98,13 +98,14 @@ std::vector<int64_t> global_shape(const ir::Parameter& param) {
     return shape;
 }
 
-double initial_value(const ir::Parameter& param, int64_t instance, uint64_t seed, int64_t global_index) {
-    if (param.init.kind == ir::InitKind::Ones) return 1;
-    if (param.init.kind == ir::InitKind::Zeros) return 0;
-    double std = param.init.std;
-    if (param.init.depth_scaled) std /= std::sqrt(2.0 * static_cast<double>(instance + 1));
-    const uint64_t stream = splitmix64(seed) ^ hash_name(global_name(param, instance));
-    return std * std::clamp(normal_draw(stream, static_cast<uint64_t>(global_index)), -3.0, 3.0);
+InitialValues::InitialValues(const ir::Parameter& param, int64_t instance, uint64_t seed)
+    : kind_(param.init.kind), std_(param.init.std), stream_(splitmix64(seed) ^ hash_name(global_name(param, instance))) {
+    if (param.init.depth_scaled) std_ /= std::sqrt(2.0 * static_cast<double>(instance + 1));
+}
+
+double InitialValues::operator()(int64_t global_index) const {
+    if (kind_ != ir::InitKind::Normal) return kind_ == ir::InitKind::Ones ? 1 : 0;
+    return std_ * std::clamp(normal_draw(stream_, static_cast<uint64_t>(global_index)), -3.0, 3.0);
 }
 
 }  // namespace lockstep::runtime

@@ -28,7 +28,16 @@ bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh
 std::string global_name(const ir::Parameter& param, int64_t instance);
 std::vector<int64_t> global_shape(const ir::Parameter& param);
 
-// Initial value of an element, a pure function of (seed, name, global index).
-double initial_value(const ir::Parameter& param, int64_t instance, uint64_t seed, int64_t global_index);
+// Initial values of one parameter: a pure function of (seed, name, global index).
+class InitialValues {
+public:
+    InitialValues(const ir::Parameter& param, int64_t instance, uint64_t seed);
+    double operator()(int64_t global_index) const;
+
+private:
+    ir::InitKind kind_;
+    double std_;
+    uint64_t stream_;
+};
 
 }  // namespace lockstep::runtime

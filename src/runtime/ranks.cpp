@@ -52,7 +52,8 @@ Ranks::Ranks(const ir::Program& program, const RanksOptions& options) : world_(s
     communicators_.resize(n), executors_.resize(n), errors_.resize(n);
     for (size_t r = 0; r < n; ++r) communicators_[r] = world_.communicator(static_cast<int>(r));
     running_ = static_cast<int>(n);
-    for (size_t r = 0; r < n; ++r) threads_.emplace_back([this, r, &program, options] { work(static_cast<int>(r), program, options); });
+    for (size_t r = 0; r < n; ++r)
+        threads_.emplace_back([this, r, &program, options] { work(static_cast<int>(r), program, options); });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return running_ == 0; });
     for (const std::exception_ptr& e : errors_) {

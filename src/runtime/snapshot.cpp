@@ -16,7 +16,9 @@ using checkpoint::TensorSpec;
 
 const char* dtype_of(const ir::Program& p) { return p.params.front().dtype == Dtype::F64 ? "F64" : "F32"; }
 
-std::string prefix_of(StateKind kind) { return kind == StateKind::Weights ? "" : kind == StateKind::Moment1 ? "exp_avg." : "exp_avg_sq."; }
+std::string prefix_of(StateKind kind) {
+    return kind == StateKind::Weights ? "" : kind == StateKind::Moment1 ? "exp_avg." : "exp_avg_sq.";
+}
 
 void for_each_parameter(const ir::Program& p, const std::function<void(const ir::Parameter&, int64_t)>& f) {
     for (const ir::Unit& u : p.units) {
@@ -32,14 +34,17 @@ void write_file(Trainer& trainer, const std::string& path, const std::vector<Sta
     const ir::Program& p = trainer.ranks().executor(0).program();
     std::vector<TensorSpec> specs;
     for (StateKind kind : kinds) {
-        for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) { specs.push_back({prefix_of(kind) + global_name(param, i), dtype_of(p), global_shape(param)}); });
+        for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
+            specs.push_back({prefix_of(kind) + global_name(param, i), dtype_of(p), global_shape(param)});
+        });
     }
     auto writer = checkpoint::SafetensorsWriter::create(path, checkpoint::SafetensorsLayout(specs, {{"format", "pt"}}));
     trainer.ranks().parallel([&](Executor& e) {
         for (StateKind kind : kinds) {
             for_each_state_run(e, kind, [&](const Run& run, char* data) {
                 const ir::Unit& unit = *p.unit(run.param->block);
-                if (is_owner(p, *run.param, split_of(unit, kind), e.rank())) writer.write(prefix_of(kind) + global_name(*run.param, run.instance), run.global_begin, run.count, data);
+                if (is_owner(p, *run.param, split_of(unit, kind), e.rank()))
+                    writer.write(prefix_of(kind) + global_name(*run.param, run.instance), run.global_begin, run.count, data);
             });
         }
     });
@@ -63,8 +68,10 @@ void read_file(Trainer& trainer, const std::string& path, const std::vector<Stat
             const TensorSpec& spec = reader.find(name).spec;
             const bool is_float = spec.dtype == "F32" || spec.dtype == "F64";
             if (!is_float || spec.shape != global_shape(param)) {
-                throw UserError("checkpoint.other_model", path, fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it", path, name, spec.dtype,
-                                                                            fmt::join(spec.shape, ", "), fmt::join(global_shape(param), ", ")));
+                throw UserError(
+                    "checkpoint.other_model", path,
+                    fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it", path,
+                                name, spec.dtype, fmt::join(spec.shape, ", "), fmt::join(global_shape(param), ", ")));
             }
         });
     }
@@ -108,7 +115,8 @@ checkpoint::Manifest load(Trainer& trainer, const std::string& folder) {
     const checkpoint::Manifest m = checkpoint::read_manifest(folder);
     read_file(trainer, folder + "/model.safetensors", {StateKind::Weights});
     read_file(trainer, folder + "/optimizer.safetensors", {StateKind::Moment1, StateKind::Moment2});
-    for (int r = 0; r < trainer.ranks().count(); ++r) *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
+    for (int r = 0; r < trainer.ranks().count(); ++r)
+        *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
     trainer.set_progress({m.steps, m.samples_seen, m.tokens_seen});
     return m;
 }

@@ -20,7 +20,9 @@ const mesh::AxisList& split_of(const ir::Unit& unit, StateKind kind);
 // f(run, data) for every run of every state of that kind on the executor's rank; data points at run.local_begin.
 void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data)>& f);
 
-// Weights from value(param, instance, global index); everything else zero.
+// The initial values of all weights; moments are zero.
+void fill_initial_weights(Executor& executor, uint64_t seed);
+// Weights from value(param, instance, global index).
 using ValueOf = std::function<double(const ir::Parameter& param, int64_t instance, int64_t global_index)>;
 void fill_weights(Executor& executor, const ValueOf& value);
 

@@ -21,11 +21,13 @@ RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layo
     o.threads_per_rank = static_cast<int>(r.integer("runtime.threads_per_rank"));
     if (o.threads_per_rank == 0) o.threads_per_rank = std::max(1, cpus / ranks);
     if (o.threads_per_rank < 1 || o.threads_per_rank > 1024) {
-        throw UserError("recipe.threads_per_rank", "runtime.threads_per_rank", fmt::format("runtime.threads_per_rank = {}: must lie between 0 and 1024", o.threads_per_rank));
+        throw UserError("recipe.threads_per_rank", "runtime.threads_per_rank",
+                        fmt::format("runtime.threads_per_rank = {}: must lie between 0 and 1024", o.threads_per_rank));
     }
     const std::string& comm = r.text("runtime.comm_thread");
     if (comm != "auto" && comm != "on" && comm != "off") {
-        throw UserError("recipe.comm_thread", "runtime.comm_thread", fmt::format("runtime.comm_thread = \"{}\": must be auto, on or off", comm));
+        throw UserError("recipe.comm_thread", "runtime.comm_thread",
+                        fmt::format("runtime.comm_thread = \"{}\": must be auto, on or off", comm));
     }
     o.comm_thread = comm == "on" || (comm == "auto" && cpus > ranks * o.threads_per_rank);
     o.debug_fill = r.flag("runtime.debug_fill");
@@ -45,7 +47,7 @@ Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compile
         if (compiled.program.entry("eval")) eval_loaders_.emplace_back(compiled.program, "eval", r, shape_);
     }
     const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    fill_weights([seed](const ir::Parameter& p, int64_t instance, int64_t i) { return initial_value(p, instance, seed, i); });
+    ranks_->parallel([seed](Executor& e) { fill_initial_weights(e, seed); });
 }
 
 void Trainer::fill_weights(const ValueOf& value) {
@@ -65,7 +67,9 @@ StepResult Trainer::step() {
     const Clock::time_point start = Clock::now();
     ranks_->parallel([&](Executor& e) {
         const Clock::time_point begin = Clock::now();
-        loaders_[e.rank()].load(e, progress_.samples_seen, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source_.sample(i, ids, targets, pos, doc); });
+        loaders_[e.rank()].load(e, progress_.samples_seen, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
+            source_.sample(i, ids, targets, pos, doc);
+        });
         *e.scalar("lr") = result.lr;
         if (e.rank() == 0) result.data_time_s = seconds_since(begin);
         e.run("train");
@@ -81,7 +85,9 @@ StepResult Trainer::step() {
     return result;
 }
 
-int64_t Trainer::eval_batches(const data::Dataset& heldout) const { return ceil_div(heldout.windows(), shape_.microbatch * compiled_.program.microbatches); }
+int64_t Trainer::eval_batches(const data::Dataset& heldout) const {
+    return ceil_div(heldout.windows(), shape_.microbatch * compiled_.program.microbatches);
+}
 
 double Trainer::evaluate(const data::Dataset& heldout, int64_t batches) {
     const int64_t per_batch = shape_.microbatch * compiled_.program.microbatches;
@@ -90,7 +96,8 @@ double Trainer::evaluate(const data::Dataset& heldout, int64_t batches) {
         ranks_->parallel([&](Executor& e) {
             eval_loaders_[e.rank()].load(e, b * per_batch, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
                 heldout.sequential(i, ids, targets, pos, doc);
-                if (i >= heldout.windows()) std::fill(targets.begin(), targets.end(), data::kNoTarget);  // once through, no window twice
+                if (i >= heldout.windows())
+                    std::fill(targets.begin(), targets.end(), data::kNoTarget);  // once through, no window twice
             });
             e.run("eval");
         });

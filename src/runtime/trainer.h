@@ -13,12 +13,12 @@
 namespace lockstep::runtime {
 
 struct StepResult {
-    int64_t step = 0;          // counted from 1
-    double loss = 0;           // mean over the step's valid targets
+    int64_t step = 0;  // counted from 1
+    double loss = 0;   // mean over the step's valid targets
     double grad_norm = 0, lr = 0;
-    bool committed = true;     // false: loss or norm was not finite and no state has changed
-    double step_time_s = 0;    // of the whole step
-    double data_time_s = 0;    // of it, rank 0 reading samples
+    bool committed = true;   // false: loss or norm was not finite and no state has changed
+    double step_time_s = 0;  // of the whole step
+    double data_time_s = 0;  // of it, rank 0 reading samples
 };
 
 // Where training stands, beside the states: what a checkpoint's manifest records.

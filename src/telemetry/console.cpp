@@ -14,7 +14,8 @@ namespace lockstep::telemetry {
 void set_up_console(bool colors) {
     auto logger = spdlog::get("lockstep");
     if (!logger) {
-        auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic : spdlog::color_mode::never);
+        auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
+                                                                                 : spdlog::color_mode::never);
         logger = std::make_shared<spdlog::logger>("lockstep", sink);
         logger->set_pattern("%^[%H:%M:%S]%$ %v");
         spdlog::register_logger(logger);
@@ -34,7 +35,8 @@ void ProgressBar::show(int64_t done, int64_t total, std::string_view text) {
     winsize size{};
     const int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
     const int cells = 24, full = total > 0 ? static_cast<int>(cells * std::min(done, total) / total) : 0;
-    std::string line = fmt::format("[{}{}] {}/{}  {}", std::string(static_cast<size_t>(full), '#'), std::string(static_cast<size_t>(cells - full), '.'), done, total, text);
+    std::string line = fmt::format("[{}{}] {}/{}  {}", std::string(static_cast<size_t>(full), '#'),
+                                   std::string(static_cast<size_t>(cells - full), '.'), done, total, text);
     if (static_cast<int>(line.size()) >= width) line.resize(static_cast<size_t>(width - 1));
     fmt::print(stderr, "\r\033[K{}", line);
     std::fflush(stderr);

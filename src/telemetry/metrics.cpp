@@ -14,7 +14,9 @@
 namespace lockstep::telemetry {
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "a")) {
-    if (!file_) throw UserError("metrics.cannot_write", "job.dump_folder", fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path, std::strerror(errno)));
+    if (!file_)
+        throw UserError("metrics.cannot_write", "job.dump_folder",
+                        fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path, std::strerror(errno)));
 }
 
 MetricsFile::~MetricsFile() { std::fclose(file_); }
@@ -23,7 +25,9 @@ void MetricsFile::write(int64_t step, const Metrics& metrics) {
     nlohmann::ordered_json line = {{"step", step}};
     for (const auto& [name, value] : metrics) line[name] = value;
     fmt::print(file_, "{}\n", line.dump());
-    if (std::fflush(file_) != 0) throw UserError("metrics.cannot_write", "job.dump_folder", fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path_, std::strerror(errno)));
+    if (std::fflush(file_) != 0)
+        throw UserError("metrics.cannot_write", "job.dump_folder",
+                        fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path_, std::strerror(errno)));
 }
 
 int64_t anonymous_resident_bytes() {

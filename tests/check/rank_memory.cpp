@@ -145,6 +145,7 @@ void RankMemory::run(int call, const Moment& moment) {
     for (const Touch& t : touches) {
         refuse_second_write(t);
         open_or_free(t);
+        refuse_foreign_states(t);
         touch_weights(t);
     }
     ledger_.run(*call_);
@@ -189,6 +190,19 @@ void RankMemory::open_or_free(const Touch& touch) {
         if (!gathered_[touch.buffer]) refuse("frees what is not gathered:", touch.buffer);
         gathered_[touch.buffer] = false;
     }
+}
+
+// A buffer of weights or moments belongs to one instance of one unit; a gathered one to that which was gathered last.
+void RankMemory::refuse_foreign_states(const Touch& touch) {
+    if (touch.port < 0) return;
+    const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
+    const bool state = p.kind == PortKind::State && outlives_steps(p);
+    if (!state && p.kind != PortKind::Params) return;
+    const int64_t instance = p.unit == routine_->block ? call_->instance : 0;
+    const std::string whose = fmt::format("{} of {}[{}]", state ? p.name : "weights", p.unit, instance);
+    if (p.kind == PortKind::Params && routine_->kind == RoutineKind::Gather) holds_[touch.buffer] = whose;
+    const std::string& holds = holds_.emplace(touch.buffer, whose).first->second;
+    if (holds != whose) refuse(fmt::format("takes for {} what holds {}:", whose, holds), touch.buffer);
 }
 
 // Weights are read before the update of the step, and updated once.

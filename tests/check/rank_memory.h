@@ -63,6 +63,7 @@ private:
     void refuse_stale_read(const Touch& touch) const;
     void refuse_second_write(const Touch& touch);
     void open_or_free(const Touch& touch);
+    void refuse_foreign_states(const Touch& touch);
     void leave(const Touch& touch, const Moment& moment);
     void touch_weights(const Touch& touch);
     [[noreturn]] void refuse(const std::string& why, int buffer) const;
@@ -76,7 +77,8 @@ private:
     std::vector<Cell> cells_;
     std::map<int, std::vector<std::pair<size_t, size_t>>> written_;  // cells of activations, frames, windows written in this step
     std::map<int, bool> gathered_;                                   // buffer -> alive
-    std::map<int, int> updated_;                                     // weights buffer -> step of its update
+    std::map<int, std::string> holds_;  // buffer -> whose weights or moments, by the first call that says so
+    std::map<int, int> updated_;        // weights buffer -> step of its update
     GradientLedger ledger_;
 };
 

@@ -6,8 +6,9 @@ namespace lockstep::testing {
 
 compile::Recipe small_recipe(const Settings& settings) {
     compile::Recipe recipe;
-    const Settings shape = {{"model.dim", "8"},      {"model.n_layers", "2"},    {"model.n_heads", "4"},     {"model.n_kv_heads", "2"},         {"model.head_dim", "4"},
-                            {"model.ffn_dim", "12"}, {"model.vocab_size", "16"}, {"training.seq_len", "8"}, {"training.local_batch_size", "1"}};
+    const Settings shape = {{"model.dim", "8"},         {"model.n_layers", "2"},   {"model.n_heads", "4"},
+                            {"model.n_kv_heads", "2"},  {"model.head_dim", "4"},   {"model.ffn_dim", "12"},
+                            {"model.vocab_size", "16"}, {"training.seq_len", "8"}, {"training.local_batch_size", "1"}};
     for (const auto& [key, value] : shape) recipe.set(key, value);
     for (const auto& [key, value] : settings) recipe.set(key, value);
     return recipe;
@@ -21,8 +22,9 @@ ir::Program program_after(const std::string& pass, const Settings& settings, Bac
 }
 
 const std::vector<NamedSettings>& sample_settings() {
-    const std::string tp = "parallelism.tensor_parallel_degree", shard = "parallelism.data_parallel_shard_degree", replicate = "parallelism.data_parallel_replicate_degree",
-                      preset = "partition.preset", batch = "training.global_batch_size", recompute = "activation_checkpoint.mode";
+    const std::string tp = "parallelism.tensor_parallel_degree", shard = "parallelism.data_parallel_shard_degree",
+                      replicate = "parallelism.data_parallel_replicate_degree", preset = "partition.preset",
+                      batch = "training.global_batch_size", recompute = "activation_checkpoint.mode";
     static const std::vector<NamedSettings> all = {
         {"one_rank", {}},
         {"four_way_tp_with_cut_heads", {{tp, "4"}, {shard, "2"}, {batch, "4"}}},
@@ -32,9 +34,15 @@ const std::vector<NamedSettings>& sample_settings() {
         {"zero1_without_overlap", {{shard, "2"}, {preset, "zero1"}, {"parallelism.prefetch", "0"}}},
         {"replicated", {{replicate, "2"}, {preset, "none"}}},
         {"hybrid_states_over_world", {{replicate, "2"}, {shard, "2"}, {"partition.optimizer", "world"}, {batch, "8"}}},
-        {"tied_padded_vocab_qk_norm", {{tp, "2"}, {"model.vocab_size", "15"}, {"model.tie_embeddings", "1"}, {"model.qk_norm", "1"}}},
+        {"tied_padded_vocab_qk_norm",
+         {{tp, "2"}, {"model.vocab_size", "15"}, {"model.tie_embeddings", "1"}, {"model.qk_norm", "1"}}},
         {"float64_loss_in_one_piece", {{"training.dtype", "float64"}, {"training.fuse_loss", "false"}, {shard, "2"}}},
-        {"validation_document_mask", {{"validation.enable", "true"}, {"training.document_mask", "true"}, {tp, "2"}, {recompute, "full"}, {"parallelism.prefetch", "2"}}},
+        {"validation_document_mask",
+         {{"validation.enable", "true"},
+          {"training.document_mask", "true"},
+          {tp, "2"},
+          {recompute, "full"},
+          {"parallelism.prefetch", "2"}}},
     };
     return all;
 }

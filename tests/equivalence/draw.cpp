@@ -162,4 +162,15 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     return one;
 }
 
+double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype) {
+    if (dtype == Dtype::F64) return 1e-10;
+    const auto differs_with = [&](const char* key, const char* value) {
+        compile::Recipe other = one_rank(recipe);
+        other.set(key, value);
+        return difference(one, run(other, Backend::Cpu, static_cast<int>(one.losses.size())));
+    };
+    return 4 * std::max({0x1p-23, differs_with("runtime.threads_per_rank", "2"), differs_with("training.local_batch_size", "1"),
+                         differs_with("training.fuse_loss", "true")});
+}
+
 }  // namespace lockstep::testing

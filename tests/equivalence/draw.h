@@ -26,6 +26,13 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype);
 // The same model, data and global batch on one rank: one microbatch, nothing split, recomputed, fused or overlapped.
 compile::Recipe one_rank(const compile::Recipe& recipe);
 
+// How far a correct layout may be from `one`, the outcome of `recipe` on one rank.
+// F64: 1e-10; layouts are within 6e-12 (2000 of them, 5 steps).
+// F32: four times what one rank differs from itself when its sums are split otherwise (threads, microbatches, chunks of the
+// loss), where that is taken as at least 2^-23, one ulp at 1: a model this small may have no sum that a split changes. Of 1000
+// layouts the farthest reaches NOISE of this bound;
+double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype);
+
 Backend backend_of(Dtype dtype);
 
 }  // namespace lockstep::testing

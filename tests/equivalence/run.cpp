@@ -2,27 +2,47 @@
 
 #include <cmath>
 
-#include "data/synthetic_source.h"
+#include "base/random.h"
 #include "kernels/kernel.h"
+#include "runtime/parameters.h"
 
 namespace lockstep::testing {
+namespace {
+
+// Training starts so close to zero that attention is even and branches hardly count. Here matrices start wider and norms
+// apart from one, so that every path matters from the first step.
+double wide_value(const ir::Parameter& p, int64_t instance, uint64_t seed, int64_t i) {
+    const double value = runtime::initial_value(p, instance, seed, i);
+    if (p.init.kind == ir::InitKind::Normal) return p.init.std < 0.1 ? value * (0.3 / p.init.std) : value;
+    return value + 0.2 * normal_draw(splitmix64(seed) ^ hash_name(runtime::global_name(p, instance)), static_cast<uint64_t>(i));
+}
+
+}  // namespace
 
 compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip) {
     compile::CompileOptions options;
-    options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(static_cast<int>(recipe.integer("runtime.threads_per_rank")));
+    options.catalog = backend == Backend::Reference
+                          ? kernels::reference_catalog()
+                          : kernels::cpu_catalog(static_cast<int>(recipe.integer("runtime.threads_per_rank")));
     options.skip = skip;
     return compile::compile(recipe, options);
 }
 
-Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
+data::SyntheticSource synthetic_data(const compile::Recipe& recipe, const compile::Compiled& compiled) {
     data::SyntheticOptions data;
     data.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
     data.vocab_size = static_cast<int>(std::get<int64_t>(recipe.model_shape().at("vocab_size")));
     data.seq_len = static_cast<int>(compiled.layout.seq_len);
     data.masked_target_fraction = recipe.number("debug.synthetic_masked");
     data.mean_document_tokens = recipe.flag("training.document_mask") ? data.seq_len / 2 : 0;
-    const data::SyntheticSource source(data);
+    return data::SyntheticSource(data);
+}
+
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
     runtime::Trainer trainer(recipe, compiled, source);
+    const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
+    trainer.fill_weights(
+        [seed](const ir::Parameter& p, int64_t instance, int64_t i) { return wide_value(p, instance, seed, i); });
     Outcome out;
     for (int s = 0; s < steps; ++s) {
         const runtime::StepResult r = trainer.step();
@@ -31,6 +51,10 @@ Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, in
     }
     out.weights = trainer.state(runtime::StateKind::Weights);
     return out;
+}
+
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
+    return run(recipe, compiled, synthetic_data(recipe, compiled), steps);
 }
 
 Outcome run(const compile::Recipe& recipe, Backend backend, int steps) {
@@ -49,7 +73,8 @@ double difference(const Outcome& a, const Outcome& b, std::string* where) {
     };
     for (size_t s = 0; s < a.losses.size(); ++s) {
         note(std::abs(a.losses[s] - b.losses[s]), std::max(1.0, std::abs(a.losses[s])), "loss of step " + std::to_string(s + 1));
-        note(std::abs(a.grad_norms[s] - b.grad_norms[s]), std::max(1.0, std::abs(a.grad_norms[s])), "gradient norm of step " + std::to_string(s + 1));
+        note(std::abs(a.grad_norms[s] - b.grad_norms[s]), std::max(1.0, std::abs(a.grad_norms[s])),
+             "gradient norm of step " + std::to_string(s + 1));
     }
     for (const auto& [name, x] : a.weights) {
         const std::vector<double>& y = b.weights.at(name);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compile/compile.h"
+#include "data/synthetic_source.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::testing {
@@ -17,6 +18,8 @@ struct Outcome {
 enum class Backend { Reference, Cpu };
 
 compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip = {});
+data::SyntheticSource synthetic_data(const compile::Recipe& recipe, const compile::Compiled& compiled);
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps);
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps);
 Outcome run(const compile::Recipe& recipe, Backend backend, int steps);
 

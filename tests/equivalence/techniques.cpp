@@ -8,9 +8,9 @@ namespace lockstep::testing {
 namespace {
 
 constexpr std::array<std::string_view, kTechniques> kNames = {
-    "tp",     "sequence_parallel", "kv_heads < tp", "dp_shard",      "dp_replicate", "zero1",      "zero2",
-    "zero3",  "recompute",         "microbatches",  "tied",          "qk_norm",      "document_mask", "masked targets",
-    "padded vocab", "padded batch", "fused loss",   "prefetch",      "comm_thread",  "debug_fill", "clipping"};
+    "tp",           "sequence_parallel", "kv_heads < tp", "dp_shard", "dp_replicate", "zero1",         "zero2",
+    "zero3",        "recompute",         "microbatches",  "tied",     "qk_norm",      "document_mask", "masked targets",
+    "padded vocab", "padded batch",      "fused loss",    "prefetch", "comm_thread",  "debug_fill",    "clipping"};
 
 }  // namespace
 

@@ -73,7 +73,10 @@ std::string text(const nlohmann::json& value) { return value.is_string() ? value
 // A trainer with the golden weights.
 struct Run {
     Run(const nlohmann::json& golden, Backend backend, const Settings& settings)
-        : source(golden), recipe(golden_recipe(golden, settings)), compiled(compile_recipe(recipe, backend)), trainer(recipe, compiled, source) {
+        : source(golden),
+          recipe(golden_recipe(golden, settings)),
+          compiled(compile_recipe(recipe, backend)),
+          trainer(recipe, compiled, source) {
         std::map<std::string, std::vector<double>> weights;
         for (const auto& [name, shape] : golden["checks"]["param_shapes"].items()) {
             int64_t n = 1;
@@ -165,7 +168,8 @@ Worst compare(const GoldenFigures& want, const GoldenFigures& got) {
         note(want.grad_norms[s], got.grad_norms.at(s), "gradient norm of step " + std::to_string(s + 1));
     }
     note(want.final_loss, got.final_loss, "final loss");
-    for (const auto& [name, norm] : want.step1_param_grad_norms) note(norm, got.step1_param_grad_norms.at(name), "gradient of " + name);
+    for (const auto& [name, norm] : want.step1_param_grad_norms)
+        note(norm, got.step1_param_grad_norms.at(name), "gradient of " + name);
     for (const auto& [name, norm] : want.final_param_norms) note(norm, got.final_param_norms.at(name), "norm of " + name);
     return worst;
 }

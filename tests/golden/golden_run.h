@@ -13,9 +13,9 @@
 namespace lockstep::testing {
 
 struct GoldenFigures {
-    std::vector<double> losses, grad_norms;                              // of each step, before its update
+    std::vector<double> losses, grad_norms;                                   // of each step, before its update
     std::map<std::string, double> step1_param_grad_norms, final_param_norms;  // by Hugging Face's names
-    double final_loss = 0;                                               // of the batch after the last one
+    double final_loss = 0;                                                    // of the batch after the last one
 };
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // recipe keys and their values

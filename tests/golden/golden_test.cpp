@@ -11,7 +11,9 @@ namespace {
 constexpr double kAgrees = 1e-4;  // float32 rounding moves no figure by more than 5e-6
 
 const Settings kOneRank = {{"training.local_batch_size", "8"}};
-const Settings kFourRanks = {{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}, {"training.local_batch_size", "2"}};
+const Settings kFourRanks = {{"parallelism.tensor_parallel_degree", "2"},
+                             {"parallelism.data_parallel_shard_degree", "2"},
+                             {"training.local_batch_size", "2"}};
 
 Settings with(Settings settings, const Settings& more) {
     settings.insert(settings.end(), more.begin(), more.end());
@@ -26,11 +28,16 @@ protected:
         EXPECT_LT(worst.relative, tolerance) << worst.where;
     }
     void expect_disagreement(const Settings& change) {
-        const Worst worst = compare(golden_figures(golden_, "float64"), run_golden(golden_, Backend::Cpu, with(kOneRank, change)));
+        const Worst worst =
+            compare(golden_figures(golden_, "float64"), run_golden(golden_, Backend::Cpu, with(kOneRank, change)));
         EXPECT_GT(worst.relative, kAgrees) << change[0].first << " = " << change[0].second << " is not noticed";
     }
-    std::string scaled(const char* group, const char* key, double factor) const { return fmt::format("{}", golden_[group][key].get<double>() * factor); }
-    std::string further_from_one(const char* key) const { return fmt::format("{}", 1 - (1 - golden_["optimizer"][key].get<double>()) * 1.1); }
+    std::string scaled(const char* group, const char* key, double factor) const {
+        return fmt::format("{}", golden_[group][key].get<double>() * factor);
+    }
+    std::string further_from_one(const char* key) const {
+        return fmt::format("{}", 1 - (1 - golden_["optimizer"][key].get<double>()) * 1.1);
+    }
 
     const nlohmann::json golden_ = golden_case(GetParam());
 };
@@ -43,7 +50,8 @@ TEST_P(Golden, HashesAreThoseOfTheFile) {
 TEST_P(Golden, Float32OnOneRank) { expect_agreement(Backend::Cpu, kOneRank, kAgrees); }
 TEST_P(Golden, Float32OnFourRanksInTwoMicrobatches) { expect_agreement(Backend::Cpu, kFourRanks, kAgrees); }
 TEST_P(Golden, Float32WithTheLossInOnePieceAndRecompute) {
-    expect_agreement(Backend::Cpu, with(kFourRanks, {{"training.fuse_loss", "false"}, {"activation_checkpoint.mode", "full"}}), kAgrees);
+    expect_agreement(Backend::Cpu, with(kFourRanks, {{"training.fuse_loss", "false"}, {"activation_checkpoint.mode", "full"}}),
+                     kAgrees);
 }
 // The plain loops take long: one layout a case.
 TEST_P(Golden, Float64) {
@@ -55,11 +63,14 @@ TEST_P(Golden, Float64) {
 TEST_P(Golden, SeesAChangedEps) { expect_disagreement({{"optimizer.eps", scaled("optimizer", "eps", 1.1)}}); }
 TEST_P(Golden, SeesAChangedBeta1) { expect_disagreement({{"optimizer.beta1", further_from_one("beta1")}}); }
 TEST_P(Golden, SeesAChangedBeta2) { expect_disagreement({{"optimizer.beta2", further_from_one("beta2")}}); }
-TEST_P(Golden, SeesAChangedWeightDecay) { expect_disagreement({{"optimizer.weight_decay", scaled("optimizer", "weight_decay", 1.1)}}); }
+TEST_P(Golden, SeesAChangedWeightDecay) {
+    expect_disagreement({{"optimizer.weight_decay", scaled("optimizer", "weight_decay", 1.1)}});
+}
 TEST_P(Golden, SeesAChangedRopeTheta) { expect_disagreement({{"model.rope_theta", scaled("config", "rope_theta", 1.1)}}); }
 TEST_P(Golden, SeesAChangedNormEps) { expect_disagreement({{"model.norm_eps", scaled("config", "rms_norm_eps", 1.1)}}); }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::Values("llama_gqa", "llama_tied"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::Values("llama_gqa", "llama_tied"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace lockstep::testing

@@ -16,7 +16,8 @@ char* aligned(std::vector<std::byte>& bytes, int64_t size) {
 
 Interpreter::Interpreter(const mesh::Mesh& mesh, const ir::Routine& routine, int64_t rank, int threads)
     : mesh_(mesh), routine_(routine), pool_(threads), bytes_(routine.tensors.size()), workspaces_(routine.ops.size()) {
-    for (size_t t = 0; t < routine.tensors.size(); ++t) data_.push_back(aligned(bytes_[t], ir::local_bytes(mesh, routine, routine.tensors[t])));
+    for (size_t t = 0; t < routine.tensors.size(); ++t)
+        data_.push_back(aligned(bytes_[t], ir::local_bytes(mesh, routine, routine.tensors[t])));
     for (const ir::Op& op : routine.ops) kernels_.push_back(kernels::make_kernel({mesh, routine, op, rank, threads}));
 }
 

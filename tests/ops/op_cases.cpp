@@ -9,20 +9,24 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-const std::string kQ = "batch seq kv_heads group head_dim", kK = "batch kv_seq kv_heads head_dim", kRows = "batch seq", kKeys = "batch kv_seq";
+const std::string kQ = "batch seq kv_heads group head_dim", kK = "batch kv_seq kv_heads head_dim", kRows = "batch seq",
+                  kKeys = "batch kv_seq";
 
 Operand fixed(const std::string& dims, Fill fill = Fill::Normal) { return {dims, fill, false}; }
 OpResult final_of(const std::string& dims) { return {dims, -1, false}; }
 
 ir::Attrs rope(int64_t sign, double factor) {
-    return {{"sign", sign}, {"theta", 10000.0}, {"factor", factor}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_positions", 32.0}};
+    return {{"sign", sign},           {"theta", 10000.0},        {"factor", factor},
+            {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_positions", 32.0}};
 }
 
 std::vector<OpCase> make_cases() {
-    const std::vector<Operand> masks = {fixed(kRows, Fill::Positions), fixed(kKeys, Fill::Positions), fixed(kRows, Fill::Documents), fixed(kKeys, Fill::Documents)};
+    const std::vector<Operand> masks = {fixed(kRows, Fill::Positions), fixed(kKeys, Fill::Positions),
+                                        fixed(kRows, Fill::Documents), fixed(kKeys, Fill::Documents)};
     std::vector<Operand> attention = {{kQ}, {kK}, {kK}};
     attention.insert(attention.end(), masks.begin(), masks.end());
-    const ir::Attrs norm = {{"eps", 1e-3}, {"over", std::string("hidden")}}, head_norm = {{"eps", 1e-3}, {"over", std::string("head_dim")}};
+    const ir::Attrs norm = {{"eps", 1e-3}, {"over", std::string("hidden")}},
+                    head_norm = {{"eps", 1e-3}, {"over", std::string("head_dim")}};
     const auto fn = [](const char* f) { return ir::Attrs{{"fn", std::string(f)}}; };
     const ir::Attrs adamw = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
     return {
@@ -43,37 +47,84 @@ std::vector<OpCase> make_cases() {
         {"silu", "unary", {{"batch ffn"}}, {{"batch ffn"}}, fn("silu"), ""},
         {"dsilu", "unary", {fixed("batch ffn")}, {final_of("batch ffn")}, fn("dsilu"), ""},
         {"recip", "unary", {fixed("batch ffn", Fill::Positive)}, {final_of("batch ffn")}, fn("recip"), ""},
-        {"rsqrt_mean", "unary", {{kRows, Fill::Positive}}, {{kRows}}, {{"fn", std::string("rsqrt_mean")}, {"n", int64_t{7}}, {"eps", 1e-2}}, ""},
+        {"rsqrt_mean",
+         "unary",
+         {{kRows, Fill::Positive}},
+         {{kRows}},
+         {{"fn", std::string("rsqrt_mean")}, {"n", int64_t{7}}, {"eps", 1e-2}},
+         ""},
         {"valid", "unary", {fixed(kRows, Fill::Targets)}, {final_of(kRows)}, fn("valid"), ""},
         {"seq_to_kv_seq", "rename", {{"batch seq kv_heads head_dim"}}, {{kK}}, {}, ""},
         {"gated", "swiglu", {{"batch seq ffn"}, {"batch seq ffn"}}, {{"batch seq ffn"}}, {}, ""},
-        {"gated_backward", "swiglu_backward", {fixed("batch ffn"), fixed("batch ffn"), fixed("batch ffn")}, {final_of("batch ffn"), final_of("batch ffn")}, {}, ""},
+        {"gated_backward",
+         "swiglu_backward",
+         {fixed("batch ffn"), fixed("batch ffn"), fixed("batch ffn")},
+         {final_of("batch ffn"), final_of("batch ffn")},
+         {},
+         ""},
         {"over_hidden", "rmsnorm", {{"batch seq hidden"}, {"hidden"}}, {{"batch seq hidden"}, final_of(kRows)}, norm, ""},
         {"over_head_dim", "rmsnorm", {{kQ}, {"head_dim"}}, {{kQ}, final_of("batch seq kv_heads group")}, head_norm, ""},
-        {"over_hidden_backward", "rmsnorm_backward", {fixed("batch seq hidden"), fixed("batch seq hidden"), fixed("hidden"), fixed(kRows, Fill::Positive)},
-         {final_of("batch seq hidden"), final_of("hidden")}, norm, ""},
+        {"over_hidden_backward",
+         "rmsnorm_backward",
+         {fixed("batch seq hidden"), fixed("batch seq hidden"), fixed("hidden"), fixed(kRows, Fill::Positive)},
+         {final_of("batch seq hidden"), final_of("hidden")},
+         norm,
+         ""},
         {"queries", "rope", {{kQ}, fixed(kRows, Fill::Positions)}, {{kQ}}, rope(1, 1.0), ""},
-        {"keys_back_and_stretched", "rope", {{"batch seq kv_heads head_dim"}, fixed(kRows, Fill::Positions)}, {{"batch seq kv_heads head_dim"}}, rope(-1, 8.0), ""},
+        {"keys_back_and_stretched",
+         "rope",
+         {{"batch seq kv_heads head_dim"}, fixed(kRows, Fill::Positions)},
+         {{"batch seq kv_heads head_dim"}},
+         rope(-1, 8.0),
+         ""},
         {"table", "gather", {{"vocab hidden"}, fixed(kRows, Fill::Ids)}, {{"batch seq hidden"}}, {}, ""},
         {"table_shard", "gather", {{"vocab hidden"}, fixed(kRows, Fill::Ids)}, {{"batch seq hidden"}}, {}, "vocab"},
         {"into_table", "scatter", {fixed("batch seq hidden"), fixed(kRows, Fill::Ids)}, {final_of("vocab hidden")}, {}, ""},
-        {"into_table_shard", "scatter", {fixed("batch seq hidden"), fixed(kRows, Fill::Ids)}, {final_of("vocab hidden")}, {}, "vocab"},
+        {"into_table_shard",
+         "scatter",
+         {fixed("batch seq hidden"), fixed(kRows, Fill::Ids)},
+         {final_of("vocab hidden")},
+         {},
+         "vocab"},
         {"target_logit", "pick", {{"batch seq vocab"}, fixed(kRows, Fill::Targets)}, {{kRows}}, {}, ""},
         {"into_logits", "unpick", {fixed(kRows), fixed(kRows, Fill::Targets)}, {final_of("batch seq vocab")}, {}, ""},
         {"causal_documents", "attention", attention, {{kQ}, final_of("batch seq kv_heads group")}, {{"scale", 0.4}}, ""},
         {"largest_logit", "max", {fixed("batch seq vocab")}, {final_of(kRows)}, {{"over", std::string("vocab")}}, ""},
         {"exponentials", "exp_shifted", {{"batch seq vocab"}, fixed(kRows)}, {{"batch seq vocab"}}, {}, ""},
         {"logits", "mask_padding", {fixed("batch seq padded")}, {final_of("batch seq padded")}, {{"fill", -kInfinity}}, ""},
-        {"logits_shard", "mask_padding", {fixed("batch seq padded")}, {final_of("batch seq padded")}, {{"fill", -kInfinity}}, "padded"},
+        {"logits_shard",
+         "mask_padding",
+         {fixed("batch seq padded")},
+         {final_of("batch seq padded")},
+         {{"fill", -kInfinity}},
+         "padded"},
         {"gradient_of_logits", "mask_padding", {{"batch seq padded"}}, {{"batch seq padded"}}, {{"fill", 0.0}}, ""},
         {"loss", "cross_entropy", {{"batch seq vocab"}, fixed(kRows), fixed(kRows, Fill::Targets)}, {{kRows}, {kRows}}, {}, ""},
-        {"loss_shard", "cross_entropy", {{"batch seq vocab"}, fixed(kRows), fixed(kRows, Fill::Targets)}, {{kRows}, {kRows}}, {}, "vocab"},
-        {"loss_backward_shard", "cross_entropy_backward", {fixed(kRows), fixed(kRows), fixed("batch seq vocab"), fixed(kRows), fixed(kRows, Fill::Targets)},
-         {final_of("batch seq vocab")}, {}, "vocab"},
-        {"step", "adamw", {fixed("flat"), fixed("flat"), fixed("flat"), fixed("flat", Fill::Positive), fixed("control", Fill::Control)},
-         {final_of("flat"), {"flat", 2, false}, {"flat", 3, false}}, adamw, ""},
+        {"loss_shard",
+         "cross_entropy",
+         {{"batch seq vocab"}, fixed(kRows), fixed(kRows, Fill::Targets)},
+         {{kRows}, {kRows}},
+         {},
+         "vocab"},
+        {"loss_backward_shard",
+         "cross_entropy_backward",
+         {fixed(kRows), fixed(kRows), fixed("batch seq vocab"), fixed(kRows), fixed(kRows, Fill::Targets)},
+         {final_of("batch seq vocab")},
+         {},
+         "vocab"},
+        {"step",
+         "adamw",
+         {fixed("flat"), fixed("flat"), fixed("flat"), fixed("flat", Fill::Positive), fixed("control", Fill::Control)},
+         {final_of("flat"), {"flat", 2, false}, {"flat", 3, false}},
+         adamw,
+         ""},
         {"norm", "sum_squares", {fixed("flat")}, {{"", -1, false, Dtype::F64}}, {{"count_if", std::vector<int64_t>{}}}, ""},
-        {"norm_on_one_owner", "sum_squares", {fixed("flat")}, {{"", -1, false, Dtype::F64}}, {{"count_if", std::vector<int64_t>{0}}}, "hidden"},
+        {"norm_on_one_owner",
+         "sum_squares",
+         {fixed("flat")},
+         {{"", -1, false, Dtype::F64}},
+         {{"count_if", std::vector<int64_t>{0}}},
+         "hidden"},
     };
 }
 
@@ -92,9 +143,10 @@ const std::vector<OpCase>& op_cases() {
 }
 
 ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& random, Results results) {
-    const std::map<std::string, std::vector<int64_t>> sizes = {{"batch", {1, 2, 3}},   {"seq", {1, 5, 7}},    {"kv_seq", {1, 5, 7}}, {"hidden", {3, 17, 33}}, {"kv_heads", {1, 3}},
-                                                               {"group", {1, 2, 3}},   {"head_dim", {2, 6, 16}}, {"ffn", {5, 9, 31}},   {"vocab", {11, 19}},   {"padded", {8, 24}},
-                                                               {"flat", {1, 16, 100}}, {"control", {7}}};
+    const std::map<std::string, std::vector<int64_t>> sizes = {
+        {"batch", {1, 2, 3}}, {"seq", {1, 5, 7}},   {"kv_seq", {1, 5, 7}},    {"hidden", {3, 17, 33}},
+        {"kv_heads", {1, 3}}, {"group", {1, 2, 3}}, {"head_dim", {2, 6, 16}}, {"ffn", {5, 9, 31}},
+        {"vocab", {11, 19}},  {"padded", {8, 24}},  {"flat", {1, 16, 100}},   {"control", {7}}};
     ir::Routine r;
     r.name = "case";
     for (const auto& [name, choices] : sizes) {
@@ -111,17 +163,24 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     };
     std::vector<ir::TensorId> in;
     for (size_t i = 0; i < c.in.size(); ++i) {
-        const bool ids = c.in[i].fill == Fill::Ids || c.in[i].fill == Fill::Targets || c.in[i].fill == Fill::Positions || c.in[i].fill == Fill::Documents;
-        const bool updated = std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
-        in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read, dims(c.in[i].dims),
-                            ids ? Dtype::I32 : c.in[i].fill == Fill::Control ? Dtype::F64 : Dtype::F32));
+        const bool ids = c.in[i].fill == Fill::Ids || c.in[i].fill == Fill::Targets || c.in[i].fill == Fill::Positions ||
+                         c.in[i].fill == Fill::Documents;
+        const bool updated =
+            std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
+        in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
+                            dims(c.in[i].dims),
+                            ids                             ? Dtype::I32
+                            : c.in[i].fill == Fill::Control ? Dtype::F64
+                                                            : Dtype::F32));
     }
     ir::Op op;
     op.kind = c.kind;
     op.in = in;
     op.attrs = c.attrs;
     for (size_t i = 0; i < c.out.size(); ++i) {
-        const ir::TensorId made = c.out[i].operand >= 0 ? in[c.out[i].operand] : b.make({"made" + std::to_string(i), dims(c.out[i].dims), c.out[i].dtype});
+        const ir::TensorId made = c.out[i].operand >= 0
+                                      ? in[c.out[i].operand]
+                                      : b.make({"made" + std::to_string(i), dims(c.out[i].dims), c.out[i].dtype});
         op.out.push_back(made);
     }
     r.ops.push_back(op);
@@ -129,7 +188,8 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
         if (c.out[i].operand >= 0) continue;
         const std::string name = "out" + std::to_string(i);
         if (results == Results::Accumulated && may_accumulate(c.out[i].dims)) {
-            b.accumulate(b.port(name, ir::PortKind::Value, ir::Access::Accumulate, dims(c.out[i].dims), c.out[i].dtype), op.out[i]);
+            b.accumulate(b.port(name, ir::PortKind::Value, ir::Access::Accumulate, dims(c.out[i].dims), c.out[i].dtype),
+                         op.out[i]);
         } else {
             r.tensors[op.out[i]].name = name;
             r.tensors[op.out[i]].port = static_cast<int>(r.ports.size());
@@ -147,10 +207,12 @@ void place(const OpCase& c, const mesh::Mesh& mesh, ir::Routine& r) {
     }
 }
 
-std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh::Mesh& mesh, size_t position, std::mt19937& random) {
+std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh::Mesh& mesh, size_t position,
+                               std::mt19937& random) {
     const ir::Tensor& t = r.tensors[r.find("in" + std::to_string(position))];
     std::vector<double> out(static_cast<size_t>(ir::local_elements(mesh, r, t)));
-    if (c.in[position].fill == Fill::Control) return {1e-2, 0.5, 1, 0.19, 0.0975, 1, 2};  // lr, clip, commit, corrections, norm, loss
+    if (c.in[position].fill == Fill::Control)
+        return {1e-2, 0.5, 1, 0.19, 0.0975, 1, 2};  // lr, clip, commit, corrections, norm, loss
     const int64_t vocab = r.dims[r.dim("vocab")].size;
     const size_t row = t.dims.empty() ? 1 : static_cast<size_t>(r.dims[t.dims.back()].size);
     for (size_t i = 0; i < out.size(); ++i) {

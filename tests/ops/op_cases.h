@@ -21,8 +21,8 @@ struct Operand {
 
 struct OpResult {
     std::string dims;
-    int operand = -1;          // the result overwrites this operand
-    bool has_cotangent = true; // backward may be given one
+    int operand = -1;           // the result overwrites this operand
+    bool has_cotangent = true;  // backward may be given one
     Dtype dtype = Dtype::F32;
 };
 
@@ -50,6 +50,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
 void place(const OpCase& c, const mesh::Mesh& mesh, ir::Routine& routine);
 
 // Values for operand `position`, as its Fill says.
-std::vector<double> values_for(const OpCase& c, const ir::Routine& routine, const mesh::Mesh& mesh, size_t position, std::mt19937& random);
+std::vector<double> values_for(const OpCase& c, const ir::Routine& routine, const mesh::Mesh& mesh, size_t position,
+                               std::mt19937& random);
 
 }  // namespace lockstep::testing

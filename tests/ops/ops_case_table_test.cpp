@@ -13,9 +13,7 @@ namespace {
 
 using Values = std::map<std::string, std::vector<double>>;
 
-mesh::Mesh mesh_of(const OpCase& c) {
-    return mesh::Mesh::build({1, 1, 1, c.split.empty() ? 1 : 2}, {});
-}
+mesh::Mesh mesh_of(const OpCase& c) { return mesh::Mesh::build({1, 1, 1, c.split.empty() ? 1 : 2}, {}); }
 
 std::vector<std::string> names_of(const ir::Routine& r, ir::Access access) {
     std::vector<std::string> out;
@@ -35,7 +33,8 @@ void fill(Interpreter& run, const Values& values) {
 Values results(const mesh::Mesh& mesh, const ir::Routine& r, int64_t rank, int threads, const Values& values, bool fresh) {
     Interpreter run(mesh, r, rank, threads);
     fill(run, values);
-    for (const std::string& name : names_of(r, ir::Access::Accumulate)) run.set(name, std::vector<double>(run.get(name).size(), 0.5));
+    for (const std::string& name : names_of(r, ir::Access::Accumulate))
+        run.set(name, std::vector<double>(run.get(name).size(), 0.5));
     run.run(fresh);
     Values out;
     for (ir::Access access : {ir::Access::Write, ir::Access::Update, ir::Access::Accumulate}) {
@@ -85,7 +84,9 @@ ir::Routine with_derivative(const OpCase& c, const mesh::Mesh& mesh, ir::Routine
         ir::TensorId total = derivative.total(op.in[i]);
         EXPECT_EQ(total >= 0, c.in[i].differentiable) << c.kind << " " << c.name << ", operand " << i;
         if (total >= 0 && !may_accumulate(c.in[i].dims)) total = b.add("total", {total});
-        if (total >= 0) b.accumulate(b.port("grad" + std::to_string(i), ir::PortKind::Gradients, ir::Access::Accumulate, b.dims(op.in[i])), total);
+        if (total >= 0)
+            b.accumulate(b.port("grad" + std::to_string(i), ir::PortKind::Gradients, ir::Access::Accumulate, b.dims(op.in[i])),
+                         total);
     }
     place(c, mesh, r);
     return r;
@@ -119,8 +120,10 @@ TEST_P(OpTable, CpuKernelsAgreeWithTheReference) {
             passes::select_kernels(mesh, exact, kernels::reference_catalog());
             for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
                 for (bool fresh : {true, false}) {
-                    const std::string what = title(c) + ", seed " + std::to_string(seed) + ", rank " + std::to_string(rank) + (fresh ? ", fresh" : "");
-                    expect_close(results(mesh, exact, rank, 1, values, fresh), results(mesh, fast, rank, threads, values, fresh), 1e-5, what);
+                    const std::string what =
+                        title(c) + ", seed " + std::to_string(seed) + ", rank " + std::to_string(rank) + (fresh ? ", fresh" : "");
+                    expect_close(results(mesh, exact, rank, 1, values, fresh), results(mesh, fast, rank, threads, values, fresh),
+                                 1e-5, what);
                 }
             }
         }
@@ -184,14 +187,16 @@ TEST_P(OpTableDerivative, IsThatOfFiniteDifferences) {
                 run.set(in, moved);
                 const double difference = (above - loss()) / (2 * kStep);
                 run.set(in, values.at(in));
-                EXPECT_NEAR(gradient[k], difference, 1e-7 * std::max(1.0, std::abs(difference))) << title(c) << ", operand " << i << ", element " << k;
+                EXPECT_NEAR(gradient[k], difference, 1e-7 * std::max(1.0, std::abs(difference)))
+                    << title(c) << ", operand " << i << ", element " << k;
             }
         }
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpTable, ::testing::ValuesIn(op_cases()), [](const auto& info) { return title(info.param); });
-INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()), [](const auto& info) { return title(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()),
+                         [](const auto& info) { return title(info.param); });
 
 TEST(OpTableCoverage, EveryCpuKernelHasACase) {
     std::set<std::string> used;

@@ -27,7 +27,8 @@ std::string printed(const ir::Program& program, const std::string& routine) {
 std::vector<std::string> op_lines(const ir::Program& program, const std::string& routine) {
     std::vector<std::string> out;
     for (const std::string& line : lines_of(printed(program, routine))) {
-        if (!line.starts_with("  ") || line.starts_with("   ") || line.starts_with("  port ") || line.starts_with("  dims ")) continue;
+        if (!line.starts_with("  ") || line.starts_with("   ") || line.starts_with("  port ") || line.starts_with("  dims "))
+            continue;
         std::string op = line.substr(2, line.find("  # ") - 2);
         if (const size_t at = op.find(" workspace "); at != std::string::npos) op.resize(at);
         out.push_back(op);
@@ -74,7 +75,8 @@ std::vector<std::string> calls(const ir::Program& program, const std::string& en
     std::vector<std::string> out;
     for (const ir::Call& c : program.entry(entry)->calls) {
         const ir::Routine& r = program.routines[c.routine];
-        out.push_back(fmt::format("{}[{}]@{}{}", r.name, c.instance, c.microbatch, r.chunks > 1 ? fmt::format("#{}", c.chunk) : ""));
+        out.push_back(
+            fmt::format("{}[{}]@{}{}", r.name, c.instance, c.microbatch, r.chunks > 1 ? fmt::format("#{}", c.chunk) : ""));
     }
     return out;
 }

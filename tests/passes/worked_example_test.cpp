@@ -12,17 +12,20 @@ namespace {
 using Strings = std::vector<std::string>;
 
 ir::Program example(const std::string& pass, Settings more = {}) {
-    Settings settings = {{"parallelism.tensor_parallel_degree", "4"}, {"parallelism.data_parallel_shard_degree", "2"}, {"training.global_batch_size", "4"}};
+    Settings settings = {{"parallelism.tensor_parallel_degree", "4"},
+                         {"parallelism.data_parallel_shard_degree", "2"},
+                         {"training.global_batch_size", "4"}};
     settings.insert(settings.end(), more.begin(), more.end());
     return program_after(pass, settings);
 }
 
 TEST(WorkedExample, CollectivesWithSequenceParallelism) {
     const ir::Program p = example("shard");
-    EXPECT_EQ(collectives(p, "layer.forward"),
-              (Strings{"all_gather(n1) over tp", "reduce_scatter(ao) over tp", "all_gather(n2) over tp", "reduce_scatter(mlp) over tp"}));
-    EXPECT_EQ(collectives(p, "layer.backward"), (Strings{"all_gather(d.y) over tp", "all_gather(n2) over tp", "reduce_scatter(d.n2) over tp",
-                                                         "all_gather(d.x1) over tp", "all_gather(n1) over tp", "reduce_scatter(d.n1) over tp"}));
+    EXPECT_EQ(collectives(p, "layer.forward"), (Strings{"all_gather(n1) over tp", "reduce_scatter(ao) over tp",
+                                                        "all_gather(n2) over tp", "reduce_scatter(mlp) over tp"}));
+    EXPECT_EQ(collectives(p, "layer.backward"),
+              (Strings{"all_gather(d.y) over tp", "all_gather(n2) over tp", "reduce_scatter(d.n2) over tp",
+                       "all_gather(d.x1) over tp", "all_gather(n1) over tp", "reduce_scatter(d.n1) over tp"}));
     EXPECT_EQ(collectives(p, "embed.forward"), (Strings{"reduce_scatter(y) over tp"}));
     EXPECT_EQ(collectives(p, "embed.backward"), (Strings{"all_gather(d.y) over tp"}));
 }
@@ -36,18 +39,21 @@ TEST(WorkedExample, CollectivesWithoutSequenceParallelism) {
 TEST(WorkedExample, CollectivesOfABackwardThatRunsTheForwardAgain) {
     const ir::Program p = example("recompute", {{"activation_checkpoint.mode", "full"}});
     EXPECT_EQ(collectives(p, "layer.forward").size(), 4u);
-    EXPECT_EQ(collectives(p, "layer.backward"),
-              (Strings{"all_gather(n1.2) over tp", "reduce_scatter(ao) over tp", "all_gather(n2.2) over tp", "all_gather(d.y) over tp",
-                       "reduce_scatter(d.n2) over tp", "all_gather(d.x1) over tp", "reduce_scatter(d.n1) over tp"}));
+    EXPECT_EQ(
+        collectives(p, "layer.backward"),
+        (Strings{"all_gather(n1.2) over tp", "reduce_scatter(ao) over tp", "all_gather(n2.2) over tp", "all_gather(d.y) over tp",
+                 "reduce_scatter(d.n2) over tp", "all_gather(d.x1) over tp", "reduce_scatter(d.n1) over tp"}));
 }
 
 TEST(WorkedExample, ForwardStandsAsWorkedOut) {
     const ir::Program p = example("shard");
     const auto type = [&](const char* t) { return type_of(p, "layer.forward", t); };
-    for (const char* t : {"x", "n1", "ao.rs", "x1", "n2", "mlp.rs", "y"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, seq/tp, hidden]") << t;
+    for (const char* t : {"x", "n1", "ao.rs", "x1", "n2", "mlp.rs", "y"})
+        EXPECT_EQ(type(t), "f32[batch/dp_shard, seq/tp, hidden]") << t;
     for (const char* t : {"n1.ag", "n2.ag"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, hidden]") << t;
     for (const char* t : {"ao", "mlp"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, hidden] partial sum tp") << t;
-    for (const char* t : {"q", "q_rot", "o"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, kv_heads/tp:(1)2, group/tp:(2)2, head_dim]") << t;
+    for (const char* t : {"q", "q_rot", "o"})
+        EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, kv_heads/tp:(1)2, group/tp:(2)2, head_dim]") << t;
     for (const char* t : {"k", "v", "k_rot"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, kv_heads/tp:(1)2, head_dim]") << t;
     for (const char* t : {"k_all", "v_all"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, kv_seq, kv_heads/tp:(1)2, head_dim]") << t;
     for (const char* t : {"gate", "up", "act"}) EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, ffn/tp]") << t;
@@ -66,14 +72,17 @@ TEST(WorkedExample, BackwardStandsAsWorkedOut) {
         EXPECT_EQ(type(t), "f32[batch/dp_shard, seq, kv_heads/tp:(1)2, head_dim] partial sum tp:(2)2") << t;
     }
     EXPECT_EQ(type("d.q.part"), "f32[batch/dp_shard, seq, kv_heads/tp:(1)2, group/tp:(2)2, head_dim]");
-    EXPECT_EQ(op_line(p, "layer.backward", "d.n1"), "d.n1: f32[batch/dp_shard, seq, hidden] partial sum tp = add(d.n1.part, d.n1.part.2, d.n1.part.3)");
+    EXPECT_EQ(op_line(p, "layer.backward", "d.n1"),
+              "d.n1: f32[batch/dp_shard, seq, hidden] partial sum tp = add(d.n1.part, d.n1.part.2, d.n1.part.3)");
     EXPECT_EQ(op_line(p, "layer.backward", "d.x"), "d.x = add(d.x1, d.x.part)");
 }
 
 TEST(WorkedExample, GradientsArePartialAsWorkedOut) {
     const ir::Program p = example("shard");
     const ir::Routine& r = *p.routine("layer.backward");
-    const auto partial = [&](const char* param) { return p.mesh.text(r.tensors[r.find(std::string("grad.") + param)].placement.partial); };
+    const auto partial = [&](const char* param) {
+        return p.mesh.text(r.tensors[r.find(std::string("grad.") + param)].placement.partial);
+    };
     for (const char* param : {"wq", "wo", "w1", "w3", "w2"}) EXPECT_EQ(partial(param), "dp_shard") << param;
     for (const char* param : {"attention_norm", "ffn_norm"}) EXPECT_EQ(partial(param), "dp_shard,tp") << param;
     for (const char* param : {"wk", "wv"}) EXPECT_EQ(partial(param), "dp_shard,tp:(2)2") << param;
@@ -98,7 +107,8 @@ TEST(WorkedExample, SegmentsHoldWhatIsReducedAlike) {
     for (const ir::AxisList* split : {&u.weights, &u.gradients, &u.optimizer}) EXPECT_EQ(p.mesh.text(*split), "dp_shard");
     EXPECT_EQ(collectives(p, "gather.layer"), (Strings{"all_gather(weights0) over dp_shard"}));
     EXPECT_EQ(collectives(p, "reduce_micro.layer"), (Strings{"reduce_scatter(local0) over dp_shard"}));
-    EXPECT_EQ(collectives(p, "reduce_step.layer"), (Strings{"all_reduce(gradients1) over tp", "all_reduce(gradients2) over tp:(2)2"}));
+    EXPECT_EQ(collectives(p, "reduce_step.layer"),
+              (Strings{"all_reduce(gradients1) over tp", "all_reduce(gradients2) over tp:(2)2"}));
     EXPECT_EQ(collectives(p, "update.layer"), Strings{});
     EXPECT_EQ(collectives(p, "stats.all"), (Strings{"all_reduce(norm2) over dp_shard,tp"}));
 }
@@ -111,10 +121,13 @@ TEST(WorkedExample, ScheduleOfTwoMicrobatches) {
             for (size_t i = 0; (i = text.find(" ", i)) != std::string::npos; i += 2 + m.size()) text.insert(i, "@" + m);
             return text;
         };
-        return at("gather.embed[0] embed.forward[0] free.embed[0] gather.layer[0] layer.forward[0] free.layer[0] gather.layer[1] layer.forward[1] free.layer[1] ") +
-               at("gather.head[0] head.forward[0] ") + "head.loss[0]@" + m + "#0 head.loss[0]@" + m + "#1 " + at("head.backward[0] free.head[0] reduce_micro.head[0] ") +
-               step("reduce_step.head[0]") + at("gather.layer[1] layer.backward[1] free.layer[1] reduce_micro.layer[1] ") + step("reduce_step.layer[1]") +
-               at("gather.layer[0] layer.backward[0] free.layer[0] reduce_micro.layer[0] ") + step("reduce_step.layer[0]") + at("embed.backward[0] reduce_micro.embed[0] ");
+        return at("gather.embed[0] embed.forward[0] free.embed[0] gather.layer[0] layer.forward[0] free.layer[0] gather.layer[1] "
+                  "layer.forward[1] free.layer[1] ") +
+               at("gather.head[0] head.forward[0] ") + "head.loss[0]@" + m + "#0 head.loss[0]@" + m + "#1 " +
+               at("head.backward[0] free.head[0] reduce_micro.head[0] ") + step("reduce_step.head[0]") +
+               at("gather.layer[1] layer.backward[1] free.layer[1] reduce_micro.layer[1] ") + step("reduce_step.layer[1]") +
+               at("gather.layer[0] layer.backward[0] free.layer[0] reduce_micro.layer[0] ") + step("reduce_step.layer[0]") +
+               at("embed.backward[0] reduce_micro.embed[0] ");
     };
     const std::string expected = "count[0]@0 count[0]@1 begin[0]@0 " + microbatch("0", false) + microbatch("1", true) +
                                  "stats.embed[0]@1 stats.layer[0]@1 stats.layer[1]@1 stats.head[0]@1 stats.all[0]@1 "
@@ -127,7 +140,8 @@ TEST(WorkedExample, NoLogitsOfAllTokens) {
         for (const ir::Routine& r : p.routines) {
             for (const ir::Tensor& t : r.tensors) {
                 const auto has = [&](const char* dim, int64_t whole) {
-                    return std::any_of(t.dims.begin(), t.dims.end(), [&](ir::DimId d) { return r.dims[d].name == dim && r.dims[d].size == whole; });
+                    return std::any_of(t.dims.begin(), t.dims.end(),
+                                       [&](ir::DimId d) { return r.dims[d].name == dim && r.dims[d].size == whole; });
                 };
                 if (has("vocab", 16) && has("batch", 2) && has("seq", 8)) return true;
             }

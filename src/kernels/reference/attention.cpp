@@ -10,8 +10,10 @@ namespace {
 struct Sizes {
     int64_t batch, seq, kv_seq, kv_heads, group, head_dim;
     double scale;
-    int64_t query(int64_t b, int64_t s, int64_t h, int64_t g) const { return ((b * seq + s) * kv_heads + h) * group + g; }  // row of q, out, lse
-    int64_t key(int64_t b, int64_t t, int64_t h) const { return (b * kv_seq + t) * kv_heads + h; }                          // row of k, v
+    int64_t query(int64_t b, int64_t s, int64_t h, int64_t g) const {
+        return ((b * seq + s) * kv_heads + h) * group + g;
+    }                                                                                               // row of q, out, lse
+    int64_t key(int64_t b, int64_t t, int64_t h) const { return (b * kv_seq + t) * kv_heads + h; }  // row of k, v
 };
 
 template <class T>
@@ -41,13 +43,15 @@ Made forward(const Sizes& z) {
                         double most = nothing, sum = 0;
                         for (int64_t t = 0; t < z.kv_seq; ++t) {
                             const bool sees = mask.sees(b * z.seq + s, b * z.kv_seq + t);
-                            p[t] = sees ? z.scale * dot(q + row * z.head_dim, k + z.key(b, t, h) * z.head_dim, z.head_dim) : nothing;
+                            p[t] =
+                                sees ? z.scale * dot(q + row * z.head_dim, k + z.key(b, t, h) * z.head_dim, z.head_dim) : nothing;
                             most = std::max(most, p[t]);
                         }
                         for (int64_t t = 0; t < z.kv_seq; ++t) sum += p[t] = p[t] == nothing ? 0 : std::exp(p[t] - most);
                         for (int64_t i = 0; i < z.head_dim; ++i) {
                             double o = 0;
-                            for (int64_t t = 0; t < z.kv_seq; ++t) o += p[t] * static_cast<double>(v[z.key(b, t, h) * z.head_dim + i]);
+                            for (int64_t t = 0; t < z.kv_seq; ++t)
+                                o += p[t] * static_cast<double>(v[z.key(b, t, h) * z.head_dim + i]);
                             out[row * z.head_dim + i] = static_cast<T>(sum > 0 ? o / sum : 0);
                         }
                         lse[row] = static_cast<T>(sum > 0 ? most + std::log(sum) : nothing);
@@ -57,9 +61,11 @@ Made forward(const Sizes& z) {
 
 template <class T>
 Made backward(const Sizes& z) {
-    return kernel_from([z, dk_sum = std::vector<double>(z.batch * z.kv_seq * z.kv_heads * z.head_dim), dv_sum = std::vector<double>(z.batch * z.kv_seq * z.kv_heads * z.head_dim),
+    return kernel_from([z, dk_sum = std::vector<double>(z.batch * z.kv_seq * z.kv_heads * z.head_dim),
+                        dv_sum = std::vector<double>(z.batch * z.kv_seq * z.kv_heads * z.head_dim),
                         dq_sum = std::vector<double>(z.head_dim)](const KernelArgs& a) mutable {
-        const T *d_out = in<T>(a, 0), *q = in<T>(a, 1), *k = in<T>(a, 2), *v = in<T>(a, 3), *out = in<T>(a, 8), *lse = in<T>(a, 9);
+        const T *d_out = in<T>(a, 0), *q = in<T>(a, 1), *k = in<T>(a, 2), *v = in<T>(a, 3), *out = in<T>(a, 8),
+                *lse = in<T>(a, 9);
         const Mask mask = {in<int32_t>(a, 4), in<int32_t>(a, 5), in<int32_t>(a, 6), in<int32_t>(a, 7)};
         T *dq = static_cast<T*>(a.out[0]), *dk = static_cast<T*>(a.out[1]), *dv = static_cast<T*>(a.out[2]);
         std::fill(dk_sum.begin(), dk_sum.end(), 0.0);

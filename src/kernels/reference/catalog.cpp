@@ -9,12 +9,23 @@ template <class T>
 std::unique_ptr<Kernel> make_float(const KernelContext& c) {
     using namespace reference;
     using Make = Made (*)(const KernelContext&);
-    static const std::map<std::string_view, Make> makers = {
-        {"einsum", make_einsum<T>},   {"add", make_elementwise<T>},  {"scale", make_elementwise<T>},    {"unary", make_elementwise<T>},
-        {"gather", make_embedding<T>}, {"scatter", make_embedding<T>}, {"pick", make_embedding<T>},       {"unpick", make_embedding<T>},
-        {"rope", make_rope<T>},       {"attention", make_attention<T>}, {"attention_backward", make_attention<T>}, {"max", make_loss<T>},
-        {"exp_shifted", make_loss<T>}, {"mask_padding", make_loss<T>}, {"adamw", make_optimizer<T>},      {"zero_padding", make_optimizer<T>},
-        {"inverse_count", make_optimizer<T>}};
+    static const std::map<std::string_view, Make> makers = {{"einsum", make_einsum<T>},
+                                                            {"add", make_elementwise<T>},
+                                                            {"scale", make_elementwise<T>},
+                                                            {"unary", make_elementwise<T>},
+                                                            {"gather", make_embedding<T>},
+                                                            {"scatter", make_embedding<T>},
+                                                            {"pick", make_embedding<T>},
+                                                            {"unpick", make_embedding<T>},
+                                                            {"rope", make_rope<T>},
+                                                            {"attention", make_attention<T>},
+                                                            {"attention_backward", make_attention<T>},
+                                                            {"max", make_loss<T>},
+                                                            {"exp_shifted", make_loss<T>},
+                                                            {"mask_padding", make_loss<T>},
+                                                            {"adamw", make_optimizer<T>},
+                                                            {"zero_padding", make_optimizer<T>},
+                                                            {"inverse_count", make_optimizer<T>}};
     const auto it = makers.find(c.op.kind);
     return it == makers.end() ? nullptr : it->second(c);
 }
@@ -29,7 +40,9 @@ ops::KernelCatalog reference_catalog() {
     for (Dtype t : {Dtype::F32, Dtype::F64}) {
         for (const char* op : {"einsum", "scatter"}) add(op, t, true, false);
         for (const char* op : {"add", "scale", "unary", "mask_padding"}) add(op, t, false, true);
-        for (const char* op : {"gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted", "adamw", "zero_padding", "inverse_count"}) add(op, t, false, false);
+        for (const char* op : {"gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
+                               "adamw", "zero_padding", "inverse_count"})
+            add(op, t, false, false);
     }
     for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32}) {
         for (const char* op : {"rename", "copy", "slice", "accumulate"}) add(op, t, false, false);

@@ -26,7 +26,11 @@ Made make_unary(const KernelContext& c) {
     if (fn == "log") return map([](double x) { return std::log(x); });
     if (fn == "recip") return map([](double x) { return 1 / x; });
     if (fn == "silu") return map([](double x) { return x * sigmoid(x); });
-    if (fn == "dsilu") return map([](double x) { const double s = sigmoid(x); return s * (1 + x * (1 - s)); });
+    if (fn == "dsilu")
+        return map([](double x) {
+            const double s = sigmoid(x);
+            return s * (1 + x * (1 - s));
+        });
     if (fn == "rsqrt_mean") {
         const double eps = c.op.number("eps"), inverse = 1.0 / static_cast<double>(c.op.integer("n"));
         return map([eps, inverse](double x) { return 1 / std::sqrt(x * inverse + eps); });
@@ -42,7 +46,8 @@ Made make_elementwise(const KernelContext& c) {
     const int64_t n = c.elements(c.out(0));
     if (c.op.kind == "scale") {
         return kernel_from([n, factor = c.op.number("c")](const KernelArgs& a) {
-            for (int64_t i = 0; i < n; ++i) static_cast<T*>(a.out[0])[i] = static_cast<T>(static_cast<double>(in<T>(a, 0)[i]) * factor);
+            for (int64_t i = 0; i < n; ++i)
+                static_cast<T*>(a.out[0])[i] = static_cast<T>(static_cast<double>(in<T>(a, 0)[i]) * factor);
         });
     }
     return kernel_from([n, terms = static_cast<int>(c.op.in.size())](const KernelArgs& a) {

@@ -12,14 +12,16 @@ Made make_loss(const KernelContext& c) {
     const int64_t n = c.size(x, last), rows = c.elements(x) / n;
     if (c.op.kind == "max") {
         return kernel_from([=](const KernelArgs& a) {
-            for (int64_t r = 0; r < rows; ++r) static_cast<T*>(a.out[0])[r] = *std::max_element(in<T>(a, 0) + r * n, in<T>(a, 0) + (r + 1) * n);
+            for (int64_t r = 0; r < rows; ++r)
+                static_cast<T*>(a.out[0])[r] = *std::max_element(in<T>(a, 0) + r * n, in<T>(a, 0) + (r + 1) * n);
         });
     }
     if (c.op.kind == "exp_shifted") {
         return kernel_from([=](const KernelArgs& a) {
             for (int64_t r = 0; r < rows; ++r) {
                 for (int64_t i = 0; i < n; ++i) {
-                    static_cast<T*>(a.out[0])[r * n + i] = static_cast<T>(std::exp(static_cast<double>(in<T>(a, 0)[r * n + i]) - static_cast<double>(in<T>(a, 1)[r])));
+                    static_cast<T*>(a.out[0])[r * n + i] = static_cast<T>(
+                        std::exp(static_cast<double>(in<T>(a, 0)[r * n + i]) - static_cast<double>(in<T>(a, 1)[r])));
                 }
             }
         });

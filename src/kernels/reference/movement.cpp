@@ -25,7 +25,8 @@ Made make_slice(const KernelContext& c) {
     const int64_t part = c.size(c.out(0), static_cast<int>(dim)) * inner, whole = c.size(c.in(0), static_cast<int>(dim)) * inner;
     const int64_t begin = c.mesh.index(c.rank, c.op.group) * part;
     return kernel_from([=](const KernelArgs& a) {
-        for (int64_t o = 0; o < outer; ++o) std::memcpy(static_cast<char*>(a.out[0]) + o * part, in<char>(a, 0) + o * whole + begin, static_cast<size_t>(part));
+        for (int64_t o = 0; o < outer; ++o)
+            std::memcpy(static_cast<char*>(a.out[0]) + o * part, in<char>(a, 0) + o * whole + begin, static_cast<size_t>(part));
     });
 }
 

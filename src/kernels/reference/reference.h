@@ -10,15 +10,22 @@ namespace lockstep::kernels::reference {
 
 using Made = std::unique_ptr<Kernel>;
 
-template <class T> Made make_einsum(const KernelContext& c);
-template <class T> Made make_elementwise(const KernelContext& c);  // add, scale, unary
-template <class T> Made make_embedding(const KernelContext& c);    // gather, scatter, pick, unpick
-template <class T> Made make_rope(const KernelContext& c);
-template <class T> Made make_attention(const KernelContext& c);    // both directions
-template <class T> Made make_loss(const KernelContext& c);         // max, exp_shifted, mask_padding
-template <class T> Made make_optimizer(const KernelContext& c);    // adamw, zero_padding, inverse_count
-Made make_movement(const KernelContext& c);                        // rename, copy, slice, accumulate: any element type
-Made make_scalars(const KernelContext& c);                         // sum_squares, owned, step_control: results in double
+template <class T>
+Made make_einsum(const KernelContext& c);
+template <class T>
+Made make_elementwise(const KernelContext& c);  // add, scale, unary
+template <class T>
+Made make_embedding(const KernelContext& c);  // gather, scatter, pick, unpick
+template <class T>
+Made make_rope(const KernelContext& c);
+template <class T>
+Made make_attention(const KernelContext& c);  // both directions
+template <class T>
+Made make_loss(const KernelContext& c);  // max, exp_shifted, mask_padding
+template <class T>
+Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_count
+Made make_movement(const KernelContext& c);   // rename, copy, slice, accumulate: any element type
+Made make_scalars(const KernelContext& c);    // sum_squares, owned, step_control: results in double
 
 // out[i] = value, or += where the op adds there and it is not the first write.
 template <class T>
@@ -32,6 +39,8 @@ Store<T> store(const KernelArgs& a, const ir::Op& op, int position) {
     return {static_cast<T*>(a.out[position]), op.accumulates(position) && !a.fresh};
 }
 template <class T>
-const T* in(const KernelArgs& a, int position) { return static_cast<const T*>(a.in[position]); }
+const T* in(const KernelArgs& a, int position) {
+    return static_cast<const T*>(a.in[position]);
+}
 
 }  // namespace lockstep::kernels::reference

@@ -16,7 +16,8 @@ Made make_rope(const KernelContext& c) {
         T* out = static_cast<T*>(a.out[0]);
         for (int64_t t = 0; t < tokens; ++t) {
             for (int64_t i = 0; i < half; ++i) {
-                const double angle = in<int32_t>(a, 1)[t] * frequencies[i], cosine = std::cos(angle), sine = sign * std::sin(angle);
+                const double angle = in<int32_t>(a, 1)[t] * frequencies[i], cosine = std::cos(angle),
+                             sine = sign * std::sin(angle);
                 for (int64_t h = 0; h < heads; ++h) {
                     const int64_t at = (t * heads + h) * head_dim + i;
                     const double u = in<T>(a, 0)[at], v = in<T>(a, 0)[at + half];

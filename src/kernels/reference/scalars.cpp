@@ -48,7 +48,8 @@ Made make_scalars(const KernelContext& c) {
     const bool is_double = c.in(c.op.kind == "step_control" ? 2 : 0).dtype == Dtype::F64;
     if (c.op.kind == "sum_squares") return is_double ? make_sum_squares<double>(c) : make_sum_squares<float>(c);
     if (c.op.kind == "step_control") return is_double ? make_step_control<double>(c) : make_step_control<float>(c);
-    return kernel_from([owner = counts(c)](const KernelArgs& a) { *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0; });
+    return kernel_from(
+        [owner = counts(c)](const KernelArgs& a) { *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0; });
 }
 
 }  // namespace lockstep::kernels::reference

@@ -1,0 +1,41 @@
+# `make demo` and `make test` are all that a newcomer needs: they install what is missing (Debian, Ubuntu), build and run.
+JOBS ?= $(shell nproc)
+DRAWS ?= 2000
+build = cmake --build --preset release -j $(JOBS)
+sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
+# Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
+TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
+
+.PHONY: demo test bench fuzz format lint clean configure
+demo: configure       ## two minutes of training, from text on this machine
+	$(build) --target lockstep
+	scripts/demo.sh build/release/lockstep
+
+test: configure       ## all tests
+	$(build)
+	ctest --test-dir build/release --output-on-failure -j2
+
+bench: configure      ## kernels and collectives against their floors
+	cmake --preset release -DLOCKSTEP_BENCH=ON
+	$(build) --target benchmarks
+	build/release/bench/kernels_bench
+	build/release/bench/comm_bench
+
+fuzz: configure       ## random layouts against one rank
+	$(build) --target lockstep_tests
+	LOCKSTEP_DRAWS=$(DRAWS) build/release/tests/lockstep_tests --gtest_filter='Equivalence*'
+
+format:
+	scripts/install_dependencies.sh clang-format
+	clang-format -i $(sources)
+
+lint: configure
+	scripts/install_dependencies.sh clang-tidy
+	clang-tidy --quiet -p build/release $(TIDY)
+
+clean:                ## what was built; outputs/ stays
+	rm -rf build
+
+configure:
+	scripts/install_dependencies.sh
+	cmake --preset release

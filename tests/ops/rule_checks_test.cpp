@@ -1,0 +1,205 @@
+// Shape rules refuse what does not agree, by message; FLOPs by hand.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/compile/recipes.h"
+#include "tests/ops/op_cases.h"
+#include "tests/passes/program_text.h"
+
+namespace lockstep::testing {
+namespace {
+
+struct Refusal {
+    const char* kind;
+    std::vector<std::string> in, out;  // dims; "i32" first for integers
+    ir::Attrs attrs;
+    const char* message;
+};
+void PrintTo(const Refusal& r, std::ostream* stream) { *stream << r.kind << ": " << r.message; }
+
+// Operands a, b, .. and results y, z.
+std::string refusal_of(const Refusal& c) {
+    ir::Routine r;
+    for (const char* d : {"batch", "seq", "hidden", "vocab"}) r.dims.push_back({d, 4, 4});
+    ops::Builder b(r);
+    ir::Op op;
+    op.kind = c.kind;
+    op.attrs = c.attrs;
+    const auto add = [&](const std::string& text, std::string name) {
+        std::vector<std::string> words = split_words(text);
+        const bool integer = !words.empty() && words[0] == "i32";
+        if (integer) words.erase(words.begin());
+        std::vector<ir::DimId> dims;
+        for (const std::string& w : words) dims.push_back(r.dim(w));
+        return b.make({name, dims, integer ? Dtype::I32 : Dtype::F32});
+    };
+    for (size_t i = 0; i < c.in.size(); ++i) op.in.push_back(add(c.in[i], std::string(1, static_cast<char>('a' + i))));
+    for (size_t i = 0; i < c.out.size(); ++i) op.out.push_back(add(c.out[i], std::string(1, static_cast<char>('y' + i))));
+    return ops::rule(c.kind).check(r, op);
+}
+
+const ir::Attrs kNorm = {{"eps", 1e-5}, {"over", std::string("hidden")}}, kOverVocab = {{"over", std::string("vocab")}};
+const ir::Attrs kRope = {{"sign", int64_t{1}}, {"theta", 1e4}, {"factor", 1.0}};
+
+class OpRefusal : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(OpRefusal, SaysWhatDoesNotAgree) { EXPECT_EQ(refusal_of(GetParam()), GetParam().message); }
+
+const Refusal kRefusals[] = {
+    {"einsum", {}, {"seq"}, {}, "takes one operand or more and gives one result"},
+    {"einsum", {"seq"}, {"seq", "seq"}, {}, "takes one operand or more and gives one result"},
+    {"einsum", {"seq"}, {"i32 seq"}, {}, "y cannot be an integer"},
+    {"add", {}, {"seq"}, {}, "takes one operand or more"},
+    {"add", {"seq", "hidden"}, {"seq"}, {}, "b and a must have the same dims"},
+    {"add", {"seq", "seq"}, {"hidden"}, {}, "y and a must have the same dims"},
+    {"scale", {"seq", "seq"}, {"seq"}, {{"c", 1.0}}, "takes 1 operands and gives 1 results, not 2 and 1"},
+    {"scale", {"seq"}, {"seq"}, {}, "needs the attribute c"},
+    {"scale", {"seq"}, {"hidden"}, {{"c", 1.0}}, "a and y must have the same dims"},
+    {"unary", {"seq"}, {"seq"}, {}, "needs the attribute fn"},
+    {"unary", {"seq"}, {"seq"}, {{"fn", std::string("exp")}}, "does not know the function exp"},
+    {"unary", {"seq"}, {"seq"}, {{"fn", std::string("rsqrt_mean")}, {"n", int64_t{3}}}, "needs the attribute eps"},
+    {"unary", {"seq"}, {"batch"}, {{"fn", std::string("log")}}, "a and y must have the same dims"},
+    {"rename", {"batch seq"}, {"batch"}, {}, "keeps the number of dims"},
+    {"accumulate", {"batch seq"}, {"batch"}, {}, "a and y must have the same dims"},
+    {"swiglu", {"seq hidden", "seq"}, {"seq hidden"}, {}, "a and b must have the same dims"},
+    {"swiglu_backward", {"seq", "seq", "seq"}, {"seq"}, {}, "gives 2 results"},
+    {"swiglu_backward", {"seq", "seq", "seq"}, {"seq", "hidden"}, {}, "z and c must have the same dims"},
+    {"rmsnorm", {"seq hidden", "hidden"}, {"seq hidden", "seq"}, {{"eps", 1.0}}, "needs the attribute over"},
+    {"rmsnorm", {"seq hidden", "seq"}, {"seq hidden", "seq"}, kNorm, "the weight has the one dim hidden"},
+    {"rmsnorm", {"hidden seq", "hidden"}, {"hidden seq", "seq"}, kNorm, "hidden is the last dim"},
+    {"rmsnorm", {"seq hidden", "hidden"}, {"seq hidden", "hidden"}, kNorm, "rstd lacks the dim"},
+    {"rmsnorm_backward", {"seq hidden", "seq hidden", "hidden", "seq"}, {"seq hidden"}, kNorm, "gives 2 results"},
+    {"gather", {"vocab hidden", "seq"}, {"seq hidden"}, {}, "operand 1 holds ids, int32"},
+    {"gather", {"vocab hidden"}, {"seq hidden"}, {}, "takes 2 operands and gives 1 results, not 1 and 1"},
+    {"scatter", {"seq hidden", "seq"}, {"vocab hidden"}, {}, "operand 1 holds ids, int32"},
+    {"pick", {"seq vocab", "seq"}, {"seq"}, {}, "operand 1 holds ids, int32"},
+    {"unpick", {"seq", "seq"}, {"seq vocab"}, {}, "operand 1 holds ids, int32"},
+    {"rope", {"seq", "i32 seq"}, {"seq"}, {}, "needs the attribute sign"},
+    {"rope", {"seq hidden", "i32 seq"}, {"seq"}, kRope, "a and y must have the same dims"},
+    {"attention", std::vector<std::string>(8, "seq"), {"seq", "seq"}, {}, "takes 7 operands and gives 2 results, not 8 and 2"},
+    {"attention",
+     {"seq", "seq", "seq", "i32 seq", "i32 seq", "i32 seq", "i32 seq"},
+     {"seq", "seq"},
+     {},
+     "needs the attribute scale"},
+    {"attention",
+     {"seq", "seq", "batch", "i32 seq", "i32 seq", "i32 seq", "i32 seq"},
+     {"seq", "seq"},
+     {{"scale", 1.0}},
+     "b and c must have the same dims"},
+    {"attention_backward",
+     std::vector<std::string>(11, "seq"),
+     {"seq", "seq", "seq"},
+     {},
+     "takes 10 operands and gives 3 results, not 11 and 3"},
+    {"max", {"seq vocab"}, {"seq"}, {}, "needs the attribute over"},
+    {"max", {"vocab seq"}, {"seq"}, kOverVocab, "vocab is the last dim"},
+    {"exp_shifted", {"seq vocab", "seq"}, {"seq"}, {}, "a and y must have the same dims"},
+    {"mask_padding", {"seq vocab"}, {"seq vocab"}, {}, "needs the attribute fill"},
+    {"cross_entropy", {"seq vocab", "seq", "i32 seq"}, {"batch", "seq"}, {}, "b and y must have the same dims"},
+    {"cross_entropy_backward", {"seq", "seq", "seq vocab", "seq", "i32 seq"}, {"seq"}, {}, "y and c must have the same dims"},
+    {"all_gather", {"seq"}, {"seq"}, {}, "needs the attribute dim"},
+    {"reduce_scatter", {"seq"}, {"batch"}, {{"dim", int64_t{0}}}, "a and y must have the same dims"},
+    {"all_reduce", {"seq"}, {"seq", "seq"}, {}, "takes 1 operands and gives 1 results, not 1 and 2"},
+    {"slice", {"seq"}, {"seq"}, {}, "needs the attribute dim"},
+    {"adamw", {"seq", "seq", "seq", "seq", "seq"}, {"seq", "seq", "seq"}, {{"beta1", 0.9}}, "needs the attribute beta2"},
+    {"sum_squares", {"seq"}, {""}, {}, "needs the attribute count_if"},
+    {"owned", {""}, {""}, {}, "needs the attribute count_if"},
+    {"step_control",
+     {""},
+     {""},
+     {{"max_norm", 1.0}, {"beta1", 0.9}, {"beta2", 0.9}},
+     "takes 5 operands and gives 2 results, not 1 and 1"},
+    {"zero_padding", {"seq"}, {"seq"}, {}, "needs the attribute ranges"},
+    {"inverse_count", {"", ""}, {""}, {}, "takes 1 operands and gives 1 results, not 2 and 1"},
+    {"copy", {"", ""}, {""}, {}, "takes 1 operands and gives 1 results, not 2 and 1"},
+};
+INSTANTIATE_TEST_SUITE_P(Rules, OpRefusal, ::testing::ValuesIn(kRefusals),
+                         [](const auto& info) { return fmt::format("{}_{}", info.param.kind, info.index); });
+
+TEST(OpRefusalCoverage, EveryKindHasOne) {
+    for (const ops::OpRule& rule : ops::all_rules()) {
+        EXPECT_TRUE(std::any_of(std::begin(kRefusals), std::end(kRefusals), [&](const Refusal& r) {
+            return r.kind == rule.name;
+        })) << rule.name;
+    }
+}
+
+TEST(OpRefusalCoverage, TheTableOfCasesIsAccepted) {
+    for (const OpCase& c : op_cases()) {
+        std::mt19937 random(0);
+        const ir::Routine r = make_routine(c, {}, random, Results::Written);
+        EXPECT_EQ(ops::rule(c.kind).check(r, r.ops[0]), "") << c.kind << " " << c.name;
+    }
+}
+
+ops::Flops flops_of_step(const Settings& settings) {
+    const ir::Program p = program_after("plan_memory", settings);
+    ops::Flops sum;
+    for (const ir::Call& c : p.entry("train")->calls) {
+        const ir::Routine& r = p.routines[c.routine];
+        for (const ir::Op& op : r.ops) {
+            const ops::Flops f = ops::flops_of(p.mesh, r, op);
+            sum.model += f.model, sum.executed += f.executed;
+        }
+    }
+    return sum;
+}
+
+// 6 FLOPs a weight of a matrix and token, 12 s x s x width a layer and sequence for attention.
+constexpr double kTokens = 8, kLayer = 16 * 8 + 2 * 8 * 8 + 8 * 16 + 3 * 8 * 12, kHead = 16 * 8, kAttention = 12 * 8 * 8 * 16;
+constexpr double kModelFlops = 6 * kTokens * (2 * kLayer + kHead) + 2 * kAttention;
+
+TEST(OpFlops, OfAStepByHand) { EXPECT_DOUBLE_EQ(flops_of_step({}).model, kModelFlops); }
+
+TEST(OpFlops, MicrobatchesAddUp) {
+    EXPECT_DOUBLE_EQ(flops_of_step({{"training.global_batch_size", "3"}}).model, 3 * kModelFlops);
+}
+
+TEST(OpFlops, OfEveryLayoutTogetherAreThoseOfOneRank) {
+    EXPECT_DOUBLE_EQ(flops_of_step({{"parallelism.tensor_parallel_degree", "2"}}).model * 2, kModelFlops);
+    EXPECT_DOUBLE_EQ(flops_of_step({{"parallelism.data_parallel_shard_degree", "2"}}).model,
+                     kModelFlops);  // as many tokens on each rank
+    EXPECT_DOUBLE_EQ(flops_of_step({{"training.fuse_loss", "false"}}).model, kModelFlops);
+}
+
+TEST(OpFlops, RecomputeIsExecutedButNotCounted) {
+    const ops::Flops plain = flops_of_step({}), again = flops_of_step({{"activation_checkpoint.mode", "full"}});
+    EXPECT_DOUBLE_EQ(again.model, plain.model);
+    // The forward's products but the last run again, and the causal half of attention.
+    const double products = 2 * kTokens * (kLayer - 8 * 12), attention = kAttention / 12;
+    EXPECT_GT(again.executed - plain.executed, 2 * (products + attention));
+    EXPECT_LT(again.executed - plain.executed, 2 * 1.5 * (products + attention));
+}
+
+TEST(OpMatmul, ShapesAreLocalAndTransposesFollowStorage) {
+    const mesh::Mesh mesh = mesh::Mesh::build({1, 1, 1, 2}, {});
+    const auto shape = [&](std::vector<ir::DimId> a, std::vector<ir::DimId> b, std::vector<ir::DimId> y) {
+        ir::Routine r;
+        r.dims = {{"m", 6, 6}, {"n", 10, 10}, {"k", 14, 14}, {"j", 3, 3}};
+        ops::Builder builder(r);
+        const ir::TensorId ta = builder.make({"a", a}), tb = builder.make({"b", b});
+        builder.einsum("y", y, {ta, tb});
+        for (ir::Tensor& t : r.tensors) {
+            for (ir::DimId d : t.dims) t.placement.dims.push_back(d == 1 ? mesh.all() : mesh::AxisList{});
+        }
+        ops::MatmulShape s;
+        if (!ops::is_matmul(mesh, r, r.ops[0], &s)) return std::string("none");
+        return fmt::format("{}x{}x{}{}{}{}", s.m, s.n, s.k, s.a_transposed ? " a" : "", s.b_transposed ? " b" : "",
+                           s.swapped ? " swapped" : "");
+    };
+    enum { m, n, k, j };
+    EXPECT_EQ(shape({m, k}, {n, k}, {m, n}), "6x5x14");
+    EXPECT_EQ(shape({k, m}, {n, k}, {m, n}), "6x5x14 a");
+    EXPECT_EQ(shape({m, k}, {k, n}, {m, n}), "6x5x14 b");
+    EXPECT_EQ(shape({k, m}, {k, n}, {m, n}), "6x5x14 a b");
+    EXPECT_EQ(shape({n, k}, {m, k}, {m, n}), "6x5x14 swapped");
+    EXPECT_EQ(shape({m, k, j}, {n, k, j}, {m, n}), "6x5x42");
+    EXPECT_EQ(shape({m, k, j}, {n, j, k}, {m, n}), "none");     // the contraction in two orders
+    EXPECT_EQ(shape({j, m, k}, {j, n, k}, {j, m, n}), "none");  // one product for each j
+    EXPECT_EQ(shape({m, j, k}, {n, k}, {m, n, j}), "none");     // not row-major
+    EXPECT_EQ(shape({m, k}, {k}, {m}), "none");
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,202 @@
+// For each invariant of ops/verify.h: a program that breaks it, and what is said about it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "ir/text.h"
+#include "ops/verify.h"
+#include "tests/compile/recipes.h"
+
+namespace lockstep::testing {
+namespace {
+
+const std::string kLegal = R"(mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims batch=2 hidden=4 ffn=16
+  port x value read
+    x: f32[batch/dp_shard, hidden]
+  port params params read
+    w: f32[ffn/tp, hidden] from w
+    v: f32[hidden, ffn/tp] from v
+  port y value write
+    y: f32[batch/dp_shard, hidden]
+  h: f32[batch/dp_shard, ffn/tp] = einsum(x, w)
+  o: f32[batch/dp_shard, hidden] partial sum tp = einsum(h, v)
+  o.ar: f32[batch/dp_shard, hidden] = all_reduce(o) over tp
+  y = add(x, o.ar)
+)";
+
+struct TextCase {
+    const char *name, *from, *to, *invariant, *message;
+};
+void PrintTo(const TextCase& c, std::ostream* stream) { *stream << c.name; }
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+void expect_violation(const ir::Program& program, const std::string& invariant, const std::string& message) {
+    const auto violation = ops::verify(program);
+    ASSERT_TRUE(violation) << "accepted";
+    EXPECT_EQ(violation->invariant, invariant);
+    EXPECT_EQ(violation->message, message);
+}
+
+TEST(Verify, AcceptsTheLegalProgram) {
+    const auto violation = ops::verify(ir::parse(kLegal));
+    EXPECT_FALSE(violation) << violation->message;
+}
+
+class VerifyText : public ::testing::TestWithParam<TextCase> {};
+
+TEST_P(VerifyText, IsRefused) {
+    const TextCase& c = GetParam();
+    expect_violation(ir::parse(replaced(kLegal, c.from, c.to)), c.invariant, c.message);
+}
+
+const TextCase kTextCases[] = {
+    {"unknown_kind", "einsum(x, w)", "einsam(x, w)", "shape", "f, op einsam: no op kind is called so"},
+    {"rule_of_the_op", "add(x, o.ar)", "scale(x)", "shape", "f, op scale: needs the attribute c"},
+    {"never_written", "  y = add(x, o.ar)\n", "", "ssa", "f: y is never written"},
+    {"read_before_written", "einsum(x, w)", "einsum(y, w)", "ssa", "f, op einsum: reads y before it is written"},
+    {"written_twice", "y = add(x, o.ar)", "y = add(x, o.ar)\n  y = add(x, x)", "ssa", "f, op add: y is written twice"},
+    {"writes_a_read_port", "y = add(x, o.ar)", "y = add(x, o.ar)\n  x = add(x, x)", "ssa",
+     "f, op add: writes x, which it may only read"},
+    {"adds_to_a_written_port", "y = add(x, o.ar)", "+y = add(x, o.ar)", "ssa",
+     "f, op add: y is added to where its port says otherwise"},
+    {"writes_an_accumulated_port", "port y value write", "port y value accumulate", "ssa",
+     "f, op add: y is added to where its port says otherwise"},
+    {"half_placed", "o.ar: f32[batch/dp_shard, hidden]", "o.ar: f32[batch, hidden]?", "placement",
+     "f: some tensors are placed and some are not"},
+    {"sub_axis_twice", "h: f32[batch/dp_shard, ffn/tp]", "h: f32[batch/tp, ffn/tp]", "placement",
+     "f: a sub-axis stands twice in h"},
+    {"sharded_and_partial", "y: f32[batch/dp_shard, hidden]", "y: f32[batch/dp_shard, hidden] partial sum dp_shard", "placement",
+     "f: a sub-axis stands twice in y"},
+    {"uneven", "ffn=16", "ffn=17", "placement", "f: ffn of w is not divisible by tp"},
+    {"other_space", "h: f32[batch/dp_shard, ffn/tp]", "h: f32[batch, ffn/tp]", "space",
+     "f, op einsum: h does not stand where the op runs"},
+    {"lost_axis", " partial sum tp = einsum", " = einsum", "partial", "f, op einsum: o is partial over 'tp', not over ''"},
+    {"partial_by_nothing", "h: f32[batch/dp_shard, ffn/tp]", "h: f32[batch/dp_shard, ffn] partial sum tp", "space",
+     "f, op einsum: h does not stand where the op runs"},
+    {"not_linear", "o.ar: f32[batch/dp_shard, hidden] = all_reduce(o) over tp",
+     "o.ar: f32[batch/dp_shard, hidden] partial sum tp = unary(o) {fn='log'}", "partial",
+     "f, op unary: is not linear in o, which is a partial sum"},
+    {"whole_plus_partial", "add(x, o.ar)", "add(x, o)", "partial", "f, op add: adds terms that are partial over different axes"},
+    {"partial_plus_whole", "add(x, o.ar)", "add(o, x)", "partial", "f, op add: adds a whole term to a partial sum"},
+    {"product_of_sums", "add(x, o.ar)", "einsum(o, o)", "partial", "f, op einsum: a product of two partial sums"},
+    {"group_of_unequal_launches", "all_reduce(o)", "all_reduce(o, o)", "shape",
+     "f, op all_reduce: a grouped launch has one result an operand"},
+    {"no_group", " over tp", "", "collective", "f, all_reduce of o: its group is empty"},
+    {"other_group", " over tp", " over dp_shard", "collective",
+     "f, all_reduce of o: it reduces what is not partial over the group"},
+    {"other_result", "o.ar: f32[batch/dp_shard, hidden]", "o.ar: f32[batch/dp_shard, hidden/tp]", "collective",
+     "f, all_reduce of o: the result stands otherwise"},
+    {"gathers_what_is_whole", "all_reduce(o)", "all_gather(o) {dim=1}", "collective",
+     "f, all_gather of o: the dim does not end in the group"},
+    {"no_such_dim", "all_reduce(o)", "all_gather(o) {dim=2}", "collective", "f, all_gather of o: it has no such dim"},
+    {"scatters_what_is_whole", "o.ar: f32[batch/dp_shard, hidden] = all_reduce(o)",
+     "o.ar: f32[batch/dp_shard, hidden/tp] = reduce_scatter(x) {dim=1}", "collective",
+     "f, reduce_scatter of x: it reduces what is not partial over the group"},
+    {"slice_elsewhere", "= all_reduce(o) over tp", "= slice(x) {dim=1} over tp", "collective",
+     "f, slice of x: the result stands otherwise"},
+    {"partial_y", "y: f32[batch/dp_shard, hidden]", "y: f32[batch/dp_shard, hidden] partial sum tp", "border",
+     "f: y crosses a block's border as a partial sum"},
+    {"partial_x", "x: f32[batch/dp_shard, hidden]", "x: f32[batch/dp_shard, hidden] partial sum tp", "border",
+     "f: x crosses a block's border as a partial sum"},
+    {"partial_input", "port x value read\n    x: f32[batch/dp_shard, hidden]",
+     "port x input read\n    x: f32[batch/dp_shard, hidden] partial sum tp", "border",
+     "f: x crosses a block's border as a partial sum"},
+    {"half_with_kernels", "einsum(x, w)", "einsum(x, w) kernel cpu.matmul", "kernel",
+     "f: some ops have a kernel and some have none"},
+    {"view_of_other_bytes", "o.ar: f32[batch/dp_shard, hidden] =", "o.ar: f32[batch/dp_shard, hidden] view h =", "view",
+     "f: o.ar does not have the bytes of what it views"},
+};
+INSTANTIATE_TEST_SUITE_P(Broken, VerifyText, ::testing::ValuesIn(kTextCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+struct EditCase {
+    const char* name;
+    std::function<void(ir::Program&)> edit;
+    const char *invariant, *message;
+};
+void PrintTo(const EditCase& c, std::ostream* stream) { *stream << c.name; }
+
+ir::Routine& update(ir::Program& p) { return p.routines[p.routine_index("update.layer")]; }
+ir::Unit& layer(ir::Program& p) { return p.units[1]; }
+ir::Call& first_call(ir::Program& p) { return p.entries[0].calls[0]; }
+
+// Of the small recipe on two data ranks.
+const EditCase kEditCases[] = {
+    {"tensor_twice", [](ir::Program& p) { update(p).tensors[1].name = update(p).tensors[0].name; }, "names",
+     "update.layer: two tensors are called weights0"},
+    {"port_twice", [](ir::Program& p) { update(p).ports[1].name = "weights"; }, "names",
+     "update.layer: two ports are called weights"},
+    {"no_such_port", [](ir::Program& p) { update(p).tensors[0].port = 99; }, "names",
+     "update.layer: weights0 belongs to no port"},
+    {"no_such_dim", [](ir::Program& p) { update(p).tensors[0].dims[0] = 99; }, "names",
+     "update.layer: weights0 has an unknown dim"},
+    {"no_such_tensor", [](ir::Program& p) { update(p).ops[0].in[0] = -1; }, "names",
+     "update.layer, op adamw: an operand or result that is no tensor"},
+    {"sub_axis_of_no_mesh", [](ir::Program& p) { update(p).tensors[0].placement.partial = {7}; }, "placement",
+     "update.layer: weights0 names a sub-axis that the mesh lacks"},
+    {"grouped_launch", [](ir::Program& p) { p.routines[p.routine_index("gather.layer")].ops[0].out.pop_back(); }, "ssa",
+     "gather.layer: full1 is never written"},
+    {"not_nested", [](ir::Program& p) { layer(p).gradients.clear(); }, "unit", "layer: its splits are not nested"},
+    {"gap_between_segments", [](ir::Program& p) { layer(p).segments[1].begin += 32; }, "unit",
+     "layer: segments do not follow each other"},
+    {"members_overlap", [](ir::Program& p) { layer(p).segments[0].members[1].begin -= 1; }, "unit",
+     "layer: wk overlaps its neighbour or its segment's end"},
+    {"member_past_the_end", [](ir::Program& p) { layer(p).segments.back().members.back().count += 1000; }, "unit",
+     "layer: ffn_norm overlaps its neighbour or its segment's end"},
+    {"odd_padding", [](ir::Program& p) { layer(p).segments.back().padded += 1; }, "unit",
+     "layer: a segment is not divisible by the optimizer's split"},
+    {"other_size", [](ir::Program& p) { layer(p).padded += 2; }, "unit", "layer: its size is not that of its segments"},
+    {"no_such_routine", [](ir::Program& p) { first_call(p).routine = 999; }, "call", "train, call 0: no such routine"},
+    {"unbound_port", [](ir::Program& p) { first_call(p).bindings.pop_back(); }, "call",
+     "train, call 0 of count: not every port is bound"},
+    {"no_such_buffer", [](ir::Program& p) { first_call(p).bindings[0].buffer = -1; }, "call",
+     "train, call 0 of count: port count is bound to no buffer"},
+    {"past_the_buffer", [](ir::Program& p) { first_call(p).bindings[0].offset_bytes = 64; }, "call",
+     "train, call 0 of count: port count reaches past buffer count"},
+    {"before_the_buffer", [](ir::Program& p) { first_call(p).bindings[0].offset_bytes = -8; }, "call",
+     "train, call 0 of count: port count reaches past buffer count"},
+    {"scratch_too_small", [](ir::Program& p) { p.buffers[first_call(p).scratch].bytes = 1; }, "call",
+     "train, call 0 of count: its scratch does not fit"},
+    {"waits_for_itself", [](ir::Program& p) { first_call(p).waits = {0}; }, "call",
+     "train, call 0 of count: it waits for a call that is not before it"},
+    {"off_alignment", [](ir::Program& p) { p.buffers[0].offset_bytes += 4; }, "arena",
+     "buffer count lies across the arena's end or off its alignment"},
+    {"past_the_arena", [](ir::Program& p) { p.buffers[0].offset_bytes = p.arena_bytes; }, "arena",
+     "buffer count lies across the arena's end or off its alignment"},
+};
+
+class VerifyEdit : public ::testing::TestWithParam<EditCase> {};
+
+TEST_P(VerifyEdit, IsRefused) {
+    ir::Program p = program_after("plan_memory", {{"parallelism.data_parallel_shard_degree", "2"}});
+    ASSERT_FALSE(ops::verify(p));
+    GetParam().edit(p);
+    expect_violation(p, GetParam().invariant, GetParam().message);
+}
+INSTANTIATE_TEST_SUITE_P(Broken, VerifyEdit, ::testing::ValuesIn(kEditCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class VerifyCompiled : public ::testing::TestWithParam<NamedSettings> {};
+
+TEST_P(VerifyCompiled, IsAcceptedAfterEveryPass) {
+    for (const std::string& pass : compile::pass_names()) {
+        for (Backend backend : {Backend::Reference, Backend::Cpu}) {
+            const auto violation = ops::verify(program_after(pass, GetParam().settings, backend));
+            EXPECT_FALSE(violation) << "after " << pass << ": " << violation->invariant << ", " << violation->message;
+        }
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Recipes, VerifyCompiled, ::testing::ValuesIn(sample_settings()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,143 @@
+#include "passes/select_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ir/text.h"
+#include "ops/verify.h"
+#include "tests/compile/recipes.h"
+#include "tests/passes/program_text.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+ops::KernelEntry kernel(const std::string& op, const std::string& name = "", Dtype dtype = Dtype::F32) {
+    return {op, dtype, name.empty() ? "k." + op : name, false, false, {}, {}};
+}
+ops::KernelEntry adding(ops::KernelEntry entry) {
+    entry.accumulates = true;
+    return entry;
+}
+ops::KernelEntry in_place(ops::KernelEntry entry) {
+    entry.in_place = true;
+    return entry;
+}
+
+ir::Program selected(const std::string& body, const std::vector<ops::KernelEntry>& entries) {
+    ir::Program p = ir::parse(
+        "mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2\nblock b x1\nroutine r block b kind backward entry train chunks 1 "
+        "scratch 0\n  dims seq=4 hidden=8 ffn=6\n" +
+        body);
+    p = passes::select_kernels(std::move(p), {"toy", entries});
+    const auto violation = ops::verify(p);
+    EXPECT_FALSE(violation) << violation->message << "\n" << ir::print(p);
+    return p;
+}
+
+const std::string kX = "  port x value read\n    x: f32[seq/tp, hidden]\n    w: f32[hidden]\n",
+                  kY = "  port y value write\n    y: f32[seq/tp, hidden]\n";
+const std::string kNorm = kX + kY + "  y; r: f32[seq/tp] = rmsnorm(x, w) {eps=0.5, over='hidden'}\n";
+
+TEST(SelectKernels, ACompositeWithAKernelStays) {
+    EXPECT_EQ(op_lines(selected(kNorm, {kernel("rmsnorm")}), "r"),
+              (Strings{"y; r: f32[seq/tp] = rmsnorm(x, w) {eps=0.5, over='hidden'} kernel k.rmsnorm"}));
+}
+
+TEST(SelectKernels, ACompositeWithoutOneIsExpandedInItsPlacement) {
+    EXPECT_EQ(
+        op_lines(selected(kNorm, {kernel("einsum"), kernel("unary")}), "r"),
+        (Strings{"x.norm.ss: f32[seq/tp] = einsum(x, x) kernel k.einsum",
+                 "r: f32[seq/tp] = unary(x.norm.ss) {eps=0.5, fn='rsqrt_mean', n=8} kernel k.unary",
+                 "x.norm.hat: f32[seq/tp, hidden] = einsum(x, r) kernel k.einsum", "y = einsum(x.norm.hat, w) kernel k.einsum"}));
+}
+
+TEST(SelectKernels, ADerivedBackwardReadsWhatWasSaved) {
+    const ir::Program p = selected(
+        "  port x value read\n    x: f32[seq/tp, hidden]\n    w: f32[hidden]\n    r: f32[seq/tp]\n    dy: f32[seq/tp, hidden]\n"
+        "  port y value write\n    dx: f32[seq/tp, hidden]\n    dw: f32[hidden] partial sum tp\n"
+        "  dx; dw = rmsnorm_backward(dy, x, w, r) {eps=0.5, over='hidden'}\n",
+        {kernel("einsum"), kernel("unary"), kernel("scale"), kernel("add")});
+    for (const std::string& line : op_lines(p, "r")) EXPECT_EQ(line.find("rsqrt_mean"), std::string::npos) << line;
+    EXPECT_EQ(op_line(p, "r", "dw").substr(0, 10), "dw = einsu");
+}
+
+TEST(SelectKernels, TheFirstThatServesIsTaken) {
+    ops::KernelEntry never = kernel("scale", "k.never"), first = kernel("scale", "k.first");
+    never.serves = [](const mesh::Mesh&, const ir::Routine&, const ir::Op&) { return false; };
+    first.workspace_bytes = [](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& op) {
+        return ir::local_bytes(m, r, r.tensors[op.in[0]]);
+    };
+    const ir::Program p = selected(kX + kY + "  y = scale(x) {c=2.0}\n",
+                                   {kernel("scale", "k.double", Dtype::F64), never, first, kernel("scale", "k.second")});
+    EXPECT_EQ(p.routines[0].ops[0].kernel, "k.first");
+    EXPECT_EQ(p.routines[0].ops[0].workspace_bytes, 2 * 8 * 4);  // of this rank's part
+}
+
+TEST(SelectKernels, AMissingKernelIsNamed) {
+    try {
+        selected(kX + kY + "  y = scale(x) {c=2.0}\n", {kernel("scale", "k.double", Dtype::F64)});
+        FAIL() << "accepted";
+    } catch (const InternalError& e) {
+        EXPECT_STREQ(e.what(), "select_kernels: catalog toy has no kernel for scale on f32");
+    }
+}
+
+TEST(SelectKernels, InPlaceNeedsBothSides) {
+    const auto attribute = [](const ops::KernelEntry& entry, const std::string& op) {
+        return selected(kX + kY + op, {entry}).routines[0].ops[0].attrs.contains("in_place");
+    };
+    EXPECT_TRUE(attribute(in_place(kernel("scale")), "  y = scale(x) {c=2.0}\n"));
+    EXPECT_FALSE(attribute(kernel("scale"), "  y = scale(x) {c=2.0}\n"));
+    EXPECT_FALSE(attribute(in_place(kernel("einsum")), "  y = einsum(x, w)\n"));
+}
+
+const std::string kGradient =
+    "  port x value read\n    x: f32[seq/tp, hidden]\n    d: f32[seq/tp, ffn]\n  port g gradients accumulate\n    g: f32[ffn, "
+    "hidden] partial sum tp\n"
+    "  part: f32[ffn, hidden] partial sum tp = einsum(d, x)\n";
+
+TEST(SelectKernels, AnAccumulateIsFoldedIntoAKernelThatAdds) {
+    const ir::Program p = selected(kGradient + "  +g = accumulate(part)\n", {adding(kernel("einsum")), kernel("accumulate")});
+    EXPECT_EQ(op_lines(p, "r"), (Strings{"+g = einsum(d, x) kernel k.einsum"}));
+}
+
+TEST(SelectKernels, AnAccumulateStaysWhereNothingAdds) {
+    const ir::Program p = selected(kGradient + "  +g = accumulate(part)\n", {kernel("einsum"), kernel("accumulate")});
+    EXPECT_EQ(op_lines(p, "r").back(), "+g = accumulate(part) kernel k.accumulate");
+}
+
+TEST(SelectKernels, AnAccumulateStaysWhereItsOperandHasOtherUses) {
+    const ir::Program p = selected(kGradient + "  +g = accumulate(part)\n  +g = accumulate(part)\n",
+                                   {adding(kernel("einsum")), kernel("accumulate")});
+    EXPECT_EQ(op_lines(p, "r").size(), 3u);
+}
+
+TEST(SelectKernels, AnAccumulateThatWidensStays) {
+    const ir::Program p = selected(
+        "  port x value read\n    x: f32[seq/tp, hidden]\n  port s scalar accumulate\n    s: f64[] partial sum tp\n"
+        "  sum: f32[] partial sum tp = einsum(x)\n  +s = accumulate(sum)\n",
+        {adding(kernel("einsum")), kernel("accumulate", "k.widen", Dtype::F64)});
+    EXPECT_EQ(op_lines(p, "r").back(), "+s = accumulate(sum) kernel k.widen");
+}
+
+TEST(SelectKernels, CollectivesAreTheCommunicators) {
+    const ir::Program p =
+        selected(kX + "  port y value write\n    y: f32[seq, hidden]\n  y = all_gather(x) {dim=0} over tp\n", {});
+    EXPECT_EQ(p.routines[0].ops[0].kernel, "comm");
+}
+
+TEST(SelectKernels, RecomputedOpsStayMarkedWhenExpanded) {
+    const ir::Program p = program_after("select_kernels", {{"activation_checkpoint.mode", "full"}});
+    int from_norm = 0;
+    for (const ir::Op& op : p.routine("layer.backward")->ops) {
+        if (op.note != "from rmsnorm") continue;
+        ++from_norm;
+        EXPECT_TRUE(op.attrs.contains("recomputed"));
+    }
+    EXPECT_EQ(from_norm, 8);  // both norms of the layer
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,160 @@
+#include "passes/shard.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ops/builder.h"
+#include "ops/verify.h"
+#include "tests/compile/recipes.h"
+#include "tests/passes/program_text.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+enum class Sequence { Split, Whole };
+
+// One block on tp 2 x dp_shard 2.
+ir::Program sharded(const std::string& body, Sequence sequence = Sequence::Split) {
+    ir::Program p = ir::parse(
+        "mesh dp_replicate=1 dp_shard=2 cp=1 tp=2 dp_shard:(1)2 tp:(1)2\nblock b x1\n"
+        "routine b.forward block b kind forward entry train chunks 1 scratch 0\n  dims batch=2 seq=4 kv_seq=4 hidden=8 ffn=6 "
+        "vocab=10 kv_heads=2 head_dim=4\n" +
+        body);
+    p = passes::shard(std::move(p), {sequence == Sequence::Split});
+    for (ir::Routine& r : p.routines) ops::renumber(r);
+    const auto violation = ops::verify(p);
+    EXPECT_FALSE(violation) << violation->message << "\n" << ir::print(p);
+    return p;
+}
+
+const std::string kX = "  port x value read\n    x: f32[batch, seq, hidden]?\n",
+                  kY = "  port y value write\n    y: f32[batch, seq, hidden]?\n",
+                  kMlp = "  port params params read\n    w: f32[ffn, hidden]? from w\n    v: f32[hidden, ffn]? from v\n",
+                  kIds = "  port ids input read\n    ids: i32[batch, seq]? from ids\n";
+
+TEST(Shard, ResidualIsReducedBeforeTheAdd) {
+    const std::string body =
+        kX + kMlp + kY +
+        "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n  y = add(x, o)\n";
+    const ir::Program split = sharded(body), whole = sharded(body, Sequence::Whole);
+    EXPECT_EQ(op_lines(split, "b.forward"),
+              (Strings{"x.ag: f32[batch/dp_shard, seq, hidden] = all_gather(x) {dim=1} over tp",
+                       "h: f32[batch/dp_shard, seq, ffn/tp] = einsum(x.ag, w)",
+                       "o: f32[batch/dp_shard, seq, hidden] partial sum tp = einsum(h, v)",
+                       "o.rs: f32[batch/dp_shard, seq/tp, hidden] = reduce_scatter(o) {dim=1} over tp", "y = add(x, o.rs)"}));
+    EXPECT_EQ(op_lines(whole, "b.forward"),
+              (Strings{"h: f32[batch/dp_shard, seq, ffn/tp] = einsum(x, w)",
+                       "o: f32[batch/dp_shard, seq, hidden] partial sum tp = einsum(h, v)",
+                       "o.ar: f32[batch/dp_shard, seq, hidden] = all_reduce(o) over tp", "y = add(x, o.ar)"}));
+}
+
+TEST(Shard, EqualPartialTermsAreSummedBeforeOneReduction) {
+    const std::string body = kX + kMlp + kY +
+                             "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  g: f32[batch, seq, ffn]? = unary(h) {fn='silu'}\n  o: "
+                             "f32[batch, seq, hidden]? = einsum(h, v)\n"
+                             "  p: f32[batch, seq, hidden]? = einsum(g, v)\n  y = add(o, x, p)\n";
+    const ir::Program p = sharded(body);
+    EXPECT_EQ(collectives(p, "b.forward"), (Strings{"all_gather(x) over tp", "reduce_scatter(y.sum) over tp"}));
+    EXPECT_EQ(op_line(p, "b.forward", "y.sum"), "y.sum: f32[batch/dp_shard, seq, hidden] partial sum tp = add(o, p)");
+    EXPECT_EQ(op_line(p, "b.forward", "y").substr(0, 7), "y = add");
+}
+
+TEST(Shard, AValueIsGatheredOnce) {
+    const std::string body = kX + kMlp + kY +
+                             "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  g: f32[batch, seq, ffn]? = einsum(x, v)\n  a: "
+                             "f32[batch, seq, ffn]? = swiglu(h, g)\n"
+                             "  o: f32[batch, seq, hidden]? = einsum(a, v)\n  y = add(x, o)\n";
+    EXPECT_EQ(collectives(sharded(body), "b.forward"), (Strings{"all_gather(x) over tp", "reduce_scatter(o) over tp"}));
+}
+
+TEST(Shard, InputsAreBoundInEveryPlacementAskedFor) {
+    const std::string body = kIds + "  port params params read\n    table: f32[vocab, hidden]? from table\n" + kY +
+                             "  e: f32[batch, seq, hidden]? = gather(table, ids)\n  valid: f32[batch, seq]? = unary(ids) "
+                             "{fn='valid'}\n  y = einsum(e, valid)\n";
+    const ir::Program p = sharded(body);
+    EXPECT_EQ(type_of(p, "b.forward", "ids@whole"), "i32[batch/dp_shard, seq]");
+    EXPECT_EQ(type_of(p, "b.forward", "ids@tp"), "i32[batch/dp_shard, seq/tp]");
+    EXPECT_EQ(op_line(p, "b.forward", "e"), "e: f32[batch/dp_shard, seq, hidden] partial sum tp = gather(table, ids@whole)");
+    EXPECT_EQ(collectives(p, "b.forward"), (Strings{"reduce_scatter(e) over tp"}));
+}
+
+TEST(Shard, APartialValueIsReducedOnceForAllThatNeedItWhole) {
+    const std::string body = kX + kMlp + kY +
+                             "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n"
+                             "  s: f32[batch, seq, hidden]? = unary(o) {fn='silu'}\n  t: f32[batch, seq, hidden]? = unary(o) "
+                             "{fn='dsilu'}\n  y = add(s, t)\n";
+    EXPECT_EQ(collectives(sharded(body), "b.forward"), (Strings{"all_gather(x) over tp", "reduce_scatter(o) over tp"}));
+}
+
+TEST(Shard, ALinearOpPassesAPartialValueToAnAccumulator) {
+    const std::string ports = kX + "  port gradients gradients accumulate\n    grad.u: f32[hidden]? from u\n" + kMlp;
+    const std::string made = "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n";
+    const ir::Program p =
+        sharded(ports + made +
+                "  s: f32[batch, seq, hidden]? = scale(o) {c=2.0}\n  g: f32[hidden]? = einsum(s)\n  +grad.u = accumulate(g)\n");
+    EXPECT_EQ(collectives(p, "b.forward"), (Strings{"all_gather(x) over tp"}));
+    EXPECT_EQ(type_of(p, "b.forward", "s"), "f32[batch/dp_shard, seq, hidden] partial sum tp");
+    EXPECT_EQ(type_of(p, "b.forward", "grad.u"), "f32[hidden] partial sum dp_shard,tp");
+}
+
+TEST(Shard, AProductOfTwoPartialValuesIsNotOneOfThem) {
+    const ir::Program p = sharded(kX + kMlp +
+                                  "  port gradients gradients accumulate\n    grad.u: f32[hidden]? from u\n"
+                                  "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n"
+                                  "  g: f32[hidden]? = einsum(o, o)\n  +grad.u = accumulate(g)\n");
+    const ir::Routine& r = *p.routine("b.forward");
+    for (const ir::Op& op : r.ops) {
+        if (op.kind != "einsum" || op.in.size() != 2) continue;
+        EXPECT_TRUE(mesh::intersect(r.tensors[op.in[0]].placement.partial, r.tensors[op.in[1]].placement.partial).empty());
+    }
+}
+
+TEST(Shard, RopePassesThePartialGradientOfSharedKeys) {  // two key-value heads on four tensor-parallel ranks
+    const ir::Program p = program_after("shard", {{"parallelism.tensor_parallel_degree", "4"}});
+    const std::string line = op_line(p, "layer.backward", "d.k.part");
+    EXPECT_EQ(line.substr(0, line.find(" {")),
+              "d.k.part: f32[batch, seq, kv_heads/tp:(1)2, head_dim] partial sum tp:(2)2 = rope(d.k_rot.part, pos@whole)");
+    EXPECT_EQ(type_of(p, "layer.backward", "grad.wk"), "f32[kv_heads/tp:(1)2, head_dim, hidden] partial sum tp:(2)2");
+}
+
+TEST(Shard, NormsOfHeadsAreSharedByAllHeadsRanks) {
+    const ir::Program p = program_after("shard", {{"parallelism.tensor_parallel_degree", "2"}, {"model.qk_norm", "1"}});
+    EXPECT_EQ(type_of(p, "layer.backward", "grad.q_norm"), "f32[head_dim] partial sum tp");
+    EXPECT_EQ(collectives(p, "layer.forward").size(), 4u);
+    EXPECT_EQ(collectives(p, "layer.backward").size(), 6u);
+}
+
+TEST(Shard, ParametersStandByTheTable) {
+    const ir::Program p =
+        program_after("shard", {{"parallelism.tensor_parallel_degree", "4"}, {"parallelism.data_parallel_shard_degree", "2"}});
+    const auto axes = [&](const char* key) {
+        std::string text;
+        for (const ir::AxisList& list : p.param(key)->placement.dims) text += "[" + p.mesh.text(list) + "]";
+        return text;
+    };
+    EXPECT_EQ(axes("wq"), "[tp:(1)2][tp:(2)2][][]");
+    EXPECT_EQ(axes("wk"), "[tp:(1)2][][]");
+    EXPECT_EQ(axes("wo"), "[][tp:(1)2][tp:(2)2][]");
+    EXPECT_EQ(axes("w1"), "[tp][]");
+    EXPECT_EQ(axes("w2"), "[][tp]");
+    EXPECT_EQ(axes("output"), "[tp][]");
+    EXPECT_EQ(axes("attention_norm"), "[]");
+}
+
+TEST(Shard, TheLossKeepsTheVocabularySplit) {
+    const ir::Program p = program_after("shard", {{"parallelism.tensor_parallel_degree", "2"}});
+    EXPECT_EQ(type_of(p, "head.forward", "logits"), "f32[batch, seq, vocab/tp]");
+    EXPECT_EQ(type_of(p, "head.forward", "m"), "f32[batch, seq] partial max tp");
+    EXPECT_EQ(collectives(p, "head.forward"), (Strings{"all_gather(n) over tp", "all_reduce(m) over tp", "all_reduce(z) over tp",
+                                                       "all_reduce(minus_t) over tp"}));
+}
+
+TEST(Shard, OneRankHasNoCollectives) {
+    const ir::Program p = program_after("shard");
+    for (const ir::Routine& r : p.routines) EXPECT_EQ(collectives(p, r.name), Strings{}) << r.name;
+}
+
+}  // namespace
+}  // namespace lockstep::testing
