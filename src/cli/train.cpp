@@ -53,8 +53,6 @@ public:
         if (recipe_.integer("metrics.log_freq") < 1)
             throw UserError("recipe.log_freq", "metrics.log_freq",
                             fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
-        if (steps_ < 0)
-            throw UserError("recipe.steps", "training.steps", fmt::format("training.steps = {}: must not be negative", steps_));
         std::ofstream(dump_ + "/recipe.toml") << recipe_.toml();
     }
 

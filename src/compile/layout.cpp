@@ -16,8 +16,7 @@ int64_t at_least(const Recipe& r, const char* key, int64_t least) {
     return v;
 }
 
-void number_within(const Recipe& r, const char* key, double low, double high) {
-    const double v = r.number(key);
+void number_within(const char* key, double v, double low, double high) {
     if (!(v >= low && v <= high))
         throw UserError("recipe.out_of_range", key, fmt::format("{} = {}: must lie between {} and {}", key, v, low, high));
 }
@@ -69,11 +68,12 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     o.beta1 = r.number("optimizer.beta1"), o.beta2 = r.number("optimizer.beta2");
     o.eps = r.number("optimizer.eps"), o.weight_decay = r.number("optimizer.weight_decay");
     o.max_norm = r.number("training.max_norm");
-    for (const char* key : {"optimizer.beta1", "optimizer.beta2"}) number_within(r, key, 0, 0.999999999);
-    number_within(r, "optimizer.eps", 1e-300, 1);
-    number_within(r, "optimizer.weight_decay", 0, 1e6);
-    number_within(r, "optimizer.lr", 0, 1e6);
-    number_within(r, "training.max_norm", 0, 1e300);
+    const auto within = [&](const char* key, double low, double high) { number_within(key, r.number(key), low, high); };
+    for (const char* key : {"optimizer.beta1", "optimizer.beta2"}) within(key, 0, 0.999999999);
+    within("optimizer.eps", 1e-300, 1);
+    within("optimizer.weight_decay", 0, 1e6);
+    within("optimizer.lr", 0, 1e6);
+    within("training.max_norm", 0, 1e300);
     return o;
 }
 
@@ -122,6 +122,8 @@ Layout layout_of(const Recipe& r) {
     l.sequence_parallel = r.flag("parallelism.sequence_parallel") && tp > 1;
     if (l.sequence_parallel) check_divides("training.seq_len", l.seq_len, tp, "parallelism.tensor_parallel_degree");
     at_least(r, "parallelism.prefetch", 0);
+    at_least(r, "training.steps", 0);
+    number_within("runtime.threads_per_rank", static_cast<double>(r.integer("runtime.threads_per_rank")), 0, 1024);
 
     const std::string& dtype = r.text("training.dtype");
     if (dtype != "float32" && dtype != "float64")

@@ -33,7 +33,7 @@ Loader::Loader(const ir::Program& program, const std::string& entry, int64_t ran
     std::stable_sort(inputs_.begin(), inputs_.end(), [](const Input& a, const Input& b) { return a.microbatch < b.microbatch; });
 }
 
-void Loader::load(Executor& executor, int64_t first_sample, const Fetch& fetch) {
+void Loader::load(Executor& executor, int64_t first_sample, Fetch fetch) {
     for (size_t begin = 0; begin < inputs_.size();) {
         size_t end = begin;
         while (end < inputs_.size() && inputs_[end].microbatch == inputs_[begin].microbatch) ++end;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/function_ref.h"
 #include "data/sampler.h"
 #include "ir/program.h"
 #include "runtime/executor.h"
@@ -21,9 +22,9 @@ public:
     Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape);
 
     // Reads sample number first_sample + i as the i-th of the step. `fetch` is Dataset::sample, or sequential for validation.
-    using Fetch = std::function<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos,
+    using Fetch = FunctionRef<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos,
                                      std::span<int32_t> doc)>;
-    void load(Executor& executor, int64_t first_sample, const Fetch& fetch);
+    void load(Executor& executor, int64_t first_sample, Fetch fetch);
 
 private:
     struct Input {

@@ -97,7 +97,7 @@ void Ranks::work(int rank, const ir::Program& program, const RanksOptions& optio
     };
     attempt([&] { executors_[rank] = std::make_unique<Executor>(program, rank, *communicators_[rank], own); });
     for (int64_t seen = 0;;) {
-        const std::function<void(Executor&)>* task = nullptr;
+        const Task* task = nullptr;
         {
             std::unique_lock lock(mutex_);
             if (--running_ == 0) changed_.notify_all();
@@ -111,7 +111,7 @@ void Ranks::work(int rank, const ir::Program& program, const RanksOptions& optio
     executors_[rank].reset();
 }
 
-void Ranks::parallel(const std::function<void(Executor&)>& f) {
+void Ranks::parallel(Task f) {
     std::unique_lock lock(mutex_);
     task_ = &f;
     running_ = count();

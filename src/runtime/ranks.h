@@ -4,12 +4,12 @@
 
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "comm/local.h"
 #include "runtime/executor.h"
 
@@ -37,7 +37,8 @@ public:
 
     // f(executor) on every rank's thread; returns when all have. Where one fails all stop, and its error is thrown here; the
     // job is then over.
-    void parallel(const std::function<void(Executor&)>& f);
+    using Task = FunctionRef<void(Executor&)>;
+    void parallel(Task f);
 
 private:
     void work(int rank, const ir::Program& program, const RanksOptions& options);
@@ -50,7 +51,7 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    const std::function<void(Executor&)>* task_ = nullptr;
+    const Task* task_ = nullptr;
     int64_t generation_ = 0;
     int running_ = 0;
     bool stop_ = false;

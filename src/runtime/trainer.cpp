@@ -20,10 +20,6 @@ RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layo
     const int cpus = static_cast<int>(usable_cpus().size()), ranks = static_cast<int>(layout.ranks);
     o.threads_per_rank = static_cast<int>(r.integer("runtime.threads_per_rank"));
     if (o.threads_per_rank == 0) o.threads_per_rank = std::max(1, cpus / ranks);
-    if (o.threads_per_rank < 1 || o.threads_per_rank > 1024) {
-        throw UserError("recipe.threads_per_rank", "runtime.threads_per_rank",
-                        fmt::format("runtime.threads_per_rank = {}: must lie between 0 and 1024", o.threads_per_rank));
-    }
     const std::string& comm = r.text("runtime.comm_thread");
     if (comm != "auto" && comm != "on" && comm != "off") {
         throw UserError("recipe.comm_thread", "runtime.comm_thread",

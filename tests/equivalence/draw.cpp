@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "passes/check.h"
 
 namespace lockstep::testing {
 namespace {
@@ -160,6 +161,12 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     one.set("runtime.comm_thread", "off");
     one.set("runtime.debug_fill", "false");
     return one;
+}
+
+std::string refusal(const compile::Compiled& compiled) {
+    const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &compiled.program);
+    const auto refused = passes::check(ranks);
+    return refused ? refused->reason + ": " + refused->message : "";
 }
 
 double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype) {

@@ -26,6 +26,9 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype);
 // The same model, data and global batch on one rank: one microbatch, nothing split, recomputed, fused or overlapped.
 compile::Recipe one_rank(const compile::Recipe& recipe);
 
+// Why `lockstep check` refuses the program; empty where it does not.
+std::string refusal(const compile::Compiled& compiled);
+
 // How far a correct layout may be from `one`, the outcome of `recipe` on one rank.
 // F64: 1e-10; layouts are within 6e-12 (2000 of them, 5 steps).
 // F32: four times what one rank differs from itself when its sums are split otherwise (threads, microbatches, chunks of the

@@ -12,7 +12,7 @@ namespace {
 // Training starts so close to zero that attention is even and branches hardly count. Here matrices start wider and norms
 // apart from one, so that every path matters from the first step.
 double wide_value(const ir::Parameter& p, int64_t instance, uint64_t seed, int64_t i) {
-    const double value = runtime::initial_value(p, instance, seed, i);
+    const double value = runtime::InitialValues(p, instance, seed)(i);
     if (p.init.kind == ir::InitKind::Normal) return p.init.std < 0.1 ? value * (0.3 / p.init.std) : value;
     return value + 0.2 * normal_draw(splitmix64(seed) ^ hash_name(runtime::global_name(p, instance)), static_cast<uint64_t>(i));
 }

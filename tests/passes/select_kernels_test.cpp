@@ -56,7 +56,7 @@ TEST(SelectKernels, ACompositeWithoutOneIsExpandedInItsPlacement) {
 TEST(SelectKernels, ADerivedBackwardReadsWhatWasSaved) {
     const ir::Program p = selected(
         "  port x value read\n    x: f32[seq/tp, hidden]\n    w: f32[hidden]\n    r: f32[seq/tp]\n    dy: f32[seq/tp, hidden]\n"
-        "  port y value write\n    dx: f32[seq/tp, hidden]\n    dw: f32[hidden] partial sum tp\n"
+        "  port d value write\n    dx: f32[seq/tp, hidden]\n    dw: f32[hidden] partial sum tp\n"
         "  dx; dw = rmsnorm_backward(dy, x, w, r) {eps=0.5, over='hidden'}\n",
         {kernel("einsum"), kernel("unary"), kernel("scale"), kernel("add")});
     for (const std::string& line : op_lines(p, "r")) EXPECT_EQ(line.find("rsqrt_mean"), std::string::npos) << line;

@@ -1,0 +1,159 @@
+// The commands as a user types them: training, resuming, stopping, what scripts may rely on (docs/cli.md).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+const char* kTraining = R"([training]
+dataset = "synthetic"
+local_batch_size = 1
+global_batch_size = 4
+seq_len = 16
+steps = 6
+)";
+
+TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    const Finished f = s.lockstep("train r.toml --json --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json();
+    EXPECT_EQ(j["steps"], 6);
+    EXPECT_GT(j["final_loss"].get<double>(), 0);
+    EXPECT_GT(j["tokens_per_s"].get<double>(), 0);
+    EXPECT_GT(j["step_time_s"].get<double>(), 0);
+    EXPECT_TRUE(j["checkpoint"].is_null());
+    std::istringstream lines(s.read("out/metrics.jsonl"));
+    int count = 0;
+    for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json m = nlohmann::json::parse(line);
+        EXPECT_EQ(m["step"], ++count);
+        for (const char* key : {"loss_metrics/global_avg_loss", "grad_norm", "lr", "n_tokens_seen", "throughput(tps)", "tflops", "time_metrics/end_to_end(s)", "memory/max_active(GiB)"}) {
+            EXPECT_TRUE(m.contains(key)) << key;
+        }
+        EXPECT_EQ(m["n_tokens_seen"], 64 * count);
+    }
+    EXPECT_EQ(count, 6);
+}
+
+TEST(CliTrain, ResidentMemoryIsWhatCheckSaid) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
+    const std::string larger = " --model.dim 256 --model.ffn_dim 512 --model.vocab_size 8000 --training.seq_len 256 --training.steps 2";
+    const Finished f = s.lockstep("train r.toml --json" + larger);
+    ASSERT_EQ(f.code, 0) << f.err;
+    const double planned = f.json()["peak_bytes_planned"], resident = f.json()["peak_bytes_resident"];
+    EXPECT_GT(planned, 50e6);
+    EXPECT_LT(std::abs(resident - planned), 0.05 * planned + (16 << 20)) << "planned " << planned << ", resident " << resident;
+    const nlohmann::json checked = s.lockstep("check r.toml --json" + larger).json();
+    EXPECT_EQ(checked["stages"][0]["bytes"]["total"].get<double>() * checked["ranks"].get<double>(), planned);
+}
+
+TEST(CliTrain, ResumesBitwiseAndGoesOnInAnotherLayout) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 3\n[parallelism]\ndata_parallel_shard_degree = 2\n");
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder whole").code, 0);
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder parts --training.steps 3 --lr_scheduler.total_steps 6").code, 0);
+    const Finished second = s.lockstep("train r.toml --job.dump_folder parts --lr_scheduler.total_steps 6");
+    ASSERT_EQ(second.code, 0) << second.err;
+    EXPECT_NE(second.err.find("resumed from parts/checkpoint/step-00000003 at step 3"), std::string::npos) << second.err;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+        const std::string whole = s.read(std::string("whole/checkpoint/step-00000006/") + file), parts = s.read(std::string("parts/checkpoint/step-00000006/") + file);
+        EXPECT_FALSE(whole.empty());
+        EXPECT_TRUE(whole == parts) << file << " differs after a resume";
+    }
+    const Finished other = s.lockstep("train r.toml --job.dump_folder parts --training.steps 8 --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 1 --json");
+    ASSERT_EQ(other.code, 0) << other.err;
+    EXPECT_NE(other.err.find("not bitwise"), std::string::npos) << other.err;
+    EXPECT_EQ(other.json()["steps"], 8);
+}
+
+TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 100000\n");
+    const Finished f = s.lockstep("train r.toml --training.steps 100000000 --lr_scheduler.decay_ratio 0.1 --metrics.log_freq 100000", 1.0);
+    EXPECT_EQ(f.code, 4) << f.err;
+    EXPECT_NE(f.err.find("a checkpoint is written"), std::string::npos) << f.err;
+    const Finished again = s.lockstep("train r.toml --json --checkpoint.load_step 7");
+    EXPECT_EQ(again.code, 1);
+    EXPECT_NE(again.err.find("checkpoint.load_step = 7"), std::string::npos) << again.err;
+    const Finished unsaved = s.lockstep("train r.toml --checkpoint.enable false --training.steps 100000000 --metrics.log_freq 100000", 1.0);
+    EXPECT_EQ(unsaved.code, 3) << unsaved.err;
+    EXPECT_NE(unsaved.err.find("nothing was saved"), std::string::npos) << unsaved.err;
+}
+
+TEST(CliTrain, WatchWritesATensorInGlobalOrderWhateverTheLayout) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[runtime]\nkernels = \"reference\"\n");
+    const std::string run = "train r.toml --training.dtype float64 --training.steps 1 --watch 'layer[1].forward.q' --job.dump_folder ";
+    ASSERT_EQ(s.lockstep(run + "a").code, 0);
+    const Finished f = s.lockstep(run + "b --parallelism.tensor_parallel_degree 4 --parallelism.data_parallel_shard_degree 2");
+    ASSERT_EQ(f.code, 0) << f.err;
+    std::istringstream a(s.read("a/watch/layer[1].forward.q.step1.txt")), b(s.read("b/watch/layer[1].forward.q.step1.txt"));
+    std::string first_a, first_b;
+    std::getline(a, first_a);
+    std::getline(b, first_b);
+    EXPECT_EQ(first_a, "# layer[1].forward.q step 1 shape [4, 16, 2, 2, 4]");
+    EXPECT_EQ(first_a, first_b);
+    double x = 0, y = 0;
+    int values = 0;
+    while (a >> x && b >> y) {
+        EXPECT_NEAR(x, y, 1e-10);
+        ++values;
+    }
+    EXPECT_EQ(values, 4 * 16 * 2 * 2 * 4);
+    const Finished unknown = s.lockstep("train r.toml --watch nothing --training.dtype float64");
+    EXPECT_EQ(unknown.code, 1);
+    EXPECT_NE(unknown.err.find("--watch nothing: no op makes a tensor of that name"), std::string::npos) << unknown.err;
+}
+
+TEST(CliDiff, NamesTheFirstTensorThatDiffers) {
+    Scratch s;
+    const std::string base = tiny_recipe(kTraining) + "[runtime]\nkernels = \"reference\"\n";
+    s.write("a.toml", base);
+    s.write("b.toml", base + "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n");
+    s.write("c.toml", base + "[activation_checkpoint]\nmode = \"full\"\n");
+    Finished f = s.lockstep("diff a.toml b.toml --training.dtype float64 --steps 2 --json");
+    EXPECT_EQ(f.code, 0) << f.err << f.out;
+    EXPECT_TRUE(f.json()["equal"]);
+    EXPECT_GT(f.json()["compared"].get<int>(), 50);
+    std::string changed = base;
+    changed.replace(changed.find("n_kv_heads"), 0, "rope_theta = 1000.0\n");
+    s.write("d.toml", changed);
+    f = s.lockstep("diff a.toml d.toml --training.dtype float64 --json");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_EQ(f.json()["first"]["tensor"], "layer[0].forward.q_rot") << f.out;
+    f = s.lockstep("diff a.toml c.toml --training.dtype float64");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_NE(f.out.find("equal: "), std::string::npos);
+    s.write("e.toml", base + "[debug]\nseed = 0\n[cluster]\nranks = 1\n[validation]\nfreq = 3\n");
+    f = s.lockstep("diff a.toml e.toml --training.global_batch_size 3");
+    EXPECT_EQ(f.code, 0) << f.err;
+}
+
+TEST(CliShow, PassesAndDifferencesOfPrograms) {
+    Scratch s;
+    s.write("a.toml", tiny_recipe(kTraining));
+    s.write("b.toml", tiny_recipe(kTraining) + "[activation_checkpoint]\nmode = \"full\"\n");
+    Finished f = s.lockstep("show a.toml --after shard");
+    EXPECT_EQ(f.code, 0);
+    EXPECT_NE(f.out.find("routine layer.backward"), std::string::npos);
+    EXPECT_EQ(f.out.find("kernel"), std::string::npos);
+    f = s.lockstep("show a.toml --against b.toml");
+    EXPECT_NE(f.out.find("@ routine layer.forward\n-"), std::string::npos) << f.out.substr(0, 500);
+    f = s.lockstep("show a.toml --passes --json");
+    EXPECT_EQ(f.json()["passes"].size(), 12u);
+    f = s.lockstep("show a.toml --skip fuse_loss");
+    EXPECT_EQ(f.out.find("routine head.loss"), std::string::npos);
+    f = s.lockstep("show a.toml --after nonsense");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_NE(f.err.find("--after nonsense: the passes are build_blocks"), std::string::npos) << f.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

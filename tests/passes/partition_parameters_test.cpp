@@ -1,0 +1,134 @@
+#include "passes/partition_parameters.h"
+
+#include <gtest/gtest.h>
+
+#include "base/round.h"
+#include "tests/compile/recipes.h"
+#include "tests/passes/program_text.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+ir::Program partitioned(const Settings& settings) { return program_after("partition_parameters", settings); }
+Settings on_two(const char* preset) { return {{"parallelism.data_parallel_shard_degree", "2"}, {"partition.preset", preset}}; }
+
+// The collectives of a unit's routines, by routine; "-" where the routine does not exist.
+std::string form(const ir::Program& p) {
+    std::string text;
+    for (const char* verb : {"gather", "reduce_micro", "reduce_step", "update"}) {
+        const std::string name = std::string(verb) + ".layer";
+        text += std::string(verb) + ":";
+        if (!p.routine(name)) text += " -";
+        else for (const std::string& c : collectives(p, name)) text += " " + c;
+        text += "\n";
+    }
+    return text;
+}
+
+TEST(PartitionParameters, FullySharded) {
+    EXPECT_EQ(form(partitioned(on_two("zero3"))),
+              "gather: all_gather(weights0) over dp_shard\nreduce_micro: reduce_scatter(local0) over dp_shard\nreduce_step:\nupdate:\n");
+}
+
+TEST(PartitionParameters, GradientsAndStatesSharded) {
+    EXPECT_EQ(form(partitioned(on_two("zero2"))),
+              "gather: -\nreduce_micro: reduce_scatter(local0) over dp_shard\nreduce_step:\nupdate: all_gather(new0) over dp_shard\n");
+}
+
+TEST(PartitionParameters, StatesSharded) {
+    EXPECT_EQ(form(partitioned(on_two("zero1"))),
+              "gather: -\nreduce_micro: -\nreduce_step: reduce_scatter(gradients0) over dp_shard\nupdate: all_gather(new0) over dp_shard\n");
+}
+
+TEST(PartitionParameters, Replicated) {
+    EXPECT_EQ(form(partitioned(on_two("none"))), "gather: -\nreduce_micro: -\nreduce_step: all_reduce(gradients0) over dp_shard\nupdate:\n");
+}
+
+TEST(PartitionParameters, Hybrid) {
+    const ir::Program p = partitioned({{"parallelism.data_parallel_shard_degree", "2"}, {"parallelism.data_parallel_replicate_degree", "2"}});
+    EXPECT_EQ(form(p), "gather: all_gather(weights0) over dp_shard\nreduce_micro: reduce_scatter(local0) over dp_shard\n"
+                       "reduce_step: all_reduce(gradients0) over dp_replicate\nupdate:\n");
+}
+
+TEST(PartitionParameters, ThreeSplitsNested) {
+    const ir::Program p = partitioned({{"parallelism.data_parallel_shard_degree", "4"}, {"parallelism.data_parallel_replicate_degree", "2"},
+                                       {"partition.weights", "2"}, {"partition.gradients", "shard"}, {"partition.optimizer", "world"}});
+    EXPECT_EQ(form(p), "gather: all_gather(weights0) over dp_shard:(2)2\nreduce_micro: reduce_scatter(local0) over dp_shard:(2)2,dp_shard:(1)2\n"
+                       "reduce_step: reduce_scatter(gradients0) over dp_replicate\nupdate: all_gather(new0) over dp_shard:(1)2,dp_replicate\n");
+    EXPECT_EQ(op_line(p, "update.layer", "own0").substr(0, 72), "own0: f32[flat0/dp_shard:(2)2/dp_shard:(1)2/dp_replicate] = slice(weight");
+}
+
+TEST(PartitionParameters, SegmentsArePaddedAndMembersAligned) {
+    for (const NamedSettings& s : sample_settings()) {
+        const ir::Program p = partitioned(s.settings);
+        for (const ir::Unit& u : p.units) {
+            for (const ir::Segment& seg : u.segments) {
+                EXPECT_EQ(seg.padded % (16 * p.mesh.size(u.optimizer)), 0) << s.name;
+                for (const ir::Member& m : seg.members) {
+                    EXPECT_EQ(m.begin * bytes_of(p.param(m.param)->dtype) % kAlignmentBytes, 0) << s.name << " " << m.param;
+                    EXPECT_EQ(m.count, ir::local_elements(p.mesh, *p.param(m.param)));
+                }
+            }
+        }
+    }
+}
+
+TEST(PartitionParameters, PaddingOfGradientsIsClearedBeforeItIsReduced) {
+    const ir::Program p = partitioned({{"parallelism.tensor_parallel_degree", "4"}, {"parallelism.data_parallel_shard_degree", "2"}});
+    EXPECT_EQ(op_line(p, "reduce_micro.layer", "local1"), "local1 = zero_padding(local1) {ranges=[8 16 24 32]} kernel reference.zero_padding");
+    EXPECT_EQ(op_line(p, "reduce_micro.layer", "local2"), "");  // wk and wv fill their segment
+    EXPECT_EQ(op_line(partitioned(on_two("none")), "reduce_step.layer", "gradients1").substr(0, 37), "gradients1 = zero_padding(gradients1)");
+}
+
+TEST(PartitionParameters, EachElementIsCountedByOneOwner) {
+    for (const NamedSettings& s : sample_settings()) {
+        const ir::Program p = partitioned(s.settings);
+        for (const ir::Unit& u : p.units) {
+            const ir::Routine& r = *p.routine("stats." + u.name);
+            size_t segment = 0;
+            for (const ir::Op& op : r.ops) {
+                if (op.kind != "sum_squares") continue;
+                const auto& count_if = std::get<std::vector<int64_t>>(op.attrs.at("count_if"));
+                const ir::Segment& seg = u.segments[segment++];
+                int64_t owners = 0;
+                for (int64_t rank = 0; rank < p.mesh.ranks(); ++rank) {
+                    owners += std::all_of(count_if.begin(), count_if.end(), [&](int64_t a) { return p.mesh.coordinate(rank, static_cast<int>(a)) == 0; });
+                }
+                EXPECT_EQ(owners, p.mesh.size(mesh::unite(u.optimizer, seg.shards))) << s.name;  // one a shard
+            }
+            EXPECT_EQ(segment, u.segments.size());
+        }
+    }
+}
+
+TEST(PartitionParameters, NormsDoNotDecay) {
+    const ir::Program p = partitioned({});
+    for (const ir::Unit& u : p.units) {
+        const ir::Routine& r = *p.routine("update." + u.name);
+        size_t segment = 0;
+        for (const ir::Op& op : r.ops) {
+            EXPECT_EQ(op.kind, "adamw");
+            EXPECT_EQ(op.number("weight_decay"), u.segments[segment++].decay ? 0.1 : 0.0);
+        }
+    }
+    for (const ir::Parameter& param : p.params) EXPECT_EQ(param.decay, param.dims.size() > 1) << param.key;
+}
+
+TEST(PartitionParameters, ATiedTableBelongsToTheEmbedding) {
+    const ir::Program p = partitioned({{"model.tie_embeddings", "1"}});
+    EXPECT_EQ(p.unit("head")->segments.size(), 1u);  // the norm
+    const ir::Routine& loss = *p.routine("head.loss");
+    EXPECT_EQ(loss.ports[loss.port("params.embed")].unit, "embed");
+    EXPECT_EQ(loss.ports[loss.port("gradients.embed")].unit, "embed");
+}
+
+TEST(PartitionParameters, ScalarsAreReducedOnceOverTheWorld) {
+    const ir::Program p = partitioned({{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}});
+    EXPECT_EQ(collectives(p, "stats.all"), (Strings{"all_reduce(norm2) over dp_shard,tp"}));
+    EXPECT_EQ(op_line(p, "stats.all", "loss.owned").substr(0, 70), "loss.owned: f64[] partial sum dp_shard,tp = owned(loss_sum) {count_if=");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
