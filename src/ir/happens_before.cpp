@@ -5,7 +5,7 @@
 namespace lockstep::ir {
 
 HappensBefore::HappensBefore(const std::vector<Call>& calls) : clock_(calls.size()), stream_(calls.size()) {
-    std::array<int, 2> last = {-1, -1};
+    std::array<int, 2>& last = last_;
     for (size_t i = 0; i < calls.size(); ++i) {
         const int s = static_cast<int>(calls[i].stream);
         stream_[i] = s;

@@ -15,7 +15,11 @@ public:
     // Has call a ended before call b starts, in every execution?
     bool operator()(int a, int b) const { return b >= 0 && a >= 0 && a < clock_[b][stream_[a]]; }
 
+    // The last call of a stream, or -1.
+    int last_of(Stream stream) const { return last_[static_cast<size_t>(stream)]; }
+
 private:
+    std::array<int, 2> last_ = {-1, -1};
     std::vector<std::array<int, 2>> clock_;  // for each call and stream: one past the last call of that stream that has ended
     std::vector<int> stream_;
 };

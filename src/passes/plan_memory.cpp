@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/round.h"
@@ -18,35 +18,60 @@ using ir::Routine;
 using ir::TensorId;
 
 struct Item {
-    int64_t bytes = 0, offset = -1;
+    int64_t bytes = 0;
+    int first = 0, last = 0;  // outside of these positions it is in conflict with nobody
+    int64_t offset = -1;
+};
+
+// Placed items by where in time they lie, so that only neighbours are asked about conflicts.
+class Neighbours {
+public:
+    explicit Neighbours(int positions) : buckets_(static_cast<size_t>(positions / kWidth + 1)) {}
+    void add(size_t id, const Item& item) {
+        for (int b = item.first / kWidth; b <= item.last / kWidth; ++b) buckets_[static_cast<size_t>(b)].push_back(id);
+    }
+    template <class F>
+    void for_each(const Item& item, const F& f) {
+        ++stamp_;
+        for (int b = item.first / kWidth; b <= item.last / kWidth; ++b) {
+            for (size_t id : buckets_[static_cast<size_t>(b)]) {
+                if (seen_.size() <= id) seen_.resize(id + 1, 0);
+                if (std::exchange(seen_[id], stamp_) != stamp_) f(id);
+            }
+        }
+    }
+
+private:
+    static constexpr int kWidth = 32;
+    std::vector<std::vector<size_t>> buckets_;
+    std::vector<int64_t> seen_;
+    int64_t stamp_ = 0;
 };
 
 // Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Returns the end.
-int64_t allocate(std::vector<Item>& items, const std::function<bool(size_t, size_t)>& conflict) {
+template <class Conflict>
+int64_t allocate(std::vector<Item>& items, int positions, const Conflict& conflict) {
     std::vector<size_t> order(items.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
     int64_t end = 0;
     std::vector<std::pair<int64_t, int64_t>> taken;
-    std::vector<size_t> placed;
+    Neighbours placed(positions);
     for (size_t i : order) {
-        if (items[i].bytes == 0) {
-            items[i].offset = 0;
-            continue;
-        }
+        Item& item = items[i];
+        item.offset = 0;
+        if (item.bytes == 0) continue;
         taken.clear();
-        for (size_t j : placed) {
+        placed.for_each(item, [&](size_t j) {
             if (conflict(i, j)) taken.emplace_back(items[j].offset, items[j].offset + items[j].bytes);
-        }
+        });
         std::sort(taken.begin(), taken.end());
-        int64_t at = 0;
         for (const auto& [begin, stop] : taken) {
-            if (begin - at >= items[i].bytes) break;
-            at = std::max(at, stop);
+            if (begin - item.offset >= item.bytes) break;
+            item.offset = std::max(item.offset, stop);
         }
-        items[i].offset = at;
-        end = std::max(end, at + items[i].bytes);
-        placed.push_back(i);
+        end = std::max(end, item.offset + item.bytes);
+        placed.add(i, item);
     }
     return end;
 }
@@ -78,22 +103,18 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
         last[root[in]] = std::max(last[root[in]], last[out]);
     }
     std::vector<Item> items;
-    std::vector<std::pair<int, int>> lives;
     std::vector<TensorId> tensors;  // -1 - op: the workspace of an op
     for (size_t t = 0; t < n; ++t) {
         if (r.tensors[t].port >= 0 || root[t] != static_cast<TensorId>(t)) continue;
-        items.push_back({round_up(ir::local_bytes(mesh, r, r.tensors[t]), kAlignmentBytes), -1});
-        lives.emplace_back(first[t], last[t]);
+        items.push_back({round_up(ir::local_bytes(mesh, r, r.tensors[t]), kAlignmentBytes), first[t], last[t]});
         tensors.push_back(static_cast<TensorId>(t));
     }
     for (int k = 0; k < n_ops; ++k) {
         if (r.ops[k].workspace_bytes == 0) continue;
-        items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), -1});
-        lives.emplace_back(k, k);
+        items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), k, k});
         tensors.push_back(-1 - k);
     }
-    r.scratch_bytes = allocate(
-        items, [&](size_t a, size_t b) { return lives[a].first <= lives[b].second && lives[b].first <= lives[a].second; });
+    r.scratch_bytes = allocate(items, n_ops, [&](size_t a, size_t b) { return items[a].first <= items[b].last && items[b].first <= items[a].last; });
     for (size_t i = 0; i < items.size(); ++i) {
         if (tensors[i] >= 0) r.tensors[tensors[i]].offset_bytes = items[i].offset;
         else r.ops[-1 - tensors[i]].workspace_offset_bytes = items[i].offset;
@@ -104,7 +125,23 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
 struct Life {
     int first[2] = {-1, -1}, last[2] = {-1, -1};
     bool used() const { return first[0] >= 0 || first[1] >= 0; }
+    int begin() const { return first[0] < 0 ? first[1] : first[1] < 0 ? first[0] : std::min(first[0], first[1]); }
 };
+
+// The last call that may still run, in some execution, while the buffer is in use. Along a stream, once a call is ordered behind
+// the uses all later ones are, so the search ends with the first such call of each stream.
+int end_of(const ir::Entry& e, const ir::HappensBefore& happens_before, const Life& life) {
+    int end = std::max(life.last[0], life.last[1]);
+    bool ordered[2] = {false, false};
+    const auto open = [&](ir::Stream s, int i) { return !ordered[static_cast<int>(s)] && i <= happens_before.last_of(s); };
+    for (int i = end + 1; open(ir::Stream::Compute, i) || open(ir::Stream::Comm, i); ++i) {
+        bool& done = ordered[static_cast<int>(e.calls[static_cast<size_t>(i)].stream)];
+        if (done) continue;
+        done = (life.last[0] < 0 || happens_before(life.last[0], i)) && (life.last[1] < 0 || happens_before(life.last[1], i));
+        if (!done) end = i;
+    }
+    return end;
+}
 
 std::vector<Life> lives_of(const ir::Program& p, const ir::Entry& e) {
     std::vector<Life> lives(p.buffers.size());
@@ -149,7 +186,7 @@ ir::Program plan_memory(ir::Program program) {
         std::vector<size_t> ids;
         for (size_t b = 0; b < program.buffers.size(); ++b) {
             if (program.buffers[b].resident || !lives[b].used()) continue;
-            items.push_back({program.buffers[b].bytes, -1});
+            items.push_back({program.buffers[b].bytes, lives[b].begin(), end_of(e, happens_before, lives[b])});
             ids.push_back(b);
         }
         const auto before = [&](const Life& a, const Life& b) {
@@ -160,7 +197,7 @@ ir::Program plan_memory(ir::Program program) {
             }
             return true;
         };
-        const int64_t end = allocate(items, [&](size_t i, size_t j) {
+        const int64_t end = allocate(items, static_cast<int>(e.calls.size()), [&](size_t i, size_t j) {
             const Life &a = lives[ids[i]], &b = lives[ids[j]];
             return !before(a, b) && !before(b, a);
         });
@@ -172,16 +209,15 @@ ir::Program plan_memory(ir::Program program) {
 
 int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
     const std::vector<Life> lives = lives_of(program, entry);
+    const ir::HappensBefore happens_before(entry.calls);
     std::vector<int64_t> change(entry.calls.size() + 1, 0);
     int64_t resident = 0;
     for (size_t b = 0; b < lives.size(); ++b) {
-        if (program.buffers[b].resident) resident += program.buffers[b].bytes;
-        else if (lives[b].used()) {
-            const int first = lives[b].first[0] < 0   ? lives[b].first[1]
-                              : lives[b].first[1] < 0 ? lives[b].first[0]
-                                                      : std::min(lives[b].first[0], lives[b].first[1]);
-            change[first] += program.buffers[b].bytes;
-            change[std::max(lives[b].last[0], lives[b].last[1]) + 1] -= program.buffers[b].bytes;
+        if (program.buffers[b].resident) {
+            resident += program.buffers[b].bytes;
+        } else if (lives[b].used()) {
+            change[static_cast<size_t>(lives[b].begin())] += program.buffers[b].bytes;
+            change[static_cast<size_t>(end_of(entry, happens_before, lives[b])) + 1] -= program.buffers[b].bytes;
         }
     }
     int64_t now = resident, most = resident;

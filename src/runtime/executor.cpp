@@ -104,13 +104,13 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
 
 double* Executor::scalar(const std::string& name) {
     const int b = program_.buffer(name);
-    ensure(b >= 0, "executor: no scalar is called " + name);
+    if (b < 0) throw InternalError("executor: no scalar is called " + name);
     return reinterpret_cast<double*>(buffer(b));
 }
 
 void Executor::run(const std::string& name) {
     const ir::Entry* entry = program_.entry(name);
-    ensure(entry, "executor: no entry is called " + name);
+    if (!entry) throw InternalError("executor: no entry is called " + name);
     try {
         ended_[0] = ended_[1] = -1;
         if (options_.comm_thread) {

@@ -36,90 +36,225 @@ struct ErrorCase {
 };
 void PrintTo(const ErrorCase& c, std::ostream* stream) { *stream << c.name; }
 
-const std::string kTp = "parallelism.tensor_parallel_degree", kShard = "parallelism.data_parallel_shard_degree", kReplicate = "parallelism.data_parallel_replicate_degree";
+const std::string kTp = "parallelism.tensor_parallel_degree", kShard = "parallelism.data_parallel_shard_degree",
+                  kReplicate = "parallelism.data_parallel_replicate_degree";
 
 const ErrorCase kErrors[] = {
     // The text of a recipe.
     {"unknown_key", [] { parse("[training]\nsteps = 3\nsequence_len = 4\n"); }, "recipe.unknown_key", "training.sequence_len",
      "run.toml:3: there is no key training.sequence_len; the nearest is training.seq_len"},
-    {"unknown_flag", [] { small_recipe({{"optimizer.learning", "1"}}); }, "recipe.unknown_key", "optimizer.learning",
-     "flag --optimizer.learning: there is no key optimizer.learning; the nearest is optimizer.name"},
-    {"wrong_type", [] { parse("[training]\nsteps = \"many\"\n"); }, "recipe.wrong_type", "training.steps", "run.toml:2: training.steps = \"many\" must be an integer"},
-    {"fraction_for_an_integer", [] { parse("[training]\nsteps = 1.5\n"); }, "recipe.wrong_type", "training.steps", "run.toml:2: training.steps = 1.5 must be an integer"},
-    {"flag_of_wrong_type", [] { small_recipe({{"training.fuse_loss", "maybe"}}); }, "recipe.wrong_type", "training.fuse_loss",
+    {"unknown_flag",
+     [] {
+         small_recipe({{"optimizer.learning", "1"}});
+     },
+     "recipe.unknown_key", "optimizer.learning",
+     "flag --optimizer.learning: there is no key optimizer.learning; the nearest is optimizer.lr"},
+    {"wrong_type", [] { parse("[training]\nsteps = \"many\"\n"); }, "recipe.wrong_type", "training.steps",
+     "run.toml:2: training.steps = \"many\" must be an integer"},
+    {"fraction_for_an_integer", [] { parse("[training]\nsteps = 1.5\n"); }, "recipe.wrong_type", "training.steps",
+     "run.toml:2: training.steps = 1.5 must be an integer"},
+    {"flag_of_wrong_type",
+     [] {
+         small_recipe({{"training.fuse_loss", "maybe"}});
+     },
+     "recipe.wrong_type", "training.fuse_loss",
      "flag --training.fuse_loss: training.fuse_loss = \"maybe\" must be true or false"},
-    {"list_of_numbers", [] { parse("[model]\nconverters = [1, 2]\n"); }, "recipe.wrong_type", "model.converters", "run.toml:2: model.converters must be a list of strings"},
+    {"list_of_numbers", [] { parse("[model]\nconverters = [1, 2]\n"); }, "recipe.wrong_type", "model.converters",
+     "run.toml:2: model.converters must be a list of strings"},
     {"date", [] { parse("[training]\nsteps = 2020-01-01\n"); }, "recipe.wrong_type", "training.steps",
      "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings"},
-    {"not_available", [] { parse("[parallelism]\npipeline_parallel_degree = 2\n"); }, "recipe.not_available", "parallelism.pipeline_parallel_degree",
-     "run.toml:2: parallelism.pipeline_parallel_degree = 2 asks for what this version does not have (pipeline stages); leave it at 1"},
+    {"not_available", [] { parse("[parallelism]\npipeline_parallel_degree = 2\n"); }, "recipe.not_available",
+     "parallelism.pipeline_parallel_degree",
+     "run.toml:2: parallelism.pipeline_parallel_degree = 2 asks for what this version does not have (pipeline stages); leave it "
+     "at 1"},
     {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps stands outside any [section]"},
     {"syntax", [] { parse("[training\nsteps = 3\n"); }, "recipe.syntax", "", "run.toml:1: not TOML: "},
     {"unreadable", [] { compile::Recipe::from_file("/no/such/file.toml"); }, "recipe.unreadable", "/no/such/file.toml",
      "recipe /no/such/file.toml: cannot be read; give the path of a TOML file"},
     // The model.
-    {"unknown_model", [] { compile_with({{"model.name", "gpt2"}}); }, "recipe.unknown_model", "model.name", "model.name = \"gpt2\": known models are llama3"},
-    {"unknown_flavor", [] { compile_with({{"model.flavor", "9B"}}); }, "recipe.unknown_flavor", "model.flavor",
+    {"unknown_model",
+     [] {
+         compile_with({{"model.name", "gpt2"}});
+     },
+     "recipe.unknown_model", "model.name", "model.name = \"gpt2\": known models are llama3"},
+    {"unknown_flavor",
+     [] {
+         compile_with({{"model.flavor", "9B"}});
+     },
+     "recipe.unknown_flavor", "model.flavor",
      "model.flavor = \"9B\": llama3 has the flavors debugmodel, 8B, 70B, 405B; any other shape is made by keys of [model]"},
-    {"not_positive", [] { compile_with({{"model.n_layers", "0"}}); }, "model.not_positive", "model.n_layers", "model.n_layers = 0: must be at least 1"},
-    {"kv_heads", [] { compile_with({{"model.n_kv_heads", "3"}}); }, "model.kv_heads", "model.n_kv_heads",
-     "model.n_heads = 4 is not a multiple of model.n_kv_heads = 3: choose a divisor"},
-    {"head_dim", [] { compile_with({{"model.head_dim", "0"}, {"model.dim", "10"}}); }, "model.head_dim", "model.n_heads",
+    {"not_positive",
+     [] {
+         compile_with({{"model.n_layers", "0"}});
+     },
+     "model.not_positive", "model.n_layers", "model.n_layers = 0: must be at least 1"},
+    {"kv_heads",
+     [] {
+         compile_with({{"model.n_kv_heads", "3"}});
+     },
+     "model.kv_heads", "model.n_kv_heads", "model.n_heads = 4 is not a multiple of model.n_kv_heads = 3: choose a divisor"},
+    {"head_dim",
+     [] {
+         compile_with({{"model.head_dim", "0"}, {"model.dim", "10"}});
+     },
+     "model.head_dim", "model.n_heads",
      "model.dim = 10 is not a multiple of model.n_heads = 4: set model.head_dim, or choose a divisor"},
-    {"odd_head_dim", [] { compile_with({{"model.head_dim", "5"}}); }, "model.odd_head_dim", "model.head_dim",
+    {"odd_head_dim",
+     [] {
+         compile_with({{"model.head_dim", "5"}});
+     },
+     "model.odd_head_dim", "model.head_dim",
      "the head dimension 5 is odd: rotary positions need pairs; choose an even model.head_dim"},
-    {"rope", [] { compile_with({{"model.rope_theta", "0.0"}}); }, "model.rope", "model.rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive"},
+    {"rope",
+     [] {
+         compile_with({{"model.rope_theta", "0.0"}});
+     },
+     "model.rope", "model.rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive"},
     // The layout.
-    {"degree", [] { compile_with({{kTp, "0"}}); }, "recipe.too_small", "parallelism.tensor_parallel_degree", "parallelism.tensor_parallel_degree = 0: must be at least 1"},
-    {"shard_degree", [] { compile_with({{kShard, "0"}}); }, "recipe.too_small", "parallelism.data_parallel_shard_degree",
+    {"degree",
+     [] {
+         compile_with({{kTp, "0"}});
+     },
+     "recipe.too_small", "parallelism.tensor_parallel_degree", "parallelism.tensor_parallel_degree = 0: must be at least 1"},
+    {"shard_degree",
+     [] {
+         compile_with({{kShard, "0"}});
+     },
+     "recipe.too_small", "parallelism.data_parallel_shard_degree",
      "parallelism.data_parallel_shard_degree = 0: must be at least 1, or -1"},
-    {"global_batch", [] { compile_with({{"training.global_batch_size", "0"}}); }, "recipe.too_small", "training.global_batch_size",
-     "training.global_batch_size = 0: must be at least 1, or -1"},
-    {"prefetch", [] { compile_with({{"parallelism.prefetch", "-1"}}); }, "recipe.too_small", "parallelism.prefetch", "parallelism.prefetch = -1: must be at least 0"},
-    {"out_of_range", [] { compile_with({{"optimizer.beta2", "1.0"}}); }, "recipe.out_of_range", "optimizer.beta2",
-     "optimizer.beta2 = 1: must lie between 0 and 0.999999999"},
-    {"eps", [] { compile_with({{"optimizer.eps", "0.0"}}); }, "recipe.out_of_range", "optimizer.eps", "optimizer.eps = 0: must lie between 1e-300 and 1"},
-    {"indivisible_ranks", [] { compile_with({{"cluster.ranks", "6"}, {kTp, "4"}, {kShard, "-1"}}); }, "recipe.ranks", "cluster.ranks",
-     "6 ranks are not divisible by data_parallel_replicate_degree x tensor_parallel_degree = 4"},
-    {"other_ranks", [] { compile_with({{"cluster.ranks", "8"}, {kTp, "2"}, {kShard, "2"}}); }, "recipe.ranks", "cluster.ranks",
+    {"global_batch",
+     [] {
+         compile_with({{"training.global_batch_size", "0"}});
+     },
+     "recipe.too_small", "training.global_batch_size", "training.global_batch_size = 0: must be at least 1, or -1"},
+    {"prefetch",
+     [] {
+         compile_with({{"parallelism.prefetch", "-1"}});
+     },
+     "recipe.too_small", "parallelism.prefetch", "parallelism.prefetch = -1: must be at least 0"},
+    {"out_of_range",
+     [] {
+         compile_with({{"optimizer.beta2", "1.0"}});
+     },
+     "recipe.out_of_range", "optimizer.beta2", "optimizer.beta2 = 1: must lie between 0 and 0.999999999"},
+    {"eps",
+     [] {
+         compile_with({{"optimizer.eps", "0.0"}});
+     },
+     "recipe.out_of_range", "optimizer.eps", "optimizer.eps = 0: must lie between 1e-300 and 1"},
+    {"indivisible_ranks",
+     [] {
+         compile_with({{"cluster.ranks", "6"}, {kTp, "4"}, {kShard, "-1"}});
+     },
+     "recipe.ranks", "cluster.ranks", "6 ranks are not divisible by data_parallel_replicate_degree x tensor_parallel_degree = 4"},
+    {"other_ranks",
+     [] {
+         compile_with({{"cluster.ranks", "8"}, {kTp, "2"}, {kShard, "2"}});
+     },
+     "recipe.ranks", "cluster.ranks",
      "the degrees make 1 x 2 x 2 = 4 ranks, but 8 are asked for: change a degree or cluster.ranks"},
-    {"sequence", [] { compile_with({{"training.seq_len", "9"}, {kTp, "2"}}); }, "recipe.divides", "training.seq_len",
+    {"sequence",
+     [] {
+         compile_with({{"training.seq_len", "9"}, {kTp, "2"}});
+     },
+     "recipe.divides", "training.seq_len",
      "training.seq_len = 9 is not divisible by parallelism.tensor_parallel_degree = 2: change one of them"},
-    {"ffn", [] { compile_with({{"model.ffn_dim", "13"}, {kTp, "2"}}); }, "recipe.divides", "model.ffn_dim",
+    {"ffn",
+     [] {
+         compile_with({{"model.ffn_dim", "13"}, {kTp, "2"}});
+     },
+     "recipe.divides", "model.ffn_dim",
      "the feed-forward width 13 is not divisible by parallelism.tensor_parallel_degree = 2: change model.ffn_dim or the degree"},
-    {"heads", [] { compile_with({{"training.seq_len", "24"}, {kTp, "3"}}); }, "recipe.heads_divide", "parallelism.tensor_parallel_degree",
-     "parallelism.tensor_parallel_degree = 3: 4 heads in 2 groups cannot be split evenly; choose a degree that divides model.n_heads"},
-    {"dtype", [] { compile_with({{"training.dtype", "bfloat16"}}); }, "recipe.dtype", "training.dtype", "training.dtype = \"bfloat16\": must be float32 or float64"},
-    {"mixed_precision", [] { compile_with({{"training.mixed_precision_param", "bfloat16"}}); }, "recipe.mixed_precision", "training.mixed_precision_param",
-     "training.mixed_precision_param = \"bfloat16\": this version computes in training.dtype (\"float32\") throughout; set both to it"},
-    {"recompute", [] { compile_with({{"activation_checkpoint.mode", "selective"}}); }, "recipe.activation_checkpoint", "activation_checkpoint.mode",
+    {"heads",
+     [] {
+         compile_with({{"training.seq_len", "24"}, {kTp, "3"}});
+     },
+     "recipe.heads_divide", "parallelism.tensor_parallel_degree",
+     "parallelism.tensor_parallel_degree = 3: 4 heads in 2 groups cannot be split evenly; choose a degree that divides "
+     "model.n_heads"},
+    {"dtype",
+     [] {
+         compile_with({{"training.dtype", "bfloat16"}});
+     },
+     "recipe.dtype", "training.dtype", "training.dtype = \"bfloat16\": must be float32 or float64"},
+    {"mixed_precision",
+     [] {
+         compile_with({{"training.mixed_precision_param", "bfloat16"}});
+     },
+     "recipe.mixed_precision", "training.mixed_precision_param",
+     "training.mixed_precision_param = \"bfloat16\": this version computes in training.dtype (\"float32\") throughout; set both "
+     "to it"},
+    {"recompute",
+     [] {
+         compile_with({{"activation_checkpoint.mode", "selective"}});
+     },
+     "recipe.activation_checkpoint", "activation_checkpoint.mode",
      "activation_checkpoint.mode = \"selective\": this version has none and full"},
-    {"preset", [] { compile_with({{"partition.preset", "zero4"}}); }, "recipe.partition_preset", "partition.preset",
-     "partition.preset = \"zero4\": must be default, none, zero1, zero2 or zero3"},
-    {"split", [] { compile_with({{"partition.weights", "some"}}); }, "recipe.split", "partition.weights",
-     "partition.weights = \"some\": must be none, shard, world or a number of data ranks"},
-    {"split_divides", [] { compile_with({{kShard, "4"}, {kReplicate, "2"}, {"partition.optimizer", "3"}}); }, "recipe.split_divides", "partition.optimizer",
+    {"preset",
+     [] {
+         compile_with({{"partition.preset", "zero4"}});
+     },
+     "recipe.partition_preset", "partition.preset", "partition.preset = \"zero4\": must be default, none, zero1, zero2 or zero3"},
+    {"split",
+     [] {
+         compile_with({{"partition.weights", "some"}});
+     },
+     "recipe.split", "partition.weights", "partition.weights = \"some\": must be none, shard, world or a number of data ranks"},
+    {"split_divides",
+     [] {
+         compile_with({{kShard, "4"}, {kReplicate, "2"}, {"partition.optimizer", "3"}});
+     },
+     "recipe.split_divides", "partition.optimizer",
      "partition.optimizer = 3: must divide data_parallel_shard_degree (4) or be a multiple of it that divides the 8 data ranks"},
-    {"split_order", [] { compile_with({{kShard, "4"}, {"partition.gradients", "2"}}); }, "recipe.partition_order", "partition.optimizer",
+    {"split_order",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.gradients", "2"}});
+     },
+     "recipe.partition_order", "partition.optimizer",
      "weights are split over 4 data ranks, gradients over 2, optimizer states over 4: each must be a multiple of the one before"},
     // The learning rate.
-    {"warmup", [] { schedule_with({{"training.steps", "10"}, {"lr_scheduler.warmup_steps", "11"}}); }, "recipe.warmup", "lr_scheduler.warmup_steps",
+    {"warmup",
+     [] {
+         schedule_with({{"training.steps", "10"}, {"lr_scheduler.warmup_steps", "11"}});
+     },
+     "recipe.warmup", "lr_scheduler.warmup_steps",
      "lr_scheduler.warmup_steps = 11: must lie between 0 and the 10 steps of the schedule"},
-    {"decay_type", [] { schedule_with({{"lr_scheduler.decay_type", "step"}}); }, "recipe.decay_type", "lr_scheduler.decay_type",
-     "lr_scheduler.decay_type = \"step\": must be linear, sqrt or cosine"},
-    {"min_lr_factor", [] { schedule_with({{"lr_scheduler.min_lr_factor", "1.5"}}); }, "recipe.min_lr_factor", "lr_scheduler.min_lr_factor",
-     "lr_scheduler.min_lr_factor = 1.5: must lie between 0 and 1"},
-    {"decay_ratio", [] { schedule_with({{"lr_scheduler.decay_ratio", "2.0"}}); }, "recipe.decay_ratio", "lr_scheduler.decay_ratio",
-     "lr_scheduler.decay_ratio = 2: must lie between 0 and 1, or be -1"},
-    {"decay_does_not_fit", [] { schedule_with({{"training.steps", "10"}, {"lr_scheduler.warmup_steps", "6"}, {"lr_scheduler.decay_ratio", "0.5"}}); }, "recipe.decay_ratio",
-     "lr_scheduler.decay_ratio", "warm-up (6 steps) and decay (5 steps) do not fit into 10 steps: lower one of them"},
+    {"decay_type",
+     [] {
+         schedule_with({{"lr_scheduler.decay_type", "step"}});
+     },
+     "recipe.decay_type", "lr_scheduler.decay_type", "lr_scheduler.decay_type = \"step\": must be linear, sqrt or cosine"},
+    {"min_lr_factor",
+     [] {
+         schedule_with({{"lr_scheduler.min_lr_factor", "1.5"}});
+     },
+     "recipe.min_lr_factor", "lr_scheduler.min_lr_factor", "lr_scheduler.min_lr_factor = 1.5: must lie between 0 and 1"},
+    {"decay_ratio",
+     [] {
+         schedule_with({{"lr_scheduler.decay_ratio", "2.0"}});
+     },
+     "recipe.decay_ratio", "lr_scheduler.decay_ratio", "lr_scheduler.decay_ratio = 2: must lie between 0 and 1, or be -1"},
+    {"decay_does_not_fit",
+     [] {
+         schedule_with({{"training.steps", "10"}, {"lr_scheduler.warmup_steps", "6"}, {"lr_scheduler.decay_ratio", "0.5"}});
+     },
+     "recipe.decay_ratio", "lr_scheduler.decay_ratio",
+     "warm-up (6 steps) and decay (5 steps) do not fit into 10 steps: lower one of them"},
     // The start of a run.
-    {"threads", [] { train_with({{"runtime.threads_per_rank", "-1"}}); }, "recipe.threads_per_rank", "runtime.threads_per_rank",
-     "runtime.threads_per_rank = -1: must lie between 0 and 1024"},
-    {"comm_thread", [] { train_with({{"runtime.comm_thread", "maybe"}}); }, "recipe.comm_thread", "runtime.comm_thread",
-     "runtime.comm_thread = \"maybe\": must be auto, on or off"},
-    {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.program.arena_bytes = int64_t{1} << 60; }); }, "runtime.out_of_memory", "training.local_batch_size",
-     "rank 0: the system refused 1152921504606846976 bytes for the arena; `lockstep check` says what they are for and which keys lower them"},
+    {"threads",
+     [] {
+         compile_with({{"runtime.threads_per_rank", "-1"}});
+     },
+     "recipe.out_of_range", "runtime.threads_per_rank", "runtime.threads_per_rank = -1: must lie between 0 and 1024"},
+    {"comm_thread",
+     [] {
+         train_with({{"runtime.comm_thread", "maybe"}});
+     },
+     "recipe.comm_thread", "runtime.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
+    {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.program.arena_bytes = int64_t{1} << 60; }); },
+     "runtime.out_of_memory", "training.local_batch_size",
+     "rank 0: the system refused 1152921504606846976 bytes for the arena; `lockstep check` says what they are for and which keys "
+     "lower them"},
 };
 
 class RecipeError : public ::testing::TestWithParam<ErrorCase> {};
@@ -136,7 +271,8 @@ TEST_P(RecipeError, SaysWhatToChange) {
         EXPECT_EQ(std::string(c.id) == "recipe.syntax" ? text.substr(0, std::string(c.text).size()) : text, c.text);
     }
 }
-INSTANTIATE_TEST_SUITE_P(All, RecipeError, ::testing::ValuesIn(kErrors), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, RecipeError, ::testing::ValuesIn(kErrors),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace lockstep::testing

@@ -1,4 +1,4 @@
-// Every seeded defect must show: as a difference to one rank, as an exception, or as a refusal before the run.
+// Every seeded defect must show, as a difference to one rank or an exception. What `lockstep check` refuses besides is noted.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -142,6 +142,8 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype) {
         d.compiled = compile_recipe(d.recipe, backend_of(dtype));
     } catch (const UserError&) {
         return std::nullopt;
+    } catch (const InternalError& e) {
+        throw InternalError(fmt::format("seed {}: {}\n{}", seed, e.what(), d.recipe.toml()));
     }
     if (d.compiled.layout.ranks == 1) return std::nullopt;
     return d;
@@ -171,13 +173,16 @@ std::string refusal(const compile::Compiled& compiled) {
 
 double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype) {
     if (dtype == Dtype::F64) return 1e-10;
+    const int steps = static_cast<int>(one.losses.size());
     const auto differs_with = [&](const char* key, const char* value) {
         compile::Recipe other = one_rank(recipe);
         other.set(key, value);
-        return difference(one, run(other, Backend::Cpu, static_cast<int>(one.losses.size())));
+        return difference(one, run(other, Backend::Cpu, steps));
     };
-    return 4 * std::max({0x1p-23, differs_with("runtime.threads_per_rank", "2"), differs_with("training.local_batch_size", "1"),
-                         differs_with("training.fuse_loss", "true")});
+    const double rounding =
+        std::max({differs_with("runtime.threads_per_rank", "2"), differs_with("training.local_batch_size", "1"),
+                  differs_with("training.fuse_loss", "true"), difference(one, run(one_rank(recipe), Backend::Reference, steps))});
+    return 4 * std::max(rounding, 0x1p-23);
 }
 
 }  // namespace lockstep::testing

@@ -50,7 +50,7 @@ Summary hold_to_one_rank(Dtype dtype, int64_t wanted) {
             ADD_FAILURE() << e.what() << "\n" << again;
         }
     }
-    fmt::print("{} layouts of {} seeds; the farthest from one rank reaches {:.2f} of what is allowed\n", wanted, s.seeds,
+    fmt::print("{} layouts of {} seeds; the farthest from one rank reaches {:.2g} of what is allowed\n", wanted, s.seeds,
                s.farthest);
     return s;
 }

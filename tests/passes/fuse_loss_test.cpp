@@ -10,10 +10,14 @@ namespace lockstep::testing {
 namespace {
 
 // Local logits of the small recipe: batch x seq 8 x vocab 16 / tp, in bytes of 4.
-ir::Program fused(int64_t max_logits_bytes, const Settings& settings = {}) { return passes::fuse_loss(program_after("shard", settings), {max_logits_bytes}); }
+ir::Program fused(int64_t max_logits_bytes, const Settings& settings = {}) {
+    return passes::fuse_loss(program_after("shard", settings), {max_logits_bytes});
+}
 
 bool over_vocab(const ir::Routine& r, const ir::Op& op) {
-    const auto has = [&](ir::TensorId t) { return std::count(r.tensors[t].dims.begin(), r.tensors[t].dims.end(), r.dim("vocab")) > 0; };
+    const auto has = [&](ir::TensorId t) {
+        return std::count(r.tensors[t].dims.begin(), r.tensors[t].dims.end(), r.dim("vocab")) > 0;
+    };
     return std::any_of(op.in.begin(), op.in.end(), has) || std::any_of(op.out.begin(), op.out.end(), has);
 }
 
@@ -22,7 +26,8 @@ TEST(FuseLoss, ChunksFollowTheLimit) {
     EXPECT_EQ(fused(128).routine("head.loss")->chunks, 4);      // 512 bytes
     EXPECT_EQ(fused(100).routine("head.loss")->chunks, 8);      // 6 would do, but 8 tokens are not divisible
     EXPECT_EQ(fused(1).routine("head.loss")->chunks, 8);        // a token at least
-    EXPECT_EQ(fused(128, {{"parallelism.tensor_parallel_degree", "2"}}).routine("head.loss")->chunks, 2);  // half of vocab on a rank
+    EXPECT_EQ(fused(128, {{"parallelism.tensor_parallel_degree", "2"}}).routine("head.loss")->chunks,
+              2);  // half of vocab on a rank
 }
 
 TEST(FuseLoss, SequencesAreCutApartBeforeTokens) {
@@ -37,7 +42,9 @@ TEST(FuseLoss, SequencesAreCutApartBeforeTokens) {
 }
 
 TEST(FuseLoss, EveryOpOverVocabStandsInTheChunks) {
-    for (const Settings& s : {Settings{}, Settings{{"parallelism.tensor_parallel_degree", "4"}}, Settings{{"validation.enable", "true"}, {"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}}}) {
+    for (const Settings& s :
+         {Settings{}, Settings{{"parallelism.tensor_parallel_degree", "4"}},
+          Settings{{"validation.enable", "true"}, {"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}}}) {
         const ir::Program p = fused(1 << 20, s);
         for (const ir::Routine& r : p.routines) {
             if (r.block != "head") continue;
@@ -52,7 +59,8 @@ TEST(FuseLoss, TheChunkRunsForwardAndBackwardTogether) {
     const ir::Program p = fused(1 << 20);
     std::vector<std::string> kinds;
     for (const ir::Op& op : p.routine("head.loss")->ops) kinds.push_back(op.kind);
-    EXPECT_EQ(kinds, (std::vector<std::string>{"einsum", "max", "cross_entropy", "unary", "einsum", "cross_entropy_backward", "einsum", "einsum", "accumulate"}));
+    EXPECT_EQ(kinds, (std::vector<std::string>{"einsum", "max", "cross_entropy", "unary", "einsum", "cross_entropy_backward",
+                                               "einsum", "einsum", "accumulate"}));
     EXPECT_EQ(p.routine("head.forward")->port("frame"), -1);
     EXPECT_EQ(p.routine("head.backward")->port("frame"), -1);
 }

@@ -22,25 +22,33 @@ Strings forward_calls(int64_t prefetch) {
 }
 
 TEST(Overlap, GathersStayWithoutPrefetch) {
-    EXPECT_EQ(forward_calls(0), split_words("gather.embed[0]@0 embed.forward[0]@0 free.embed[0]@0 gather.layer[0]@0 layer.forward[0]@0 free.layer[0]@0 "
-                                            "gather.layer[1]@0 layer.forward[1]@0 free.layer[1]@0 gather.head[0]@0 head.forward[0]@0"));
+    EXPECT_EQ(
+        forward_calls(0),
+        split_words("gather.embed[0]@0 embed.forward[0]@0 free.embed[0]@0 gather.layer[0]@0 layer.forward[0]@0 free.layer[0]@0 "
+                    "gather.layer[1]@0 layer.forward[1]@0 free.layer[1]@0 gather.head[0]@0 head.forward[0]@0"));
 }
 
 TEST(Overlap, GathersStandAheadOfTheUnitBefore) {
-    EXPECT_EQ(forward_calls(1), split_words("gather.embed[0]@0 gather.layer[0]@0 embed.forward[0]@0 free.embed[0]@0 gather.layer[1]@0 layer.forward[0]@0 "
-                                            "free.layer[0]@0 gather.head[0]@0 layer.forward[1]@0 free.layer[1]@0 gather.layer[1]@0 head.forward[0]@0"));
+    EXPECT_EQ(
+        forward_calls(1),
+        split_words("gather.embed[0]@0 gather.layer[0]@0 embed.forward[0]@0 free.embed[0]@0 gather.layer[1]@0 layer.forward[0]@0 "
+                    "free.layer[0]@0 gather.head[0]@0 layer.forward[1]@0 free.layer[1]@0 gather.layer[1]@0 head.forward[0]@0"));
 }
 
 TEST(Overlap, GathersStandTwoUnitsAhead) {
-    EXPECT_EQ(forward_calls(2), split_words("gather.embed[0]@0 gather.layer[0]@0 gather.layer[1]@0 embed.forward[0]@0 free.embed[0]@0 gather.head[0]@0 "
-                                            "layer.forward[0]@0 free.layer[0]@0 gather.layer[1]@0 layer.forward[1]@0 free.layer[1]@0 gather.layer[0]@0 head.forward[0]@0"));
+    EXPECT_EQ(
+        forward_calls(2),
+        split_words("gather.embed[0]@0 gather.layer[0]@0 gather.layer[1]@0 embed.forward[0]@0 free.embed[0]@0 gather.head[0]@0 "
+                    "layer.forward[0]@0 free.layer[0]@0 gather.layer[1]@0 layer.forward[1]@0 free.layer[1]@0 gather.layer[0]@0 "
+                    "head.forward[0]@0"));
 }
 
 TEST(Overlap, UnitsCommunicateOnTheirOwnStream) {
     const ir::Program p = program_after("overlap", kSharded);
     for (const ir::Call& c : p.entry("train")->calls) {
         const ir::RoutineKind kind = p.routines[c.routine].kind;
-        const bool comm = kind == ir::RoutineKind::Gather || kind == ir::RoutineKind::ReduceMicro || kind == ir::RoutineKind::ReduceStep;
+        const bool comm =
+            kind == ir::RoutineKind::Gather || kind == ir::RoutineKind::ReduceMicro || kind == ir::RoutineKind::ReduceStep;
         EXPECT_EQ(c.stream == ir::Stream::Comm, comm) << p.routines[c.routine].name;
     }
 }
@@ -101,7 +109,8 @@ TEST_P(OverlapOf, TheSameCallsAreMade) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, OverlapOf, ::testing::ValuesIn(sample_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Recipes, OverlapOf, ::testing::ValuesIn(sample_settings()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace lockstep::testing

@@ -21,7 +21,8 @@ std::string form(const ir::Program& p) {
         const std::string name = std::string(verb) + ".layer";
         text += std::string(verb) + ":";
         if (!p.routine(name)) text += " -";
-        else for (const std::string& c : collectives(p, name)) text += " " + c;
+        else
+            for (const std::string& c : collectives(p, name)) text += " " + c;
         text += "\n";
     }
     return text;
@@ -29,35 +30,47 @@ std::string form(const ir::Program& p) {
 
 TEST(PartitionParameters, FullySharded) {
     EXPECT_EQ(form(partitioned(on_two("zero3"))),
-              "gather: all_gather(weights0) over dp_shard\nreduce_micro: reduce_scatter(local0) over dp_shard\nreduce_step:\nupdate:\n");
+              "gather: all_gather(weights0) over dp_shard\nreduce_micro: reduce_scatter(local0) over "
+              "dp_shard\nreduce_step:\nupdate:\n");
 }
 
 TEST(PartitionParameters, GradientsAndStatesSharded) {
-    EXPECT_EQ(form(partitioned(on_two("zero2"))),
-              "gather: -\nreduce_micro: reduce_scatter(local0) over dp_shard\nreduce_step:\nupdate: all_gather(new0) over dp_shard\n");
+    EXPECT_EQ(
+        form(partitioned(on_two("zero2"))),
+        "gather: -\nreduce_micro: reduce_scatter(local0) over dp_shard\nreduce_step:\nupdate: all_gather(new0) over dp_shard\n");
 }
 
 TEST(PartitionParameters, StatesSharded) {
     EXPECT_EQ(form(partitioned(on_two("zero1"))),
-              "gather: -\nreduce_micro: -\nreduce_step: reduce_scatter(gradients0) over dp_shard\nupdate: all_gather(new0) over dp_shard\n");
+              "gather: -\nreduce_micro: -\nreduce_step: reduce_scatter(gradients0) over dp_shard\nupdate: all_gather(new0) over "
+              "dp_shard\n");
 }
 
 TEST(PartitionParameters, Replicated) {
-    EXPECT_EQ(form(partitioned(on_two("none"))), "gather: -\nreduce_micro: -\nreduce_step: all_reduce(gradients0) over dp_shard\nupdate:\n");
+    EXPECT_EQ(form(partitioned(on_two("none"))),
+              "gather: -\nreduce_micro: -\nreduce_step: all_reduce(gradients0) over dp_shard\nupdate:\n");
 }
 
 TEST(PartitionParameters, Hybrid) {
-    const ir::Program p = partitioned({{"parallelism.data_parallel_shard_degree", "2"}, {"parallelism.data_parallel_replicate_degree", "2"}});
-    EXPECT_EQ(form(p), "gather: all_gather(weights0) over dp_shard\nreduce_micro: reduce_scatter(local0) over dp_shard\n"
-                       "reduce_step: all_reduce(gradients0) over dp_replicate\nupdate:\n");
+    const ir::Program p =
+        partitioned({{"parallelism.data_parallel_shard_degree", "2"}, {"parallelism.data_parallel_replicate_degree", "2"}});
+    EXPECT_EQ(form(p),
+              "gather: all_gather(weights0) over dp_shard\nreduce_micro: reduce_scatter(local0) over dp_shard\n"
+              "reduce_step: all_reduce(gradients0) over dp_replicate\nupdate:\n");
 }
 
 TEST(PartitionParameters, ThreeSplitsNested) {
-    const ir::Program p = partitioned({{"parallelism.data_parallel_shard_degree", "4"}, {"parallelism.data_parallel_replicate_degree", "2"},
-                                       {"partition.weights", "2"}, {"partition.gradients", "shard"}, {"partition.optimizer", "world"}});
-    EXPECT_EQ(form(p), "gather: all_gather(weights0) over dp_shard:(2)2\nreduce_micro: reduce_scatter(local0) over dp_shard:(2)2,dp_shard:(1)2\n"
-                       "reduce_step: reduce_scatter(gradients0) over dp_replicate\nupdate: all_gather(new0) over dp_shard:(1)2,dp_replicate\n");
-    EXPECT_EQ(op_line(p, "update.layer", "own0").substr(0, 72), "own0: f32[flat0/dp_shard:(2)2/dp_shard:(1)2/dp_replicate] = slice(weight");
+    const ir::Program p = partitioned({{"parallelism.data_parallel_shard_degree", "4"},
+                                       {"parallelism.data_parallel_replicate_degree", "2"},
+                                       {"partition.weights", "2"},
+                                       {"partition.gradients", "shard"},
+                                       {"partition.optimizer", "world"}});
+    EXPECT_EQ(
+        form(p),
+        "gather: all_gather(weights0) over dp_shard:(2)2\nreduce_micro: reduce_scatter(local0) over dp_shard:(2)2,dp_shard:(1)2\n"
+        "reduce_step: reduce_scatter(gradients0) over dp_replicate\nupdate: all_gather(new0) over dp_shard:(1)2,dp_replicate\n");
+    EXPECT_EQ(op_line(p, "update.layer", "own0").substr(0, 72),
+              "own0: f32[flat0/dp_shard:(2)2/dp_shard:(1)2/dp_replicate] = slice(weight");
 }
 
 TEST(PartitionParameters, SegmentsArePaddedAndMembersAligned) {
@@ -76,10 +89,13 @@ TEST(PartitionParameters, SegmentsArePaddedAndMembersAligned) {
 }
 
 TEST(PartitionParameters, PaddingOfGradientsIsClearedBeforeItIsReduced) {
-    const ir::Program p = partitioned({{"parallelism.tensor_parallel_degree", "4"}, {"parallelism.data_parallel_shard_degree", "2"}});
-    EXPECT_EQ(op_line(p, "reduce_micro.layer", "local1"), "local1 = zero_padding(local1) {ranges=[8 16 24 32]} kernel reference.zero_padding");
+    const ir::Program p =
+        partitioned({{"parallelism.tensor_parallel_degree", "4"}, {"parallelism.data_parallel_shard_degree", "2"}});
+    EXPECT_EQ(op_line(p, "reduce_micro.layer", "local1"),
+              "local1 = zero_padding(local1) {ranges=[8 16 24 32]} kernel reference.zero_padding");
     EXPECT_EQ(op_line(p, "reduce_micro.layer", "local2"), "");  // wk and wv fill their segment
-    EXPECT_EQ(op_line(partitioned(on_two("none")), "reduce_step.layer", "gradients1").substr(0, 37), "gradients1 = zero_padding(gradients1)");
+    EXPECT_EQ(op_line(partitioned(on_two("none")), "reduce_step.layer", "gradients1").substr(0, 37),
+              "gradients1 = zero_padding(gradients1)");
 }
 
 TEST(PartitionParameters, EachElementIsCountedByOneOwner) {
@@ -94,7 +110,8 @@ TEST(PartitionParameters, EachElementIsCountedByOneOwner) {
                 const ir::Segment& seg = u.segments[segment++];
                 int64_t owners = 0;
                 for (int64_t rank = 0; rank < p.mesh.ranks(); ++rank) {
-                    owners += std::all_of(count_if.begin(), count_if.end(), [&](int64_t a) { return p.mesh.coordinate(rank, static_cast<int>(a)) == 0; });
+                    owners += std::all_of(count_if.begin(), count_if.end(),
+                                          [&](int64_t a) { return p.mesh.coordinate(rank, static_cast<int>(a)) == 0; });
                 }
                 EXPECT_EQ(owners, p.mesh.size(mesh::unite(u.optimizer, seg.shards))) << s.name;  // one a shard
             }
@@ -125,9 +142,11 @@ TEST(PartitionParameters, ATiedTableBelongsToTheEmbedding) {
 }
 
 TEST(PartitionParameters, ScalarsAreReducedOnceOverTheWorld) {
-    const ir::Program p = partitioned({{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}});
+    const ir::Program p =
+        partitioned({{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}});
     EXPECT_EQ(collectives(p, "stats.all"), (Strings{"all_reduce(norm2) over dp_shard,tp"}));
-    EXPECT_EQ(op_line(p, "stats.all", "loss.owned").substr(0, 70), "loss.owned: f64[] partial sum dp_shard,tp = owned(loss_sum) {count_if=");
+    EXPECT_EQ(op_line(p, "stats.all", "loss.owned").substr(0, 70),
+              "loss.owned: f64[] partial sum dp_shard,tp = owned(loss_sum) {count_if=");
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ TEST(Recompute, SwitchedOffChangesNothing) {
 TEST(Recompute, BackwardReadsOnlyWhatStandsAtTheBordersOfTheBlock) {
     const ir::Program p = passes::recompute(program_after("fuse_loss", kTp), {true});
     EXPECT_EQ(ports(p, "layer.forward"), (std::set<std::string>{"x", "params", "y", "pos@whole", "doc@whole"}));
-    EXPECT_EQ(ports(p, "layer.backward"), (std::set<std::string>{"x", "params", "d.y", "gradients", "d.x", "pos@whole", "doc@whole"}));
+    EXPECT_EQ(ports(p, "layer.backward"),
+              (std::set<std::string>{"x", "params", "d.y", "gradients", "d.x", "pos@whole", "doc@whole"}));
 }
 
 TEST(Recompute, RerunOpsAreMarkedAndTheLastProductIsNotAmongThem) {
@@ -38,7 +39,8 @@ TEST(Recompute, RerunOpsAreMarkedAndTheLastProductIsNotAmongThem) {
         const auto reads = [&](const char* t) { return std::count(op.in.begin(), op.in.end(), r.find(t)) > 0; };
         EXPECT_FALSE(op.attrs.contains("recomputed") && reads("w2"));
     }
-    EXPECT_EQ(again, (std::set<std::string>{"rmsnorm", "all_gather", "einsum", "rope", "rename", "attention", "reduce_scatter", "add", "swiglu"}));
+    EXPECT_EQ(again, (std::set<std::string>{"rmsnorm", "all_gather", "einsum", "rope", "rename", "attention", "reduce_scatter",
+                                            "add", "swiglu"}));
 }
 
 TEST(Recompute, ReshardsAreSharedWithBackward) {

@@ -77,7 +77,8 @@ TEST_P(ScheduleOf, BuffersHoldTheirPorts) {
     for (const ir::Entry& e : p.entries) {
         for (const ir::Call& c : e.calls) {
             for (size_t i = 0; i < c.bindings.size(); ++i) {
-                EXPECT_LE(c.bindings[i].offset_bytes + routine(c).ports[i].bytes, p.buffers[c.bindings[i].buffer].bytes) << routine(c).name;
+                EXPECT_LE(c.bindings[i].offset_bytes + routine(c).ports[i].bytes, p.buffers[c.bindings[i].buffer].bytes)
+                    << routine(c).name;
             }
         }
     }
@@ -96,14 +97,32 @@ TEST_P(ScheduleOf, WhatIsReadWasWritten) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, ScheduleOf, ::testing::ValuesIn(sample_settings()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Recipes, ScheduleOf, ::testing::ValuesIn(sample_settings()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Schedule, ReplicatedParametersAreNeitherGatheredNorFreed) {
-    const ir::Program p = scheduled({{"model.n_layers", "1"}, {"parallelism.data_parallel_shard_degree", "2"}, {"partition.preset", "none"}});
-    EXPECT_EQ(calls(p, "train"),
-              (Strings{"count[0]@0", "begin[0]@0", "embed.forward[0]@0", "layer.forward[0]@0", "head.forward[0]@0", "head.loss[0]@0#0", "head.loss[0]@0#1",
-                       "head.backward[0]@0", "reduce_step.head[0]@0", "layer.backward[0]@0", "reduce_step.layer[0]@0", "embed.backward[0]@0", "reduce_step.embed[0]@0",
-                       "stats.embed[0]@0", "stats.layer[0]@0", "stats.head[0]@0", "stats.all[0]@0", "update.embed[0]@0", "update.layer[0]@0", "update.head[0]@0"}));
+    const ir::Program p =
+        scheduled({{"model.n_layers", "1"}, {"parallelism.data_parallel_shard_degree", "2"}, {"partition.preset", "none"}});
+    EXPECT_EQ(calls(p, "train"), (Strings{"count[0]@0",
+                                          "begin[0]@0",
+                                          "embed.forward[0]@0",
+                                          "layer.forward[0]@0",
+                                          "head.forward[0]@0",
+                                          "head.loss[0]@0#0",
+                                          "head.loss[0]@0#1",
+                                          "head.backward[0]@0",
+                                          "reduce_step.head[0]@0",
+                                          "layer.backward[0]@0",
+                                          "reduce_step.layer[0]@0",
+                                          "embed.backward[0]@0",
+                                          "reduce_step.embed[0]@0",
+                                          "stats.embed[0]@0",
+                                          "stats.layer[0]@0",
+                                          "stats.head[0]@0",
+                                          "stats.all[0]@0",
+                                          "update.embed[0]@0",
+                                          "update.layer[0]@0",
+                                          "update.head[0]@0"}));
 }
 
 TEST(Schedule, OneRankOnlyClearsPadding) {
@@ -129,7 +148,8 @@ TEST(Schedule, ATiedTableIsReducedOnceBehindTheEmbedding) {
     const int loss = position(p, "train", "head.loss[0]@0#0"), embed = position(p, "train", "embed.backward[0]@0");
     const std::vector<ir::Call>& all = p.entry("train")->calls;
     const ir::Routine &head = *p.routine("head.loss"), &back = *p.routine("embed.backward");
-    const ir::Binding &first = all[loss].bindings[head.port("gradients.embed")], &second = all[embed].bindings[back.port("gradients.embed")];
+    const ir::Binding &first = all[loss].bindings[head.port("gradients.embed")],
+                      &second = all[embed].bindings[back.port("gradients.embed")];
     EXPECT_EQ(first.buffer, second.buffer);
     EXPECT_TRUE(first.fresh);
     EXPECT_FALSE(second.fresh);
@@ -150,8 +170,9 @@ TEST(Schedule, ChunksTakeTheNextSliceOfTheirPorts) {
 
 TEST(Schedule, TheEntryEvalRunsForwardsOnly) {
     const ir::Program p = scheduled({{"validation.enable", "true"}, {"model.n_layers", "1"}});
-    EXPECT_EQ(calls(p, "eval"), (Strings{"eval.count[0]@0", "embed.eval[0]@0", "layer.eval[0]@0", "head.eval[0]@0", "head.eval.loss[0]@0#0", "head.eval.loss[0]@0#1",
-                                         "head.eval.sum[0]@0", "eval.total[0]@0"}));
+    EXPECT_EQ(calls(p, "eval"),
+              (Strings{"eval.count[0]@0", "embed.eval[0]@0", "layer.eval[0]@0", "head.eval[0]@0", "head.eval.loss[0]@0#0",
+                       "head.eval.loss[0]@0#1", "head.eval.sum[0]@0", "eval.total[0]@0"}));
 }
 
 }  // namespace

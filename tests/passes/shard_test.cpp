@@ -91,9 +91,10 @@ TEST(Shard, APartialValueIsReducedOnceForAllThatNeedItWhole) {
 TEST(Shard, ALinearOpPassesAPartialValueToAnAccumulator) {
     const std::string ports = kX + "  port gradients gradients accumulate\n    grad.u: f32[hidden]? from u\n" + kMlp;
     const std::string made = "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  o: f32[batch, seq, hidden]? = einsum(h, v)\n";
-    const ir::Program p =
-        sharded(ports + made +
-                "  s: f32[batch, seq, hidden]? = scale(o) {c=2.0}\n  g: f32[hidden]? = einsum(s)\n  +grad.u = accumulate(g)\n", Sequence::Whole);
+    const ir::Program p = sharded(
+        ports + made +
+            "  s: f32[batch, seq, hidden]? = scale(o) {c=2.0}\n  g: f32[hidden]? = einsum(s)\n  +grad.u = accumulate(g)\n",
+        Sequence::Whole);
     EXPECT_EQ(collectives(p, "b.forward"), Strings{});
     EXPECT_EQ(type_of(p, "b.forward", "s"), "f32[batch/dp_shard, seq, hidden] partial sum tp");
     EXPECT_EQ(type_of(p, "b.forward", "grad.u"), "f32[hidden] partial sum dp_shard,tp");
