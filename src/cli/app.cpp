@@ -35,10 +35,11 @@ void take_settings(const CLI::App& app, RecipeArgs& args) {
     }
 }
 
-int fail(bool json, int code, const std::string& kind, const std::string& message, const std::string& key) {
-    telemetry::error(fmt::format("{}{}", kind, message));
+// One message for a person, one object for a program.
+int fail(bool json, int code, const std::string& message, const std::string& key = "", const std::string& id = "") {
+    telemetry::error(id.empty() ? message : fmt::format("{} [{}]", message, id));
     if (!key.empty() && message.find(key) == std::string::npos) telemetry::error("change: " + key);
-    if (json) fmt::print("{}\n", nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}}}}.dump());
+    if (json) fmt::print("{}\n", nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}, {"id", id}}}}.dump());
     return code;
 }
 
@@ -124,13 +125,13 @@ int run(int argc, const char* const* argv) {
         if (*prepare_app) return prepare(prepare_args);
         return explain(explain_args);
     } catch (const UserError& e) {
-        return fail(json, kRefused, "", e.what(), e.key());
+        return fail(json, kRefused, e.what(), e.key(), e.id());
     } catch (const InternalError& e) {
-        return fail(json, kFailed, "a defect of Lockstep itself: ", e.what(), "");
+        return fail(json, kFailed, std::string("a defect of Lockstep itself: ") + e.what());
     } catch (const std::bad_alloc&) {
-        return fail(json, kFailed, "", "out of memory: `lockstep check` says what a recipe needs", "");
+        return fail(json, kFailed, "out of memory: `lockstep check` says what a recipe needs");
     } catch (const std::exception& e) {
-        return fail(json, kFailed, "", e.what(), "");
+        return fail(json, kFailed, e.what());
     }
 }
 

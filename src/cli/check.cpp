@@ -43,7 +43,7 @@ int check(const CheckArgs& args) {
             refusal = to_json(recipe, compiled, report);
             refusal["fits"] = false;
         }
-        refusal["error"] = {{"message", e.what()}, {"key", e.key()}};
+        refusal["error"] = {{"message", e.what()}, {"key", e.key()}, {"id", e.id()}};
         fmt::print("{}\n", refusal.dump());
         return kRefused;
     }

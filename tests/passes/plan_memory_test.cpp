@@ -162,9 +162,33 @@ ir::Program large(const Settings& settings) {
     return compile::compile(recipe, options).program;
 }
 
-// The arena over what must be held at once, at worst over a grid of layouts.
-double worst_ratio(const std::vector<const char*>& presets) {
-    double worst = 0;
+// What an execution in the order of the list holds at its worst point: no plan can do with less.
+int64_t held_in_list_order(const ir::Program& p, const ir::Entry& e) {
+    std::vector<int> first(p.buffers.size(), -1), last(p.buffers.size(), -1);
+    for (int i = 0; i < static_cast<int>(e.calls.size()); ++i) {
+        const auto use = [&](int b) {
+            if (first[b] < 0) first[b] = i;
+            last[b] = i;
+        };
+        for (const ir::Binding& b : e.calls[i].bindings) use(b.buffer);
+        if (e.calls[i].scratch >= 0) use(e.calls[i].scratch);
+    }
+    int64_t most = 0;
+    for (int i = 0; i < static_cast<int>(e.calls.size()); ++i) {
+        int64_t now = 0;
+        for (size_t b = 0; b < p.buffers.size(); ++b) {
+            if (p.buffers[b].resident || (first[b] >= 0 && first[b] <= i && i <= last[b])) now += p.buffers[b].bytes;
+        }
+        most = std::max(most, now);
+    }
+    return most;
+}
+
+struct Ratios {
+    double over_list_order = 0, over_live_bytes = 0;  // the arena over each, at worst over a grid of layouts
+};
+Ratios worst_ratios(const std::vector<const char*>& presets) {
+    Ratios worst;
     for (const char* tp : {"1", "8"}) {
         for (const char* shard : {"1", "8"}) {
             for (const char* mode : {"none", "full"}) {
@@ -176,10 +200,13 @@ double worst_ratio(const std::vector<const char*>& presets) {
                                                      {"partition.preset", preset},
                                                      {"parallelism.prefetch", prefetch},
                                                      {"training.global_batch_size", "16"}});
-                        const double ratio =
-                            static_cast<double>(p.arena_bytes) / static_cast<double>(passes::live_bytes(p, *p.entry("train")));
-                        EXPECT_GE(ratio, 1.0);
-                        worst = std::max(worst, ratio);
+                        const ir::Entry& e = *p.entry("train");
+                        const auto arena = static_cast<double>(p.arena_bytes);
+                        const double list_order = arena / static_cast<double>(held_in_list_order(p, e));
+                        EXPECT_GE(list_order, 1.0);
+                        worst.over_list_order = std::max(worst.over_list_order, list_order);
+                        worst.over_live_bytes =
+                            std::max(worst.over_live_bytes, arena / static_cast<double>(passes::live_bytes(p, e)));
                     }
                 }
             }
@@ -188,11 +215,18 @@ double worst_ratio(const std::vector<const char*>& presets) {
     return worst;
 }
 
-TEST(PlanMemoryBound, TheArenaIsWhatMustBeHeldAtOnce) { EXPECT_LE(worst_ratio({"none"}), 1.05); }
+TEST(PlanMemoryBound, TheArenaIsCloseToWhatAnyExecutionMayHold) {
+    EXPECT_LE(worst_ratios({"none", "zero1", "zero2", "zero3"}).over_live_bytes, 1.05);
+}
+TEST(PlanMemoryBound, TheArenaIsCloseToTheListsOwn) { EXPECT_LE(worst_ratios({"none"}).over_list_order, 1.05); }
 // One more unit's gradients may be on their way to be reduced.
-TEST(PlanMemoryBound, TheArenaIsCloseToItWhereCommunicationRunsBeside) { EXPECT_LE(worst_ratio({"zero1", "zero3"}), 1.10); }
+TEST(PlanMemoryBound, TheArenaIsCloseToTheListsOwnWhereCommunicationRunsBeside) {
+    EXPECT_LE(worst_ratios({"zero1", "zero3"}).over_list_order, 1.10);
+}
 // Nothing on the compute stream waits for a reduction here, so every unit's local gradients have bytes of their own: 1.9.
-TEST(PlanMemoryBound, DISABLED_TheArenaIsCloseToItWhereOnlyGradientsAreSplit) { EXPECT_LE(worst_ratio({"zero2"}), 1.10); }
+TEST(PlanMemoryBound, DISABLED_TheArenaIsCloseToTheListsOwnWhereOnlyGradientsAreSplit) {
+    EXPECT_LE(worst_ratios({"zero2"}).over_list_order, 1.10);
+}
 
 TEST(PlanMemoryBound, ActivationsGrowLinearlyWithTheSequence) {
     const auto activations = [](const char* seq_len, const char* mode) {
