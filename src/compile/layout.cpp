@@ -13,6 +13,8 @@ namespace {
 int64_t at_least(const Recipe& r, const char* key, int64_t least) {
     const int64_t v = r.integer(key);
     if (v < least) throw UserError("recipe.too_small", key, fmt::format("{} = {}: must be at least {}", key, v, least));
+    constexpr int64_t kMost = 1 << 30;  // degrees and sizes: products of two fit in 64 bits
+    if (v > kMost) throw UserError("recipe.too_large", key, fmt::format("{} = {}: must be at most {}", key, v, kMost));
     return v;
 }
 

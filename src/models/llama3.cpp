@@ -18,6 +18,8 @@ using ir::PortKind;
 using ir::TensorId;
 using ops::Builder;
 
+constexpr int64_t kLargest = 1 << 30;  // of any number in a shape: products of two fit in 64 bits
+
 struct Shape {
     int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps;
@@ -42,6 +44,11 @@ Shape read(const ir::Attrs& a) {
     for (const char* key : {"dim", "n_layers", "n_heads", "vocab_size", "multiple_of"}) {
         if (integer(a, key) < 1)
             refuse("model.not_positive", key, fmt::format("model.{} = {}: must be at least 1", key, integer(a, key)));
+    }
+    for (const auto& [key, value] : a) {
+        const auto* n = std::get_if<int64_t>(&value);
+        if (n && (*n < 0 || *n > kLargest))
+            refuse("model.out_of_range", key, fmt::format("model.{} = {}: must lie between 0 and {}", key, *n, kLargest));
     }
     Shape s{};
     s.dim = integer(a, "dim"), s.layers = integer(a, "n_layers"), s.heads = integer(a, "n_heads"),
@@ -68,7 +75,13 @@ Shape read(const ir::Attrs& a) {
     }
     s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim")
                                       : ffn_size(s.dim, number(a, "ffn_dim_multiplier"), integer(a, "multiple_of"));
+    if (s.ffn < 1)
+        refuse("model.ffn", "ffn_dim_multiplier",
+               fmt::format("model.ffn_dim_multiplier = {}: makes a feed-forward width of {}; raise it, or set model.ffn_dim",
+                           number(a, "ffn_dim_multiplier"), s.ffn));
     s.norm_eps = number(a, "norm_eps");
+    if (!(s.norm_eps >= 0 && s.norm_eps < 1))
+        refuse("model.norm_eps", "norm_eps", fmt::format("model.norm_eps = {}: must lie between 0 and 1", s.norm_eps));
     s.qk_norm = integer(a, "qk_norm") != 0;
     s.tied = integer(a, "tie_embeddings") != 0;
     if (number(a, "rope_theta") <= 0 || number(a, "rope_scaling_factor") <= 0) {

@@ -24,9 +24,9 @@ std::vector<OpRule> attention_rules() {
 
     OpRule forward;
     forward.name = "attention";
+    forward.operands = 7, forward.results = 2;
     forward.check = [](const Routine& rt, const Op& op) {
-        return first_of(
-            {counts(op, 7, 2), has(op, {"scale"}), same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
+        return first_of({has(op, {"scale"}), same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
     };
     forward.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         std::vector<TensorId> in = {dy[0]};
@@ -47,9 +47,9 @@ std::vector<OpRule> attention_rules() {
 
     OpRule backward;
     backward.name = "attention_backward";
+    backward.operands = 10, backward.results = 3;
     backward.check = [](const Routine& rt, const Op& op) {
-        return first_of(
-            {counts(op, 10, 3), has(op, {"scale"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
+        return first_of({has(op, {"scale"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
     };
     backward.linear = {0};
     backward.unsplit = unsplit;

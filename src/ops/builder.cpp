@@ -64,7 +64,7 @@ std::vector<TensorId> Builder::op(std::string_view kind, std::vector<TensorId> i
     op.attrs = std::move(attrs);
     op.note = std::move(note);
     for (const Result& r : out) op.out.push_back(make(r));
-    const std::string wrong = rule(kind).check(r_, op);
+    const std::string wrong = check_op(r_, op);
     ensure(wrong.empty(), fmt::format("routine {}, op {}: {}", r_.name, kind, wrong));
     r_.ops.push_back(op);
     return r_.ops.back().out;

@@ -15,7 +15,10 @@ std::vector<OpRule> collective_rules() {
         r.name = name;
         r.check = [name](const Routine& rt, const Op& op) {
             const std::string dim = name == "all_reduce" ? "" : has(op, {"dim"});
-            return first_of({counts(op, 1, 1), dim, same_dims(rt, op.in[0], op.out[0])});
+            if (op.in.size() != 1 || op.out.size() != 1)
+                return fmt::format("a member of a launch has one operand and one result, not {} and {}", op.in.size(),
+                                   op.out.size());
+            return first_of({dim, same_dims(rt, op.in[0], op.out[0])});
         };
         r.collective = name != "slice";
         r.in_place = name == "all_reduce";

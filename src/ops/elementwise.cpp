@@ -24,9 +24,8 @@ OpRule add() {
 OpRule scale() {
     OpRule r;
     r.name = "scale";
-    r.check = [](const Routine& rt, const Op& op) {
-        return first_of({counts(op, 1, 1), has(op, {"c"}), same_dims(rt, op.in[0], op.out[0])});
-    };
+    r.operands = 1, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return first_of({has(op, {"c"}), same_dims(rt, op.in[0], op.out[0])}); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.scale("d." + b.tensor(op.in[0]).name + ".part", dy[0], op.number("c"))};
     };
@@ -40,8 +39,9 @@ OpRule scale() {
 OpRule unary() {
     OpRule r;
     r.name = "unary";
+    r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) {
-        const std::string wrong = first_of({counts(op, 1, 1), has(op, {"fn"}), same_dims(rt, op.in[0], op.out[0])});
+        const std::string wrong = first_of({has(op, {"fn"}), same_dims(rt, op.in[0], op.out[0])});
         if (!wrong.empty()) return wrong;
         const std::string& fn = op.text("fn");
         if (fn == "rsqrt_mean") return has(op, {"n", "eps"});
@@ -70,9 +70,8 @@ OpRule unary() {
 OpRule rename() {
     OpRule r;
     r.name = "rename";
+    r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) {
-        const std::string wrong = counts(op, 1, 1);
-        if (!wrong.empty()) return wrong;
         return dims_of(rt, op.in[0]).size() == dims_of(rt, op.out[0]).size() ? std::string()
                                                                              : std::string("keeps the number of dims");
     };
@@ -93,7 +92,8 @@ OpRule rename() {
 OpRule accumulate() {
     OpRule r;
     r.name = "accumulate";
-    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 1, 1), same_dims(rt, op.in[0], op.out[0])}); };
+    r.operands = 1, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.linear = {0};
     r.always_passes = true;
     return r;
@@ -103,8 +103,9 @@ OpRule accumulate() {
 OpRule swiglu() {
     OpRule r;
     r.name = "swiglu";
+    r.operands = 2, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) {
-        return first_of({counts(op, 2, 1), same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0])});
+        return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0])});
     };
     r.expand = [](Builder& b, const Op& op) {
         const TensorId act = b.unary(b.tensor(op.in[0]).name + ".act", "silu", op.in[0]);

@@ -8,8 +8,6 @@ namespace {
 using Span = std::span<const TensorId>;
 
 std::string indexed(const Routine& rt, const Op& op) {
-    const std::string wrong = counts(op, 2, 1);
-    if (!wrong.empty()) return wrong;
     return rt.tensors[op.in[1]].dtype == Dtype::I32 ? std::string() : std::string("operand 1 holds ids, int32");
 }
 
@@ -17,6 +15,7 @@ std::string indexed(const Routine& rt, const Op& op) {
 OpRule gather() {
     OpRule r;
     r.name = "gather";
+    r.operands = 2, r.results = 1;
     r.check = indexed;
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.op("scatter", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
@@ -29,6 +28,7 @@ OpRule gather() {
 OpRule scatter() {
     OpRule r;
     r.name = "scatter";
+    r.operands = 2, r.results = 1;
     r.check = indexed;
     r.linear = {0};
     return r;
@@ -38,6 +38,7 @@ OpRule scatter() {
 OpRule pick() {
     OpRule r;
     r.name = "pick";
+    r.operands = 2, r.results = 1;
     r.check = indexed;
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.op("unpick", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
@@ -50,6 +51,7 @@ OpRule pick() {
 OpRule unpick() {
     OpRule r;
     r.name = "unpick";
+    r.operands = 2, r.results = 1;
     r.check = indexed;
     r.linear = {0};
     return r;

@@ -11,8 +11,9 @@ using Span = std::span<const TensorId>;
 OpRule max() {
     OpRule r;
     r.name = "max";
+    r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) {
-        const std::string wrong = first_of({counts(op, 1, 1), has(op, {"over"})});
+        const std::string wrong = has(op, {"over"});
         if (!wrong.empty()) return wrong;
         const bool last = !dims_of(rt, op.in[0]).empty() && dims_of(rt, op.in[0]).back() == rt.dim(op.text("over"));
         return last ? std::string() : fmt::format("{} is the last dim", op.text("over"));
@@ -25,7 +26,8 @@ OpRule max() {
 OpRule exp_shifted() {
     OpRule r;
     r.name = "exp_shifted";
-    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 2, 1), same_dims(rt, op.in[0], op.out[0])}); };
+    r.operands = 2, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.einsum("d." + b.tensor(op.in[0]).name + ".part", b.dims(op.in[0]), {dy[0], op.out[0]}),
                                      -1};
@@ -37,9 +39,8 @@ OpRule exp_shifted() {
 OpRule mask_padding() {
     OpRule r;
     r.name = "mask_padding";
-    r.check = [](const Routine& rt, const Op& op) {
-        return first_of({counts(op, 1, 1), has(op, {"fill"}), same_dims(rt, op.in[0], op.out[0])});
-    };
+    r.operands = 1, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return first_of({has(op, {"fill"}), same_dims(rt, op.in[0], op.out[0])}); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
     };
@@ -52,7 +53,8 @@ OpRule mask_padding() {
 OpRule cross_entropy() {
     OpRule r;
     r.name = "cross_entropy";
-    r.check = [](const Routine& rt, const Op& op) { return first_of({counts(op, 3, 2), same_dims(rt, op.in[1], op.out[0])}); };
+    r.operands = 3, r.results = 2;
+    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[1], op.out[0]); };
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId logits = op.in[0], m = op.in[1], targets = op.in[2];
         const TensorId e = b.op("exp_shifted", {logits, m}, {{"e", b.dims(logits)}})[0];

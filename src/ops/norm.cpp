@@ -8,8 +8,9 @@ namespace {
 OpRule rmsnorm() {
     OpRule r;
     r.name = "rmsnorm";
+    r.operands = 2, r.results = 2;
     r.check = [](const Routine& rt, const Op& op) {
-        const std::string wrong = first_of({counts(op, 2, 2), has(op, {"eps", "over"}), same_dims(rt, op.in[0], op.out[0])});
+        const std::string wrong = first_of({has(op, {"eps", "over"}), same_dims(rt, op.in[0], op.out[0])});
         if (!wrong.empty()) return wrong;
         const DimId over = rt.dim(op.text("over"));
         if (dims_of(rt, op.in[1]) != std::vector<DimId>{over})

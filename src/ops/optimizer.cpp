@@ -10,14 +10,15 @@
 namespace lockstep::ops {
 namespace {
 
-OpRule simple(std::string_view name, size_t in, size_t out, std::vector<std::string_view> attrs) {
+OpRule simple(std::string_view name, int in, int out, std::vector<std::string_view> attrs) {
     OpRule r;
     r.name = name;
-    r.check = [in, out, attrs](const Routine&, const Op& op) {
+    r.operands = in, r.results = out;
+    r.check = [attrs](const Routine&, const Op& op) -> std::string {
         for (std::string_view a : attrs) {
             if (!op.attrs.contains(std::string(a))) return fmt::format("needs the attribute {}", a);
         }
-        return counts(op, in, out);
+        return std::string();
     };
     return r;
 }

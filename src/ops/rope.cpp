@@ -28,8 +28,9 @@ std::vector<double> rope_frequencies(const ir::Op& op, int64_t head_dim) {
 std::vector<OpRule> rope_rules() {
     OpRule r;
     r.name = "rope";
+    r.operands = 2, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) {
-        return first_of({counts(op, 2, 1), has(op, {"sign", "theta", "factor"}), same_dims(rt, op.in[0], op.out[0])});
+        return first_of({has(op, {"sign", "theta", "factor"}), same_dims(rt, op.in[0], op.out[0])});
     };
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         ir::Attrs attrs = op.attrs;

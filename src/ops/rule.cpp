@@ -32,6 +32,16 @@ const OpRule& rule(std::string_view kind) {
     return *it->second;
 }
 
+std::string check_op(const Routine& routine, const Op& op) {
+    const OpRule& r = rule(op.kind);
+    const bool counts_agree = (r.operands < 0 || r.operands == static_cast<int>(op.in.size())) &&
+                              (r.results < 0 || r.results == static_cast<int>(op.out.size()));
+    if (!counts_agree)
+        return fmt::format("takes {} operands and gives {} results, not {} and {}", r.operands, r.results, op.in.size(),
+                           op.out.size());
+    return r.check(routine, op);
+}
+
 std::vector<DimId> iteration_space(const Routine& routine, const Op& op) {
     std::vector<DimId> space;
     for (const std::vector<TensorId>* list : {&op.in, &op.out}) {

@@ -28,7 +28,9 @@ struct Flops {
 struct OpRule {
     std::string_view name;
 
-    // Empty if operands, results and attributes agree, else what does not. Dims are global.
+    // How many operands and results; -1: checked by `check`. Looked at first, so that `check` may index them.
+    int operands = -1, results = -1;
+    // Empty if operands, results and attributes agree, else what does not. Dims are global. Callers use check_op.
     std::function<std::string(const Routine&, const Op&)> check;
 
     // Emits the cotangent of every operand (-1: none) given those of the results (-1: none). Empty: not differentiable.
@@ -54,6 +56,9 @@ struct OpRule {
 // Throws InternalError for an unknown kind.
 const OpRule& rule(std::string_view kind);
 const std::vector<OpRule>& all_rules();
+
+// The op against its rule: counts, then `check`. Empty, or what is wrong.
+std::string check_op(const Routine& routine, const Op& op);
 
 // Model and executed FLOPs of one op on one rank (law: no second formula anywhere).
 Flops flops_of(const mesh::Mesh& mesh, const Routine& routine, const Op& op);

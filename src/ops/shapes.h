@@ -12,11 +12,6 @@ namespace lockstep::ops {
 
 inline const std::vector<DimId>& dims_of(const Routine& r, TensorId t) { return r.tensors[t].dims; }
 
-inline std::string counts(const Op& op, size_t in, size_t out) {
-    if (op.in.size() == in && op.out.size() == out) return "";
-    return fmt::format("takes {} operands and gives {} results, not {} and {}", in, out, op.in.size(), op.out.size());
-}
-
 inline std::string has(const Op& op, std::initializer_list<std::string_view> keys) {
     for (std::string_view k : keys) {
         if (!op.attrs.contains(std::string(k))) return fmt::format("needs the attribute {}", k);

@@ -70,11 +70,11 @@ private:
                 Op one = op;
                 one.in = {op.in[i]};
                 one.out = {op.out[i]};
-                if (const std::string wrong = rule(op.kind).check(r, one); !wrong.empty()) return wrong;
+                if (const std::string wrong = check_op(r, one); !wrong.empty()) return wrong;
             }
             return "";
         }
-        return rule(op.kind).check(r, op);
+        return check_op(r, op);
     }
 
     void names(const Routine& r) {

@@ -130,14 +130,15 @@ private:
         });
     }
 
-    // The bytes of a port's tensors. Of flat gradients only the parameters: what lies between is cleared by the reader.
-    std::vector<Bytes> bytes_of_port(const ir::Routine& r, int port, const ir::Binding& b) const {
+    // The bytes of a port's tensors. Of flat gradients only the parameters are read: what lies between is cleared, and so
+    // written.
+    std::vector<Bytes> bytes_of_port(const ir::Routine& r, int port, const ir::Binding& b, bool writes) const {
         const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
         const ir::Port& p = r.ports[port];
         std::vector<Bytes> out;
         const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) ||
                                      (p.name == "gradients" && p.access == Access::Update && p_.unit(p.unit)->gradients.empty());
-        if (whole_gradients) {
+        if (whole_gradients && !writes) {
             const int64_t size = ::lockstep::bytes_of(p_.params.front().dtype);
             for (const ir::Segment& s : p_.unit(p.unit)->segments) {
                 for (const ir::Member& m : s.members)
@@ -162,7 +163,7 @@ private:
         };
         std::vector<Use> uses;
         for (size_t k = 0; k < c.bindings.size(); ++k) {
-            for (const Bytes& b : bytes_of_port(r, static_cast<int>(k), c.bindings[k]))
+            for (const Bytes& b : bytes_of_port(r, static_cast<int>(k), c.bindings[k], r.ports[k].access != Access::Read))
                 uses.push_back({b, k, c.bindings[k].buffer, r.ports[k].access != Access::Read});
         }
         if (c.scratch >= 0) {
@@ -190,7 +191,7 @@ private:
                 const bool reads = port.access == Access::Read || port.access == Access::Update ||
                                    (port.access == Access::Accumulate && !b.fresh);
                 const bool writes = port.access != Access::Read;
-                for (const Bytes& range : bytes_of_port(r, static_cast<int>(k), b)) {
+                for (const Bytes& range : bytes_of_port(r, static_cast<int>(k), b, pass == 1)) {
                     if (r.kind == ir::RoutineKind::Free) {
                         if (pass == 1) free(i, b.buffer, range);
                         continue;

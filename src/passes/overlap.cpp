@@ -43,14 +43,27 @@ Stream stream_of(RoutineKind kind) {
     return comm ? Stream::Comm : Stream::Compute;
 }
 
-void add_waits(const ir::Program& p, std::vector<Call>& calls) {
+// Does the call begin to fill the full-size gradients of a unit that are reduced after each microbatch?
+bool opens_local_gradients(const ir::Program& p, const Call& c) {
+    const ir::Routine& r = p.routines[c.routine];
+    for (size_t b = 0; b < c.bindings.size(); ++b) {
+        const ir::Port& port = r.ports[b];
+        if (port.kind == ir::PortKind::Gradients && port.access == Access::Accumulate && c.bindings[b].fresh &&
+            !p.unit(port.unit)->gradients.empty())
+            return true;
+    }
+    return false;
+}
+
+void add_waits(const ir::Program& p, std::vector<Call>& calls, size_t in_flight) {
     struct Uses {
         int writer = -1;
         std::vector<int> readers;  // since the last write
     };
     std::map<int, Uses> uses;
-    int latest[2] = {-1, -1};   // last call of each stream
-    int awaited[2] = {-1, -1};  // by a call of stream s: the last call of the other stream already waited for
+    std::vector<int> reductions;  // calls of reduce_micro so far
+    int latest[2] = {-1, -1};     // last call of each stream
+    int awaited[2] = {-1, -1};    // by a call of stream s: the last call of the other stream already waited for
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& c = calls[i];
         const ir::Routine& r = p.routines[c.routine];
@@ -70,6 +83,8 @@ void add_waits(const ir::Program& p, std::vector<Call>& calls) {
                 u = {static_cast<int>(i), {}};
             }
         }
+        if (opens_local_gradients(p, c) && reductions.size() > in_flight) after(reductions[reductions.size() - 1 - in_flight]);
+        if (r.kind == RoutineKind::ReduceMicro) reductions.push_back(static_cast<int>(i));
         if (needed > awaited[s]) {
             c.waits = {needed};
             awaited[s] = needed;
@@ -83,7 +98,7 @@ void add_waits(const ir::Program& p, std::vector<Call>& calls) {
 ir::Program overlap(ir::Program program, const OverlapOptions& options) {
     for (ir::Entry& e : program.entries) {
         e.calls = prefetch(program, e.calls, options.prefetch);
-        add_waits(program, e.calls);
+        add_waits(program, e.calls, static_cast<size_t>(std::max<int64_t>(options.prefetch, 1)));
     }
     return program;
 }

@@ -114,7 +114,8 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
         items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), k, k});
         tensors.push_back(-1 - k);
     }
-    r.scratch_bytes = allocate(items, n_ops, [&](size_t a, size_t b) { return items[a].first <= items[b].last && items[b].first <= items[a].last; });
+    r.scratch_bytes = allocate(
+        items, n_ops, [&](size_t a, size_t b) { return items[a].first <= items[b].last && items[b].first <= items[a].last; });
     for (size_t i = 0; i < items.size(); ++i) {
         if (tensors[i] >= 0) r.tensors[tensors[i]].offset_bytes = items[i].offset;
         else r.ops[-1 - tensors[i]].workspace_offset_bytes = items[i].offset;

@@ -126,7 +126,7 @@ void fold_accumulates(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatal
             const auto at = std::find(maker.out.begin(), maker.out.end(), x);
             if (at == maker.out.end() || ops::rule(maker.kind).collective) continue;
             const ops::KernelEntry* e = find_kernel(mesh, r, maker, catalog);
-            if (!e || !e->accumulates) continue;
+            if (!e || e->accumulates != static_cast<int>(at - maker.out.begin())) continue;
             maker.accumulate.push_back(static_cast<int>(at - maker.out.begin()));
             *at = target;
             folded[i] = true;

@@ -23,7 +23,7 @@ public:
 
     // Reads sample number first_sample + i as the i-th of the step. `fetch` is Dataset::sample, or sequential for validation.
     using Fetch = FunctionRef<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos,
-                                     std::span<int32_t> doc)>;
+                                   std::span<int32_t> doc)>;
     void load(Executor& executor, int64_t first_sample, Fetch fetch);
 
 private:

@@ -36,7 +36,8 @@ std::string Scratch::read(const std::string& file) const {
 
 Finished Scratch::lockstep(const std::string& arguments, double signal_after_s) const {
     const std::string wait = signal_after_s > 0 ? fmt::format(" & p=$!; sleep {}; kill -TERM $p; wait $p", signal_after_s) : "";
-    const std::string command = fmt::format("cd '{}' && {{ '{}' {} >out.txt 2>err.txt{}; }}", folder_.string(), LOCKSTEP_BINARY, arguments, wait);
+    const std::string command =
+        fmt::format("cd '{}' && {{ '{}' {} >out.txt 2>err.txt{}; }}", folder_.string(), LOCKSTEP_BINARY, arguments, wait);
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read("out.txt"), read("err.txt")};
 }

@@ -21,25 +21,33 @@ const Case kRefusals[] = {
     {"train broken.toml", "recipe.syntax", "broken.toml:1: not TOML"},
     {"train outside.toml", "recipe.no_section", "outside.toml:1: steps stands outside any [section]"},
     {"train r.toml --training.stepz 3", "recipe.unknown_key", "there is no key training.stepz; the nearest is training.steps"},
-    {"train r.toml --training.steps many", "recipe.wrong_type", "flag --training.steps: training.steps = \"many\" must be an integer"},
+    {"train r.toml --training.steps many", "recipe.wrong_type",
+     "flag --training.steps: training.steps = \"many\" must be an integer"},
     {"train r.toml --training.steps -1", "recipe.too_small", "training.steps = -1: must be at least 0"},
     {"train r.toml --metrics.log_freq 0", "recipe.log_freq", "metrics.log_freq = 0: must be at least 1"},
     {"train r.toml --training.dataset prepared", "recipe.no_data", "training.dataset_path is not set: give the folder that"},
     {"train r.toml --training.dataset other", "recipe.dataset", "training.dataset = \"other\": must be prepared or synthetic"},
     {"train r.toml --validation.enable true", "recipe.no_heldout", "synthetic data has no held-out split"},
     {"train r.toml --runtime.kernels fast", "recipe.kernels", "runtime.kernels = \"fast\": must be cpu or reference"},
-    {"train r.toml --runtime.threads_per_rank -1", "recipe.out_of_range", "runtime.threads_per_rank = -1: must lie between 0 and 1024"},
-    {"train r.toml --runtime.comm_thread maybe", "recipe.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
-    {"train r.toml --lr_scheduler.warmup_steps 99", "recipe.warmup", "lr_scheduler.warmup_steps = 99: must lie between 0 and the 1 steps"},
-    {"train r.toml --lr_scheduler.decay_type step", "recipe.decay_type", "lr_scheduler.decay_type = \"step\": must be linear, sqrt or cosine"},
-    {"train r.toml --lr_scheduler.decay_ratio 2.0", "recipe.decay_ratio", "lr_scheduler.decay_ratio = 2: must lie between 0 and 1, or be -1"},
-    {"train r.toml --lr_scheduler.min_lr_factor 2.0", "recipe.min_lr_factor", "lr_scheduler.min_lr_factor = 2: must lie between 0 and 1"},
+    {"train r.toml --runtime.threads_per_rank -1", "recipe.out_of_range",
+     "runtime.threads_per_rank = -1: must lie between 0 and 1024"},
+    {"train r.toml --runtime.comm_thread maybe", "recipe.comm_thread",
+     "runtime.comm_thread = \"maybe\": must be auto, on or off"},
+    {"train r.toml --lr_scheduler.warmup_steps 99", "recipe.warmup",
+     "lr_scheduler.warmup_steps = 99: must lie between 0 and the 1 steps"},
+    {"train r.toml --lr_scheduler.decay_type step", "recipe.decay_type",
+     "lr_scheduler.decay_type = \"step\": must be linear, sqrt or cosine"},
+    {"train r.toml --lr_scheduler.decay_ratio 2.0", "recipe.decay_ratio",
+     "lr_scheduler.decay_ratio = 2: must lie between 0 and 1, or be -1"},
+    {"train r.toml --lr_scheduler.min_lr_factor 2.0", "recipe.min_lr_factor",
+     "lr_scheduler.min_lr_factor = 2: must lie between 0 and 1"},
     {"train r.toml --job.dump_folder /proc/nothing", "train.dump_folder", "job.dump_folder: /proc/nothing cannot be made"},
     {"train r.toml --job.dump_folder full", "metrics.cannot_write", "full/metrics.jsonl: cannot be written"},
     {"train r.toml --watch nothing", "train.watch_name", "--watch nothing: no op makes a tensor of that name"},
     {"train r.toml --watch 'layer[0].forward.q' --job.dump_folder watched", "train.watch", "cannot be written"},
     {"check r.toml --cluster.memory_gib_per_rank 0.000001", "check.does_not_fit", "too much; what would help most: "},
-    {"check r.toml --parallelism.pipeline_parallel_degree 2", "recipe.not_available", "asks for what this version does not have (pipeline stages); leave it at 1"},
+    {"check r.toml --parallelism.pipeline_parallel_degree 2", "recipe.not_available",
+     "asks for what this version does not have (pipeline stages); leave it at 1"},
     {"check r.toml --activation_checkpoint.mode selective", "recipe.activation_checkpoint", "this version has none and full"},
     {"show r.toml --after nonsense", "show.unknown_pass", "--after nonsense: the passes are build_blocks"},
     {"diff r.toml other_batch.toml", "diff.batch", "only equal steps can be compared"},
@@ -67,7 +75,9 @@ INSTANTIATE_TEST_SUITE_P(All, CliErrors, ::testing::ValuesIn(kRefusals));
 TEST(CliUsage, WrongFlagsExitWith2) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSynthetic));
-    for (const auto& [arguments, message] : {std::pair{"train", "recipe is required"}, {"", "subcommand is required"}, {"train r.toml --frobnicate", "--frobnicate"}}) {
+    for (const auto& [arguments, message] : {std::pair{"train", "recipe is required"},
+                                             {"", "subcommand is required"},
+                                             {"train r.toml --frobnicate", "--frobnicate"}}) {
         const Finished f = s.lockstep(arguments);
         EXPECT_EQ(f.code, 2) << arguments;
         EXPECT_NE((f.err + f.out).find(message), std::string::npos) << f.err << f.out;
@@ -81,7 +91,10 @@ TEST(CliCheckpointErrors, DamagedOrForeignCheckpoints) {
     ASSERT_EQ(s.lockstep("train r.toml").code, 0);
     Finished f = s.lockstep("train r.toml --checkpoint.load_step 9");
     EXPECT_EQ(f.code, 1);
-    EXPECT_NE(f.err.find("checkpoint.load_step = 9: out/checkpoint has complete checkpoints of the steps 1 [checkpoint.no_such_step]"), std::string::npos) << f.err;
+    EXPECT_NE(
+        f.err.find("checkpoint.load_step = 9: out/checkpoint has complete checkpoints of the steps 1 [checkpoint.no_such_step]"),
+        std::string::npos)
+        << f.err;
     f = s.lockstep("train r.toml --training.steps 2 --model.ffn_dim 48");
     EXPECT_EQ(f.code, 1);
     EXPECT_NE(f.err.find("resume with the recipe that made it [checkpoint.other_model]"), std::string::npos) << f.err;
@@ -106,7 +119,10 @@ TEST(CliDataErrors, VocabularySmallerThanTheTokens) {
     EXPECT_EQ(f.json()["vocab_size"], 257);
     f = s.lockstep("train r.toml");
     EXPECT_EQ(f.code, 1);
-    EXPECT_NE(f.err.find("model.vocab_size = 61, but the tokens of d go up to 257: raise it, or leave it out [recipe.vocabulary]"), std::string::npos) << f.err;
+    EXPECT_NE(
+        f.err.find("model.vocab_size = 61, but the tokens of d go up to 257: raise it, or leave it out [recipe.vocabulary]"),
+        std::string::npos)
+        << f.err;
     f = s.lockstep("train r.toml --json --model.vocab_size 257 --validation.enable true");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_GT(f.json()["heldout_loss"].get<double>(), 0);
@@ -127,7 +143,8 @@ TEST(CliCheck, JsonOfARefusalHasMessageAndKey) {
     f = s.lockstep("check r.toml --json");
     EXPECT_EQ(f.code, 0);
     int64_t sum = 0;
-    for (const char* kind : {"weights", "gathered", "gradients", "optimizer", "activations", "workspace", "communication", "input", "snapshot"}) {
+    for (const char* kind :
+         {"weights", "gathered", "gradients", "optimizer", "activations", "workspace", "communication", "input", "snapshot"}) {
         sum += f.json()["stages"][0]["bytes"][kind].get<int64_t>();
     }
     EXPECT_EQ(sum, f.json()["stages"][0]["bytes"]["total"].get<int64_t>());

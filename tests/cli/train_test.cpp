@@ -20,7 +20,8 @@ steps = 6
 TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining));
-    const Finished f = s.lockstep("train r.toml --json --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2");
+    const Finished f =
+        s.lockstep("train r.toml --json --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2");
     ASSERT_EQ(f.code, 0) << f.err;
     const nlohmann::json j = f.json();
     EXPECT_EQ(j["steps"], 6);
@@ -33,7 +34,8 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
     for (std::string line; std::getline(lines, line);) {
         const nlohmann::json m = nlohmann::json::parse(line);
         EXPECT_EQ(m["step"], ++count);
-        for (const char* key : {"loss_metrics/global_avg_loss", "grad_norm", "lr", "n_tokens_seen", "throughput(tps)", "tflops", "time_metrics/end_to_end(s)", "memory/max_active(GiB)"}) {
+        for (const char* key : {"loss_metrics/global_avg_loss", "grad_norm", "lr", "n_tokens_seen", "throughput(tps)", "tflops",
+                                "time_metrics/end_to_end(s)", "memory/max_active(GiB)"}) {
             EXPECT_TRUE(m.contains(key)) << key;
         }
         EXPECT_EQ(m["n_tokens_seen"], 64 * count);
@@ -44,7 +46,8 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
 TEST(CliTrain, ResidentMemoryIsWhatCheckSaid) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
-    const std::string larger = " --model.dim 256 --model.ffn_dim 512 --model.vocab_size 8000 --training.seq_len 256 --training.steps 2";
+    const std::string larger =
+        " --model.dim 256 --model.ffn_dim 512 --model.vocab_size 8000 --training.seq_len 256 --training.steps 2";
     const Finished f = s.lockstep("train r.toml --json" + larger);
     ASSERT_EQ(f.code, 0) << f.err;
     const double planned = f.json()["peak_bytes_planned"], resident = f.json()["peak_bytes_resident"];
@@ -56,18 +59,22 @@ TEST(CliTrain, ResidentMemoryIsWhatCheckSaid) {
 
 TEST(CliTrain, ResumesBitwiseAndGoesOnInAnotherLayout) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 3\n[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("r.toml", tiny_recipe(kTraining) +
+                          "[checkpoint]\nenable = true\ninterval = 3\n[parallelism]\ndata_parallel_shard_degree = 2\n");
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder whole").code, 0);
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder parts --training.steps 3 --lr_scheduler.total_steps 6").code, 0);
     const Finished second = s.lockstep("train r.toml --job.dump_folder parts --lr_scheduler.total_steps 6");
     ASSERT_EQ(second.code, 0) << second.err;
     EXPECT_NE(second.err.find("resumed from parts/checkpoint/step-00000003 at step 3"), std::string::npos) << second.err;
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-        const std::string whole = s.read(std::string("whole/checkpoint/step-00000006/") + file), parts = s.read(std::string("parts/checkpoint/step-00000006/") + file);
+        const std::string whole = s.read(std::string("whole/checkpoint/step-00000006/") + file),
+                          parts = s.read(std::string("parts/checkpoint/step-00000006/") + file);
         EXPECT_FALSE(whole.empty());
         EXPECT_TRUE(whole == parts) << file << " differs after a resume";
     }
-    const Finished other = s.lockstep("train r.toml --job.dump_folder parts --training.steps 8 --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 1 --json");
+    const Finished other = s.lockstep(
+        "train r.toml --job.dump_folder parts --training.steps 8 --parallelism.tensor_parallel_degree 2 "
+        "--parallelism.data_parallel_shard_degree 1 --json");
     ASSERT_EQ(other.code, 0) << other.err;
     EXPECT_NE(other.err.find("not bitwise"), std::string::npos) << other.err;
     EXPECT_EQ(other.json()["steps"], 8);
@@ -76,13 +83,15 @@ TEST(CliTrain, ResumesBitwiseAndGoesOnInAnotherLayout) {
 TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 100000\n");
-    const Finished f = s.lockstep("train r.toml --training.steps 100000000 --lr_scheduler.decay_ratio 0.1 --metrics.log_freq 100000", 1.0);
+    const Finished f =
+        s.lockstep("train r.toml --training.steps 100000000 --lr_scheduler.decay_ratio 0.1 --metrics.log_freq 100000", 1.0);
     EXPECT_EQ(f.code, 4) << f.err;
     EXPECT_NE(f.err.find("a checkpoint is written"), std::string::npos) << f.err;
     const Finished again = s.lockstep("train r.toml --json --checkpoint.load_step 7");
     EXPECT_EQ(again.code, 1);
     EXPECT_NE(again.err.find("checkpoint.load_step = 7"), std::string::npos) << again.err;
-    const Finished unsaved = s.lockstep("train r.toml --checkpoint.enable false --training.steps 100000000 --metrics.log_freq 100000", 1.0);
+    const Finished unsaved =
+        s.lockstep("train r.toml --checkpoint.enable false --training.steps 100000000 --metrics.log_freq 100000", 1.0);
     EXPECT_EQ(unsaved.code, 3) << unsaved.err;
     EXPECT_NE(unsaved.err.find("nothing was saved"), std::string::npos) << unsaved.err;
 }
@@ -90,7 +99,8 @@ TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
 TEST(CliTrain, WatchWritesATensorInGlobalOrderWhateverTheLayout) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining) + "[runtime]\nkernels = \"reference\"\n");
-    const std::string run = "train r.toml --training.dtype float64 --training.steps 1 --watch 'layer[1].forward.q' --job.dump_folder ";
+    const std::string run =
+        "train r.toml --training.dtype float64 --training.steps 1 --watch 'layer[1].forward.q' --job.dump_folder ";
     ASSERT_EQ(s.lockstep(run + "a").code, 0);
     const Finished f = s.lockstep(run + "b --parallelism.tensor_parallel_degree 4 --parallelism.data_parallel_shard_degree 2");
     ASSERT_EQ(f.code, 0) << f.err;

@@ -110,6 +110,28 @@ const ErrorCase kErrors[] = {
          compile_with({{"model.rope_theta", "0.0"}});
      },
      "model.rope", "model.rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive"},
+    {"shape_out_of_range",
+     [] {
+         compile_with({{"model.vocab_size", "9223372036854775807"}});
+     },
+     "model.out_of_range", "model.vocab_size", "model.vocab_size = 9223372036854775807: must lie between 0 and 1073741824"},
+    {"no_ffn",
+     [] {
+         compile_with({{"model.ffn_dim", "0"}, {"model.ffn_dim_multiplier", "0.0"}});
+     },
+     "model.ffn", "model.ffn_dim_multiplier",
+     "model.ffn_dim_multiplier = 0: makes a feed-forward width of 0; raise it, or set model.ffn_dim"},
+    {"norm_eps",
+     [] {
+         compile_with({{"model.norm_eps", "-1.0"}});
+     },
+     "model.norm_eps", "model.norm_eps", "model.norm_eps = -1: must lie between 0 and 1"},
+    {"too_large",
+     [] {
+         compile_with({{"training.local_batch_size", "9223372036854775807"}});
+     },
+     "recipe.too_large", "training.local_batch_size",
+     "training.local_batch_size = 9223372036854775807: must be at most 1073741824"},
     // The layout.
     {"degree",
      [] {

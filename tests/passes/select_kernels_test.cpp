@@ -17,7 +17,7 @@ ops::KernelEntry kernel(const std::string& op, const std::string& name = "", Dty
     return {op, dtype, name.empty() ? "k." + op : name, false, false, {}, {}};
 }
 ops::KernelEntry adding(ops::KernelEntry entry) {
-    entry.accumulates = true;
+    entry.accumulates = 0;
     return entry;
 }
 ops::KernelEntry in_place(ops::KernelEntry entry) {

@@ -10,7 +10,9 @@ std::atomic<int64_t> count{0};
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
     count.fetch_add(1, std::memory_order_relaxed);
-    void* p = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment) : std::malloc(bytes > 0 ? bytes : 1);
+    void* p = alignment > alignof(std::max_align_t)
+                  ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                  : std::malloc(bytes > 0 ? bytes : 1);
     if (!p) throw std::bad_alloc();
     return p;
 }
@@ -19,7 +21,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 void* operator new(std::size_t bytes) { return allocate(bytes, 0); }
 void* operator new[](std::size_t bytes) { return allocate(bytes, 0); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment)); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return allocate(bytes, static_cast<std::size_t>(alignment)); }
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+    return allocate(bytes, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }

@@ -47,7 +47,8 @@ TEST(Step, ANonFiniteStepChangesNoState) {
         return hit ? INFINITY : before.at(runtime::global_name(p, i))[static_cast<size_t>(k)];
     });
     before = trainer.state(runtime::StateKind::Weights);
-    const runtime::GlobalTensors moments = trainer.state(runtime::StateKind::Moment1), squares = trainer.state(runtime::StateKind::Moment2);
+    const runtime::GlobalTensors moments = trainer.state(runtime::StateKind::Moment1),
+                                 squares = trainer.state(runtime::StateKind::Moment2);
     const double steps = *trainer.ranks().executor(0).scalar("steps");
     const runtime::StepResult bad = trainer.step();
     EXPECT_FALSE(bad.committed);
@@ -60,7 +61,8 @@ TEST(Step, ANonFiniteStepChangesNoState) {
 }
 
 TEST(Step, AllocatesNothing) {
-    for (const char* layout : {"", "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[runtime]\ncomm_thread = \"on\"\n"}) {
+    for (const char* layout :
+         {"", "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[runtime]\ncomm_thread = \"on\"\n"}) {
         const compile::Recipe r = recipe(layout);
         for (Backend backend : {Backend::Cpu, Backend::Reference}) {
             const compile::Compiled compiled = compile_recipe(r, backend);
@@ -75,14 +77,17 @@ TEST(Step, AllocatesNothing) {
 }
 
 TEST(Step, TheSameRunGivesTheSameBits) {
-    const compile::Recipe r = recipe("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[runtime]\ncomm_thread = \"on\"\nthreads_per_rank = 2\n");
+    const compile::Recipe r = recipe(
+        "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[runtime]\ncomm_thread = "
+        "\"on\"\nthreads_per_rank = 2\n");
     const Outcome a = run(r, Backend::Cpu, 3), b = run(r, Backend::Cpu, 3);
     EXPECT_EQ(a.losses, b.losses);
     EXPECT_EQ(a.weights, b.weights);
 }
 
 TEST(Step, PassesSwitchedOffChangeTheTextAndNotTheResult) {
-    compile::Recipe r = recipe("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = \"full\"\n");
+    compile::Recipe r = recipe(
+        "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = \"full\"\n");
     r.set("training.dtype", "float64");
     const compile::Compiled all = compile_recipe(r, Backend::Reference);
     const Outcome expected = run(r, all, 3);
@@ -94,7 +99,8 @@ TEST(Step, PassesSwitchedOffChangeTheTextAndNotTheResult) {
 }
 
 TEST(Step, InitialValuesAreThoseOfTheNameAndIndex) {
-    const compile::Recipe one = recipe(), many = recipe("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n");
+    const compile::Recipe one = recipe(),
+                          many = recipe("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n");
     const compile::Compiled a = compile_recipe(one, Backend::Cpu), b = compile_recipe(many, Backend::Cpu);
     const data::SyntheticSource data = source();
     runtime::Trainer x(one, a, data), y(many, b, data);

@@ -199,27 +199,28 @@ Made make_sum_squares(const KernelContext& c) {
 struct Entry {
     const char *op, *kernel;
     Made (*make)(const KernelContext&);
-    bool accumulates, in_place;
+    int accumulates;  // KernelEntry's
+    bool in_place;
 };
 constexpr Entry kEntries[] = {
-    {"einsum", "cpu.matmul", make_matmul, true, false},
-    {"add", "cpu.add", make_add, false, true},
-    {"scale", "cpu.scale", make_scale, false, true},
-    {"swiglu", "cpu.swiglu", make_swiglu, false, false},
-    {"swiglu_backward", "cpu.swiglu_backward", make_swiglu_backward, false, false},
-    {"rmsnorm", "cpu.rmsnorm", make_rmsnorm, false, false},
-    {"rmsnorm_backward", "cpu.rmsnorm_backward", make_rmsnorm_backward, true, false},
-    {"rope", "cpu.rope", make_rope, false, true},
-    {"gather", "cpu.gather", make_gather, false, false},
-    {"scatter", "cpu.scatter", make_scatter, true, false},
-    {"attention", "cpu.attention", make_attention, false, false},
-    {"attention_backward", "cpu.attention_backward", make_attention, false, false},
-    {"max", "cpu.max", make_max, false, false},
-    {"mask_padding", "cpu.mask_padding", make_mask_padding, false, true},
-    {"cross_entropy", "cpu.cross_entropy", make_cross_entropy, false, false},
-    {"cross_entropy_backward", "cpu.cross_entropy_backward", make_cross_entropy, false, false},
-    {"adamw", "cpu.adamw", make_adamw, false, false},
-    {"sum_squares", "cpu.sum_squares", make_sum_squares, true, false},
+    {"einsum", "cpu.matmul", make_matmul, 0, false},
+    {"add", "cpu.add", make_add, -1, true},
+    {"scale", "cpu.scale", make_scale, -1, true},
+    {"swiglu", "cpu.swiglu", make_swiglu, -1, false},
+    {"swiglu_backward", "cpu.swiglu_backward", make_swiglu_backward, -1, false},
+    {"rmsnorm", "cpu.rmsnorm", make_rmsnorm, -1, false},
+    {"rmsnorm_backward", "cpu.rmsnorm_backward", make_rmsnorm_backward, 1, false},
+    {"rope", "cpu.rope", make_rope, -1, true},
+    {"gather", "cpu.gather", make_gather, -1, false},
+    {"scatter", "cpu.scatter", make_scatter, 0, false},
+    {"attention", "cpu.attention", make_attention, -1, false},
+    {"attention_backward", "cpu.attention_backward", make_attention, -1, false},
+    {"max", "cpu.max", make_max, -1, false},
+    {"mask_padding", "cpu.mask_padding", make_mask_padding, -1, true},
+    {"cross_entropy", "cpu.cross_entropy", make_cross_entropy, -1, false},
+    {"cross_entropy_backward", "cpu.cross_entropy_backward", make_cross_entropy, -1, false},
+    {"adamw", "cpu.adamw", make_adamw, -1, false},
+    {"sum_squares", "cpu.sum_squares", make_sum_squares, 0, false},
 };
 
 }  // namespace

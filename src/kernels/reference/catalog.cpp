@@ -34,20 +34,20 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
 
 ops::KernelCatalog reference_catalog() {
     ops::KernelCatalog catalog{"reference", {}};
-    const auto add = [&](const char* op, Dtype dtype, bool accumulates, bool in_place) {
+    const auto add = [&](const char* op, Dtype dtype, int accumulates, bool in_place) {
         catalog.entries.push_back({op, dtype, std::string("reference.") + op, accumulates, in_place, {}, {}});
     };
     for (Dtype t : {Dtype::F32, Dtype::F64}) {
-        for (const char* op : {"einsum", "scatter"}) add(op, t, true, false);
-        for (const char* op : {"add", "scale", "unary", "mask_padding"}) add(op, t, false, true);
+        for (const char* op : {"einsum", "scatter"}) add(op, t, 0, false);
+        for (const char* op : {"add", "scale", "unary", "mask_padding"}) add(op, t, -1, true);
         for (const char* op : {"gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
                                "adamw", "zero_padding", "inverse_count"})
-            add(op, t, false, false);
+            add(op, t, -1, false);
     }
     for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32}) {
-        for (const char* op : {"rename", "copy", "slice", "accumulate"}) add(op, t, false, false);
+        for (const char* op : {"rename", "copy", "slice", "accumulate"}) add(op, t, -1, false);
     }
-    for (const char* op : {"sum_squares", "owned", "step_control"}) add(op, Dtype::F64, true, false);
+    for (const char* op : {"sum_squares", "owned", "step_control"}) add(op, Dtype::F64, 0, false);
     return catalog;
 }
 
