@@ -12,8 +12,8 @@ namespace lockstep::passes {
 
 ir::Program plan_memory(ir::Program program);
 
-// The bytes that must be held at once at the worst point of an entry, resident ones included, where a buffer is held as long as
-// any execution may still use it: the lower bound of any plan of these buffers.
+// The largest sum of bytes in use at once along the order of events, resident ones included; a buffer counts as in use as long as
+// some execution may still touch it.
 int64_t live_bytes(const ir::Program& program, const ir::Entry& entry);
 
 }  // namespace lockstep::passes

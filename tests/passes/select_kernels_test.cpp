@@ -14,7 +14,7 @@ namespace {
 using Strings = std::vector<std::string>;
 
 ops::KernelEntry kernel(const std::string& op, const std::string& name = "", Dtype dtype = Dtype::F32) {
-    return {op, dtype, name.empty() ? "k." + op : name, false, false, {}, {}};
+    return {op, dtype, name.empty() ? "k." + op : name, -1, false, {}, {}};
 }
 ops::KernelEntry adding(ops::KernelEntry entry) {
     entry.accumulates = 0;
