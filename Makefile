@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test bench fuzz format lint clean configure
+.PHONY: demo test bench bench-peers fuzz format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -20,6 +20,11 @@ bench: configure      ## kernels and collectives against their floors
 	$(build) --target benchmarks
 	build/release/bench/kernels_bench
 	build/release/bench/comm_bench
+
+bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
+	$(build) --target lockstep
+	test -d build/peers || (python3 -m venv build/peers && build/peers/bin/pip install -q -r bench/peers/requirements.txt)
+	build/peers/bin/python bench/peers/compare.py build/release/lockstep
 
 fuzz: configure       ## random layouts against one rank
 	$(build) --target lockstep_tests

@@ -32,7 +32,7 @@ int check(const CheckArgs& args) {
     compile::StageReport report;
     try {
         recipe = read_recipe(args.recipe);
-        take_vocabulary(recipe);
+        take_vocabulary(recipe, MissingData::Assume);
         compiled = compile::compile(recipe, compile_options(recipe));
         report = compile::report_of(compiled.program);
         require_runnable(recipe, compiled);

@@ -62,8 +62,10 @@ int explain(const ExplainArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.
 compile::Recipe read_recipe(const RecipeArgs& args);
-// The vocabulary of the prepared data where the recipe names none.
-void take_vocabulary(compile::Recipe& recipe);
+// The vocabulary of the prepared data where the recipe names none. Where the data is not prepared yet, commands that do not
+// train go on with the model's own and say so.
+enum class MissingData { Refuse, Assume };
+void take_vocabulary(compile::Recipe& recipe, MissingData missing);
 // The catalog of runtime.kernels, and passes to skip.
 compile::CompileOptions compile_options(const compile::Recipe& recipe);
 // Proves the program, and holds it against the memory of a rank. UserError check.* where it would not run.

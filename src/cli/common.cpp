@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "cli/commands.h"
 #include "compile/report.h"
@@ -20,8 +22,14 @@ compile::Recipe read_recipe(const RecipeArgs& args) {
     return recipe;
 }
 
-void take_vocabulary(compile::Recipe& recipe) {
+void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
     if (recipe.text("training.dataset") != "prepared" || recipe.text("training.dataset_path").empty()) return;
+    const std::string& folder = recipe.text("training.dataset_path");
+    if (missing == MissingData::Assume && !std::filesystem::exists(folder)) {
+        telemetry::warn(fmt::format("{} is not prepared yet: a vocabulary of {} is assumed", folder,
+                                    std::get<int64_t>(recipe.model_shape().at("vocab_size"))));
+        return;
+    }
     const data::Manifest manifest = data::PreparedData::open(recipe.text("training.dataset_path")).manifest;
     if (!recipe.is_set("model.vocab_size")) {
         recipe.set("model.vocab_size", std::to_string(manifest.vocab_size));

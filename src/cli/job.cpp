@@ -24,7 +24,7 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args) {
             throw UserError("recipe.no_data", "training.dataset_path",
                             "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or "
                             "training.dataset = \"synthetic\"");
-        take_vocabulary(job->recipe);
+        take_vocabulary(job->recipe, MissingData::Refuse);
         job->prepared = data::PreparedData::open(path);
         const data::DatasetOptions options{seq_len, mask ? data::SampleMode::packed : data::SampleMode::windows, seed};
         job->source = std::make_unique<data::Dataset>(std::move(job->prepared->train), options);

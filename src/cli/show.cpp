@@ -72,7 +72,7 @@ int show(const ShowArgs& args) {
     for (const std::string& s : args.skip) known(compile::optional_passes(), "--skip", s);
     const auto compiled_from = [&](const RecipeArgs& source) {
         compile::Recipe recipe = read_recipe(source);
-        take_vocabulary(recipe);
+        take_vocabulary(recipe, MissingData::Assume);
         compile::CompileOptions options = compile_options(recipe);
         options.stop_after = args.after;
         options.skip = args.skip;

@@ -58,8 +58,6 @@ public:
 
     int run() {
         resume();
-        std::signal(SIGINT, on_signal);
-        std::signal(SIGTERM, on_signal);
         std::optional<runtime::Capture> capture;
         if (!watch_.empty()) {
             capture.emplace(job_.trainer->ranks(), [this](const std::string& name) {
@@ -237,6 +235,8 @@ private:
 }  // namespace
 
 int train(const TrainArgs& args) {
+    std::signal(SIGINT, on_signal);
+    std::signal(SIGTERM, on_signal);
     const std::unique_ptr<Job> job = start_job(args.recipe);
     const compile::Layout& layout = job->compiled.layout;
     telemetry::info(
