@@ -7,7 +7,11 @@
 
 namespace {
 std::atomic<int64_t> count{0};
+}  // namespace
 
+// A sanitizer brings its own operator new, which must stay.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+namespace {
 void* allocate(std::size_t bytes, std::size_t alignment) {
     count.fetch_add(1, std::memory_order_relaxed);
     void* p = alignment > alignof(std::max_align_t)
@@ -24,6 +28,11 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) { return alloc
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
     return allocate(bytes, static_cast<std::size_t>(alignment));
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    count.fetch_add(1, std::memory_order_relaxed);
+    return std::malloc(bytes > 0 ? bytes : 1);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t& tag) noexcept { return operator new(bytes, tag); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
@@ -32,6 +41,7 @@ void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+#endif
 
 namespace lockstep::testing {
 
