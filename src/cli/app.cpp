@@ -14,8 +14,8 @@
 namespace lockstep::cli {
 namespace {
 
-void add_recipe(CLI::App& app, RecipeArgs& args) {
-    app.add_option("recipe", args.path, "recipe, a TOML file")->required();
+void add_recipe(CLI::App& app, RecipeArgs& args, const char* name = "recipe", const char* help = "recipe, a TOML file") {
+    app.add_option(name, args.path, help)->required();
     app.add_option("--ranks", args.ranks, "ranks of the job; a degree of -1 takes what the others leave")
         ->check(CLI::PositiveNumber);
     app.allow_extras();
@@ -54,6 +54,7 @@ int run(int argc, const char* const* argv) {
     CheckArgs check_args;
     ShowArgs show_args;
     DiffArgs diff_args;
+    EvalArgs eval_args;
     PrepareArgs prepare_args;
     ExplainArgs explain_args;
 
@@ -89,6 +90,19 @@ int run(int argc, const char* const* argv) {
     diff_app->add_flag("--json", diff_args.json, "one JSON object on standard output");
     diff_app->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
 
+    const char* checkpoint_help = "a checkpoint's folder, a folder of checkpoints (the latest is taken), or a run's folder";
+    CLI::App* eval_app = app.add_subcommand("eval", "loss and perplexity of a checkpoint on any prepared tokens");
+    add_recipe(*eval_app, eval_args.checkpoint, "checkpoint", checkpoint_help);
+    auto* data_option =
+        eval_app->add_option("--data", eval_args.data, "prepared folder; default: that of the checkpoint's recipe");
+    eval_app->add_option("--split", eval_args.split, "of the prepared folder: heldout or train")
+        ->check(CLI::IsMember({"heldout", "train"}));
+    eval_app->add_option("--tokens", eval_args.tokens, "a token file instead of a prepared folder")->excludes(data_option);
+    eval_app->add_option("--steps", eval_args.steps, "batches to take; default: the whole split once")
+        ->check(CLI::PositiveNumber);
+    eval_app->add_flag("--json", eval_args.json, "one JSON object on standard output");
+    eval_app->footer("Example: lockstep eval outputs/demo --data data/headers");
+
     CLI::App* data_app = app.add_subcommand("data", "prepare training data");
     data_app->require_subcommand(1);
     CLI::App* prepare_app = data_app->add_subcommand("prepare", "text files or folders -> tokenizer and token files");
@@ -114,6 +128,7 @@ int run(int argc, const char* const* argv) {
         take_settings(*check_app, check_args.recipe);
         take_settings(*show_app, show_args.recipe);
         take_settings(*diff_app, diff_args.recipe);
+        take_settings(*eval_app, eval_args.checkpoint);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? kDone : kUsage;
     }
@@ -122,6 +137,7 @@ int run(int argc, const char* const* argv) {
         if (*check_app) return check(check_args);
         if (*show_app) return show(show_args);
         if (*diff_app) return diff(diff_args);
+        if (*eval_app) return eval(eval_args);
         if (*prepare_app) return prepare(prepare_args);
         return explain(explain_args);
     } catch (const UserError& e) {

@@ -33,9 +33,10 @@ int check(const CheckArgs& args) {
     try {
         recipe = read_recipe(args.recipe);
         take_vocabulary(recipe, MissingData::Assume);
-        compiled = compile::compile(recipe, compile_options(recipe));
+        const compile::CompileOptions options = compile_options(recipe);
+        compiled = compile::compile(recipe, options);
         report = compile::report_of(compiled.program);
-        require_runnable(recipe, compiled);
+        require_runnable(recipe, options, compiled);
     } catch (const UserError& e) {
         if (!args.json) throw;
         nlohmann::ordered_json refusal = {{"fits", false}};

@@ -41,6 +41,12 @@ struct DiffArgs {
     double tolerance = 0;
     bool json = false;
 };
+struct EvalArgs {
+    RecipeArgs checkpoint;  // path: of a checkpoint
+    std::string data, tokens, split = "heldout";
+    int64_t steps = 0;  // 0: all
+    bool json = false;
+};
 struct PrepareArgs {
     std::vector<std::string> inputs;
     std::string out, tokenizer = "bpe";
@@ -57,6 +63,7 @@ int train(const TrainArgs& args);
 int check(const CheckArgs& args);
 int show(const ShowArgs& args);
 int diff(const DiffArgs& args);
+int eval(const EvalArgs& args);
 int prepare(const PrepareArgs& args);
 int explain(const ExplainArgs& args);
 
@@ -68,8 +75,9 @@ enum class MissingData { Refuse, Assume };
 void take_vocabulary(compile::Recipe& recipe, MissingData missing);
 // The catalog of runtime.kernels, and passes to skip.
 compile::CompileOptions compile_options(const compile::Recipe& recipe);
-// Proves the program, and holds it against the memory of a rank. UserError check.* where it would not run.
-void require_runnable(const compile::Recipe& recipe, const compile::Compiled& compiled);
+// Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
+// run.
+void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled);
 // Bytes that one rank may use: cluster.memory_gib_per_rank, else this machine's share.
 int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled);
 std::string gib(int64_t bytes);

@@ -62,7 +62,7 @@ int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled
     return telemetry::machine_memory_bytes() / compiled.layout.ranks;
 }
 
-void require_runnable(const compile::Recipe& recipe, const compile::Compiled& compiled) {
+void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled) {
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &compiled.program);
     if (const auto refusal = passes::check(ranks))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
@@ -72,7 +72,7 @@ void require_runnable(const compile::Recipe& recipe, const compile::Compiled& co
     if (needed <= capacity) return;
     std::string advice;
     std::string key = "training.local_batch_size";
-    const std::vector<compile::Remedy> remedies = compile::remedies(recipe, compile_options(recipe), needed);
+    const std::vector<compile::Remedy> remedies = compile::remedies(recipe, options, needed);
     for (size_t i = 0; i < remedies.size() && i < 3; ++i) {
         if (i == 0) key = remedies[i].key;
         advice += fmt::format("{}{} = {} ({})", i == 0 ? "" : ", or ", remedies[i].key, remedies[i].value,

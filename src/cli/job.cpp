@@ -48,8 +48,9 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args) {
         throw UserError("recipe.dataset", "training.dataset",
                         fmt::format("training.dataset = \"{}\": must be prepared or synthetic", r.text("training.dataset")));
     }
-    job->compiled = compile::compile(r, compile_options(r));
-    require_runnable(r, job->compiled);
+    const compile::CompileOptions options = compile_options(r);
+    job->compiled = compile::compile(r, options);
+    require_runnable(r, options, job->compiled);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
     job->trainer = std::make_unique<runtime::Trainer>(r, job->compiled, *job->source);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

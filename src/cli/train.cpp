@@ -157,8 +157,9 @@ private:
     }
 
     double evaluate() {
-        const int64_t steps = recipe_.integer("validation.steps"), all = job_.trainer->eval_batches(*job_.heldout);
-        return job_.trainer->evaluate(*job_.heldout, steps > 0 ? std::min(steps, all) : all);
+        runtime::Evaluator& e = job_.trainer->evaluator();
+        const int64_t steps = recipe_.integer("validation.steps"), all = e.batches(*job_.heldout);
+        return e.evaluate(*job_.heldout, steps > 0 ? std::min(steps, all) : all).loss();
     }
 
     void log(const runtime::StepResult& r, bool validated) {

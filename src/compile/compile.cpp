@@ -82,6 +82,12 @@ ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
     return program;
 }
 
+std::vector<std::string> entries_of(const Recipe& recipe, const CompileOptions& options) {
+    if (!options.entries.empty()) return options.entries;
+    if (recipe.flag("validation.enable")) return {"train", "eval"};
+    return {"train"};
+}
+
 }  // namespace
 
 const std::vector<std::string>& pass_names() {
@@ -113,7 +119,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
 
     run("build_blocks", program, [&](ir::Program) { return build_blocks(recipe, layout); });
     run("attach_objective", program,
-        [&](ir::Program p) { return passes::attach_objective(std::move(p), {recipe.flag("validation.enable")}); });
+        [&](ir::Program p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); });
     run("differentiate", program, [&](ir::Program p) { return passes::differentiate(std::move(p)); });
     run("set_precision", program, [&](ir::Program p) { return passes::set_precision(std::move(p), {layout.dtype}); });
     run("shard", program, [&](ir::Program p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });

@@ -21,8 +21,9 @@ struct PassReport {
 
 struct CompileOptions {
     ops::KernelCatalog catalog;
-    std::string stop_after;         // a pass's name; empty: all
-    std::vector<std::string> skip;  // passes switched off where the program stays legal (see optional_passes)
+    std::string stop_after;                 // a pass's name; empty: all
+    std::vector<std::string> skip;          // passes switched off where the program stays legal (see optional_passes)
+    std::vector<std::string> entries = {};  // what is compiled; empty: train, and eval where validation.enable
 };
 
 struct Compiled {

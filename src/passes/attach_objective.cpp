@@ -86,20 +86,19 @@ void add_counting(ir::Program& program, const ir::Routine& last, const std::stri
 }  // namespace
 
 ir::Program attach_objective(ir::Program program, const ObjectiveOptions& options) {
-    const size_t blocks = program.blocks.size();
-    ensure(program.routines.size() == blocks, "attach_objective: expects one forward routine a block");
-    attach(program.routines.back());
-    const ir::Routine last = program.routines.back();
-    if (options.eval) {
-        for (size_t i = 0; i < blocks; ++i) {
-            ir::Routine copy = program.routines[i];
-            copy.name = copy.block + ".eval";
-            copy.entry = "eval";
+    const std::vector<ir::Routine> forwards = std::move(program.routines);
+    ensure(forwards.size() == program.blocks.size(), "attach_objective: expects one forward routine a block");
+    program.routines.clear();
+    for (const std::string& entry : options.entries) {
+        for (ir::Routine copy : forwards) {
+            copy.name = copy.block + "." + (entry == "train" ? "forward" : entry);
+            copy.entry = entry;
             program.routines.push_back(std::move(copy));
         }
-        add_counting(program, last, "eval");
+        attach(program.routines.back());
+        const ir::Routine last = program.routines.back();
+        add_counting(program, last, entry);
     }
-    add_counting(program, last, "train");
     return program;
 }
 

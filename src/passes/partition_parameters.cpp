@@ -61,9 +61,9 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     std::map<std::tuple<AxisList, bool, AxisList>, ir::Segment> segments;
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name) continue;
-        const AxisList shards = p.placement.used();
-        ir::Segment& s = segments[{partial.at(p.key), !p.decay, shards}];
-        s.grad_partial = partial.at(p.key);
+        const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
+        ir::Segment& s = segments[{grad_partial, !p.decay, shards}];
+        s.grad_partial = grad_partial;
         s.shards = shards;
         s.decay = p.decay;
         int64_t begin = 0;
@@ -100,12 +100,17 @@ public:
     UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
         : mesh_(program.mesh), unit_(unit), options_(options), dtype_(program.params.front().dtype) {}
 
-    std::vector<Routine> all() {
+    std::vector<Routine> reading() {
         std::vector<Routine> out;
         if (!unit_.weights.empty()) {
             out.push_back(gather());
             out.push_back(free());
         }
+        return out;
+    }
+
+    std::vector<Routine> training() {
+        std::vector<Routine> out;
         if (!unit_.gradients.empty()) out.push_back(reduce_micro());
         out.push_back(reduce_step());
         out.push_back(stats());
@@ -364,20 +369,24 @@ void bind_to_units(const ir::Program& program, Routine& r) {
 
 ir::Program partition_parameters(ir::Program program, const PartitionOptions& options, const ops::KernelCatalog& catalog) {
     const AxisList data = data_axes_innermost_first(program.mesh);
+    const auto partial = gradient_partials(program);
+    const bool trains = !partial.empty();  // else parameters are only read: no gradients, no states of an optimizer
     ir::Unit splits;
     splits.weights = prefix_of_size(program.mesh, data, options.weights);
-    splits.gradients = prefix_of_size(program.mesh, data, options.gradients);
-    splits.optimizer = prefix_of_size(program.mesh, data, options.optimizer);
-    const int64_t multiple = options.optimizer * options.pad_elements;
-    const auto partial = gradient_partials(program);
+    splits.gradients = trains ? prefix_of_size(program.mesh, data, options.gradients) : splits.weights;
+    splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.optimizer) : splits.weights;
+    const int64_t multiple = program.mesh.size(splits.optimizer) * options.pad_elements;
     for (const ir::Block& block : program.blocks) program.units.push_back(make_unit(program, block, partial, splits, multiple));
     for (Routine& r : program.routines) bind_to_units(program, r);
 
     std::vector<Routine> made;
     for (const ir::Unit& unit : program.units) {
-        for (Routine& r : UnitRoutines(program, unit, options).all()) made.push_back(std::move(r));
+        UnitRoutines routines(program, unit, options);
+        for (Routine& r : routines.reading()) made.push_back(std::move(r));
+        if (!trains) continue;
+        for (Routine& r : routines.training()) made.push_back(std::move(r));
     }
-    made.push_back(stats_all(program, options));
+    if (trains) made.push_back(stats_all(program, options));
     for (Routine& r : made) {
         select_kernels(program.mesh, r, catalog);
         program.routines.push_back(std::move(r));

@@ -10,6 +10,7 @@
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
 //   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
 //   2304.11277) are settings of it.
+//   A program without gradients gets gather and free alone.
 // Leaves alone: the mathematics of all blocks.
 #pragma once
 

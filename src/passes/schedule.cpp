@@ -43,10 +43,7 @@ public:
     }
 
     void run() {
-        for (const char* entry : {"train", "eval"}) {
-            const bool wanted =
-                std::any_of(p_.routines.begin(), p_.routines.end(), [&](const Routine& r) { return r.entry == entry; });
-            if (!wanted) continue;
+        for (const std::string& entry : entries()) {
             entry_ = {entry, {}};
             windows_.clear();
             accumulated_.clear();
@@ -59,6 +56,14 @@ public:
     }
 
 private:
+    // Those that have forwards, in the order in which they stand.
+    std::vector<std::string> entries() const {
+        std::vector<std::string> out;
+        for (const Routine& r : p_.routines) {
+            if (r.kind == RoutineKind::Forward && std::find(out.begin(), out.end(), r.entry) == out.end()) out.push_back(r.entry);
+        }
+        return out;
+    }
     bool is_train() const { return entry_.name == "train"; }
 
     int buffer(const std::string& name, MemoryKind kind, int64_t bytes, bool resident) {

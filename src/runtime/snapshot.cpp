@@ -59,8 +59,8 @@ void read_as(const checkpoint::SafetensorsReader& reader, const std::string& nam
     for (size_t i = 0; i < piece.size(); ++i) reinterpret_cast<To*>(data)[i] = static_cast<To>(piece[i]);
 }
 
-void read_file(Trainer& trainer, const std::string& path, const std::vector<StateKind>& kinds) {
-    const ir::Program& p = trainer.ranks().executor(0).program();
+void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKind>& kinds) {
+    const ir::Program& p = ranks.executor(0).program();
     const checkpoint::SafetensorsReader reader(path);
     for (StateKind kind : kinds) {
         for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
@@ -75,7 +75,7 @@ void read_file(Trainer& trainer, const std::string& path, const std::vector<Stat
             }
         });
     }
-    trainer.ranks().parallel([&](Executor& e) {
+    ranks.parallel([&](Executor& e) {
         for (StateKind kind : kinds) {
             for_each_state_run(e, kind, [&](const Run& run, char* data) {
                 const std::string name = prefix_of(kind) + global_name(*run.param, run.instance);
@@ -111,10 +111,14 @@ std::string save(Trainer& trainer, const compile::Recipe& recipe, const std::str
     return folder.publish(m);
 }
 
+void load_weights(Ranks& ranks, const std::string& folder) {
+    read_file(ranks, folder + "/model.safetensors", {StateKind::Weights});
+}
+
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder) {
     const checkpoint::Manifest m = checkpoint::read_manifest(folder);
-    read_file(trainer, folder + "/model.safetensors", {StateKind::Weights});
-    read_file(trainer, folder + "/optimizer.safetensors", {StateKind::Moment1, StateKind::Moment2});
+    load_weights(trainer.ranks(), folder);
+    read_file(trainer.ranks(), folder + "/optimizer.safetensors", {StateKind::Moment1, StateKind::Moment2});
     for (int r = 0; r < trainer.ranks().count(); ++r)
         *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
     trainer.set_progress({m.steps, m.samples_seen, m.tokens_seen});

@@ -16,6 +16,9 @@ std::string save(Trainer& trainer, const compile::Recipe& recipe, const std::str
 // Into the trainer's states and progress. UserError checkpoint.* where a file is damaged or a tensor has another shape.
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder);
 
+// The weights alone, into ranks that run any program of the same model.
+void load_weights(Ranks& ranks, const std::string& folder);
+
 // A hash of the program's text: equal hashes compute equal bits on one machine.
 std::string program_hash(const ir::Program& program);
 

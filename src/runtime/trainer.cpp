@@ -6,7 +6,6 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "base/round.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::runtime {
@@ -14,6 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
 
 RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layout) {
     RanksOptions o;
@@ -30,18 +31,18 @@ RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layo
     return o;
 }
 
-}  // namespace
+BatchShape batch_shape(const compile::Layout& layout) {
+    return {layout.local_batch * layout.data_ranks, layout.global_batch, layout.seq_len};
+}
 
 Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source)
     : compiled_(compiled),
       source_(source),
       lr_(recipe),
-      shape_{compiled.layout.local_batch * compiled.layout.data_ranks, compiled.layout.global_batch, compiled.layout.seq_len},
+      shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.program, ranks_options(recipe, compiled.layout))) {
-    for (int r = 0; r < ranks_->count(); ++r) {
-        loaders_.emplace_back(compiled.program, "train", r, shape_);
-        if (compiled.program.entry("eval")) eval_loaders_.emplace_back(compiled.program, "eval", r, shape_);
-    }
+    for (int r = 0; r < ranks_->count(); ++r) loaders_.emplace_back(compiled.program, "train", r, shape_);
+    if (compiled.program.entry("eval")) evaluator_.emplace(*ranks_, shape_);
     const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
     ranks_->parallel([seed](Executor& e) { fill_initial_weights(e, seed); });
 }
@@ -79,29 +80,6 @@ StepResult Trainer::step() {
     result.committed = control.commit;
     result.step_time_s = seconds_since(start);
     return result;
-}
-
-int64_t Trainer::eval_batches(const data::Dataset& heldout) const {
-    return ceil_div(heldout.windows(), shape_.microbatch * compiled_.program.microbatches);
-}
-
-double Trainer::evaluate(const data::Dataset& heldout, int64_t batches) {
-    const int64_t per_batch = shape_.microbatch * compiled_.program.microbatches;
-    double loss_sum = 0, tokens = 0;
-    for (int64_t b = 0; b < batches; ++b) {
-        ranks_->parallel([&](Executor& e) {
-            eval_loaders_[e.rank()].load(e, b * per_batch, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
-                heldout.sequential(i, ids, targets, pos, doc);
-                if (i >= heldout.windows())
-                    std::fill(targets.begin(), targets.end(), data::kNoTarget);  // once through, no window twice
-            });
-            e.run("eval");
-        });
-        // The sum stands on the ranks in parts; the last routine of the entry has made it whole on every rank.
-        loss_sum += *ranks_->executor(0).scalar("eval.total_loss");
-        tokens += *ranks_->executor(0).scalar("eval.total_count");
-    }
-    return tokens > 0 ? loss_sum / tokens : 0;
 }
 
 }  // namespace lockstep::runtime

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "compile/compile.h"
 #include "data/sampler.h"
+#include "runtime/evaluator.h"
 #include "runtime/loader.h"
 #include "runtime/lr_schedule.h"
 #include "runtime/ranks.h"
@@ -26,16 +28,18 @@ struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
 
+// Threads, links and checks of the job's ranks, and the batch that they load. UserError recipe.comm_thread.
+RanksOptions ranks_options(const compile::Recipe& recipe, const compile::Layout& layout);
+BatchShape batch_shape(const compile::Layout& layout);
+
 class Trainer {
 public:
     // `source` is shared by all ranks and outlives the trainer. Weights have their initial values.
     Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source);
 
     StepResult step();
-    // Mean loss over `batches` batches of the held-out data in its own order. Needs the entry eval.
-    double evaluate(const data::Dataset& heldout, int64_t batches);
-    // Batches that cover the held-out data once.
-    int64_t eval_batches(const data::Dataset& heldout) const;
+    // Validation between two steps. Needs the entry eval.
+    Evaluator& evaluator() { return *evaluator_; }
 
     Ranks& ranks() { return *ranks_; }
     const Progress& progress() const { return progress_; }
@@ -51,7 +55,8 @@ private:
     LrSchedule lr_;
     BatchShape shape_;
     std::unique_ptr<Ranks> ranks_;
-    std::vector<Loader> loaders_, eval_loaders_;
+    std::vector<Loader> loaders_;
+    std::optional<Evaluator> evaluator_;
     Progress progress_;
 };
 

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/stored.h"
+#include "data/prepared_data.h"
+#include "runtime/snapshot.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Tokens {
+    data::TokenFile file;
+    std::optional<data::Tokenizer> tokenizer;
+};
+
+Tokens open_tokens(const EvalArgs& args, const Stored& stored) {
+    if (!args.tokens.empty()) {
+        data::TokenFile file = data::TokenFile::open(args.tokens);
+        const std::filesystem::path beside = file.path().parent_path() / data::kTokenizerFile;
+        std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, std::filesystem::exists(beside) ? beside.string() : "");
+        if (tokenizer && tokenizer->vocab_size() != file.vocab_size()) tokenizer.reset();  // of other tokens
+        return {std::move(file), std::move(tokenizer)};
+    }
+    std::string folder = args.data;
+    for (const char* key : {"validation.dataset_path", "training.dataset_path"}) {
+        if (folder.empty()) folder = stored.recipe.text(key);
+    }
+    if (folder.empty())
+        throw UserError(
+            "eval.no_data", "--data",
+            "the checkpoint's recipe names no prepared data: give a prepared folder with --data, or a token file with "
+            "--tokens");
+    data::PreparedData prepared = data::PreparedData::open(folder);
+    return {std::move(args.split == "train" ? prepared.train : prepared.heldout), std::move(prepared.tokenizer)};
+}
+
+// Bytes of text that the targets of the first `windows` windows stand for; special tokens stand for none.
+int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::TokenizerParts& parts) {
+    std::vector<int64_t> bytes;
+    for (const std::string& token : parts.tokens) bytes.push_back(static_cast<int64_t>(token.size()));
+    for (int32_t id : parts.special) bytes[static_cast<size_t>(id)] = 0;
+    std::vector<int32_t> sample[4];
+    for (std::vector<int32_t>& s : sample) s.resize(static_cast<size_t>(data.seq_len()));
+    int64_t sum = 0;
+    for (int64_t w = 0; w < windows; ++w) {
+        data.sequential(w, sample[0], sample[1], sample[2], sample[3]);
+        for (int32_t target : sample[1]) sum += bytes[static_cast<size_t>(target)];
+    }
+    return sum;
+}
+
+}  // namespace
+
+int eval(const EvalArgs& args) {
+    const Stored stored = open_stored(args.checkpoint, {{"training.global_batch_size", "-1"}});
+    const compile::Recipe& recipe = stored.recipe;
+    Tokens tokens = open_tokens(args, stored);
+    const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size"));
+    const std::string name = tokens.file.path().string();
+    if (tokens.file.vocab_size() > vocab)
+        throw UserError("eval.vocabulary", name,
+                        fmt::format("the tokens of {} go up to {}, but the model knows {}: prepare the text with the model's own "
+                                    "tokenizer (`lockstep data prepare --tokenizer`)",
+                                    name, tokens.file.vocab_size(), vocab));
+    const data::SampleMode mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
+    const data::Dataset data(std::move(tokens.file), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0});
+
+    compile::CompileOptions options = compile_options(recipe);
+    options.entries = {"eval"};
+    const compile::Compiled compiled = compile::compile(recipe, options);
+    require_runnable(recipe, options, compiled);
+    runtime::Ranks ranks(compiled.program, runtime::ranks_options(recipe, compiled.layout));
+    runtime::load_weights(ranks, stored.folder);
+    runtime::Evaluator evaluator(ranks, runtime::batch_shape(compiled.layout));
+
+    const int64_t all = evaluator.batches(data), batches = args.steps > 0 ? std::min(args.steps, all) : all;
+    const auto start = std::chrono::steady_clock::now();
+    const runtime::EvalResult result = evaluator.evaluate(data, batches);
+    const double time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const int64_t windows = std::min(batches * evaluator.windows_of_batch(), data.windows());
+    const int64_t bytes = tokens.tokenizer ? target_bytes(data, windows, tokens.tokenizer->parts()) : 0;
+    const double bits_per_byte = bytes > 0 ? result.loss_sum / std::log(2.0) / static_cast<double>(bytes) : 0;
+    if (args.json) {
+        nlohmann::ordered_json out = {{"checkpoint", stored.folder},
+                                      {"step", stored.manifest.steps},
+                                      {"data", name},
+                                      {"loss", result.loss()},
+                                      {"perplexity", std::exp(result.loss())},
+                                      {"bits_per_byte", nullptr},
+                                      {"tokens", result.targets},
+                                      {"bytes", nullptr},
+                                      {"tokens_per_s", static_cast<double>(result.targets) / time_s},
+                                      {"ranks", compiled.layout.ranks},
+                                      {"peak_bytes_planned", compiled.program.arena_bytes * compiled.layout.ranks}};
+        if (bytes > 0) out["bits_per_byte"] = bits_per_byte, out["bytes"] = bytes;
+        fmt::print("{}\n", out.dump());
+        return kDone;
+    }
+    fmt::print("{} (step {}) on {} tokens of {}\n", stored.folder, stored.manifest.steps, result.targets, name);
+    fmt::print("loss {:.5f} nats a token, perplexity {:.3f}{}\n", result.loss(), std::exp(result.loss()),
+               bytes > 0 ? fmt::format(", {:.4f} bits a byte", bits_per_byte) : "");
+    telemetry::info(fmt::format("planned {} a rank; {:.0f} tokens/s", gib(compiled.program.arena_bytes),
+                                static_cast<double>(result.targets) / time_s));
+    return kDone;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,47 @@
+#include "cli/stored.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/prepared_data.h"
+
+namespace lockstep::cli {
+
+namespace fs = std::filesystem;
+
+std::string find_checkpoint(const std::string& path) {
+    if (fs::exists(fs::path(path) / "manifest.json")) return path;
+    for (const std::string& root : {path, path + "/checkpoint"}) {
+        const std::vector<int64_t> steps = checkpoint::complete_steps(root);
+        if (!steps.empty()) return checkpoint::folder_of(root, steps.back());
+    }
+    throw UserError(
+        "checkpoint.not_found", path,
+        fmt::format("{} holds no complete checkpoint: give a folder step-NNNNNNNN with its manifest.json, a folder of "
+                    "such, or the dump folder of a run with checkpoint.enable",
+                    path));
+}
+
+Stored open_stored(const RecipeArgs& args, const Settings& defaults) {
+    Stored s;
+    s.folder = find_checkpoint(args.path);
+    s.manifest = checkpoint::read_manifest(s.folder);
+    s.recipe = compile::Recipe::from_text(s.manifest.recipe, s.folder + "/manifest.json");
+    for (const auto& [key, value] : defaults) s.recipe.set(key, value);
+    for (const auto& [key, value] : args.settings) s.recipe.set(key, value);
+    if (args.ranks > 0) s.recipe.set("cluster.ranks", std::to_string(args.ranks));
+    return s;
+}
+
+std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given) {
+    if (!given.empty()) return data::Tokenizer::load(given);
+    for (const fs::path& folder : {fs::path(stored.folder), fs::path(stored.recipe.text("training.dataset_path"))}) {
+        if (!folder.empty() && fs::exists(folder / data::kTokenizerFile))
+            return data::Tokenizer::load(folder / data::kTokenizerFile);
+    }
+    return std::nullopt;
+}
+
+}  // namespace lockstep::cli

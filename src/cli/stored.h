@@ -1,0 +1,32 @@
+// A checkpoint as `eval`, `sample` and `convert` take it: where it lies, the recipe that made it, the tokenizer of its text.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/folder.h"
+#include "cli/commands.h"
+#include "data/tokenizer.h"
+
+namespace lockstep::cli {
+
+// The folder that holds the manifest: `path` itself, else the latest checkpoint in it, or in its folder `checkpoint`.
+// UserError checkpoint.not_found.
+std::string find_checkpoint(const std::string& path);
+
+struct Stored {
+    std::string folder;
+    checkpoint::Manifest manifest;
+    compile::Recipe recipe;  // the one that made it, then `defaults`, then the flags
+};
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+Stored open_stored(const RecipeArgs& args, const Settings& defaults);
+
+// `given` (a tokenizer.json, or empty), else that of the checkpoint's folder, else that of the recipe's prepared data; nothing
+// where none of them exists.
+std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given);
+
+}  // namespace lockstep::cli

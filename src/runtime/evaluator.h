@@ -1,0 +1,36 @@
+// The entry `eval` of a program, fed with held-out data in its own order: losses without a gradient. Serves a trainer between two
+// steps and `lockstep eval` alone.
+#pragma once
+
+#include <vector>
+
+#include "data/sampler.h"
+#include "runtime/loader.h"
+#include "runtime/ranks.h"
+
+namespace lockstep::runtime {
+
+struct EvalResult {
+    double loss_sum = 0;  // nats over all targets
+    int64_t targets = 0;
+    double loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
+};
+
+class Evaluator {
+public:
+    // `ranks` run a program with an entry eval, and outlive this.
+    Evaluator(Ranks& ranks, const BatchShape& shape);
+
+    // Over the first `batches` batches of the data; what lies past its end counts for nothing.
+    EvalResult evaluate(const data::Dataset& heldout, int64_t batches);
+    // Batches that cover the data once, and windows in one.
+    int64_t batches(const data::Dataset& heldout) const;
+    int64_t windows_of_batch() const { return windows_of_batch_; }
+
+private:
+    Ranks& ranks_;
+    int64_t windows_of_batch_;
+    std::vector<Loader> loaders_;
+};
+
+}  // namespace lockstep::runtime
