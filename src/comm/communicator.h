@@ -13,9 +13,13 @@
 
 namespace lockstep::comm {
 
-enum class Type { Float32, Float64, Int32 };
+enum class Type { Float32, Float64, Int32, BFloat16 };
 enum class Kind { AllGather, ReduceScatter, AllReduce };
-enum class ReduceOp { Sum, Max };  // Max returns the first NaN in ascending position, if there is one; Int32 sums wrap
+enum class ReduceOp {
+    Sum,
+    Max
+};  // Max returns the first NaN in ascending position, if there is one; Int32 sums wrap,
+    // BFloat16 sums are rounded after each member
 
 int64_t bytes_of(Type type);
 

@@ -236,6 +236,12 @@ private:
         u.gradients = axes(c, " ");
         c.expect("optimizer");
         u.optimizer = axes(c, " ");
+        c.expect("types");
+        for (Dtype* t : {&u.compute, &u.storage, &u.master, &u.reduce}) {
+            const auto type = dtype_from(c.name());
+            if (!type) c.fail("an element type");
+            *t = *type;
+        }
         program_.units.push_back(std::move(u));
     }
 

@@ -84,8 +84,9 @@ std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
 std::string axes(const mesh::Mesh& mesh, const AxisList& list) { return list.empty() ? "-" : mesh.text(list); }
 
 std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
-    std::string text = fmt::format("unit {} x{} padded {} weights {} gradients {} optimizer {}\n", u.name, u.count, u.padded,
-                                   axes(mesh, u.weights), axes(mesh, u.gradients), axes(mesh, u.optimizer));
+    std::string text = fmt::format("unit {} x{} padded {} weights {} gradients {} optimizer {} types {} {} {} {}\n", u.name,
+                                   u.count, u.padded, axes(mesh, u.weights), axes(mesh, u.gradients), axes(mesh, u.optimizer),
+                                   name_of(u.compute), name_of(u.storage), name_of(u.master), name_of(u.reduce));
     for (const Segment& s : u.segments) {
         std::vector<std::string> members;
         for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));

@@ -160,8 +160,16 @@ struct Unit {
     int64_t count = 1;
     int64_t padded = 0;
     AxisList weights, gradients, optimizer;
+    // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
+    // moments; of gradients on their way between ranks. (What adds gradients up is float32 at least.)
+    Dtype compute = Dtype::F32, storage = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
+
+    // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split or wider?
+    bool is_gathered() const { return !weights.empty() || storage != compute; }
+    // Do the optimizer's weights lie beside its moments, apart from the weights that forward and backward read?
+    bool has_master() const { return master != storage; }
 };
 
 enum class MemoryKind { Weights, Gathered, Gradients, Optimizer, Activations, Workspace, Communication, Input, Snapshot };

@@ -39,6 +39,7 @@ std::vector<OpRule> attention_rules() {
         return out;
     };
     forward.unsplit = unsplit;
+    forward.wide_out = {1};
     // Two products forward, five backward (scores again). The causal mask hides half of what is executed.
     forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[0], op.in[1]);
@@ -52,6 +53,7 @@ std::vector<OpRule> attention_rules() {
         return first_of({has(op, {"scale"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
     };
     backward.linear = {0};
+    backward.wide_in = {9};
     backward.unsplit = unsplit;
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[1], op.in[2]);

@@ -1,4 +1,4 @@
-// add, scale, unary, rename, accumulate, swiglu: ops that work element by element.
+// add, scale, cast, unary, rename, accumulate, swiglu: ops that work element by element.
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -18,6 +18,7 @@ OpRule add() {
     r.derivative = [](Builder&, const Op& op, Span dy) { return std::vector<TensorId>(op.in.size(), dy[0]); };
     r.linear_in_all_together = true;
     r.in_place = true;
+    r.takes_what_comes = true;
     return r;
 }
 
@@ -32,6 +33,17 @@ OpRule scale() {
     r.linear = {0};
     r.always_passes = true;
     r.in_place = true;
+    r.takes_what_comes = true;
+    return r;
+}
+
+// The same values in another element type, written by set_precision. A partial sum passes where the result is the wider type.
+OpRule cast() {
+    OpRule r;
+    r.name = "cast";
+    r.operands = 1, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return first_of({floats(rt, op), same_dims(rt, op.in[0], op.out[0])}); };
+    r.linear = {0};
     return r;
 }
 
@@ -63,6 +75,7 @@ OpRule unary() {
         return {-1};
     };
     r.in_place = true;
+    r.takes_what_comes = true;
     return r;
 }
 
@@ -85,6 +98,7 @@ OpRule rename() {
     r.rerun = true;
     r.in_place = true;
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
+    r.takes_what_comes = true;
     return r;
 }
 
@@ -96,6 +110,7 @@ OpRule accumulate() {
     r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.linear = {0};
     r.always_passes = true;
+    r.takes_what_comes = true;
     return r;
 }
 
@@ -123,7 +138,7 @@ std::vector<OpRule> elementwise_rules() {
     forward.derivative = composite_derivative(backward);
     OpRule back = backward_rule(forward, backward);
     back.linear = {0};
-    return {add(), scale(), unary(), rename(), accumulate(), forward, back};
+    return {add(), scale(), cast(), unary(), rename(), accumulate(), forward, back};
 }
 
 }  // namespace lockstep::ops

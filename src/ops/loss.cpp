@@ -19,6 +19,7 @@ OpRule max() {
         return last ? std::string() : fmt::format("{} is the last dim", op.text("over"));
     };
     r.reduce = ir::Reduce::Max;
+    r.wide = true;
     return r;
 }
 
@@ -45,6 +46,7 @@ OpRule mask_padding() {
         return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
     };
     r.in_place = true;
+    r.takes_what_comes = true;
     return r;
 }
 
@@ -73,7 +75,9 @@ std::vector<OpRule> loss_rules() {
     const CompositeBackward backward = {"cross_entropy_backward", {0, 1}, {0}, {}};
     OpRule forward = cross_entropy();
     forward.derivative = composite_derivative(backward);
+    forward.wide = true;
     OpRule back = backward_rule(forward, backward);
+    back.wide_in = {0, 1, 2, 3};  // its result, the logits' gradient, may be bfloat16
     return {max(), exp_shifted(), mask_padding(), forward, back};
 }
 

@@ -21,6 +21,7 @@ OpRule rmsnorm() {
                                                                                        : std::string("rstd lacks the dim");
     };
     r.unsplit = [](const Op& op) { return std::vector<std::string>{op.text("over")}; };
+    r.wide_out = {1};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId x = op.in[0], w = op.in[1];
         const DimId over = b.routine().dim(op.text("over"));
@@ -43,6 +44,7 @@ std::vector<OpRule> norm_rules() {
     forward.derivative = composite_derivative(backward);
     OpRule back = backward_rule(forward, backward);
     back.linear = {0};
+    back.wide_in = {3};
     return {forward, back};
 }
 

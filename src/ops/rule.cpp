@@ -42,6 +42,14 @@ std::string check_op(const Routine& routine, const Op& op) {
     return r.check(routine, op);
 }
 
+bool is_linear(const Routine& routine, const Op& op, int operand) {
+    const OpRule& r = rule(op.kind);
+    if (r.linear_in_all_together) return true;
+    const auto bytes = [&](TensorId t) { return bytes_of(routine.tensors[t].dtype); };
+    if (op.kind == "cast" && bytes(op.out[0]) < bytes(op.in[0])) return false;
+    return std::find(r.linear.begin(), r.linear.end(), operand) != r.linear.end();
+}
+
 std::vector<DimId> iteration_space(const Routine& routine, const Op& op) {
     std::vector<DimId> space;
     for (const std::vector<TensorId>* list : {&op.in, &op.out}) {

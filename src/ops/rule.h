@@ -38,10 +38,16 @@ struct OpRule {
 
     // Sharding. An op runs where the table places its iteration space: all dims of operands and results together.
     std::function<std::vector<std::string>(const Op&)> unsplit;  // dims it cannot have sharded
-    std::vector<int> linear;                                     // operands in which it is linear: a partial sum may pass there
+    std::vector<int> linear;                                     // operands in which it is linear: see is_linear
     bool linear_in_all_together = false;                         // add: all operands equally partial
     bool always_passes = false;           // a partial operand stays partial without further conditions (rename, scale)
     ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
+
+    // Precision, under bfloat16 (passes/set_precision). Arithmetic is in float32 in any case; this is about what is stored.
+    bool wide = false;              // all floats stay float32: maxima and sums of the loss
+    std::vector<int> wide_in{};     // operands, and results, that stay float32 where the rest is bfloat16: statistics of a
+    std::vector<int> wide_out{};    // norm, lse of attention
+    bool takes_what_comes = false;  // operands stay as they are: add, scale, rename, unary
 
     std::function<Flops(const mesh::Mesh&, const Routine&, const Op&)> flops;  // of one rank; empty: one a result element
 
@@ -59,6 +65,9 @@ const std::vector<OpRule>& all_rules();
 
 // The op against its rule: counts, then `check`. Empty, or what is wrong.
 std::string check_op(const Routine& routine, const Op& op);
+
+// May a partial sum pass through this operand? A narrowing cast is not linear: a sum is rounded once, when it is whole.
+bool is_linear(const Routine& routine, const Op& op, int operand);
 
 // Model and executed FLOPs of one op on one rank (law: no second formula anywhere).
 Flops flops_of(const mesh::Mesh& mesh, const Routine& routine, const Op& op);

@@ -238,9 +238,7 @@ private:
         for (size_t i = 0; i < op.in.size(); ++i) {
             const AxisList& partial = r.tensors[op.in[i]].placement.partial;
             if (partial.empty()) continue;
-            const bool linear =
-                k.linear_in_all_together || std::find(k.linear.begin(), k.linear.end(), static_cast<int>(i)) != k.linear.end();
-            if (!linear)
+            if (!is_linear(r, op, static_cast<int>(i)))
                 return fail("partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
                                                    r.tensors[op.in[i]].name));
             if (!k.linear_in_all_together && !mesh::intersect(passed, partial).empty()) {

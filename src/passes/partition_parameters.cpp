@@ -375,6 +375,7 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.weights = prefix_of_size(program.mesh, data, options.weights);
     splits.gradients = trains ? prefix_of_size(program.mesh, data, options.gradients) : splits.weights;
     splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.optimizer) : splits.weights;
+    splits.compute = splits.storage = splits.master = splits.reduce = program.params.front().dtype;
     const int64_t multiple = program.mesh.size(splits.optimizer) * options.pad_elements;
     for (const ir::Block& block : program.blocks) program.units.push_back(make_unit(program, block, partial, splits, multiple));
     for (Routine& r : program.routines) bind_to_units(program, r);

@@ -32,6 +32,7 @@ public:
             for (TensorId t : *list) {
                 for (size_t i = 0; i < r.tensors[t].dims.size(); ++i)
                     axes_[r.tensors[t].dims[i]] = r.tensors[t].placement.dims[i];
+                if (r.tensors[t].dtype == Dtype::F64) wide_ = Dtype::F64;
             }
         }
     }
@@ -72,7 +73,7 @@ private:
         for (TensorId t : op.out) {
             if (std::find(composite_.out.begin(), composite_.out.end(), t) != composite_.out.end()) continue;  // placed already
             ir::Tensor& tensor = r_.tensors[t];
-            tensor.dtype = r_.tensors[composite_.out[0]].dtype;
+            tensor.dtype = wide_;
             Placement p;
             for (ir::DimId d : tensor.dims) p.dims.push_back(axes_.contains(d) ? axes_.at(d) : mesh::AxisList{});
             p.partial = mesh::unite(partial, mesh::subtract(used, p.used()));
@@ -83,6 +84,7 @@ private:
     Routine& r_;
     const Op composite_;
     std::map<ir::DimId, mesh::AxisList> axes_;
+    Dtype wide_ = Dtype::F32;  // of what lies between: never bfloat16
 };
 
 // Expands until every op has a kernel.

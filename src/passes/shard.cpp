@@ -146,7 +146,7 @@ private:
     bool can_pass(const Op& op, int i, int axis) const {
         const ops::OpRule& rule_of = rule(op);
         if (rule_of.linear_in_all_together || op.kind == "accumulate") return true;
-        if (std::find(rule_of.linear.begin(), rule_of.linear.end(), i) == rule_of.linear.end()) return false;
+        if (!ops::is_linear(f_, op, i)) return false;
         if (mesh::contains(all_axes(space_of(f_, op)), axis)) return false;
         return rule_of.always_passes || std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return pays(o, axis); });
     }

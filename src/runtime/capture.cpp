@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/bfloat16.h"
+
 namespace lockstep::runtime {
 namespace {
 
 double read(const void* data, Dtype dtype, int64_t i) {
     if (dtype == Dtype::F64) return static_cast<const double*>(data)[i];
     if (dtype == Dtype::F32) return static_cast<double>(static_cast<const float*>(data)[i]);
+    if (dtype == Dtype::BF16) return static_cast<double>(static_cast<const Bf16*>(data)[i]);
     return static_cast<double>(static_cast<const int32_t*>(data)[i]);
 }
 

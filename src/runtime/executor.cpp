@@ -17,7 +17,13 @@ namespace {
 constexpr size_t kMaxOperands = 64;
 
 comm::Type comm_type(Dtype t) {
-    return t == Dtype::F64 ? comm::Type::Float64 : t == Dtype::F32 ? comm::Type::Float32 : comm::Type::Int32;
+    switch (t) {
+        case Dtype::F32: return comm::Type::Float32;
+        case Dtype::F64: return comm::Type::Float64;
+        case Dtype::BF16: return comm::Type::BFloat16;
+        case Dtype::I32: return comm::Type::Int32;
+    }
+    throw InternalError("executor: no such element type");
 }
 
 // The member's own block as [outer, dim, inner].

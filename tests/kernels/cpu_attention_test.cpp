@@ -13,8 +13,8 @@
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
-Attention attention;
-AttentionBackward attention_backward;
+extern const Typed<Attention> attention;
+extern const Typed<AttentionBackward> attention_backward;
 }  // namespace baseline
 
 namespace {
@@ -131,12 +131,20 @@ struct AlignedBytes {
     std::unique_ptr<void, decltype(&std::free)> data;
 };
 
+std::vector<uint16_t> bits(const std::vector<Bf16>& v) {
+    std::vector<uint16_t> out;
+    for (Bf16 b : v) out.push_back(b.bits);
+    return out;
+}
+std::vector<uint16_t> rounded(const std::vector<float>& v) { return bits({v.begin(), v.end()}); }
+
 struct Outputs {
     std::vector<float> out, lse, d_q, d_k, d_v;
     bool operator==(const Outputs&) const = default;
 };
 
-Outputs run(ThreadPool& pool, const AttentionShape& s, const Inputs& x, Attention* forward, AttentionBackward* backward) {
+Outputs run(ThreadPool& pool, const AttentionShape& s, const Inputs& x, Attention<float>* forward,
+            AttentionBackward<float>* backward) {
     const size_t nq = x.q.size(), nk = x.k.size();
     Outputs y{std::vector<float>(nq, NAN), std::vector<float>(nq / s.head_dim, NAN), std::vector<float>(nq, NAN),
               std::vector<float>(nk, NAN), std::vector<float>(nk, NAN)};
@@ -175,6 +183,42 @@ TEST(CpuAttention, MatchesDouble) {
         const Results want = reference(c.shape, x);
         for (ThreadPool* pool : {&one, &two, &three}) expect_matches(want, run(*pool, c.shape, x, attention, attention_backward));
         expect_matches(want, run(two, c.shape, x, baseline::attention, baseline::attention_backward));
+    }
+}
+
+// bfloat16 is widened exactly when blocks are packed: results are those of the float kernels on widened operands, rounded.
+TEST(CpuAttention, Bfloat16IsFloatOnWidenedOperands) {
+    std::mt19937 rng(5);
+    for (int threads : {1, 2}) {
+        ThreadPool pool(threads);
+        for (const Case& c : kCases) {
+            const auto narrow = [](std::vector<float>& v) {  // leaves the widened values in place
+                std::vector<Bf16> out;
+                for (float& f : v) f = out.emplace_back(f);
+                return out;
+            };
+            const AttentionShape& s = c.shape;
+            Inputs x = make_inputs(c, rng);
+            const std::vector<Bf16> q = narrow(x.q), k = narrow(x.k), v = narrow(x.v), d_out = narrow(x.d_out);
+            const AttentionMask mask = x.mask();
+            const AlignedBytes workspace(
+                std::max(attention_workspace_bytes(s, threads), attention_backward_workspace_bytes(s, threads)));
+            std::vector<float> want(q.size()), want_lse(q.size() / s.head_dim), lse(want_lse.size()), want_dq(q.size()),
+                want_dk(k.size()), want_dv(k.size());
+            std::vector<Bf16> out(q.size()), d_q(q.size()), d_k(k.size()), d_v(k.size());
+            attention(pool, s, mask, x.q.data(), x.k.data(), x.v.data(), want.data(), want_lse.data(), workspace.data.get());
+            attention(pool, s, mask, q.data(), k.data(), v.data(), out.data(), lse.data(), workspace.data.get());
+            EXPECT_EQ(want_lse, lse);
+            EXPECT_EQ(rounded(want), bits(out));
+            narrow(want);
+            attention_backward(pool, s, mask, x.q.data(), x.k.data(), x.v.data(), want.data(), lse.data(), x.d_out.data(),
+                               want_dq.data(), want_dk.data(), want_dv.data(), workspace.data.get());
+            attention_backward(pool, s, mask, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(), d_q.data(),
+                               d_k.data(), d_v.data(), workspace.data.get());
+            EXPECT_EQ(rounded(want_dq), bits(d_q));
+            EXPECT_EQ(rounded(want_dk), bits(d_k));
+            EXPECT_EQ(rounded(want_dv), bits(d_v));
+        }
     }
 }
 

@@ -15,12 +15,13 @@
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
-PackedMatmul packed_matmul;
+extern const PackedMatmuls packed_matmul;
 }
 
 namespace {
 
 constexpr float kGuard = 12345.0f;
+constexpr const float* kNothing = nullptr;
 
 std::vector<float> random_floats(std::mt19937& rng, int64_t n) {
     std::uniform_real_distribution<float> value(-1, 1);
@@ -112,6 +113,43 @@ TEST(CpuMatmul, BaselineInstructionSet) {
     }
 }
 
+// bfloat16 operands are widened exactly, so products and sums are those of the float kernel; a bfloat16 result is that one
+// rounded.
+TEST(CpuMatmul, Bfloat16IsFloatOnWidenedOperands) {
+    std::mt19937 rng(4);
+    for (int round = 0; round < 60; ++round) {
+        const MatmulShape s = random_shape(rng);
+        const Operands x(s, rng);
+        const auto narrow = [](const std::vector<float>& v) {
+            std::vector<Bf16> out;
+            for (float f : v) out.push_back(Bf16(f));
+            return out;
+        };
+        const std::vector<Bf16> a = narrow(x.a), b = narrow(x.b);
+        const std::vector<float> wide_a(a.begin(), a.end()), wide_b(b.begin(), b.end());
+        const bool accumulate = rng() % 2;
+        const int threads = 1 + round % 3;
+        ThreadPool pool(threads);
+        const Matmul matmul(s, threads, Matmul::Result::bf16);
+        const AlignedBytes workspace(matmul.workspace_bytes());
+        std::vector<float> want = x.c, sums = x.c;
+        matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), accumulate, workspace.data.get());
+        matmul.run(pool, a.data(), b.data(), sums.data(), accumulate, workspace.data.get());
+        EXPECT_EQ(want, sums) << s.m << " " << s.n << " " << s.k;
+
+        want = x.c;
+        matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), false, workspace.data.get());
+        std::vector<Bf16> c = narrow(x.c);
+        matmul.run(pool, a.data(), b.data(), c.data(), false, workspace.data.get());
+        for (size_t i = 0; i < c.size(); ++i) ASSERT_EQ(Bf16(want[i]).bits, c[i].bits) << i;
+
+        std::vector<Bf16> plain = narrow(x.c);
+        const AlignedBytes room(packed_matmul_workspace_floats(s, Matmul::Result::bf16) * 4);
+        baseline::packed_matmul(s, a.data(), b.data(), plain.data(), false, static_cast<float*>(room.data.get()));
+        for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], plain[i], 0x1p-7 * (1 + std::abs(want[i]))) << i;
+    }
+}
+
 TEST(CpuMatmul, BitsDoNotDependOnThreads) {
     std::mt19937 rng(3);
     const MatmulShape s{301, 517, 777, Transpose::no, Transpose::yes, 777, 777, 517};
@@ -151,9 +189,9 @@ TEST(CpuMatmul, NothingToSum) {
     const Matmul matmul({5, 7, 0}, 2, MatmulKernel::packed);
     const AlignedBytes workspace(matmul.workspace_bytes());
     std::vector<float> c(35, 3.0f);
-    matmul.run(pool, nullptr, nullptr, c.data(), true, workspace.data.get());
+    matmul.run(pool, kNothing, kNothing, c.data(), true, workspace.data.get());
     EXPECT_EQ(c, std::vector<float>(35, 3.0f));
-    matmul.run(pool, nullptr, nullptr, c.data(), false, workspace.data.get());
+    matmul.run(pool, kNothing, kNothing, c.data(), false, workspace.data.get());
     EXPECT_EQ(c, std::vector<float>(35, 0.0f));
 }
 
@@ -171,7 +209,7 @@ TEST(CpuMatmul, NonFiniteValuesAreKept) {
 TEST(CpuMatmul, RefusesAnotherNumberOfThreads) {
     ThreadPool pool(2);
     const Matmul matmul({4, 4, 4}, 1);
-    EXPECT_THROW(matmul.run(pool, nullptr, nullptr, nullptr, false, nullptr), InternalError);
+    EXPECT_THROW(matmul.run(pool, kNothing, kNothing, static_cast<float*>(nullptr), false, nullptr), InternalError);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/bfloat16.h"
 #include "base/round.h"
 
 namespace lockstep::testing {
@@ -27,6 +28,7 @@ void Interpreter::set(const std::string& tensor, const std::vector<double>& valu
         switch (routine_.tensors[t].dtype) {
             case Dtype::F32: reinterpret_cast<float*>(data_[t])[i] = static_cast<float>(values[i]); break;
             case Dtype::F64: reinterpret_cast<double*>(data_[t])[i] = values[i]; break;
+            case Dtype::BF16: reinterpret_cast<Bf16*>(data_[t])[i] = Bf16(values[i]); break;
             case Dtype::I32: reinterpret_cast<int32_t*>(data_[t])[i] = static_cast<int32_t>(values[i]); break;
         }
     }
@@ -39,6 +41,7 @@ std::vector<double> Interpreter::get(const std::string& tensor) const {
         switch (routine_.tensors[t].dtype) {
             case Dtype::F32: out[i] = reinterpret_cast<const float*>(data_[t])[i]; break;
             case Dtype::F64: out[i] = reinterpret_cast<const double*>(data_[t])[i]; break;
+            case Dtype::BF16: out[i] = reinterpret_cast<const Bf16*>(data_[t])[i]; break;
             case Dtype::I32: out[i] = reinterpret_cast<const int32_t*>(data_[t])[i]; break;
         }
     }

@@ -130,6 +130,55 @@ TEST_P(OpTable, CpuKernelsAgreeWithTheReference) {
     }
 }
 
+// The routine as it stands under bfloat16: what the ops' rules keep wide and what is added to stays in float32.
+ir::Routine in_bfloat16(ir::Routine r) {
+    std::vector<bool> wide(r.tensors.size(), false);
+    const auto keep = [&](const std::vector<ir::TensorId>& tensors, const std::vector<int>& positions, bool all) {
+        for (size_t i = 0; i < tensors.size(); ++i) {
+            if (all || std::count(positions.begin(), positions.end(), static_cast<int>(i))) wide[tensors[i]] = true;
+        }
+    };
+    for (const ir::Op& op : r.ops) {
+        const ops::OpRule& rule = ops::rule(op.kind);
+        keep(op.in, rule.wide_in, rule.wide);
+        keep(op.out, rule.wide_out, rule.wide || op.kind == "adamw" || op.kind == "accumulate");
+        if (op.kind == "adamw") keep(op.in, {}, true);
+        if (op.kind == "accumulate") keep(op.in, {}, r.tensors[op.in[0]].port < 0);
+        if (op.kind == "rmsnorm_backward") keep(op.out, {1}, false);  // gradients of parameters
+        if (op.kind == "scatter") keep(op.out, {0}, false);
+    }
+    for (size_t t = 0; t < r.tensors.size(); ++t) {
+        if (r.tensors[t].dtype == Dtype::F32 && !wide[t]) r.tensors[t].dtype = Dtype::BF16;
+    }
+    return r;
+}
+
+TEST_P(OpTable, CpuKernelsAgreeWithTheReferenceInBfloat16) {
+    const OpCase& c = GetParam();
+    const mesh::Mesh mesh = mesh_of(c);
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        const int threads = 1 + static_cast<int>(seed % 2);
+        std::mt19937 random(seed);
+        const ir::Routine plain = make_routine(c, mesh, random, Results::Written);
+        ir::Routine fast = in_bfloat16(c.split.empty() && has_derivative(c) ? with_derivative(c, mesh, plain) : plain),
+                    exact = fast;
+        Values values = operands(c, plain, mesh, random);
+        for (const std::string& name : names_of(fast, ir::Access::Read)) {
+            if (!name.starts_with("seed")) continue;
+            values[name].resize(static_cast<size_t>(ir::local_elements(mesh, fast, fast.tensors[fast.find(name)])));
+            for (double& v : values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
+        }
+        passes::select_kernels(mesh, fast, kernels::cpu_catalog(threads));
+        passes::select_kernels(mesh, exact, kernels::reference_catalog());
+        for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+            // Both compute from equal values and round results once; intermediate values that are stored may differ by a
+            // rounding.
+            expect_close(results(mesh, exact, rank, 1, values, false), results(mesh, fast, rank, threads, values, false), 0x1p-7,
+                         title(c) + ", seed " + std::to_string(seed));
+        }
+    }
+}
+
 // A shard's op is a part of a sum only: nothing to differentiate by itself.
 std::vector<OpCase> differentiable_cases() {
     std::vector<OpCase> out = op_cases();

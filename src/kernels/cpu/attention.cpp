@@ -8,17 +8,19 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-Attention attention;
+extern const Typed<Attention> attention;
 
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+template <class T>
 struct Work {
     const AttentionShape& shape;
     const AttentionMask& mask;
-    const float *q, *k, *v;
-    float *out, *lse;
+    const T *q, *k, *v;
+    T* out;
+    float* lse;
 };
 
 struct ForwardScratch {
@@ -45,7 +47,8 @@ struct ForwardScratch {
     Bounds* key_bounds;
 };
 
-void pack_keys(const Work& w, int64_t b, int64_t head, ForwardScratch& scratch) {
+template <class T>
+void pack_keys(const Work<T>& w, int64_t b, int64_t head, ForwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t stride = s.kv_heads * s.head_dim;
     for (int64_t block = 0; block < key_blocks(s); ++block) {
@@ -93,7 +96,8 @@ void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, const i
     }
 }
 
-void add_key_block(const Work& w, int64_t b, int64_t block, Visibility seen, ForwardScratch& scratch) {
+template <class T>
+void add_key_block(const Work<T>& w, int64_t b, int64_t block, Visibility seen, ForwardScratch& scratch) {
     const int64_t d = w.shape.head_dim, t = block * kBlock, count = std::min(kBlock, w.shape.kv_seq - t);
     const int32_t* kv_pos = w.mask.kv_pos + b * w.shape.kv_seq + t;
     const int32_t* kv_doc = w.mask.kv_doc + b * w.shape.kv_seq + t;
@@ -119,7 +123,8 @@ void add_key_block(const Work& w, int64_t b, int64_t block, Visibility seen, For
     }
 }
 
-void query_block(const Work& w, int64_t b, int64_t head, int64_t member, int64_t block, ForwardScratch& scratch) {
+template <class T>
+void query_block(const Work<T>& w, int64_t b, int64_t head, int64_t member, int64_t block, ForwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim, first = block * kBlock, count = std::min(kBlock, s.seq - first);
     const int64_t heads = s.kv_heads * s.group;
@@ -148,11 +153,10 @@ void query_block(const Work& w, int64_t b, int64_t head, int64_t member, int64_t
     unpack_transposed(count, d, scratch.output, w.out + row * d, heads * d);
 }
 
-}  // namespace
-
-void attention(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const float* q, const float* k,
-               const float* v, float* out, float* lse, void* workspace) {
-    const Work work{shape, mask, q, k, v, out, lse};
+template <class T>
+void attention_of(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
+                  T* out, float* lse, void* workspace) {
+    const Work<T> work{shape, mask, q, k, v, out, lse};
     pool.parallel([&](int thread, int threads) {
         ForwardScratch scratch(shape, static_cast<float*>(workspace) + thread * attention_scratch_floats(shape));
         const AttentionTasks tasks = attention_tasks(shape, threads);
@@ -168,5 +172,9 @@ void attention(ThreadPool& pool, const AttentionShape& shape, const AttentionMas
         }
     });
 }
+
+}  // namespace
+
+constinit const Typed<Attention> attention{attention_of<float>, attention_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

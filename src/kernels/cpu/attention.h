@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/typed.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -27,15 +28,18 @@ struct AttentionMask {
 int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
 int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads);
 
-using Attention = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const float* q, const float* k,
-                       const float* v, float* out, float* lse, void* workspace);
-extern Attention* const attention;
+// T: how all but lse is stored; scores, softmax and sums are float.
+template <class T>
+using Attention = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
+                       const T* v, T* out, float* lse, void* workspace);
+extern const Typed<Attention> attention;
 
 // d_q, d_k, d_v are replaced. The order of the sums in d_k and d_v depends on the number of threads only where
 // batch * kv_heads does not divide among them.
-using AttentionBackward = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const float* q,
-                               const float* k, const float* v, const float* out, const float* lse, const float* d_out, float* d_q,
-                               float* d_k, float* d_v, void* workspace);
-extern AttentionBackward* const attention_backward;
+template <class T>
+using AttentionBackward = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
+                               const T* v, const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v,
+                               void* workspace);
+extern const Typed<AttentionBackward> attention_backward;
 
 }  // namespace lockstep::kernels::cpu

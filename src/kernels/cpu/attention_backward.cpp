@@ -8,15 +8,18 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-AttentionBackward attention_backward;
+extern const Typed<AttentionBackward> attention_backward;
 
 namespace {
 
+template <class T>
 struct Work {
     const AttentionShape& shape;
     const AttentionMask& mask;
-    const float *q, *k, *v, *out, *lse, *d_out;
-    float *d_q, *d_k, *d_v;
+    const T *q, *k, *v, *out;
+    const float* lse;
+    const T* d_out;
+    T *d_q, *d_k, *d_v;
 };
 
 struct BackwardScratch {
@@ -60,7 +63,8 @@ struct KeyGradients {
     float *d_keys, *d_values;
 };
 
-void pack_keys(const Work& w, int64_t b, int64_t head, BackwardScratch& scratch) {
+template <class T>
+void pack_keys(const Work<T>& w, int64_t b, int64_t head, BackwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim, stride = s.kv_heads * d;
     for (int64_t block = 0; block < key_blocks(s); ++block) {
@@ -97,7 +101,8 @@ void transpose_ds(BackwardScratch& scratch) {
         transpose_strip(kLanes, kBlock, scratch.ds + s * kBlock, kBlock, scratch.ds_transposed + s, kBlock);
 }
 
-void block_pair(const Work& w, int64_t b, int64_t block, Visibility seen, int64_t query_count, BackwardScratch& scratch,
+template <class T>
+void block_pair(const Work<T>& w, int64_t b, int64_t block, Visibility seen, int64_t query_count, BackwardScratch& scratch,
                 const KeyGradients& sums) {
     const int64_t d = w.shape.head_dim, t = block * kBlock, count = std::min(kBlock, w.shape.kv_seq - t);
     pad_to_block(count, w.mask.kv_pos + b * w.shape.kv_seq + t, scratch.kv_pos);
@@ -134,7 +139,8 @@ void block_pair(const Work& w, int64_t b, int64_t block, Visibility seen, int64_
     }
 }
 
-void load_query_block(const Work& w, int64_t b, int64_t first, int64_t row, int64_t count, BackwardScratch& scratch) {
+template <class T>
+void load_query_block(const Work<T>& w, int64_t b, int64_t first, int64_t row, int64_t count, BackwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim, heads = s.kv_heads * s.group;
     pack_transposed(count, d, w.q + row * d, heads * d, scratch.query_transposed);
@@ -155,7 +161,8 @@ void load_query_block(const Work& w, int64_t b, int64_t first, int64_t row, int6
     std::fill(scratch.d_query, scratch.d_query + d * kBlock, 0.0f);
 }
 
-void query_block(const Work& w, int64_t b, int64_t head, int64_t member, int64_t block, BackwardScratch& scratch,
+template <class T>
+void query_block(const Work<T>& w, int64_t b, int64_t head, int64_t member, int64_t block, BackwardScratch& scratch,
                  const KeyGradients& sums) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim, first = block * kBlock, count = std::min(kBlock, s.seq - first);
@@ -171,7 +178,8 @@ void query_block(const Work& w, int64_t b, int64_t head, int64_t member, int64_t
     unpack_transposed(count, d, scratch.d_query, w.d_q + row * d, heads * d);
 }
 
-void write_key_gradients(const Work& w, int64_t b, int64_t head, const KeyGradients& sums) {
+template <class T>
+void write_key_gradients(const Work<T>& w, int64_t b, int64_t head, const KeyGradients& sums) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim;
     for (int64_t t = 0; t < s.kv_seq; t += kBlock) {
@@ -181,12 +189,10 @@ void write_key_gradients(const Work& w, int64_t b, int64_t head, const KeyGradie
     }
 }
 
-}  // namespace
-
-void attention_backward(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const float* q, const float* k,
-                        const float* v, const float* out, const float* lse, const float* d_out, float* d_q, float* d_k,
-                        float* d_v, void* workspace) {
-    const Work work{shape, mask, q, k, v, out, lse, d_out, d_q, d_k, d_v};
+template <class T>
+void attention_backward_of(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
+                           const T* v, const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace) {
+    const Work<T> work{shape, mask, q, k, v, out, lse, d_out, d_q, d_k, d_v};
     const AttentionTasks tasks = attention_tasks(shape, pool.threads());
     const int64_t scratch_floats = attention_backward_scratch_floats(shape), sum_floats = key_gradient_floats(shape);
     float* const all_sums = static_cast<float*>(workspace) + pool.threads() * scratch_floats;
@@ -218,5 +224,9 @@ void attention_backward(ThreadPool& pool, const AttentionShape& shape, const Att
         }
     });
 }
+
+}  // namespace
+
+constinit const Typed<AttentionBackward> attention_backward{attention_backward_of<float>, attention_backward_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

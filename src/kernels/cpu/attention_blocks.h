@@ -55,24 +55,30 @@ inline Range visible_queries(const Bounds& key, const int32_t* pos, const int32_
 }
 
 // from: [count, columns], rows from_stride apart; to: [columns, kBlock], zero in the columns past count.
-inline void pack_transposed(int64_t count, int64_t columns, const float* from, int64_t from_stride, float* to) {
+template <class T>
+void pack_transposed(int64_t count, int64_t columns, const T* from, int64_t from_stride, float* to) {
     if (count < kBlock) std::fill(to, to + columns * kBlock, 0.0f);
     for (int64_t i = 0; i < count; i += kLanes)
         transpose_strip(std::min<int64_t>(kLanes, count - i), columns, from + i * from_stride, from_stride, to + i, kBlock);
 }
 
 // to: [kBlock, columns], zero in the rows past count.
-inline void pack_rows(int64_t count, int64_t columns, const float* from, int64_t from_stride, float* to) {
-    for (int64_t i = 0; i < count; ++i) std::copy(from + i * from_stride, from + i * from_stride + columns, to + i * columns);
+template <class T>
+void pack_rows(int64_t count, int64_t columns, const T* from, int64_t from_stride, float* to) {
+    for (int64_t i = 0; i < count; ++i) {
+        const T* row = from + i * from_stride;
+        for (int64_t c = 0; c < columns; c += kLanes) store(to + i * columns + c, load(row + c, columns - c), columns - c);
+    }
     std::fill(to + count * columns, to + kBlock * columns, 0.0f);
 }
 
 // The inverse of pack_transposed: from: [columns, kBlock]; to: [count, columns], rows to_stride apart.
-inline void unpack_transposed(int64_t count, int64_t columns, const float* from, float* to, int64_t to_stride) {
+template <class T>
+void unpack_transposed(int64_t count, int64_t columns, const float* from, T* to, int64_t to_stride) {
     const int64_t whole = columns / kLanes * kLanes;  // the rest goes one by one: a whole vector would reach the next head
     for (int64_t c = 0; c < whole; c += kLanes) transpose_strip(kLanes, count, from + c * kBlock, kBlock, to + c, to_stride);
     for (int64_t c = whole; c < columns; ++c)
-        for (int64_t i = 0; i < count; ++i) to[i * to_stride + c] = from[c * kBlock + i];
+        for (int64_t i = 0; i < count; ++i) to[i * to_stride + c] = T(from[c * kBlock + i]);
 }
 
 inline void scale_in_place(float* x, int64_t n, float factor) {

@@ -1,6 +1,8 @@
 // The CPU backend as the compiler and the executor see it: which op runs on which of this folder's functions.
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/cpu/attention.h"
@@ -18,9 +20,16 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-const float* in(const KernelArgs& a, int i) { return static_cast<const float*>(a.in[i]); }
+// T: how the kernel's data is stored, float or Bf16; what an op keeps in float32 whatever T is, is float.
+template <class T = float>
+const T* in(const KernelArgs& a, int i) {
+    return static_cast<const T*>(a.in[i]);
+}
 const int32_t* ids(const KernelArgs& a, int i) { return static_cast<const int32_t*>(a.in[i]); }
-float* out(const KernelArgs& a, int i) { return static_cast<float*>(a.out[i]); }
+template <class T = float>
+T* out(const KernelArgs& a, int i) {
+    return static_cast<T*>(a.out[i]);
+}
 
 // Product of the sizes of all dims but the last, and the last.
 struct RowsOf {
@@ -40,74 +49,92 @@ cpu::MatmulShape matmul_shape(const ops::MatmulShape& s) {
     return m;
 }
 
+template <class In, class Out>
 Made make_matmul(const KernelContext& c) {
     ops::MatmulShape shape;
     ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cpu.matmul: not a product of matrices");
-    return kernel_from([matmul = cpu::Matmul(matmul_shape(shape), c.threads), a = shape.swapped ? 1 : 0,
+    constexpr auto kResult = std::is_same_v<Out, Bf16> ? cpu::Matmul::Result::bf16 : cpu::Matmul::Result::f32;
+    return kernel_from([matmul = cpu::Matmul(matmul_shape(shape), c.threads, kResult), a = shape.swapped ? 1 : 0,
                         adds = c.op.accumulates(0)](const KernelArgs& k) {
-        matmul.run(k.pool, in(k, a), in(k, 1 - a), out(k, 0), adds && !k.fresh, k.workspace);
+        matmul.run(k.pool, in<In>(k, a), in<In>(k, 1 - a), out<Out>(k, 0), adds && !k.fresh, k.workspace);
     });
 }
 
+template <class T>
 Made make_add(const KernelContext& c) {
     return kernel_from([n = c.elements(c.out(0)), terms = static_cast<int>(c.op.in.size())](const KernelArgs& k) {
-        std::array<const float*, 64> inputs;
-        for (int i = 0; i < terms; ++i) inputs[static_cast<size_t>(i)] = in(k, i);
-        cpu::add(k.pool, n, inputs.data(), terms, out(k, 0));
+        std::array<const T*, 64> inputs;
+        for (int i = 0; i < terms; ++i) inputs[static_cast<size_t>(i)] = in<T>(k, i);
+        cpu::add(k.pool, n, inputs.data(), terms, out<T>(k, 0));
     });
 }
 
+template <class T>
 Made make_scale(const KernelContext& c) {
     return kernel_from([n = c.elements(c.out(0)), f = static_cast<float>(c.op.number("c"))](const KernelArgs& k) {
-        cpu::scale(k.pool, n, in(k, 0), f, out(k, 0));
+        cpu::scale(k.pool, n, in<T>(k, 0), f, out<T>(k, 0));
     });
 }
 
+Made make_cast(const KernelContext& c) {
+    const int64_t n = c.elements(c.out(0));
+    if (c.out(0).dtype == Dtype::BF16)
+        return kernel_from([n](const KernelArgs& k) { cpu::narrow_to(k.pool, n, in(k, 0), out<Bf16>(k, 0)); });
+    return kernel_from([n](const KernelArgs& k) { cpu::widen_from(k.pool, n, in<Bf16>(k, 0), out(k, 0)); });
+}
+
+template <class T>
 Made make_swiglu(const KernelContext& c) {
     return kernel_from(
-        [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::swiglu(k.pool, n, in(k, 0), in(k, 1), out(k, 0)); });
+        [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::swiglu(k.pool, n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0)); });
 }
 
+template <class T>
 Made make_swiglu_backward(const KernelContext& c) {  // d_y, gate, up -> d_gate, d_up
     return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
-        cpu::swiglu_backward(k.pool, n, in(k, 0), in(k, 1), in(k, 2), out(k, 0), out(k, 1));
+        cpu::swiglu_backward(k.pool, n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out<T>(k, 1));
     });
 }
 
+template <class T>
 Made make_rmsnorm(const KernelContext& c) {
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::rms_norm(k.pool, z.rows, z.n, in(k, 0), in(k, 1), eps, out(k, 0), out(k, 1));
+        cpu::rms_norm(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), eps, out<T>(k, 0), out(k, 1));
     });
 }
 
+template <class T>
 Made make_rmsnorm_backward(const KernelContext& c) {  // d_y, x, w, rstd -> d_x, d_w
     return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-        cpu::rms_norm_backward(k.pool, z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), out(k, 0), out(k, 1),
+        cpu::rms_norm_backward(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), in(k, 3), out<T>(k, 0), out(k, 1),
                                adds && !k.fresh, k.workspace);
     });
 }
 
+template <class T>
 Made make_rope(const KernelContext& c) {
     const RowsOf z = rows_of(c, c.in(0));
     const int64_t tokens = c.elements(c.in(1));
     return kernel_from([=, frequencies = ops::rope_frequencies(c.op, z.n),
                         sign = static_cast<float>(c.op.integer("sign"))](const KernelArgs& k) {
-        cpu::rope(k.pool, tokens, z.rows / tokens, z.n, in(k, 0), ids(k, 1), frequencies.data(), sign, out(k, 0));
+        cpu::rope(k.pool, tokens, z.rows / tokens, z.n, in<T>(k, 0), ids(k, 1), frequencies.data(), sign, out<T>(k, 0));
     });
 }
 
+template <class T>
 Made make_gather(const KernelContext& c) {
     const RowsOf table = rows_of(c, c.in(0));
     return kernel_from([table, tokens = c.elements(c.in(1)), first = c.first_index(c.in(0), 0)](const KernelArgs& k) {
-        cpu::embedding(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in(k, 0), out(k, 0));
+        cpu::embedding(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out<T>(k, 0));
     });
 }
 
+template <class T>
 Made make_scatter(const KernelContext& c) {
     const RowsOf table = rows_of(c, c.out(0));
     return kernel_from([table, tokens = c.elements(c.in(1)), first = c.first_index(c.out(0), 0),
                         adds = c.op.accumulates(0)](const KernelArgs& k) {
-        cpu::embedding_backward(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in(k, 0), out(k, 0), adds && !k.fresh);
+        cpu::embedding_backward(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out(k, 0), adds && !k.fresh);
     });
 }
 
@@ -118,17 +145,19 @@ cpu::AttentionShape attention_shape(const mesh::Mesh& mesh, const ir::Routine& r
     return {size(q, 0), size(q, 1), size(k, 1), size(q, 2), size(q, 3), size(q, 4), static_cast<float>(op.number("scale"))};
 }
 
+template <class T>
 Made make_attention(const KernelContext& c) {
     const cpu::AttentionShape shape = attention_shape(c.mesh, c.routine, c.op);
     if (c.op.kind == "attention") {
         return kernel_from([shape](const KernelArgs& k) {
-            cpu::attention(k.pool, shape, {ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6)}, in(k, 0), in(k, 1), in(k, 2), out(k, 0),
-                           out(k, 1), k.workspace);
+            cpu::attention(k.pool, shape, {ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6)}, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2),
+                           out<T>(k, 0), out(k, 1), k.workspace);
         });
     }
     return kernel_from([shape](const KernelArgs& k) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse
-        cpu::attention_backward(k.pool, shape, {ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7)}, in(k, 1), in(k, 2), in(k, 3),
-                                in(k, 8), in(k, 9), in(k, 0), out(k, 0), out(k, 1), out(k, 2), k.workspace);
+        cpu::attention_backward(k.pool, shape, {ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7)}, in<T>(k, 1), in<T>(k, 2),
+                                in<T>(k, 3), in<T>(k, 8), in(k, 9), in<T>(k, 0), out<T>(k, 0), out<T>(k, 1), out<T>(k, 2),
+                                k.workspace);
     });
 }
 
@@ -138,23 +167,20 @@ Made make_max(const KernelContext& c) {
 }
 
 // In place only: the padded columns of the logits are overwritten where they stand.
+template <class T>
 Made make_mask_padding(const KernelContext& c) {
     const ir::Tensor& x = c.in(0);
     const int last = static_cast<int>(x.dims.size()) - 1;
     const RowsOf z = rows_of(c, x);
     const int64_t valid = std::clamp<int64_t>(c.routine.dims[x.dims[last]].valid - c.first_index(x, last), 0, z.n);
-    return kernel_from([=, fill = static_cast<float>(c.op.number("fill")), n = c.elements(x)](const KernelArgs& k) {
-        const float* source = in(k, 0);
-        if (source != out(k, 0)) cpu::add(k.pool, n, &source, 1, out(k, 0));
-        if (valid == z.n) return;
-        if (fill == 0) {
-            for (int64_t r = 0; r < z.rows; ++r) std::fill(out(k, 0) + r * z.n + valid, out(k, 0) + (r + 1) * z.n, 0.0f);
-        } else {
-            cpu::mask_columns(k.pool, z.rows, z.n, valid, out(k, 0));
-        }
+    return kernel_from([=, fill = T(static_cast<float>(c.op.number("fill"))), n = c.elements(x)](const KernelArgs& k) {
+        const T* source = in<T>(k, 0);
+        if (source != out<T>(k, 0)) cpu::add(k.pool, n, &source, 1, out<T>(k, 0));
+        for (int64_t r = 0; r < z.rows; ++r) std::fill(out<T>(k, 0) + r * z.n + valid, out<T>(k, 0) + (r + 1) * z.n, fill);
     });
 }
 
+template <class T>
 Made make_cross_entropy(const KernelContext& c) {
     const bool forward = c.op.kind == "cross_entropy";
     const ir::Tensor& logits = c.in(forward ? 0 : 2);
@@ -166,10 +192,11 @@ Made make_cross_entropy(const KernelContext& c) {
         });
     }
     return kernel_from([=](const KernelArgs& k) {  // d_z, d_t, logits, m, targets -> d_logits
-        cpu::cross_entropy_backward(k.pool, z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first, out(k, 0));
+        cpu::cross_entropy_backward(k.pool, z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first, out<T>(k, 0));
     });
 }
 
+template <class T>
 Made make_adamw(const KernelContext& c) {
     cpu::AdamWStep step;
     step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps"),
@@ -179,9 +206,9 @@ Made make_adamw(const KernelContext& c) {
         cpu::AdamWStep now = step;
         now.lr = s.lr, now.bias_correction1 = s.bias_correction1, now.bias_correction2 = s.bias_correction2;
         now.grad_scale = static_cast<float>(s.clip), now.commit = s.commit ? 1 : 0;
-        const float* own = in(k, 0);
-        if (own != out(k, 0)) cpu::add(k.pool, n, &own, 1, out(k, 0));
-        cpu::adamw(k.pool, n, now, in(k, 1), out(k, 0), out(k, 1), out(k, 2));
+        const T* own = in<T>(k, 0);
+        if (own != out<T>(k, 0)) cpu::add(k.pool, n, &own, 1, out<T>(k, 0));
+        cpu::adamw(k.pool, n, now, in(k, 1), out<T>(k, 0), out<T>(k, 1), out<T>(k, 2));
     });
 }
 
@@ -196,72 +223,115 @@ Made make_sum_squares(const KernelContext& c) {
     });
 }
 
+// One row of the table: a kernel, for operands and results of these element types: T float32 or bfloat16 (all T of an op
+// alike), t the other of the two, f float32, d float64, i int32; the last letter before > also stands for any more operands.
 struct Entry {
-    const char *op, *kernel;
-    Made (*make)(const KernelContext&);
-    int accumulates;  // KernelEntry's
-    bool in_place;
+    const char *op, *kernel, *types;
+    Made (*f32)(const KernelContext&);   // T is float32, or does not occur
+    Made (*bf16)(const KernelContext&);  // T is bfloat16
+    int accumulates = -1;                // KernelEntry's
+    bool in_place = false;
 };
 constexpr Entry kEntries[] = {
-    {"einsum", "cpu.matmul", make_matmul, 0, false},
-    {"add", "cpu.add", make_add, -1, true},
-    {"scale", "cpu.scale", make_scale, -1, true},
-    {"swiglu", "cpu.swiglu", make_swiglu, -1, false},
-    {"swiglu_backward", "cpu.swiglu_backward", make_swiglu_backward, -1, false},
-    {"rmsnorm", "cpu.rmsnorm", make_rmsnorm, -1, false},
-    {"rmsnorm_backward", "cpu.rmsnorm_backward", make_rmsnorm_backward, 1, false},
-    {"rope", "cpu.rope", make_rope, -1, true},
-    {"gather", "cpu.gather", make_gather, -1, false},
-    {"scatter", "cpu.scatter", make_scatter, 0, false},
-    {"attention", "cpu.attention", make_attention, -1, false},
-    {"attention_backward", "cpu.attention_backward", make_attention, -1, false},
-    {"max", "cpu.max", make_max, -1, false},
-    {"mask_padding", "cpu.mask_padding", make_mask_padding, -1, true},
-    {"cross_entropy", "cpu.cross_entropy", make_cross_entropy, -1, false},
-    {"cross_entropy_backward", "cpu.cross_entropy_backward", make_cross_entropy, -1, false},
-    {"adamw", "cpu.adamw", make_adamw, -1, false},
-    {"sum_squares", "cpu.sum_squares", make_sum_squares, 0, false},
+    {"einsum", "cpu.matmul", "ff>f", make_matmul<float, float>, nullptr, 0},
+    {"einsum", "cpu.matmul", "TT>T", nullptr, make_matmul<Bf16, Bf16>},
+    {"einsum", "cpu.matmul", "TT>f", nullptr, make_matmul<Bf16, float>, 0},
+    {"add", "cpu.add", "T>T", make_add<float>, make_add<Bf16>, -1, true},
+    {"scale", "cpu.scale", "T>T", make_scale<float>, make_scale<Bf16>, -1, true},
+    {"cast", "cpu.cast", "t>T", make_cast, make_cast},
+    {"swiglu", "cpu.swiglu", "TT>T", make_swiglu<float>, make_swiglu<Bf16>},
+    {"swiglu_backward", "cpu.swiglu_backward", "TTT>TT", make_swiglu_backward<float>, make_swiglu_backward<Bf16>},
+    {"rmsnorm", "cpu.rmsnorm", "TT>Tf", make_rmsnorm<float>, make_rmsnorm<Bf16>},
+    {"rmsnorm_backward", "cpu.rmsnorm_backward", "TTTf>Tf", make_rmsnorm_backward<float>, make_rmsnorm_backward<Bf16>, 1},
+    {"rope", "cpu.rope", "Ti>T", make_rope<float>, make_rope<Bf16>, -1, true},
+    {"gather", "cpu.gather", "Ti>T", make_gather<float>, make_gather<Bf16>},
+    {"scatter", "cpu.scatter", "Ti>f", make_scatter<float>, make_scatter<Bf16>, 0},
+    {"attention", "cpu.attention", "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
+    {"attention_backward", "cpu.attention_backward", "TTTTiiiiTf>TTT", make_attention<float>, make_attention<Bf16>},
+    {"max", "cpu.max", "f>f", make_max, nullptr},
+    {"mask_padding", "cpu.mask_padding", "T>T", make_mask_padding<float>, make_mask_padding<Bf16>, -1, true},
+    {"cross_entropy", "cpu.cross_entropy", "ffi>ff", make_cross_entropy<float>, nullptr},
+    {"cross_entropy_backward", "cpu.cross_entropy_backward", "ffffi>T", make_cross_entropy<float>, make_cross_entropy<Bf16>},
+    {"adamw", "cpu.adamw", "TfTTd>TTT", make_adamw<float>, make_adamw<Bf16>},
+    {"sum_squares", "cpu.sum_squares", "f>d", make_sum_squares, nullptr, 0},
 };
+
+// Has the op the element types that `types` spells, with `storage` for T?
+bool has_types(std::string_view types, Dtype storage, const ir::Routine& r, const ir::Op& op) {
+    const auto is = [&](char letter, Dtype t) {
+        switch (letter) {
+            case 'T': return t == storage;
+            case 't': return t == (storage == Dtype::F32 ? Dtype::BF16 : Dtype::F32);
+            case 'f': return t == Dtype::F32;
+            case 'd': return t == Dtype::F64;
+            default: return t == Dtype::I32;
+        }
+    };
+    const size_t middle = types.find('>');
+    const auto match = [&](std::string_view letters, const std::vector<ir::TensorId>& tensors, bool repeats) {
+        if (tensors.size() < letters.size() || (tensors.size() > letters.size() && !repeats)) return false;
+        for (size_t i = 0; i < tensors.size(); ++i) {
+            if (!is(letters[std::min(i, letters.size() - 1)], r.tensors[tensors[i]].dtype)) return false;
+        }
+        return true;
+    };
+    return match(types.substr(0, middle), op.in, true) && match(types.substr(middle + 1), op.out, false);
+}
+
+// What some ops ask beyond their types, and their workspace.
+void complete(ops::KernelEntry& entry, int threads) {
+    using ir::Op;
+    using ir::Routine;
+    using mesh::Mesh;
+    const std::string& op = entry.op;
+    if (op == "einsum") {
+        entry.serves = [types = entry.serves](const Mesh& m, const Routine& r, const Op& o) {
+            ops::MatmulShape shape;
+            return types(m, r, o) && ops::is_matmul(m, r, o, &shape);
+        };
+        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+            ops::MatmulShape shape;
+            ops::is_matmul(m, r, o, &shape);
+            const auto result = r.tensors[o.out[0]].dtype == Dtype::BF16 ? cpu::Matmul::Result::bf16 : cpu::Matmul::Result::f32;
+            return cpu::Matmul(matmul_shape(shape), threads, result).workspace_bytes();
+        };
+    }
+    if (op == "attention" || op == "attention_backward") {
+        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+            const cpu::AttentionShape shape = attention_shape(m, r, o);
+            return o.kind == "attention" ? cpu::attention_workspace_bytes(shape, threads)
+                                         : cpu::attention_backward_workspace_bytes(shape, threads);
+        };
+    }
+    if (op == "rmsnorm_backward") {
+        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+            return cpu::rms_norm_backward_workspace_bytes(rows_of(m, r, r.tensors[o.in[1]]).n, threads);
+        };
+    }
+    if (op == "sum_squares") {
+        entry.workspace_bytes = [](const Mesh& m, const Routine& r, const Op& o) {
+            return cpu::sum_of_squares_workspace_bytes(ir::local_elements(m, r, r.tensors[o.in[0]]));
+        };
+    }
+}
 
 }  // namespace
 
 ops::KernelCatalog cpu_catalog(int threads) {
     ops::KernelCatalog catalog{"cpu", {}};
     for (const Entry& e : kEntries) {
-        const std::string op = e.op;
-        ops::KernelEntry entry{op, op == "sum_squares" ? Dtype::F64 : Dtype::F32, e.kernel, e.accumulates, e.in_place, {}, {}};
-        if (op == "einsum") {
-            entry.serves = [](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& o) {
-                ops::MatmulShape shape;
-                return ops::is_matmul(m, r, o, &shape);
+        for (const Dtype storage : {Dtype::F32, Dtype::BF16}) {
+            if (!(storage == Dtype::F32 ? e.f32 : e.bf16)) continue;
+            const std::string_view types = e.types;
+            const char result = types[types.find('>') + 1];  // of result 0
+            const Dtype dtype = result == 'T' ? storage : result == 'd' ? Dtype::F64 : Dtype::F32;
+            ops::KernelEntry entry{e.op, dtype, e.kernel, e.accumulates, e.in_place, {}, {}};
+            entry.serves = [types, storage](const mesh::Mesh&, const ir::Routine& r, const ir::Op& o) {
+                return has_types(types, storage, r, o);
             };
-            entry.workspace_bytes = [threads](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& o) {
-                ops::MatmulShape shape;
-                ops::is_matmul(m, r, o, &shape);
-                return cpu::Matmul(matmul_shape(shape), threads).workspace_bytes();
-            };
+            complete(entry, threads);
+            catalog.entries.push_back(std::move(entry));
         }
-        if (op == "attention" || op == "attention_backward") {
-            entry.workspace_bytes = [threads](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& o) {
-                const cpu::AttentionShape shape = attention_shape(m, r, o);
-                return o.kind == "attention" ? cpu::attention_workspace_bytes(shape, threads)
-                                             : cpu::attention_backward_workspace_bytes(shape, threads);
-            };
-        }
-        if (op == "rmsnorm_backward") {
-            entry.workspace_bytes = [threads](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& o) {
-                return cpu::rms_norm_backward_workspace_bytes(rows_of(m, r, r.tensors[o.in[1]]).n, threads);
-            };
-        }
-        if (op == "sum_squares") {
-            entry.serves = [](const mesh::Mesh&, const ir::Routine& r, const ir::Op& o) {
-                return r.tensors[o.in[0]].dtype == Dtype::F32;
-            };
-            entry.workspace_bytes = [](const mesh::Mesh& m, const ir::Routine& r, const ir::Op& o) {
-                return cpu::sum_of_squares_workspace_bytes(ir::local_elements(m, r, r.tensors[o.in[0]]));
-            };
-        }
-        catalog.entries.push_back(std::move(entry));
     }
     for (ops::KernelEntry& e : reference_catalog().entries) catalog.entries.push_back(std::move(e));
     return catalog;
@@ -269,7 +339,9 @@ ops::KernelCatalog cpu_catalog(int threads) {
 
 std::unique_ptr<Kernel> make_cpu_kernel(const KernelContext& c) {
     for (const Entry& e : kEntries) {
-        if (c.op.kernel == e.kernel && c.op.kind == e.op) return e.make(c);
+        if (c.op.kernel != e.kernel || c.op.kind != e.op) continue;
+        if (e.f32 && has_types(e.types, Dtype::F32, c.routine, c.op)) return e.f32(c);
+        if (e.bf16 && has_types(e.types, Dtype::BF16, c.routine, c.op)) return e.bf16(c);
     }
     return nullptr;
 }

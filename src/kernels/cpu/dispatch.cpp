@@ -30,8 +30,15 @@ Kernel* pick([[maybe_unused]] Kernel* avx512, [[maybe_unused]] Kernel* avx2, Ker
     return isa == Isa::avx512 ? avx512 : isa == Isa::avx2 ? avx2 : baseline;
 }
 
+template <class Table>
+Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Table& avx2, const Table& baseline) {
+    const Isa isa = detect_isa();
+    return isa == Isa::avx512 ? avx512 : isa == Isa::avx2 ? avx2 : baseline;
+}
+
 }  // namespace
 
+// LOCKSTEP_KERNEL: a function. LOCKSTEP_KERNELS: a table of them, one function a storage type.
 #if defined(__x86_64__)
 #define LOCKSTEP_KERNEL(Type, name) \
     namespace avx512 {              \
@@ -44,32 +51,49 @@ Kernel* pick([[maybe_unused]] Kernel* avx512, [[maybe_unused]] Kernel* avx2, Ker
     Type name;                      \
     }                               \
     Type* const name = pick<Type>(avx512::name, avx2::name, baseline::name);
+#define LOCKSTEP_KERNELS(Table, name) \
+    namespace avx512 {                \
+    extern const Table name;          \
+    }                                 \
+    namespace avx2 {                  \
+    extern const Table name;          \
+    }                                 \
+    namespace baseline {              \
+    extern const Table name;          \
+    }                                 \
+    const Table name = pick_table(avx512::name, avx2::name, baseline::name);
 #else
 #define LOCKSTEP_KERNEL(Type, name) \
     namespace baseline {            \
     Type name;                      \
     }                               \
     Type* const name = baseline::name;
+#define LOCKSTEP_KERNELS(Table, name) \
+    namespace baseline {              \
+    extern const Table name;          \
+    }                                 \
+    const Table name = baseline::name;
 #endif
 
-LOCKSTEP_KERNEL(PackedMatmul, packed_matmul)
-LOCKSTEP_KERNEL(Attention, attention)
-LOCKSTEP_KERNEL(AttentionBackward, attention_backward)
-LOCKSTEP_KERNEL(RmsNorm, rms_norm)
-LOCKSTEP_KERNEL(RmsNormBackward, rms_norm_backward)
-LOCKSTEP_KERNEL(Add, add)
-LOCKSTEP_KERNEL(Scale, scale)
+LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
+LOCKSTEP_KERNELS(Typed<Attention>, attention)
+LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)
+LOCKSTEP_KERNELS(Typed<RmsNorm>, rms_norm)
+LOCKSTEP_KERNELS(Typed<RmsNormBackward>, rms_norm_backward)
+LOCKSTEP_KERNELS(Typed<Add>, add)
+LOCKSTEP_KERNELS(Typed<Scale>, scale)
+LOCKSTEP_KERNELS(Typed<Narrow>, narrow_to)
+LOCKSTEP_KERNELS(Typed<Widen>, widen_from)
 LOCKSTEP_KERNEL(Exponential, exponential)
-LOCKSTEP_KERNEL(SwiGlu, swiglu)
-LOCKSTEP_KERNEL(SwiGluBackward, swiglu_backward)
-LOCKSTEP_KERNEL(Rope, rope)
-LOCKSTEP_KERNEL(Embedding, embedding)
-LOCKSTEP_KERNEL(EmbeddingBackward, embedding_backward)
-LOCKSTEP_KERNEL(MaskColumns, mask_columns)
+LOCKSTEP_KERNELS(Typed<SwiGlu>, swiglu)
+LOCKSTEP_KERNELS(Typed<SwiGluBackward>, swiglu_backward)
+LOCKSTEP_KERNELS(Typed<Rope>, rope)
+LOCKSTEP_KERNELS(Typed<Embedding>, embedding)
+LOCKSTEP_KERNELS(Typed<EmbeddingBackward>, embedding_backward)
 LOCKSTEP_KERNEL(RowMax, row_max)
 LOCKSTEP_KERNEL(CrossEntropy, cross_entropy)
-LOCKSTEP_KERNEL(CrossEntropyBackward, cross_entropy_backward)
-LOCKSTEP_KERNEL(AdamW, adamw)
+LOCKSTEP_KERNELS(Typed<CrossEntropyBackward>, cross_entropy_backward)
+LOCKSTEP_KERNELS(Typed<AdamW>, adamw)
 LOCKSTEP_KERNEL(SumOfSquares, sum_of_squares)
 
 }  // namespace lockstep::kernels::cpu

@@ -7,13 +7,15 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-Add add;
-Scale scale;
+extern const Typed<Add> add;
+extern const Typed<Scale> scale;
+extern const Typed<Narrow> narrow_to;
+extern const Typed<Widen> widen_from;
 Exponential exponential;
-SwiGlu swiglu;
-SwiGluBackward swiglu_backward;
-Embedding embedding;
-EmbeddingBackward embedding_backward;
+extern const Typed<SwiGlu> swiglu;
+extern const Typed<SwiGluBackward> swiglu_backward;
+extern const Typed<Embedding> embedding;
+extern const Typed<EmbeddingBackward> embedding_backward;
 
 namespace {
 
@@ -31,9 +33,8 @@ void for_each_vector(ThreadPool& pool, int64_t n, const Body& body) {
 
 LOCKSTEP_INLINE Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }
 
-}  // namespace
-
-void add(ThreadPool& pool, int64_t n, const float* const* inputs, int count, float* out) {
+template <class T>
+void add_of(ThreadPool& pool, int64_t n, const T* const* inputs, int count, T* out) {
     if (count == 2) {  // the residual add
         for_each_vector(pool, n, [=, a = inputs[0], b = inputs[1]](int64_t i, int64_t lanes) {
             store(out + i, load(a + i, lanes) + load(b + i, lanes), lanes);
@@ -47,23 +48,26 @@ void add(ThreadPool& pool, int64_t n, const float* const* inputs, int count, flo
     });
 }
 
-void scale(ThreadPool& pool, int64_t n, const float* x, float factor, float* out) {
+template <class T>
+void scale_of(ThreadPool& pool, int64_t n, const T* x, float factor, T* out) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, load(x + i, lanes) * factor, lanes); });
 }
 
-void exponential(ThreadPool& pool, int64_t n, const float* x, float* out) {
-    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, exp(load(x + i, lanes)), lanes); });
+template <class To, class From>
+void cast(ThreadPool& pool, int64_t n, const From* x, To* out) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, load(x + i, lanes), lanes); });
 }
 
-void swiglu(ThreadPool& pool, int64_t n, const float* gate, const float* up, float* y) {
+template <class T>
+void swiglu_of(ThreadPool& pool, int64_t n, const T* gate, const T* up, T* y) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
         const Vec g = load(gate + i, lanes);
         store(y + i, g * sigmoid(g) * load(up + i, lanes), lanes);
     });
 }
 
-void swiglu_backward(ThreadPool& pool, int64_t n, const float* dy, const float* gate, const float* up, float* d_gate,
-                     float* d_up) {
+template <class T>
+void swiglu_backward_of(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
         const Vec g = load(gate + i, lanes), u = load(up + i, lanes), d = load(dy + i, lanes);
         const Vec s = sigmoid(g);
@@ -72,20 +76,22 @@ void swiglu_backward(ThreadPool& pool, int64_t n, const float* dy, const float* 
     });
 }
 
-void embedding(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
-               const float* table, float* out) {
+template <class T>
+void embedding_of(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
+                  const T* table, T* out) {
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(tokens, threads, thread);
         for (int64_t t = mine.begin; t < mine.end; ++t) {
             const int64_t row = ids[t] - first_id;
-            if (row < 0 || row >= rows) std::fill(out + t * hidden, out + (t + 1) * hidden, 0.0f);
+            if (row < 0 || row >= rows) std::fill(out + t * hidden, out + (t + 1) * hidden, T(0.0f));
             else std::copy(table + row * hidden, table + (row + 1) * hidden, out + t * hidden);
         }
     });
 }
 
-void embedding_backward(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
-                        const float* d_out, float* d_table, bool accumulate) {
+template <class T>
+void embedding_backward_of(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
+                           const T* d_out, float* d_table, bool accumulate) {
     if (!accumulate)
         pool.parallel([&](int thread, int threads) {
             const Range mine = split(rows * hidden, threads, thread, 16);
@@ -96,7 +102,7 @@ void embedding_backward(ThreadPool& pool, int64_t tokens, int64_t hidden, const 
         for (int64_t t = 0; t < tokens; ++t) {
             const int64_t row = ids[t] - first_id;
             if (row < 0 || row >= rows) continue;
-            const float* from = d_out + t * hidden;
+            const T* from = d_out + t * hidden;
             float* to = d_table + row * hidden;
             for (int64_t i = columns.begin; i < columns.end; i += kLanes) {
                 const int64_t lanes = columns.end - i;
@@ -105,5 +111,20 @@ void embedding_backward(ThreadPool& pool, int64_t tokens, int64_t hidden, const 
         }
     });
 }
+
+}  // namespace
+
+void exponential(ThreadPool& pool, int64_t n, const float* x, float* out) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, exp(load(x + i, lanes)), lanes); });
+}
+
+constinit const Typed<Add> add{add_of<float>, add_of<Bf16>};
+constinit const Typed<Scale> scale{scale_of<float>, scale_of<Bf16>};
+constinit const Typed<Narrow> narrow_to{cast<float, float>, cast<Bf16, float>};
+constinit const Typed<Widen> widen_from{cast<float, float>, cast<float, Bf16>};
+constinit const Typed<SwiGlu> swiglu{swiglu_of<float>, swiglu_of<Bf16>};
+constinit const Typed<SwiGluBackward> swiglu_backward{swiglu_backward_of<float>, swiglu_backward_of<Bf16>};
+constinit const Typed<Embedding> embedding{embedding_of<float>, embedding_of<Bf16>};
+constinit const Typed<EmbeddingBackward> embedding_backward{embedding_backward_of<float>, embedding_backward_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

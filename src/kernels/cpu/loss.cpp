@@ -8,10 +8,9 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-MaskColumns mask_columns;
 RowMax row_max;
 CrossEntropy cross_entropy;
-CrossEntropyBackward cross_entropy_backward;
+extern const Typed<CrossEntropyBackward> cross_entropy_backward;
 
 namespace {
 
@@ -32,11 +31,20 @@ int64_t target_column(int32_t target, int64_t first_id, int64_t n) {
     return target < 0 || column < 0 || column >= n ? -1 : column;
 }
 
-}  // namespace
-
-void mask_columns(ThreadPool& pool, int64_t rows, int64_t n, int64_t valid, float* logits) {
-    for_each_row(pool, rows, [=](int64_t r) { std::fill(logits + r * n + valid, logits + (r + 1) * n, -kInfinity); });
+template <class T>
+void cross_entropy_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t, const float* logits,
+                               const float* m, const int32_t* targets, int64_t first_id, T* d_logits) {
+    for_each_row(pool, rows, [=](int64_t r) {
+        const float* x = logits + r * n;
+        T* d = d_logits + r * n;
+        const int64_t column = target_column(targets[r], first_id, n);
+        const float target = column < 0 ? 0.0f : exp(splat(x[column] - m[r]))[0] * d_z[r] + d_t[r];  // before d overwrites x
+        for (int64_t i = 0; i < n; i += kLanes) store(d + i, exp(load(x + i, n - i) - m[r]) * d_z[r], n - i);
+        if (column >= 0) d[column] = T(target);
+    });
 }
+
+}  // namespace
 
 void row_max(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, float* m) {
     for_each_row(pool, rows, [=](int64_t r) {
@@ -69,15 +77,7 @@ void cross_entropy(ThreadPool& pool, int64_t rows, int64_t n, const float* logit
     });
 }
 
-void cross_entropy_backward(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t, const float* logits,
-                            const float* m, const int32_t* targets, int64_t first_id, float* d_logits) {
-    for_each_row(pool, rows, [=](int64_t r) {
-        const float* x = logits + r * n;
-        float* d = d_logits + r * n;
-        for (int64_t i = 0; i < n; i += kLanes) store(d + i, exp(load(x + i, n - i) - m[r]) * d_z[r], n - i);
-        const int64_t column = target_column(targets[r], first_id, n);
-        if (column >= 0) d[column] += d_t[r];
-    });
-}
+constinit const Typed<CrossEntropyBackward> cross_entropy_backward{cross_entropy_backward_of<float>,
+                                                                   cross_entropy_backward_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

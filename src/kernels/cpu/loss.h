@@ -6,12 +6,9 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/typed.h"
 
 namespace lockstep::kernels::cpu {
-
-// Writes -inf to the columns [valid, n), the padding of a vocabulary.
-using MaskColumns = void(ThreadPool& pool, int64_t rows, int64_t n, int64_t valid, float* logits);
-extern MaskColumns* const mask_columns;
 
 // m: [rows], the largest logit of each row.
 using RowMax = void(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, float* m);
@@ -23,8 +20,9 @@ using CrossEntropy = void(ThreadPool& pool, int64_t rows, int64_t n, const float
 extern CrossEntropy* const cross_entropy;
 
 // d_logits = exp(logits - m) * d_z + (column == target ? d_t : 0); may alias logits.
+template <class T>
 using CrossEntropyBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t,
-                                  const float* logits, const float* m, const int32_t* targets, int64_t first_id, float* d_logits);
-extern CrossEntropyBackward* const cross_entropy_backward;
+                                  const float* logits, const float* m, const int32_t* targets, int64_t first_id, T* d_logits);
+extern const Typed<CrossEntropyBackward> cross_entropy_backward;
 
 }  // namespace lockstep::kernels::cpu

@@ -1,6 +1,7 @@
 #include "kernels/cpu/matmul.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/error.h"
 #include "kernels/cpu/matmul_blocks.h"
@@ -39,9 +40,10 @@ MatmulBlocks matmul_blocks(const MatmulShape& s) {
     return {even_block(s.m, 168, kTileRowsUnit), even_block(s.n, 2048, kColumnUnit), even_block(s.k, 320, 8)};
 }
 
-int64_t packed_matmul_workspace_floats(const MatmulShape& shape) {
+int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result) {
     const MatmulBlocks blocks = matmul_blocks(shape);
-    return (blocks.packed_a_floats() + blocks.packed_b_floats() + 15) / 16 * 16;
+    const int64_t sums = result == Matmul::Result::bf16 && shape.k > blocks.k ? shape.m * blocks.n : 0;
+    return (blocks.packed_a_floats() + blocks.packed_b_floats() + sums + 15) / 16 * 16;
 }
 
 // Zen 3, AVX2, GFLOP/s on one thread, best call, spread 3, FMA roof 103 (oneDNN 2.6.3; OpenBLAS 0.3.21 and BLIS 0.9 lay at
@@ -58,10 +60,11 @@ int64_t packed_matmul_workspace_floats(const MatmulShape& shape) {
 // Not measured with AVX-512.
 MatmulKernel default_matmul_kernel(const MatmulShape&) { return MatmulKernel::packed; }
 
-Matmul::Matmul(const MatmulShape& shape, int threads) : Matmul(shape, threads, default_matmul_kernel(shape)) {}
+Matmul::Matmul(const MatmulShape& shape, int threads, Result result)
+    : Matmul(shape, threads, default_matmul_kernel(shape), result) {}
 
-Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel)
-    : shape_(with_leading_dimensions(shape)), kernel_(kernel) {
+Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Result result)
+    : shape_(with_leading_dimensions(shape)), kernel_(kernel), result_(result) {
     ensure(threads >= 1, "Matmul: threads must be at least 1");
     // The grid whose shares of C have the smallest half perimeter: each thread packs its rows of A and columns of B.
     int64_t least = -1;
@@ -78,11 +81,15 @@ int64_t Matmul::workspace_bytes() const {
     if (kernel_ == MatmulKernel::onednn) return 0;
     const MatmulShape largest = part_shape(shape_, split(shape_.m, row_parts_, 0, kRowUnit).count(),
                                            split(shape_.n, column_parts_, 0, kColumnUnit).count());
-    return row_parts_ * column_parts_ * packed_matmul_workspace_floats(largest) * 4;
+    return row_parts_ * column_parts_ * packed_matmul_workspace_floats(largest, result_) * 4;
 }
 
-void Matmul::run(ThreadPool& pool, const float* a, const float* b, float* c, bool accumulate, void* workspace) const {
+template <class In, class Out>
+void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, bool accumulate, void* workspace) const {
+    constexpr bool kIsFloat = std::is_same_v<In, float>;
     ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
+    ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !accumulate), "Matmul::run: not prepared for a Bf16 result");
+    ensure(kIsFloat || kernel_ == MatmulKernel::packed, "Matmul::run: only the packed kernel takes Bf16");
     const MatmulShape& s = shape_;
     const int64_t floats = workspace_bytes() / 4 / pool.threads();
     pool.parallel([&](int thread, int) {
@@ -90,12 +97,17 @@ void Matmul::run(ThreadPool& pool, const float* a, const float* b, float* c, boo
         const Range columns = split(s.n, column_parts_, thread % column_parts_, kColumnUnit);
         if (rows.count() == 0 || columns.count() == 0) return;
         const MatmulShape part = part_shape(s, rows.count(), columns.count());
-        const float* part_a = a + rows.begin * (s.transpose_a == Transpose::yes ? 1 : s.lda);
-        const float* part_b = b + columns.begin * (s.transpose_b == Transpose::yes ? s.ldb : 1);
-        float* part_c = c + rows.begin * s.ldc + columns.begin;
-        if (kernel_ == MatmulKernel::onednn) onednn_matmul(part, part_a, part_b, part_c, accumulate);
-        else packed_matmul(part, part_a, part_b, part_c, accumulate, static_cast<float*>(workspace) + thread * floats);
+        const In* part_a = a + rows.begin * (s.transpose_a == Transpose::yes ? 1 : s.lda);
+        const In* part_b = b + columns.begin * (s.transpose_b == Transpose::yes ? s.ldb : 1);
+        Out* part_c = c + rows.begin * s.ldc + columns.begin;
+        if constexpr (kIsFloat) {
+            if (kernel_ == MatmulKernel::onednn) return onednn_matmul(part, part_a, part_b, part_c, accumulate);
+        }
+        packed_matmul(part, part_a, part_b, part_c, accumulate, static_cast<float*>(workspace) + thread * floats);
     });
 }
+template void Matmul::run(ThreadPool&, const float*, const float*, float*, bool, void*) const;
+template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, Bf16*, bool, void*) const;
+template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, float*, bool, void*) const;
 
 }  // namespace lockstep::kernels::cpu

@@ -1,4 +1,5 @@
-// Matrix products on row-major float32: C[M, N] = op(A)[M, K] * op(B)[K, N], or C += the same.
+// Matrix products on row-major matrices: C[M, N] = op(A)[M, K] * op(B)[K, N], or C += the same. Operands are float, or Bf16
+// with C in Bf16 or float; products and sums are float in any case, and C in Bf16 is rounded once and cannot be added to.
 // A Matmul is prepared once for fixed sizes and a fixed number of threads; running it allocates nothing and is
 // deterministic: threads share out M and N, never K, so the bits do not depend on the number of threads.
 #pragma once
@@ -6,6 +7,7 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/typed.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -24,8 +26,9 @@ MatmulKernel default_matmul_kernel(const MatmulShape& shape);
 
 class Matmul {
 public:
-    Matmul(const MatmulShape& shape, int threads);
-    Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel);
+    enum class Result { f32, bf16 };
+    Matmul(const MatmulShape& shape, int threads, Result result = Result::f32);
+    Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Result result = Result::f32);
 
     const MatmulShape& shape() const { return shape_; }
     MatmulKernel kernel() const { return kernel_; }
@@ -35,18 +38,31 @@ public:
     int64_t workspace_bytes() const;
 
     // pool.threads() must be the number that was prepared for. `workspace` holds workspace_bytes(), 64-byte aligned.
-    // accumulate adds to C instead of replacing it. C overlaps neither operand.
-    void run(ThreadPool& pool, const float* a, const float* b, float* c, bool accumulate, void* workspace) const;
+    // accumulate adds to C instead of replacing it. C overlaps neither operand. (In, Out): (float, float), (Bf16, Bf16) where
+    // prepared for Result::bf16, (Bf16, float).
+    template <class In, class Out>
+    void run(ThreadPool& pool, const In* a, const In* b, Out* c, bool accumulate, void* workspace) const;
 
 private:
     MatmulShape shape_;
     MatmulKernel kernel_;
+    Result result_;
     int row_parts_ = 1, column_parts_ = 1;
 };
 
 // One thread's product by the packed kernel; leading dimensions must be given. For Matmul and its tests.
-using PackedMatmul = void(const MatmulShape& shape, const float* a, const float* b, float* c, bool accumulate, float* workspace);
-extern PackedMatmul* const packed_matmul;
-int64_t packed_matmul_workspace_floats(const MatmulShape& shape);
+template <class In, class Out>
+using PackedMatmul = void(const MatmulShape& shape, const In* a, const In* b, Out* c, bool accumulate, float* workspace);
+struct PackedMatmuls {
+    PackedMatmul<float, float>* f32;
+    PackedMatmul<Bf16, Bf16>* bf16;
+    PackedMatmul<Bf16, float>* bf16_to_f32;
+
+    operator PackedMatmul<float, float>*() const { return f32; }
+    operator PackedMatmul<Bf16, Bf16>*() const { return bf16; }
+    operator PackedMatmul<Bf16, float>*() const { return bf16_to_f32; }
+};
+extern const PackedMatmuls packed_matmul;
+int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result = Matmul::Result::f32);
 
 }  // namespace lockstep::kernels::cpu

@@ -1,6 +1,7 @@
 // The packed matrix product of one thread, after Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication" (TOMS 2008), with the loop names of BLIS. Compiled once per instruction set.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_blocks.h"
@@ -8,85 +9,147 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-PackedMatmul packed_matmul;
+extern const PackedMatmuls packed_matmul;
 
 namespace {
 
 // One operand, cut along `outer` (M or N). Contiguous along outer when `along_outer`, else along K.
+template <class T>
 struct Operand {
-    const float* data;
+    const T* data;
     int64_t stride;
     bool along_outer;
 };
 
-// Copies `count` of outer and `k` of K into panels to[panel][k][Width]; a last panel is filled up with zeros.
+// A panel as wide as a tile's columns is copied by vectors; narrower ones come from a line of floats that is widened first.
 template <int Width>
-void pack(const Operand& x, int64_t outer, int64_t count, int64_t p0, int64_t k, float* to) {
+LOCKSTEP_INLINE void copy_row(const float* from, float* to) {
+    __builtin_memcpy(to, from, Width * 4);
+}
+template <int Width>
+LOCKSTEP_INLINE void copy_row(const Bf16* from, float* to) {
+    static_assert(Width % kLanes == 0);
+    for (int i = 0; i < Width; i += kLanes) store(to + i, load(from + i));
+}
+
+// Copies `count` of outer, contiguous, and `k` of K into panels to[panel][k][Width], without the last panel if it is not full.
+template <int Width, class T>
+void pack_panels(const T* from, int64_t stride, int64_t whole, int64_t k, float* to) {
+    // Some panels at a time, row by row: reads run along memory, which matters where the operand comes from DRAM
+    // (head of 32000 x 512 on 128 tokens, dX: 76 -> 84 GFLOP/s on Zen 3).
+    constexpr int64_t kGroup = Width == kTileColumns ? 32 : 1;
+    for (int64_t i0 = 0; i0 < whole; i0 += kGroup * Width)
+        for (int64_t p = 0; p < k; ++p)
+            for (int64_t i = i0; i < std::min(whole, i0 + kGroup * Width); i += Width)
+                copy_row<Width>(from + p * stride + i, to + i * k + p * Width);
+}
+template <int Width>
+void pack_widened_panels(const Bf16* from, int64_t stride, int64_t whole, int64_t k, float* to) {
+    constexpr int64_t kLine = 256 / Width * Width;
+    alignas(64) float line[kLine + kLanes];
+    for (int64_t i0 = 0; i0 < whole; i0 += kLine) {
+        const int64_t count = std::min(kLine, whole - i0);
+        for (int64_t p = 0; p < k; ++p) {
+            for (int64_t i = 0; i < count; i += kLanes) store(line + i, load(from + p * stride + i0 + i, count - i));
+            for (int64_t i = 0; i < count; i += Width) copy_row<Width>(line + i, to + (i0 + i) * k + p * Width);
+        }
+    }
+}
+
+// Copies `count` of outer and `k` of K into panels to[panel][k][Width]; a last panel is filled up with zeros.
+template <int Width, class T>
+void pack(const Operand<T>& x, int64_t outer, int64_t count, int64_t p0, int64_t k, float* to) {
     const int64_t whole = count / Width * Width, rest = count - whole;
     if (rest > 0) std::fill(to + whole * k, to + (whole + Width) * k, 0.0f);
     if (x.along_outer) {
-        const float* from = x.data + p0 * x.stride + outer;
-        // Some panels at a time, row by row: reads run along memory, which matters where the operand comes from DRAM
-        // (head of 32000 x 512 on 128 tokens, dX: 76 -> 84 GFLOP/s on Zen 3).
-        constexpr int64_t kGroup = Width == kTileColumns ? 32 : 1;
-        for (int64_t i0 = 0; i0 < whole; i0 += kGroup * Width)
-            for (int64_t p = 0; p < k; ++p)
-                for (int64_t i = i0; i < std::min(whole, i0 + kGroup * Width); i += Width)
-                    __builtin_memcpy(to + i * k + p * Width, from + p * x.stride + i, Width * 4);
+        const T* from = x.data + p0 * x.stride + outer;
+        if constexpr (std::is_same_v<T, Bf16> && Width % kLanes != 0) pack_widened_panels<Width>(from, x.stride, whole, k, to);
+        else pack_panels<Width>(from, x.stride, whole, k, to);
         for (int64_t p = 0; p < k; ++p)
             for (int64_t i = 0; i < rest; ++i) to[whole * k + p * Width + i] = from[p * x.stride + whole + i];
         return;
     }
-    const float* from = x.data + outer * x.stride + p0;
+    const T* from = x.data + outer * x.stride + p0;
     for (int64_t i = 0; i < count; i += Width, from += Width * x.stride, to += Width * k)
         for (int64_t j = 0; j < std::min<int64_t>(Width, count - i); j += kLanes)
             transpose_strip(std::min<int64_t>({kLanes, Width - j, count - i - j}), k, from + j * x.stride, x.stride, to + j,
                             Width);
 }
 
+// Where the sums over the blocks of K before this one stand, if there are any, and where to put the sums with this one.
+template <class Out>
+struct Target {
+    const float* partial;  // or nullptr
+    int64_t partial_stride;
+    Out* c;
+    int64_t stride;
+    Target at(int64_t i, int64_t j) const {
+        return {partial ? partial + i * partial_stride + j : nullptr, partial_stride, c + i * stride + j, stride};
+    }
+};
+
 // A last panel narrower than a tile goes through a small buffer, because a tile writes whole vectors.
-void narrow_tile(int64_t rows, int64_t columns, int64_t k, const float* a, const float* b, float* c, int64_t ldc, Write write) {
+template <class Out>
+void narrow_tile(int64_t rows, int64_t columns, int64_t k, const float* a, const float* b, const Target<Out>& to) {
     alignas(64) float buffer[kTileRows * kTileColumns];
-    kTiles[rows - 1](k, a, kTileRows, b, kTileColumns, buffer, kTileColumns, Write::replace);
+    kTiles<float>[rows - 1](k, a, kTileRows, b, kTileColumns, nullptr, 0, buffer, kTileColumns);
     for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < columns; ++j)
-            c[i * ldc + j] = buffer[i * kTileColumns + j] + (write == Write::add ? c[i * ldc + j] : 0.0f);
+            to.c[i * to.stride + j] =
+                Out(buffer[i * kTileColumns + j] + (to.partial ? to.partial[i * to.partial_stride + j] : 0.0f));
 }
 
-void multiply_blocks(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c, int64_t ldc, Write write) {
+template <class Out>
+void multiply_blocks(int64_t m, int64_t n, int64_t k, const float* a, const float* b, const Target<Out>& target) {
     for (int64_t j = 0; j < n; j += kTileColumns) {
         const int64_t columns = std::min<int64_t>(kTileColumns, n - j);
         for (int64_t i = 0; i < m; i += kTileRows) {
             const int64_t rows = std::min<int64_t>(kTileRows, m - i);
-            float* to = c + i * ldc + j;
-            if (columns == kTileColumns) kTiles[rows - 1](k, a + i * k, kTileRows, b + j * k, kTileColumns, to, ldc, write);
-            else narrow_tile(rows, columns, k, a + i * k, b + j * k, to, ldc, write);
+            const Target<Out> to = target.at(i, j);
+            if (columns != kTileColumns) narrow_tile(rows, columns, k, a + i * k, b + j * k, to);
+            else
+                kTiles<Out>[rows - 1](k, a + i * k, kTileRows, b + j * k, kTileColumns, to.partial, to.partial_stride, to.c,
+                                      to.stride);
+        }
+    }
+}
+
+// With results in bfloat16 the sums over blocks of K before the last stand in `workspace`, as floats.
+template <class In, class Out>
+void packed_matmul_of(const MatmulShape& s, const In* a, const In* b, Out* c, bool accumulate, float* workspace) {
+    const Operand<In> left{a, s.lda, s.transpose_a == Transpose::yes}, right{b, s.ldb, s.transpose_b == Transpose::no};
+    const MatmulBlocks blocks = matmul_blocks(s);
+    float* packed_b = workspace;
+    float* packed_a = packed_b + blocks.packed_b_floats();
+    float* sums = packed_a + blocks.packed_a_floats();  // [m, blocks.n]
+    if (s.k == 0 && !accumulate)
+        for (int64_t i = 0; i < s.m; ++i) std::fill(c + i * s.ldc, c + i * s.ldc + s.n, Out(0.0f));
+    for (int64_t j = 0; j < s.n; j += blocks.n) {
+        const int64_t n = std::min(blocks.n, s.n - j);
+        for (int64_t p = 0; p < s.k; p += blocks.k) {
+            const int64_t k = std::min(blocks.k, s.k - p);
+            pack<kTileColumns>(right, j, n, p, k, packed_b);
+            for (int64_t i = 0; i < s.m; i += blocks.m) {
+                const int64_t m = std::min(blocks.m, s.m - i);
+                pack<kTileRows>(left, i, m, p, k, packed_a);
+                Out* to = c + i * s.ldc + j;
+                if constexpr (std::is_same_v<Out, float>) {
+                    const float* before = accumulate || p > 0 ? to : nullptr;
+                    multiply_blocks<float>(m, n, k, packed_a, packed_b, {before, s.ldc, to, s.ldc});
+                } else {
+                    float* between = sums + i * blocks.n;
+                    const float* before = p > 0 ? between : nullptr;
+                    if (p + k < s.k) multiply_blocks<float>(m, n, k, packed_a, packed_b, {before, blocks.n, between, blocks.n});
+                    else multiply_blocks<Out>(m, n, k, packed_a, packed_b, {before, blocks.n, to, s.ldc});
+                }
+            }
         }
     }
 }
 
 }  // namespace
 
-void packed_matmul(const MatmulShape& s, const float* a, const float* b, float* c, bool accumulate, float* workspace) {
-    const Operand left{a, s.lda, s.transpose_a == Transpose::yes}, right{b, s.ldb, s.transpose_b == Transpose::no};
-    const MatmulBlocks blocks = matmul_blocks(s);
-    float* packed_b = workspace;
-    float* packed_a = workspace + blocks.packed_b_floats();
-    if (s.k == 0 && !accumulate)
-        for (int64_t i = 0; i < s.m; ++i) std::fill(c + i * s.ldc, c + i * s.ldc + s.n, 0.0f);
-    for (int64_t j = 0; j < s.n; j += blocks.n) {
-        const int64_t n = std::min(blocks.n, s.n - j);
-        for (int64_t p = 0; p < s.k; p += blocks.k) {
-            const int64_t k = std::min(blocks.k, s.k - p);
-            const Write write = accumulate || p > 0 ? Write::add : Write::replace;
-            pack<kTileColumns>(right, j, n, p, k, packed_b);
-            for (int64_t i = 0; i < s.m; i += blocks.m) {
-                const int64_t m = std::min(blocks.m, s.m - i);
-                pack<kTileRows>(left, i, m, p, k, packed_a);
-                multiply_blocks(m, n, k, packed_a, packed_b, c + i * s.ldc + j, s.ldc, write);
-            }
-        }
-    }
-}
+constinit const PackedMatmuls packed_matmul{packed_matmul_of<float, float>, packed_matmul_of<Bf16, Bf16>,
+                                            packed_matmul_of<Bf16, float>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -7,14 +7,15 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-RmsNorm rms_norm;
-RmsNormBackward rms_norm_backward;
+extern const Typed<RmsNorm> rms_norm;
+extern const Typed<RmsNormBackward> rms_norm_backward;
 
 namespace {
 
 int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
-float sum_of_squares(const float* x, int64_t n) {
+template <class T>
+float sum_of_squares(const T* x, int64_t n) {
     Vec total[2] = {};
     int64_t i = 0;
     for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
@@ -30,7 +31,8 @@ float sum_of_squares(const float* x, int64_t n) {
 }
 
 // With g = dy * w and xn = x * rstd: dx = rstd * (g - xn * mean(g * xn)), dw += dy * xn.
-void backward_row(int64_t n, const float* dy, const float* x, const float* w, float rstd, float* dx, float* dw) {
+template <class T>
+void backward_row(int64_t n, const T* dy, const T* x, const T* w, float rstd, T* dx, float* dw) {
     Vec total{};
     for (int64_t i = 0; i < n; i += kLanes) total += load(dy + i, n - i) * load(w + i, n - i) * load(x + i, n - i);
     const float mean = sum(total) * rstd / static_cast<float>(n);
@@ -42,14 +44,13 @@ void backward_row(int64_t n, const float* dy, const float* x, const float* w, fl
     }
 }
 
-}  // namespace
-
-void rms_norm(ThreadPool& pool, int64_t rows, int64_t n, const float* x, const float* w, float eps, float* y, float* rstd) {
+template <class T>
+void rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, float eps, T* y, float* rstd) {
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(rows, threads, thread);
         for (int64_t r = mine.begin; r < mine.end; ++r) {
-            const float* from = x + r * n;
-            float* to = y + r * n;
+            const T* from = x + r * n;
+            T* to = y + r * n;
             const float factor = 1.0f / std::sqrt(sum_of_squares(from, n) / static_cast<float>(n) + eps);
             rstd[r] = factor;
             for (int64_t i = 0; i < n; i += kLanes) store(to + i, load(from + i, n - i) * factor * load(w + i, n - i), n - i);
@@ -57,8 +58,9 @@ void rms_norm(ThreadPool& pool, int64_t rows, int64_t n, const float* x, const f
     });
 }
 
-void rms_norm_backward(ThreadPool& pool, int64_t rows, int64_t n, const float* dy, const float* x, const float* w,
-                       const float* rstd, float* dx, float* dw, bool accumulate_dw, void* workspace) {
+template <class T>
+void rms_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* rstd,
+                          T* dx, float* dw, bool accumulate_dw, void* workspace) {
     float* const sums = static_cast<float*>(workspace);  // [threads, padded(n)]
     pool.parallel([&](int thread, int threads) {
         float* const own = sums + thread * padded(n);
@@ -72,5 +74,10 @@ void rms_norm_backward(ThreadPool& pool, int64_t rows, int64_t n, const float* d
         dw[i] = total;
     }
 }
+
+}  // namespace
+
+constinit const Typed<RmsNorm> rms_norm{rms_norm_of<float>, rms_norm_of<Bf16>};
+constinit const Typed<RmsNormBackward> rms_norm_backward{rms_norm_backward_of<float>, rms_norm_backward_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

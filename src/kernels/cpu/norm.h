@@ -5,18 +5,21 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/typed.h"
 
 namespace lockstep::kernels::cpu {
 
 // x, y: [rows, n]; w: [n]; rstd: [rows]. y may alias x.
-using RmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const float* x, const float* w, float eps, float* y, float* rstd);
-extern RmsNorm* const rms_norm;
+template <class T>
+using RmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, float eps, T* y, float* rstd);
+extern const Typed<RmsNorm> rms_norm;
 
 // dw: [n], replaced or added to; dx may alias dy. Each thread sums dw over its rows into `workspace`
 // (rms_norm_backward_workspace_bytes, 64-byte aligned), then the sums are added in the order of the threads.
-using RmsNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const float* dy, const float* x, const float* w,
-                             const float* rstd, float* dx, float* dw, bool accumulate_dw, void* workspace);
-extern RmsNormBackward* const rms_norm_backward;
+template <class T>
+using RmsNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* rstd,
+                             T* dx, float* dw, bool accumulate_dw, void* workspace);
+extern const Typed<RmsNormBackward> rms_norm_backward;
 int64_t rms_norm_backward_workspace_bytes(int64_t n, int threads);
 
 }  // namespace lockstep::kernels::cpu

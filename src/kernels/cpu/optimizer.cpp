@@ -8,7 +8,7 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-AdamW adamw;
+extern const Typed<AdamW> adamw;
 SumOfSquares sum_of_squares;
 
 namespace {
@@ -27,7 +27,8 @@ struct Factors {
     float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size;
 };
 
-LOCKSTEP_INLINE void update(const Factors& f, const float* g, float* w, float* m, float* v, int64_t lanes) {
+template <class T>
+LOCKSTEP_INLINE void update(const Factors& f, const float* g, T* w, T* m, T* v, int64_t lanes) {
     const Vec grad = load(g, lanes) * f.grad_scale;
     const Vec first = load(m, lanes), new_first = first + (grad - first) * f.one_minus_beta1;
     const Vec new_second = load(v, lanes) * f.beta2 + grad * grad * f.one_minus_beta2;
@@ -54,9 +55,8 @@ SquareSum piece_sum(const float* x, int64_t n) {
     return result;
 }
 
-}  // namespace
-
-void adamw(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, float* w, float* m, float* v) {
+template <class T>
+void adamw_of(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, T* w, T* m, T* v) {
     if (step.commit == 0) return;
     const Factors factors(step);
     pool.parallel([&](int thread, int threads) {
@@ -66,6 +66,8 @@ void adamw(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, f
         if (i < mine.end) update(factors, g + i, w + i, m + i, v + i, mine.end - i);
     });
 }
+
+}  // namespace
 
 SquareSum sum_of_squares(ThreadPool& pool, int64_t n, const float* x, void* workspace) {
     SquareSum* const pieces = static_cast<SquareSum*>(workspace);
@@ -82,5 +84,7 @@ SquareSum sum_of_squares(ThreadPool& pool, int64_t n, const float* x, void* work
     }
     return total;
 }
+
+constinit const Typed<AdamW> adamw{adamw_of<float>, adamw_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

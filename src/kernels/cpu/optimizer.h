@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/typed.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -16,8 +17,9 @@ struct AdamWStep {
 
 // PyTorch's order: w -= lr * wd * w; m += (1 - beta1) * (g - m); v = beta2 * v + (1 - beta2) * g * g;
 // w -= lr / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps). All of n elements, updated in place.
-using AdamW = void(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, float* w, float* m, float* v);
-extern AdamW* const adamw;
+template <class T>
+using AdamW = void(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, T* w, T* m, T* v);
+extern const Typed<AdamW> adamw;
 
 struct SquareSum {
     double sum = 0;          // inf or NaN where a square is

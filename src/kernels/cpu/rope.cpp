@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-Rope rope;
+extern const Typed<Rope> rope;
 
 namespace {
 
@@ -52,7 +52,8 @@ void sines_cosines(double pos, const double* frequencies, int64_t count, float s
     }
 }
 
-void rotate(const float* x, int64_t half, int64_t count, const float* sines, const float* cosines, float* out) {
+template <class T>
+void rotate(const T* x, int64_t half, int64_t count, const float* sines, const float* cosines, T* out) {
     for (int64_t i = 0; i < count; i += kLanes) {
         const int64_t lanes = count - i;
         const Vec a = load(x + i, lanes), b = load(x + half + i, lanes), s = load(sines + i), c = load(cosines + i);
@@ -61,10 +62,9 @@ void rotate(const float* x, int64_t half, int64_t count, const float* sines, con
     }
 }
 
-}  // namespace
-
-void rope(ThreadPool& pool, int64_t tokens, int64_t heads, int64_t head_dim, const float* x, const int32_t* pos,
-          const double* inverse_frequencies, float sign, float* out) {
+template <class T>
+void rope_of(ThreadPool& pool, int64_t tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos,
+             const double* inverse_frequencies, float sign, T* out) {
     const int64_t half = head_dim / 2;
     pool.parallel([&](int thread, int threads) {
         alignas(64) float sines[kChunk + kLanes], cosines[kChunk + kLanes];
@@ -81,5 +81,9 @@ void rope(ThreadPool& pool, int64_t tokens, int64_t heads, int64_t head_dim, con
         }
     });
 }
+
+}  // namespace
+
+constinit const Typed<Rope> rope{rope_of<float>, rope_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -12,10 +12,11 @@ namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 enum class Write { replace, add };
 
-// a: [k, >= Rows] rows a_stride apart; b: [k, kTileColumns]; c: [Rows, kTileColumns].
-template <int Rows>
-__attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c,
-                                    int64_t c_stride, Write write) {
+// c = sums, or partial + sums; partial may be c. a: [k, >= Rows] rows a_stride apart; b: [k, kTileColumns];
+// partial, c: [Rows, kTileColumns].
+template <int Rows, class Out>
+__attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                                    const float* partial, int64_t partial_stride, Out* c, int64_t c_stride) {
     Vec sums[Rows][2];
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
@@ -37,23 +38,25 @@ __attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride,
     }
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-        float* row = c + i * c_stride;
-        if (write == Write::add) {
-            sums[i][0] += load(row);
-            sums[i][1] += load(row + kLanes);
+        if (partial) {
+            sums[i][0] += load(partial + i * partial_stride);
+            sums[i][1] += load(partial + i * partial_stride + kLanes);
         }
-        store(row, sums[i][0]);
-        store(row + kLanes, sums[i][1]);
+        store(c + i * c_stride, sums[i][0]);
+        store(c + i * c_stride + kLanes, sums[i][1]);
     }
 }
 
-using Tile = void(int64_t, const float*, int64_t, const float*, int64_t, float*, int64_t, Write);
+template <class Out>
+using Tile = void(int64_t, const float*, int64_t, const float*, int64_t, const float*, int64_t, Out*, int64_t);
 
-template <size_t... I>
-constexpr std::array<Tile*, sizeof...(I)> tiles(std::index_sequence<I...>) {
-    return {&tile<static_cast<int>(I) + 1>...};
+template <class Out, size_t... I>
+constexpr std::array<Tile<Out>*, sizeof...(I)> tiles(std::index_sequence<I...>) {
+    return {&tile<static_cast<int>(I) + 1, Out>...};
 }
-inline constexpr std::array<Tile*, kTileRows> kTiles = tiles(std::make_index_sequence<kTileRows>());  // kTiles[rows - 1]
+template <class Out>
+inline constexpr std::array<Tile<Out>*, kTileRows> kTiles =
+    tiles<Out>(std::make_index_sequence<kTileRows>());  // kTiles<Out>[rows - 1]
 
 // c: [m, n], n a multiple of kTileColumns; a: [k, m]; b: [k, n].
 inline void block_product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
@@ -63,15 +66,18 @@ inline void block_product(int64_t m, int64_t n, int64_t k, const float* a, int64
         int64_t i = 0;
         for (int64_t t = tiles_down; t > 0; --t) {
             const int64_t rows = (m - i + t - 1) / t;
-            kTiles[rows - 1](k, a + i, a_stride, b + j, b_stride, c + i * c_stride + j, c_stride, write);
+            float* to = c + i * c_stride + j;
+            kTiles<float>[rows - 1](k, a + i, a_stride, b + j, b_stride, write == Write::add ? to : nullptr, c_stride, to,
+                                    c_stride);
             i += rows;
         }
     }
 }
 
 // to[p * to_stride + i] = from[i * from_stride + p] for i < rows <= kLanes, p < columns. May write up to kLanes - rows
-// floats past the last one, which the next call on the same destination overwrites.
-inline void transpose_strip(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+// elements past the last one, which the next call on the same destination overwrites.
+template <class From, class To>
+void transpose_strip(int64_t rows, int64_t columns, const From* from, int64_t from_stride, To* to, int64_t to_stride) {
     const int64_t whole = columns / kLanes * kLanes;
     for (int64_t p = 0; p < whole; p += kLanes) {
         Vec block[kLanes];
@@ -82,7 +88,7 @@ inline void transpose_strip(int64_t rows, int64_t columns, const float* from, in
         for (int i = 0; i < kLanes; ++i) store(to + (p + i) * to_stride, block[i]);
     }
     for (int64_t p = whole; p < columns; ++p)
-        for (int64_t i = 0; i < rows; ++i) to[p * to_stride + i] = from[i * from_stride + p];
+        for (int64_t i = 0; i < rows; ++i) to[p * to_stride + i] = To(float(from[i * from_stride + p]));
 }
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -12,6 +12,7 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
     static const std::map<std::string_view, Make> makers = {{"einsum", make_einsum<T>},
                                                             {"add", make_elementwise<T>},
                                                             {"scale", make_elementwise<T>},
+                                                            {"cast", make_elementwise<T>},
                                                             {"unary", make_elementwise<T>},
                                                             {"gather", make_embedding<T>},
                                                             {"scatter", make_embedding<T>},
@@ -25,7 +26,8 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
                                                             {"mask_padding", make_loss<T>},
                                                             {"adamw", make_optimizer<T>},
                                                             {"zero_padding", make_optimizer<T>},
-                                                            {"inverse_count", make_optimizer<T>}};
+                                                            {"inverse_count", make_optimizer<T>},
+                                                            {"accumulate", make_accumulate<T>}};
     const auto it = makers.find(c.op.kind);
     return it == makers.end() ? nullptr : it->second(c);
 }
@@ -34,29 +36,40 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
 
 ops::KernelCatalog reference_catalog() {
     ops::KernelCatalog catalog{"reference", {}};
-    const auto add = [&](const char* op, Dtype dtype, int accumulates, bool in_place) {
+    const auto entry = [&](const char* op, Dtype dtype, int accumulates, bool in_place) -> ops::KernelEntry& {
         catalog.entries.push_back({op, dtype, std::string("reference.") + op, accumulates, in_place, {}, {}});
+        return catalog.entries.back();
     };
-    for (Dtype t : {Dtype::F32, Dtype::F64}) {
-        for (const char* op : {"einsum", "scatter"}) add(op, t, 0, false);
-        for (const char* op : {"add", "scale", "unary", "mask_padding"}) add(op, t, -1, true);
-        for (const char* op : {"gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
-                               "adamw", "zero_padding", "inverse_count"})
-            add(op, t, -1, false);
+    // First all floats of one type, then any mixture of types and bfloat16.
+    const auto add = [&](const char* op, int accumulates, bool in_place) {
+        for (Dtype t : {Dtype::F32, Dtype::F64}) {
+            entry(op, t, accumulates, in_place).serves = [t](const mesh::Mesh&, const ir::Routine& r, const ir::Op& o) {
+                return reference::has_one_float_type(r, o, t);
+            };
+        }
+        for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::BF16})
+            entry(op, t, accumulates, in_place).workspace_bytes = reference::converting_workspace_bytes;
+    };
+    for (const char* op : {"einsum", "scatter"}) add(op, 0, false);
+    for (const char* op : {"add", "scale", "unary", "mask_padding"}) add(op, -1, true);
+    for (const char* op : {"cast", "gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
+                           "adamw", "zero_padding", "inverse_count", "accumulate"})
+        add(op, -1, false);
+    for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16}) {
+        for (const char* op : {"rename", "copy", "slice"}) entry(op, t, -1, false);
     }
-    for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32}) {
-        for (const char* op : {"rename", "copy", "slice", "accumulate"}) add(op, t, -1, false);
-    }
-    for (const char* op : {"sum_squares", "owned", "step_control"}) add(op, Dtype::F64, 0, false);
+    for (const char* op : {"sum_squares", "owned", "step_control"}) entry(op, Dtype::F64, 0, false);
     return catalog;
 }
 
 std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& c) {
     if (!c.op.kernel.starts_with("reference.")) return nullptr;
     const std::string& kind = c.op.kind;
-    if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "accumulate") return reference::make_movement(c);
+    if (kind == "rename" || kind == "copy" || kind == "slice") return reference::make_movement(c);
     if (kind == "sum_squares" || kind == "owned" || kind == "step_control") return reference::make_scalars(c);
-    return c.out(0).dtype == Dtype::F64 ? make_float<double>(c) : make_float<float>(c);
+    if (reference::has_one_float_type(c.routine, c.op, Dtype::F64)) return make_float<double>(c);
+    if (reference::has_one_float_type(c.routine, c.op, Dtype::F32)) return make_float<float>(c);
+    return reference::make_converting(c, make_float<double>);
 }
 
 }  // namespace lockstep::kernels

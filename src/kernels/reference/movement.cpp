@@ -5,14 +5,6 @@
 namespace lockstep::kernels::reference {
 namespace {
 
-template <class From, class To>
-Made make_accumulate(const KernelContext& c) {
-    return kernel_from([n = c.elements(c.out(0)), op = c.op](const KernelArgs& a) {
-        const Store<To> out = store<To>(a, op, 0);
-        for (int64_t i = 0; i < n; ++i) out(i, static_cast<double>(in<From>(a, 0)[i]));
-    });
-}
-
 // A rank's part along one dim of a tensor that stands whole there.
 Made make_slice(const KernelContext& c) {
     const auto dim = static_cast<size_t>(c.op.integer("dim"));
@@ -32,13 +24,19 @@ Made make_slice(const KernelContext& c) {
 
 }  // namespace
 
+template <class T>
+Made make_accumulate(const KernelContext& c) {
+    return kernel_from([n = c.elements(c.out(0)), op = c.op](const KernelArgs& a) {
+        const Store<T> out = store<T>(a, op, 0);
+        for (int64_t i = 0; i < n; ++i) out(i, static_cast<double>(in<T>(a, 0)[i]));
+    });
+}
+
+template Made make_accumulate<float>(const KernelContext&);
+template Made make_accumulate<double>(const KernelContext&);
+
 Made make_movement(const KernelContext& c) {
     if (c.op.kind == "slice") return make_slice(c);
-    if (c.op.kind == "accumulate") {
-        const bool from_double = c.in(0).dtype == Dtype::F64, to_double = c.out(0).dtype == Dtype::F64;
-        if (from_double) return make_accumulate<double, double>(c);
-        return to_double ? make_accumulate<float, double>(c) : make_accumulate<float, float>(c);
-    }
     // rename, copy
     return kernel_from([bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)))](const KernelArgs& a) {
         if (a.in[0] != a.out[0]) std::memcpy(a.out[0], a.in[0], bytes);

@@ -1,7 +1,9 @@
-// What the reference kernels share. Each is templated on the element type T of the op's result; sums are taken in double, in
-// index order, on the calling thread.
+// What the reference kernels share. Each is templated on the one float type T of the op's tensors, float or double; sums are
+// taken in double, in index order, on the calling thread. Ops on bfloat16, or on several types, run the kernel for double on
+// converted copies (converting.cpp), so no kernel needs to know of them.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -13,7 +15,7 @@ using Made = std::unique_ptr<Kernel>;
 template <class T>
 Made make_einsum(const KernelContext& c);
 template <class T>
-Made make_elementwise(const KernelContext& c);  // add, scale, unary
+Made make_elementwise(const KernelContext& c);  // add, scale, cast, unary
 template <class T>
 Made make_embedding(const KernelContext& c);  // gather, scatter, pick, unpick
 template <class T>
@@ -24,8 +26,16 @@ template <class T>
 Made make_loss(const KernelContext& c);  // max, exp_shifted, mask_padding
 template <class T>
 Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_count
-Made make_movement(const KernelContext& c);   // rename, copy, slice, accumulate: any element type
-Made make_scalars(const KernelContext& c);    // sum_squares, owned, step_control: results in double
+template <class T>
+Made make_accumulate(const KernelContext& c);
+Made make_movement(const KernelContext& c);  // rename, copy, slice: any element type
+Made make_scalars(const KernelContext& c);   // sum_squares, owned, step_control: results in double
+
+// Are all floats of the op of this type? (adamw's scalars are in double whatever they are.)
+bool has_one_float_type(const ir::Routine& routine, const ir::Op& op, Dtype type);
+// The op by its kernel for double, `make`, with copies of its tensors in converting_workspace_bytes.
+Made make_converting(const KernelContext& c, Made (*make)(const KernelContext&));
+int64_t converting_workspace_bytes(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op);
 
 // out[i] = value, or += where the op adds there and it is not the first write.
 template <class T>
