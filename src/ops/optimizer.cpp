@@ -31,6 +31,7 @@ std::vector<OpRule> optimizer_rules() {
         return Flops{0, 12.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
     };
     OpRule squares = simple("sum_squares", 1, 1, {"count_if"});
+    squares.wide = true;
     squares.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         return Flops{0, 2.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
     };

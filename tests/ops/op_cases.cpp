@@ -43,7 +43,7 @@ std::vector<OpCase> make_cases() {
         {"two_terms", "add", {{"batch seq hidden"}, {"batch seq hidden"}}, {{"batch seq hidden"}}, {}, ""},
         {"four_terms", "add", {{kRows}, {kRows}, {kRows}, {kRows}}, {{kRows}}, {}, ""},
         {"minus_three", "scale", {{"batch seq hidden"}}, {{"batch seq hidden"}}, {{"c", -3.0}}, ""},
-        {"and_back", "cast", {{"batch seq hidden"}}, {{"batch seq hidden"}}, {}, ""},
+        {"other_type", "cast", {fixed("batch seq hidden")}, {final_of("batch seq hidden")}, {}, ""},
         {"log", "unary", {{kRows, Fill::Positive}}, {{kRows}}, fn("log"), ""},
         {"silu", "unary", {{"batch ffn"}}, {{"batch ffn"}}, fn("silu"), ""},
         {"dsilu", "unary", {fixed("batch ffn")}, {final_of("batch ffn")}, fn("dsilu"), ""},

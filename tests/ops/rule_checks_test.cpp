@@ -55,6 +55,7 @@ const Refusal kRefusals[] = {
     {"scale", {"seq", "seq"}, {"seq"}, {{"c", 1.0}}, "takes 1 operands and gives 1 results, not 2 and 1"},
     {"scale", {"seq"}, {"seq"}, {}, "needs the attribute c"},
     {"scale", {"seq"}, {"hidden"}, {{"c", 1.0}}, "a and y must have the same dims"},
+    {"cast", {"seq"}, {"hidden"}, {}, "a and y must have the same dims"},
     {"unary", {"seq"}, {"seq"}, {}, "needs the attribute fn"},
     {"unary", {"seq"}, {"seq"}, {{"fn", std::string("exp")}}, "does not know the function exp"},
     {"unary", {"seq"}, {"seq"}, {{"fn", std::string("rsqrt_mean")}, {"n", int64_t{3}}}, "needs the attribute eps"},
