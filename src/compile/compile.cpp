@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "compile/save_lists.h"
 #include "models/model.h"
 #include "ops/builder.h"
 #include "ops/verify.h"
@@ -102,36 +103,56 @@ const std::vector<std::string>& optional_passes() {
     return names;
 }
 
+namespace {
+
+struct Pass {
+    const char* name;
+    std::function<ir::Program(ir::Program)> run;
+};
+
+}  // namespace
+
 Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     Compiled out;
     const Layout& layout = out.layout = layout_of(recipe);
-    ir::Program& program = out.program;
-    Runner run(options, out.passes);
-
-    const std::string& mode = recipe.text("activation_checkpoint.mode");
-    if (mode != "none" && mode != "full") {
-        throw UserError("recipe.activation_checkpoint", "activation_checkpoint.mode",
-                        fmt::format("activation_checkpoint.mode = \"{}\": this version has none and full", mode));
-    }
     passes::FuseLossOptions fuse;
     passes::OverlapOptions overlap;
     overlap.prefetch = recipe.integer("parallelism.prefetch");
+    const bool fuse_loss = recipe.flag("training.fuse_loss");
+    using P = ir::Program;
 
-    run("build_blocks", program, [&](ir::Program) { return build_blocks(recipe, layout); });
-    run("attach_objective", program,
-        [&](ir::Program p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); });
-    run("differentiate", program, [&](ir::Program p) { return passes::differentiate(std::move(p)); });
-    run("set_precision", program, [&](ir::Program p) { return passes::set_precision(std::move(p), {layout.dtype}); });
-    run("shard", program, [&](ir::Program p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
-    run("fuse_loss", program,
-        [&](ir::Program p) { return recipe.flag("training.fuse_loss") ? passes::fuse_loss(std::move(p), fuse) : p; });
-    run("recompute", program, [&](ir::Program p) { return passes::recompute(std::move(p), {mode == "full"}); });
-    run("select_kernels", program, [&](ir::Program p) { return passes::select_kernels(std::move(p), options.catalog); });
-    run("partition_parameters", program,
-        [&](ir::Program p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); });
-    run("schedule", program, [&](ir::Program p) { return passes::schedule(std::move(p)); });
-    run("overlap", program, [&](ir::Program p) { return passes::overlap(std::move(p), overlap); });
-    run("plan_memory", program, [&](ir::Program p) { return passes::plan_memory(std::move(p)); });
+    const std::vector<Pass> before = {
+        {"build_blocks", [&](P) { return build_blocks(recipe, layout); }},
+        {"attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }},
+        {"differentiate", [&](P p) { return passes::differentiate(std::move(p)); }},
+        {"set_precision", [&](P p) { return passes::set_precision(std::move(p), {layout.dtype}); }},
+        {"shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); }},
+        {"fuse_loss", [&](P p) { return fuse_loss ? passes::fuse_loss(std::move(p), fuse) : p; }},
+    };
+    const std::vector<Pass> after = {
+        {"select_kernels", [&](P p) { return passes::select_kernels(std::move(p), options.catalog); }},
+        {"partition_parameters",
+         [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); }},
+        {"schedule", [&](P p) { return passes::schedule(std::move(p)); }},
+        {"overlap", [&](P p) { return passes::overlap(std::move(p), overlap); }},
+        {"plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); }},
+    };
+    const auto recompute = [&](P placed) {
+        const auto total_bytes = [&](const std::vector<passes::SaveList>& lists) {
+            P p = passes::recompute(placed, lists);
+            for (const Pass& pass : after) {
+                if (std::count(options.skip.begin(), options.skip.end(), pass.name) == 0) p = pass.run(std::move(p));
+                for (ir::Routine& r : p.routines) ops::renumber(r);
+            }
+            return p.arena_bytes;
+        };
+        return passes::recompute(placed, save_lists(recipe, placed, total_bytes));
+    };
+
+    Runner run(options, out.passes);
+    for (const Pass& pass : before) run(pass.name, out.program, pass.run);
+    run("recompute", out.program, recompute);
+    for (const Pass& pass : after) run(pass.name, out.program, pass.run);
     return out;
 }
 

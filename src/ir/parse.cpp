@@ -137,6 +137,10 @@ private:
         if (c.accept_word("call")) return call(c);
         if (program_.routines.empty()) c.fail("a statement");
         Routine& r = program_.routines.back();
+        if (c.accept_word("instances")) {
+            while (!c.at_end()) r.instances.push_back(c.integer());
+            return;
+        }
         if (c.accept_word("dims")) {
             while (!c.at_end()) r.dims.push_back(dim(c));
             return;

@@ -117,6 +117,7 @@ std::string print_call(const Program& p, const Call& c) {
 std::string print(const mesh::Mesh& mesh, const Routine& r) {
     std::string text = fmt::format("routine {} block {} kind {} entry {} chunks {} scratch {}\n", r.name,
                                    r.block.empty() ? "-" : r.block, name_of(r.kind), r.entry, r.chunks, r.scratch_bytes);
+    if (!r.instances.empty()) text += fmt::format("  instances {}\n", fmt::join(r.instances, " "));
     if (!r.dims.empty()) {
         text += "  dims";
         for (const Dim& d : r.dims) text += " " + print_dim(d);

@@ -59,6 +59,9 @@ const Parameter* Program::param(std::string_view key) const {
     auto it = std::find_if(params.begin(), params.end(), [&](const Parameter& p) { return p.key == key; });
     return it == params.end() ? nullptr : &*it;
 }
+bool Routine::serves(int64_t instance) const {
+    return instances.empty() || std::binary_search(instances.begin(), instances.end(), instance);
+}
 const Unit* Program::unit(std::string_view n) const { return find_by_name(units, n); }
 const Routine* Program::routine(std::string_view n) const { return find_by_name(routines, n); }
 int Program::routine_index(std::string_view n) const { return index_by_name(routines, n); }

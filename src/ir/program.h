@@ -100,6 +100,7 @@ struct Routine {
     std::string name, block;  // block: of Forward, Loss, Backward; for the others the unit's name or empty
     RoutineKind kind = RoutineKind::Forward;
     std::string entry = "train";
+    std::vector<int64_t> instances;  // of the block that it serves, ascending; empty: all
     int64_t chunks = 1;  // the routine is called this many times a microbatch, each time on the next slice of its ports
     std::vector<Dim> dims;
     std::vector<Tensor> tensors;
@@ -111,6 +112,7 @@ struct Routine {
     DimId dim(std::string_view name) const;      // -1 where absent
     TensorId find(std::string_view name) const;  // -1 where absent
     int port(std::string_view name) const;       // -1 where absent
+    bool serves(int64_t instance) const;
     std::vector<TensorId> port_tensors(int port) const;
 };
 

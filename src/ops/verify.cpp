@@ -49,6 +49,7 @@ private:
         placements(r);
         if (found_) return;
         ssa(r);
+        instances(r);
         kernels_and_views(r);
         for (const Op& op : r.ops) {
             if (found_) return;
@@ -101,6 +102,24 @@ private:
                 }
             }
         }
+    }
+
+    // Routines of one block, kind and entry that name their instances share them out among each other.
+    void instances(const Routine& r) {
+        if (r.instances.empty()) return;
+        std::vector<int64_t> all;
+        for (const Routine& other : p_.routines) {
+            if (other.block == r.block && other.kind == r.kind && other.entry == r.entry)
+                all.insert(all.end(), other.instances.begin(), other.instances.end());
+        }
+        std::sort(all.begin(), all.end());
+        const auto block =
+            std::find_if(p_.blocks.begin(), p_.blocks.end(), [&](const ir::Block& b) { return b.name == r.block; });
+        bool each_once = block != p_.blocks.end() && static_cast<int64_t>(all.size()) == block->count;
+        for (size_t i = 0; each_once && i < all.size(); ++i) each_once = all[i] == static_cast<int64_t>(i);
+        if (!each_once)
+            return fail("instance", fmt::format("{}: not every instance of {} has one {}", r.name, r.block, name_of(r.kind)));
+        if (!std::is_sorted(r.instances.begin(), r.instances.end())) fail("instance", r.name + ": its instances do not ascend");
     }
 
     static bool placed(const Routine& r) {
@@ -295,6 +314,10 @@ private:
             const auto wrong = [&](const std::string& what) {
                 fail("call", fmt::format("{}, call {} of {}: {}", e.name, i, r.name, what));
             };
+            if (!r.serves(c.instance)) {
+                return fail("instance",
+                            fmt::format("{}, call {} of {}: it does not serve instance {}", e.name, i, r.name, c.instance));
+            }
             if (c.bindings.size() != r.ports.size()) return wrong("not every port is bound");
             for (size_t b = 0; b < c.bindings.size(); ++b) {
                 const ir::Binding& binding = c.bindings[b];

@@ -3,13 +3,16 @@
 //   shape      every op kind exists; operands, results and attributes agree with its rule
 //   ssa        a temporary is defined once and before it is used; what a read port brings is not written; what a written
 //              port takes away is written
-//   placement  one list a dim; no sub-axis stands twice in a tensor; sizes divide evenly; all or no tensors of a routine are
-//   placed space      an op runs in one iteration space: each dim stands alike in all its operands and results partial    a
-//   result is partial over what its operands pass and what it lost, and a partial operand stands only where the op
-//              is linear in it
+//   placement  one list a dim; no sub-axis stands twice in a tensor; sizes divide evenly; all tensors of a routine or none are
+//              placed
+//   space      an op runs in one iteration space: each dim stands alike in all its operands and results
+//   partial    a result is partial over what its operands pass and what it lost, and a partial operand stands only where the
+//              op is linear in it
 //   collective operand and result placements differ by exactly the group
 //   border     what crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
 //   kernel     when one op of a routine has a kernel, all have
+//   instance   routines of a block that name their instances, ascending, serve each of them once together; a call is of one
+//              that its routine serves
 //   view       a view has the bytes of what it views
 //   unit       segments and members lie inside their unit, apart from each other; weights | gradients | optimizer are nested
 //   call       bindings fit ports and buffers; waits name earlier calls

@@ -64,7 +64,7 @@ private:
                     continue;
                 if (r.block != at.first && at.second != 0) continue;
                 for (int64_t instance = 0; instance < instances(r.block); ++instance) {
-                    if (r.block == at.first && instance != at.second) continue;
+                    if (!r.serves(instance) || (r.block == at.first && instance != at.second)) continue;
                     for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
                         for (int64_t chunk = 0; chunk < r.chunks; ++chunk)
                             out[r.tensors[t].offset_bytes].insert({r.name, instance, microbatch, chunk});

@@ -268,14 +268,14 @@ private:
             for (int64_t i = 0; i < block.count; ++i) {
                 for (const Routine& r : p_.routines) {
                     const bool forward = r.kind == RoutineKind::Forward || r.kind == RoutineKind::Loss;
-                    if (r.block == block.name && r.entry == entry_.name && forward) order.emplace_back(&r, i);
+                    if (r.block == block.name && r.entry == entry_.name && forward && r.serves(i)) order.emplace_back(&r, i);
                 }
             }
         }
         for (auto block = p_.blocks.rbegin(); block != p_.blocks.rend(); ++block) {
             for (int64_t i = block->count - 1; i >= 0; --i) {
                 for (const Routine& r : p_.routines) {
-                    if (r.block == block->name && r.entry == entry_.name && r.kind == RoutineKind::Backward)
+                    if (r.block == block->name && r.entry == entry_.name && r.kind == RoutineKind::Backward && r.serves(i))
                         order.emplace_back(&r, i);
                 }
             }

@@ -32,11 +32,21 @@ std::string unused_name(const Routine& r, const std::string& name) {
 
 }  // namespace
 
-Routine join_forward_and_backward(const Routine& forward, const Routine& backward, Results results, bool mark_recomputed) {
+std::string saved_as(const ir::Tensor& tensor) { return tensor.source.empty() ? tensor.name : tensor.source; }
+
+Routine join_forward_and_backward(const Routine& forward, const Routine& backward, Results results, bool mark_recomputed,
+                                  const std::set<std::string>& saved) {
     Routine r = backward;
     r.ops.clear();
-    std::vector<TensorId> to(forward.tensors.size());
-    std::vector<TensorId> replaced(backward.tensors.size(), -1);  // saved values of backward -> what the forward made
+    const auto add = [&](ir::Tensor copy, int port, std::string source) {
+        copy.name = unused_name(r, copy.name);
+        copy.port = port;
+        copy.source = std::move(source);
+        r.tensors.push_back(std::move(copy));
+        return static_cast<TensorId>(r.tensors.size() - 1);
+    };
+    std::vector<TensorId> made(forward.tensors.size()), read(forward.tensors.size());  // where the clones write and read
+    std::vector<TensorId> replaced(backward.tensors.size(), -1);  // saved values of backward -> what is read instead
     for (size_t t = 0; t < forward.tensors.size(); ++t) {
         const ir::Tensor& tensor = forward.tensors[t];
         const ir::Port* port = tensor.port < 0 ? nullptr : &forward.ports[tensor.port];
@@ -44,27 +54,23 @@ Routine join_forward_and_backward(const Routine& forward, const Routine& backwar
         if (shared) {  // one tensor for both: the same parameter, input or activation in the same placement
             const TensorId same = r.find(tensor.name);
             if (same >= 0 && r.tensors[same].port >= 0 && r.ports[r.tensors[same].port].name == port->name) {
-                to[t] = same;
+                made[t] = read[t] = same;
                 continue;
             }
         }
-        ir::Tensor copy = tensor;
-        copy.port = shared ? port_in(r, *port) : -1;
-        copy.name = unused_name(r, tensor.name);
-        if (!shared) copy.source.clear();
-        r.tensors.push_back(std::move(copy));
-        to[t] = static_cast<TensorId>(r.tensors.size() - 1);
-        if (port && port->kind == PortKind::Frame) {
-            for (size_t b = 0; b < backward.tensors.size(); ++b) {
-                const int read = backward.tensors[b].port;
-                if (read >= 0 && backward.ports[read].kind == PortKind::Frame && backward.tensors[b].source == tensor.source)
-                    replaced[b] = to[t];
-            }
+        made[t] = read[t] = add(tensor, shared ? port_in(r, *port) : -1, shared ? tensor.source : "");
+        if (saved.contains(tensor.name))
+            read[t] = add(tensor, port_in(r, {"frame", PortKind::Frame, Access::Read, "", -1}), saved_as(tensor));
+        if (!port || port->kind != PortKind::Frame) continue;
+        for (size_t b = 0; b < backward.tensors.size(); ++b) {
+            const int p = backward.tensors[b].port;
+            if (p >= 0 && backward.ports[p].kind == PortKind::Frame && backward.tensors[b].source == tensor.source)
+                replaced[b] = read[t];
         }
     }
     for (Op op : forward.ops) {
-        for (TensorId& t : op.in) t = to[t];
-        for (TensorId& t : op.out) t = to[t];
+        for (TensorId& t : op.in) t = read[t];
+        for (TensorId& t : op.out) t = made[t];
         if (mark_recomputed) op.attrs["recomputed"] = int64_t{1};
         r.ops.push_back(std::move(op));
     }

@@ -48,7 +48,7 @@ const Case kRefusals[] = {
     {"check r.toml --cluster.memory_gib_per_rank 0.000001", "check.does_not_fit", "too much; what would help most: "},
     {"check r.toml --parallelism.pipeline_parallel_degree 2", "recipe.not_available",
      "asks for what this version does not have (pipeline stages); leave it at 1"},
-    {"check r.toml --activation_checkpoint.mode selective", "recipe.activation_checkpoint", "this version has none and full"},
+    {"check r.toml --activation_checkpoint.mode some", "recipe.activation_checkpoint", "choose one of none, full, selective"},
     {"show r.toml --after nonsense", "show.unknown_pass", "--after nonsense: the passes are build_blocks"},
     {"diff r.toml other_batch.toml", "diff.batch", "only equal steps can be compared"},
     {"data prepare /no/such/place --out d", "data.input_missing", "/no/such/place"},

@@ -208,10 +208,36 @@ const ErrorCase kErrors[] = {
      "to it"},
     {"recompute",
      [] {
-         compile_with({{"activation_checkpoint.mode", "selective"}});
+         compile_with({{"activation_checkpoint.mode", "some"}});
      },
      "recipe.activation_checkpoint", "activation_checkpoint.mode",
-     "activation_checkpoint.mode = \"selective\": this version has none and full"},
+     "activation_checkpoint.mode = \"some\": choose one of none, full, selective, budget, memory_budget"},
+    {"selective",
+     [] {
+         compile_with({{"activation_checkpoint.mode", "selective"}, {"activation_checkpoint.selective_ac_option", "0"}});
+     },
+     "recipe.selective_ac_option", "activation_checkpoint.selective_ac_option",
+     "activation_checkpoint.selective_ac_option = \"0\": give \"op\", or n of \"every n-th layer is computed again\", 1 or more"},
+    {"memory_budget",
+     [] {
+         compile_with({{"activation_checkpoint.mode", "memory_budget"}, {"activation_checkpoint.memory_budget", "1.5"}});
+     },
+     "recipe.memory_budget", "activation_checkpoint.memory_budget",
+     "activation_checkpoint.memory_budget = 1.5: give the share of activation memory that may be used, from 0 (all is computed "
+     "again) to 1 (nothing is)"},
+    {"budget_bytes",
+     [] {
+         compile_with({{"activation_checkpoint.mode", "budget"}});
+     },
+     "recipe.budget_bytes", "activation_checkpoint.budget_bytes",
+     "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a rank's arena may have"},
+    {"recompute_budget",
+     [] {
+         compile_with({{"activation_checkpoint.mode", "budget"}, {"activation_checkpoint.budget_bytes", "1"}});
+     },
+     "recipe.recompute_budget", "activation_checkpoint.budget_bytes",
+     "0.000 GiB a rank are allowed, and with every layer computed again (activation_checkpoint.mode = \"full\") the plan still "
+     "needs 0.000 GiB: allow more, or make the batch smaller or the layout wider"},
     {"preset",
      [] {
          compile_with({{"partition.preset", "zero4"}});

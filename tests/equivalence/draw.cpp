@@ -25,7 +25,7 @@ public:
         optimizer();
         set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
         set("training.fuse_loss", chance(0.6));
-        set("activation_checkpoint.mode", chance(0.5) ? "full" : "none");
+        recompute();
         set("parallelism.prefetch", one_of({0, 1, 1, 2}));
         set("runtime.comm_thread", chance(0.4) ? "on" : "off");
         set("runtime.debug_fill", chance(0.3));
@@ -51,6 +51,13 @@ private:
     void set(const char* key, double v) { recipe_.set(key, compile::text_of(v)); }
     void set(const char* key, const std::string& v) { recipe_.set(key, v); }
     void set(const char* key, const char* v) { recipe_.set(key, v); }
+
+    void recompute() {
+        const std::string mode = one_of<std::string>({"none", "none", "full", "selective", "selective", "memory_budget"});
+        set("activation_checkpoint.mode", mode);
+        set("activation_checkpoint.selective_ac_option", one_of<std::string>({"op", "op", "1", "2"}));
+        set("activation_checkpoint.memory_budget", static_cast<double>(below(11)) / 10);
+    }
 
     void degrees() {
         do {

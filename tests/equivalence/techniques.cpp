@@ -7,10 +7,42 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr std::array<std::string_view, kTechniques> kNames = {
-    "tp",           "sequence_parallel", "kv_heads < tp", "dp_shard", "dp_replicate", "zero1",         "zero2",
-    "zero3",        "recompute",         "microbatches",  "tied",     "qk_norm",      "document_mask", "masked targets",
-    "padded vocab", "padded batch",      "fused loss",    "prefetch", "comm_thread",  "debug_fill",    "clipping"};
+constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
+                                                              "sequence_parallel",
+                                                              "kv_heads < tp",
+                                                              "dp_shard",
+                                                              "dp_replicate",
+                                                              "zero1",
+                                                              "zero2",
+                                                              "zero3",
+                                                              "recompute",
+                                                              "selective",
+                                                              "microbatches",
+                                                              "tied",
+                                                              "qk_norm",
+                                                              "document_mask",
+                                                              "masked targets",
+                                                              "padded vocab",
+                                                              "padded batch",
+                                                              "fused loss",
+                                                              "prefetch",
+                                                              "comm_thread",
+                                                              "debug_fill",
+                                                              "clipping"};
+
+enum class Recomputed { Nothing, Some, All };
+
+Recomputed recomputed_by(const ir::Program& p) {
+    bool any = false, rest = false;
+    for (const ir::Routine& r : p.routines) {
+        if (r.kind != ir::RoutineKind::Backward || r.block != "layer") continue;
+        const bool again =
+            std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return op.attrs.contains("recomputed"); });
+        any = any || again;
+        rest = rest || !again || r.port("frame") >= 0;
+    }
+    return !any ? Recomputed::Nothing : rest ? Recomputed::Some : Recomputed::All;
+}
 
 }  // namespace
 
@@ -37,7 +69,9 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::Zero1, l.partition.optimizer > 1 && l.partition.gradients == 1);
     note(Technique::Zero2, l.partition.gradients > 1 && l.partition.weights == 1);
     note(Technique::Zero3, l.partition.weights > 1);
-    note(Technique::Recompute, r.text("activation_checkpoint.mode") == "full" && model("n_layers") > 1);
+    const Recomputed recomputed = recomputed_by(draw.compiled.program);
+    note(Technique::Recompute, recomputed == Recomputed::All);
+    note(Technique::SelectiveRecompute, recomputed == Recomputed::Some);
     note(Technique::Microbatches, l.microbatches > 1);
     note(Technique::Tied, model("tie_embeddings") != 0);
     note(Technique::QkNorm, model("qk_norm") != 0);
@@ -57,6 +91,7 @@ std::string_view impossible(Technique a, Technique b) {
     const auto is_stage = [](Technique t) { return t == Technique::Zero1 || t == Technique::Zero2 || t == Technique::Zero3; };
     if (a != b && is_stage(a) && is_stage(b)) return "a layout has one ZeRO stage";
     if (a > b) std::swap(a, b);
+    if (a == Technique::Recompute && b == Technique::SelectiveRecompute) return "all is computed again, or some";
     if ((a == Technique::Zero1 || a == Technique::Zero2) && b == Technique::Prefetch) return "whole weights are never gathered";
     return "";
 }

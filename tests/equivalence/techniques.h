@@ -20,6 +20,7 @@ enum class Technique {
     Zero2,  // gradients split, weights whole
     Zero3,
     Recompute,
+    SelectiveRecompute,  // some values or some layers
     Microbatches,
     Tied,
     QkNorm,
@@ -33,7 +34,7 @@ enum class Technique {
     DebugFill,
     Clipping
 };
-constexpr int kTechniques = 21;
+constexpr int kTechniques = 22;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

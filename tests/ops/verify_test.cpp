@@ -168,6 +168,27 @@ const EditCase kEditCases[] = {
      "train, call 0 of count: its scratch does not fit"},
     {"waits_for_itself", [](ir::Program& p) { first_call(p).waits = {0}; }, "call",
      "train, call 0 of count: it waits for a call that is not before it"},
+    {"instances_missing", [](ir::Program& p) { p.routines[p.routine_index("layer.forward")].instances = {1}; }, "instance",
+     "layer.forward: not every instance of layer has one forward"},
+    {"instance_that_the_block_lacks",
+     [](ir::Program& p) {
+         p.routines[p.routine_index("layer.forward")].instances = {0, 2};
+     },
+     "instance", "layer.forward: not every instance of layer has one forward"},
+    {"instances_out_of_order",
+     [](ir::Program& p) {
+         p.routines[p.routine_index("layer.forward")].instances = {1, 0};
+     },
+     "instance", "layer.forward: its instances do not ascend"},
+    {"call_of_another_instance",
+     [](ir::Program& p) {
+         ir::Routine one = p.routines[p.routine_index("layer.forward")];
+         one.name = "layer.forward.2";
+         one.instances = {1};
+         p.routines[p.routine_index("layer.forward")].instances = {0};
+         p.routines.push_back(one);
+     },
+     "instance", "train, call 10 of layer.forward: it does not serve instance 1"},
     {"off_alignment", [](ir::Program& p) { p.buffers[0].offset_bytes += 4; }, "arena",
      "buffer count lies across the arena's end or off its alignment"},
     {"past_the_arena", [](ir::Program& p) { p.buffers[0].offset_bytes = p.arena_bytes; }, "arena",

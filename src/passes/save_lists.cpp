@@ -1,0 +1,175 @@
+#include "passes/save_lists.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "ops/rule.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Op;
+using ir::PortKind;
+using ir::Routine;
+using ir::TensorId;
+
+bool in_frame(const Routine& r, TensorId t) {
+    const int port = r.tensors[t].port;
+    return port >= 0 && r.ports[port].kind == PortKind::Frame;
+}
+
+// May stand in a frame: made here, whole, and not as long as all keys of a sequence (those are gathered again).
+bool savable(const Routine& r, TensorId t) {
+    const ir::Tensor& tensor = r.tensors[t];
+    const bool made_here = tensor.port < 0 || in_frame(r, t);
+    const bool all_keys =
+        std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](ir::DimId d) { return r.dims[d].name == "kv_seq"; });
+    return made_here && !all_keys && tensor.placement.partial.empty();
+}
+
+void save_results(const Routine& r, const Op& op, std::set<std::string>& values) {
+    for (TensorId t : op.out) {
+        if (savable(r, t)) values.insert(r.tensors[t].name);
+    }
+}
+
+// The forward of every block that stands more than once and has a backward.
+std::vector<std::pair<const ir::Block*, const Routine*>> repeated(const ir::Program& p) {
+    std::vector<std::pair<const ir::Block*, const Routine*>> out;
+    for (const ir::Block& b : p.blocks) {
+        const Routine* forward = p.routine(b.name + ".forward");
+        if (b.count > 1 && forward && p.routine(b.name + ".backward")) out.emplace_back(&b, forward);
+    }
+    return out;
+}
+
+double time_of(const mesh::Mesh& mesh, const Routine& r, const Op& op, const Rates& rates) {
+    const double bytes = static_cast<double>(ops::bytes_moved(mesh, r, op));
+    if (ops::rule(op.kind).collective) return bytes / rates.wire_bytes_per_s;
+    return ops::flops_of(mesh, r, op).executed / rates.flops_per_s + bytes / rates.bytes_per_s;
+}
+
+// Prices the choices of one block: bit k of a mask saves the results of the op candidates()[k].
+class Pricing {
+public:
+    Pricing(const mesh::Mesh& mesh, const Routine& r, const Rates& rates) : mesh_(mesh), r_(r) {
+        for (const Op& op : r.ops) time_s_.push_back(time_of(mesh, r, op, rates));
+        candidate_.assign(r.ops.size(), -1);
+        std::vector<size_t> order;
+        for (size_t i = 0; i < r.ops.size(); ++i) {
+            const bool any = std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return savable(r, t); });
+            if (any && !ops::rule(r.ops[i].kind).rerun && r.ops[i].kind != "slice") order.push_back(i);
+        }
+        const auto framed = [&](size_t i) {
+            return std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return in_frame(r, t); });
+        };
+        std::stable_sort(order.begin(), order.end(),
+                         [&](size_t a, size_t b) { return framed(a) != framed(b) ? framed(a) : time_s_[a] > time_s_[b]; });
+        if (order.size() > kMost) order.resize(kMost);
+        for (size_t k = 0; k < order.size(); ++k) candidate_[order[k]] = static_cast<int>(k);
+        count_ = order.size();
+    }
+
+    uint32_t masks() const { return uint32_t{1} << count_; }
+
+    // Which values are saved, and what that costs: backward asks for what stands in the frame, the ops behind it are computed
+    // again up to what is saved. An op with several results is saved whole.
+    Saved price(uint32_t mask, bool names) const {
+        Saved out;
+        std::vector<bool> wanted(r_.tensors.size());
+        for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = in_frame(r_, static_cast<TensorId>(t));
+        for (size_t i = r_.ops.size(); i-- > 0;) {
+            const Op& op = r_.ops[i];
+            bool again = false;
+            for (TensorId t : op.out) {
+                if (!wanted[t]) continue;
+                const bool saved = candidate_[i] >= 0 && (mask >> candidate_[i] & 1) && savable(r_, t);
+                again = again || !saved;
+                if (!saved) continue;
+                out.bytes += ir::local_bytes(mesh_, r_, r_.tensors[t]);
+                if (names) out.values.insert(r_.tensors[t].name);
+            }
+            if (!again) continue;
+            out.time_s += time_s_[i];
+            for (TensorId t : op.in) wanted[t] = true;
+        }
+        return out;
+    }
+
+    // What differentiate had saved.
+    Saved everything() const {
+        Saved out;
+        for (size_t t = 0; t < r_.tensors.size(); ++t) {
+            if (!in_frame(r_, static_cast<TensorId>(t))) continue;
+            out.values.insert(r_.tensors[t].name);
+            out.bytes += ir::local_bytes(mesh_, r_, r_.tensors[t]);
+        }
+        return out;
+    }
+
+private:
+    static constexpr size_t kMost = 16;
+    const mesh::Mesh& mesh_;
+    const Routine& r_;
+    std::vector<double> time_s_;
+    std::vector<int> candidate_;  // of each op, or -1
+    size_t count_ = 0;
+};
+
+// Does b lie on or above the line from a to c?
+bool above(const Saved& a, const Saved& b, const Saved& c) {
+    return (b.time_s - a.time_s) * static_cast<double>(c.bytes - a.bytes) >=
+           (c.time_s - a.time_s) * static_cast<double>(b.bytes - a.bytes);
+}
+
+}  // namespace
+
+std::vector<SaveList> save_nothing(const ir::Program& program) { return recompute_every(program, 1); }
+
+std::vector<SaveList> recompute_every(const ir::Program& program, int64_t n) {
+    std::vector<SaveList> lists;
+    for (const auto& [block, forward] : repeated(program)) {
+        SaveList list{block->name, {}, {}};
+        for (int64_t i = n - 1; i < block->count; i += n) list.instances.push_back(i);
+        if (list.instances.empty()) continue;
+        if (n == 1) list.instances.clear();
+        lists.push_back(std::move(list));
+    }
+    return lists;
+}
+
+std::vector<SaveList> save_costly_ops(const ir::Program& program) {
+    std::vector<SaveList> lists;
+    for (const auto& [block, forward] : repeated(program)) {
+        SaveList list{block->name, {}, {}};
+        int products = 0;
+        for (const Op& op : forward->ops) {
+            const bool product = op.kind == "einsum" && ++products % 2 == 1;
+            if (product || op.kind == "attention" || op.kind == "reduce_scatter" || op.kind == "all_reduce")
+                save_results(*forward, op, list.values);
+        }
+        lists.push_back(std::move(list));
+    }
+    return lists;
+}
+
+std::vector<Saved> least_time_choices(const mesh::Mesh& mesh, const Routine& forward, const Rates& rates) {
+    const Pricing pricing(mesh, forward, rates);
+    std::vector<std::pair<Saved, uint32_t>> all;
+    for (uint32_t mask = 0; mask < pricing.masks(); ++mask) all.emplace_back(pricing.price(mask, false), mask);
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+        return std::tuple(a.first.bytes, a.first.time_s, a.second) < std::tuple(b.first.bytes, b.first.time_s, b.second);
+    });
+    std::vector<std::pair<Saved, uint32_t>> hull;
+    for (const auto& next : all) {
+        if (!hull.empty() && next.first.time_s >= hull.back().first.time_s) continue;
+        while (hull.size() > 1 && above(hull[hull.size() - 2].first, hull.back().first, next.first)) hull.pop_back();
+        hull.push_back(next);
+    }
+    std::vector<Saved> out;
+    for (const auto& point : hull) out.push_back(pricing.price(point.second, true));
+    if (out.back().time_s > 0) out.push_back(pricing.everything());
+    return out;
+}
+
+}  // namespace lockstep::passes
