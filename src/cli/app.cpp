@@ -55,6 +55,7 @@ int run(int argc, const char* const* argv) {
     ShowArgs show_args;
     DiffArgs diff_args;
     EvalArgs eval_args;
+    SampleArgs sample_args;
     PrepareArgs prepare_args;
     ExplainArgs explain_args;
 
@@ -103,6 +104,29 @@ int run(int argc, const char* const* argv) {
     eval_app->add_flag("--json", eval_args.json, "one JSON object on standard output");
     eval_app->footer("Example: lockstep eval outputs/demo --data data/headers");
 
+    CLI::App* sample_app = app.add_subcommand("sample", "generate text from a checkpoint");
+    add_recipe(*sample_app, sample_args.checkpoint, "checkpoint", checkpoint_help);
+    sample_app->add_option("--prompt", sample_args.prompts, "text to go on from; several: one sequence each")
+        ->allow_extra_args(false);
+    sample_app->add_option("--prompt-file", sample_args.prompt_files, "a file with the prompt; -: standard input")
+        ->allow_extra_args(false);
+    sample_app->add_option("--prompt-tokens", sample_args.prompt_tokens, "the prompt as token ids, commas between them")
+        ->allow_extra_args(false);
+    sample_app->add_option("--max-tokens", sample_args.max_tokens, "tokens to generate for each prompt (default 128)");
+    sample_app->add_option("--temperature", sample_args.temperature,
+                           "divides the logits; 0: always the likeliest token (default 1)");
+    sample_app->add_option("--top-k", sample_args.top_k, "only the k likeliest tokens; 0: all");
+    sample_app->add_option("--top-p", sample_args.top_p,
+                           "only the likeliest tokens that together have this probability (default 1)");
+    sample_app->add_option("--seed", sample_args.seed, "of the choices (default 0)");
+    sample_app->add_option("--stop", sample_args.stops, "end before this text; may be given several times")
+        ->allow_extra_args(false);
+    sample_app->add_option("--tokenizer", sample_args.tokenizer,
+                           "a tokenizer.json; default: the one the checkpoint was trained with");
+    sample_app->add_option("--logits", sample_args.logits, "file for the logits of every step, as text, one row a step");
+    sample_app->add_flag("--json", sample_args.json, "one JSON object on standard output at the end");
+    sample_app->footer("Example: lockstep sample outputs/demo --prompt '#include <' --temperature 0.8 --top-p 0.95");
+
     CLI::App* data_app = app.add_subcommand("data", "prepare training data");
     data_app->require_subcommand(1);
     CLI::App* prepare_app = data_app->add_subcommand("prepare", "text files or folders -> tokenizer and token files");
@@ -129,6 +153,7 @@ int run(int argc, const char* const* argv) {
         take_settings(*show_app, show_args.recipe);
         take_settings(*diff_app, diff_args.recipe);
         take_settings(*eval_app, eval_args.checkpoint);
+        take_settings(*sample_app, sample_args.checkpoint);
     } catch (const CLI::ParseError& e) {
         return app.exit(e) == 0 ? kDone : kUsage;
     }
@@ -138,6 +163,7 @@ int run(int argc, const char* const* argv) {
         if (*show_app) return show(show_args);
         if (*diff_app) return diff(diff_args);
         if (*eval_app) return eval(eval_args);
+        if (*sample_app) return sample(sample_args);
         if (*prepare_app) return prepare(prepare_args);
         return explain(explain_args);
     } catch (const UserError& e) {

@@ -47,6 +47,15 @@ struct EvalArgs {
     int64_t steps = 0;  // 0: all
     bool json = false;
 };
+struct SampleArgs {
+    RecipeArgs checkpoint;  // path: of a checkpoint
+    std::vector<std::string> prompts, prompt_files, prompt_tokens, stops;
+    std::string tokenizer, logits;
+    int64_t max_tokens = 128, top_k = 0;
+    double temperature = 1, top_p = 1;
+    uint64_t seed = 0;
+    bool json = false;
+};
 struct PrepareArgs {
     std::vector<std::string> inputs;
     std::string out, tokenizer = "bpe";
@@ -64,6 +73,7 @@ int check(const CheckArgs& args);
 int show(const ShowArgs& args);
 int diff(const DiffArgs& args);
 int eval(const EvalArgs& args);
+int sample(const SampleArgs& args);
 int prepare(const PrepareArgs& args);
 int explain(const ExplainArgs& args);
 

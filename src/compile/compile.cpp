@@ -12,6 +12,7 @@
 #include "ops/builder.h"
 #include "ops/verify.h"
 #include "passes/attach_objective.h"
+#include "passes/cache_keys.h"
 #include "passes/differentiate.h"
 #include "passes/fuse_loss.h"
 #include "passes/overlap.h"
@@ -93,8 +94,8 @@ std::vector<std::string> entries_of(const Recipe& recipe, const CompileOptions& 
 
 const std::vector<std::string>& pass_names() {
     static const std::vector<std::string> names = {
-        "build_blocks", "attach_objective", "differentiate",        "set_precision", "shard",   "fuse_loss",
-        "recompute",    "select_kernels",   "partition_parameters", "schedule",      "overlap", "plan_memory"};
+        "build_blocks", "attach_objective", "cache_keys",           "differentiate", "set_precision", "shard",      "fuse_loss",
+        "recompute",    "select_kernels",   "partition_parameters", "schedule",      "overlap",       "plan_memory"};
     return names;
 }
 
@@ -124,6 +125,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     const std::vector<Pass> before = {
         {"build_blocks", [&](P) { return build_blocks(recipe, layout); }},
         {"attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }},
+        {"cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }},
         {"differentiate", [&](P p) { return passes::differentiate(std::move(p)); }},
         {"set_precision", [&](P p) { return passes::set_precision(std::move(p), {layout.dtype}); }},
         {"shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); }},

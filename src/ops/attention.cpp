@@ -3,6 +3,8 @@
 //   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads, group].
 //   A query sees the keys of its document whose position is not larger than its own.
 // attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse) -> dq, dk, dv (Dao et al. 2022, arXiv 2205.14135).
+// append(cache [batch, kv_seq, ...], x [batch, seq, ...], pos [batch, seq]) -> cache, in place: the token of position p becomes
+//   row p of its sequence. A negative position, or one past the cache's end, is written nowhere: padding of a step.
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -15,6 +17,25 @@ double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId q, TensorI
     const auto at = std::find(kd.begin(), kd.end(), kv_seq) - kd.begin();
     return 2.0 * static_cast<double>(ir::local_elements(mesh, r, r.tensors[q])) *
            static_cast<double>(ir::local_size(mesh, r, r.tensors[k], static_cast<int>(at)));
+}
+
+OpRule append_rule() {
+    OpRule append;
+    append.name = "append";
+    append.operands = 3, append.results = 1;
+    append.check = [](const Routine& rt, const Op& op) -> std::string {
+        if (op.in[0] != op.out[0]) return "writes where it reads: its result is its first operand";
+        const std::vector<DimId>&cache = dims_of(rt, op.in[0]), &x = dims_of(rt, op.in[1]), &pos = dims_of(rt, op.in[2]);
+        if (rt.tensors[op.in[2]].dtype != Dtype::I32) return "operand 2 holds positions, int32";
+        const bool alike = cache.size() == x.size() && x.size() >= 2 && cache[0] == x[0] &&
+                           std::equal(cache.begin() + 2, cache.end(), x.begin() + 2);
+        if (!alike || pos.size() != 2 || pos[0] != x[0] || pos[1] != x[1])
+            return "the cache is [batch, kv_seq, ...], the new rows [batch, seq, ...] and their positions [batch, seq]";
+        return "";
+    };
+    append.unsplit = [](const Op&) { return std::vector<std::string>{"seq", "kv_seq"}; };
+    append.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
+    return append;
 }
 
 }  // namespace
@@ -59,7 +80,7 @@ std::vector<OpRule> attention_rules() {
         const double s = score_flops(m, r, op.in[1], op.in[2]);
         return Flops{4 * s, 2.5 * s};
     };
-    return {forward, backward};
+    return {forward, backward, append_rule()};
 }
 
 }  // namespace lockstep::ops

@@ -95,6 +95,7 @@ ir::Program attach_objective(ir::Program program, const ObjectiveOptions& option
             copy.entry = entry;
             program.routines.push_back(std::move(copy));
         }
+        if (entry != "train" && entry != "eval") continue;  // its result is the logits themselves
         attach(program.routines.back());
         const ir::Routine last = program.routines.back();
         add_counting(program, last, entry);

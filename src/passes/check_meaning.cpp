@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -28,7 +29,18 @@ struct Gradient {
 
 class Meaning {
 public:
-    Meaning(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry) {}
+    Meaning(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry) {
+        for (const ir::Entry& e : p_.entries) {
+            for (const ir::Call& c : e.calls) {
+                const ir::Routine& r = p_.routines[c.routine];
+                for (size_t k = 0; k < c.bindings.size(); ++k) {
+                    if (!is_cache(r.ports[k])) continue;
+                    cache_of_.emplace(sequence_place(r, c), c.bindings[k].buffer);
+                    cache_owner_.emplace(c.bindings[k].buffer, sequence_place(r, c));
+                }
+            }
+        }
+    }
 
     std::string run() {
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
@@ -51,6 +63,24 @@ private:
 
     static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) {
         return {u.name, u.name == r.block ? instance : 0};
+    }
+
+    // Block, instance, microbatch: what a cache of keys and values belongs to, in whichever entry.
+    using SequencePlace = std::tuple<std::string, int64_t, int64_t>;
+    static SequencePlace sequence_place(const ir::Routine& r, const ir::Call& c) { return {r.block, c.instance, c.microbatch}; }
+    static bool is_cache(const ir::Port& port) { return port.kind == PortKind::State && port.unit.empty(); }
+
+    void cache(int i, const ir::Routine& r, int port, const ir::Binding& b) {
+        const SequencePlace at = sequence_place(r, e_.calls[i]);
+        if (cache_of_.at(at) != b.buffer || cache_owner_.at(b.buffer) != at)
+            fail(i, fmt::format("binds {}, which is not its own cache in every entry", p_.buffers[b.buffer].name));
+        for (ir::TensorId t : r.port_tensors(port)) {  // a token's own key is there when its query looks for it
+            const auto first = std::find_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) {
+                return std::find(op.in.begin(), op.in.end(), t) != op.in.end();
+            });
+            if (first == r.ops.end() || first->kind != "append")
+                fail(i, fmt::format("reads {} without having appended to it", r.tensors[t].name));
+        }
     }
 
     // Every contribution that a unit instance must receive in one microbatch.
@@ -131,6 +161,7 @@ private:
             }
             if (port.kind == PortKind::Scalar) scalar(i, port.name, b.buffer);
             if (port.name == "inv_n" && port.access == Access::Read) inverse_read_ = true;
+            if (is_cache(port)) cache(i, r, static_cast<int>(k), b);
             if (port.unit.empty()) continue;
             const ir::Unit& u = *p_.unit(port.unit);
             const Place at = place(r, u, c.instance);
@@ -243,6 +274,8 @@ private:
     std::map<int, Gradient> gradients_;        // by buffer
     std::map<int, std::set<Place>> shard_of_;  // whose gradients a shard's buffer holds
     std::map<int, Place> owner_;
+    std::map<SequencePlace, int> cache_of_;
+    std::map<int, SequencePlace> cache_owner_;
     std::map<std::string, std::set<Part>> loss_;
     std::set<int64_t> count_;
     std::map<std::string, int> scalar_buffer_;

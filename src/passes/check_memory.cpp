@@ -50,8 +50,8 @@ private:
             const ir::Routine& r = p_.routines[c.routine];
             for (size_t i = 0; i < c.bindings.size(); ++i) {
                 const ir::Port& port = r.ports[i];
-                const bool state =
-                    port.kind == PortKind::State && (port.name == "weights" || port.name == "moment1" || port.name == "moment2");
+                const bool state = port.kind == PortKind::State && (port.name == "weights" || port.name == "moment1" ||
+                                                                    port.name == "moment2" || port.name == "cache");
                 const bool given = port.kind == PortKind::Input ||
                                    (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
                 const bool resident_weights = port.kind == PortKind::Params && p_.unit(port.unit)->weights.empty();

@@ -140,8 +140,8 @@ private:
                 if (p.name == "x") name = "act." + edge(r.block, instance, true);
                 if (p.name == "d.y") name = "d.act." + edge(r.block, instance, false);
                 if (p.name == "d.x") name = "d.act." + edge(r.block, instance, true);
-                b.buffer =
-                    buffer(fmt::format("{}{}@{}", prefix(), name, microbatch), MemoryKind::Activations, slice(p.bytes), false);
+                b.buffer = buffer(fmt::format("{}{}@{}", prefix(), name, microbatch), MemoryKind::Activations, slice(p.bytes),
+                                  p.name == "logits");  // the result of an entry without a loss stays for whoever ran it
                 break;
             }
             case PortKind::Frame:
@@ -175,6 +175,11 @@ private:
                 break;
             }
             case PortKind::State: {
+                if (p.unit.empty()) {  // keys and values of a block's instance, shared by entries
+                    b.buffer =
+                        buffer(fmt::format("{}.{}[{}]", p.name, r.block, instance), MemoryKind::Activations, p.bytes, true);
+                    break;
+                }
                 const ir::Unit& u = *p_.unit(p.unit);
                 if (p.name == "weights") b.buffer = state("weights", MemoryKind::Weights, u, instance, u.weights);
                 if (p.name == "moment1" || p.name == "moment2")

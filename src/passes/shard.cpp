@@ -304,6 +304,12 @@ private:
             placed.in[i] = get(v, restricted(f_, op, v), keep, reason(op, v));
         }
         for (size_t o = 0; o < op.out.size(); ++o) {
+            if (port_of(op.out[o]) && port_of(op.out[o])->access == ir::Access::Update) {  // a state is changed where it stands
+                ensure(copies_[op.out[o]].size() == 1,
+                       "shard: " + f_.tensors[op.out[o]].name + " is changed beside a copy of it");
+                placed.out[o] = copies_[op.out[o]][0];
+                continue;
+            }
             Placement p{restricted(f_, op, op.out[o]), {}, ir::Reduce::Sum};
             const AxisList lost = mesh::subtract(used, p.used());
             p.partial = mesh::unite(passed, lost);
@@ -407,7 +413,11 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
     for (const Routine& r : program.routines) {
         if (const ir::DimId d = r.dim("kv_heads"); d >= 0) kv_heads = r.dims[d].size;
     }
-    const ShardingTable table(program.mesh, kv_heads, options.sequence_parallel);
+    const ShardingTable table(program.mesh, kv_heads, options.sequence_parallel), whole(program.mesh, kv_heads, false);
+    const auto table_of = [&](const Routine& r) -> const ShardingTable& {  // seq takes tp where it divides; one token does not
+        const ir::DimId seq = r.dim("seq");
+        return seq >= 0 && r.dims[seq].size % program.mesh.degree(mesh::Axis::tp) != 0 ? whole : table;
+    };
     for (ir::Parameter& p : program.params) {
         Routine dims_only;
         dims_only.dims = p.dims;
@@ -428,7 +438,7 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
                 if (b.kind == ir::RoutineKind::Backward && b.block == f.block) reader = &b;
             }
         }
-        Routine placed = Sharder(program.mesh, table, f, reader, saved[f.block], scalars).run();
+        Routine placed = Sharder(program.mesh, table_of(f), f, reader, saved[f.block], scalars).run();
         drop_unplaced_inputs(placed);
         for (const ir::Tensor& t : placed.tensors) {
             if (t.port < 0) continue;

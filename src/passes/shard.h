@@ -7,6 +7,7 @@
 //   - a partial sum passes through an op that is linear in it where every path of the result ends in an accumulator or in an
 //     add that reduces over that sub-axis anyway; an n-ary add sums equally standing terms as they stand;
 //   - loader inputs are bound in every placement asked for, without communication.
+// In a routine whose seq is not divisible by tp (decode: one token), seq takes no tp.
 // Leaves alone: which ops there are.
 // Megatron-LM's tensor and sequence parallelism (arXiv 1909.08053, 2205.05198) and the vocabulary-parallel embedding and loss
 // are outcomes of it; so are the collectives of backward.

@@ -1,6 +1,10 @@
 // A program holds the entries that are asked for, and only what they need.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <stdexcept>
+
+#include "ir/text.h"
 #include "kernels/kernel.h"
 #include "passes/check.h"
 #include "tests/compile/recipes.h"
@@ -39,6 +43,63 @@ TEST_P(Entries, EvaluationAloneIsSoundAndHasNoStatesOfTraining) {
         EXPECT_TRUE(r.entry == "eval" || reads) << r.name;
     }
     EXPECT_LT(c.program.arena_bytes, compiled_for({"train"}, GetParam().settings).program.arena_bytes);
+}
+
+TEST_P(Entries, GenerationIsSound) {
+    Settings settings = GetParam().settings;
+    settings.emplace_back("training.global_batch_size", "-1");
+    const compile::Compiled c = compiled_for({"prefill", "decode"}, settings);
+    EXPECT_EQ(refusal_of(c), "");
+    ASSERT_EQ(c.program.entries.size(), 2u);
+    EXPECT_EQ(c.program.routine("head.prefill"), nullptr);
+    const ir::Routine& layer = *c.program.routine("layer.decode");
+    EXPECT_EQ(layer.dims[static_cast<size_t>(layer.dim("seq"))].size, 1);
+    EXPECT_EQ(layer.dims[static_cast<size_t>(layer.dim("kv_seq"))].size, 8);
+    for (const ir::Tensor& t : layer.tensors) {
+        if (t.source != "k_all") continue;
+        EXPECT_EQ(layer.ports[static_cast<size_t>(t.port)].name, "cache");
+    }
+    // Every call is the same in both entries but for the length of its sequences.
+    EXPECT_EQ(ir::parse(ir::print(c.program)), c.program);
+}
+
+// Each damaged program must be refused for what is wrong with it.
+TEST(Generation, CheckRefusesForeignOrUnfilledCaches) {
+    const auto refusal_after = [](const std::function<void(ir::Program&)>& damage) {
+        compile::Compiled c = compiled_for({"prefill", "decode"}, {});
+        damage(c.program);
+        return refusal_of(c);
+    };
+    const auto cache_of = [](ir::Program& p, ir::Entry& e, int64_t instance) -> ir::Binding& {
+        for (ir::Call& call : e.calls) {
+            const int port = p.routines[static_cast<size_t>(call.routine)].port("cache");
+            if (port >= 0 && call.instance == instance) return call.bindings[static_cast<size_t>(port)];
+        }
+        throw std::logic_error("no cache");
+    };
+    EXPECT_EQ(refusal_after([](ir::Program&) {}), "");
+    for (size_t entry : {0u, 1u}) {  // layer 1 takes the cache of layer 0
+        EXPECT_NE(refusal_after([&](ir::Program& p) {
+                      cache_of(p, p.entries[entry], 1).buffer = cache_of(p, p.entries[entry], 0).buffer;
+                  }).find("which is not its own cache in every entry"),
+                  std::string::npos);
+    }
+    EXPECT_NE(refusal_after([&](ir::Program& p) {  // decode alone exchanges them
+                  std::swap(cache_of(p, p.entries[1], 1).buffer, cache_of(p, p.entries[1], 0).buffer);
+              })
+                  .find("which is not its own cache in every entry"),
+              std::string::npos);
+    EXPECT_NE(refusal_after([](ir::Program& p) {
+                  std::erase_if(p.routines[static_cast<size_t>(p.routine_index("layer.decode"))].ops,
+                                [](const ir::Op& op) { return op.kind == "append"; });
+              }).find("without having appended to it"),
+              std::string::npos);
+    EXPECT_NE(refusal_after([&](ir::Program& p) {  // a cache on the bytes of another
+                  p.buffers[static_cast<size_t>(cache_of(p, p.entries[0], 1).buffer)].offset_bytes =
+                      p.buffers[static_cast<size_t>(cache_of(p, p.entries[0], 0).buffer)].offset_bytes;
+              })
+                  .find("both outlive a step"),
+              std::string::npos);
 }
 
 }  // namespace

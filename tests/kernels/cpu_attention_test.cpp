@@ -15,6 +15,7 @@ namespace lockstep::kernels::cpu {
 namespace baseline {
 extern const Typed<Attention> attention;
 extern const Typed<AttentionBackward> attention_backward;
+extern const Typed<Attention> attention_row;
 }  // namespace baseline
 
 namespace {
@@ -218,6 +219,32 @@ TEST(CpuAttention, Bfloat16IsFloatOnWidenedOperands) {
             EXPECT_EQ(rounded(want_dq), bits(d_q));
             EXPECT_EQ(rounded(want_dk), bits(d_k));
             EXPECT_EQ(rounded(want_dv), bits(d_v));
+        }
+    }
+}
+
+TEST(CpuAttention, RowsAgainstACacheMatchDouble) {
+    std::mt19937 rng(4);
+    ThreadPool one(1), two(2), three(3);
+    std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+    for (int64_t kv_seq : {1, 2, 31, 300})
+        cases.push_back({{3, 1, kv_seq, 2, 3, 10, 0.3f}, kv_seq == 31 ? Mask::permuted : Mask::causal});
+    for (const Case& c : cases) {
+        SCOPED_TRACE(testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
+                                        << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
+        const Inputs x = make_inputs(c, rng);
+        const Results want = reference(c.shape, x);
+        std::vector<float> first;
+        for (const auto& [pool, kernel] : {std::pair{&one, attention_row.f32}, std::pair{&two, attention_row.f32},
+                                           std::pair{&three, attention_row.f32}, std::pair{&two, baseline::attention_row.f32}}) {
+            std::vector<float> out(x.q.size(), NAN), lse(x.q.size() / static_cast<size_t>(c.shape.head_dim), NAN);
+            const AlignedBytes workspace(attention_row_workspace_bytes(c.shape, pool->threads()));
+            kernel(*pool, c.shape, x.mask(), x.q.data(), x.k.data(), x.v.data(), out.data(), lse.data(), workspace.data.get());
+            expect_near(want.out, out, 2e-6, "out");
+            expect_near(want.lse, lse, 2e-6, "lse");
+            if (first.empty()) first = out;
+            const bool same = first == out || kernel != attention_row.f32;
+            EXPECT_TRUE(same) << "bits depend on the number of threads";
         }
     }
 }

@@ -34,6 +34,10 @@ using Attention = void(ThreadPool& pool, const AttentionShape& shape, const Atte
                        const T* v, T* out, float* lse, void* workspace);
 extern const Typed<Attention> attention;
 
+// The same for one query a sequence (or few) over many keys: decoding with a cache.
+extern const Typed<Attention> attention_row;
+int64_t attention_row_workspace_bytes(const AttentionShape& shape, int threads);
+
 // d_q, d_k, d_v are replaced. The order of the sums in d_k and d_v depends on the number of threads only where
 // batch * kv_heads does not divide among them.
 template <class T>

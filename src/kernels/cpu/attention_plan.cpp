@@ -35,6 +35,10 @@ int64_t attention_scratch_floats(const AttentionShape& shape) {
     return (2 * key_blocks(shape) + 2) * block + kBlock * kBlock + kBlockInts + round_up_to_line(4 * key_blocks(shape)) + 64;
 }
 
+int64_t attention_row_scratch_floats(const AttentionShape& shape) {
+    return shape.group * (round_up_to_line(shape.kv_seq) + round_up_to_line(shape.head_dim));
+}
+
 int64_t attention_backward_scratch_floats(const AttentionShape& shape) {
     const int64_t block = kBlock * round_up_to_line(shape.head_dim);
     // keys in two layouts and values; query and d_out in two, d_q; P, dS, dS transposed
@@ -47,6 +51,10 @@ int64_t key_gradient_floats(const AttentionShape& shape) {
 
 int64_t attention_workspace_bytes(const AttentionShape& shape, int threads) {
     return threads * attention_scratch_floats(shape) * 4;
+}
+
+int64_t attention_row_workspace_bytes(const AttentionShape& shape, int threads) {
+    return threads * attention_row_scratch_floats(shape) * 4;
 }
 
 int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads) {

@@ -24,6 +24,7 @@ int64_t query_blocks(const AttentionShape& shape);
 
 // Floats of one thread's scratch, and of one set of key gradient sums (backward).
 int64_t attention_scratch_floats(const AttentionShape& shape);
+int64_t attention_row_scratch_floats(const AttentionShape& shape);  // of each query of a group: scores, sums
 int64_t attention_backward_scratch_floats(const AttentionShape& shape);
 int64_t key_gradient_floats(const AttentionShape& shape);
 

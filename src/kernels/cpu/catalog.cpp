@@ -145,13 +145,16 @@ cpu::AttentionShape attention_shape(const mesh::Mesh& mesh, const ir::Routine& r
     return {size(q, 0), size(q, 1), size(k, 1), size(q, 2), size(q, 3), size(q, 4), static_cast<float>(op.number("scale"))};
 }
 
+constexpr const char* kAttentionRow = "cpu.attention_row";  // of one query: no block of queries to fill
+
 template <class T>
 Made make_attention(const KernelContext& c) {
     const cpu::AttentionShape shape = attention_shape(c.mesh, c.routine, c.op);
     if (c.op.kind == "attention") {
-        return kernel_from([shape](const KernelArgs& k) {
-            cpu::attention(k.pool, shape, {ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6)}, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2),
-                           out<T>(k, 0), out(k, 1), k.workspace);
+        cpu::Attention<T>* const run = c.op.kernel == kAttentionRow ? cpu::attention_row : cpu::attention;
+        return kernel_from([shape, run](const KernelArgs& k) {
+            run(k.pool, shape, {ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6)}, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0),
+                out(k, 1), k.workspace);
         });
     }
     return kernel_from([shape](const KernelArgs& k) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse
@@ -246,6 +249,7 @@ constexpr Entry kEntries[] = {
     {"rope", "cpu.rope", "Ti>T", make_rope<float>, make_rope<Bf16>, -1, true},
     {"gather", "cpu.gather", "Ti>T", make_gather<float>, make_gather<Bf16>},
     {"scatter", "cpu.scatter", "Ti>f", make_scatter<float>, make_scatter<Bf16>, 0},
+    {"attention", kAttentionRow, "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
     {"attention", "cpu.attention", "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
     {"attention_backward", "cpu.attention_backward", "TTTTiiiiTf>TTT", make_attention<float>, make_attention<Bf16>},
     {"max", "cpu.max", "f>f", make_max, nullptr},
@@ -297,8 +301,15 @@ void complete(ops::KernelEntry& entry, int threads) {
         };
     }
     if (op == "attention" || op == "attention_backward") {
-        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+        const bool row = entry.kernel == kAttentionRow;
+        if (row) {
+            entry.serves = [types = entry.serves](const Mesh& m, const Routine& r, const Op& o) {
+                return types(m, r, o) && attention_shape(m, r, o).seq == 1;
+            };
+        }
+        entry.workspace_bytes = [threads, row](const Mesh& m, const Routine& r, const Op& o) {
             const cpu::AttentionShape shape = attention_shape(m, r, o);
+            if (row) return cpu::attention_row_workspace_bytes(shape, threads);
             return o.kind == "attention" ? cpu::attention_workspace_bytes(shape, threads)
                                          : cpu::attention_backward_workspace_bytes(shape, threads);
         };

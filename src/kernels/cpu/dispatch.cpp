@@ -77,6 +77,7 @@ Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Ta
 
 LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
 LOCKSTEP_KERNELS(Typed<Attention>, attention)
+LOCKSTEP_KERNELS(Typed<Attention>, attention_row)
 LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)
 LOCKSTEP_KERNELS(Typed<RmsNorm>, rms_norm)
 LOCKSTEP_KERNELS(Typed<RmsNormBackward>, rms_norm_backward)

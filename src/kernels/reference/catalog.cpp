@@ -56,7 +56,7 @@ ops::KernelCatalog reference_catalog() {
                            "adamw", "zero_padding", "inverse_count", "accumulate"})
         add(op, -1, false);
     for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16}) {
-        for (const char* op : {"rename", "copy", "slice"}) entry(op, t, -1, false);
+        for (const char* op : {"rename", "copy", "slice", "append"}) entry(op, t, -1, false);
     }
     for (const char* op : {"sum_squares", "owned", "step_control"}) entry(op, Dtype::F64, 0, false);
     return catalog;
@@ -65,7 +65,7 @@ ops::KernelCatalog reference_catalog() {
 std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& c) {
     if (!c.op.kernel.starts_with("reference.")) return nullptr;
     const std::string& kind = c.op.kind;
-    if (kind == "rename" || kind == "copy" || kind == "slice") return reference::make_movement(c);
+    if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "append") return reference::make_movement(c);
     if (kind == "sum_squares" || kind == "owned" || kind == "step_control") return reference::make_scalars(c);
     if (reference::has_one_float_type(c.routine, c.op, Dtype::F64)) return make_float<double>(c);
     if (reference::has_one_float_type(c.routine, c.op, Dtype::F32)) return make_float<float>(c);

@@ -22,6 +22,20 @@ Made make_slice(const KernelContext& c) {
     });
 }
 
+// cache [batch, kv_seq, row], x [batch, seq, row], pos [batch, seq]
+Made make_append(const KernelContext& c) {
+    const int64_t batch = c.size(c.in(1), 0), seq = c.size(c.in(1), 1), length = c.size(c.in(0), 1);
+    const int64_t row = ir::local_bytes(c.mesh, c.routine, c.in(1)) / (batch * seq);
+    return kernel_from([=](const KernelArgs& a) {
+        for (int64_t i = 0; i < batch * seq; ++i) {
+            const int64_t p = in<int32_t>(a, 2)[i];
+            if (p < 0 || p >= length) continue;
+            std::memcpy(static_cast<char*>(a.out[0]) + (i / seq * length + p) * row, in<char>(a, 1) + i * row,
+                        static_cast<size_t>(row));
+        }
+    });
+}
+
 }  // namespace
 
 template <class T>
@@ -37,6 +51,7 @@ template Made make_accumulate<double>(const KernelContext&);
 
 Made make_movement(const KernelContext& c) {
     if (c.op.kind == "slice") return make_slice(c);
+    if (c.op.kind == "append") return make_append(c);
     // rename, copy
     return kernel_from([bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)))](const KernelArgs& a) {
         if (a.in[0] != a.out[0]) std::memcpy(a.out[0], a.in[0], bytes);

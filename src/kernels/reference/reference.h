@@ -28,7 +28,7 @@ template <class T>
 Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_count
 template <class T>
 Made make_accumulate(const KernelContext& c);
-Made make_movement(const KernelContext& c);  // rename, copy, slice: any element type
+Made make_movement(const KernelContext& c);  // rename, copy, slice, append: any element type
 Made make_scalars(const KernelContext& c);   // sum_squares, owned, step_control: results in double
 
 // Are all floats of the op of this type? (adamw's scalars are in double whatever they are.)

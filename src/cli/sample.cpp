@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "cli/stored.h"
+#include "cli/text_stream.h"
+#include "runtime/generator.h"
+#include "runtime/snapshot.h"
+#include "runtime/token_sampler.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void check_options(const SampleArgs& a) {
+    const auto refuse = [](const char* flag, const std::string& value, const char* range) {
+        throw UserError("sample.out_of_range", flag, fmt::format("{} {}: must be {}", flag, value, range));
+    };
+    if (!(a.temperature >= 0 && a.temperature <= 1e6)) refuse("--temperature", fmt::format("{}", a.temperature), "0 or more");
+    if (!(a.top_p > 0 && a.top_p <= 1)) refuse("--top-p", fmt::format("{}", a.top_p), "above 0 and at most 1");
+    if (a.top_k < 0) refuse("--top-k", std::to_string(a.top_k), "0 (all) or more");
+    if (a.max_tokens < 1) refuse("--max-tokens", std::to_string(a.max_tokens), "at least 1");
+}
+
+std::string read_prompt(const std::string& file) {
+    std::stringstream text;
+    if (file == "-") {
+        text << std::cin.rdbuf();
+    } else {
+        std::ifstream in(file, std::ios::binary);
+        if (!in) throw UserError("sample.prompt_file", file, fmt::format("--prompt-file {}: cannot be read", file));
+        text << in.rdbuf();
+    }
+    return text.str();
+}
+
+std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
+    std::vector<int32_t> out;
+    std::stringstream items(list);
+    for (std::string item; std::getline(items, item, ',');) {
+        const bool digits = !item.empty() && item.size() < 10 && item.find_first_not_of("0123456789") == std::string::npos;
+        if (!digits || std::stoll(item) >= vocab)
+            throw UserError("sample.prompt_tokens", "--prompt-tokens",
+                            fmt::format("--prompt-tokens {}: '{}' is not a token id below {}; give ids with commas between them",
+                                        list, item, vocab));
+        out.push_back(static_cast<int32_t>(std::stoll(item)));
+    }
+    return out;
+}
+
+// Texts by the tokenizer; an empty one begins a document, as after a separator.
+std::vector<std::vector<int32_t>> read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer>& tokenizer,
+                                               int64_t vocab) {
+    std::vector<std::string> texts = args.prompts;
+    for (const std::string& file : args.prompt_files) texts.push_back(read_prompt(file));
+    if (texts.empty() && args.prompt_tokens.empty())
+        throw UserError("sample.no_prompt", "--prompt", "nothing to go on from: give --prompt, --prompt-file or --prompt-tokens");
+    if (!tokenizer && !(texts.empty() && args.stops.empty()))
+        throw UserError("sample.no_tokenizer", "--tokenizer",
+                        "the tokenizer of this checkpoint is not known (none stands beside it, and its recipe names no prepared "
+                        "data that is still there): give --tokenizer, or prompts as --prompt-tokens");
+    if (tokenizer && tokenizer->vocab_size() > vocab)
+        throw UserError("sample.vocabulary", "--tokenizer",
+                        fmt::format("the tokenizer has {} tokens, but the model knows {}: it was trained with another one",
+                                    tokenizer->vocab_size(), vocab));
+    std::vector<std::vector<int32_t>> out;
+    for (const std::string& text : texts) {
+        out.push_back(tokenizer->encode(text));
+        if (out.back().empty()) out.back().push_back(tokenizer->separator());
+    }
+    for (const std::string& list : args.prompt_tokens) out.push_back(read_tokens(list, vocab));
+    return out;
+}
+
+// Rows of numbers, as `train --watch` writes tensors.
+class LogitsFile {
+public:
+    explicit LogitsFile(const std::string& path) : path_(path) {
+        if (!path.empty()) out_.open(path);
+    }
+    void write(std::span<const double> row) {
+        if (path_.empty()) return;
+        fmt::memory_buffer text;
+        for (size_t i = 0; i < row.size(); ++i) fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : " ", row[i]);
+        text.push_back('\n');
+        out_.write(text.data(), static_cast<std::streamsize>(text.size()));
+        if (!out_) throw UserError("sample.logits", "--logits", fmt::format("--logits {}: cannot be written", path_));
+    }
+
+private:
+    std::string path_;
+    std::ofstream out_;
+};
+
+struct Sequence {
+    std::vector<int32_t> prompt, tokens;
+    std::optional<TextStream> text;
+    const char* finish_reason = nullptr;
+};
+
+// The loop of one command: a token for every sequence that has not ended, until all have.
+class Sampling {
+public:
+    Sampling(const SampleArgs& args, runtime::Generator& generator, const std::optional<data::Tokenizer>& tokenizer)
+        : args_(args),
+          generator_(generator),
+          tokenizer_(tokenizer),
+          sampler_(generator.vocab(), {args.temperature, args.top_k, args.top_p, args.seed}),
+          logits_(args.logits) {}
+
+    void run(const std::vector<std::vector<int32_t>>& prompts) {
+        for (const std::vector<int32_t>& p : prompts) {
+            Sequence& s = sequences.emplace_back();
+            s.prompt = p;
+            if (tokenizer_) s.text.emplace(*tokenizer_, args_.stops);
+        }
+        const Clock::time_point start = Clock::now();
+        generator_.begin(prompts);
+        const Clock::time_point prefilled = Clock::now();
+        std::vector<int32_t> next(static_cast<size_t>(generator_.sequences()), runtime::kNoToken);
+        for (size_t s = 0; s < prompts.size(); ++s) next[s] = prompts[s].back();
+        while (step(next)) {
+        }
+        prefill_s = std::chrono::duration<double>(prefilled - start).count();
+        decode_s = std::chrono::duration<double>(Clock::now() - prefilled).count();
+    }
+
+    std::vector<Sequence> sequences;
+    double prefill_s = 0, decode_s = 0;
+    int64_t steps = 0;
+
+private:
+    bool step(std::vector<int32_t>& next) {
+        generator_.step(next);
+        ++steps;
+        bool any = false;
+        for (size_t i = 0; i < sequences.size(); ++i) {
+            if (sequences[i].finish_reason) continue;
+            const auto at = static_cast<int64_t>(i);
+            logits_.write(generator_.logits(at));
+            next[i] = sampler_.pick(generator_.logits(at), at, generator_.place(at));
+            take(sequences[i], next[i], generator_.place(at));
+            if (sequences[i].finish_reason) next[i] = runtime::kNoToken;
+            else any = true;
+        }
+        return any;
+    }
+
+    void take(Sequence& s, int32_t token, int64_t place) {
+        s.tokens.push_back(token);
+        if (tokenizer_ && token == tokenizer_->separator()) s.finish_reason = "end_of_text";
+        else if (s.text && s.text->add(token)) s.finish_reason = "stop";
+        else if (static_cast<int64_t>(s.tokens.size()) == args_.max_tokens) s.finish_reason = "max_tokens";
+        else if (place == generator_.context()) s.finish_reason = "context";
+        if (!streams()) return;
+        const std::string now = s.finish_reason ? s.text->take_rest() : s.text->take();
+        std::fwrite(now.data(), 1, now.size(), stdout);
+        std::fflush(stdout);
+    }
+    bool streams() const { return !args_.json && tokenizer_ && sequences.size() == 1; }
+
+    const SampleArgs& args_;
+    runtime::Generator& generator_;
+    const std::optional<data::Tokenizer>& tokenizer_;
+    runtime::TokenSampler sampler_;
+    LogitsFile logits_;
+};
+
+// Bytes that are no UTF-8 become the replacement character in JSON; the tokens say what they were.
+nlohmann::ordered_json to_json(const Sequence& s) {
+    return {{"prompt_tokens", s.prompt.size()},
+            {"tokens", s.tokens},
+            {"text", s.text ? nlohmann::ordered_json(s.text->text()) : nlohmann::ordered_json(nullptr)},
+            {"finish_reason", s.finish_reason}};
+}
+
+void print(const std::vector<Sequence>& sequences) {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+        if (!sequences[i].text) fmt::print("{}\n", fmt::join(sequences[i].tokens, ","));
+        else if (sequences.size() > 1) fmt::print("[{}] {}\n", i + 1, sequences[i].text->text());
+        else fmt::print("\n");  // it was printed as it came
+    }
+}
+
+}  // namespace
+
+int sample(const SampleArgs& args) {
+    check_options(args);
+    Stored stored = open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
+                                                  {"parallelism.data_parallel_shard_degree", "-1"},
+                                                  {"parallelism.tensor_parallel_degree", "1"},
+                                                  {"parallelism.sequence_parallel", "false"},
+                                                  {"cluster.ranks", "0"}});
+    compile::Recipe& recipe = stored.recipe;
+    const std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, args.tokenizer);
+    const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size")), longest = recipe.integer("training.seq_len");
+    const std::vector<std::vector<int32_t>> prompts = read_prompts(args, tokenizer, vocab);
+    int64_t most = 0;
+    for (const std::vector<int32_t>& p : prompts) most = std::max(most, static_cast<int64_t>(p.size()));
+    if (most > longest)
+        throw UserError(
+            "sample.prompt_too_long", "training.seq_len",
+            fmt::format("a prompt has {} tokens, but the model was made for {}: shorten it, or raise training.seq_len "
+                        "where the model bears it",
+                        most, longest));
+    // The caches are as long as they may have to be.
+    recipe.set("training.seq_len", std::to_string(std::min(longest, most + args.max_tokens)));
+    recipe.set("training.global_batch_size", "-1");
+    recipe.set("training.local_batch_size",
+               std::to_string(ceil_div(static_cast<int64_t>(prompts.size()), compile::layout_of(recipe).data_ranks)));
+
+    compile::CompileOptions options = compile_options(recipe);
+    options.entries = {"prefill", "decode"};
+    const compile::Compiled compiled = compile::compile(recipe, options);
+    require_runnable(recipe, options, compiled);
+    runtime::Ranks ranks(compiled.program, runtime::ranks_options(recipe, compiled.layout));
+    runtime::load_weights(ranks, stored.folder);
+    runtime::Generator generator(ranks);
+    Sampling sampling(args, generator, tokenizer);
+    sampling.run(prompts);
+
+    int64_t generated = 0;
+    for (const Sequence& s : sampling.sequences) generated += static_cast<int64_t>(s.tokens.size());
+    const double tokens_per_s = static_cast<double>(generated) / sampling.decode_s;
+    if (args.json) {
+        nlohmann::ordered_json out = {{"checkpoint", stored.folder},
+                                      {"step", stored.manifest.steps},
+                                      {"sequences", nlohmann::ordered_json::array()},
+                                      {"tokens_per_s", tokens_per_s},
+                                      {"prefill_s", sampling.prefill_s},
+                                      {"decode_s", sampling.decode_s},
+                                      {"context", generator.context()},
+                                      {"ranks", compiled.layout.ranks},
+                                      {"peak_bytes_planned", compiled.program.arena_bytes * compiled.layout.ranks}};
+        for (const Sequence& s : sampling.sequences) out["sequences"].push_back(to_json(s));
+        fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        return kDone;
+    }
+    print(sampling.sequences);
+    telemetry::info(fmt::format("{} tokens, {:.1f} a second after {:.3f} s for the prompts; planned {} a rank", generated,
+                                tokens_per_s, sampling.prefill_s, gib(compiled.program.arena_bytes)));
+    return kDone;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,151 @@
+#include "runtime/generator.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/bfloat16.h"
+#include "base/error.h"
+
+namespace lockstep::runtime {
+namespace {
+
+const ir::Dim& dim(const ir::Routine& r, std::string_view name) { return r.dims[static_cast<size_t>(r.dim(name))]; }
+
+// The routine of an entry that has a port of this name, and the call that binds it.
+std::pair<const ir::Routine*, const ir::Call*> find_port(const ir::Program& p, const std::string& entry, std::string_view port) {
+    ensure(p.entry(entry), "generator: the program has no entry " + entry);
+    for (const ir::Call& c : p.entry(entry)->calls) {
+        if (p.routines[c.routine].port(port) >= 0) return {&p.routines[c.routine], &c};
+    }
+    throw InternalError("generator: nothing in " + entry + " has a port " + std::string(port));
+}
+
+}  // namespace
+
+Generator::Generator(Ranks& ranks) : ranks_(ranks) {
+    const ir::Program& p = ranks.executor(0).program();
+    ensure(p.microbatches == 1, "generator: caches belong to one microbatch");
+    const ir::Routine& layer = *find_port(p, "prefill", "cache").first;
+    const ir::Routine& head = *find_port(p, "decode", "logits").first;
+    sequences_ = dim(layer, "batch").size;
+    context_ = dim(layer, "kv_seq").size;
+    prefill_tokens_ = dim(layer, "seq").size;
+    vocab_ = dim(head, "vocab").valid;
+    for (int r = 0; r < ranks.count(); ++r) {
+        prefill_inputs_.push_back(inputs_of(p, "prefill", r));
+        decode_inputs_.push_back(inputs_of(p, "decode", r));
+        outputs_.push_back(output_of(p, r));
+    }
+    ids_.resize(static_cast<size_t>(sequences_ * prefill_tokens_));
+    pos_.resize(ids_.size());
+    places_.resize(static_cast<size_t>(sequences_));
+    logits_.resize(static_cast<size_t>(sequences_ * vocab_));
+}
+
+std::vector<Generator::Input> Generator::inputs_of(const ir::Program& p, const std::string& entry, int64_t rank) const {
+    std::vector<Input> out;
+    std::set<int> seen;
+    for (const ir::Call& call : p.entry(entry)->calls) {
+        const ir::Routine& r = p.routines[call.routine];
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second)
+                continue;
+            const char* names[] = {"ids", "pos", "kv_pos", "doc", "kv_doc"};
+            const auto source = std::find(names, names + 5, t.source) - names;
+            ensure(source < 5, "generator: no input is called " + t.source);
+            Input in{call.bindings[t.port].buffer, static_cast<Input::Source>(std::min<long>(source, Input::Doc)), 0, 0, 0, 0};
+            in.batch = ir::local_size(p.mesh, r, t, 0), in.first_batch = p.mesh.index(rank, t.placement.dims[0]) * in.batch;
+            in.tokens = ir::local_size(p.mesh, r, t, 1), in.first_token = p.mesh.index(rank, t.placement.dims[1]) * in.tokens;
+            out.push_back(in);
+        }
+    }
+    return out;
+}
+
+Generator::Output Generator::output_of(const ir::Program& p, int64_t rank) const {
+    const auto [r, call] = find_port(p, "decode", "logits");
+    const int port = r->port("logits");
+    const ir::Tensor& t = r->tensors[r->port_tensors(port)[0]];
+    for (int a : mesh::subtract(p.mesh.all(), t.placement.used())) {
+        if (p.mesh.coordinate(rank, a) != 0) return {};  // another rank has the same
+    }
+    Output out{call->bindings[port].buffer, t.dtype, 0, 0, 0, 0, 0};
+    out.batch = ir::local_size(p.mesh, *r, t, 0), out.first_batch = p.mesh.index(rank, t.placement.dims[0]) * out.batch;
+    out.stride = ir::local_size(p.mesh, *r, t, 2), out.first_column = p.mesh.index(rank, t.placement.dims[2]) * out.stride;
+    out.columns = std::clamp<int64_t>(vocab_ - out.first_column, 0, out.stride);  // the rest is padding
+    return out;
+}
+
+// `tokens`: of a sequence in this step; kv inputs are as long as the cache.
+void Generator::load(Executor& executor, const std::vector<Input>& inputs, int64_t tokens) const {
+    for (const Input& in : inputs) {
+        auto* to = reinterpret_cast<int32_t*>(executor.buffer(in.buffer));
+        for (int64_t b = 0; b < in.batch; ++b) {
+            for (int64_t t = 0; t < in.tokens; ++t, ++to) {
+                const auto at = static_cast<size_t>((in.first_batch + b) * tokens + in.first_token + t);
+                if (in.source == Input::Ids) *to = std::max(ids_[at], 0);
+                if (in.source == Input::Pos) *to = pos_[at];
+                if (in.source == Input::KvPos) *to = static_cast<int32_t>(in.first_token + t);
+                if (in.source == Input::Doc) *to = 0;
+            }
+        }
+    }
+}
+
+void Generator::begin(std::span<const std::vector<int32_t>> prompts) {
+    ensure(static_cast<int64_t>(prompts.size()) <= sequences_, "generator: more prompts than sequences");
+    std::fill(places_.begin(), places_.end(), 0);
+    int64_t longest = 0;
+    for (size_t s = 0; s < prompts.size(); ++s) {
+        const auto length = static_cast<int64_t>(prompts[s].size());
+        ensure(length >= 1 && length <= context_, "generator: a prompt is empty or longer than the cache");
+        places_[s] = length - 1;
+        longest = std::max(longest, length - 1);
+    }
+    for (int64_t first = 0; first < longest; first += prefill_tokens_) {
+        for (int64_t s = 0; s < sequences_; ++s) {
+            for (int64_t t = 0; t < prefill_tokens_; ++t) {
+                const auto at = static_cast<size_t>(s * prefill_tokens_ + t);
+                const bool real = first + t < places_[static_cast<size_t>(s)];
+                ids_[at] = real ? prompts[static_cast<size_t>(s)][static_cast<size_t>(first + t)] : kNoToken;
+                pos_[at] = real ? static_cast<int32_t>(first + t) : -1;
+            }
+        }
+        ranks_.parallel([&](Executor& e) {
+            load(e, prefill_inputs_[static_cast<size_t>(e.rank())], prefill_tokens_);
+            e.run("prefill");
+        });
+    }
+}
+
+void Generator::step(std::span<const int32_t> tokens) {
+    ensure(static_cast<int64_t>(tokens.size()) == sequences_, "generator: a step takes one token a sequence");
+    for (size_t s = 0; s < tokens.size(); ++s) {
+        ids_[s] = tokens[s];
+        pos_[s] = -1;
+        if (tokens[s] == kNoToken) continue;
+        ensure(places_[s] < context_, "generator: the cache is full");
+        pos_[s] = static_cast<int32_t>(places_[s]++);
+    }
+    ranks_.parallel([&](Executor& e) {
+        load(e, decode_inputs_[static_cast<size_t>(e.rank())], 1);
+        e.run("decode");
+        read_logits(e, outputs_[static_cast<size_t>(e.rank())]);
+    });
+}
+
+void Generator::read_logits(Executor& executor, const Output& out) {
+    if (out.buffer < 0) return;
+    const char* from = executor.buffer(out.buffer);
+    for (int64_t b = 0; b < out.batch; ++b) {
+        double* to = logits_.data() + (out.first_batch + b) * vocab_ + out.first_column;
+        for (int64_t i = 0; i < out.columns; ++i) {
+            const int64_t at = b * out.stride + i;
+            if (out.dtype == Dtype::F64) to[i] = reinterpret_cast<const double*>(from)[at];
+            else if (out.dtype == Dtype::F32) to[i] = reinterpret_cast<const float*>(from)[at];
+            else to[i] = static_cast<float>(reinterpret_cast<const Bf16*>(from)[at]);
+        }
+    }
+}
+
+}  // namespace lockstep::runtime
