@@ -47,9 +47,9 @@ int diff(const DiffArgs& args) {
                                     "set training.global_batch_size in both",
                                     args.recipe.path, la.global_batch, la.seq_len, args.other, lb.global_batch, lb.seq_len));
     }
-    const double tolerance = args.tolerance > 0                                 ? args.tolerance
-                             : la.dtype == Dtype::F64 && lb.dtype == Dtype::F64 ? 1e-10
-                                                                                : 1e-4;
+    const auto usual = [](Dtype t) { return t == Dtype::F64 ? 1e-10 : t == Dtype::F32 ? 1e-4 : 5e-2; };
+    const double tolerance =
+        args.tolerance > 0 ? args.tolerance : std::max(usual(la.precision.narrow), usual(lb.precision.narrow));
     nlohmann::ordered_json found;
     int64_t compared = 0;
     double largest = 0;

@@ -127,7 +127,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
         {"attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }},
         {"cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }},
         {"differentiate", [&](P p) { return passes::differentiate(std::move(p)); }},
-        {"set_precision", [&](P p) { return passes::set_precision(std::move(p), {layout.dtype}); }},
+        {"set_precision", [&](P p) { return passes::set_precision(std::move(p), layout.precision); }},
         {"shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); }},
         {"fuse_loss", [&](P p) { return fuse_loss ? passes::fuse_loss(std::move(p), fuse) : p; }},
     };

@@ -1,8 +1,10 @@
 #include "compile/layout.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <numeric>
+#include <vector>
 
 #include "base/error.h"
 #include "base/round.h"
@@ -79,6 +81,36 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     return o;
 }
 
+using NamedTypes = std::vector<std::pair<std::string_view, Dtype>>;
+
+Dtype type_named(const Recipe& r, const char* key, const NamedTypes& known) {
+    const std::string& text = r.text(key);
+    std::vector<std::string_view> names;
+    for (const auto& [name, type] : known) {
+        if (name == text) return type;
+        names.push_back(name);
+    }
+    throw UserError("recipe.dtype", key, fmt::format("{} = \"{}\": must be {}", key, text, fmt::join(names, " or ")));
+}
+
+// training.dtype is the type of master weights and moments, mixed_precision_param that of parameters and activations; sums are in
+// float32 at least.
+void set_types(const Recipe& r, Layout& l) {
+    const char *dtype = "training.dtype", *param = "training.mixed_precision_param", *reduce = "training.mixed_precision_reduce";
+    const NamedTypes all = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float64", Dtype::F64}};
+    const Dtype master = type_named(r, dtype, all);
+    l.precision.wide = master == Dtype::F64 ? Dtype::F64 : Dtype::F32;
+    l.precision.narrow = r.text(param).empty() ? master : type_named(r, param, all);
+    if (bytes_of(l.precision.narrow) > bytes_of(master))
+        throw UserError("recipe.mixed_precision", param,
+                        fmt::format("{} = \"{}\" is wider than {} = \"{}\", in which parameters are kept: lower the one or raise "
+                                    "the other",
+                                    param, r.text(param), dtype, r.text(dtype)));
+    l.partition.master = master;
+    const Dtype asked = type_named(r, reduce, {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}});
+    l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;
+}
+
 void check_divides(const char* key, int64_t value, int64_t by, const char* by_key) {
     if (value % by != 0)
         throw UserError("recipe.divides", key,
@@ -127,18 +159,6 @@ Layout layout_of(const Recipe& r) {
     at_least(r, "training.steps", 0);
     number_within("runtime.threads_per_rank", static_cast<double>(r.integer("runtime.threads_per_rank")), 0, 1024);
 
-    const std::string& dtype = r.text("training.dtype");
-    if (dtype != "float32" && dtype != "float64")
-        throw UserError("recipe.dtype", "training.dtype",
-                        fmt::format("training.dtype = \"{}\": must be float32 or float64", dtype));
-    l.dtype = dtype == "float64" ? Dtype::F64 : Dtype::F32;
-    if (r.is_set("training.mixed_precision_param") && r.text("training.mixed_precision_param") != dtype) {
-        throw UserError("recipe.mixed_precision", "training.mixed_precision_param",
-                        fmt::format("training.mixed_precision_param = \"{}\": this version computes in training.dtype (\"{}\") "
-                                    "throughout; set both to it",
-                                    r.text("training.mixed_precision_param"), dtype));
-    }
-
     const ir::Attrs shape = r.model_shape();
     const auto integer = [&](const char* key) { return std::get<int64_t>(shape.at(key)); };
     const int64_t heads = integer("n_heads"), kv_heads = integer("n_kv_heads") > 0 ? integer("n_kv_heads") : heads;
@@ -150,6 +170,7 @@ Layout layout_of(const Recipe& r) {
                                     tp, heads, kv_heads));
     }
     l.partition = partition_of(r, replicate, shard);
+    set_types(r, l);
     std::map<mesh::Axis, std::vector<int64_t>> cuts;
     cuts[mesh::Axis::tp] = {kv_part};
     for (int64_t n : {l.partition.weights, l.partition.gradients, l.partition.optimizer}) {

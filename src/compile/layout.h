@@ -4,6 +4,7 @@
 #include "compile/recipe.h"
 #include "mesh/mesh.h"
 #include "passes/partition_parameters.h"
+#include "passes/set_precision.h"
 
 namespace lockstep::compile {
 
@@ -15,7 +16,7 @@ struct Layout {
     int64_t microbatches = 1;
     int64_t seq_len = 1;
     bool sequence_parallel = true;
-    Dtype dtype = Dtype::F32;
+    passes::PrecisionOptions precision;
     passes::PartitionOptions partition;
 };
 

@@ -48,10 +48,15 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"training.document_mask", false, S::Acts, "attention stays inside documents, positions restart in each"},
         {"training.max_norm", 1.0, S::Acts, "gradients are scaled down to this global norm; 0: never"},
         {"training.steps", int64_t{10000}, S::Acts, "optimizer steps"},
-        {"training.dtype", std::string("float32"), S::Acts, "float32, or float64 (reference kernels)"},
-        {"training.mixed_precision_param", std::string("float32"), S::Acts,
-         "element type of parameters and activations in forward and backward; must equal training.dtype"},
-        {"training.mixed_precision_reduce", std::string("float32"), S::Ignored, "gradients are reduced in training.dtype"},
+        {"training.dtype", std::string("float32"), S::Acts,
+         "element type of the weights that the optimizer changes and of its moments: float32, bfloat16, or float64 (reference "
+         "kernels)"},
+        {"training.mixed_precision_param", std::string(), S::Acts,
+         "element type of parameters and activations: bfloat16 or float32; empty: training.dtype. Statistics of norms, softmax, "
+         "loss "
+         "and sums are float32 in any case"},
+        {"training.mixed_precision_reduce", std::string("float32"), S::Acts,
+         "element type in which gradients cross ranks: float32 or bfloat16; they add up in float32 in any case"},
         {"training.fuse_loss", true, S::Acts, "output projection and cross-entropy in chunks of tokens"},
         {"training.enable_cpu_offload", false, S::Ignored, "memory is planned"},
         {"training.gc_freq", int64_t{50}, S::Ignored, "there is no garbage collector"},

@@ -1,5 +1,7 @@
 // einsum(a, b, ...): names decide. Contracts the dims that the result lacks, broadcasts those that are new in it.
 // Every product of matrices, every sum over a dim and every broadcast in Lockstep is this one primitive.
+#include "ops/einsum.h"
+
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -28,16 +30,6 @@ std::vector<TensorId> derivative(Builder& b, const Op& op, std::span<const Tenso
     return out;
 }
 
-bool is_product(const Routine& r, const Op& op) {  // two operands, each with a dim that the other lacks, and a contraction
-    if (op.in.size() != 2) return false;
-    const auto lacks = [&](TensorId a, TensorId b) {
-        const auto& d = dims_of(r, b);
-        return std::any_of(dims_of(r, a).begin(), dims_of(r, a).end(),
-                           [&](DimId x) { return std::find(d.begin(), d.end(), x) == d.end(); });
-    };
-    return lacks(op.in[0], op.in[1]) && lacks(op.in[1], op.in[0]) && (lacks(op.in[0], op.out[0]) || lacks(op.in[1], op.out[0]));
-}
-
 Flops flops(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     ir::AxisList used;
     double space = 1;
@@ -61,8 +53,18 @@ int64_t product(const mesh::Mesh& mesh, const Routine& r, TensorId t, const std:
 
 }  // namespace
 
+bool is_product(const Routine& r, const Op& op) {
+    if (op.kind != "einsum" || op.in.size() != 2) return false;
+    const auto lacks = [&](TensorId a, TensorId b) {
+        const auto& d = dims_of(r, b);
+        return std::any_of(dims_of(r, a).begin(), dims_of(r, a).end(),
+                           [&](DimId x) { return std::find(d.begin(), d.end(), x) == d.end(); });
+    };
+    return lacks(op.in[0], op.in[1]) && lacks(op.in[1], op.in[0]) && (lacks(op.in[0], op.out[0]) || lacks(op.in[1], op.out[0]));
+}
+
 bool is_matmul(const mesh::Mesh& mesh, const Routine& r, const Op& op, MatmulShape* shape) {
-    if (op.kind != "einsum" || !is_product(r, op)) return false;
+    if (!is_product(r, op)) return false;
     const std::vector<DimId>& out = dims_of(r, op.out[0]);
     for (bool swapped : {false, true}) {
         const TensorId a = op.in[swapped ? 1 : 0], b = op.in[swapped ? 0 : 1];

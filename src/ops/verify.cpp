@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/round.h"
@@ -51,7 +52,10 @@ private:
         ssa(r);
         instances(r);
         kernels_and_views(r);
+        sums_are_wide(r);
+        if (!r.block.empty()) types_of_unit(r);
         for (const Op& op : r.ops) {
+            stays_wide(r, op);
             if (found_) return;
             const std::string wrong = shape(r, op);
             if (!wrong.empty()) return fail("shape", fmt::format("{}, op {}: {}", r.name, op.kind, wrong));
@@ -201,6 +205,58 @@ private:
             if (border && !t.placement.partial.empty())
                 return fail("border", fmt::format("{}: {} crosses a block's border as a partial sum", r.name, t.name));
         }
+    }
+
+    // What is added up, in a port, is never bfloat16.
+    void sums_are_wide(const Routine& r) {
+        for (const ir::Tensor& t : r.tensors) {
+            const bool sum = t.port >= 0 && (r.ports[t.port].access == Access::Accumulate ||
+                                             r.ports[t.port].kind == PortKind::Gradients || r.ports[t.port].name == "reduced");
+            if (sum && t.dtype == Dtype::BF16) fail("precision", fmt::format("{}: {} adds up in bfloat16", r.name, t.name));
+        }
+    }
+    // Statistics and the loss, by the ops' rules.
+    void stays_wide(const Routine& r, const Op& op) {
+        const OpRule& k = rule(op.kind);
+        const auto check = [&](const std::vector<TensorId>& tensors, const std::vector<int>& positions, bool all) {
+            for (size_t i = 0; i < tensors.size(); ++i) {
+                const bool wide = all || std::find(positions.begin(), positions.end(), static_cast<int>(i)) != positions.end();
+                if (wide && r.tensors[tensors[i]].dtype == Dtype::BF16)
+                    fail("precision", fmt::format("{}, op {}: {} is bfloat16", r.name, op.kind, r.tensors[tensors[i]].name));
+            }
+        };
+        check(op.in, k.wide_in, k.wide);
+        check(op.out, k.wide_out, k.wide);
+    }
+
+    // The routines of a unit keep to its element types: what is stored, what the optimizer changes, what crosses ranks; and what
+    // forward reads is cast from the master weights after their update.
+    void types_of_unit(const Routine& r) {
+        const ir::Unit* u = p_.unit(r.block);
+        const bool reduces = r.kind == ir::RoutineKind::ReduceMicro || r.kind == ir::RoutineKind::ReduceStep;
+        if (!u || (r.kind != ir::RoutineKind::Gather && r.kind != ir::RoutineKind::Update && !reduces)) return;
+        const auto wrong = [&](const std::string& what) { fail("precision", fmt::format("{}: {}", r.name, what)); };
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0) continue;
+            const std::string& port = r.ports[t.port].name;
+            const std::optional<Dtype> type = port == "weights" ? std::optional(u->storage)
+                                              : port == "full"  ? std::optional(u->compute)
+                                              : port == "master" || port == "moment1" || port == "moment2"
+                                                  ? std::optional(u->master)
+                                                  : std::nullopt;
+            if (type && t.dtype != *type) wrong(fmt::format("{} is {}, not {}", t.name, name_of(t.dtype), name_of(*type)));
+        }
+        std::vector<bool> updated(r.tensors.size(), false);
+        size_t updates = 0;
+        for (const Op& op : r.ops) {
+            if (reduces && rule(op.kind).collective && r.tensors[op.in[0]].dtype != u->reduce)
+                wrong(fmt::format("gradients cross ranks as {}, not {}", name_of(r.tensors[op.in[0]].dtype), name_of(u->reduce)));
+            if (op.kind == "adamw") updated[op.out[0]] = true, ++updates;
+            if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && !updated[op.in[0]])
+                wrong(fmt::format("{} is cast before its update", r.tensors[op.in[0]].name));
+        }
+        if (r.kind == ir::RoutineKind::Update && updates != u->segments.size())
+            wrong(fmt::format("{} segments are updated, not {}", updates, u->segments.size()));
     }
 
     void collective(const Routine& r, const Op& op) {

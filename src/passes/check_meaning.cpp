@@ -166,8 +166,8 @@ private:
             const ir::Unit& u = *p_.unit(port.unit);
             const Place at = place(r, u, c.instance);
             const bool weights =
-                (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && u.weights.empty());
-            if (weights || port.name == "moment1" || port.name == "moment2") own(i, b.buffer, at);
+                (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && !u.is_gathered());
+            if (weights || port.name == "master" || port.name == "moment1" || port.name == "moment2") own(i, b.buffer, at);
             if (weights && updated_.contains(at) && r.kind != RoutineKind::Update) fail(i, "reads weights after their update");
             if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
         }

@@ -50,11 +50,12 @@ private:
             const ir::Routine& r = p_.routines[c.routine];
             for (size_t i = 0; i < c.bindings.size(); ++i) {
                 const ir::Port& port = r.ports[i];
-                const bool state = port.kind == PortKind::State && (port.name == "weights" || port.name == "moment1" ||
-                                                                    port.name == "moment2" || port.name == "cache");
+                const bool state =
+                    port.kind == PortKind::State && (port.name == "weights" || port.name == "master" || port.name == "moment1" ||
+                                                     port.name == "moment2" || port.name == "cache");
                 const bool given = port.kind == PortKind::Input ||
                                    (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
-                const bool resident_weights = port.kind == PortKind::Params && p_.unit(port.unit)->weights.empty();
+                const bool resident_weights = port.kind == PortKind::Params && !p_.unit(port.unit)->is_gathered();
                 if (!state && !given && !resident_weights) continue;
                 const ir::Buffer& b = p_.buffers[c.bindings[i].buffer];
                 if (!persistent_.insert(c.bindings[i].buffer).second) continue;
@@ -139,7 +140,7 @@ private:
         const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) ||
                                      (p.name == "gradients" && p.access == Access::Update && p_.unit(p.unit)->gradients.empty());
         if (whole_gradients && !writes) {
-            const int64_t size = ::lockstep::bytes_of(p_.params.front().dtype);
+            const int64_t size = ::lockstep::bytes_of(r.tensors[r.port_tensors(port)[0]].dtype);
             for (const ir::Segment& s : p_.unit(p.unit)->segments) {
                 for (const ir::Member& m : s.members)
                     out.push_back({base + (s.begin + m.begin) * size, base + (s.begin + m.begin + m.count) * size});

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ops/rule.h"
+
 namespace lockstep::passes {
 namespace {
 
@@ -11,9 +13,22 @@ using ir::Call;
 using ir::RoutineKind;
 using ir::Stream;
 
+bool communicates(const ir::Routine& r) {
+    return std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
+}
+
+// A gather that only casts, and a reduction without other ranks, are computation.
+Stream stream_of(const ir::Routine& r) {
+    const bool of_unit = r.kind == RoutineKind::Gather || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
+    return of_unit && communicates(r) ? Stream::Comm : Stream::Compute;
+}
+
 // Moves every group of gathers in front of the computation that uses the group `depth` before it.
 std::vector<Call> prefetch(const ir::Program& p, const std::vector<Call>& calls, int64_t depth) {
-    const auto is_gather = [&](const Call& c) { return p.routines[c.routine].kind == RoutineKind::Gather; };
+    const auto is_gather = [&](const Call& c) {
+        const ir::Routine& r = p.routines[c.routine];
+        return r.kind == RoutineKind::Gather && stream_of(r) == Stream::Comm;
+    };
     std::vector<size_t> first_use;  // position behind each group of gathers, in order
     std::vector<std::vector<Call>> groups;
     for (size_t i = 0; i < calls.size();) {
@@ -36,11 +51,6 @@ std::vector<Call> prefetch(const ir::Program& p, const std::vector<Call>& calls,
         if (i < calls.size() && !is_gather(calls[i])) out.push_back(calls[i]);
     }
     return out;
-}
-
-Stream stream_of(RoutineKind kind) {
-    const bool comm = kind == RoutineKind::Gather || kind == RoutineKind::ReduceMicro || kind == RoutineKind::ReduceStep;
-    return comm ? Stream::Comm : Stream::Compute;
 }
 
 // Does the call begin to fill the full-size gradients of a unit that are reduced after each microbatch?
@@ -67,7 +77,7 @@ void add_waits(const ir::Program& p, std::vector<Call>& calls, size_t in_flight)
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& c = calls[i];
         const ir::Routine& r = p.routines[c.routine];
-        c.stream = stream_of(r.kind);
+        c.stream = stream_of(r);
         const int s = static_cast<int>(c.stream);
         int needed = c.stream == Stream::Comm ? latest[static_cast<int>(Stream::Compute)] : -1;
         const auto after = [&](int call) {

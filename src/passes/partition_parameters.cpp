@@ -98,11 +98,11 @@ std::vector<int64_t> padding_of(const ir::Segment& s) {
 class UnitRoutines {
 public:
     UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
-        : mesh_(program.mesh), unit_(unit), options_(options), dtype_(program.params.front().dtype) {}
+        : mesh_(program.mesh), unit_(unit), options_(options), sums_(sum_type(program)) {}
 
     std::vector<Routine> reading() {
         std::vector<Routine> out;
-        if (!unit_.weights.empty()) {
+        if (unit_.is_gathered()) {
             out.push_back(gather());
             out.push_back(free());
         }
@@ -132,22 +132,23 @@ private:
     }
 
     // One tensor a segment, split over `axes`, in the port `port`.
-    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes) const {
+    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes,
+                               Dtype dtype) const {
         Builder b(r);
         std::vector<TensorId> out;
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
-            out.push_back(b.port_tensor(port, kind, access, fmt::format("{}{}", port, i), {static_cast<int>(i)}, "", dtype_));
+            out.push_back(b.port_tensor(port, kind, access, fmt::format("{}{}", port, i), {static_cast<int>(i)}, "", dtype));
             r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
-            r.tensors[out.back()].offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype_);
+            r.tensors[out.back()].offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype);
         }
         r.ports[r.port(port)].unit = unit_.name;
         return out;
     }
-    std::vector<TensorId> temporaries(Routine& r, const char* name, const AxisList& axes) const {
+    std::vector<TensorId> temporaries(Routine& r, const char* name, const AxisList& axes, Dtype dtype) const {
         Builder b(r);
         std::vector<TensorId> out;
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
-            out.push_back(b.make({fmt::format("{}{}", name, i), {static_cast<int>(i)}, dtype_}));
+            out.push_back(b.make({fmt::format("{}{}", name, i), {static_cast<int>(i)}, dtype}));
             r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
         }
         return out;
@@ -165,6 +166,18 @@ private:
         return op;
     }
 
+    // to[i] = from[i], in the type of `to`.
+    static void cast(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to, const char* note) {
+        for (size_t i = 0; i < from.size(); ++i) {
+            ir::Op op;
+            op.kind = "cast";
+            op.in = {from[i]};
+            op.out = {to[i]};
+            op.note = note;
+            r.ops.push_back(std::move(op));
+        }
+    }
+
     // Padding of gradients is garbage of the arena until it is cleared here.
     void clear_padding(Routine& r, const std::vector<TensorId>& flat) const {
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
@@ -180,47 +193,79 @@ private:
 
     Routine gather() const {
         Routine r = start("gather", ir::RoutineKind::Gather);
-        const auto weights = flat(r, "weights", PortKind::State, Access::Read, unit_.weights);
-        const auto full = flat(r, "full", PortKind::Params, Access::Write, {});
-        r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one grouped launch, a member a segment"));
+        auto weights = flat(r, "weights", PortKind::State, Access::Read, unit_.weights, unit_.storage);
+        const auto full = flat(r, "full", PortKind::Params, Access::Write, {}, unit_.compute);
+        if (unit_.storage != unit_.compute) {
+            const auto narrow = unit_.weights.empty() ? full : temporaries(r, "narrow", unit_.weights, unit_.compute);
+            cast(r, weights, narrow, "forward and backward read a narrower type than is kept");
+            weights = narrow;
+        }
+        if (!unit_.weights.empty())
+            r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one grouped launch, a member a segment"));
         return r;
     }
 
     Routine free() const {
         Routine r = start("free", ir::RoutineKind::Free);
-        flat(r, "full", PortKind::Params, Access::Update, {});
+        flat(r, "full", PortKind::Params, Access::Update, {}, unit_.compute);
         return r;
     }
 
     Routine reduce_micro() const {
         Routine r = start("reduce_micro", ir::RoutineKind::ReduceMicro);
-        const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {});
-        const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients);
+        const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {}, sums_);
+        const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients, sums_);
         clear_padding(r, local);
-        ir::Op op =
-            collective("reduce_scatter", local, shard, unit_.gradients, "gradients are split: reduced after each microbatch");
+        const char* note = "gradients are split: reduced after each microbatch";
+        if (unit_.reduce != sums_) {
+            const auto reduced = reduce_scatter_narrow(r, local, unit_.gradients, note);
+            for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
+            return r;
+        }
+        ir::Op op = collective("reduce_scatter", local, shard, unit_.gradients, note);
         for (size_t i = 0; i < shard.size(); ++i) op.accumulate.push_back(static_cast<int>(i));
         r.ops.push_back(std::move(op));
         return r;
     }
 
+    // Gradients that cross ranks in a narrower type than they are summed in: cast, reduced.
+    std::vector<TensorId> reduce_scatter_narrow(Routine& r, const std::vector<TensorId>& from, const AxisList& group,
+                                                const char* note) const {
+        const auto sent = temporaries(r, "sent", r.tensors[from[0]].placement.dims[0], unit_.reduce);
+        const auto received = temporaries(r, "received", mesh::join(r.tensors[from[0]].placement.dims[0], group), unit_.reduce);
+        cast(r, from, sent, "gradients cross ranks in this type");
+        r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
+        return received;
+    }
+
     Routine reduce_step() const {
         Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
-        auto now = flat(r, "gradients", PortKind::State, Access::Update, unit_.gradients);
+        auto now = flat(r, "gradients", PortKind::State, Access::Update, unit_.gradients, sums_);
         if (unit_.gradients.empty()) clear_padding(r, now);
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
         if (!rest.empty()) {
-            const auto reduced = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer);
-            r.ops.push_back(collective("reduce_scatter", now, reduced, rest, "the rest of the optimizer's split"));
+            const char* note = "the rest of the optimizer's split";
+            const auto reduced = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer, sums_);
+            if (unit_.reduce == sums_) r.ops.push_back(collective("reduce_scatter", now, reduced, rest, note));
+            else cast(r, reduce_scatter_narrow(r, now, rest, note), reduced, "summed in this type");
             now = reduced;
         }
         // Segments that are partial over the same axes share a launch.
-        std::map<AxisList, std::vector<TensorId>> by_axes;
+        std::map<AxisList, std::vector<size_t>> by_axes;
         for (size_t i = 0; i < unit_.segments.size(); ++i)
-            by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(now[i]);
-        for (const auto& [axes, members] : by_axes) {
-            if (!axes.empty())
-                r.ops.push_back(collective("all_reduce", members, members, axes, "what is still partial, on shards"));
+            by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(i);
+        std::vector<TensorId> sent;
+        for (const auto& [axes, segments] : by_axes) {
+            if (axes.empty()) continue;
+            if (unit_.reduce != sums_ && sent.empty()) sent = temporaries(r, "partial", unit_.optimizer, unit_.reduce);
+            std::vector<TensorId> wide, members;
+            for (size_t i : segments) {
+                wide.push_back(now[i]);
+                members.push_back(unit_.reduce == sums_ ? now[i] : sent[i]);
+            }
+            if (unit_.reduce != sums_) cast(r, wide, members, "gradients cross ranks in this type");
+            r.ops.push_back(collective("all_reduce", members, members, axes, "what is still partial, on shards"));
+            if (unit_.reduce != sums_) cast(r, members, wide, "");
         }
         return r;
     }
@@ -230,7 +275,7 @@ private:
 
     Routine stats() const {
         Routine r = start("stats", ir::RoutineKind::Stats);
-        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer);
+        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
         Builder b(r);
         const TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64);
         r.tensors[norm2].placement.partial = mesh_.all();
@@ -246,23 +291,37 @@ private:
 
     Routine update() const {
         Routine r = start("update", ir::RoutineKind::Update);
-        const auto weights = flat(r, "weights", PortKind::State, Access::Update, unit_.weights);
-        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer);
-        const auto m = flat(r, "moment1", PortKind::State, Access::Update, unit_.optimizer);
-        const auto v = flat(r, "moment2", PortKind::State, Access::Update, unit_.optimizer);
-        Builder b(r);
-        r.dims.push_back({"control", 7, 7});
-        const TensorId control =
-            b.port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
-        r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.weights.size()), unit_.optimizer.end());
-        auto own = weights;
-        if (!rest.empty()) {
-            own = temporaries(r, "own", unit_.optimizer);
+        const auto weights = flat(r, "weights", PortKind::State, unit_.has_master() ? Access::Write : Access::Update,
+                                  unit_.weights, unit_.storage);
+        auto own = weights, updated = weights;
+        if (unit_.has_master()) {
+            own = updated = flat(r, "master", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        } else if (!rest.empty()) {
+            own = temporaries(r, "own", unit_.optimizer, unit_.master);
+            updated = temporaries(r, "new", unit_.optimizer, unit_.master);
             for (size_t i = 0; i < own.size(); ++i)
                 r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
-        auto updated = rest.empty() ? weights : temporaries(r, "new", unit_.optimizer);
+        adamw(r, own, updated);
+        if (unit_.has_master()) {
+            const auto narrow = rest.empty() ? weights : temporaries(r, "narrow", unit_.optimizer, unit_.storage);
+            cast(r, updated, narrow, "what forward and backward read, from the master weights");
+            updated = narrow;
+        }
+        if (!rest.empty())
+            r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
+        return r;
+    }
+
+    void adamw(Routine& r, const std::vector<TensorId>& own, const std::vector<TensorId>& updated) const {
+        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
+        const auto m = flat(r, "moment1", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        const auto v = flat(r, "moment2", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        r.dims.push_back({"control", 7, 7});
+        const TensorId control =
+            Builder(r).port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
+        r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
         for (size_t i = 0; i < own.size(); ++i) {
             ir::Op op;
             op.kind = "adamw";
@@ -274,16 +333,30 @@ private:
                         {"weight_decay", unit_.segments[i].decay ? options_.weight_decay : 0.0}};
             r.ops.push_back(std::move(op));
         }
-        if (!rest.empty())
-            r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
-        return r;
+    }
+
+    // In which type gradients add up.
+    static Dtype sum_type(const ir::Program& program) {
+        for (const Routine& r : program.routines) {
+            for (const ir::Tensor& t : r.tensors) {
+                if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) return t.dtype;
+            }
+        }
+        return Dtype::F32;  // nothing is trained
     }
 
     const mesh::Mesh& mesh_;
     const ir::Unit& unit_;
     const PartitionOptions& options_;
-    const Dtype dtype_;
+    const Dtype sums_;
 };
+
+Dtype type_of_scalar(const ir::Program& program, std::string_view name) {
+    for (const Routine& r : program.routines) {
+        if (const TensorId t = r.find(name); t >= 0) return r.tensors[t].dtype;
+    }
+    throw InternalError(fmt::format("partition_parameters: no routine has the scalar {}", name));
+}
 
 // norm and loss over the world, then the step's control scalars, the same on every rank.
 Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
@@ -317,7 +390,7 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
         op.out = {norm2, loss};
         r.ops.push_back(std::move(op));
     }
-    const TensorId inv_n = b.port("inv_n", PortKind::Scalar, Access::Read, {}, program.params.front().dtype);
+    const TensorId inv_n = b.port("inv_n", PortKind::Scalar, Access::Read, {}, type_of_scalar(program, "inv_n"));
     const TensorId lr = b.port("lr", PortKind::Scalar, Access::Read, {}, Dtype::F64);
     const TensorId steps = b.port("steps", PortKind::Scalar, Access::Update, {}, Dtype::F64);
     const TensorId control = b.port("control", PortKind::Scalar, Access::Write, {0}, Dtype::F64);
@@ -375,8 +448,12 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.weights = prefix_of_size(program.mesh, data, options.weights);
     splits.gradients = trains ? prefix_of_size(program.mesh, data, options.gradients) : splits.weights;
     splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.optimizer) : splits.weights;
-    splits.compute = splits.storage = splits.master = splits.reduce = program.params.front().dtype;
-    const int64_t multiple = program.mesh.size(splits.optimizer) * options.pad_elements;
+    splits.compute = program.params.front().dtype;
+    splits.master = options.master;
+    splits.reduce = options.reduce;
+    splits.storage = splits.weights == splits.optimizer ? splits.master : splits.compute;
+    const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
+    const int64_t multiple = program.mesh.size(splits.optimizer) * std::max(options.pad_elements, line);
     for (const ir::Block& block : program.blocks) program.units.push_back(make_unit(program, block, partial, splits, multiple));
     for (Routine& r : program.routines) bind_to_units(program, r);
 

@@ -22,7 +22,11 @@ namespace lockstep::passes {
 struct PartitionOptions {
     int64_t weights = 1, gradients = 1, optimizer = 1;  // over how many data ranks each is split; divisors, ascending
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-    double max_norm = 1.0;      // 0: no clipping
+    double max_norm = 1.0;  // 0: no clipping
+    // Element types of the optimizer's weights and moments, and of gradients between ranks. Where weights are split as the
+    // optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in the parameters' type is kept, and
+    // `update` casts it from the master weights.
+    Dtype master = Dtype::F32, reduce = Dtype::F32;
     int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
 };
 

@@ -19,8 +19,8 @@ using ir::PortKind;
 using ir::Routine;
 using ir::RoutineKind;
 
-int64_t flat_bytes(const ir::Program& p, const ir::Unit& u, const ir::AxisList& split) {
-    return u.padded / p.mesh.size(split) * bytes_of(p.params.front().dtype);
+int64_t flat_bytes(const ir::Program& p, const ir::Unit& u, const ir::AxisList& split, Dtype type) {
+    return u.padded / p.mesh.size(split) * bytes_of(type);
 }
 
 // Lays the tensors of a port one behind the other, where partition_parameters has not placed them, and sets the port's size.
@@ -151,11 +151,11 @@ private:
             case PortKind::Params: {
                 const ir::Unit& u = *p_.unit(p.unit);
                 const int64_t which = u.name == r.block ? instance : 0;
-                if (u.weights.empty()) {
-                    b.buffer = state("weights", MemoryKind::Weights, u, which, u.weights);
+                if (!u.is_gathered()) {
+                    b.buffer = state("weights", MemoryKind::Weights, u, which, u.weights, u.storage);
                 } else {
-                    b.buffer = window(fmt::format("full.{}[{}]", u.name, which), MemoryKind::Gathered, flat_bytes(p_, u, {}),
-                                      r.kind == RoutineKind::Gather);
+                    b.buffer = window(fmt::format("full.{}[{}]", u.name, which), MemoryKind::Gathered,
+                                      flat_bytes(p_, u, {}, u.compute), r.kind == RoutineKind::Gather);
                 }
                 break;
             }
@@ -163,12 +163,12 @@ private:
                 const ir::Unit& u = *p_.unit(p.unit);
                 const int64_t which = u.name == r.block ? instance : 0;
                 if (u.gradients.empty()) {
-                    b.buffer = gradients(u, which);
+                    b.buffer = gradients(r, port, u, which);
                 } else {
                     // A window of local gradients opens with the first call that adds to them in a microbatch.
                     const std::string name = fmt::format("local.{}[{}]", u.name, which);
                     const bool opens = r.kind != RoutineKind::ReduceMicro && open_.insert(name).second;
-                    b.buffer = window(name, MemoryKind::Gradients, flat_bytes(p_, u, {}), opens);
+                    b.buffer = window(name, MemoryKind::Gradients, flat_bytes(p_, u, {}, type_of(r, port)), opens);
                     if (r.kind == RoutineKind::ReduceMicro) open_.erase(name);
                 }
                 if (p.access == Access::Accumulate) b.fresh = first_write(r, port, b.buffer);
@@ -181,16 +181,16 @@ private:
                     break;
                 }
                 const ir::Unit& u = *p_.unit(p.unit);
-                if (p.name == "weights") b.buffer = state("weights", MemoryKind::Weights, u, instance, u.weights);
-                if (p.name == "moment1" || p.name == "moment2")
-                    b.buffer = state(p.name, MemoryKind::Optimizer, u, instance, u.optimizer);
+                if (p.name == "weights") b.buffer = state(p.name, MemoryKind::Weights, u, instance, u.weights, u.storage);
+                if (p.name == "master" || p.name == "moment1" || p.name == "moment2")
+                    b.buffer = state(p.name, MemoryKind::Optimizer, u, instance, u.optimizer, u.master);
                 if (p.name == "gradients") {
-                    b.buffer = gradients(u, instance);
+                    b.buffer = gradients(r, port, u, instance);
                     if (p.access == Access::Accumulate) b.fresh = first_write(r, port, b.buffer);
                 }
                 if (p.name == "reduced") {
                     b.buffer = buffer(fmt::format("reduced.{}[{}]", u.name, instance), MemoryKind::Gradients,
-                                      flat_bytes(p_, u, u.optimizer), false);
+                                      flat_bytes(p_, u, u.optimizer, type_of(r, port)), false);
                 }
                 break;
             }
@@ -199,13 +199,15 @@ private:
         return b;
     }
 
-    int state(const std::string& what, MemoryKind kind, const ir::Unit& u, int64_t instance, const ir::AxisList& split) {
-        return buffer(fmt::format("{}.{}[{}]", what, u.name, instance), kind, flat_bytes(p_, u, split), true);
+    int state(const std::string& what, MemoryKind kind, const ir::Unit& u, int64_t instance, const ir::AxisList& split,
+              Dtype type) {
+        return buffer(fmt::format("{}.{}[{}]", what, u.name, instance), kind, flat_bytes(p_, u, split, type), true);
     }
-    int gradients(const ir::Unit& u, int64_t instance) {
-        return buffer(fmt::format("gradients.{}[{}]", u.name, instance), MemoryKind::Gradients, flat_bytes(p_, u, u.gradients),
-                      false);
+    int gradients(const Routine& r, int port, const ir::Unit& u, int64_t instance) {
+        return buffer(fmt::format("gradients.{}[{}]", u.name, instance), MemoryKind::Gradients,
+                      flat_bytes(p_, u, u.gradients, type_of(r, port)), false);
     }
+    static Dtype type_of(const Routine& r, int port) { return r.tensors[r.port_tensors(port)[0]].dtype; }
 
     // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
     bool first_write(const Routine& r, int port, int buffer) {
@@ -248,11 +250,11 @@ private:
     void compute(const Routine& r, int64_t instance, int64_t m) {
         const auto which = [&](const ir::Unit* u) { return u->name == r.block ? instance : 0; };
         for (const ir::Unit* u : units(r, PortKind::Params)) {
-            if (!u->weights.empty() && !still_gathered(*u, which(u))) call(*p_.routine("gather." + u->name), which(u), m);
+            if (u->is_gathered() && !still_gathered(*u, which(u))) call(*p_.routine("gather." + u->name), which(u), m);
         }
         for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, instance, m, chunk);
         for (const ir::Unit* u : units(r, PortKind::Params)) {
-            if (!u->weights.empty()) call(*p_.routine("free." + u->name), which(u), m);
+            if (u->is_gathered()) call(*p_.routine("free." + u->name), which(u), m);
         }
     }
 

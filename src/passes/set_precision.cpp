@@ -1,12 +1,142 @@
 #include "passes/set_precision.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "ops/builder.h"
+#include "ops/einsum.h"
+
 namespace lockstep::passes {
+namespace {
+
+using ir::Op;
+using ir::PortKind;
+using ir::Routine;
+using ir::TensorId;
+
+bool has(const std::vector<int>& positions, size_t i) {
+    return std::find(positions.begin(), positions.end(), static_cast<int>(i)) != positions.end();
+}
+
+using Saved = std::map<std::string, Dtype>;  // types of a forward's saved values, by source
+
+// Chooses a type for every tensor of one routine: what its port says, else what all its users ask for, else what its op says.
+// float32 stands for "not decided yet" on entry; other types are what they are.
+class Precision {
+public:
+    Precision(Routine& r, const PrecisionOptions& options, const Saved& saved)
+        : r_(r), o_(options), saved_(saved), type_(r.tensors.size()), asked_(r.tensors.size()) {
+        for (const ir::Tensor& t : r.tensors) free_.push_back(t.dtype == Dtype::F32);
+    }
+
+    void run() {
+        for (size_t t = 0; t < r_.tensors.size(); ++t) {
+            if (free_[t] && r_.tensors[t].port >= 0) type_[t] = of_port(r_.tensors[t]);
+        }
+        for (auto op = r_.ops.rbegin(); op != r_.ops.rend(); ++op) {  // users first
+            for (size_t i = 0; i < op->out.size(); ++i) choose_by_users(*op, i);
+            for (size_t i = 0; i < op->in.size(); ++i) asked_[op->in[i]].push_back(asks(*op, i));
+        }
+        for (const Op& op : r_.ops) {  // makers first
+            for (TensorId t : op.out) {
+                if (free_[t] && !type_[t]) type_[t] = takes_what_comes(op) && any_wide(op.in) ? o_.wide : o_.narrow;
+            }
+        }
+        for (size_t t = 0; t < r_.tensors.size(); ++t) {
+            if (free_[t]) r_.tensors[t].dtype = type_[t].value_or(o_.narrow);
+        }
+        insert_casts();
+    }
+
+private:
+    std::optional<Dtype> of_port(const ir::Tensor& t) const {
+        const ir::Port& port = r_.ports[t.port];
+        if (port.kind == PortKind::Gradients || port.kind == PortKind::Scalar || port.name == "logits") return o_.wide;
+        if (port.kind != PortKind::Frame) return o_.narrow;
+        if (port.access == ir::Access::Write) return std::nullopt;  // as it is made
+        return saved_.at(t.source);
+    }
+
+    // An einsum that is no product of matrices is a sum or a broadcast.
+    bool takes_what_comes(const Op& op) const {
+        return ops::rule(op.kind).takes_what_comes || (op.kind == "einsum" && !ops::is_product(r_, op));
+    }
+    bool any_wide(const std::vector<TensorId>& tensors) const {
+        return std::any_of(tensors.begin(), tensors.end(), [&](TensorId t) { return free_[t] && type_[t] == o_.wide; });
+    }
+
+    // The type in which an op reads an operand; nothing: as it comes.
+    std::optional<Dtype> wanted(const Op& op, size_t operand) const {
+        const ops::OpRule& rule = ops::rule(op.kind);
+        if (rule.wide || has(rule.wide_in, operand)) return o_.wide;
+        if (takes_what_comes(op)) return std::nullopt;
+        return o_.narrow;
+    }
+    // What takes anything passes on what is asked of its result: a sum in float64 takes the wide type. Nothing: no wish.
+    std::optional<Dtype> asks(const Op& op, size_t operand) const {
+        if (const auto type = wanted(op, operand)) return type;
+        return free_[op.out[0]] ? type_[op.out[0]] : o_.wide;
+    }
+
+    void choose_by_users(const Op& op, size_t result) {
+        const TensorId t = op.out[result];
+        if (type_[t] || !free_[t]) return;
+        const ops::OpRule& rule = ops::rule(op.kind);
+        const std::vector<std::optional<Dtype>>& asked = asked_[t];
+        const bool agreed = !asked.empty() && std::all_of(asked.begin(), asked.end(), [&](auto a) { return a == asked[0]; });
+        if (rule.wide || has(rule.wide_out, result)) type_[t] = o_.wide;
+        else if (agreed) type_[t] = asked[0];
+    }
+
+    void insert_casts() {
+        const std::vector<Op> before = std::exchange(r_.ops, {});
+        std::map<TensorId, TensorId> cast_of;
+        for (Op op : before) {
+            for (size_t i = 0; i < op.in.size(); ++i) {
+                const TensorId from = op.in[i];
+                const auto want = wanted(op, i);
+                if (!want || !free_[from] || r_.tensors[from].dtype == *want) continue;
+                if (!cast_of.contains(from)) cast_of[from] = cast(from, *want);
+                op.in[i] = cast_of[from];
+            }
+            r_.ops.push_back(std::move(op));
+        }
+    }
+    TensorId cast(TensorId from, Dtype to) {
+        const ir::Tensor t = r_.tensors[from];
+        const std::string name = t.name + "." + std::string(name_of(to));
+        const TensorId made = ops::Builder(r_).op("cast", {from}, {{name, t.dims, to}}, {}, "wanted in both types")[0];
+        free_.push_back(false);
+        return made;
+    }
+
+    Routine& r_;
+    const PrecisionOptions& o_;
+    const Saved& saved_;
+    std::vector<bool> free_;
+    std::vector<std::optional<Dtype>> type_;
+    std::vector<std::vector<std::optional<Dtype>>> asked_;
+};
+
+}  // namespace
 
 ir::Program set_precision(ir::Program program, const PrecisionOptions& options) {
-    for (ir::Parameter& p : program.params) p.dtype = options.compute;
-    for (ir::Routine& r : program.routines) {
-        for (ir::Tensor& t : r.tensors) {
-            if (t.dtype == Dtype::F32) t.dtype = options.compute;
+    for (ir::Parameter& p : program.params) p.dtype = options.narrow;
+    if (options.wide == options.narrow) {
+        for (Routine& r : program.routines) {
+            for (ir::Tensor& t : r.tensors) {
+                if (t.dtype == Dtype::F32) t.dtype = options.wide;
+            }
+        }
+        return program;
+    }
+    std::map<std::string, Saved> saved;  // by block; a forward stands before its backward
+    for (Routine& r : program.routines) {
+        Precision(r, options, saved[r.block]).run();
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Frame) saved[r.block][t.source] = t.dtype;
         }
     }
     return program;

@@ -1,6 +1,12 @@
 // Requires: routines over global dims, before sharding, so that bytes on wires are right.
-// Produces: an element type on every float tensor and parameter: `compute`. Scalars that sum over a step (loss_sum, count) and
-//   integers keep theirs.
+// Produces: an element type on every float tensor and parameter. With one type (float32, float64) all have it. With a narrower
+//   type for storage (bfloat16 under float32; float32 under float64, for tests) parameters, activations and saved values are
+//   stored in it, while statistics of norms, attention's lse, the loss from the logits on, and every sum over microbatches or
+//   chunks (gradients) stay in the wide type. An op may give its results in either: it computes in the wide type and rounds once,
+//   so a product whose result is added to a gradient, or is a logit, writes the wide type directly. Where a value is wanted in
+//   both types an explicit `cast` stands in between. Scalars that sum over a step (loss_sum, count) are float64 and stay so.
+// Leaves alone: everything but element types; integers.
+// Source: mixed precision training (arXiv 1710.03740); which ops stay wide is in their rules (ops/rule.h).
 #pragma once
 
 #include "ir/program.h"
@@ -8,7 +14,8 @@
 namespace lockstep::passes {
 
 struct PrecisionOptions {
-    Dtype compute = Dtype::F32;  // F32 or F64
+    Dtype wide = Dtype::F32;    // F32 or F64: arithmetic that adds up
+    Dtype narrow = Dtype::F32;  // parameters and activations; not wider than `wide`
 };
 
 ir::Program set_precision(ir::Program program, const PrecisionOptions& options);

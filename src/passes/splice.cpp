@@ -114,6 +114,7 @@ void merge_equal_ops(Routine& r) {
         const bool equal = twin != kept.end() && [&] {
             for (size_t i = 0; i < op.out.size(); ++i) {
                 if (r.tensors[op.out[i]].dims != r.tensors[twin->out[i]].dims ||
+                    r.tensors[op.out[i]].dtype != r.tensors[twin->out[i]].dtype ||
                     r.tensors[op.out[i]].placement != r.tensors[twin->out[i]].placement)
                     return false;
             }

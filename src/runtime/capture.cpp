@@ -5,17 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/bfloat16.h"
+#include "runtime/elements.h"
 
 namespace lockstep::runtime {
 namespace {
-
-double read(const void* data, Dtype dtype, int64_t i) {
-    if (dtype == Dtype::F64) return static_cast<const double*>(data)[i];
-    if (dtype == Dtype::F32) return static_cast<double>(static_cast<const float*>(data)[i]);
-    if (dtype == Dtype::BF16) return static_cast<double>(static_cast<const Bf16*>(data)[i]);
-    return static_cast<double>(static_cast<const int32_t*>(data)[i]);
-}
 
 // Where one local dim lies in the global tensor.
 struct Extent {
@@ -97,7 +90,7 @@ void Capture::see(Executor& executor, const Produced& p) {
             stride *= extents[d].whole;
         }
         double& value = it->second.values[static_cast<size_t>(at)];
-        const double x = read(p.data, t.dtype, i);
+        const double x = element(p.data, t.dtype, i);
         value = is_max ? std::max(value, x) : t.placement.partial.empty() ? x : value + x;
     }
 }

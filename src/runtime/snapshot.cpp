@@ -3,21 +3,32 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
 #include "ir/text.h"
+#include "runtime/elements.h"
 
 namespace lockstep::runtime {
 namespace {
 
 using checkpoint::TensorSpec;
 
-const char* dtype_of(const ir::Program& p) { return p.params.front().dtype == Dtype::F64 ? "F64" : "F32"; }
+// Element types as safetensors names them.
+const char* dtype_of(const ir::Program& p) {
+    const Dtype type = p.units.front().master;
+    return type == Dtype::F64 ? "F64" : type == Dtype::BF16 ? "BF16" : "F32";
+}
+std::optional<Dtype> float_type(const std::string& name) {
+    if (name == "F64") return Dtype::F64;
+    if (name == "F32") return Dtype::F32;
+    return name == "BF16" ? std::optional(Dtype::BF16) : std::nullopt;
+}
 
 std::string prefix_of(StateKind kind) {
-    return kind == StateKind::Weights ? "" : kind == StateKind::Moment1 ? "exp_avg." : "exp_avg_sq.";
+    return kind == StateKind::Moment1 ? "exp_avg." : kind == StateKind::Moment2 ? "exp_avg_sq." : "";
 }
 
 void for_each_parameter(const ir::Program& p, const std::function<void(const ir::Parameter&, int64_t)>& f) {
@@ -41,9 +52,9 @@ void write_file(Trainer& trainer, const std::string& path, const std::vector<Sta
     auto writer = checkpoint::SafetensorsWriter::create(path, checkpoint::SafetensorsLayout(specs, {{"format", "pt"}}));
     trainer.ranks().parallel([&](Executor& e) {
         for (StateKind kind : kinds) {
-            for_each_state_run(e, kind, [&](const Run& run, char* data) {
+            for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype) {
                 const ir::Unit& unit = *p.unit(run.param->block);
-                if (is_owner(p, *run.param, split_of(unit, kind), e.rank()))
+                if (is_owner(p, *run.param, place_of(unit, kind).split, e.rank()))
                     writer.write(prefix_of(kind) + global_name(*run.param, run.instance), run.global_begin, run.count, data);
             });
         }
@@ -51,12 +62,13 @@ void write_file(Trainer& trainer, const std::string& path, const std::vector<Sta
     writer.finish();
 }
 
-// Reads elements as this program's type, whichever of the two the file has.
-template <class From, class To>
-void read_as(const checkpoint::SafetensorsReader& reader, const std::string& name, const Run& run, char* data) {
-    std::vector<From> piece(static_cast<size_t>(run.count));
+// Reads elements as this program's type, whichever the file has.
+void read_run(const checkpoint::SafetensorsReader& reader, const std::string& name, const Run& run, char* data, Dtype type) {
+    const Dtype in_file = *float_type(reader.find(name).spec.dtype);
+    if (in_file == type) return reader.read(name, run.global_begin, run.count, data);
+    std::vector<char> piece(static_cast<size_t>(run.count * bytes_of(in_file)));
     reader.read(name, run.global_begin, run.count, piece.data());
-    for (size_t i = 0; i < piece.size(); ++i) reinterpret_cast<To*>(data)[i] = static_cast<To>(piece[i]);
+    for (int64_t i = 0; i < run.count; ++i) set_element(data, type, i, element(piece.data(), in_file, i));
 }
 
 void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKind>& kinds) {
@@ -66,8 +78,7 @@ void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKin
         for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
             const std::string name = prefix_of(kind) + global_name(param, i);
             const TensorSpec& spec = reader.find(name).spec;
-            const bool is_float = spec.dtype == "F32" || spec.dtype == "F64";
-            if (!is_float || spec.shape != global_shape(param)) {
+            if (!float_type(spec.dtype) || spec.shape != global_shape(param)) {
                 throw UserError(
                     "checkpoint.other_model", path,
                     fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it", path,
@@ -77,12 +88,8 @@ void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKin
     }
     ranks.parallel([&](Executor& e) {
         for (StateKind kind : kinds) {
-            for_each_state_run(e, kind, [&](const Run& run, char* data) {
-                const std::string name = prefix_of(kind) + global_name(*run.param, run.instance);
-                const bool file_is_double = reader.find(name).spec.dtype == "F64", double_here = run.param->dtype == Dtype::F64;
-                if (file_is_double == double_here) reader.read(name, run.global_begin, run.count, data);
-                else if (file_is_double) read_as<double, float>(reader, name, run, data);
-                else read_as<float, double>(reader, name, run, data);
+            for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype type) {
+                read_run(reader, prefix_of(kind) + global_name(*run.param, run.instance), run, data, type);
             });
         }
     });
@@ -112,7 +119,7 @@ std::string save(Trainer& trainer, const compile::Recipe& recipe, const std::str
 }
 
 void load_weights(Ranks& ranks, const std::string& folder) {
-    read_file(ranks, folder + "/model.safetensors", {StateKind::Weights});
+    read_file(ranks, folder + "/model.safetensors", {StateKind::Weights, StateKind::Copy});
 }
 
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder) {

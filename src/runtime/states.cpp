@@ -6,52 +6,57 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "runtime/elements.h"
 
 namespace lockstep::runtime {
 
-std::string_view name_of(StateKind kind) {
-    return kind == StateKind::Weights ? "weights" : kind == StateKind::Moment1 ? "moment1" : "moment2";
+StatePlace place_of(const ir::Unit& unit, StateKind kind) {
+    switch (kind) {
+        case StateKind::Weights:
+            if (unit.has_master()) return {"master", unit.optimizer, unit.master};
+            return {"weights", unit.weights, unit.storage};
+        case StateKind::Copy: return {unit.has_master() ? "weights" : "", unit.weights, unit.storage};
+        case StateKind::Moment1: return {"moment1", unit.optimizer, unit.master};
+        case StateKind::Moment2: break;
+    }
+    return {"moment2", unit.optimizer, unit.master};
 }
 
-const mesh::AxisList& split_of(const ir::Unit& unit, StateKind kind) {
-    return kind == StateKind::Weights ? unit.weights : unit.optimizer;
-}
-
-void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data)>& f) {
+void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data, Dtype)>& f) {
     const ir::Program& p = executor.program();
     for (const ir::Unit& unit : p.units) {
-        for (int64_t i = 0; i < unit.count; ++i) {
-            const int buffer = p.buffer(fmt::format("{}.{}[{}]", name_of(kind), unit.name, i));
-            ensure(buffer >= 0, fmt::format("state {} of {}[{}] has no buffer", name_of(kind), unit.name, i));
-            for_each_run(p, unit, i, split_of(unit, kind), executor.rank(),
-                         [&](const Run& run) { f(run, executor.buffer(buffer) + run.local_begin * bytes_of(run.param->dtype)); });
+        const StatePlace place = place_of(unit, kind);
+        for (int64_t i = 0; i < unit.count && !place.buffer.empty(); ++i) {
+            const int buffer = p.buffer(fmt::format("{}.{}[{}]", place.buffer, unit.name, i));
+            ensure(buffer >= 0, fmt::format("state {} of {}[{}] has no buffer", place.buffer, unit.name, i));
+            for_each_run(p, unit, i, place.split, executor.rank(), [&](const Run& run) {
+                f(run, executor.buffer(buffer) + run.local_begin * bytes_of(place.type), place.type);
+            });
         }
     }
 }
 
 namespace {
 
-// value(global index) for every element of a run.
-template <class F>
-void fill(const Run& run, char* data, const F& value) {
-    for (int64_t i = 0; i < run.count; ++i) {
-        const double v = value(run.global_begin + i);
-        if (run.param->dtype == Dtype::F64) reinterpret_cast<double*>(data)[i] = v;
-        else reinterpret_cast<float*>(data)[i] = static_cast<float>(v);
+// Weights, and the copies of them that some units keep, from values_of(run)(global index).
+template <class ValuesOf>
+void fill(Executor& executor, const ValuesOf& values_of) {
+    for (StateKind kind : {StateKind::Weights, StateKind::Copy}) {
+        for_each_state_run(executor, kind, [&](const Run& run, char* data, Dtype type) {
+            const auto value = values_of(run);
+            for (int64_t i = 0; i < run.count; ++i) set_element(data, type, i, value(run.global_begin + i));
+        });
     }
 }
 
 }  // namespace
 
 void fill_initial_weights(Executor& executor, uint64_t seed) {
-    for_each_state_run(executor, StateKind::Weights,
-                       [&](const Run& run, char* data) { fill(run, data, InitialValues(*run.param, run.instance, seed)); });
+    fill(executor, [seed](const Run& run) { return InitialValues(*run.param, run.instance, seed); });
 }
 
 void fill_weights(Executor& executor, const ValueOf& value) {
-    for_each_state_run(executor, StateKind::Weights, [&](const Run& run, char* data) {
-        fill(run, data, [&](int64_t i) { return value(*run.param, run.instance, i); });
-    });
+    fill(executor, [&](const Run& run) { return [&](int64_t i) { return value(*run.param, run.instance, i); }; });
 }
 
 void allocate_tensors(const ir::Program& program, GlobalTensors& tensors) {
@@ -71,15 +76,11 @@ void allocate_tensors(const ir::Program& program, GlobalTensors& tensors) {
 
 void export_state(Executor& executor, StateKind kind, GlobalTensors& tensors) {
     const ir::Program& p = executor.program();
-    for_each_state_run(executor, kind, [&](const Run& run, char* data) {
+    for_each_state_run(executor, kind, [&](const Run& run, char* data, Dtype type) {
         for (const ir::Unit& unit : p.units) {
-            if (unit.name != run.param->block || !is_owner(p, *run.param, split_of(unit, kind), executor.rank())) continue;
+            if (unit.name != run.param->block || !is_owner(p, *run.param, place_of(unit, kind).split, executor.rank())) continue;
             std::vector<double>& whole = tensors.find(global_name(*run.param, run.instance))->second;
-            for (int64_t i = 0; i < run.count; ++i) {
-                whole[static_cast<size_t>(run.global_begin + i)] = run.param->dtype == Dtype::F64
-                                                                       ? reinterpret_cast<const double*>(data)[i]
-                                                                       : reinterpret_cast<const float*>(data)[i];
-            }
+            for (int64_t i = 0; i < run.count; ++i) whole[static_cast<size_t>(run.global_begin + i)] = element(data, type, i);
         }
     });
 }

@@ -11,14 +11,21 @@
 
 namespace lockstep::runtime {
 
-enum class StateKind { Weights, Moment1, Moment2 };
-std::string_view name_of(StateKind kind);  // "weights", "moment1", "moment2": also the prefix of the buffer's name
+// Weights: those that the optimizer changes and a checkpoint holds (master weights, where there are such). Copy: those that
+// forward and backward read, in units that keep them apart from the master weights; a function of Weights, never saved.
+enum class StateKind { Weights, Moment1, Moment2, Copy };
 
-// The sub-axes over which a unit's state is split.
-const mesh::AxisList& split_of(const ir::Unit& unit, StateKind kind);
+// Of a unit's state: its buffer's name without the instance, the sub-axes over which it is split, its element type. Empty
+// name: the unit has no such state.
+struct StatePlace {
+    std::string_view buffer;
+    mesh::AxisList split;
+    Dtype type;
+};
+StatePlace place_of(const ir::Unit& unit, StateKind kind);
 
-// f(run, data) for every run of every state of that kind on the executor's rank; data points at run.local_begin.
-void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data)>& f);
+// f(run, data, type) for every run of every state of that kind on the executor's rank; data points at run.local_begin.
+void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data, Dtype type)>& f);
 
 // The initial values of all weights; moments are zero.
 void fill_initial_weights(Executor& executor, uint64_t seed);

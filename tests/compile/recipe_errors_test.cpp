@@ -196,16 +196,17 @@ const ErrorCase kErrors[] = {
      "model.n_heads"},
     {"dtype",
      [] {
-         compile_with({{"training.dtype", "bfloat16"}});
+         compile_with({{"training.dtype", "float16"}});
      },
-     "recipe.dtype", "training.dtype", "training.dtype = \"bfloat16\": must be float32 or float64"},
+     "recipe.dtype", "training.dtype", "training.dtype = \"float16\": must be float32 or bfloat16 or float64"},
     {"mixed_precision",
      [] {
-         compile_with({{"training.mixed_precision_param", "bfloat16"}});
+         compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_param", "float32"}});
      },
      "recipe.mixed_precision", "training.mixed_precision_param",
-     "training.mixed_precision_param = \"bfloat16\": this version computes in training.dtype (\"float32\") throughout; set both "
-     "to it"},
+     "training.mixed_precision_param = \"float32\" is wider than training.dtype = \"bfloat16\", in which parameters are kept: "
+     "lower "
+     "the one or raise the other"},
     {"recompute",
      [] {
          compile_with({{"activation_checkpoint.mode", "some"}});

@@ -24,7 +24,8 @@ ir::Program program_after(const std::string& pass, const Settings& settings, Bac
 const std::vector<NamedSettings>& sample_settings() {
     const std::string tp = "parallelism.tensor_parallel_degree", shard = "parallelism.data_parallel_shard_degree",
                       replicate = "parallelism.data_parallel_replicate_degree", preset = "partition.preset",
-                      batch = "training.global_batch_size", recompute = "activation_checkpoint.mode";
+                      batch = "training.global_batch_size", recompute = "activation_checkpoint.mode",
+                      param = "training.mixed_precision_param", reduce = "training.mixed_precision_reduce";
     static const std::vector<NamedSettings> all = {
         {"one_rank", {}},
         {"four_way_tp_with_cut_heads", {{tp, "4"}, {shard, "2"}, {batch, "4"}}},
@@ -41,6 +42,14 @@ const std::vector<NamedSettings>& sample_settings() {
         {"tied_padded_vocab_qk_norm",
          {{tp, "2"}, {"model.vocab_size", "15"}, {"model.tie_embeddings", "1"}, {"model.qk_norm", "1"}}},
         {"float64_loss_in_one_piece", {{"training.dtype", "float64"}, {"training.fuse_loss", "false"}, {shard, "2"}}},
+        {"bfloat16_one_rank", {{param, "bfloat16"}}},
+        {"bfloat16_zero3_tp_recompute",
+         {{param, "bfloat16"}, {shard, "2"}, {tp, "2"}, {recompute, "full"}, {batch, "4"}, {"model.vocab_size", "15"}}},
+        {"bfloat16_zero2_reduced_in_bfloat16", {{param, "bfloat16"}, {reduce, "bfloat16"}, {shard, "2"}, {preset, "zero2"}}},
+        {"bfloat16_zero1_replicas",
+         {{param, "bfloat16"}, {reduce, "bfloat16"}, {shard, "2"}, {replicate, "2"}, {preset, "zero1"}}},
+        {"bfloat16_throughout", {{"training.dtype", "bfloat16"}, {shard, "2"}}},
+        {"float32_under_float64", {{"training.dtype", "float64"}, {param, "float32"}, {shard, "2"}, {preset, "zero1"}}},
         {"validation_document_mask",
          {{"validation.enable", "true"},
           {"training.document_mask", "true"},

@@ -15,7 +15,9 @@ namespace {
 
 class Drawer {
 public:
-    Drawer(uint64_t seed, Dtype dtype) : random_(seed), dtype_(dtype) { set("debug.seed", static_cast<int64_t>(seed % 1000)); }
+    Drawer(uint64_t seed, Dtype dtype, bool mixed) : random_(seed), dtype_(dtype), mixed_(mixed) {
+        set("debug.seed", static_cast<int64_t>(seed % 1000));
+    }
 
     compile::Recipe run() {
         degrees();
@@ -24,6 +26,7 @@ public:
         partition();
         optimizer();
         set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
+        if (mixed_) precision();
         set("training.fuse_loss", chance(0.6));
         recompute();
         set("parallelism.prefetch", one_of({0, 1, 1, 2}));
@@ -132,8 +135,17 @@ private:
         set("training.max_norm", one_of({0.0, 0.3, 0.5, 0.5, 1.0}));
     }
 
+    // Storage one type below: what is true of bfloat16 under float32 shows more sharply with float32 under float64.
+    void precision() {
+        set("training.mixed_precision_param", dtype_ == Dtype::F64 ? "float32" : "bfloat16");
+        if (dtype_ == Dtype::F64) return;
+        if (chance(0.3)) set("training.mixed_precision_reduce", "bfloat16");
+        if (chance(0.2)) set("training.dtype", "bfloat16");
+    }
+
     std::mt19937_64 random_;
     Dtype dtype_;
+    bool mixed_;
     compile::Recipe recipe_;
     int64_t tp_ = 1, shard_ = 1, replicate_ = 1;
     bool sequence_parallel_ = false;
@@ -143,8 +155,8 @@ private:
 
 Backend backend_of(Dtype dtype) { return dtype == Dtype::F64 ? Backend::Reference : Backend::Cpu; }
 
-std::optional<Draw> draw(uint64_t seed, Dtype dtype) {
-    Draw d{seed, Drawer(seed, dtype).run(), {}};
+std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed) {
+    Draw d{seed, Drawer(seed, dtype, mixed).run(), {}};
     try {
         d.compiled = compile_recipe(d.recipe, backend_of(dtype));
     } catch (const UserError&) {
@@ -179,8 +191,14 @@ std::string refusal(const compile::Compiled& compiled) {
 }
 
 double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype) {
-    if (dtype == Dtype::F64) return 1e-10;
     const int steps = static_cast<int>(one.losses.size());
+    if (!recipe.text("training.mixed_precision_param").empty()) {  // as far from one rank as that is from exact arithmetic
+        compile::Recipe exact = one_rank(recipe);
+        exact.set("training.dtype", "float64");
+        exact.set("training.mixed_precision_param", "");
+        return 4 * difference(run(exact, Backend::Reference, steps), one);
+    }
+    if (dtype == Dtype::F64) return 1e-10;
     const auto differs_with = [&](const char* key, const char* value) {
         compile::Recipe other = one_rank(recipe);
         other.set(key, value);

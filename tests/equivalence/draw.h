@@ -20,8 +20,8 @@ struct Draw {
 };
 
 // Nothing where the compiler refuses the recipe (UserError), or where it has one rank. F64 runs on the reference kernels,
-// F32 on the CPU's.
-std::optional<Draw> draw(uint64_t seed, Dtype dtype);
+// F32 on the CPU's. `mixed`: parameters and activations are stored one type below, float32 under F64 and bfloat16 under F32.
+std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed = false);
 
 // The same model, data and global batch on one rank: one microbatch, nothing split, recomputed, fused or overlapped.
 compile::Recipe one_rank(const compile::Recipe& recipe);
@@ -34,6 +34,8 @@ std::string refusal(const compile::Compiled& compiled);
 // F32: four times what one rank differs from itself when its sums are taken otherwise (other threads, microbatches, chunks of
 // the loss; reference kernels, which sum in double), where that is at least 2^-23, one ulp at 1: so small a model may have no
 // sum that these change. Of 400 layouts the farthest reaches 0.48 of the bound; the defects that have a place are all beyond.
+// Mixed: four times what one rank differs from the same run in float64 throughout, that is, from what it would be if nothing were
+// rounded when it is stored: another layout rounds other partial sums, but as coarsely.
 double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype);
 
 Backend backend_of(Dtype dtype);

@@ -27,12 +27,12 @@ struct Summary {
 };
 
 // Holds `wanted` layouts to one rank each.
-Summary hold_to_one_rank(Dtype dtype, int64_t wanted) {
+Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     const int64_t first = from_environment("LOCKSTEP_SEED", 1);
     Summary s;
     for (int64_t counted = 0; counted < wanted; ++s.seeds) {
-        const std::optional<Draw> d = draw(static_cast<uint64_t>(first + s.seeds), dtype);
+        const std::optional<Draw> d = draw(static_cast<uint64_t>(first + s.seeds), dtype, mixed);
         if (!d) continue;
         ++counted;
         const std::string again =
@@ -66,6 +66,14 @@ TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat64) {
 
 TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat32) {
     hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 150) * 2 / 15));
+}
+
+TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat32UnderFloat64) {
+    hold_to_one_rank(Dtype::F64, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 150) * 2 / 15), true);
+}
+
+TEST(Equivalence, EveryLayoutTrainsAsOneRankBfloat16) {
+    hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 150) * 2 / 15), true);
 }
 
 // The two extreme orders that streams and waits permit, run by one thread, give bit for bit the order of the list.

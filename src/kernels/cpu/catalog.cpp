@@ -84,6 +84,14 @@ Made make_cast(const KernelContext& c) {
 }
 
 template <class T>
+Made make_accumulate(const KernelContext& c) {
+    return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
+        if (k.fresh) cpu::widen_from(k.pool, n, in<T>(k, 0), out(k, 0));
+        else cpu::accumulate(k.pool, n, in<T>(k, 0), out(k, 0));
+    });
+}
+
+template <class T>
 Made make_swiglu(const KernelContext& c) {
     return kernel_from(
         [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::swiglu(k.pool, n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0)); });
@@ -242,6 +250,7 @@ constexpr Entry kEntries[] = {
     {"add", "cpu.add", "T>T", make_add<float>, make_add<Bf16>, -1, true},
     {"scale", "cpu.scale", "T>T", make_scale<float>, make_scale<Bf16>, -1, true},
     {"cast", "cpu.cast", "t>T", make_cast, make_cast},
+    {"accumulate", "cpu.accumulate", "T>f", make_accumulate<float>, make_accumulate<Bf16>},
     {"swiglu", "cpu.swiglu", "TT>T", make_swiglu<float>, make_swiglu<Bf16>},
     {"swiglu_backward", "cpu.swiglu_backward", "TTT>TT", make_swiglu_backward<float>, make_swiglu_backward<Bf16>},
     {"rmsnorm", "cpu.rmsnorm", "TT>Tf", make_rmsnorm<float>, make_rmsnorm<Bf16>},

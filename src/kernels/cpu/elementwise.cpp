@@ -11,6 +11,7 @@ extern const Typed<Add> add;
 extern const Typed<Scale> scale;
 extern const Typed<Narrow> narrow_to;
 extern const Typed<Widen> widen_from;
+extern const Typed<Accumulate> accumulate;
 Exponential exponential;
 extern const Typed<SwiGlu> swiglu;
 extern const Typed<SwiGluBackward> swiglu_backward;
@@ -56,6 +57,11 @@ void scale_of(ThreadPool& pool, int64_t n, const T* x, float factor, T* out) {
 template <class To, class From>
 void cast(ThreadPool& pool, int64_t n, const From* x, To* out) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, load(x + i, lanes), lanes); });
+}
+
+template <class T>
+void accumulate_of(ThreadPool& pool, int64_t n, const T* x, float* out) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, load(out + i, lanes) + load(x + i, lanes), lanes); });
 }
 
 template <class T>
@@ -122,6 +128,7 @@ constinit const Typed<Add> add{add_of<float>, add_of<Bf16>};
 constinit const Typed<Scale> scale{scale_of<float>, scale_of<Bf16>};
 constinit const Typed<Narrow> narrow_to{cast<float, float>, cast<Bf16, float>};
 constinit const Typed<Widen> widen_from{cast<float, float>, cast<float, Bf16>};
+constinit const Typed<Accumulate> accumulate{accumulate_of<float>, accumulate_of<Bf16>};
 constinit const Typed<SwiGlu> swiglu{swiglu_of<float>, swiglu_of<Bf16>};
 constinit const Typed<SwiGluBackward> swiglu_backward{swiglu_backward_of<float>, swiglu_backward_of<Bf16>};
 constinit const Typed<Embedding> embedding{embedding_of<float>, embedding_of<Bf16>};

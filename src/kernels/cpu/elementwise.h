@@ -27,6 +27,11 @@ template <class T>
 using Widen = void(ThreadPool& pool, int64_t n, const T* x, float* out);
 extern const Typed<Widen> widen_from;
 
+// out += x.
+template <class T>
+using Accumulate = void(ThreadPool& pool, int64_t n, const T* x, float* out);
+extern const Typed<Accumulate> accumulate;
+
 // out = e^x within 2 units in the last place (0 where the result would be subnormal); out may alias x.
 using Exponential = void(ThreadPool& pool, int64_t n, const float* x, float* out);
 extern Exponential* const exponential;

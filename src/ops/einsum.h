@@ -1,0 +1,11 @@
+// What kind of einsum an op is.
+#pragma once
+
+#include "ir/program.h"
+
+namespace lockstep::ops {
+
+// Two operands, each with a dim that the other lacks, and a contraction: the mathematics of a product of matrices.
+bool is_product(const ir::Routine& routine, const ir::Op& op);
+
+}  // namespace lockstep::ops

@@ -1,0 +1,134 @@
+// What a wrong pass could do to element types: each defect must be refused by `check`, and those that change numbers by more than
+// a rounding must show as a difference to one rank.
+#include <gtest/gtest.h>
+
+#include "tests/equivalence/defects.h"
+#include "tests/equivalence/edit.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int kSteps = 3;
+
+// Two data ranks, float32 stored under float64 (sharp), in the given partition.
+compile::Recipe recipe(const std::string& preset) {
+    compile::Recipe r;
+    const std::pair<const char*, const char*> settings[] = {{"model.dim", "12"},
+                                                            {"model.n_layers", "2"},
+                                                            {"model.n_heads", "2"},
+                                                            {"model.n_kv_heads", "2"},
+                                                            {"model.head_dim", "4"},
+                                                            {"model.ffn_dim", "10"},
+                                                            {"model.vocab_size", "17"},
+                                                            {"training.seq_len", "6"},
+                                                            {"training.local_batch_size", "1"},
+                                                            {"training.global_batch_size", "4"},
+                                                            {"training.dtype", "float64"},
+                                                            {"training.mixed_precision_param", "float32"},
+                                                            {"parallelism.data_parallel_shard_degree", "2"},
+                                                            {"optimizer.lr", "5e-3"},
+                                                            {"lr_scheduler.warmup_steps", "0"}};
+    for (const auto& [key, value] : settings) r.set(key, value);
+    r.set("partition.preset", preset);
+    return r;
+}
+
+struct Shown {
+    double difference, allowed;
+};
+Shown run_defect(const compile::Recipe& r, const compile::Compiled& defect) {
+    const Outcome one = run(one_rank(r), Backend::Reference, kSteps);
+    return {difference(one, run(r, defect, kSteps)), tolerance(r, one, Dtype::F64)};
+}
+
+// Edits every op list of the routines of one kind.
+void edit_routines(ir::Program& p, ir::RoutineKind kind, const std::function<void(ir::Routine&)>& edit) {
+    for (ir::Routine& r : p.routines) {
+        if (r.kind == kind) edit(r);
+    }
+}
+
+TEST(PrecisionDefects, TheSoundProgramIsAcceptedAndTrains) {
+    for (const char* preset : {"none", "zero1", "zero2", "zero3"}) {
+        const compile::Recipe r = recipe(preset);
+        const compile::Compiled sound = compile_recipe(r, Backend::Reference);
+        EXPECT_EQ(refusal(sound), "") << preset;
+        const Shown shown = run_defect(r, sound);
+        EXPECT_LE(shown.difference, shown.allowed) << preset;
+        EXPECT_LT(shown.allowed, 1e-4) << preset;
+    }
+}
+
+TEST(PrecisionDefects, MasterWeightsThatAreNotUpdated) {
+    const compile::Recipe r = recipe("zero1");
+    compile::Compiled defect = compile_recipe(r, Backend::Reference);
+    edit_routines(defect.program, ir::RoutineKind::Update,
+                  [](ir::Routine& u) { std::erase_if(u.ops, [](const ir::Op& op) { return op.kind == "adamw"; }); });
+    EXPECT_NE(refusal(defect).find("precision: rank 0: update.embed: "), std::string::npos) << refusal(defect);
+    const Shown shown = run_defect(r, defect);
+    EXPECT_GT(shown.difference, shown.allowed);
+}
+
+TEST(PrecisionDefects, ACopyThatIsCastBeforeTheUpdate) {
+    const compile::Recipe r = recipe("zero2");
+    compile::Compiled defect = compile_recipe(r, Backend::Reference);
+    edit_routines(defect.program, ir::RoutineKind::Update, [](ir::Routine& u) {
+        std::stable_partition(u.ops.begin(), u.ops.end(), [](const ir::Op& op) { return op.kind == "cast"; });
+    });
+    EXPECT_NE(refusal(defect).find("is cast before its update"), std::string::npos) << refusal(defect);
+    const Shown shown = run_defect(r, defect);
+    EXPECT_GT(shown.difference, shown.allowed);
+}
+
+TEST(PrecisionDefects, AnUpdateThatTheForwardNeverSees) {
+    const compile::Recipe r = recipe("zero1");
+    compile::Compiled defect = compile_recipe(r, Backend::Reference);
+    edit_routines(defect.program, ir::RoutineKind::Update,
+                  [](ir::Routine& u) { std::erase_if(u.ops, [](const ir::Op& op) { return op.kind == "all_gather"; }); });
+    EXPECT_NE(refusal(defect), "");
+    const Shown shown = run_defect(r, defect);
+    EXPECT_GT(shown.difference, shown.allowed);
+}
+
+// A rounding more of every gradient drowns in those of the activations: only `check` sees it.
+TEST(PrecisionDefects, GradientsReducedInANarrowerTypeThanAskedFor) {
+    for (const char* preset : {"none", "zero1", "zero3"}) {
+        compile::Recipe r = recipe(preset);
+        r.set("training.dtype", "float32");
+        r.set("training.mixed_precision_param", "bfloat16");
+        r.set("training.mixed_precision_reduce", "bfloat16");
+        compile::Compiled defect = compile_recipe(r, Backend::Cpu);
+        EXPECT_EQ(refusal(defect), "");
+        for (ir::Unit& u : defect.program.units) u.reduce = Dtype::F32;
+        EXPECT_NE(refusal(defect).find("gradients cross ranks as bf16, not f32"), std::string::npos) << refusal(defect);
+    }
+}
+
+TEST(PrecisionDefects, SumsAndStatisticsInBfloat16) {
+    compile::Recipe r = recipe("zero3");
+    r.set("training.dtype", "float32");
+    r.set("training.mixed_precision_param", "bfloat16");
+    const compile::Compiled sound = compile_recipe(r, Backend::Cpu);
+    const auto narrowed = [&](const std::function<bool(const ir::Routine&, const ir::Tensor&)>& wanted) {
+        compile::Compiled defect = sound;
+        for (ir::Routine& routine : defect.program.routines) {
+            for (ir::Tensor& t : routine.tensors) {
+                if (wanted(routine, t)) t.dtype = Dtype::BF16;
+            }
+        }
+        return refusal(defect);
+    };
+    EXPECT_NE(narrowed([](const ir::Routine& routine, const ir::Tensor& t) {
+                  return t.port >= 0 && routine.ports[t.port].kind == ir::PortKind::Gradients;
+              }).find("adds up in bfloat16"),
+              std::string::npos);
+    EXPECT_NE(narrowed([](const ir::Routine&, const ir::Tensor& t) { return t.name == "m"; }).find("m is bfloat16"),
+              std::string::npos);
+    EXPECT_NE(narrowed([](const ir::Routine& routine, const ir::Tensor& t) {
+                  return t.port >= 0 && routine.ports[t.port].name == "moment1";
+              }).find("moment10 is bf16, not f32"),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

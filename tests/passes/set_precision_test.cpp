@@ -1,0 +1,125 @@
+// Element types after set_precision: what is stored narrow, what stays wide, where a cast stands.
+#include "passes/set_precision.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/builder.h"
+
+#include "ops/rule.h"
+#include "tests/compile/recipes.h"
+#include "tests/passes/program_text.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+const Settings kMixed = {{"training.mixed_precision_param", "bfloat16"}};
+
+Settings with(Settings more) {
+    more.insert(more.end(), kMixed.begin(), kMixed.end());
+    return more;
+}
+ir::Program typed(const Settings& settings = {}) { return program_after("set_precision", with(settings)); }
+
+std::string dtype_of(const ir::Program& p, const std::string& routine, const std::string& tensor) {
+    const std::string type = type_of(p, routine, tensor);
+    return type.substr(0, type.find('['));
+}
+
+TEST(SetPrecision, ALayerComputesInBfloat16AndKeepsStatisticsWide) {
+    const ir::Program p = typed();
+    for (const char* t : {"x", "y", "q", "gate"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << t;
+    for (const ir::Op& op : p.routine("layer.forward")->ops) {
+        EXPECT_NE(op.kind, "cast");
+        if (op.kind != "rmsnorm" && op.kind != "attention") continue;
+        const ir::Routine& r = *p.routine("layer.forward");
+        EXPECT_EQ(r.tensors[op.out[0]].dtype, Dtype::BF16) << op.kind;
+        EXPECT_EQ(r.tensors[op.out[1]].dtype, Dtype::F32) << op.kind;  // 1 / rms; lse
+    }
+    for (const ir::Parameter& param : p.params) EXPECT_EQ(param.dtype, Dtype::BF16);
+}
+
+TEST(SetPrecision, LogitsAndLossStayWideWithoutACast) {
+    const ir::Program p = typed({{"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}});
+    const ir::Routine& forward = *p.routine("head.forward");
+    for (const ir::Op& op : forward.ops) {
+        EXPECT_NE(op.kind, "cast");
+        const bool before_logits = op.kind == "rmsnorm";
+        for (ir::TensorId t : op.out) {
+            if (before_logits || forward.tensors[t].dtype == Dtype::F64) continue;
+            EXPECT_EQ(forward.tensors[t].dtype, Dtype::F32) << op.kind << " " << forward.tensors[t].name;
+        }
+    }
+    EXPECT_EQ(dtype_of(p, "head.forward", "loss_sum"), "f64");
+    // The gradient of the logits is an operand of two products: it is rounded where it is made.
+    EXPECT_EQ(dtype_of(p, "head.backward", "d.logits.part"), "bf16");
+    EXPECT_EQ(dtype_of(p, "head.backward", "inv_n"), "f32");
+}
+
+TEST(SetPrecision, GradientsAddUpInFloat32FromTheProductsThatMakeThem) {
+    const ir::Program p = typed();
+    for (const char* name : {"embed.backward", "layer.backward", "head.backward"}) {
+        const ir::Routine& r = *p.routine(name);
+        for (const ir::Op& op : r.ops) {
+            EXPECT_NE(op.kind, "cast") << name;
+            if (op.kind == "accumulate") {
+                EXPECT_EQ(r.tensors[op.in[0]].dtype, Dtype::F32) << name << " " << r.tensors[op.in[0]].name;
+                EXPECT_EQ(r.tensors[op.out[0]].dtype, Dtype::F32) << name;
+            }
+        }
+    }
+    // select_kernels then lets the products add by themselves.
+    for (const ir::Op& op : program_after("select_kernels", with({}), Backend::Cpu).routine("layer.backward")->ops)
+        EXPECT_NE(op.kind, "accumulate");
+}
+
+TEST(SetPrecision, SavedValuesAreReadInTheTypeTheyHave) {
+    for (const NamedSettings& s : sample_settings()) {
+        const ir::Program p = program_after("set_precision", with(s.settings));
+        for (const ir::Routine& r : p.routines) {
+            if (r.kind != ir::RoutineKind::Backward) continue;
+            const ir::Routine& f = *p.routine(r.block + ".forward");
+            for (const ir::Tensor& t : r.tensors) {
+                if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Frame) continue;
+                EXPECT_EQ(t.dtype, f.tensors[f.find(t.source)].dtype) << s.name << " " << t.name;
+            }
+        }
+    }
+}
+
+// y = x + x^2 of a sum that the loss and a product both read: one cast, for the product.
+TEST(SetPrecision, WhatIsWantedInBothTypesIsCastOnce) {
+    ir::Program p;
+    ir::Routine r;
+    r.name = r.block = "head";
+    r.dims = {{"batch", 2, 2}, {"seq", 3, 3}, {"vocab", 4, 4}, {"hidden", 5, 5}};
+    ops::Builder b(r);
+    const auto rows = b.dims({"batch", "seq"});
+    const ir::TensorId x = b.port("x", ir::PortKind::Value, ir::Access::Read, b.dims({"batch", "seq", "vocab"}));
+    const ir::TensorId w = b.port("w", ir::PortKind::Params, ir::Access::Read, b.dims({"vocab", "hidden"}));
+    const ir::TensorId sum = b.add("sum", {x, x});
+    const ir::TensorId m = b.op("max", {sum}, {{"m", rows}}, {{"over", std::string("vocab")}})[0];
+    for (int i = 0; i < 2; ++i) {
+        const ir::TensorId y = b.einsum("y" + std::to_string(i), b.dims({"batch", "seq", "hidden"}), {sum, w});
+        r.tensors[y].port = static_cast<int>(r.ports.size());
+        r.ports.push_back({r.tensors[y].name, ir::PortKind::Value, ir::Access::Write, "", -1});
+    }
+    r.tensors[m].port = static_cast<int>(r.ports.size());
+    r.ports.push_back({"m", ir::PortKind::Scalar, ir::Access::Write, "", -1});
+    p.routines.push_back(r);
+    p = passes::set_precision(p, {Dtype::F32, Dtype::BF16});
+    EXPECT_EQ(op_lines(p, "head"),
+              (Strings{"sum: bf16[batch, seq, vocab] = add(x, x)", "sum.f32: f32[batch, seq, vocab] = cast(sum)",
+                       "m = max(sum.f32) {over=vocab}", "y0 = einsum(sum, w)", "y1 = einsum(sum, w)"}));
+}
+
+TEST(SetPrecision, OneTypeForAll) {
+    const ir::Program p = program_after("set_precision", {{"training.dtype", "float64"}});
+    for (const ir::Routine& r : p.routines) {
+        for (const ir::Tensor& t : r.tensors) EXPECT_TRUE(t.dtype == Dtype::F64 || t.dtype == Dtype::I32) << r.name << t.name;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
