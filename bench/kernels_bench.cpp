@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/loss.h"
@@ -260,6 +261,55 @@ void swiglu_gradient(benchmark::State& state) {
         swiglu_backward(pool_of(threads), kTokens * kFfn, dy.get(), gate.get(), up.get(), d_gate.get(), d_up.get());
     });
 }
+// GPT-2's: hidden 768, ffn 3,072.
+constexpr int64_t kGptHidden = 768, kGptFfn = 3072;
+void layer_norm_forward(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kGptHidden), w(kGptHidden), b(kGptHidden), y(kTokens * kGptHidden), mean(kTokens), rstd(kTokens);
+    measure_bytes(state, threads, 8.0 * kTokens * kGptHidden, [&] {
+        layer_norm(pool_of(threads), kTokens, kGptHidden, x.get(), w.get(), b.get(), 1e-5f, y.get(), mean.get(), rstd.get());
+    });
+}
+void layer_norm_gradient(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kGptHidden), w(kGptHidden), dy(kTokens * kGptHidden), dx(kTokens * kGptHidden), mean(kTokens),
+        rstd(kTokens), dw(kGptHidden), db(kGptHidden);
+    const Floats workspace(layer_norm_backward_workspace_bytes(kGptHidden, threads) / 4);
+    measure_bytes(state, threads, 12.0 * kTokens * kGptHidden, [&] {
+        layer_norm_backward(pool_of(threads), kTokens, kGptHidden, dy.get(), x.get(), w.get(), mean.get(), rstd.get(), dx.get(),
+                            dw.get(), true, db.get(), workspace.get());
+    });
+}
+void bias_gelu_forward(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kGptFfn), b(kGptFfn), y(kTokens * kGptFfn);
+    measure_bytes(state, threads, 8.0 * kTokens * kGptFfn,
+                  [&] { bias_gelu(pool_of(threads), kTokens, kGptFfn, x.get(), b.get(), y.get()); });
+}
+void bias_gelu_gradient(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats dy(kTokens * kGptFfn), x(kTokens * kGptFfn), b(kGptFfn), dx(kTokens * kGptFfn), db(kGptFfn);
+    const Floats workspace(row_sums_workspace_bytes(kGptFfn, threads) / 4);
+    measure_bytes(state, threads, 12.0 * kTokens * kGptFfn, [&] {
+        bias_gelu_backward(pool_of(threads), kTokens, kGptFfn, dy.get(), x.get(), b.get(), dx.get(), db.get(), true,
+                           workspace.get());
+    });
+}
+void bias_dropout_residual(benchmark::State& state) {  // second argument: with dropout
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kGptHidden), b(kGptHidden), residual(kTokens * kGptHidden), y(kTokens * kGptHidden);
+    const std::vector<int32_t> noise(kTokens, 12345);
+    const DropoutMask mask{state.range(1) ? noise.data() : nullptr, 1, 1u << 28, 0, 1.1f};
+    measure_bytes(state, threads, 12.0 * kTokens * kGptHidden, [&] {
+        bias_dropout_add(pool_of(threads), kTokens, kGptHidden, x.get(), b.get(), residual.get(), mask, y.get());
+    });
+}
+void sum_of_rows(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats x(kTokens * kGptHidden), sum(kGptHidden);
+    measure_bytes(state, threads, 4.0 * kTokens * kGptHidden,
+                  [&] { sum_rows(pool_of(threads), kTokens, kGptHidden, x.get(), sum.get(), true); });
+}
 void rope_heads(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     const Floats x(kTokens * kHidden), y(kTokens * kHidden);
@@ -319,6 +369,18 @@ BENCHMARK(rms_norm_gradient)->Apply(one_and_two_threads);
 BENCHMARK(add_residual)->Apply(one_and_two_threads);
 BENCHMARK(swiglu_forward)->Apply(one_and_two_threads);
 BENCHMARK(swiglu_gradient)->Apply(one_and_two_threads);
+BENCHMARK(layer_norm_forward)->Apply(one_and_two_threads);
+BENCHMARK(layer_norm_gradient)->Apply(one_and_two_threads);
+BENCHMARK(bias_gelu_forward)->Apply(one_and_two_threads);
+BENCHMARK(bias_gelu_gradient)->Apply(one_and_two_threads);
+BENCHMARK(bias_dropout_residual)
+    ->Args({1, 0})
+    ->Args({1, 1})
+    ->Args({2, 0})
+    ->Args({2, 1})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(sum_of_rows)->Apply(one_and_two_threads);
 BENCHMARK(rope_heads)->Apply(one_and_two_threads);
 BENCHMARK(embedding_both)->Apply(one_and_two_threads);
 BENCHMARK(loss_all)->Apply(one_and_two_threads);

@@ -160,7 +160,7 @@ Layout layout_of(const Recipe& r) {
     number_within("runtime.threads_per_rank", static_cast<double>(r.integer("runtime.threads_per_rank")), 0, 1024);
 
     const ir::Attrs shape = r.model_shape();
-    const auto integer = [&](const char* key) { return std::get<int64_t>(shape.at(key)); };
+    const auto integer = [&](const char* key) { return shape.contains(key) ? std::get<int64_t>(shape.at(key)) : 0; };
     const int64_t heads = integer("n_heads"), kv_heads = integer("n_kv_heads") > 0 ? integer("n_kv_heads") : heads;
     const int64_t kv_part = std::gcd(kv_heads, tp);
     if (heads % kv_heads == 0 && (heads / kv_heads) % (tp / kv_part) != 0) {

@@ -237,6 +237,11 @@ ir::Attrs Recipe::model_shape() const {
     }
     for (const auto& [k, v] : flavor->values) shape[k] = v;
     for (const auto& [k, v] : model_values_) {
+        if (!shape.contains(k)) {
+            throw UserError("recipe.model_key", "model." + k,
+                            fmt::format("{}: the model {} has no key {}; `lockstep recipe` lists what it has",
+                                        origins_.find("model." + k)->second, model->name, k));
+        }
         if (const auto* i = std::get_if<int64_t>(&v)) shape[k] = *i;
         if (const auto* d = std::get_if<double>(&v)) shape[k] = *d;
     }

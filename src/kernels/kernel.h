@@ -34,6 +34,7 @@ struct KernelArgs {
     bool fresh;       // accumulating results overwrite: this is the first write
     void* workspace;  // Op::workspace_bytes, aligned to a cache line
     ThreadPool& pool;
+    int64_t instance = 0;  // of the call: which layer
 };
 
 class Kernel {

@@ -1,13 +1,14 @@
-// Llama 3 (arXiv 2407.21783): pre-norm blocks of grouped-query attention with rotary positions and SwiGLU, RMSNorm throughout.
-// Dimensions of the flavors are TorchTitan's; parameter names are those of Hugging Face's LlamaForCausalLM.
+// The Llama family: pre-norm blocks of grouped-query attention with rotary positions and SwiGLU, RMSNorm throughout. Llama 3 and
+// 3.1 (arXiv 2407.21783), and by keys what its relatives add: biases of queries, keys and values (Qwen2.5, arXiv 2412.15115),
+// norms of queries and keys (Qwen3, arXiv 2505.09388), a sliding window (Mistral, arXiv 2310.06825).
+// Dimensions of the flavors are those of the published configurations (Llama's: TorchTitan's); parameter names and shapes are
+// those of Hugging Face's LlamaForCausalLM and its relatives, heads as [kv_heads, group, head_dim].
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "base/error.h"
 #include "base/round.h"
-#include "models/model.h"
-#include "ops/builder.h"
+#include "models/blocks.h"
 
 namespace lockstep::models {
 namespace {
@@ -18,21 +19,13 @@ using ir::PortKind;
 using ir::TensorId;
 using ops::Builder;
 
-constexpr int64_t kLargest = 1 << 30;  // of any number in a shape: products of two fit in 64 bits
-
 struct Shape {
     int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
     double norm_eps;
-    bool qk_norm, tied;
+    bool qk_norm, qkv_bias, tied;
+    int64_t window;
     ir::Attrs rope;
 };
-
-int64_t integer(const ir::Attrs& a, const char* key) { return std::get<int64_t>(a.at(key)); }
-double number(const ir::Attrs& a, const char* key) { return std::get<double>(a.at(key)); }
-
-[[noreturn]] void refuse(const std::string& id, const std::string& key, const std::string& message) {
-    throw UserError(id, "model." + key, message);
-}
 
 // TorchTitan's rule: two thirds of 4 dim, times the multiplier, rounded up.
 int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
@@ -41,15 +34,7 @@ int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
 }
 
 Shape read(const ir::Attrs& a) {
-    for (const char* key : {"dim", "n_layers", "n_heads", "vocab_size", "multiple_of"}) {
-        if (integer(a, key) < 1)
-            refuse("model.not_positive", key, fmt::format("model.{} = {}: must be at least 1", key, integer(a, key)));
-    }
-    for (const auto& [key, value] : a) {
-        const auto* n = std::get_if<int64_t>(&value);
-        if (n && (*n < 0 || *n > kLargest))
-            refuse("model.out_of_range", key, fmt::format("model.{} = {}: must lie between 0 and {}", key, *n, kLargest));
-    }
+    check_range(a, {"dim", "n_layers", "n_heads", "vocab_size", "multiple_of"});
     Shape s{};
     s.dim = integer(a, "dim"), s.layers = integer(a, "n_layers"), s.heads = integer(a, "n_heads"),
     s.vocab = integer(a, "vocab_size");
@@ -59,15 +44,7 @@ Shape read(const ir::Attrs& a) {
             "model.kv_heads", "n_kv_heads",
             fmt::format("model.n_heads = {} is not a multiple of model.n_kv_heads = {}: choose a divisor", s.heads, s.kv_heads));
     }
-    s.head_dim = integer(a, "head_dim");
-    if (s.head_dim <= 0) {
-        if (s.dim % s.heads != 0) {
-            refuse("model.head_dim", "n_heads",
-                   fmt::format("model.dim = {} is not a multiple of model.n_heads = {}: set model.head_dim, or choose a divisor",
-                               s.dim, s.heads));
-        }
-        s.head_dim = s.dim / s.heads;
-    }
+    s.head_dim = head_dim_of(a);
     if (s.head_dim % 2 != 0) {
         refuse(
             "model.odd_head_dim", "head_dim",
@@ -79,11 +56,12 @@ Shape read(const ir::Attrs& a) {
         refuse("model.ffn", "ffn_dim_multiplier",
                fmt::format("model.ffn_dim_multiplier = {}: makes a feed-forward width of {}; raise it, or set model.ffn_dim",
                            number(a, "ffn_dim_multiplier"), s.ffn));
+    check_norm_eps(a);
     s.norm_eps = number(a, "norm_eps");
-    if (!(s.norm_eps >= 0 && s.norm_eps < 1))
-        refuse("model.norm_eps", "norm_eps", fmt::format("model.norm_eps = {}: must lie between 0 and 1", s.norm_eps));
     s.qk_norm = integer(a, "qk_norm") != 0;
+    s.qkv_bias = integer(a, "qkv_bias") != 0;
     s.tied = integer(a, "tie_embeddings") != 0;
+    s.window = integer(a, "sliding_window");
     if (number(a, "rope_theta") <= 0 || number(a, "rope_scaling_factor") <= 0) {
         refuse("model.rope", "rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive");
     }
@@ -95,110 +73,94 @@ Shape read(const ir::Attrs& a) {
     return s;
 }
 
-// Builds one block after the other, and the list of parameters as they are first used.
+std::vector<ir::Dim> dims_of(const Shape& s, const Sizes& sizes) {
+    std::vector<ir::Dim> dims;
+    const auto add = [&](const char* dim, int64_t size) { dims.push_back({dim, size, size}); };
+    add("batch", sizes.batch), add("seq", sizes.seq), add("kv_seq", sizes.seq), add("hidden", s.dim);
+    add("kv_heads", s.kv_heads), add("group", s.heads / s.kv_heads), add("head_dim", s.head_dim), add("ffn", s.ffn);
+    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab});
+    return dims;
+}
+
 class Llama {
 public:
-    Llama(const Shape& shape, const Sizes& sizes) : s_(shape), sizes_(sizes) {}
+    Llama(const Shape& shape, const Sizes& sizes) : s_(shape), blocks_(dims_of(shape, sizes)) {}
 
     Model build() {
         embed();
         layer();
         head();
-        return std::move(model_);
+        return blocks_.take();
     }
 
 private:
-    ir::Routine start(const std::string& name, int64_t count) {
-        model_.blocks.push_back({name, count});
-        ir::Routine r;
-        r.name = name + ".forward";
-        r.block = name;
-        const auto add = [&](const char* dim, int64_t size) { r.dims.push_back({dim, size, size}); };
-        add("batch", sizes_.batch), add("seq", sizes_.seq), add("kv_seq", sizes_.seq), add("hidden", s_.dim);
-        add("kv_heads", s_.kv_heads), add("group", s_.heads / s_.kv_heads), add("head_dim", s_.head_dim), add("ffn", s_.ffn);
-        r.dims.push_back({"vocab", round_up(s_.vocab, sizes_.vocab_multiple), s_.vocab});
-        return r;
-    }
-
-    // A parameter's tensor in the block under construction; the first use declares it.
-    TensorId param(Builder& b, const std::string& key, std::initializer_list<std::string_view> dims, const std::string& name,
-                   ir::Init init) {
-        bool known = false;
-        for (const ir::Parameter& p : model_.params) known = known || p.key == key;
-        if (!known) {
-            ir::Parameter p{key, b.routine().block, name, Dtype::F32, {}, {}, dims.size() > 1, init};
-            for (DimId d : b.dims(dims)) p.dims.push_back(b.routine().dims[d]);
-            model_.params.push_back(std::move(p));
-        }
-        return b.port_tensor("params", PortKind::Params, Access::Read, key, b.dims(dims), key);
-    }
-
-    static TensorId input(Builder& b, const std::string& name) {
-        return b.port_tensor(name, PortKind::Input, Access::Read, name, b.dims({"batch", "seq"}), name, Dtype::I32);
-    }
-
-    static void finish(Model& model, ir::Routine r, TensorId result, const std::string& port) {
-        r.tensors[result].port = static_cast<int>(r.ports.size());
-        r.tensors[result].name = port;
-        r.ports.push_back({port, PortKind::Value, Access::Write, "", -1});
-        model.routines.push_back(std::move(r));
-    }
-
     TensorId norm(Builder& b, const std::string& name, TensorId x, TensorId w, const char* over) const {
         return b.op("rmsnorm", {x, w}, {{name, b.dims(x)}, {name + ".rstd", Builder::without(b.dims(x), b.routine().dim(over))}},
                     {{"eps", s_.norm_eps}, {"over", std::string(over)}})[0];
     }
 
     void embed() {
-        ir::Routine r = start("embed", 1);
+        ir::Routine r = blocks_.start("embed", 1);
         Builder b(r);
         const TensorId ids = input(b, "ids");
         const double std = s_.tied ? 1 / std::sqrt(static_cast<double>(s_.dim)) : 1.0;
-        const TensorId table =
-            param(b, "tok_embeddings", {"vocab", "hidden"}, "model.embed_tokens.weight", {ir::InitKind::Normal, std, false});
+        const TensorId table = blocks_.param(b, "tok_embeddings", {"vocab", "hidden"}, "model.embed_tokens.weight", normal(std));
         const TensorId y = b.op("gather", {table, ids}, {{"y", b.dims({"batch", "seq", "hidden"})}})[0];
-        finish(model_, std::move(r), y, "y");
+        blocks_.finish(std::move(r), y, "y");
+    }
+
+    TensorId param(Builder& b, const std::string& key, const std::vector<std::string_view>& dims, const std::string& name,
+                   const Blocks::Init& init) {
+        return blocks_.param(b, key, dims, "model.layers.{}." + name, init);
     }
 
     void layer() {
-        ir::Routine r = start("layer", s_.layers);
+        ir::Routine r = blocks_.start("layer", s_.layers);
         Builder b(r);
-        const auto P = [&](const char* key, std::initializer_list<std::string_view> dims, const char* name, ir::Init init) {
-            return param(b, key, dims, std::string("model.layers.{}.") + name + ".weight", init);
-        };
-        const ir::Init ones = {ir::InitKind::Ones, 0, false}, plain = {ir::InitKind::Normal, 0.02, false},
-                       deep = {ir::InitKind::Normal, 0.02, true};
         const std::vector<DimId> hidden = b.dims({"batch", "seq", "hidden"}), ffn = b.dims({"batch", "seq", "ffn"});
-        const std::vector<DimId> q_dims = b.dims({"batch", "seq", "kv_heads", "group", "head_dim"}),
-                                 k_dims = b.dims({"batch", "seq", "kv_heads", "head_dim"});
-
         const TensorId x = b.port("x", PortKind::Value, Access::Read, hidden);
+        const TensorId n1 = norm(b, "n1", x, param(b, "attention_norm", {"hidden"}, "input_layernorm.weight", ones()), "hidden");
+        const TensorId o = attention(b, n1);
+        const TensorId wo = param(b, "wo", {"hidden", "kv_heads", "group", "head_dim"}, "self_attn.o_proj.weight", kDeep);
+        const TensorId x1 = b.add("x1", {x, b.einsum("ao", hidden, {o, wo})});
+        const TensorId n2 =
+            norm(b, "n2", x1, param(b, "ffn_norm", {"hidden"}, "post_attention_layernorm.weight", ones()), "hidden");
+        const TensorId gate = b.einsum("gate", ffn, {n2, param(b, "w1", {"ffn", "hidden"}, "mlp.gate_proj.weight", kPlain)});
+        const TensorId up = b.einsum("up", ffn, {n2, param(b, "w3", {"ffn", "hidden"}, "mlp.up_proj.weight", kDeep)});
+        const TensorId act = b.op("swiglu", {gate, up}, {{"act", ffn}})[0];
+        const TensorId mlp = b.einsum("mlp", hidden, {act, param(b, "w2", {"hidden", "ffn"}, "mlp.down_proj.weight", kDeep)});
+        blocks_.finish(std::move(r), b.add("y", {x1, mlp}), "y");
+    }
+
+    TensorId attention(Builder& b, TensorId n1) {
         const TensorId pos = input(b, "pos"), doc = input(b, "doc");
-        const TensorId n1 = norm(b, "n1", x, P("attention_norm", {"hidden"}, "input_layernorm", ones), "hidden");
-        TensorId q = b.einsum("q", q_dims, {n1, P("wq", {"kv_heads", "group", "head_dim", "hidden"}, "self_attn.q_proj", plain)});
-        TensorId k = b.einsum("k", k_dims, {n1, P("wk", {"kv_heads", "head_dim", "hidden"}, "self_attn.k_proj", plain)});
-        const TensorId v = b.einsum("v", k_dims, {n1, P("wv", {"kv_heads", "head_dim", "hidden"}, "self_attn.v_proj", plain)});
+        TensorId q = project(b, "q", n1, {"kv_heads", "group", "head_dim"});
+        TensorId k = project(b, "k", n1, {"kv_heads", "head_dim"});
+        const TensorId v = project(b, "v", n1, {"kv_heads", "head_dim"});
         if (s_.qk_norm) {
-            q = norm(b, "qn", q, P("q_norm", {"head_dim"}, "self_attn.q_norm", ones), "head_dim");
-            k = norm(b, "kn", k, P("k_norm", {"head_dim"}, "self_attn.k_norm", ones), "head_dim");
+            q = norm(b, "qn", q, param(b, "q_norm", {"head_dim"}, "self_attn.q_norm.weight", ones()), "head_dim");
+            k = norm(b, "kn", k, param(b, "k_norm", {"head_dim"}, "self_attn.k_norm.weight", ones()), "head_dim");
         }
         q = rope(b, "q_rot", q, pos);
         k = rope(b, "k_rot", k, pos);
         const TensorId k_all = as_keys(b, "k_all", k), v_all = as_keys(b, "v_all", v);
         const TensorId pos_all = as_keys(b, "pos_all", pos), doc_all = as_keys(b, "doc_all", doc);
-        const TensorId o = b.op("attention", {q, k_all, v_all, pos, pos_all, doc, doc_all},
-                                {{"o", q_dims}, {"lse", b.dims({"batch", "seq", "kv_heads", "group"})}},
-                                {{"scale", 1 / std::sqrt(static_cast<double>(s_.head_dim))}})[0];
-        const TensorId ao =
-            b.einsum("ao", hidden, {o, P("wo", {"hidden", "kv_heads", "group", "head_dim"}, "self_attn.o_proj", deep)});
-        const TensorId x1 = b.add("x1", {x, ao});
-        const TensorId n2 = norm(b, "n2", x1, P("ffn_norm", {"hidden"}, "post_attention_layernorm", ones), "hidden");
-        const TensorId gate = b.einsum("gate", ffn, {n2, P("w1", {"ffn", "hidden"}, "mlp.gate_proj", plain)});
-        const TensorId up = b.einsum("up", ffn, {n2, P("w3", {"ffn", "hidden"}, "mlp.up_proj", deep)});
-        const TensorId act = b.op("swiglu", {gate, up}, {{"act", ffn}})[0];
-        const TensorId mlp = b.einsum("mlp", hidden, {act, P("w2", {"hidden", "ffn"}, "mlp.down_proj", deep)});
-        const TensorId y = b.add("y", {x1, mlp});
-        finish(model_, std::move(r), y, "y");
+        return b.op("attention", {q, k_all, v_all, pos, pos_all, doc, doc_all},
+                    {{"o", b.dims(q)}, {"lse", b.dims({"batch", "seq", "kv_heads", "group"})}},
+                    {{"scale", 1 / std::sqrt(static_cast<double>(s_.head_dim))}, {"window", s_.window}})[0];
+    }
+
+    // Queries, keys or values, [batch, seq] and `heads`.
+    TensorId project(Builder& b, const std::string& name, TensorId n1, const std::vector<std::string_view>& heads) {
+        std::vector<std::string_view> matrix = heads;
+        matrix.push_back("hidden");
+        std::vector<DimId> rows = b.dims({"batch", "seq"});
+        for (std::string_view d : heads) rows.push_back(b.routine().dim(d));
+        const std::string module = "self_attn." + name + "_proj.";
+        const TensorId w = param(b, "w" + name, matrix, module + "weight", kPlain);
+        if (!s_.qkv_bias) return b.einsum(name, rows, {n1, w});
+        const TensorId product = b.einsum(name + "_product", rows, {n1, w});
+        return b.op("bias", {product, param(b, "b" + name, heads, module + "bias", zeros())}, {{name, rows}})[0];
     }
 
     TensorId rope(Builder& b, const std::string& name, TensorId x, TensorId pos) const {
@@ -207,29 +169,40 @@ private:
         return b.op("rope", {x, pos}, {{name, b.dims(x)}}, attrs)[0];
     }
 
-    static TensorId as_keys(Builder& b, const std::string& name, TensorId x) {  // seq -> kv_seq
-        std::vector<DimId> dims = b.dims(x);
-        dims[1] = b.routine().dim("kv_seq");
-        return b.op("rename", {x}, {{name, dims, b.tensor(x).dtype}})[0];
-    }
-
     void head() {
-        ir::Routine r = start("head", 1);
+        ir::Routine r = blocks_.start("head", 1);
         Builder b(r);
         const TensorId x = b.port("x", PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
-        const TensorId n =
-            norm(b, "n", x, param(b, "norm", {"hidden"}, "model.norm.weight", {ir::InitKind::Ones, 0, false}), "hidden");
+        const TensorId n = norm(b, "n", x, blocks_.param(b, "norm", {"hidden"}, "model.norm.weight", ones()), "hidden");
         const double std = 1 / std::sqrt(static_cast<double>(s_.dim));
-        const TensorId w = param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight",
-                                 {ir::InitKind::Normal, std, false});
-        const TensorId logits = b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w});
-        finish(model_, std::move(r), logits, "logits");
+        const TensorId w =
+            blocks_.param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight", normal(std));
+        blocks_.finish(std::move(r), b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
     }
 
+    const Blocks::Init kPlain = normal(0.02), kDeep = normal(0.02, true);
     Shape s_;
-    Sizes sizes_;
-    Model model_;
+    Blocks blocks_;
 };
+
+struct Numbers {
+    int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, vocab_size;
+};
+
+// A flavor of another family: its numbers, no stretch of the rotary waves, and what it adds.
+ir::Attrs relative(const Numbers& n, double norm_eps, double rope_theta, ir::Attrs more) {
+    more.insert({{"dim", n.dim},
+                 {"n_layers", n.n_layers},
+                 {"n_heads", n.n_heads},
+                 {"n_kv_heads", n.n_kv_heads},
+                 {"head_dim", n.head_dim},
+                 {"ffn_dim", n.ffn_dim},
+                 {"vocab_size", n.vocab_size},
+                 {"norm_eps", norm_eps},
+                 {"rope_theta", rope_theta},
+                 {"rope_scaling_factor", 1.0}});
+    return more;
+}
 
 }  // namespace
 
@@ -247,7 +220,9 @@ ModelSpec llama3() {
         {"multiple_of", int64_t{256}, "ffn_dim is rounded up to a multiple of this when it is 0"},
         {"vocab_size", int64_t{2048}, "size of the vocabulary; set by the tokenizer of the data where one is given"},
         {"norm_eps", 1e-5, "epsilon of every RMSNorm"},
-        {"qk_norm", int64_t{0}, "1: RMSNorm on queries and keys of each head"},
+        {"qk_norm", int64_t{0}, "1: RMSNorm on queries and keys of each head (Qwen3)"},
+        {"qkv_bias", int64_t{0}, "1: biases on queries, keys and values (Qwen2.5)"},
+        {"sliding_window", int64_t{0}, "a query sees itself and the sliding_window - 1 positions before it (Mistral); 0: all"},
         {"tie_embeddings", int64_t{0}, "1: the output projection is the embedding table"},
         {"rope_theta", 500000.0, "base of the rotary frequencies"},
         {"rope_scaling_factor", 8.0, "Llama 3.1's stretch of long rotary waves; 1: none"},
@@ -282,6 +257,12 @@ ModelSpec llama3() {
           {"ffn_dim_multiplier", 1.2},
           {"multiple_of", int64_t{4096}},
           {"vocab_size", int64_t{128256}}}},
+        {"mistral-7B", relative({4096, 32, 32, 8, 128, 14336, 32000}, 1e-5, 10000.0, {{"sliding_window", int64_t{4096}}})},
+        {"qwen2.5-0.5B",
+         relative({896, 24, 14, 2, 64, 4864, 151936}, 1e-6, 1e6, {{"qkv_bias", int64_t{1}}, {"tie_embeddings", int64_t{1}}})},
+        {"qwen2.5-7B", relative({3584, 28, 28, 4, 128, 18944, 152064}, 1e-6, 1e6, {{"qkv_bias", int64_t{1}}})},
+        {"qwen3-0.6B",
+         relative({1024, 28, 16, 8, 128, 3072, 151936}, 1e-6, 1e6, {{"qk_norm", int64_t{1}}, {"tie_embeddings", int64_t{1}}})},
     };
     spec.build = [](const ir::Attrs& shape, const Sizes& sizes) { return Llama(read(shape), sizes).build(); };
     return spec;

@@ -3,7 +3,7 @@
 namespace lockstep::models {
 
 const std::vector<ModelSpec>& all_models() {
-    static const std::vector<ModelSpec> models = {llama3()};
+    static const std::vector<ModelSpec> models = {llama3(), gpt2()};
     return models;
 }
 

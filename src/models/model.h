@@ -2,8 +2,8 @@
 // microbatch. Nothing here knows of parallelism, precision, recompute or devices: adding a model touches this folder only
 // (write one file like llama3.cpp and list it in model.cpp).
 //
-// Ports of a block: x (absent in the first block) -> y, or -> logits in the last one; inputs `ids`, `pos`, `doc` of the loader,
-// [batch, seq] int32; parameters in the port `params`, each tensor named by its key.
+// Ports of a block: x (absent in the first block) -> y, or -> logits in the last one; inputs `ids`, `pos`, `doc`, `noise` of
+// the loader, [batch, seq] int32; parameters in the port `params`, each tensor named by its key.
 #pragma once
 
 #include <functional>
@@ -45,6 +45,7 @@ struct ModelSpec {
 };
 
 const std::vector<ModelSpec>& all_models();
+ModelSpec gpt2();
 ModelSpec llama3();
 
 }  // namespace lockstep::models

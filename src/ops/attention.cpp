@@ -1,10 +1,13 @@
-// attention(q, k, v, pos, kv_pos, doc, kv_doc) -> out, lse: softmax attention with causal and document masks that follow from
-// the positions and document ids given as inputs, never from a rank's coordinate.
+// attention(q, k, v, pos, kv_pos, doc, kv_doc[, noise]) {scale, window} -> out, lse: softmax attention with causal and document
+// masks that follow from the positions and document ids given as inputs, never from a rank's coordinate.
 //   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads, group].
-//   A query sees the keys of its document whose position is not larger than its own.
-// attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse) -> dq, dk, dv (Dao et al. 2022, arXiv 2205.14135).
+//   A query sees the keys of its document whose position is not larger than its own and, where window > 0, larger than its own
+//   minus window: itself and the window - 1 before it (Mistral's sliding window).
+//   With dropout (ops/dropout.h) probabilities are dropped after the softmax; an element's index is its key's position.
+// attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]) -> dq, dk, dv (Dao et al. 2022, 2205.14135).
 // append(cache [batch, kv_seq, ...], x [batch, seq, ...], pos [batch, seq]) -> cache, in place: the token of position p becomes
 //   row p of its sequence. A negative position, or one past the cache's end, is written nowhere: padding of a step.
+#include "ops/dropout.h"
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -38,6 +41,24 @@ OpRule append_rule() {
     return append;
 }
 
+// Of the keys, those that a query would see without the causal mask: all, or a window.
+double window_share(const Routine& r, const Op& op, TensorId k) {
+    const auto n = static_cast<double>(r.dims[dims_of(r, k)[1]].size), window = static_cast<double>(op.integer("window"));
+    return window > 0 ? std::min(1.0, window / n) : 1.0;
+}
+// What of a query-key matrix is not masked: half of it where attention is causal, less where a window slides.
+double visible_share(const Routine& r, const Op& op, TensorId k) {
+    const double share = window_share(r, op, k);
+    return share - share * share / 2;
+}
+
+std::string check_noise(const Routine& rt, const Op& op, size_t operands) {
+    if (op.in.size() != operands + (has_dropout(op) ? 1 : 0))
+        return fmt::format("takes {} operands, and noise where it drops", operands);
+    if (!has_dropout(op)) return "";
+    return rt.tensors[op.in.back()].dtype == Dtype::I32 ? has(op, {"rng_key"}) : "the noise is int32";
+}
+
 }  // namespace
 
 std::vector<OpRule> attention_rules() {
@@ -45,14 +66,16 @@ std::vector<OpRule> attention_rules() {
 
     OpRule forward;
     forward.name = "attention";
-    forward.operands = 7, forward.results = 2;
+    forward.results = 2;
     forward.check = [](const Routine& rt, const Op& op) {
-        return first_of({has(op, {"scale"}), same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
+        if (const std::string wrong = check_noise(rt, op, 7); !wrong.empty()) return wrong;
+        return first_of({has(op, {"scale", "window"}), same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
     };
     forward.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         std::vector<TensorId> in = {dy[0]};
-        in.insert(in.end(), op.in.begin(), op.in.end());
+        in.insert(in.end(), op.in.begin(), op.in.begin() + 7);
         in.insert(in.end(), op.out.begin(), op.out.end());
+        if (has_dropout(op)) in.push_back(op.in[7]);
         const Routine& r = b.routine();
         std::vector<TensorId> out =
             b.op("attention_backward", in, {part_of(r, op.in[0]), part_of(r, op.in[1]), part_of(r, op.in[2])}, op.attrs);
@@ -61,24 +84,25 @@ std::vector<OpRule> attention_rules() {
     };
     forward.unsplit = unsplit;
     forward.wide_out = {1};
-    // Two products forward, five backward (scores again). The causal mask hides half of what is executed.
+    // Two products forward, five backward (scores again). What the masks hide is not executed.
     forward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[0], op.in[1]);
-        return Flops{2 * s, s};  // half of 2 s
+        return Flops{2 * s * window_share(r, op, op.in[1]), 2 * s * visible_share(r, op, op.in[1])};
     };
 
     OpRule backward;
     backward.name = "attention_backward";
-    backward.operands = 10, backward.results = 3;
+    backward.results = 3;
     backward.check = [](const Routine& rt, const Op& op) {
-        return first_of({has(op, {"scale"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
+        if (const std::string wrong = check_noise(rt, op, 10); !wrong.empty()) return wrong;
+        return first_of({has(op, {"scale", "window"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
     };
     backward.linear = {0};
     backward.wide_in = {9};
     backward.unsplit = unsplit;
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[1], op.in[2]);
-        return Flops{4 * s, 2.5 * s};
+        return Flops{4 * s * window_share(r, op, op.in[2]), 5 * s * visible_share(r, op, op.in[2])};
     };
     return {forward, backward, append_rule()};
 }

@@ -1,4 +1,6 @@
 // add, scale, cast, unary, rename, accumulate, swiglu: ops that work element by element.
+#include <map>
+
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -47,7 +49,12 @@ OpRule cast() {
     return r;
 }
 
-// fn: log, recip, silu, dsilu; rsqrt_mean: (x / n + eps)^-1/2; valid: 1 where an integer is not negative, else 0.
+// The functions that have a slope, and its name.
+const std::map<std::string_view, const char*> kSlopes = {
+    {"log", "recip"}, {"silu", "dsilu"}, {"gelu", "dgelu"}, {"gelu_erf", "dgelu_erf"}};
+
+// fn: log, recip, silu, gelu (its tanh form) and gelu_erf, with their slopes; rsqrt_mean: (x / n + eps)^-1/2; valid: 1 where an
+// integer is not negative, else 0.
 OpRule unary() {
     OpRule r;
     r.name = "unary";
@@ -57,7 +64,8 @@ OpRule unary() {
         if (!wrong.empty()) return wrong;
         const std::string& fn = op.text("fn");
         if (fn == "rsqrt_mean") return has(op, {"n", "eps"});
-        const bool known = fn == "log" || fn == "recip" || fn == "silu" || fn == "dsilu" || fn == "valid";
+        bool known = fn == "valid";
+        for (const auto& [name, slope] : kSlopes) known = known || fn == name || fn == slope;
         return known ? std::string() : "does not know the function " + fn;
     };
     r.derivative = [](Builder& b, const Op& op, Span dy) -> std::vector<TensorId> {
@@ -68,8 +76,8 @@ OpRule unary() {
             const TensorId cube = b.einsum("d." + b.tensor(x).name + ".cube", b.dims(x), {dy[0], y, y, y});
             return {b.scale(part, cube, -0.5 / static_cast<double>(op.integer("n")))};
         }
-        if (fn == "log" || fn == "silu") {
-            const TensorId slope = b.unary(b.tensor(x).name + "." + fn + "_slope", fn == "log" ? "recip" : "dsilu", x);
+        if (const auto it = kSlopes.find(fn); it != kSlopes.end()) {
+            const TensorId slope = b.unary(b.tensor(x).name + "." + fn + "_slope", it->second, x);
             return {b.einsum(part, b.dims(x), {dy[0], slope})};
         }
         return {-1};

@@ -90,6 +90,8 @@ bool is_matmul(const mesh::Mesh& mesh, const Routine& routine, const Op& op, Mat
 std::vector<OpRule> einsum_rules();
 std::vector<OpRule> elementwise_rules();
 std::vector<OpRule> norm_rules();
+std::vector<OpRule> bias_rules();
+std::vector<OpRule> dropout_rules();
 std::vector<OpRule> embedding_rules();
 std::vector<OpRule> rope_rules();
 std::vector<OpRule> attention_rules();

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/builder.h"
+#include "ops/dropout.h"
 
 namespace lockstep::passes {
 namespace {
@@ -93,6 +94,7 @@ ir::Program attach_objective(ir::Program program, const ObjectiveOptions& option
         for (ir::Routine copy : forwards) {
             copy.name = copy.block + "." + (entry == "train" ? "forward" : entry);
             copy.entry = entry;
+            if (entry != "train") ops::remove_dropout(copy);
             program.routines.push_back(std::move(copy));
         }
         if (entry != "train" && entry != "eval") continue;  // its result is the logits themselves

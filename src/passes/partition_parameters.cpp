@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -404,35 +405,53 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
     return r;
 }
 
-// Ports of parameters and gradients, one a unit, tensors at their place in the unit's buffer.
-void bind_to_units(const ir::Program& program, Routine& r) {
-    for (size_t p = 0; p < r.ports.size(); ++p) {
-        if (r.ports[p].kind != PortKind::Params && r.ports[p].kind != PortKind::Gradients) continue;
-        if (!r.ports[p].unit.empty()) continue;
-        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
-            for (const ir::Unit& u : program.units) {
-                for (const ir::Segment& s : u.segments) {
-                    for (const ir::Member& m : s.members) {
-                        if (m.param != r.tensors[t].source) continue;
-                        if (r.ports[p].unit.empty()) {
-                            r.ports[p].unit = u.name;
-                            r.ports[p].name += "." + u.name;
-                        }
-                        int at = static_cast<int>(p);
-                        if (r.ports[p].unit != u.name) {
-                            const bool params = r.ports[p].kind == PortKind::Params;
-                            const std::string name = (params ? "params." : "gradients.") + u.name;
-                            at = r.port(name);
-                            if (at < 0) {
-                                r.ports.push_back({name, r.ports[p].kind, r.ports[p].access, u.name, -1});
-                                at = static_cast<int>(r.ports.size()) - 1;
-                            }
-                        }
-                        r.tensors[t].port = at;
-                        r.tensors[t].offset_bytes = (s.begin + m.begin) * bytes_of(r.tensors[t].dtype);
-                    }
-                }
+// Parameters whose gradients several blocks add to (a tied embedding): the first call that does so is not the first for the
+// rest of their unit, so their gradients have a port of their own.
+std::set<std::string> shared_parameters(const ir::Program& program) {
+    std::map<std::string, std::set<std::string>> users;  // blocks
+    for (const Routine& r : program.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) users[t.source].insert(r.block);
+        }
+    }
+    std::set<std::string> shared;
+    for (const auto& [param, blocks] : users) {
+        if (blocks.size() > 1) shared.insert(param);
+    }
+    return shared;
+}
+
+// Where a parameter stands: its unit and the offset of its first element.
+std::pair<const ir::Unit*, int64_t> place_of(const ir::Program& program, const std::string& param) {
+    for (const ir::Unit& u : program.units) {
+        for (const ir::Segment& s : u.segments) {
+            for (const ir::Member& m : s.members) {
+                if (m.param == param) return {&u, s.begin + m.begin};
             }
+        }
+    }
+    throw InternalError("partition_parameters: no unit holds " + param);
+}
+
+// Ports of parameters and gradients, one a unit (and one for its shared gradients), tensors at their place in the unit's buffer.
+void bind_to_units(const ir::Program& program, const std::set<std::string>& shared, Routine& r) {
+    for (size_t p = 0; p < r.ports.size(); ++p) {
+        const PortKind kind = r.ports[p].kind;
+        if ((kind != PortKind::Params && kind != PortKind::Gradients) || !r.ports[p].unit.empty()) continue;
+        const std::string base = r.ports[p].name;
+        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
+            const std::string& param = r.tensors[t].source;
+            const auto [unit, begin] = place_of(program, param);
+            const bool apart = kind == PortKind::Gradients && shared.contains(param);
+            const std::string name = base + "." + unit->name + (apart ? ".shared" : "");
+            if (r.ports[p].unit.empty()) r.ports[p].name = name, r.ports[p].unit = unit->name;
+            int at = r.port(name);
+            if (at < 0) {
+                r.ports.push_back({name, kind, r.ports[p].access, unit->name, -1});
+                at = static_cast<int>(r.ports.size()) - 1;
+            }
+            r.tensors[t].port = at;
+            r.tensors[t].offset_bytes = begin * bytes_of(r.tensors[t].dtype);
         }
     }
     ops::renumber(r);
@@ -455,7 +474,8 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
     const int64_t multiple = program.mesh.size(splits.optimizer) * std::max(options.pad_elements, line);
     for (const ir::Block& block : program.blocks) program.units.push_back(make_unit(program, block, partial, splits, multiple));
-    for (Routine& r : program.routines) bind_to_units(program, r);
+    const std::set<std::string> shared = shared_parameters(program);
+    for (Routine& r : program.routines) bind_to_units(program, shared, r);
 
     std::vector<Routine> made;
     for (const ir::Unit& unit : program.units) {

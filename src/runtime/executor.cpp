@@ -103,7 +103,13 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
             p.is_view = op.kind == "rename" && r.tensors[op.out[0]].view_of >= 0;
             p.kernel = kernels::make_kernel({program_.mesh, r, op, rank_, options_.threads});
         }
-        if (!op.accumulate.empty()) p.fresh_port = r.tensors[op.out[op.accumulate[0]]].port;
+        if (!op.accumulate.empty()) {
+            const ir::TensorId sum = op.out[op.accumulate[0]];
+            const bool is_first = std::none_of(r.ops.begin(), r.ops.begin() + (&op - r.ops.data()), [&](const ir::Op& earlier) {
+                return std::find(earlier.out.begin(), earlier.out.end(), sum) != earlier.out.end();
+            });
+            if (is_first) p.fresh_port = r.tensors[sum].port;  // what follows in the same routine adds to it
+        }
         code.ops.push_back(std::move(p));
     }
 }
@@ -197,7 +203,7 @@ void Executor::run_call(const ir::Call& call, int channel) {
         try {
             if (p.kernel)
                 p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0),
-                               channel == 0 ? pool_ : comm_pool_});
+                               channel == 0 ? pool_ : comm_pool_, call.instance});
             else run_collective(op, p, in, out, fresh, channel);
         } catch (const comm::Aborted&) {
             throw;

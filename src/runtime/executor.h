@@ -63,7 +63,7 @@ private:
         std::unique_ptr<kernels::Kernel> kernel;  // or a collective:
         comm::GroupId group{};
         std::vector<comm::Request> requests;  // without addresses
-        int fresh_port = -1;                  // the port that accumulating results belong to
+        int fresh_port = -1;                  // the port whose binding says whether an accumulating result overwrites
         bool is_view = false;
     };
     struct Code {

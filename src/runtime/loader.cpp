@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/random.h"
 
 namespace lockstep::runtime {
 
@@ -16,9 +17,8 @@ Loader::Loader(const ir::Program& program, const std::string& entry, int64_t ran
         for (const ir::Tensor& t : r.tensors) {
             if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second)
                 continue;
-            const char* names[] = {"ids", "targets", "pos", "doc"};
-            const auto source = std::find(names, names + 4, t.source) - names;
-            ensure(source < 4, "loader: no input is called " + t.source);
+            const auto source = std::find(kSources.begin(), kSources.end(), t.source) - kSources.begin();
+            ensure(source < kCount, "loader: no input is called " + t.source);
             // From the placement and the whole microbatch: a chunked routine's own dims are only a slice of it.
             const auto part = [&](int dim, int64_t whole, int64_t& first, int64_t& count) {
                 count = whole / program.mesh.size(t.placement.dims[dim]);
@@ -28,6 +28,7 @@ Loader::Loader(const ir::Program& program, const std::string& entry, int64_t ran
             part(0, shape.microbatch, in.first_batch, in.batch);
             part(1, shape.seq_len, in.first_token, in.tokens);
             inputs_.push_back(in);
+            has_noise_ = has_noise_ || source == kNoise;
         }
     }
     std::stable_sort(inputs_.begin(), inputs_.end(), [](const Input& a, const Input& b) { return a.microbatch < b.microbatch; });
@@ -44,6 +45,10 @@ void Loader::load(Executor& executor, int64_t first_sample, Fetch fetch) {
             } else {  // fills up the last microbatch; counts for nothing
                 for (int k = 0; k < 4; ++k) std::fill(sample_[k].begin(), sample_[k].end(), k == 1 ? data::kNoTarget : 0);
                 for (int64_t t = 0; t < shape_.seq_len; ++t) sample_[2][static_cast<size_t>(t)] = static_cast<int32_t>(t);
+            }
+            for (int64_t t = 0; has_noise_ && t < shape_.seq_len; ++t) {
+                sample_[kNoise][static_cast<size_t>(t)] = static_cast<int32_t>(
+                    token_noise(shape_.seed, static_cast<uint64_t>(first_sample + in_step), static_cast<uint64_t>(t)));
             }
             for (size_t i = begin; i < end; ++i) {
                 const Input& in = inputs_[i];

@@ -2,6 +2,8 @@
 // rank reads the samples of its own coordinate.
 #pragma once
 
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -15,26 +17,32 @@ struct BatchShape {
     int64_t microbatch;    // sequences of one microbatch over all data ranks
     int64_t global_batch;  // sequences of a step that count; the rest are masked
     int64_t seq_len;
+    uint64_t seed = 0;  // of the noise that dropout is made from
 };
 
 class Loader {
 public:
     Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape);
 
-    // Reads sample number first_sample + i as the i-th of the step. `fetch` is Dataset::sample, or sequential for validation.
+    // Reads sample number first_sample + i as the i-th of the step, and makes its noise. `fetch` is Dataset::sample, or
+    // sequential for validation.
     using Fetch = FunctionRef<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos,
                                    std::span<int32_t> doc)>;
     void load(Executor& executor, int64_t first_sample, Fetch fetch);
 
 private:
     struct Input {
-        int buffer, source;  // source: 0 ids, 1 targets, 2 pos, 3 doc
+        int buffer, source;  // source: index into kSources
         int64_t microbatch;
         int64_t first_batch, batch, first_token, tokens;
     };
+    static constexpr int kCount = 5, kNoise = 4;
+    static constexpr std::array<std::string_view, kCount> kSources = {"ids", "targets", "pos", "doc", "noise"};
+
     BatchShape shape_;
     std::vector<Input> inputs_;  // by microbatch
-    std::vector<int32_t> sample_[4];
+    bool has_noise_ = false;
+    std::vector<int32_t> sample_[kCount];
 };
 
 }  // namespace lockstep::runtime

@@ -41,10 +41,10 @@ Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compile
       lr_(recipe),
       shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.program, ranks_options(recipe, compiled.layout))) {
+    shape_.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
     for (int r = 0; r < ranks_->count(); ++r) loaders_.emplace_back(compiled.program, "train", r, shape_);
     if (compiled.program.entry("eval")) evaluator_.emplace(*ranks_, shape_);
-    const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    ranks_->parallel([seed](Executor& e) { fill_initial_weights(e, seed); });
+    ranks_->parallel([this](Executor& e) { fill_initial_weights(e, shape_.seed); });
 }
 
 void Trainer::fill_weights(const ValueOf& value) {

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include <cmath>
 #include <sstream>
 
 #include "tests/cli/command.h"
@@ -81,6 +84,26 @@ TEST(CliTrain, ResumesBitwiseAndGoesOnInAnotherLayout) {
     ASSERT_EQ(other.code, 0) << other.err;
     EXPECT_NE(other.err.find("not bitwise"), std::string::npos) << other.err;
     EXPECT_EQ(other.json()["steps"], 8);
+}
+
+// What is dropped depends on the samples seen, so a run that was cut in two drops the same, on another layout too.
+TEST(CliTrain, DropoutGoesOnWhereARunWasCut) {
+    Scratch s;
+    std::string recipe = tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 3\n";
+    recipe.replace(recipe.find("n_kv_heads = 2"), 14, "name = \"gpt2\"\nn_positions = 64\ndropout = 0.2");
+    s.write("r.toml", recipe);
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder whole").code, 0);
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder parts --training.steps 3 --lr_scheduler.total_steps 6").code, 0);
+    const Finished second = s.lockstep("train r.toml --job.dump_folder parts --lr_scheduler.total_steps 6 --json");
+    ASSERT_EQ(second.code, 0) << second.err;
+    const std::string file = "/checkpoint/step-00000006/model.safetensors";
+    EXPECT_FALSE(s.read("whole" + file).empty());
+    EXPECT_TRUE(s.read("whole" + file) == s.read("parts" + file)) << "weights differ after a resume";
+    const Finished tp = s.lockstep("train r.toml --job.dump_folder tp --parallelism.tensor_parallel_degree 2 --json"),
+                   none = s.lockstep("train r.toml --job.dump_folder none --model.dropout 0.0 --json");
+    const double loss = second.json()["final_loss"];
+    EXPECT_NEAR(tp.json()["final_loss"].get<double>(), loss, 1e-5 * loss) << tp.err;
+    EXPECT_GT(std::abs(none.json()["final_loss"].get<double>() - loss), 1e-4 * loss) << none.err;
 }
 
 TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {

@@ -74,15 +74,33 @@ const ErrorCase kErrors[] = {
     // The model.
     {"unknown_model",
      [] {
-         compile_with({{"model.name", "gpt2"}});
+         compile_with({{"model.name", "gpt5"}});
      },
-     "recipe.unknown_model", "model.name", "model.name = \"gpt2\": known models are llama3"},
+     "recipe.unknown_model", "model.name", "model.name = \"gpt5\": known models are llama3, gpt2"},
     {"unknown_flavor",
      [] {
          compile_with({{"model.flavor", "9B"}});
      },
      "recipe.unknown_flavor", "model.flavor",
-     "model.flavor = \"9B\": llama3 has the flavors debugmodel, 8B, 70B, 405B; any other shape is made by keys of [model]"},
+     "model.flavor = \"9B\": llama3 has the flavors debugmodel, 8B, 70B, 405B, mistral-7B, qwen2.5-0.5B, qwen2.5-7B, "
+     "qwen3-0.6B; any other shape is made by keys of [model]"},
+    {"key_of_another_model",
+     [] {
+         compile_with({{"model.name", "gpt2"}, {"model.rope_theta", "100.0"}});
+     },
+     "recipe.model_key", "model.rope_theta",
+     "flag --model.rope_theta: the model gpt2 has no key rope_theta; `lockstep recipe` lists what it has"},
+    {"too_few_positions",
+     [] {
+         compile_with({{"model.name", "gpt2"}, {"model.n_positions", "7"}});
+     },
+     "model.positions", "model.n_positions",
+     "model.n_positions = 7: a sequence has 8 tokens (training.seq_len), and each needs a learned position"},
+    {"dropout",
+     [] {
+         compile_with({{"model.name", "gpt2"}, {"model.attn_pdrop", "1.0"}});
+     },
+     "model.dropout", "model.attn_pdrop", "model.attn_pdrop = 1: must lie between 0 and 1"},
     {"not_positive",
      [] {
          compile_with({{"model.n_layers", "0"}});

@@ -1,5 +1,7 @@
 #include "tests/compile/recipes.h"
 
+#include <algorithm>
+
 #include "kernels/kernel.h"
 
 namespace lockstep::testing {
@@ -9,7 +11,11 @@ compile::Recipe small_recipe(const Settings& settings) {
     const Settings shape = {{"model.dim", "8"},         {"model.n_layers", "2"},   {"model.n_heads", "4"},
                             {"model.n_kv_heads", "2"},  {"model.head_dim", "4"},   {"model.ffn_dim", "12"},
                             {"model.vocab_size", "16"}, {"training.seq_len", "8"}, {"training.local_batch_size", "1"}};
-    for (const auto& [key, value] : shape) recipe.set(key, value);
+    const bool gpt2 =
+        std::find(settings.begin(), settings.end(), std::pair<std::string, std::string>("model.name", "gpt2")) != settings.end();
+    for (const auto& [key, value] : shape) {
+        if (!gpt2 || key != "model.n_kv_heads") recipe.set(key, value);
+    }
     for (const auto& [key, value] : settings) recipe.set(key, value);
     return recipe;
 }
@@ -50,6 +56,11 @@ const std::vector<NamedSettings>& sample_settings() {
          {{param, "bfloat16"}, {reduce, "bfloat16"}, {shard, "2"}, {replicate, "2"}, {preset, "zero1"}}},
         {"bfloat16_throughout", {{"training.dtype", "bfloat16"}, {shard, "2"}}},
         {"float32_under_float64", {{"training.dtype", "float64"}, {param, "float32"}, {shard, "2"}, {preset, "zero1"}}},
+        {"biases_and_a_window", {{tp, "2"}, {"model.qkv_bias", "1"}, {"model.sliding_window", "3"}}},
+        {"gpt2_with_dropout",
+         {{"model.name", "gpt2"}, {"model.dropout", "0.1"}, {tp, "2"}, {shard, "2"}, {recompute, "full"}, {batch, "4"}}},
+        {"gpt2_without_sequence_parallel",
+         {{"model.name", "gpt2"}, {tp, "4"}, {"parallelism.sequence_parallel", "false"}, {"validation.enable", "true"}}},
         {"validation_document_mask",
          {{"validation.enable", "true"},
           {"training.document_mask", "true"},

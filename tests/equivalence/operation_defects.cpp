@@ -1,6 +1,7 @@
 // Defects inside single operations, and of the data.
 #include "ir/program.h"
 #include "kernels/kernel.h"
+#include "ops/dropout.h"
 #include "tests/equivalence/defects.h"
 #include "tests/equivalence/edit.h"
 
@@ -75,6 +76,40 @@ bool forget_documents_in_backward(ir::Program& p) {
     return true;
 }
 
+bool another_place(Op& op, bool wanted = true) {
+    if (!wanted || !ops::has_dropout(op)) return false;
+    op.attrs["rng_key"] = op.integer("rng_key") + 1;
+    return true;
+}
+
+// Where a routine reads the noise of whole sequences and that of its ranks' parts: the parts are taken from the beginning, as if
+// each rank counted its own tokens.
+bool count_own_tokens(ir::Program& p) {
+    bool any = false;
+    for (Routine& r : p.routines) {
+        const ir::TensorId whole = r.find("noise@whole");
+        for (ir::Tensor& t : r.tensors) {
+            if (whole < 0 || t.source != "noise" || t.port == r.tensors[whole].port) continue;
+            t.port = r.tensors[whole].port;
+            any = true;
+        }
+    }
+    return any;
+}
+
+// A bias after a row-parallel product is added twice, as if two ranks had each added it before their sum.
+bool add_bias_on_every_rank(Routine& r, Op& sum) {
+    const auto maker = [&](ir::TensorId t, const char* kind) {
+        return std::find_if(r.ops.begin(), r.ops.end(), [&](const Op& op) { return op.kind == kind && op.out[0] == t; });
+    };
+    if (sum.in.size() != 2) return false;
+    const auto rows = maker(sum.in[1], "einsum");
+    const bool is_bias = rows != r.ops.end() && rows->in.size() == 1 && r.tensors[rows->in[0]].port >= 0;
+    const bool reduced = maker(sum.in[0], "reduce_scatter") != r.ops.end() || maker(sum.in[0], "all_reduce") != r.ops.end();
+    if (is_bias && reduced) sum.in.push_back(sum.in[1]);
+    return is_bias && reduced;
+}
+
 }  // namespace
 
 std::vector<Defect> operation_defects() {
@@ -101,6 +136,34 @@ std::vector<Defect> operation_defects() {
                    op.attrs["fn"] = std::string("silu");
                    return true;
                }),
+        in_ops("the slope of GELU is GELU", kBackwards, "unary",
+               [](Routine&, Op& op) {
+                   if (op.text("fn") != "dgelu") return false;
+                   op.attrs["fn"] = std::string("gelu");
+                   return true;
+               }),
+        in_ops("a row-parallel bias is added on every rank", kForwards, "add", add_bias_on_every_rank),
+        in_ops("the window of backward is one wider", kBackwards, "attention_backward",
+               [](Routine&, Op& op) {
+                   const int64_t window = op.integer("window");
+                   if (window > 0) op.attrs["window"] = window + 1;
+                   return window > 0;
+               }),
+        in_ops("dropout of backward has another mask", kBackwards, "dropout",
+               [](Routine&, Op& op) { return another_place(op, !op.attrs.contains("recomputed")); }),
+        in_ops("dropout of the recomputed forward has another mask", kBackwards, "dropout",
+               [](Routine&, Op& op) { return another_place(op, op.attrs.contains("recomputed")); }),
+        in_ops("dropout of attention's backward has another mask", kBackwards, "attention_backward",
+               [](Routine&, Op& op) { return another_place(op); }),
+        in_ops("dropout of recomputed attention has another mask", kBackwards, "attention",
+               [](Routine&, Op& op) { return another_place(op); }),
+        {"dropout counts a rank's own tokens", [](Subject& s) { return count_own_tokens(s.compiled.program); }},
+        {"backward takes every layer's masks for the first's",
+         [](Subject& s) {
+             return each_call(s.compiled.program, kBackwards, [](const Routine& r, ir::Call& c) {
+                 return std::any_of(r.ops.begin(), r.ops.end(), ops::has_dropout) && std::exchange(c.instance, 0) != 0;
+             });
+         }},
         in_ops("a branch's gradient is dropped, another taken twice", kBackwards, "add",
                [](Routine&, Op& op) {
                    const bool differ = op.in[0] != op.in[1];

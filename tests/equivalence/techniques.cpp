@@ -7,28 +7,11 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
-                                                              "sequence_parallel",
-                                                              "kv_heads < tp",
-                                                              "dp_shard",
-                                                              "dp_replicate",
-                                                              "zero1",
-                                                              "zero2",
-                                                              "zero3",
-                                                              "recompute",
-                                                              "selective",
-                                                              "microbatches",
-                                                              "tied",
-                                                              "qk_norm",
-                                                              "document_mask",
-                                                              "masked targets",
-                                                              "padded vocab",
-                                                              "padded batch",
-                                                              "fused loss",
-                                                              "prefetch",
-                                                              "comm_thread",
-                                                              "debug_fill",
-                                                              "clipping"};
+constexpr std::array<std::string_view, kTechniques> kNames = {
+    "tp",         "sequence_parallel", "kv_heads < tp",  "dp_shard",      "dp_replicate",   "zero1",        "zero2",
+    "zero3",      "recompute",         "selective",      "microbatches",  "tied",           "gpt2",         "dropout",
+    "qk_norm",    "qkv_bias",          "sliding_window", "document_mask", "masked targets", "padded vocab", "padded batch",
+    "fused loss", "prefetch",          "comm_thread",    "debug_fill",    "clipping"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -52,7 +35,7 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     const compile::Recipe& r = draw.recipe;
     const compile::Layout& l = draw.compiled.layout;
     const ir::Attrs shape = r.model_shape();
-    const auto model = [&](const char* key) { return std::get<int64_t>(shape.at(key)); };
+    const auto model = [&](const char* key) { return shape.contains(key) ? std::get<int64_t>(shape.at(key)) : 0; };
     const int64_t tp = l.mesh.degree(mesh::Axis::tp), kv_heads = model("n_kv_heads") > 0 ? model("n_kv_heads") : model("n_heads");
     const double max_norm = r.number("training.max_norm");
     const auto is_clipped = [&](double norm) { return max_norm > 0 && norm > max_norm; };
@@ -74,7 +57,12 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::SelectiveRecompute, recomputed == Recomputed::Some);
     note(Technique::Microbatches, l.microbatches > 1);
     note(Technique::Tied, model("tie_embeddings") != 0);
+    const bool gpt = r.text("model.name") == "gpt2";
+    note(Technique::Gpt, gpt);
+    note(Technique::Dropout, gpt && std::get<double>(shape.at("dropout")) > 0);
     note(Technique::QkNorm, model("qk_norm") != 0);
+    note(Technique::QkvBias, model("qkv_bias") != 0);
+    note(Technique::SlidingWindow, model("sliding_window") != 0);
     note(Technique::DocumentMask, r.flag("training.document_mask"));
     note(Technique::MaskedTargets, r.number("debug.synthetic_masked") > 0);
     note(Technique::PaddedVocab, model("vocab_size") % tp != 0);
@@ -92,6 +80,11 @@ std::string_view impossible(Technique a, Technique b) {
     if (a != b && is_stage(a) && is_stage(b)) return "a layout has one ZeRO stage";
     if (a > b) std::swap(a, b);
     if (a == Technique::Recompute && b == Technique::SelectiveRecompute) return "all is computed again, or some";
+    const auto is_llama = [](Technique t) {
+        return t == Technique::FewKvHeads || t == Technique::QkNorm || t == Technique::QkvBias || t == Technique::SlidingWindow;
+    };
+    const auto is_gpt = [](Technique t) { return t == Technique::Gpt || t == Technique::Dropout; };
+    if ((is_llama(a) && is_gpt(b)) || (is_gpt(a) && is_llama(b))) return "of different models";
     if ((a == Technique::Zero1 || a == Technique::Zero2) && b == Technique::Prefetch) return "whole weights are never gathered";
     return "";
 }

@@ -23,7 +23,11 @@ enum class Technique {
     SelectiveRecompute,  // some values or some layers
     Microbatches,
     Tied,
+    Gpt,
+    Dropout,
     QkNorm,
+    QkvBias,
+    SlidingWindow,
     DocumentMask,
     MaskedTargets,
     PaddedVocab,
@@ -34,7 +38,7 @@ enum class Technique {
     DebugFill,
     Clipping
 };
-constexpr int kTechniques = 22;
+constexpr int kTechniques = 26;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

@@ -52,19 +52,43 @@ double golden_weight(const nlohmann::json& golden, const std::string& name, int6
     const nlohmann::json& shape = golden["checks"]["param_shapes"].at(name);
     const uint64_t h = splitmix64(hash_name(name) + static_cast<uint64_t>(index));
     const double x = 2 * (static_cast<double>(h >> 11) * 0x1p-53) - 1;
-    double value = x * (f["matrix_numerator"].get<double>() / std::sqrt(shape.back().get<double>()));
+    const double in = shape.at(shape.size() == 1 ? 0 : f.value("in_axis", 1)).get<double>();
+    double value = x * (f["matrix_numerator"].get<double>() / std::sqrt(in));
     if (shape.size() == 1) value = 1 + f["norm_scale"].get<double>() * x;
-    if (name == "model.embed_tokens.weight") value = f["embed_scale"].get<double>() * x;
+    if (name.ends_with(".bias")) value = f["bias_scale"].get<double>() * x;
+    for (const char* table : {"embed_tokens", "wte", "wpe"}) {
+        if (name.find(table) != std::string::npos) value = f["embed_scale"].get<double>() * x;
+    }
     return static_cast<float>(value);
 }
 
-std::map<std::string, double> norms(const runtime::GlobalTensors& tensors) {
-    std::map<std::string, double> out;
-    for (const auto& [name, values] : tensors) {
-        double sum = 0;
-        for (double v : values) sum += v * v;
-        out[name] = std::sqrt(sum);
+// Where an element of one of our parameters stands in Hugging Face's: the same place, but for GPT-2's queries, keys and values,
+// which are the columns of one c_attn there (models/gpt2.cpp).
+struct HuggingFace {
+    std::string name;
+    int64_t third = -1, width = 0;  // which of q, k, v, and their width
+    explicit HuggingFace(const ir::Parameter& p, int64_t instance) : name(runtime::global_name(p, instance)) {
+        const size_t at = name.find(".c_attn.");
+        if (at == std::string::npos) return;
+        third = std::string_view("qkv").find(name[at + 8]);
+        name.erase(at + 8, 2);
+        width = 1;
+        for (const ir::Dim& d : p.dims) width *= d.name == "hidden" ? 1 : d.size;
     }
+    int64_t index(int64_t i) const { return third < 0 ? i : i / width * 3 * width + third * width + i % width; }
+};
+
+// By Hugging Face's names.
+std::map<std::string, double> norms(const ir::Program& program, const runtime::GlobalTensors& tensors) {
+    std::map<std::string, double> out;
+    for (const ir::Parameter& p : program.params) {
+        for (int64_t i = 0; tensors.contains(runtime::global_name(p, i)); ++i) {
+            double& sum = out[HuggingFace(p, i).name];
+            for (double v : tensors.at(runtime::global_name(p, i))) sum += v * v;
+            if (p.name.find("{}") == std::string::npos) break;
+        }
+    }
+    for (auto& [name, sum] : out) sum = std::sqrt(sum);
     return out;
 }
 
@@ -84,7 +108,8 @@ struct Run {
             for (int64_t i = 0; i < n; ++i) weights[name].push_back(golden_weight(golden, name, i));
         }
         trainer.fill_weights([&](const ir::Parameter& p, int64_t instance, int64_t i) {
-            return weights.at(runtime::global_name(p, instance)).at(static_cast<size_t>(i));
+            const HuggingFace there(p, instance);
+            return weights.at(there.name).at(static_cast<size_t>(there.index(i)));
         });
     }
     FormulaSource source;
@@ -109,18 +134,30 @@ compile::Recipe golden_recipe(const nlohmann::json& golden, const Settings& sett
     const nlohmann::json &config = golden["config"], &optimizer = golden["optimizer"];
     compile::Recipe recipe;
     const auto set = [&](const std::string& key, const nlohmann::json& value) { recipe.set(key, text(value)); };
-    set("model.dim", config["hidden_size"]);
-    set("model.n_layers", config["num_hidden_layers"]);
-    set("model.n_heads", config["num_attention_heads"]);
-    set("model.n_kv_heads", config["num_key_value_heads"]);
-    set("model.head_dim", config["head_dim"]);
-    set("model.ffn_dim", config["intermediate_size"]);
-    set("model.vocab_size", config["vocab_size"]);
-    set("model.norm_eps", config["rms_norm_eps"]);
-    set("model.rope_theta", config["rope_theta"]);
-    set("model.tie_embeddings", config["tie_word_embeddings"].get<bool>() ? 1 : 0);
-    set("model.rope_scaling_factor", 1.0);
-    if (const nlohmann::json& scaling = config["rope_scaling"]; !scaling.is_null()) {
+    // Ours, Hugging Face's (Llama's words, as make_golden.py writes them); a family that lacks one has no such key either.
+    const std::pair<const char*, const char*> shape[] = {{"dim", "hidden_size"},
+                                                         {"n_layers", "num_hidden_layers"},
+                                                         {"n_heads", "num_attention_heads"},
+                                                         {"n_kv_heads", "num_key_value_heads"},
+                                                         {"head_dim", "head_dim"},
+                                                         {"ffn_dim", "intermediate_size"},
+                                                         {"vocab_size", "vocab_size"},
+                                                         {"norm_eps", "rms_norm_eps"},
+                                                         {"rope_theta", "rope_theta"},
+                                                         {"tie_embeddings", "tie_word_embeddings"},
+                                                         {"qkv_bias", "qkv_bias"},
+                                                         {"qk_norm", "qk_norm"},
+                                                         {"sliding_window", "sliding_window"}};
+    const bool gpt2 = config.value("model_type", "llama") == "gpt2";
+    set("model.name", gpt2 ? "gpt2" : "llama3");
+    for (const auto& [key, theirs] : shape) {
+        if (!config.contains(theirs)) continue;
+        const nlohmann::json& value = config[theirs];
+        set(std::string("model.") + key, value.is_boolean() ? nlohmann::json(value.get<bool>() ? 1 : 0) : value);
+    }
+    if (gpt2) set("model.n_positions", config["max_position_embeddings"]);
+    else set("model.rope_scaling_factor", 1.0);
+    if (const nlohmann::json scaling = config.value("rope_scaling", nlohmann::json()); !scaling.is_null()) {
         set("model.rope_scaling_factor", scaling["factor"]);
         set("model.rope_low_freq_factor", scaling["low_freq_factor"]);
         set("model.rope_high_freq_factor", scaling["high_freq_factor"]);
@@ -145,7 +182,7 @@ GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Se
         out.losses.push_back(r.loss);
         out.grad_norms.push_back(r.grad_norm);
     }
-    out.final_param_norms = norms(run.trainer.state(runtime::StateKind::Weights));
+    out.final_param_norms = norms(run.compiled.program, run.trainer.state(runtime::StateKind::Weights));
     out.final_loss = run.trainer.step().loss;
     // With beta1 = 0 and no clipping the first moment is the gradient.
     Settings plain = settings;
@@ -153,7 +190,7 @@ GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Se
     plain.emplace_back("training.max_norm", "0.0");
     Run one(golden, backend, plain);
     one.trainer.step();
-    out.step1_param_grad_norms = norms(one.trainer.state(runtime::StateKind::Moment1));
+    out.step1_param_grad_norms = norms(one.compiled.program, one.trainer.state(runtime::StateKind::Moment1));
     return out;
 }
 

@@ -20,7 +20,7 @@ struct GoldenFigures {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // recipe keys and their values
 
-nlohmann::json golden_case(const std::string& name);  // "llama_gqa" or "llama_tied"
+nlohmann::json golden_case(const std::string& name);  // the name of a .json file here
 GoldenFigures golden_figures(const nlohmann::json& golden, const std::string& precision);
 
 // The case as a recipe, then `settings` on top.

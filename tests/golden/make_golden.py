@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes llama_gqa.json and llama_tied.json: reference figures of 20 training steps.
+"""Writes <case>.json for each case below: reference figures of 20 training steps.
 
-The model is transformers' LlamaForCausalLM (eager attention) on the CPU, trained with torch.optim.AdamW.
+The models are transformers' (eager attention) on the CPU, trained with torch.optim.AdamW.
 Weights and tokens come from integer hashing, so another implementation can rebuild them exactly.
 Every case runs in float64 (the golden figures) and in float32 (the measured rounding noise).
 See README.md for the formulas and for how to run this.
@@ -9,6 +9,7 @@ See README.md for the formulas and for how to run this.
 
 import argparse
 import copy
+import importlib
 import json
 import math
 import os
@@ -20,8 +21,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-import transformers.models.llama.modeling_llama as ml
-from transformers import LlamaConfig, LlamaForCausalLM
 
 STEPS = 20
 BATCH = 8
@@ -36,6 +35,19 @@ COMMON = {
     "attention_dropout": 0.0,
 }
 
+FORMULA = {"embed_scale": 0.03125, "norm_scale": 0.125, "matrix_numerator": 1.2,
+           "chain_mod": 61, "chain_mul": 5, "chain_add": 7, "mask_mod": 7, "mask_prefix": 3}
+OPTIMIZER = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.95, "eps": 1e-4, "weight_decay": 0.1, "max_grad_norm": 1.0}
+
+
+def relative(**more):
+    """A small model of another family of Llama's kind."""
+    return {"vocab_size": 199, "hidden_size": 32, "intermediate_size": 84, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None,
+            "tie_word_embeddings": False, **COMMON, **more}
+
+
+# `config` speaks of every family in Llama's words; hf_config() turns them into the family's own.
 CASES = {
     "llama_gqa": {
         "config": {
@@ -95,7 +107,35 @@ CASES = {
         "formula": {"embed_scale": 0.03125, "norm_scale": 0.125, "matrix_numerator": 1.2,
                     "chain_mod": 53, "chain_mul": 5, "chain_add": 7, "mask_mod": 7, "mask_prefix": 3},
     },
+    "gpt2": {
+        "config": {"model_type": "gpt2", "vocab_size": 199, "hidden_size": 48, "intermediate_size": 120, "num_hidden_layers": 2,
+                   "num_attention_heads": 4, "max_position_embeddings": 80, "rms_norm_eps": 1e-3, "tie_word_embeddings": True},
+        "optimizer": {**OPTIMIZER, "lr": 2e-2, "max_grad_norm": 0.6},
+        "formula": {**FORMULA, "embed_scale": 0.25, "bias_scale": 0.1, "in_axis": 0},
+    },
+    "qwen2_bias": {
+        "config": relative(model_type="qwen2", qkv_bias=True),
+        "optimizer": OPTIMIZER,
+        "formula": {**FORMULA, "bias_scale": 0.5},
+    },
+    "qwen3_qk_norm": {
+        "config": relative(model_type="qwen3", qk_norm=True, head_dim=12),
+        "optimizer": OPTIMIZER,
+        "formula": FORMULA,
+    },
+    "mistral_window": {
+        "config": relative(model_type="mistral", sliding_window=11),
+        "optimizer": OPTIMIZER,
+        "formula": FORMULA,
+    },
 }
+
+
+def family(cfg):
+    """The module of transformers that holds the model, and the prefix of its classes."""
+    name = cfg.get("model_type", "llama")
+    prefix = {"llama": "Llama", "gpt2": "GPT2", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}[name]
+    return importlib.import_module(f"transformers.models.{name}.modeling_{name}"), prefix
 
 
 # ---- formulas ------------------------------------------------------------------------------------------------------
@@ -123,16 +163,18 @@ def splitmix64_array(x):
 
 
 def weight(name, shape, f):
-    """Float32 array of `shape`; the element index is row-major over the Hugging Face shape ([out, in])."""
+    """Float32 array of `shape`; the element index is row-major over the Hugging Face shape ([out, in]; GPT-2: [in, out])."""
     n = math.prod(shape)
     h = splitmix64_array(np.arange(n, dtype=np.uint64) + np.uint64(fnv1a64(name)))
     x = 2.0 * ((h >> np.uint64(11)).astype(np.float64) * 2.0**-53) - 1.0
-    if len(shape) == 1:
+    if name.endswith(".bias"):
+        v = f["bias_scale"] * x
+    elif len(shape) == 1:
         v = 1.0 + f["norm_scale"] * x
-    elif "embed_tokens" in name:
+    elif any(table in name for table in ("embed_tokens", "wte", "wpe")):
         v = f["embed_scale"] * x
     else:
-        v = x * (f["matrix_numerator"] / math.sqrt(float(shape[1])))
+        v = x * (f["matrix_numerator"] / math.sqrt(float(shape[f.get("in_axis", 1)])))
     return v.astype(np.float32).reshape(shape)
 
 
@@ -170,9 +212,8 @@ def batch(step, vocab, f):
 # ---- float64 versions of the places where transformers computes in float32 whatever the model's type ---------------
 
 
-class Norm(ml.LlamaRMSNorm):
-    def forward(self, x):
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+def exact_norm(self, x):
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
 def inverse_frequencies(cfg):
@@ -209,8 +250,9 @@ class Rotary(torch.nn.Module):
 
 
 def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    key = ml.repeat_kv(key, module.num_key_value_groups)
-    value = ml.repeat_kv(value, module.num_key_value_groups)
+    repeat_kv = sys.modules[type(module).__module__].repeat_kv
+    key = repeat_kv(key, module.num_key_value_groups)
+    value = repeat_kv(value, module.num_key_value_groups)
     w = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         w = w + attention_mask
@@ -218,48 +260,63 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0.0, *
     return torch.matmul(w, value).transpose(1, 2).contiguous(), w
 
 
-STOCK_ATTENTION = ml.eager_attention_forward
+STOCK_ATTENTION = {name: family(case["config"])[0].eager_attention_forward for name, case in CASES.items()}
 
 
 # ---- one run -------------------------------------------------------------------------------------------------------
 
 
 def hf_config(cfg):
-    c = {k: v for k, v in cfg.items() if k not in ("rope_theta", "rope_scaling")}
+    module, prefix = family(cfg)
+    config = getattr(transformers, prefix + "Config")
+    plain = dict(attn_implementation="eager", use_cache=False, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    if prefix == "GPT2":
+        return config(vocab_size=cfg["vocab_size"], n_embd=cfg["hidden_size"], n_inner=cfg["intermediate_size"],
+                      n_layer=cfg["num_hidden_layers"], n_head=cfg["num_attention_heads"],
+                      n_positions=cfg["max_position_embeddings"], layer_norm_epsilon=cfg["rms_norm_eps"],
+                      tie_word_embeddings=cfg["tie_word_embeddings"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **plain)
+    ours = ("model_type", "qkv_bias", "qk_norm", "rope_theta", "rope_scaling")
+    c = {k: v for k, v in cfg.items() if k not in ours}
     rope = dict(cfg["rope_scaling"] or {"rope_type": "default"})
     rope["rope_theta"] = cfg["rope_theta"]
-    return LlamaConfig(**c, rope_parameters=rope, attn_implementation="eager", use_cache=False,
-                       bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    return config(**c, rope_parameters=rope, **plain)
 
 
-def build(case, dtype, stock):
-    model = LlamaForCausalLM(hf_config(case["config"]))
+def build(name, case, dtype, stock):
+    cfg = case["config"]
+    module, prefix = family(cfg)
+    model = getattr(module, prefix + ("LMHeadModel" if prefix == "GPT2" else "ForCausalLM"))(hf_config(cfg))
     assert model.config._attn_implementation == "eager"
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(torch.from_numpy(weight(name, tuple(p.shape), case["formula"])))
-    rotary = Rotary(case["config"], torch.float64)
+        for param, p in model.named_parameters():
+            p.copy_(torch.from_numpy(weight(param, tuple(p.shape), case["formula"])))
+    if prefix == "GPT2":  # computes in the type of its weights throughout
+        model = model.to(dtype)
+        model.train()
+        return model
+    rotary = Rotary(cfg, torch.float64)
     assert torch.allclose(rotary.inv_freq.float(), model.model.rotary_emb.inv_freq, rtol=1e-6, atol=0)
     if not stock:
         model = model.to(dtype)
         for m in model.modules():
-            if isinstance(m, ml.LlamaRMSNorm):
-                m.__class__ = Norm
-        model.model.rotary_emb = rotary if dtype == torch.float64 else Rotary(case["config"], dtype)
-    ml.eager_attention_forward = STOCK_ATTENTION if stock else attention
+            if type(m).__name__ == prefix + "RMSNorm":
+                m.forward = exact_norm.__get__(m)
+        model.model.rotary_emb = rotary if dtype == torch.float64 else Rotary(cfg, dtype)
+    module.eager_attention_forward = STOCK_ATTENTION[name] if stock else attention
     model.train()
     return model
 
 
-def run(case, dtype, stock=False, mutant=None):
+def run(name, case, dtype, stock=False, mutant=None):
     """`stock`: transformers' own code, which is float32 only. `mutant`: a deliberate mistake, for the sensitivity."""
     assert not stock or dtype == torch.float32
     vocab = case["config"]["vocab_size"]
     o = case["optimizer"]
-    saved_repeat = ml.repeat_kv
+    module = family(case["config"])[0]
+    saved_repeat = getattr(module, "repeat_kv", None)
     if mutant == "kv_heads_tiled":
-        ml.repeat_kv = lambda x, n: x.repeat(1, n, 1, 1)
-    model = build(case, dtype, stock)
+        module.repeat_kv = lambda x, n: x.repeat(1, n, 1, 1)
+    model = build(name, case, dtype, stock)
     params = dict(model.named_parameters())
     decayed = [p for p in params.values() if p.dim() == 2 or mutant == "decay_norms"]
     plain = [p for p in params.values() if not (p.dim() == 2 or mutant == "decay_norms")]
@@ -293,7 +350,8 @@ def run(case, dtype, stock=False, mutant=None):
         out["final_loss"] = loss.item()
         out["final_param_norms"] = {n: p.norm().item() for n, p in params.items()}
     valid.append(int((target != -100).sum()))
-    ml.repeat_kv = saved_repeat
+    if saved_repeat:
+        module.repeat_kv = saved_repeat
     return out, valid
 
 
@@ -325,7 +383,10 @@ def variants(case):
     scaled("eps x1.1", "optimizer", "eps", 1.1)
     scaled("beta1 x1.1", "optimizer", "beta1", 1.1)
     scaled("weight_decay x1.1", "optimizer", "weight_decay", 1.1)
-    scaled("rope_theta x1.1", "config", "rope_theta", 1.1)
+    if "rope_theta" in case["config"]:
+        scaled("rope_theta x1.1", "config", "rope_theta", 1.1)
+    if "sliding_window" in case["config"]:
+        scaled("sliding_window x1.1", "config", "sliding_window", 1.1)
     scaled("rms_norm_eps x1.1", "config", "rms_norm_eps", 1.1)
     for beta in ("beta1", "beta2"):
         c = copy.deepcopy(case)
@@ -334,13 +395,13 @@ def variants(case):
     scaled("beta2 x0.9", "optimizer", "beta2", 0.9)
     scaled("lr x1.1", "optimizer", "lr", 1.1)
     scaled("max_grad_norm x1.1", "optimizer", "max_grad_norm", 1.1)
-    if case["config"]["rope_scaling"]:
+    if case["config"].get("rope_scaling"):
         for key in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"):
             scaled(f"rope_scaling.{key} x1.1", "config", key, 1.1, "rope_scaling")
         c = copy.deepcopy(case)
         c["config"]["rope_scaling"] = None
         v["no rope_scaling"] = (c, None)
-    if case["config"]["num_key_value_heads"] != case["config"]["num_attention_heads"]:
+    if case["config"].get("num_key_value_heads", 0) not in (0, case["config"]["num_attention_heads"]):
         v["kv heads tiled, not repeated"] = (case, "kv_heads_tiled")
     v["decay on norms too"] = (case, "decay_norms")
     v["loss = mean of row means"] = (case, "mean_of_row_means")
@@ -348,7 +409,7 @@ def variants(case):
 
 
 REQUIRED = ("eps x1.1", "beta1 x1.1", "1-beta1 x1.1", "1-beta2 x1.1", "beta2 x0.9", "weight_decay x1.1",
-            "rope_theta x1.1", "rms_norm_eps x1.1")
+            "rope_theta x1.1", "rms_norm_eps x1.1", "sliding_window x1.1")
 
 
 def digits(x, n):
@@ -360,9 +421,9 @@ def digits(x, n):
 
 
 def make(name, case):
-    gold, valid = run(case, torch.float64)
-    single, _ = run(case, torch.float32, stock=True)
-    patched, _ = run(case, torch.float32)
+    gold, valid = run(name, case, torch.float64)
+    single, _ = run(name, case, torch.float32, stock=True)
+    patched, _ = run(name, case, torch.float32)
     self_check = max(compare(single, patched).values())
     noise = compare(gold, single)
 
@@ -374,7 +435,7 @@ def make(name, case):
 
     sensitivity = {}
     for label, (changed, mutant) in variants(case).items():
-        d = compare(gold, run(changed, torch.float64, mutant=mutant)[0])
+        d = compare(gold, run(name, changed, torch.float64, mutant=mutant)[0])
         d["max"] = max(d.values())
         sensitivity[label] = d
         print(f"  {label:52s} loss {d['losses']:.1e}  grad norm {d['grad_norms']:.1e}  step-1 grads "
@@ -382,9 +443,9 @@ def make(name, case):
 
     f = case["formula"]
     cfg = case["config"]
-    model = build(case, torch.float32, True)
+    model = build(name, case, torch.float32, True)
     samples = {}
-    for p in ("model.layers.0.self_attn.k_proj.weight", "model.embed_tokens.weight", "model.norm.weight"):
+    for p in [n for n, _ in model.named_parameters() if ".1." not in n]:
         samples[p] = [float(x) for x in weight(p, tuple(model.get_parameter(p).shape), f).reshape(-1)[:3]]
     first = tokens(0, cfg["vocab_size"], f)[0][:16]
     row0 = [int(masked(0, 2, t, f)) for t in range(16)]
@@ -403,7 +464,7 @@ def make(name, case):
             "mask_step0_row2_first16": row0,
             "valid_targets": valid[:STEPS],
             "final_valid_targets": valid[STEPS],
-            "rope_inv_freq": inverse_frequencies(cfg),
+            "rope_inv_freq": inverse_frequencies(cfg) if "rope_theta" in cfg else [],
             "param_shapes": {n: list(p.shape) for n, p in model.named_parameters()},
         },
         "float64": gold,
@@ -416,11 +477,12 @@ def make(name, case):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)), help="folder to write to")
+    parser.add_argument("cases", nargs="*", help="which; all by default")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
 
-    made = {name: make(name, case) for name, case in CASES.items()}
+    made = {name: make(name, case) for name, case in CASES.items() if not args.cases or name in args.cases}
     bad = []
     for name, g in made.items():
         if g["float32_noise"]["max"] > 1e-5:
@@ -430,7 +492,7 @@ def main():
         if not any(x > g["optimizer"]["max_grad_norm"] for x in g["float64"]["grad_norms"]):
             bad.append(f"{name}: clipping never acts")
         bad += [f"{name}: {k} is hardly visible ({g['sensitivity'][k]['max']})" for k in REQUIRED
-                if g["sensitivity"][k]["max"] < 5e-4]
+                if k in g["sensitivity"] and g["sensitivity"][k]["max"] < 5e-4]
     for line in bad:
         print("FAIL", line)
     if bad:

@@ -10,6 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "base/random.h"
+
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
@@ -25,12 +27,25 @@ enum class Mask { causal, full, documents, permuted, blind_rows };
 struct Case {
     AttentionShape shape;
     Mask mask;
+    double dropout = 0;
 };
 
 struct Inputs {
     std::vector<float> q, k, v, d_out;
-    std::vector<int32_t> pos, kv_pos, doc, kv_doc;
-    AttentionMask mask() const { return {pos.data(), kv_pos.data(), doc.data(), kv_doc.data()}; }
+    std::vector<int32_t> pos, kv_pos, doc, kv_doc, noise;
+    AttentionDropout drop;  // but for its noise
+    AttentionMask mask() const {
+        AttentionMask m{pos.data(), kv_pos.data(), doc.data(), kv_doc.data(), drop};
+        if (!noise.empty()) m.drop.noise = noise.data();
+        return m;
+    }
+    // What the probability of a query row, a head of it and a key is multiplied with.
+    double kept(int64_t token, int64_t head, int64_t member, int64_t key) const {
+        if (noise.empty()) return 1;
+        const int64_t id = (drop.first_head + head) * drop.members + drop.first_member + member;
+        const uint64_t row = dropout_row(drop.stream, static_cast<uint32_t>(noise[token]), static_cast<uint64_t>(id));
+        return dropout_bits(row, static_cast<uint32_t>(kv_pos[key])) >= drop.threshold ? drop.scale : 0;
+    }
 };
 
 std::vector<float> random_floats(std::mt19937& rng, int64_t n) {
@@ -56,6 +71,10 @@ Inputs make_inputs(const Case& c, std::mt19937& rng) {
             x.kv_pos.push_back(static_cast<int32_t>(i));
             x.kv_doc.push_back(c.mask == Mask::documents ? static_cast<int32_t>(i / 37) : 0);
         }
+    }
+    if (c.dropout > 0) {
+        for (int64_t i = 0; i < s.batch * s.seq; ++i) x.noise.push_back(static_cast<int32_t>(rng()));
+        x.drop = {nullptr, 99, dropout_threshold(c.dropout), static_cast<float>(1 / (1 - c.dropout)), 2, 1, 5};
     }
     if (c.mask == Mask::permuted) {
         std::shuffle(x.pos.begin(), x.pos.end(), rng);
@@ -83,7 +102,8 @@ Results reference(const AttentionShape& s, const Inputs& x) {
         for (int64_t t = 0; t < s.kv_seq; ++t) {
             const int64_t at = b * s.kv_seq + t;
             p[t] = -std::numeric_limits<double>::infinity();
-            if (x.kv_pos[at] > x.pos[token] || x.kv_doc[at] != x.doc[token]) continue;
+            const bool too_far = s.window > 0 && x.pos[token] - x.kv_pos[at] >= s.window;
+            if (x.kv_pos[at] > x.pos[token] || too_far || x.kv_doc[at] != x.doc[token]) continue;
             p[t] = 0;
             for (int64_t c = 0; c < d; ++c) p[t] += double{q[c]} * x.k[key(t) + c];
             p[t] *= s.scale;
@@ -95,16 +115,18 @@ Results reference(const AttentionShape& s, const Inputs& x) {
         r.lse[row] = largest + std::log(sum);
         for (int64_t t = 0; t < s.kv_seq; ++t) {
             p[t] = std::exp(p[t] - r.lse[row]);
-            for (int64_t c = 0; c < d; ++c) r.out[row * d + c] += p[t] * x.v[key(t) + c];
+            const double kept = x.kept(token, head, row % s.group, b * s.kv_seq + t);
+            for (int64_t c = 0; c < d; ++c) r.out[row * d + c] += p[t] * kept * x.v[key(t) + c];
         }
         for (int64_t c = 0; c < d; ++c) delta += r.out[row * d + c] * d_out[c];
         for (int64_t t = 0; t < s.kv_seq; ++t) {
             if (p[t] == 0) continue;
             double dp = 0;
             for (int64_t c = 0; c < d; ++c) dp += double{d_out[c]} * x.v[key(t) + c];
-            const double ds = p[t] * (dp - delta) * s.scale;
+            const double kept = x.kept(token, head, row % s.group, b * s.kv_seq + t);
+            const double ds = p[t] * (kept * dp - delta) * s.scale;
             for (int64_t c = 0; c < d; ++c) {
-                r.d_v[key(t) + c] += p[t] * d_out[c];
+                r.d_v[key(t) + c] += p[t] * kept * d_out[c];
                 r.d_k[key(t) + c] += ds * q[c];
                 r.d_q[row * d + c] += ds * x.k[key(t) + c];
             }
@@ -166,12 +188,24 @@ void expect_matches(const Results& want, const Outputs& got) {
 }
 
 const Case kCases[] = {
-    {{2, 64, 64, 2, 1, 64, 0.125f}, Mask::causal},      {{1, 200, 200, 2, 2, 16, 0.25f}, Mask::causal},
-    {{2, 77, 77, 3, 2, 12, 0.3f}, Mask::causal},        {{1, 33, 190, 1, 4, 64, 0.125f}, Mask::causal},
-    {{1, 150, 131, 1, 1, 128, 0.09f}, Mask::full},      {{2, 130, 130, 2, 1, 20, 0.2f}, Mask::documents},
-    {{1, 1, 1, 1, 1, 1, 1.0f}, Mask::causal},           {{1, 5, 3, 1, 3, 7, 0.4f}, Mask::full},
-    {{1, 129, 129, 1, 2, 24, 0.2f}, Mask::permuted},    {{1, 100, 100, 2, 1, 32, 0.2f}, Mask::blind_rows},
-    {{1, 257, 257, 1, 1, 64, 0.125f}, Mask::documents}, {{3, 70, 100, 1, 1, 8, 0.3f}, Mask::causal},
+    {{2, 64, 64, 2, 1, 64, 0.125f}, Mask::causal},
+    {{1, 200, 200, 2, 2, 16, 0.25f}, Mask::causal},
+    {{2, 77, 77, 3, 2, 12, 0.3f}, Mask::causal},
+    {{1, 33, 190, 1, 4, 64, 0.125f}, Mask::causal},
+    {{1, 150, 131, 1, 1, 128, 0.09f}, Mask::full},
+    {{2, 130, 130, 2, 1, 20, 0.2f}, Mask::documents},
+    {{1, 1, 1, 1, 1, 1, 1.0f}, Mask::causal},
+    {{1, 5, 3, 1, 3, 7, 0.4f}, Mask::full},
+    {{1, 129, 129, 1, 2, 24, 0.2f}, Mask::permuted},
+    {{1, 100, 100, 2, 1, 32, 0.2f}, Mask::blind_rows},
+    {{1, 257, 257, 1, 1, 64, 0.125f}, Mask::documents},
+    {{3, 70, 100, 1, 1, 8, 0.3f}, Mask::causal},
+    {{1, 300, 300, 2, 1, 16, 0.25f, 100}, Mask::causal},
+    {{2, 200, 200, 1, 2, 24, 0.2f, 1}, Mask::causal},
+    {{1, 260, 260, 1, 1, 12, 0.3f, 70}, Mask::documents},
+    {{1, 129, 129, 1, 2, 24, 0.2f, 40}, Mask::permuted},
+    {{2, 130, 130, 2, 2, 20, 0.2f}, Mask::causal, 0.2},
+    {{1, 200, 200, 1, 3, 16, 0.25f, 64}, Mask::documents, 0.5},
 };
 
 TEST(CpuAttention, MatchesDouble) {
@@ -227,6 +261,8 @@ TEST(CpuAttention, RowsAgainstACacheMatchDouble) {
     std::mt19937 rng(4);
     ThreadPool one(1), two(2), three(3);
     std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+    std::erase_if(cases, [](const Case& c) { return c.dropout > 0; });  // it serves evaluation alone
+    cases.push_back({{3, 1, 90, 2, 3, 10, 0.3f, 40}, Mask::causal});
     for (int64_t kv_seq : {1, 2, 31, 300})
         cases.push_back({{3, 1, kv_seq, 2, 3, 10, 0.3f}, kv_seq == 31 ? Mask::permuted : Mask::causal});
     for (const Case& c : cases) {

@@ -48,14 +48,14 @@ std::vector<double> Interpreter::get(const std::string& tensor) const {
     return out;
 }
 
-void Interpreter::run(bool fresh) {
+void Interpreter::run(bool fresh, int64_t instance) {
     for (size_t k = 0; k < kernels_.size(); ++k) {
         const ir::Op& op = routine_.ops[k];
         std::vector<void*> in, out;
         for (ir::TensorId t : op.in) in.push_back(data_[t]);
         for (ir::TensorId t : op.out) out.push_back(data_[t]);
         char* workspace = aligned(workspaces_[k], op.workspace_bytes);
-        kernels_[k]->run({in.data(), out.data(), fresh, workspace, pool_});
+        kernels_[k]->run({in.data(), out.data(), fresh, workspace, pool_, instance});
     }
 }
 

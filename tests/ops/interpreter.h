@@ -19,8 +19,8 @@ public:
     bool has(const std::string& tensor) const { return routine_.find(tensor) >= 0; }
     void set(const std::string& tensor, const std::vector<double>& values);
     std::vector<double> get(const std::string& tensor) const;
-    // `fresh`: accumulating results overwrite what stands there.
-    void run(bool fresh = false);
+    // `fresh`: accumulating results overwrite what stands there. `instance`: which layer it is.
+    void run(bool fresh = false, int64_t instance = 0);
 
 private:
     const mesh::Mesh& mesh_;

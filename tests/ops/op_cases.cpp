@@ -28,6 +28,15 @@ std::vector<OpCase> make_cases() {
     const ir::Attrs norm = {{"eps", 1e-3}, {"over", std::string("hidden")}},
                     head_norm = {{"eps", 1e-3}, {"over", std::string("head_dim")}};
     const auto fn = [](const char* f) { return ir::Attrs{{"fn", std::string(f)}}; };
+    const auto with = [](ir::Attrs attrs, const ir::Attrs& more) {
+        attrs.insert(more.begin(), more.end());
+        return attrs;
+    };
+    const ir::Attrs drop = {{"dropout", 0.3}, {"rng_key", int64_t{12345}}}, whole = {{"scale", 0.4}, {"window", int64_t{0}}},
+                    windowed = {{"scale", 0.4}, {"window", int64_t{2}}};
+    std::vector<Operand> attention_with_noise = attention;
+    attention_with_noise.push_back(fixed(kRows, Fill::Noise));
+    const std::vector<OpResult> attends = {{kQ}, final_of("batch seq kv_heads group")};
     const ir::Attrs adamw = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
     return {
         {"product", "einsum", {{"batch seq hidden"}, {"ffn hidden"}}, {{"batch seq ffn"}}, {}, ""},
@@ -37,6 +46,8 @@ std::vector<OpCase> make_cases() {
         {"gradient_of_a_weight_swapped", "einsum", {{"batch seq hidden"}, {"batch seq ffn"}}, {{"ffn hidden"}}, {}, ""},
         {"product_on_a_shard", "einsum", {{"batch seq ffn"}, {"hidden ffn"}}, {{"batch seq hidden"}}, {}, "ffn"},
         {"sum", "einsum", {{"batch seq hidden"}}, {{"seq"}}, {}, ""},
+        {"sum_of_rows", "einsum", {{"batch seq hidden"}}, {{"hidden"}}, {}, ""},
+        {"sum_of_rows_of_heads", "einsum", {{kQ}}, {{"kv_heads group head_dim"}}, {}, ""},
         {"sum_to_scalar", "einsum", {{kRows}, {kRows}}, {{""}}, {}, ""},
         {"broadcast", "einsum", {{"hidden"}, {kRows}}, {{"batch seq hidden"}}, {}, ""},
         {"three_operands", "einsum", {{"batch seq hidden"}, {"hidden"}, {kRows}}, {{"batch hidden"}}, {}, ""},
@@ -71,6 +82,39 @@ std::vector<OpCase> make_cases() {
          {final_of("batch seq hidden"), final_of("hidden")},
          norm,
          ""},
+        {"mean_too",
+         "layernorm",
+         {{"batch seq hidden"}, {"hidden"}, {"hidden"}},
+         {{"batch seq hidden"}, final_of(kRows), final_of(kRows)},
+         norm,
+         ""},
+        {"of_tokens", "bias", {{"batch seq hidden"}, {"hidden"}}, {{"batch seq hidden"}}, {}, ""},
+        {"of_heads", "bias", {{kQ}, {"kv_heads group head_dim"}}, {{kQ}}, {}, ""},
+        {"tanh", "bias_gelu", {{"batch seq ffn"}, {"ffn"}}, {{"batch seq ffn"}}, fn("gelu"), ""},
+        {"error_function", "bias_gelu", {{"batch seq ffn"}, {"ffn"}}, {{"batch seq ffn"}}, fn("gelu_erf"), ""},
+        {"tanh_backward",
+         "bias_gelu_backward",
+         {fixed("batch seq ffn"), fixed("batch seq ffn"), fixed("ffn")},
+         {final_of("batch seq ffn"), final_of("ffn")},
+         fn("gelu"),
+         ""},
+        {"gelu", "unary", {{"batch ffn"}}, {{"batch ffn"}}, fn("gelu"), ""},
+        {"gelu_erf", "unary", {{"batch ffn"}}, {{"batch ffn"}}, fn("gelu_erf"), ""},
+        {"tokens", "dropout", {{"batch seq hidden"}, fixed(kRows, Fill::Noise)}, {{"batch seq hidden"}}, drop, ""},
+        {"tokens_shard", "dropout", {{"batch seq hidden"}, fixed(kRows, Fill::Noise)}, {{"batch seq hidden"}}, drop, "hidden"},
+        {"heads", "dropout", {{kQ}, fixed(kRows, Fill::Noise)}, {{kQ}}, drop, "kv_heads"},
+        {"residual",
+         "bias_dropout_add",
+         {{"batch seq hidden"}, {"hidden"}, {"batch seq hidden"}, fixed(kRows, Fill::Noise)},
+         {{"batch seq hidden"}},
+         drop,
+         ""},
+        {"residual_kept",
+         "bias_dropout_add",
+         {{"batch seq hidden"}, {"hidden"}, {"batch seq hidden"}},
+         {{"batch seq hidden"}},
+         {},
+         ""},
         {"queries", "rope", {{kQ}, fixed(kRows, Fill::Positions)}, {{kQ}}, rope(1, 1.0), ""},
         {"keys_back_and_stretched",
          "rope",
@@ -89,7 +133,11 @@ std::vector<OpCase> make_cases() {
          "vocab"},
         {"target_logit", "pick", {{"batch seq vocab"}, fixed(kRows, Fill::Targets)}, {{kRows}}, {}, ""},
         {"into_logits", "unpick", {fixed(kRows), fixed(kRows, Fill::Targets)}, {final_of("batch seq vocab")}, {}, ""},
-        {"causal_documents", "attention", attention, {{kQ}, final_of("batch seq kv_heads group")}, {{"scale", 0.4}}, ""},
+        {"causal_documents", "attention", attention, attends, whole, ""},
+        {"window", "attention", attention, attends, windowed, ""},
+        {"dropped", "attention", attention_with_noise, attends, with(whole, drop), ""},
+        {"dropped_in_a_window", "attention", attention_with_noise, attends, with(windowed, drop), ""},
+        {"dropped_on_half_of_the_heads", "attention", attention_with_noise, attends, with(whole, drop), "kv_heads"},
         {"keys",
          "append",
          {fixed(kK), fixed("batch seq kv_heads head_dim"), fixed(kRows, Fill::Positions)},
@@ -171,7 +219,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     std::vector<ir::TensorId> in;
     for (size_t i = 0; i < c.in.size(); ++i) {
         const bool ids = c.in[i].fill == Fill::Ids || c.in[i].fill == Fill::Targets || c.in[i].fill == Fill::Positions ||
-                         c.in[i].fill == Fill::Documents;
+                         c.in[i].fill == Fill::Documents || c.in[i].fill == Fill::Noise;
         const bool updated =
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
@@ -231,6 +279,7 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             case Fill::Targets: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(random() % vocab); break;
             case Fill::Positions: out[i] = static_cast<double>(i % row % 4); break;  // restarts with each document
             case Fill::Documents: out[i] = static_cast<double>(i % row / 4); break;
+            case Fill::Noise: out[i] = static_cast<double>(static_cast<int32_t>(random())); break;
             case Fill::Control: break;
         }
     }

@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-enum class Fill { Normal, Positive, Ids, Targets, Positions, Documents, Control };
+enum class Fill { Normal, Positive, Ids, Targets, Positions, Documents, Noise, Control };
 
 struct Operand {
     std::string dims;  // names, blank between them

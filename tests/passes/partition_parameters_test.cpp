@@ -138,7 +138,7 @@ TEST(PartitionParameters, ATiedTableBelongsToTheEmbedding) {
     EXPECT_EQ(p.unit("head")->segments.size(), 1u);  // the norm
     const ir::Routine& loss = *p.routine("head.loss");
     EXPECT_EQ(loss.ports[loss.port("params.embed")].unit, "embed");
-    EXPECT_EQ(loss.ports[loss.port("gradients.embed")].unit, "embed");
+    EXPECT_EQ(loss.ports[loss.port("gradients.embed.shared")].unit, "embed");
 }
 
 TEST(PartitionParameters, ScalarsAreReducedOnceOverTheWorld) {

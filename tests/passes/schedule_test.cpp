@@ -148,8 +148,8 @@ TEST(Schedule, ATiedTableIsReducedOnceBehindTheEmbedding) {
     const int loss = position(p, "train", "head.loss[0]@0#0"), embed = position(p, "train", "embed.backward[0]@0");
     const std::vector<ir::Call>& all = p.entry("train")->calls;
     const ir::Routine &head = *p.routine("head.loss"), &back = *p.routine("embed.backward");
-    const ir::Binding &first = all[loss].bindings[head.port("gradients.embed")],
-                      &second = all[embed].bindings[back.port("gradients.embed")];
+    const ir::Binding &first = all[loss].bindings[head.port("gradients.embed.shared")],
+                      &second = all[embed].bindings[back.port("gradients.embed.shared")];
     EXPECT_EQ(first.buffer, second.buffer);
     EXPECT_TRUE(first.fresh);
     EXPECT_FALSE(second.fresh);

@@ -35,6 +35,8 @@ struct ForwardScratch {
         row_sum = scratch.floats(kBlock);
         pos = scratch.ints(kBlock);
         doc = scratch.ints(kBlock);
+        low = scratch.ints(kBlock);
+        high = scratch.ints(kBlock);
         key_bounds = reinterpret_cast<Bounds*>(scratch.ints(4 * key_blocks(s)));
     }
     float* keys;    // [key blocks, head_dim, kBlock]
@@ -43,7 +45,7 @@ struct ForwardScratch {
     float* output;  // [head_dim, kBlock]
     float* scores;  // [keys, queries]
     float *row_max, *row_sum;
-    int32_t *pos, *doc;
+    int32_t *pos, *doc, *low, *high;  // the last two: of dropout
     Bounds* key_bounds;
 };
 
@@ -64,8 +66,8 @@ void pack_keys(const Work<T>& w, int64_t b, int64_t head, ForwardScratch& scratc
 // Scores of keys [keys.begin, keys.end) for one tile column of queries become probabilities relative to the new row
 // maximum, row_max and row_sum are brought up to date. Returns in `rescale` what earlier sums must be multiplied with.
 template <bool Masked>
-void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, const int32_t* kv_pos, const int32_t* kv_doc,
-                    Vec rescale[2]) {
+void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, int32_t window, const int32_t* kv_pos,
+                    const int32_t* kv_doc, Vec rescale[2]) {
     for (int half = 0; half < 2; ++half) {
         const int64_t lane = column + half * kLanes;
         float* scores = scratch.scores + lane;
@@ -74,7 +76,7 @@ void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, const i
         if constexpr (Masked) {
             const IntVec pos = load(scratch.pos + lane), doc = load(scratch.doc + lane);
             for (int64_t t = keys.begin; t < keys.end; ++t) {
-                const IntVec visible = (pos >= kv_pos[t]) & (doc == kv_doc[t]);
+                const IntVec visible = (pos >= kv_pos[t]) & (pos - kv_pos[t] < window) & (doc == kv_doc[t]);
                 const Vec score = visible ? load(scores + t * kBlock) : splat(-kInfinity);
                 store(scores + t * kBlock, score);
                 largest = maximum(score, largest);
@@ -96,23 +98,40 @@ void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, const i
     }
 }
 
+// After the sums of the softmax, which know nothing of it.
+void drop_probabilities(const AttentionDropout& drop, ForwardScratch& scratch, int64_t column, Range keys,
+                        const int32_t* kv_pos) {
+    for (int64_t lane = column; lane < column + kTileColumns; lane += kLanes) {
+        const BitVec low = reinterpret_cast<BitVec>(load(scratch.low + lane)),
+                     high = reinterpret_cast<BitVec>(load(scratch.high + lane));
+        for (int64_t t = keys.begin; t < keys.end; ++t) {
+            float* const p = scratch.scores + t * kBlock + lane;
+            const BitVec bits = dropout_bits<BitVec>(BitVec{} + static_cast<uint32_t>(kv_pos[t]), low, high);
+            store(p, keep_where(bits, drop.threshold, load(p) * drop.scale));
+        }
+    }
+}
+
 template <class T>
 void add_key_block(const Work<T>& w, int64_t b, int64_t block, Visibility seen, ForwardScratch& scratch) {
     const int64_t d = w.shape.head_dim, t = block * kBlock, count = std::min(kBlock, w.shape.kv_seq - t);
     const int32_t* kv_pos = w.mask.kv_pos + b * w.shape.kv_seq + t;
     const int32_t* kv_doc = w.mask.kv_doc + b * w.shape.kv_seq + t;
+    const int32_t window = window_of(w.shape);
     const float *keys = scratch.keys + t * d, *values = scratch.values + t * d;
     for (int64_t column = 0; column < kBlock; column += kTileColumns) {
         Range visible{0, count};
         if (seen == Visibility::some)
-            visible = visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), kv_pos, kv_doc, count);
+            visible =
+                visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), window, kv_pos, kv_doc, count);
         if (visible.count() == 0) continue;
         float* scores = scratch.scores + visible.begin * kBlock + column;
         block_product(visible.count(), kTileColumns, d, keys + visible.begin, kBlock, scratch.query + column, kBlock, scores,
                       kBlock, Write::replace);
         Vec rescale[2];
-        if (seen == Visibility::some) softmax_update<true>(scratch, column, visible, kv_pos, kv_doc, rescale);
-        else softmax_update<false>(scratch, column, visible, kv_pos, kv_doc, rescale);
+        if (seen == Visibility::some) softmax_update<true>(scratch, column, visible, window, kv_pos, kv_doc, rescale);
+        else softmax_update<false>(scratch, column, visible, window, kv_pos, kv_doc, rescale);
+        if (w.mask.drop.noise) drop_probabilities(w.mask.drop, scratch, column, visible, kv_pos);
         for (int64_t i = 0; i < d; ++i) {
             float* output = scratch.output + i * kBlock + column;
             store(output, load(output) * rescale[0]);
@@ -133,13 +152,15 @@ void query_block(const Work<T>& w, int64_t b, int64_t head, int64_t member, int6
     scale_in_place(scratch.query, d * kBlock, s.scale);
     pad_to_block(count, w.mask.pos + b * s.seq + first, scratch.pos);
     pad_to_block(count, w.mask.doc + b * s.seq + first, scratch.doc);
+    if (w.mask.drop.noise)
+        row_keys(w.mask.drop, w.mask.drop.noise + b * s.seq + first, count, head, member, scratch.low, scratch.high);
     std::fill(scratch.output, scratch.output + d * kBlock, 0.0f);
     std::fill(scratch.row_max, scratch.row_max + kBlock, -kInfinity);
     std::fill(scratch.row_sum, scratch.row_sum + kBlock, 0.0f);
 
     const Bounds queries = bounds(scratch.pos, scratch.doc, count);
     for (int64_t j = 0; j < key_blocks(s); ++j) {
-        const Visibility seen = visibility(queries, scratch.key_bounds[j]);
+        const Visibility seen = visibility(queries, scratch.key_bounds[j], window_of(s));
         if (seen != Visibility::none) add_key_block(w, b, j, seen, scratch);
     }
 

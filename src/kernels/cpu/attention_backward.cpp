@@ -43,6 +43,8 @@ struct BackwardScratch {
         doc = scratch.ints(kBlock);
         kv_pos = scratch.ints(kBlock);
         kv_doc = scratch.ints(kBlock);
+        low = scratch.ints(kBlock);
+        high = scratch.ints(kBlock);
         key_bounds = reinterpret_cast<Bounds*>(scratch.ints(4 * key_blocks(s)));
     }
     float *keys_transposed, *values_transposed;  // [key blocks, head_dim, kBlock]
@@ -54,6 +56,7 @@ struct BackwardScratch {
     float* ds_transposed;                        // [keys, queries]
     float *lse, *delta;                          // [queries]; delta = sum over head_dim of d_out * out
     int32_t *pos, *doc, *kv_pos, *kv_doc;        // of the current blocks
+    int32_t *low, *high;                         // [queries], of dropout
     Bounds* key_bounds;
 };
 
@@ -78,8 +81,8 @@ void pack_keys(const Work<T>& w, int64_t b, int64_t head, BackwardScratch& scrat
 }
 
 // On entry p holds scaled scores and ds holds d_out * V^T, for one tile column of keys; on exit P and dS.
-template <bool Masked>
-void softmax_backward(BackwardScratch& scratch, int64_t column, Range queries) {
+template <bool Masked, bool Drops>
+void softmax_backward(BackwardScratch& scratch, int64_t column, Range queries, int32_t window, const AttentionDropout& drop) {
     for (int half = 0; half < 2; ++half) {
         const int64_t lane = column + half * kLanes;
         const IntVec kv_pos = load(scratch.kv_pos + lane), kv_doc = load(scratch.kv_doc + lane);
@@ -87,11 +90,18 @@ void softmax_backward(BackwardScratch& scratch, int64_t column, Range queries) {
             float *p = scratch.p + s * kBlock + lane, *ds = scratch.ds + s * kBlock + lane;
             Vec probability = exp(load(p) - scratch.lse[s]);
             if constexpr (Masked) {
-                const IntVec visible = (kv_pos <= scratch.pos[s]) & (kv_doc == scratch.doc[s]);
+                const IntVec visible =
+                    (kv_pos <= scratch.pos[s]) & (scratch.pos[s] - kv_pos < window) & (kv_doc == scratch.doc[s]);
                 probability = visible ? probability : Vec{};
             }
-            store(p, probability);
-            store(ds, probability * (load(ds) - scratch.delta[s]));
+            Vec kept = splat(1.0f);
+            if constexpr (Drops) {
+                const auto low = static_cast<uint32_t>(scratch.low[s]), high = static_cast<uint32_t>(scratch.high[s]);
+                const BitVec bits = dropout_bits<BitVec>(reinterpret_cast<BitVec>(kv_pos), low, high);
+                kept = keep_where(bits, drop.threshold, splat(drop.scale));
+            }
+            store(p, probability * kept);
+            store(ds, probability * (load(ds) * kept - scratch.delta[s]));
         }
     }
 }
@@ -105,13 +115,14 @@ template <class T>
 void block_pair(const Work<T>& w, int64_t b, int64_t block, Visibility seen, int64_t query_count, BackwardScratch& scratch,
                 const KeyGradients& sums) {
     const int64_t d = w.shape.head_dim, t = block * kBlock, count = std::min(kBlock, w.shape.kv_seq - t);
+    const int32_t window = window_of(w.shape);
     pad_to_block(count, w.mask.kv_pos + b * w.shape.kv_seq + t, scratch.kv_pos);
     pad_to_block(count, w.mask.kv_doc + b * w.shape.kv_seq + t, scratch.kv_doc);
     if (seen == Visibility::some) std::fill(scratch.ds, scratch.ds + kBlock * kBlock, 0.0f);  // parts of it are not computed
     for (int64_t column = 0; column < count; column += kTileColumns) {
         Range queries{0, query_count};
         if (seen == Visibility::some)
-            queries = visible_queries(bounds(scratch.kv_pos + column, scratch.kv_doc + column, kTileColumns), scratch.pos,
+            queries = visible_queries(bounds(scratch.kv_pos + column, scratch.kv_doc + column, kTileColumns), window, scratch.pos,
                                       scratch.doc, query_count);
         if (queries.count() == 0) continue;
         float* p = scratch.p + queries.begin * kBlock + column;
@@ -120,8 +131,10 @@ void block_pair(const Work<T>& w, int64_t b, int64_t block, Visibility seen, int
                       scratch.keys_transposed + t * d + column, kBlock, p, kBlock, Write::replace);
         block_product(queries.count(), kTileColumns, d, scratch.d_out_transposed + queries.begin, kBlock,
                       scratch.values_transposed + t * d + column, kBlock, ds, kBlock, Write::replace);
-        if (seen == Visibility::some) softmax_backward<true>(scratch, column, queries);
-        else softmax_backward<false>(scratch, column, queries);
+        const auto softmax = w.mask.drop.noise
+                                 ? (seen == Visibility::some ? softmax_backward<true, true> : softmax_backward<false, true>)
+                                 : (seen == Visibility::some ? softmax_backward<true, false> : softmax_backward<false, false>);
+        softmax(scratch, column, queries, window, w.mask.drop);
         block_product(d, kTileColumns, queries.count(), scratch.d_out + queries.begin * d, d, p, kBlock,
                       sums.d_values + t * d + column, kBlock, Write::add);
         block_product(d, kTileColumns, queries.count(), scratch.query + queries.begin * d, d, ds, kBlock,
@@ -131,8 +144,8 @@ void block_pair(const Work<T>& w, int64_t b, int64_t block, Visibility seen, int
     for (int64_t column = 0; column < query_count; column += kTileColumns) {
         Range keys{0, count};
         if (seen == Visibility::some)
-            keys = visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), scratch.kv_pos, scratch.kv_doc,
-                                count);
+            keys = visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), window, scratch.kv_pos,
+                                scratch.kv_doc, count);
         if (keys.count() == 0) continue;
         block_product(d, kTileColumns, keys.count(), scratch.keys + (t + keys.begin) * d, d,
                       scratch.ds_transposed + keys.begin * kBlock + column, kBlock, scratch.d_query + column, kBlock, Write::add);
@@ -169,9 +182,11 @@ void query_block(const Work<T>& w, int64_t b, int64_t head, int64_t member, int6
     const int64_t heads = s.kv_heads * s.group;
     const int64_t row = (b * s.seq + first) * heads + head * s.group + member;  // [batch, seq, kv_heads, group]
     load_query_block(w, b, first, row, count, scratch);
+    if (w.mask.drop.noise)
+        row_keys(w.mask.drop, w.mask.drop.noise + b * s.seq + first, count, head, member, scratch.low, scratch.high);
     const Bounds queries = bounds(scratch.pos, scratch.doc, count);
     for (int64_t j = 0; j < key_blocks(s); ++j) {
-        const Visibility seen = visibility(queries, scratch.key_bounds[j]);
+        const Visibility seen = visibility(queries, scratch.key_bounds[j], window_of(s));
         if (seen != Visibility::none) block_pair(w, b, j, seen, count, scratch, sums);
     }
     scale_in_place(scratch.d_query, d * kBlock, s.scale);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/dropout_bits.h"
 #include "kernels/cpu/tile.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
@@ -25,29 +27,39 @@ inline Bounds bounds(const int32_t* pos, const int32_t* doc, int64_t count) {
     return b;
 }
 
+// How many positions a query looks back, itself included.
+inline int32_t window_of(const AttentionShape& s) {
+    return s.window > 0 ? static_cast<int32_t>(s.window) : std::numeric_limits<int32_t>::max();
+}
+
 enum class Visibility { none, some, all };
 
-inline Visibility visibility(const Bounds& query, const Bounds& key) {
-    if (key.min_pos > query.max_pos || key.min_doc > query.max_doc || key.max_doc < query.min_doc) return Visibility::none;
+inline Visibility visibility(const Bounds& query, const Bounds& key, int32_t window) {
+    if (key.min_pos > query.max_pos || query.min_pos - key.max_pos >= window || key.min_doc > query.max_doc ||
+        key.max_doc < query.min_doc)
+        return Visibility::none;
     const bool one_document = query.min_doc == query.max_doc && key.min_doc == key.max_doc && query.min_doc == key.min_doc;
-    return one_document && key.max_pos <= query.min_pos ? Visibility::all : Visibility::some;
+    const bool in_reach = key.max_pos <= query.min_pos && query.max_pos - key.min_pos < window;
+    return one_document && in_reach ? Visibility::all : Visibility::some;
 }
 
 // The smallest range of the `count` keys that holds all keys that one of these queries may see.
-inline Range visible_keys(const Bounds& query, const int32_t* kv_pos, const int32_t* kv_doc, int64_t count) {
+inline Range visible_keys(const Bounds& query, int32_t window, const int32_t* kv_pos, const int32_t* kv_doc, int64_t count) {
     Range range{count, 0};
     for (int64_t t = 0; t < count; ++t) {
-        if (kv_pos[t] > query.max_pos || kv_doc[t] < query.min_doc || kv_doc[t] > query.max_doc) continue;
+        if (kv_pos[t] > query.max_pos || query.min_pos - kv_pos[t] >= window || kv_doc[t] < query.min_doc ||
+            kv_doc[t] > query.max_doc)
+            continue;
         range.begin = std::min(range.begin, t);
         range.end = t + 1;
     }
     return range.end == 0 ? Range{0, 0} : range;
 }
 
-inline Range visible_queries(const Bounds& key, const int32_t* pos, const int32_t* doc, int64_t count) {
+inline Range visible_queries(const Bounds& key, int32_t window, const int32_t* pos, const int32_t* doc, int64_t count) {
     Range range{count, 0};
     for (int64_t s = 0; s < count; ++s) {
-        if (pos[s] < key.min_pos || doc[s] < key.min_doc || doc[s] > key.max_doc) continue;
+        if (pos[s] < key.min_pos || pos[s] - key.max_pos >= window || doc[s] < key.min_doc || doc[s] > key.max_doc) continue;
         range.begin = std::min(range.begin, s);
         range.end = s + 1;
     }
@@ -88,6 +100,17 @@ inline void scale_in_place(float* x, int64_t n, float factor) {
 // Copies positions (or documents) of one block and repeats the last into the unused lanes.
 inline void pad_to_block(int64_t count, const int32_t* from, int32_t* to) {
     for (int64_t i = 0; i < kBlock; ++i) to[i] = from[std::min(i, count - 1)];
+}
+
+// The two halves of each query's row of dropout, for one head; the last is repeated into the unused lanes.
+inline void row_keys(const AttentionDropout& drop, const int32_t* noise, int64_t count, int64_t head, int64_t member,
+                     int32_t* low, int32_t* high) {
+    const int64_t id = (drop.first_head + head) * drop.members + drop.first_member + member;
+    for (int64_t i = 0; i < kBlock; ++i) {
+        const auto bits = static_cast<uint32_t>(noise[std::min(i, count - 1)]);
+        const uint64_t row = dropout_row(drop.stream, bits, static_cast<uint64_t>(id));
+        low[i] = static_cast<int32_t>(row), high[i] = static_cast<int32_t>(row >> 32);
+    }
 }
 
 // Hands out pieces of one thread's scratch.

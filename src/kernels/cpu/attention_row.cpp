@@ -1,5 +1,5 @@
-// Attention of few queries over many keys: one token against a cache. Nothing is packed, every key and value is read once for all
-// queries of its group. Compiled once per instruction set.
+// Attention of few queries over many keys: one token against a cache. Nothing is dropped and nothing packed, every key and value
+// is read once for all queries of its group. Compiled once per instruction set.
 #include <limits>
 
 #include "kernels/cpu/attention.h"
@@ -52,9 +52,10 @@ template <class T>
 void attend(const AttentionShape& s, const Head<T>& h, float* scores) {
     const int64_t d = s.head_dim, line = (d + 15) / 16 * 16, row = attention_row_scratch_floats(s) / s.group - line;
     float* const sums = scores + s.group * row;
-    const Range keys = visible_keys(bounds(&h.pos, &h.doc, 1), h.kv_pos, h.kv_doc, s.kv_seq);
+    const int32_t window = window_of(s);
+    const Range keys = visible_keys(bounds(&h.pos, &h.doc, 1), window, h.kv_pos, h.kv_doc, s.kv_seq);
     for (int64_t t = keys.begin; t < keys.end; ++t) {
-        const bool visible = h.kv_pos[t] <= h.pos && h.kv_doc[t] == h.doc;
+        const bool visible = h.kv_pos[t] <= h.pos && h.pos - h.kv_pos[t] < window && h.kv_doc[t] == h.doc;
         for (int64_t g = 0; g < s.group; ++g)
             scores[g * row + t - keys.begin] = visible ? s.scale * dot(h.q + g * d, h.k + t * h.stride, d) : -kInfinity;
     }

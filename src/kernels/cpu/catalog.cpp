@@ -5,7 +5,9 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/matmul.h"
@@ -13,6 +15,7 @@
 #include "kernels/cpu/optimizer.h"
 #include "kernels/kernel.h"
 #include "kernels/step_control.h"
+#include "ops/dropout.h"
 #include "ops/rope.h"
 
 namespace lockstep::kernels {
@@ -150,25 +153,132 @@ cpu::AttentionShape attention_shape(const mesh::Mesh& mesh, const ir::Routine& r
     const bool forward = op.kind == "attention";
     const ir::Tensor &q = r.tensors[op.in[forward ? 0 : 1]], &k = r.tensors[op.in[forward ? 1 : 2]];
     const auto size = [&](const ir::Tensor& t, int i) { return ir::local_size(mesh, r, t, i); };
-    return {size(q, 0), size(q, 1), size(k, 1), size(q, 2), size(q, 3), size(q, 4), static_cast<float>(op.number("scale"))};
+    return {
+        size(q, 0),          size(q, 1), size(k, 1), size(q, 2), size(q, 3), size(q, 4), static_cast<float>(op.number("scale")),
+        op.integer("window")};
+}
+
+// What an op drops (ops/dropout.h), but for the layer and the noise, which come with a call.
+struct Dropout {
+    bool drops = false;
+    uint64_t site = 0;
+    uint32_t threshold = 0;
+    float scale = 1;
+
+    explicit Dropout(const ir::Op& op) : drops(ops::has_dropout(op)) {
+        if (!drops) return;
+        site = static_cast<uint64_t>(op.integer("rng_key"));
+        threshold = dropout_threshold(op.number("dropout"));
+        scale = static_cast<float>(1 / (1 - op.number("dropout")));
+    }
+    uint64_t stream(const KernelArgs& k) const { return dropout_stream(site, static_cast<uint64_t>(k.instance)); }
+    cpu::DropoutMask mask(const KernelArgs& k, int noise, uint32_t first_index) const {
+        return {ids(k, noise), stream(k), threshold, first_index, scale};
+    }
+};
+
+cpu::AttentionDropout attention_dropout(const KernelContext& c) {
+    const ir::Tensor& q = c.in(c.op.kind == "attention" ? 0 : 1);
+    const Dropout drop(c.op);
+    return {nullptr, 0, drop.threshold, drop.scale, c.first_index(q, 2), c.first_index(q, 3), c.routine.dims[q.dims[3]].size};
 }
 
 constexpr const char* kAttentionRow = "cpu.attention_row";  // of one query: no block of queries to fill
 
 template <class T>
-Made make_attention(const KernelContext& c) {
-    const cpu::AttentionShape shape = attention_shape(c.mesh, c.routine, c.op);
-    if (c.op.kind == "attention") {
-        cpu::Attention<T>* const run = c.op.kernel == kAttentionRow ? cpu::attention_row : cpu::attention;
-        return kernel_from([shape, run](const KernelArgs& k) {
-            run(k.pool, shape, {ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6)}, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0),
-                out(k, 1), k.workspace);
-        });
-    }
-    return kernel_from([shape](const KernelArgs& k) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse
-        cpu::attention_backward(k.pool, shape, {ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7)}, in<T>(k, 1), in<T>(k, 2),
-                                in<T>(k, 3), in<T>(k, 8), in(k, 9), in<T>(k, 0), out<T>(k, 0), out<T>(k, 1), out<T>(k, 2),
-                                k.workspace);
+Made make_attention(const KernelContext& c) {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out, lse
+    cpu::Attention<T>* const run = c.op.kernel == kAttentionRow ? cpu::attention_row : cpu::attention;
+    return kernel_from([shape = attention_shape(c.mesh, c.routine, c.op), drop = Dropout(c.op), heads = attention_dropout(c),
+                        run](const KernelArgs& k) {
+        cpu::AttentionMask mask{ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6), heads};
+        if (drop.drops) mask.drop.noise = ids(k, 7), mask.drop.stream = drop.stream(k);
+        run(k.pool, shape, mask, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1), k.workspace);
+    });
+}
+
+template <class T>
+Made make_attention_backward(const KernelContext& c) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]
+    return kernel_from([shape = attention_shape(c.mesh, c.routine, c.op), drop = Dropout(c.op),
+                        heads = attention_dropout(c)](const KernelArgs& k) {
+        cpu::AttentionMask mask{ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7), heads};
+        if (drop.drops) mask.drop.noise = ids(k, 10), mask.drop.stream = drop.stream(k);
+        cpu::attention_backward(k.pool, shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8), in(k, 9), in<T>(k, 0),
+                                out<T>(k, 0), out<T>(k, 1), out<T>(k, 2), k.workspace);
+    });
+}
+
+// Rows that are as long as a bias.
+RowsOf rows_over(const KernelContext& c, const ir::Tensor& x, const ir::Tensor& bias) {
+    return {c.elements(x) / c.elements(bias), c.elements(bias)};
+}
+
+template <class T>
+Made make_bias(const KernelContext& c) {
+    return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
+        cpu::bias(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+    });
+}
+
+template <class T>
+Made make_bias_gelu(const KernelContext& c) {
+    return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
+        cpu::bias_gelu(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+    });
+}
+
+template <class T>
+Made make_bias_gelu_backward(const KernelContext& c) {  // d_y, x, b -> d_x, d_b
+    return kernel_from([z = rows_over(c, c.in(1), c.in(2)), adds = c.op.accumulates(1)](const KernelArgs& k) {
+        cpu::bias_gelu_backward(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1),
+                                adds && !k.fresh, k.workspace);
+    });
+}
+
+template <class T>
+Made make_dropout(const KernelContext& c) {
+    const ir::Tensor& x = c.in(0);
+    const auto first = static_cast<uint32_t>(c.first_index(x, static_cast<int>(x.dims.size()) - 1));
+    return kernel_from([z = rows_of(c, x), drop = Dropout(c.op), first](const KernelArgs& k) {
+        cpu::dropout(k.pool, z.rows, z.n, in<T>(k, 0), drop.mask(k, 1, first), out<T>(k, 0));
+    });
+}
+
+template <class T>
+Made make_bias_dropout_add(const KernelContext& c) {  // x, b, residual[, noise]
+    const ir::Tensor& x = c.in(0);
+    const auto first = static_cast<uint32_t>(c.first_index(x, static_cast<int>(x.dims.size()) - 1));
+    return kernel_from([z = rows_of(c, x), drop = Dropout(c.op), first](const KernelArgs& k) {
+        const cpu::DropoutMask mask = drop.drops ? drop.mask(k, 3, first) : cpu::DropoutMask{};
+        cpu::bias_dropout_add(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), mask, out<T>(k, 0));
+    });
+}
+
+// A sum over the first dims: the gradient of a bias.
+bool is_sum_of_rows(const ir::Routine& r, const ir::Op& op) {
+    if (op.in.size() != 1) return false;
+    const std::vector<ir::DimId>&x = r.tensors[op.in[0]].dims, &sum = r.tensors[op.out[0]].dims;
+    return !sum.empty() && sum.size() < x.size() && std::equal(sum.rbegin(), sum.rend(), x.rbegin());
+}
+
+template <class T>
+Made make_sum_rows(const KernelContext& c) {
+    return kernel_from([z = rows_over(c, c.in(0), c.out(0)), adds = c.op.accumulates(0)](const KernelArgs& k) {
+        cpu::sum_rows(k.pool, z.rows, z.n, in<T>(k, 0), out(k, 0), adds && !k.fresh);
+    });
+}
+
+template <class T>
+Made make_layernorm(const KernelContext& c) {
+    return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
+        cpu::layer_norm(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), eps, out<T>(k, 0), out(k, 1), out(k, 2));
+    });
+}
+
+template <class T>
+Made make_layernorm_backward(const KernelContext& c) {  // d_y, x, w, b, mean, rstd -> d_x, d_w, d_b
+    return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
+        cpu::layer_norm_backward(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), in(k, 4), in(k, 5), out<T>(k, 0),
+                                 out(k, 1), adds && !k.fresh, out(k, 2), k.workspace);
     });
 }
 
@@ -260,7 +370,20 @@ constexpr Entry kEntries[] = {
     {"scatter", "cpu.scatter", "Ti>f", make_scatter<float>, make_scatter<Bf16>, 0},
     {"attention", kAttentionRow, "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
     {"attention", "cpu.attention", "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
-    {"attention_backward", "cpu.attention_backward", "TTTTiiiiTf>TTT", make_attention<float>, make_attention<Bf16>},
+    {"attention_backward", "cpu.attention_backward", "TTTTiiiiTf>TTT", make_attention_backward<float>,
+     make_attention_backward<Bf16>},
+    {"attention_backward", "cpu.attention_backward", "TTTTiiiiTfi>TTT", make_attention_backward<float>,
+     make_attention_backward<Bf16>},
+    {"einsum", "cpu.sum_rows", "T>f", make_sum_rows<float>, make_sum_rows<Bf16>, 0},
+    {"bias", "cpu.bias", "TT>T", make_bias<float>, make_bias<Bf16>, -1, true},
+    {"bias_gelu", "cpu.bias_gelu", "TT>T", make_bias_gelu<float>, make_bias_gelu<Bf16>},
+    {"bias_gelu_backward", "cpu.bias_gelu_backward", "TTT>Tf", make_bias_gelu_backward<float>, make_bias_gelu_backward<Bf16>, 1},
+    {"dropout", "cpu.dropout", "Ti>T", make_dropout<float>, make_dropout<Bf16>, -1, true},
+    {"bias_dropout_add", "cpu.bias_dropout_add", "TTT>T", make_bias_dropout_add<float>, make_bias_dropout_add<Bf16>, -1, true},
+    {"bias_dropout_add", "cpu.bias_dropout_add", "TTTi>T", make_bias_dropout_add<float>, make_bias_dropout_add<Bf16>, -1, true},
+    {"layernorm", "cpu.layernorm", "TTT>Tff", make_layernorm<float>, make_layernorm<Bf16>},
+    {"layernorm_backward", "cpu.layernorm_backward", "TTTTff>Tff", make_layernorm_backward<float>, make_layernorm_backward<Bf16>,
+     1},
     {"max", "cpu.max", "f>f", make_max, nullptr},
     {"mask_padding", "cpu.mask_padding", "T>T", make_mask_padding<float>, make_mask_padding<Bf16>, -1, true},
     {"cross_entropy", "cpu.cross_entropy", "ffi>ff", make_cross_entropy<float>, nullptr},
@@ -297,7 +420,17 @@ void complete(ops::KernelEntry& entry, int threads) {
     using ir::Routine;
     using mesh::Mesh;
     const std::string& op = entry.op;
-    if (op == "einsum") {
+    const auto also = [&](const auto& condition) {
+        entry.serves = [types = entry.serves, condition](const Mesh& m, const Routine& r, const Op& o) {
+            return types(m, r, o) && condition(r, o);
+        };
+    };
+    if (entry.kernel == "cpu.sum_rows") also([](const Routine& r, const Op& o) { return is_sum_of_rows(r, o); });
+    if (op.starts_with("bias_gelu")) also([](const Routine&, const Op& o) { return o.text("fn") == "gelu"; });
+    if (op == "dropout") {
+        also([](const Routine& r, const Op& o) { return r.tensors[o.in[0]].dims.size() == r.tensors[o.in[1]].dims.size() + 1; });
+    }
+    if (entry.kernel == "cpu.matmul") {
         entry.serves = [types = entry.serves](const Mesh& m, const Routine& r, const Op& o) {
             ops::MatmulShape shape;
             return types(m, r, o) && ops::is_matmul(m, r, o, &shape);
@@ -313,7 +446,7 @@ void complete(ops::KernelEntry& entry, int threads) {
         const bool row = entry.kernel == kAttentionRow;
         if (row) {
             entry.serves = [types = entry.serves](const Mesh& m, const Routine& r, const Op& o) {
-                return types(m, r, o) && attention_shape(m, r, o).seq == 1;
+                return types(m, r, o) && attention_shape(m, r, o).seq == 1 && !ops::has_dropout(o);
             };
         }
         entry.workspace_bytes = [threads, row](const Mesh& m, const Routine& r, const Op& o) {
@@ -326,6 +459,16 @@ void complete(ops::KernelEntry& entry, int threads) {
     if (op == "rmsnorm_backward") {
         entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
             return cpu::rms_norm_backward_workspace_bytes(rows_of(m, r, r.tensors[o.in[1]]).n, threads);
+        };
+    }
+    if (op == "layernorm_backward") {
+        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+            return cpu::layer_norm_backward_workspace_bytes(rows_of(m, r, r.tensors[o.in[1]]).n, threads);
+        };
+    }
+    if (op == "bias_gelu_backward") {
+        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+            return cpu::row_sums_workspace_bytes(ir::local_elements(m, r, r.tensors[o.in[2]]), threads);
         };
     }
     if (op == "sum_squares") {

@@ -1,5 +1,6 @@
 // Picks each kernel's copy for the best instruction set of this machine, once, when the program starts.
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/loss.h"
@@ -81,6 +82,14 @@ LOCKSTEP_KERNELS(Typed<Attention>, attention_row)
 LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)
 LOCKSTEP_KERNELS(Typed<RmsNorm>, rms_norm)
 LOCKSTEP_KERNELS(Typed<RmsNormBackward>, rms_norm_backward)
+LOCKSTEP_KERNELS(Typed<LayerNorm>, layer_norm)
+LOCKSTEP_KERNELS(Typed<LayerNormBackward>, layer_norm_backward)
+LOCKSTEP_KERNELS(Typed<Bias>, bias)
+LOCKSTEP_KERNELS(Typed<BiasGelu>, bias_gelu)
+LOCKSTEP_KERNELS(Typed<BiasGeluBackward>, bias_gelu_backward)
+LOCKSTEP_KERNELS(Typed<Dropout>, dropout)
+LOCKSTEP_KERNELS(Typed<BiasDropoutAdd>, bias_dropout_add)
+LOCKSTEP_KERNELS(Typed<SumRows>, sum_rows)
 LOCKSTEP_KERNELS(Typed<Add>, add)
 LOCKSTEP_KERNELS(Typed<Scale>, scale)
 LOCKSTEP_KERNELS(Typed<Narrow>, narrow_to)

@@ -9,6 +9,8 @@ namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const Typed<RmsNorm> rms_norm;
 extern const Typed<RmsNormBackward> rms_norm_backward;
+extern const Typed<LayerNorm> layer_norm;
+extern const Typed<LayerNormBackward> layer_norm_backward;
 
 namespace {
 
@@ -75,9 +77,95 @@ void rms_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy
     }
 }
 
+template <class T>
+float sum_of(const T* x, int64_t n) {
+    Vec total[2] = {};
+    int64_t i = 0;
+    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+        total[0] += load(x + i);
+        total[1] += load(x + i + kLanes);
+    }
+    for (; i < n; i += kLanes) total[0] += load(x + i, n - i);
+    return sum(total[0] + total[1]);
+}
+
+// Of (x - mean)^2. Lanes past the end would count mean^2 each.
+template <class T>
+float sum_of_squares_around(const T* x, int64_t n, float mean) {
+    Vec total{};
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        const Vec c = load(x + i) - mean;
+        total += c * c;
+    }
+    float rest = 0;
+    for (; i < n; ++i) rest += (static_cast<float>(x[i]) - mean) * (static_cast<float>(x[i]) - mean);
+    return sum(total) + rest;
+}
+
+template <class T>
+void layer_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, const T* b, float eps, T* y, float* mean,
+                   float* rstd) {
+    pool.parallel([&](int thread, int threads) {
+        const Range mine = split(rows, threads, thread);
+        for (int64_t r = mine.begin; r < mine.end; ++r) {
+            const T* from = x + r * n;
+            const float middle = sum_of(from, n) / static_cast<float>(n);
+            const float factor = 1.0f / std::sqrt(sum_of_squares_around(from, n, middle) / static_cast<float>(n) + eps);
+            mean[r] = middle, rstd[r] = factor;
+            for (int64_t i = 0; i < n; i += kLanes) {
+                const Vec normal = (load(from + i, n - i) - middle) * factor;
+                store(y + r * n + i, normal * load(w + i, n - i) + load(b + i, n - i), n - i);
+            }
+        }
+    });
+}
+
+// With g = dy * w and xn = (x - mean) * rstd: dx = rstd * (g - mean(g) - xn * mean(g * xn)), dw += dy * xn, db += dy.
+template <class T>
+void layer_norm_row(int64_t n, const T* dy, const T* x, const T* w, float mean, float rstd, T* dx, float* dw, float* db) {
+    Vec total{}, with_x{};
+    for (int64_t i = 0; i < n; i += kLanes) {
+        const Vec g = load(dy + i, n - i) * load(w + i, n - i);
+        total += g;
+        with_x += g * (load(x + i, n - i) - mean);  // past the end g is zero
+    }
+    const float mean_g = sum(total) / static_cast<float>(n), mean_gx = sum(with_x) * rstd / static_cast<float>(n);
+    for (int64_t i = 0; i < n; i += kLanes) {
+        const int64_t left = n - i;
+        const Vec grad = load(dy + i, left), normal = (load(x + i, left) - mean) * rstd;
+        store(dw + i, load(dw + i) + grad * normal);  // dw and db are padded to whole vectors
+        store(db + i, load(db + i) + grad);
+        store(dx + i, (grad * load(w + i, left) - mean_g - normal * mean_gx) * rstd, left);
+    }
+}
+
+template <class T>
+void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* mean,
+                            const float* rstd, T* dx, float* dw, bool accumulate_dw, float* db, void* workspace) {
+    float* const sums = static_cast<float*>(workspace);  // [threads, 2, padded(n)]
+    pool.parallel([&](int thread, int threads) {
+        float* const own = sums + 2 * thread * padded(n);
+        std::fill(own, own + 2 * padded(n), 0.0f);
+        const Range mine = split(rows, threads, thread);
+        for (int64_t r = mine.begin; r < mine.end; ++r)
+            layer_norm_row(n, dy + r * n, x + r * n, w, mean[r], rstd[r], dx + r * n, own, own + padded(n));
+    });
+    for (int64_t i = 0; i < n; ++i) {
+        float of_w = accumulate_dw ? dw[i] : 0.0f, of_b = 0;
+        for (int t = 0; t < pool.threads(); ++t) {
+            of_w += sums[2 * t * padded(n) + i];
+            of_b += sums[(2 * t + 1) * padded(n) + i];
+        }
+        dw[i] = of_w, db[i] = of_b;
+    }
+}
+
 }  // namespace
 
 constinit const Typed<RmsNorm> rms_norm{rms_norm_of<float>, rms_norm_of<Bf16>};
 constinit const Typed<RmsNormBackward> rms_norm_backward{rms_norm_backward_of<float>, rms_norm_backward_of<Bf16>};
+constinit const Typed<LayerNorm> layer_norm{layer_norm_of<float>, layer_norm_of<Bf16>};
+constinit const Typed<LayerNormBackward> layer_norm_backward{layer_norm_backward_of<float>, layer_norm_backward_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,4 +1,4 @@
-// RMSNorm over the last dim: y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps). Serves the norm of hidden states
+// Norms over the last dim. RMSNorm: y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) + eps). Serves the norm of hidden states
 // (rows = tokens) and of heads (rows = tokens * heads). Sums over n are in float with a fixed order.
 #pragma once
 
@@ -21,5 +21,18 @@ using RmsNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T*
                              T* dx, float* dw, bool accumulate_dw, void* workspace);
 extern const Typed<RmsNormBackward> rms_norm_backward;
 int64_t rms_norm_backward_workspace_bytes(int64_t n, int threads);
+
+// y = (x - mean) * rstd * w + b, rstd = 1 / sqrt(mean((x - mean)^2) + eps). b: [n]; mean, rstd: [rows]. y may alias x.
+template <class T>
+using LayerNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, const T* b, float eps, T* y,
+                       float* mean, float* rstd);
+extern const Typed<LayerNorm> layer_norm;
+
+// dw: [n], replaced or added to; db: [n], replaced. Summed like rms_norm_backward's.
+template <class T>
+using LayerNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* mean,
+                               const float* rstd, T* dx, float* dw, bool accumulate_dw, float* db, void* workspace);
+extern const Typed<LayerNormBackward> layer_norm_backward;
+int64_t layer_norm_backward_workspace_bytes(int64_t n, int threads);
 
 }  // namespace lockstep::kernels::cpu

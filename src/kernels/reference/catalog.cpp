@@ -14,6 +14,7 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
                                                             {"scale", make_elementwise<T>},
                                                             {"cast", make_elementwise<T>},
                                                             {"unary", make_elementwise<T>},
+                                                            {"dropout", make_dropout<T>},
                                                             {"gather", make_embedding<T>},
                                                             {"scatter", make_embedding<T>},
                                                             {"pick", make_embedding<T>},
@@ -51,7 +52,7 @@ ops::KernelCatalog reference_catalog() {
             entry(op, t, accumulates, in_place).workspace_bytes = reference::converting_workspace_bytes;
     };
     for (const char* op : {"einsum", "scatter"}) add(op, 0, false);
-    for (const char* op : {"add", "scale", "unary", "mask_padding"}) add(op, -1, true);
+    for (const char* op : {"add", "scale", "unary", "dropout", "mask_padding"}) add(op, -1, true);
     for (const char* op : {"cast", "gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
                            "adamw", "zero_padding", "inverse_count", "accumulate"})
         add(op, -1, false);

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "base/error.h"
 #include "kernels/reference/reference.h"
@@ -7,6 +8,15 @@ namespace lockstep::kernels::reference {
 namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// GELU = x * share(x). The tanh form: share = (1 + tanh(u)) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3); else Phi(x).
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x))); }
+double gelu_slope(double x) {
+    const double root = std::sqrt(2 / std::numbers::pi), t = std::tanh(root * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+}
+double phi(double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); }
+double gelu_erf_slope(double x) { return phi(x) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi); }
 
 template <class T>
 Made make_unary(const KernelContext& c) {
@@ -31,6 +41,10 @@ Made make_unary(const KernelContext& c) {
             const double s = sigmoid(x);
             return s * (1 + x * (1 - s));
         });
+    if (fn == "gelu") return map(gelu);
+    if (fn == "dgelu") return map(gelu_slope);
+    if (fn == "gelu_erf") return map([](double x) { return x * phi(x); });
+    if (fn == "dgelu_erf") return map(gelu_erf_slope);
     if (fn == "rsqrt_mean") {
         const double eps = c.op.number("eps"), inverse = 1.0 / static_cast<double>(c.op.integer("n"));
         return map([eps, inverse](double x) { return 1 / std::sqrt(x * inverse + eps); });

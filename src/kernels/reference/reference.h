@@ -23,6 +23,8 @@ Made make_rope(const KernelContext& c);
 template <class T>
 Made make_attention(const KernelContext& c);  // both directions
 template <class T>
+Made make_dropout(const KernelContext& c);
+template <class T>
 Made make_loss(const KernelContext& c);  // max, exp_shifted, mask_padding
 template <class T>
 Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_count
@@ -36,6 +38,15 @@ bool has_one_float_type(const ir::Routine& routine, const ir::Op& op, Dtype type
 // The op by its kernel for double, `make`, with copies of its tensors in converting_workspace_bytes.
 Made make_converting(const KernelContext& c, Made (*make)(const KernelContext&));
 int64_t converting_workspace_bytes(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op);
+
+// What an op drops (ops/dropout.h). A kept value is multiplied by scale.
+struct DropoutPlace {
+    bool drops = false;
+    uint64_t site = 0;
+    uint32_t threshold = 0;
+    double scale = 1;
+};
+DropoutPlace dropout_place(const ir::Op& op);
 
 // out[i] = value, or += where the op adds there and it is not the first write.
 template <class T>

@@ -1,0 +1,57 @@
+// bias(x, b): b is added to every row of x; it has the last dims of x. Not linear in x alone: a partial sum is reduced before, so
+// the bias is added once, not once a rank.
+// bias_gelu(x, b) {fn}: GELU of it, fn one of unary's (Hendrycks & Gimpel 2016, arXiv 1606.08415). Only x is saved; the result is
+// run again.
+#include "ops/shapes.h"
+
+namespace lockstep::ops {
+namespace {
+
+std::string check(const Routine& rt, const Op& op) {
+    const std::vector<DimId>&x = dims_of(rt, op.in[0]), &b = dims_of(rt, op.in[1]);
+    if (b.size() > x.size() || !std::equal(b.rbegin(), b.rend(), x.rbegin())) return "the bias has the last dims of operand 0";
+    return same_dims(rt, op.in[0], op.out[0]);
+}
+
+OpRule bias() {
+    OpRule r;
+    r.name = "bias";
+    r.operands = 2, r.results = 1;
+    r.check = check;
+    r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
+        return std::vector<TensorId>{dy[0], b.einsum("d." + b.tensor(op.in[1]).name + ".part", b.dims(op.in[1]), {dy[0]})};
+    };
+    r.expand = [](Builder& b, const Op& op) {
+        const TensorId rows = b.einsum(b.tensor(op.in[1]).name + ".rows", b.dims(op.in[0]), {op.in[1]});
+        return std::vector<TensorId>{b.add(b.tensor(op.in[0]).name + ".biased", {op.in[0], rows})};
+    };
+    r.in_place = true;
+    return r;
+}
+
+OpRule bias_gelu() {
+    OpRule r;
+    r.name = "bias_gelu";
+    r.operands = 2, r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return first_of({has(op, {"fn"}), check(rt, op)}); };
+    r.expand = [](Builder& b, const Op& op) {
+        const std::string name = b.tensor(op.in[0]).name;
+        const TensorId biased = b.op("bias", {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];
+        return std::vector<TensorId>{b.unary(name + ".act", op.text("fn"), biased)};
+    };
+    r.rerun = true;
+    return r;
+}
+
+}  // namespace
+
+std::vector<OpRule> bias_rules() {
+    const CompositeBackward backward = {"bias_gelu_backward", {0}, {0, 1}, {}};
+    OpRule forward = bias_gelu();
+    forward.derivative = composite_derivative(backward);
+    OpRule back = backward_rule(forward, backward);
+    back.linear = {0};
+    return {bias(), forward, back};
+}
+
+}  // namespace lockstep::ops
