@@ -15,11 +15,13 @@ test: configure       ## all tests
 	$(build)
 	ctest --test-dir build/release --output-on-failure -j2
 
-bench: configure      ## kernels and collectives against their floors
+bench: configure      ## kernels and collectives against their floors; planned steps beside measured ones
 	cmake --preset release -DLOCKSTEP_BENCH=ON
 	$(build) --target benchmarks
 	build/release/bench/kernels_bench
 	build/release/bench/comm_bench
+	$(build) --target lockstep
+	python3 bench/plan/compare.py build/release/lockstep
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep

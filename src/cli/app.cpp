@@ -64,6 +64,14 @@ int run(int argc, const char* const* argv) {
     train_app->add_option(
         "--watch", train_args.watch,
         "a tensor, as routine.tensor or layer.N.routine.tensor; its values are written in global order under the dump folder");
+    train_app->add_option("--trace", train_args.observe.trace,
+                          "file for the timeline of one step, for chrome://tracing and Perfetto; `plan --trace` writes the same");
+    train_app->add_option("--trace-step", train_args.observe.trace_step, "which step of this run (default: the third)")
+        ->check(CLI::PositiveNumber);
+    train_app->add_flag("--profile", train_args.observe.profile,
+                        "where the steps' time went by kind of op, beside this machine's roofs (measured after the run)");
+    train_app->add_option("--cluster", train_args.observe.cluster,
+                          "cluster file whose roofs --profile holds the ops against, instead of measuring them");
     train_app->add_flag("--json", train_args.json, "one JSON object on standard output at the end");
     train_app->footer("Example: lockstep train recipes/demo.toml --training.steps 100");
 
@@ -139,6 +147,24 @@ int run(int argc, const char* const* argv) {
     prepare_app->add_flag("--json", prepare_args.json, "one JSON object on standard output");
     prepare_app->footer("Example: lockstep data prepare /usr/include --out data/headers --vocab 4096");
 
+    PlanArgs plan_args;
+    CLI::App* plan_app = app.add_subcommand("plan", "what a recipe's step costs on a machine, without running it");
+    add_recipe(*plan_app, plan_args.recipe);
+    plan_app->add_option("--cluster", plan_args.cluster, "cluster file: clusters/*.toml, or what `lockstep bench` wrote")
+        ->required();
+    plan_app->add_option("--trace", plan_args.trace, "file for the timeline of a rank's step, in the form of `train --trace`");
+    plan_app->add_flag("--json", plan_args.json, "one JSON object on standard output");
+    plan_app->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
+
+    BenchArgs bench_args;
+    CLI::App* bench_app = app.add_subcommand("bench", "measure this machine's kernels, copies and collectives: its cluster file");
+    bench_app->add_option("--out", bench_args.out, "file to write (default cluster.toml)");
+    bench_app->add_option("--seconds", bench_args.seconds, "how long to measure kernels (default 80)")
+        ->check(CLI::PositiveNumber);
+    bench_app->add_flag("--quick", bench_args.quick, "small shapes only: a rough table in seconds");
+    bench_app->add_flag("--json", bench_args.json, "one JSON object on standard output");
+    bench_app->footer("Example: lockstep bench --out this_machine.toml");
+
     CLI::App* recipe_app = app.add_subcommand("recipe", "explain recipe keys: default, whether they act, meaning");
     recipe_app->add_option("--explain,key", explain_args.key, "a key or a section; all where left out");
     recipe_app->add_flag("--json", explain_args.json, "one JSON array on standard output");
@@ -150,6 +176,7 @@ int run(int argc, const char* const* argv) {
         app.parse(argc, argv);
         take_settings(*train_app, train_args.recipe);
         take_settings(*check_app, check_args.recipe);
+        take_settings(*plan_app, plan_args.recipe);
         take_settings(*show_app, show_args.recipe);
         take_settings(*diff_app, diff_args.recipe);
         take_settings(*eval_app, eval_args.checkpoint);
@@ -164,6 +191,8 @@ int run(int argc, const char* const* argv) {
         if (*diff_app) return diff(diff_args);
         if (*eval_app) return eval(eval_args);
         if (*sample_app) return sample(sample_args);
+        if (*plan_app) return plan(plan_args);
+        if (*bench_app) return bench(bench_args);
         if (*prepare_app) return prepare(prepare_args);
         return explain(explain_args);
     } catch (const UserError& e) {

@@ -4,20 +4,17 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "compile/report.h"
+#include "cli/stage_json.h"
 
 namespace lockstep::cli {
 namespace {
 
 nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Compiled& compiled,
                                const compile::StageReport& report) {
-    nlohmann::ordered_json bytes = {{"total", report.total_bytes}};
-    for (int k = 0; k < ir::kMemoryKinds; ++k)
-        bytes[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = report.bytes[static_cast<size_t>(k)];
     nlohmann::ordered_json mesh;
     for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = compiled.layout.mesh.degree(a);
     nlohmann::ordered_json stage = {{"stage", 0},
-                                    {"bytes", bytes},
+                                    {"bytes", bytes_json(report)},
                                     {"reserve", static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30))},
                                     {"flops_model", report.flops_model},
                                     {"flops_executed", report.flops_executed}};

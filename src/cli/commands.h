@@ -19,9 +19,17 @@ struct RecipeArgs {
     int64_t ranks = 0;
 };
 
+// What a run records of itself (observe.h).
+struct ObserveArgs {
+    std::string trace;       // file of one step's timeline; empty: none
+    int64_t trace_step = 0;  // of this run, counted from 1; 0: the third, or the last if there are fewer
+    bool profile = false;
+    std::string cluster;  // file with this machine's roofs; empty: they are measured after the run
+};
 struct TrainArgs {
     RecipeArgs recipe;
     std::vector<std::string> watch;
+    ObserveArgs observe;
     bool json = false;
 };
 struct CheckArgs {
@@ -63,6 +71,16 @@ struct PrepareArgs {
     double heldout = 0.01;
     bool overwrite = false, json = false;
 };
+struct PlanArgs {
+    RecipeArgs recipe;
+    std::string cluster, trace;
+    bool json = false;
+};
+struct BenchArgs {
+    std::string out = "cluster.toml";
+    double seconds = 80;
+    bool quick = false, json = false;
+};
 struct ExplainArgs {
     std::string key;
     bool json = false;
@@ -75,6 +93,8 @@ int diff(const DiffArgs& args);
 int eval(const EvalArgs& args);
 int sample(const SampleArgs& args);
 int prepare(const PrepareArgs& args);
+int plan(const PlanArgs& args);
+int bench(const BenchArgs& args);
 int explain(const ExplainArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.
@@ -85,6 +105,8 @@ enum class MissingData { Refuse, Assume };
 void take_vocabulary(compile::Recipe& recipe, MissingData missing);
 // The catalog of runtime.kernels, and passes to skip.
 compile::CompileOptions compile_options(const compile::Recipe& recipe);
+// The same for ranks of another machine.
+compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads_per_rank);
 // Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
 // run.
 void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled);

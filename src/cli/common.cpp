@@ -4,11 +4,13 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "compile/placement.h"
 #include "compile/report.h"
 #include "data/prepared_data.h"
 #include "kernels/kernel.h"
 #include "passes/check.h"
 #include "runtime/ranks.h"
+#include "sim/cluster.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
 
@@ -41,16 +43,20 @@ void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
 }
 
 compile::CompileOptions compile_options(const compile::Recipe& recipe) {
+    const int cores = static_cast<int>(runtime::usable_cpus().size());
+    return compile_options(recipe, compile::placement_of(recipe, compile::layout_of(recipe).ranks, cores).threads_per_rank);
+}
+
+compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads) {
     compile::CompileOptions options;
     const std::string& kernels = recipe.text("runtime.kernels");
-    int64_t threads = recipe.integer("runtime.threads_per_rank");
-    if (threads == 0)
-        threads = std::max<int64_t>(1, static_cast<int64_t>(runtime::usable_cpus().size()) / compile::layout_of(recipe).ranks);
-    if (kernels == "cpu") options.catalog = lockstep::kernels::cpu_catalog(static_cast<int>(threads));
+    if (kernels == "cpu") options.catalog = lockstep::kernels::cpu_catalog(threads);
     else if (kernels == "reference") options.catalog = lockstep::kernels::reference_catalog();
     else
         throw UserError("recipe.kernels", "runtime.kernels",
                         fmt::format("runtime.kernels = \"{}\": must be cpu or reference", kernels));
+    if (const std::string& file = recipe.text("cluster.file"); !file.empty())
+        options.catalog.costs = std::make_shared<ops::CostTable>(sim::read_cluster(file).costs);
     return options;
 }
 

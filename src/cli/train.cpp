@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "cli/job.h"
+#include "cli/observe.h"
 #include "compile/report.h"
 #include "runtime/capture.h"
 #include "runtime/snapshot.h"
@@ -49,6 +50,7 @@ public:
           checkpoints_(dump_ + "/" + recipe_.text("checkpoint.folder")),
           metrics_(dump_ + "/metrics.jsonl"),
           watch_(args.watch),
+          observe_(args.observe),
           steps_(recipe_.integer("training.steps")) {
         if (recipe_.integer("metrics.log_freq") < 1)
             throw UserError("recipe.log_freq", "metrics.log_freq",
@@ -64,9 +66,10 @@ public:
                 return std::find(watch_.begin(), watch_.end(), name) != watch_.end();
             });
         }
+        observer_.emplace(observe_, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
         window_start_ = Clock::now();
         while (job_.trainer->progress().steps < steps_ && stop_signal == 0) {
-            const runtime::StepResult r = job_.trainer->step();
+            const runtime::StepResult r = observer_->step();
             if (capture) write_watched(r.step, capture->take());
             after(r);
         }
@@ -81,6 +84,9 @@ public:
         }
         return stopped ? (saves() ? kStopped : kFailed) : kDone;
     }
+
+    // null where no profile was asked for.
+    nlohmann::ordered_json profile(bool quiet) { return observer_->finish(quiet); }
 
     nlohmann::ordered_json summary() const {
         const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
@@ -224,9 +230,11 @@ private:
     telemetry::MetricsFile metrics_;
     telemetry::ProgressBar bar_;
     const std::vector<std::string> watch_;
+    const ObserveArgs observe_;
     const int64_t steps_;
     std::vector<double> times_;
     double last_loss_ = std::nan(""), heldout_loss_ = std::nan("");
+    std::optional<Observer> observer_;
     Clock::time_point window_start_;
     double window_data_s_ = 0;
     int64_t window_steps_ = 0, last_saved_ = -1, resident_ = 0;
@@ -248,7 +256,8 @@ int train(const TrainArgs& args) {
                     gib(job->compiled.program.arena_bytes), job->start_up_s));
     Run run(*job, args);
     const int code = run.run();
-    const nlohmann::ordered_json summary = run.summary();
+    nlohmann::ordered_json summary = run.summary();
+    if (nlohmann::ordered_json profile = run.profile(args.json); !profile.is_null()) summary["profile"] = std::move(profile);
     if (args.json) {
         fmt::print("{}\n", summary.dump());
         return code;

@@ -61,17 +61,14 @@ std::string mismatch(const local::Group& group, int channel, std::span<const Req
                        group.ranks[static_cast<size_t>(other - launch.begin())], describe_at(*other, index));
 }
 
-// The time that rings over the modelled links take for the whole launch; its latencies overlap.
-std::chrono::duration<double> link_time(const LocalOptions& options, Requests requests, int members) {
-    double bytes = 0, steps = 0;
+// The time that rings over the modelled links take for the whole launch.
+std::chrono::duration<double> link_time(const mesh::Link& link, Requests requests, int members) {
+    mesh::RingTraffic ring;
     for (const Request& request : requests) {
-        const double passes = request.kind == Kind::AllReduce ? 2 : 1;
-        const double blocks = request.kind == Kind::AllReduce ? passes / members : 1;
-        bytes += blocks * (members - 1) * static_cast<double>(request.block_elements() * bytes_of(request.type));
-        steps = std::max(steps, passes * (members - 1));
+        const int64_t bytes = request.block_elements() * bytes_of(request.type);
+        ring.add(request.kind == Kind::AllReduce, members, static_cast<double>(bytes));
     }
-    const double bandwidth = options.link_bandwidth_bytes_per_s;
-    return std::chrono::duration<double>(steps * options.link_latency_s + (bandwidth > 0 ? bytes / bandwidth : 0));
+    return std::chrono::duration<double>(ring.time_s(link));
 }
 
 class LocalCommunicator final : public Communicator {
@@ -112,7 +109,7 @@ public:
         std::string difference;
         if (matches) {
             for (size_t index = 0; index < requests.size(); ++index) local::execute(launch, index, self.position);
-            const auto held = link_time(world_.options(), requests, members);
+            const auto held = link_time(world_.options().link, requests, members);
             if (held.count() > 0) std::this_thread::sleep_until(began + held);
         } else {
             difference = mismatch(*self.group, channel_index, launch);

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "mesh/ring.h"
 
 namespace lockstep::comm {
 
 // A launch is held back until a ring over links of this speed would have finished it, as if every rank had one link and
 // each channel the whole of it. For experiments on overlap.
 struct LocalOptions {
-    double link_bandwidth_bytes_per_s = 0;  // 0: unlimited
-    double link_latency_s = 0;              // a ring step
+    mesh::Link link;
 };
 
 namespace local {

@@ -165,7 +165,15 @@ const std::vector<RecipeKey>& recipe_keys() {
          "on: gathers and reductions of parameters run on a thread beside each rank; off: inline; auto: on where cores outnumber "
          "ranks"},
 
+        {"runtime.local_link_bytes_per_s", 0.0, S::Acts,
+         "for experiments on overlap: collectives between threads take as long as rings over links of this speed; 0: as fast as "
+         "they "
+         "can"},
+        {"runtime.local_link_latency_s", 0.0, S::Acts, "alike: seconds of a step of the ring"},
+
         {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees"},
+        {"cluster.file", std::string(), S::Acts,
+         "cluster file of `lockstep bench`: where several kernels serve an op, its rows say which; empty: a static rule"},
         {"cluster.memory_gib_per_rank", 0.0, S::Acts,
          "capacity that `check` holds the plan against; 0: this machine's memory / ranks"},
         {"cluster.reserve_gib_per_rank", 0.0, S::Acts, "memory outside the arena (libraries, drivers), declared"},

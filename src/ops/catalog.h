@@ -3,10 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "ops/rule.h"
+#include "ops/cost.h"
 
 namespace lockstep::ops {
 
@@ -23,7 +24,10 @@ struct KernelEntry {
 
 struct KernelCatalog {
     std::string name;
-    std::vector<KernelEntry> entries;  // the first that serves is taken
+    // The first that serves is taken; where `costs` has rows of it and of others that serve, the one of least time.
+    std::vector<KernelEntry> entries;
+    int threads = 1;                                   // of a rank, for whom the kernels are made
+    std::shared_ptr<const CostTable> costs = nullptr;  // may be empty. From a file, never from timing at start
 };
 
 }  // namespace lockstep::ops

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "ops/builder.h"
@@ -15,12 +17,27 @@ using ir::Placement;
 using ir::Routine;
 using ir::TensorId;
 
+bool serves(const ops::KernelEntry& e, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+    return e.op == op.kind && e.dtype == r.tensors[op.out[0]].dtype && (!e.serves || e.serves(mesh, r, op));
+}
+
+// Seconds by the catalog's table, operands in memory; infinity where no row speaks of this kernel.
+double table_s(const mesh::Mesh& mesh, const Routine& r, Op op, const std::string& kernel, const ops::KernelCatalog& catalog) {
+    op.kernel = kernel;
+    const ops::OpCost cost = ops::cost_of(*catalog.costs, ops::cost_key(mesh, r, op, catalog.threads), 1);
+    return cost.measured ? cost.core_s : std::numeric_limits<double>::infinity();
+}
+
 const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, const Op& op, const ops::KernelCatalog& catalog) {
+    const ops::KernelEntry* best = nullptr;
+    double least_s = 0;
     for (const ops::KernelEntry& e : catalog.entries) {
-        if (e.op != op.kind || e.dtype != r.tensors[op.out[0]].dtype) continue;
-        if (!e.serves || e.serves(mesh, r, op)) return &e;
+        if (!serves(e, mesh, r, op)) continue;
+        if (best && !catalog.costs) break;
+        const double time_s = catalog.costs ? table_s(mesh, r, op, e.kernel, catalog) : 0;
+        if (!best || (std::isfinite(least_s) && time_s < least_s)) best = &e, least_s = time_s;
     }
-    return nullptr;
+    return best;
 }
 
 // Places what an expansion made: every tensor by the composite's iteration space; partial over what was summed away or came in

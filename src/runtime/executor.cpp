@@ -1,6 +1,8 @@
 #include "runtime/executor.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -100,7 +102,7 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
             p.group = comm_.add_group(members);
             for (size_t i = 0; i < op.in.size(); ++i) p.requests.push_back(request_of(program_, r, op, i));
         } else {
-            p.is_view = op.kind == "rename" && r.tensors[op.out[0]].view_of >= 0;
+            p.is_view = ir::is_view(r, op);
             p.kernel = kernels::make_kernel({program_.mesh, r, op, rank_, options_.threads});
         }
         if (!op.accumulate.empty()) {
@@ -123,6 +125,9 @@ double* Executor::scalar(const std::string& name) {
 void Executor::run(const std::string& name) {
     const ir::Entry* entry = program_.entry(name);
     if (!entry) throw InternalError("executor: no entry is called " + name);
+    if (timeline_) {
+        for (std::vector<ir::TimedOp>& thread : timeline_->threads) thread.clear();
+    }
     try {
         ended_[0] = ended_[1] = -1;
         if (options_.comm_thread) {
@@ -133,7 +138,7 @@ void Executor::run(const std::string& name) {
             for (uint32_t done = comm_step_; done != step; done = comm_step_) comm_step_.wait(done);
             if (failed_) comm_.barrier(0, comm_.add_group({static_cast<int>(rank_)}));  // throws Aborted with the first reason
         } else {
-            for (const ir::Call& call : entry->calls) run_call(call, 0);
+            for (size_t i = 0; i < entry->calls.size(); ++i) run_call(*entry, i, 0);
         }
     } catch (const comm::Aborted&) {
         failed_ = true;
@@ -148,8 +153,14 @@ void Executor::run_stream(const ir::Entry& entry, int stream) {
     for (size_t i = 0; i < entry.calls.size(); ++i) {
         const ir::Call& call = entry.calls[i];
         if (static_cast<int>(call.stream) != stream) continue;
-        for (int w : call.waits) wait_for(static_cast<int>(entry.calls[w].stream), w);
-        run_call(call, stream);
+        if (timeline_ && !call.waits.empty()) {
+            const double start_s = now_s();
+            for (int w : call.waits) wait_for(static_cast<int>(entry.calls[w].stream), w);
+            note(stream, static_cast<int>(i), -1, start_s);
+        } else {
+            for (int w : call.waits) wait_for(static_cast<int>(entry.calls[w].stream), w);
+        }
+        run_call(entry, i, stream);
         ended_[stream].store(static_cast<int>(i), std::memory_order_release);
         ended_[stream].notify_all();
     }
@@ -165,6 +176,12 @@ void Executor::wait_for(int stream, int call) {
 }
 
 void Executor::comm_loop() {
+    if (!options_.comm_cpus.empty()) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        for (int cpu : options_.comm_cpus) CPU_SET(static_cast<size_t>(cpu), &set);
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
     for (uint32_t seen = 0;;) {
         step_.wait(seen);
         seen = step_;
@@ -181,7 +198,12 @@ void Executor::comm_loop() {
     }
 }
 
-void Executor::run_call(const ir::Call& call, int channel) {
+void Executor::note(int thread, int call, int op, double start_s) {
+    timeline_->threads[static_cast<size_t>(thread)].push_back({call, op, start_s, now_s(), start_s});
+}
+
+void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
+    const ir::Call& call = entry.calls[index];
     const ir::Routine& r = program_.routines[call.routine];
     const Code& code = code_[call.routine];
     if (options_.debug_fill) fill_with_nan(call);
@@ -200,6 +222,7 @@ void Executor::run_call(const ir::Call& call, int channel) {
         for (size_t k = 0; k < op.in.size(); ++k) in[k] = address(op.in[k]);
         for (size_t k = 0; k < op.out.size(); ++k) out[k] = address(op.out[k]);
         const bool fresh = p.fresh_port >= 0 && call.bindings[p.fresh_port].fresh;
+        const double start_s = timeline_ ? now_s() : 0;
         try {
             if (p.kernel)
                 p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0),
@@ -213,6 +236,7 @@ void Executor::run_call(const ir::Call& call, int channel) {
             comm_.abort(reason);
             throw comm::Aborted(reason);
         }
+        if (timeline_) note(channel, static_cast<int>(index), static_cast<int>(i), start_s);
         if (watcher_) {
             for (size_t k = 0; k < op.out.size(); ++k) watcher_({&call, &r, &op, op.out[k], out[k]});
         }

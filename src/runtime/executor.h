@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,7 +13,7 @@
 
 #include "base/thread_pool.h"
 #include "comm/communicator.h"
-#include "ir/program.h"
+#include "ir/timeline.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::runtime {
@@ -21,7 +22,8 @@ struct ExecutorOptions {
     int threads = 1;        // of this rank
     std::vector<int> cpus;  // to pin them to; empty: not pinned
     bool comm_thread = false;
-    bool debug_fill = false;  // freed and scratch bytes are filled with NaN
+    std::vector<int> comm_cpus;  // where the communication thread may run; empty: where the computing thread may
+    bool debug_fill = false;     // freed and scratch bytes are filled with NaN
 };
 
 // What a watcher sees after an op: where one of its results stands.
@@ -51,6 +53,11 @@ public:
     // Scalars by buffer name: "control", "lr", "steps". Throws InternalError for an unknown one.
     double* scalar(const std::string& name);
 
+    // From now on every step writes when its ops ran into `timeline`, relative to `zero`; nullptr: none does. It must have room
+    // for a step (ir::room_for): nothing is allocated.
+    using Clock = std::chrono::steady_clock;
+    void record(ir::Timeline* timeline, Clock::time_point zero) { timeline_ = timeline, zero_ = zero; }
+
     // Called on the compute thread after every op that it has run. Slow; for watch and diff.
     void set_watcher(std::function<void(const Produced&)> watcher) { watcher_ = std::move(watcher); }
 
@@ -74,11 +81,13 @@ private:
 
     void prepare(const ir::Routine& routine, Code& code);
     void run_stream(const ir::Entry& entry, int stream);
-    void run_call(const ir::Call& call, int channel);
+    void run_call(const ir::Entry& entry, size_t index, int channel);
     void run_collective(const ir::Op& op, const Prepared& prepared, void* const* in, void* const* out, bool fresh, int channel);
     void comm_loop();
     void wait_for(int stream, int call);
     void fill_with_nan(const ir::Call& call);
+    double now_s() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
+    void note(int thread, int call, int op, double start_s);
 
     const ir::Program& program_;
     const int64_t rank_;
@@ -90,6 +99,8 @@ private:
     char* arena_ = nullptr;
     int64_t arena_bytes_ = 0;
     std::function<void(const Produced&)> watcher_;
+    ir::Timeline* timeline_ = nullptr;
+    Clock::time_point zero_;
 
     std::atomic<int> ended_[2];           // calls of each stream: index of the last that has ended, of the current step
     std::atomic<uint32_t> step_{0};       // steps begun; the comm thread sleeps on it

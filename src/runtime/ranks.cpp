@@ -47,7 +47,8 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
-Ranks::Ranks(const ir::Program& program, const RanksOptions& options) : world_(static_cast<int>(program.mesh.ranks())) {
+Ranks::Ranks(const ir::Program& program, const RanksOptions& options)
+    : world_(static_cast<int>(program.mesh.ranks()), options.links) {
     const auto n = static_cast<size_t>(program.mesh.ranks());
     communicators_.resize(n), executors_.resize(n), errors_.resize(n);
     for (size_t r = 0; r < n; ++r) communicators_[r] = world_.communicator(static_cast<int>(r));
@@ -80,7 +81,9 @@ Ranks::~Ranks() {
 void Ranks::work(int rank, const ir::Program& program, const RanksOptions& options) {
     const std::vector<int> cpus = usable_cpus();
     const int threads = options.threads_per_rank, wanted = threads * static_cast<int>(program.mesh.ranks());
-    ExecutorOptions own{threads, {}, options.comm_thread, options.debug_fill};
+    ExecutorOptions own;
+    own.threads = threads, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
+    own.comm_cpus = cpus;                           // any: what computing leaves over
     if (wanted <= static_cast<int>(cpus.size())) {  // as many processors as threads: each keeps its own
         for (int t = 0; t < threads; ++t) own.cpus.push_back(cpus[rank * threads + t]);
         pin(own.cpus);

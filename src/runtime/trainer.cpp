@@ -17,17 +17,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 }  // namespace
 
 RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layout) {
+    const compile::Placement placement = compile::placement_of(r, layout.ranks, static_cast<int>(usable_cpus().size()));
     RanksOptions o;
-    const int cpus = static_cast<int>(usable_cpus().size()), ranks = static_cast<int>(layout.ranks);
-    o.threads_per_rank = static_cast<int>(r.integer("runtime.threads_per_rank"));
-    if (o.threads_per_rank == 0) o.threads_per_rank = std::max(1, cpus / ranks);
-    const std::string& comm = r.text("runtime.comm_thread");
-    if (comm != "auto" && comm != "on" && comm != "off") {
-        throw UserError("recipe.comm_thread", "runtime.comm_thread",
-                        fmt::format("runtime.comm_thread = \"{}\": must be auto, on or off", comm));
-    }
-    o.comm_thread = comm == "on" || (comm == "auto" && cpus > ranks * o.threads_per_rank);
+    o.threads_per_rank = placement.threads_per_rank;
+    o.comm_thread = placement.comm_thread;
     o.debug_fill = r.flag("runtime.debug_fill");
+    o.links.link = compile::local_link(r);
     return o;
 }
 
@@ -39,6 +34,7 @@ Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compile
     : compiled_(compiled),
       source_(source),
       lr_(recipe),
+      placement_(compile::placement_of(recipe, compiled.layout.ranks, static_cast<int>(usable_cpus().size()))),
       shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.program, ranks_options(recipe, compiled.layout))) {
     shape_.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
@@ -58,18 +54,35 @@ GlobalTensors Trainer::state(StateKind kind) {
     return tensors;
 }
 
-StepResult Trainer::step() {
+std::vector<ir::Timeline> Trainer::new_timelines() const {
+    std::vector<ir::Timeline> all(static_cast<size_t>(ranks_->count()));
+    for (ir::Timeline& t : all) t = ir::room_for(compiled_.program, *compiled_.program.entry("train"));  // a copy has no room
+    return all;
+}
+
+StepResult Trainer::step() { return step(nullptr); }
+
+StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&timelines); }
+
+StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     StepResult result;
     result.lr = lr_.at(progress_.steps);
     const Clock::time_point start = Clock::now();
     ranks_->parallel([&](Executor& e) {
+        ir::Timeline* timeline = timelines ? &(*timelines)[static_cast<size_t>(e.rank())] : nullptr;
+        e.record(timeline, start);
         const Clock::time_point begin = Clock::now();
         loaders_[e.rank()].load(e, progress_.samples_seen, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
             source_.sample(i, ids, targets, pos, doc);
         });
         *e.scalar("lr") = result.lr;
         if (e.rank() == 0) result.data_time_s = seconds_since(begin);
+        if (timeline) {
+            timeline->data_begin_s = std::chrono::duration<double>(begin - start).count();
+            timeline->data_end_s = seconds_since(start);
+        }
         e.run("train");
+        e.record(nullptr, start);
     });
     const auto control = kernels::StepControl::read(ranks_->executor(0).scalar("control"));
     result.step = ++progress_.steps;
@@ -79,6 +92,9 @@ StepResult Trainer::step() {
     result.grad_norm = control.grad_norm;
     result.committed = control.commit;
     result.step_time_s = seconds_since(start);
+    if (timelines) {
+        for (ir::Timeline& t : *timelines) t.end_s = result.step_time_s;
+    }
     return result;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "compile/compile.h"
+#include "compile/placement.h"
 #include "data/sampler.h"
 #include "runtime/evaluator.h"
 #include "runtime/loader.h"
@@ -38,10 +39,15 @@ public:
     Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source);
 
     StepResult step();
+    // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;
+    // ir::match_collectives then says who waited).
+    StepResult step(std::vector<ir::Timeline>& timelines);
+    std::vector<ir::Timeline> new_timelines() const;
     // Validation between two steps. Needs the entry eval.
     Evaluator& evaluator() { return *evaluator_; }
 
     Ranks& ranks() { return *ranks_; }
+    const compile::Placement& placement() const { return placement_; }
     const Progress& progress() const { return progress_; }
     // After states were loaded from elsewhere.
     void set_progress(const Progress& progress) { progress_ = progress; }
@@ -50,9 +56,12 @@ public:
     int64_t tokens_per_step() const { return shape_.global_batch * shape_.seq_len; }
 
 private:
+    StepResult step(std::vector<ir::Timeline>* timelines);
+
     const compile::Compiled& compiled_;
     const data::Source& source_;
     LrSchedule lr_;
+    const compile::Placement placement_;
     BatchShape shape_;
     std::unique_ptr<Ranks> ranks_;
     std::vector<Loader> loaders_;

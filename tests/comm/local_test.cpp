@@ -244,7 +244,7 @@ TEST(CommLocal, MaximumIsTheFirstNanOnEveryRank) {
 }
 
 TEST(CommLocal, LinkModelHoldsALaunchBack) {
-    World world(2, {.link_bandwidth_bytes_per_s = 4e6, .link_latency_s = 0.01});
+    World world(2, {{.bandwidth_bytes_per_s = 4e6, .latency_s = 0.01}});
     std::atomic<int> wrong = 0;
     run_ranks(world, [&](Communicator& comm) {
         const GroupId group = comm.add_group({0, 1});

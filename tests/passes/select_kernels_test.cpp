@@ -25,12 +25,13 @@ ops::KernelEntry in_place(ops::KernelEntry entry) {
     return entry;
 }
 
-ir::Program selected(const std::string& body, const std::vector<ops::KernelEntry>& entries) {
+ir::Program selected(const std::string& body, const std::vector<ops::KernelEntry>& entries,
+                     std::shared_ptr<const ops::CostTable> costs = nullptr) {
     ir::Program p = ir::parse(
         "mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2\nblock b x1\nroutine r block b kind backward entry train chunks 1 "
         "scratch 0\n  dims seq=4 hidden=8 ffn=6\n" +
         body);
-    p = passes::select_kernels(std::move(p), {"toy", entries});
+    p = passes::select_kernels(std::move(p), {"toy", entries, 1, std::move(costs)});
     const auto violation = ops::verify(p);
     EXPECT_FALSE(violation) << violation->message << "\n" << ir::print(p);
     return p;
@@ -120,6 +121,23 @@ TEST(SelectKernels, AnAccumulateThatWidensStays) {
         "  sum: f32[] partial sum tp = einsum(x)\n  +s = accumulate(sum)\n",
         {adding(kernel("einsum")), kernel("accumulate", "k.widen", Dtype::F64)});
     EXPECT_EQ(op_lines(p, "r").back(), "+s = accumulate(sum) kernel k.widen");
+}
+
+TEST(SelectKernels, OfSeveralKernelsTheTableChooses) {
+    const std::vector<ops::KernelEntry> entries = {kernel("einsum", "k.first"), kernel("einsum", "k.second"),
+                                                   kernel("accumulate")};
+    const auto chosen = [&](double first_s, double second_s) {
+        auto costs = std::make_shared<ops::CostTable>();
+        costs->flops_per_s["f32"] = {1e9}, costs->bytes_per_s = {1e9};
+        for (const auto& [name, time_s] : {std::pair{"k.first", first_s}, std::pair{"k.second", second_s}}) {
+            if (time_s > 0) costs->rows.push_back({{"einsum", name, "f32", "", 1, {1, 1}, 1, 1}, time_s, time_s, time_s});
+        }
+        return selected(kGradient + "  +g = accumulate(part)\n", entries, costs).routines[0].ops[0].kernel;
+    };
+    EXPECT_EQ(chosen(1, 2), "k.first");
+    EXPECT_EQ(chosen(2, 1), "k.second");
+    EXPECT_EQ(chosen(0, 1), "k.first");  // nothing is known of it: the static order stays
+    EXPECT_EQ(chosen(1, 0), "k.first");
 }
 
 TEST(SelectKernels, CollectivesAreTheCommunicators) {

@@ -75,6 +75,10 @@ TEST(Step, AllocatesNothing) {
             const int64_t before = allocations();
             for (int i = 0; i < 3; ++i) trainer.step();
             EXPECT_EQ(allocations() - before, 0) << layout;
+            std::vector<ir::Timeline> timelines = trainer.new_timelines();
+            const int64_t recorded = allocations();
+            for (int i = 0; i < 3; ++i) trainer.step(timelines);
+            EXPECT_EQ(allocations() - recorded, 0) << "recording, " << layout;
         }
     }
 }

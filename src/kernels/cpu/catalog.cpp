@@ -11,6 +11,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/kernel.h"
@@ -60,6 +61,15 @@ Made make_matmul(const KernelContext& c) {
     return kernel_from([matmul = cpu::Matmul(matmul_shape(shape), c.threads, kResult), a = shape.swapped ? 1 : 0,
                         adds = c.op.accumulates(0)](const KernelArgs& k) {
         matmul.run(k.pool, in<In>(k, a), in<In>(k, 1 - a), out<Out>(k, 0), adds && !k.fresh, k.workspace);
+    });
+}
+
+Made make_matmul_onednn(const KernelContext& c) {
+    ops::MatmulShape shape;
+    ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cpu.matmul_onednn: not a product of matrices");
+    return kernel_from([matmul = cpu::Matmul(matmul_shape(shape), c.threads, cpu::MatmulKernel::onednn),
+                        a = shape.swapped ? 1 : 0, adds = c.op.accumulates(0)](const KernelArgs& k) {
+        matmul.run(k.pool, in<float>(k, a), in<float>(k, 1 - a), out<float>(k, 0), adds && !k.fresh, k.workspace);
     });
 }
 
@@ -355,6 +365,7 @@ struct Entry {
 };
 constexpr Entry kEntries[] = {
     {"einsum", "cpu.matmul", "ff>f", make_matmul<float, float>, nullptr, 0},
+    {"einsum", "cpu.matmul_onednn", "ff>f", make_matmul_onednn, nullptr, 0},
     {"einsum", "cpu.matmul", "TT>T", nullptr, make_matmul<Bf16, Bf16>},
     {"einsum", "cpu.matmul", "TT>f", nullptr, make_matmul<Bf16, float>, 0},
     {"add", "cpu.add", "T>T", make_add<float>, make_add<Bf16>, -1, true},
@@ -435,12 +446,14 @@ void complete(ops::KernelEntry& entry, int threads) {
             ops::MatmulShape shape;
             return types(m, r, o) && ops::is_matmul(m, r, o, &shape);
         };
-        entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
-            ops::MatmulShape shape;
-            ops::is_matmul(m, r, o, &shape);
-            const auto result = r.tensors[o.out[0]].dtype == Dtype::BF16 ? cpu::Matmul::Result::bf16 : cpu::Matmul::Result::f32;
-            return cpu::Matmul(matmul_shape(shape), threads, result).workspace_bytes();
-        };
+        if (entry.kernel != "cpu.matmul_onednn")
+            entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+                ops::MatmulShape shape;
+                ops::is_matmul(m, r, o, &shape);
+                const auto result =
+                    r.tensors[o.out[0]].dtype == Dtype::BF16 ? cpu::Matmul::Result::bf16 : cpu::Matmul::Result::f32;
+                return cpu::Matmul(matmul_shape(shape), threads, result).workspace_bytes();
+            };
     }
     if (op == "attention" || op == "attention_backward") {
         const bool row = entry.kernel == kAttentionRow;
@@ -481,10 +494,12 @@ void complete(ops::KernelEntry& entry, int threads) {
 }  // namespace
 
 ops::KernelCatalog cpu_catalog(int threads) {
-    ops::KernelCatalog catalog{"cpu", {}};
+    ops::KernelCatalog catalog;
+    catalog.name = "cpu";
     for (const Entry& e : kEntries) {
         for (const Dtype storage : {Dtype::F32, Dtype::BF16}) {
             if (!(storage == Dtype::F32 ? e.f32 : e.bf16)) continue;
+            if (std::string_view(e.kernel) == "cpu.matmul_onednn" && !cpu::onednn_is_built()) continue;
             const std::string_view types = e.types;
             const char result = types[types.find('>') + 1];  // of result 0
             const Dtype dtype = result == 'T' ? storage : result == 'd' ? Dtype::F64 : Dtype::F32;
@@ -497,6 +512,7 @@ ops::KernelCatalog cpu_catalog(int threads) {
         }
     }
     for (ops::KernelEntry& e : reference_catalog().entries) catalog.entries.push_back(std::move(e));
+    catalog.threads = threads;
     return catalog;
 }
 

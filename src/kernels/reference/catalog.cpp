@@ -36,7 +36,8 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
 }  // namespace
 
 ops::KernelCatalog reference_catalog() {
-    ops::KernelCatalog catalog{"reference", {}};
+    ops::KernelCatalog catalog;
+    catalog.name = "reference";
     const auto entry = [&](const char* op, Dtype dtype, int accumulates, bool in_place) -> ops::KernelEntry& {
         catalog.entries.push_back({op, dtype, std::string("reference.") + op, accumulates, in_place, {}, {}});
         return catalog.entries.back();

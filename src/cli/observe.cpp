@@ -1,0 +1,124 @@
+#include "cli/observe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "measure/roofs.h"
+#include "sim/cluster.h"
+#include "telemetry/console.h"
+#include "telemetry/trace.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kWarmUp = 2;  // steps that step_time_s leaves out too
+
+struct Row {
+    std::string op, thread;
+    compile::TimeSpent spent;
+};
+
+std::vector<Row> rows_of(const compile::Breakdown& b) {
+    std::vector<Row> rows;
+    for (const auto& [name, spent] : b.ops) rows.push_back({name, "compute", spent});
+    std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.spent.time_s > y.spent.time_s; });
+    const auto middle = rows.size();
+    for (const auto& [name, spent] : b.beside) rows.push_back({name, "communication", spent});
+    std::stable_sort(rows.begin() + static_cast<long>(middle), rows.end(),
+                     [](const Row& x, const Row& y) { return x.spent.time_s > y.spent.time_s; });
+    return rows;
+}
+
+void print(const compile::Breakdown& b, double flops_roof, double bytes_roof, int64_t steps) {
+    fmt::print(
+        "where a step of {:.3f} ms went (mean of {} steps and all ranks; a rank has at most {:.1f} GFLOP/s and {:.1f} GB/s)\n",
+        1e3 * b.step_s, steps, flops_roof / 1e9, bytes_roof / 1e9);
+    fmt::print("  {:<26}{:>8}{:>12}{:>8}{:>10}{:>7}{:>9}{:>7}\n", "op", "count", "ms", "%", "GFLOP/s", "roof", "GB/s", "roof");
+    bool beside = false;
+    const auto share = [&](double time_s) { return 100 * time_s / b.step_s; };
+    const auto line = [&](const char* name, double time_s) {
+        fmt::print("  {:<26}{:>8}{:>12.3f}{:>8.1f}\n", name, "", 1e3 * time_s, share(time_s));
+    };
+    for (const Row& row : rows_of(b)) {
+        if (row.thread == "communication" && !beside) {
+            line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
+            beside = true;
+            fmt::print("  beside it, on the communication thread\n");
+        }
+        const compile::TimeSpent& s = row.spent;
+        const double flops = s.flops / s.time_s, bytes = s.bytes / s.time_s;
+        const bool computes = flops > 0.02 * flops_roof;
+        fmt::print("  {:<26}{:>8.0f}{:>12.3f}{:>8.1f}{:>10}{:>7}{:>9.1f}{:>6.0f}%\n", row.op, s.count, 1e3 * s.time_s,
+                   share(s.time_s), computes ? fmt::format("{:.1f}", flops / 1e9) : "",
+                   computes ? fmt::format("{:.0f}%", 100 * flops / flops_roof) : "", bytes / 1e9, 100 * bytes / bytes_roof);
+    }
+    if (!beside) line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
+}
+
+Json to_json(const compile::Breakdown& b, double flops_roof, double bytes_roof, int64_t steps) {
+    Json ops = Json::array();
+    for (const Row& row : rows_of(b)) {
+        const compile::TimeSpent& s = row.spent;
+        ops.push_back({{"op", row.op},
+                       {"thread", row.thread},
+                       {"count", s.count},
+                       {"time_s", s.time_s},
+                       {"flops_per_s", s.flops / s.time_s},
+                       {"bytes_per_s", s.bytes / s.time_s}});
+    }
+    return {{"steps", steps},
+            {"step_time_s", b.step_s},
+            {"waiting_s", b.waiting_s},
+            {"data_s", b.data_s},
+            {"executor_s", b.remainder_s},
+            {"roof_flops_per_s", flops_roof},
+            {"roof_bytes_per_s", bytes_roof},
+            {"ops", ops}};
+}
+
+}  // namespace
+
+Observer::Observer(const ObserveArgs& args, runtime::Trainer& trainer, const compile::Compiled& compiled, int64_t steps)
+    : args_(args), trainer_(trainer), compiled_(compiled) {
+    trace_step_ = args.trace_step > 0 ? args.trace_step : std::min<int64_t>(steps, kWarmUp + 1);
+    if (!args.trace.empty() || args.profile) timelines_ = trainer.new_timelines();
+}
+
+runtime::StepResult Observer::step() {
+    ++taken_;
+    const bool traced = !args_.trace.empty() && taken_ == trace_step_, profiled = args_.profile && taken_ > kWarmUp;
+    if (!traced && !profiled) return trainer_.step();
+    const runtime::StepResult result = trainer_.step(timelines_);
+    const ir::Entry& entry = *compiled_.program.entry("train");
+    ir::match_collectives(compiled_.program, entry, timelines_);
+    if (traced) telemetry::write_trace(args_.trace, compiled_.program, entry, timelines_);
+    if (profiled) compile::add_step(breakdown_, profiled_++, compiled_.program, entry, timelines_, compile::kind_of);
+    return result;
+}
+
+Json Observer::finish(bool quiet) {
+    if (!args_.profile) return nullptr;
+    if (profiled_ == 0) {
+        telemetry::warn(fmt::format("--profile: the run took {} steps, and the first {} are not counted", taken_, kWarmUp));
+        return nullptr;
+    }
+    measure::Roofs roofs;
+    if (args_.cluster.empty()) {
+        roofs = measure::roofs(runtime::usable_cpus());
+    } else {
+        const ops::CostTable costs = sim::read_cluster(args_.cluster).costs;
+        roofs = {costs.flops_per_s.at("f32"), costs.bytes_per_s};
+    }
+    // All ranks together have the machine's roofs; a rank has no more than its own threads reach.
+    const auto ranks = static_cast<double>(compiled_.layout.ranks);
+    const size_t threads = std::min(roofs.flops_per_s.size(), static_cast<size_t>(trainer_.placement().threads_per_rank));
+    const double flops = std::min(roofs.flops_per_s[threads - 1], roofs.flops_per_s.back() / ranks),
+                 bytes = std::min(roofs.copy_bytes_per_s[threads - 1], roofs.copy_bytes_per_s.back() / ranks);
+    if (!quiet) print(breakdown_, flops, bytes, profiled_);
+    return to_json(breakdown_, flops, bytes, profiled_);
+}
+
+}  // namespace lockstep::cli

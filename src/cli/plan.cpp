@@ -1,0 +1,166 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "cli/stage_json.h"
+#include "compile/breakdown.h"
+#include "sim/simulate.h"
+#include "telemetry/console.h"
+#include "telemetry/trace.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Plan {
+    sim::Cluster cluster;
+    compile::Placement placement;
+    compile::Compiled compiled;
+    compile::StageReport report;
+    sim::Simulated simulated;
+    compile::Breakdown breakdown;
+    double peak_flops_per_s = 0;  // of a rank
+    double capacity_bytes = 0;    // of a rank, less the reserve; 0: not said
+    bool fits = true;
+
+    double tokens_per_s() const {
+        const auto tokens = static_cast<double>(compiled.layout.global_batch * compiled.layout.seq_len);
+        return tokens / simulated.step_time_s;
+    }
+    double utilization(double flops) const { return flops / simulated.step_time_s / peak_flops_per_s; }
+};
+
+// The element type of the op with the most FLOPs: its roof is what utilization is of.
+std::string main_dtype(const ir::Program& p) {
+    double most = -1;
+    std::string dtype = "f32";
+    for (const ir::Routine& r : p.routines) {
+        for (const ir::Op& op : r.ops) {
+            const ops::CostKey key = ops::cost_key(p.mesh, r, op, 1);
+            if (key.flops > most) most = key.flops, dtype = key.dtype;
+        }
+    }
+    return dtype;
+}
+
+Plan make_plan(const PlanArgs& args) {
+    Plan plan;
+    compile::Recipe recipe = read_recipe(args.recipe);
+    take_vocabulary(recipe, MissingData::Assume);
+    plan.cluster = sim::read_cluster(args.cluster);
+    const ops::CostTable& costs = plan.cluster.costs;
+    const int64_t ranks = compile::layout_of(recipe).ranks;
+    // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
+    plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, ranks, costs.cores);
+    plan.compiled = compile::compile(recipe, compile_options(recipe, plan.placement.threads_per_rank));
+    const ir::Program& program = plan.compiled.program;
+    plan.report = compile::report_of(program);
+    const ir::Entry& entry = *program.entry("train");
+    plan.simulated = sim::simulate(program, entry, plan.cluster, plan.placement, compile::local_link(recipe));
+    compile::add_step(plan.breakdown, 0, program, entry, {&plan.simulated.timeline, 1}, compile::name_of);
+    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, ranks * plan.placement.threads_per_rank));
+    plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, main_dtype(program), 1)
+                                                 : ops::flops_roof(costs, main_dtype(program), used) / static_cast<double>(ranks);
+    const double of_a_rank = plan.cluster.memory_bytes / (plan.cluster.devices ? 1 : static_cast<double>(ranks));
+    plan.capacity_bytes = plan.cluster.memory_bytes > 0 ? of_a_rank - plan.cluster.reserve_bytes : 0;
+    plan.fits = plan.capacity_bytes == 0 || static_cast<double>(program.arena_bytes) <= plan.capacity_bytes;
+    return plan;
+}
+
+struct Costly {
+    std::string name;
+    compile::TimeSpent spent;
+};
+std::vector<Costly> costliest(const compile::Breakdown& b, size_t count) {
+    std::vector<Costly> all;
+    for (const auto* part : {&b.ops, &b.beside}) {
+        for (const auto& [name, spent] : *part) all.push_back({name, spent});
+    }
+    std::stable_sort(all.begin(), all.end(), [](const Costly& a, const Costly& c) { return a.spent.time_s > c.spent.time_s; });
+    all.resize(std::min(all.size(), count));
+    return all;
+}
+
+Json to_json(const Plan& p) {
+    Json costly = Json::array();
+    for (const Costly& c : costliest(p.breakdown, 10)) {
+        costly.push_back({{"op", c.name},
+                          {"count", c.spent.count},
+                          {"time_s", c.spent.time_s},
+                          {"flops_per_s", c.spent.flops / c.spent.time_s},
+                          {"bytes_per_s", c.spent.bytes / c.spent.time_s}});
+    }
+    const Json stage = {{"stage", 0},
+                        {"bytes", bytes_json(p.report)},
+                        {"reserve", static_cast<int64_t>(p.cluster.reserve_bytes)},
+                        {"flops_model", p.report.flops_model},
+                        {"flops_executed", p.report.flops_executed},
+                        {"waiting_s", p.breakdown.waiting_s},
+                        {"costliest", costly}};
+    return {{"step_time_s", p.simulated.step_time_s},
+            {"tokens_per_s", p.tokens_per_s()},
+            {"mfu", p.utilization(p.report.flops_model)},
+            {"hfu", p.utilization(p.report.flops_executed)},
+            {"bubble_fraction", 0.0},
+            {"exposed_communication_s", p.simulated.exposed_communication_s},
+            {"fits", p.fits},
+            {"ranks", p.compiled.layout.ranks},
+            {"cluster", p.cluster.name},
+            {"declared", p.cluster.declared},
+            {"measured_share", p.simulated.measured_share},
+            {"stages", Json::array({stage})}};
+}
+
+void print(const Plan& p) {
+    const double step_s = p.simulated.step_time_s;
+    fmt::print("{}: {}\n", p.cluster.name, p.cluster.description);
+    if (p.cluster.declared) fmt::print("DECLARED: these rates were not measured; so nothing below was\n");
+    fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
+               p.cluster.devices ? ", a device each"
+               : p.placement.comm_thread
+                   ? fmt::format(", {} computing and one communicating thread each", p.placement.threads_per_rank)
+                   : fmt::format(", {} threads each, communication inline", p.placement.threads_per_rank));
+    fmt::print("step time    {:.6g} s\n", step_s);
+    fmt::print("tokens       {:.6g} /s, {:.6g} /s and rank\n", p.tokens_per_s(),
+               p.tokens_per_s() / static_cast<double>(p.compiled.layout.ranks));
+    fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n", 100 * p.utilization(p.report.flops_model),
+               100 * p.utilization(p.report.flops_executed), p.peak_flops_per_s / 1e12);
+    fmt::print("communication exposed {:.6g} s ({:.1f} %); bubble 0 % (one stage)\n", p.simulated.exposed_communication_s,
+               100 * p.simulated.exposed_communication_s / step_s);
+    if (!p.cluster.declared)
+        fmt::print("{:.0f} % of the ops' time rests on measured kernels, the rest on the machine's rates\n",
+                   100 * p.simulated.measured_share);
+    fmt::print("bytes of a rank\n");
+    for (int k = 0; k < ir::kMemoryKinds; ++k) {
+        const int64_t b = p.report.bytes[static_cast<size_t>(k)];
+        if (b > 0) fmt::print("  {:<14} {:>16} {:>14}\n", ir::name_of(static_cast<ir::MemoryKind>(k)), b, gib(b));
+    }
+    fmt::print("  {:<14} {:>16} {:>14}{}\n", "total", p.report.total_bytes, gib(p.report.total_bytes),
+               p.capacity_bytes > 0
+                   ? fmt::format(" of {}{}", gib(static_cast<int64_t>(p.capacity_bytes)), p.fits ? "" : ": DOES NOT FIT")
+                   : "");
+    fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
+    for (const Costly& c : costliest(p.breakdown, 10)) {
+        const compile::TimeSpent& s = c.spent;
+        fmt::print("  {:<50}{:>8.0f} {:>10.4g} {:>6.1f} {:>10.4g} {:>9.4g}\n", c.name, s.count, s.time_s, 100 * s.time_s / step_s,
+                   s.flops / s.time_s / 1e12, s.bytes / s.time_s / 1e9);
+    }
+}
+
+}  // namespace
+
+int plan(const PlanArgs& args) {
+    const Plan p = make_plan(args);
+    if (!args.trace.empty())
+        telemetry::write_trace(args.trace, p.compiled.program, *p.compiled.program.entry("train"), {&p.simulated.timeline, 1});
+    if (args.json) fmt::print("{}\n", to_json(p).dump());
+    else print(p);
+    if (p.fits) return kDone;
+    telemetry::error(fmt::format("a rank needs {} and has {}: `lockstep check` says which keys lower it",
+                                 gib(p.compiled.program.arena_bytes), gib(static_cast<int64_t>(p.capacity_bytes))));
+    return kRefused;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,79 @@
+#include "compile/breakdown.h"
+
+#include <fmt/format.h>
+
+#include "ops/rule.h"
+
+namespace lockstep::compile {
+namespace {
+
+struct Costs {
+    std::string name;
+    double flops = 0, bytes = 0;
+    bool communication = false;
+};
+
+// Names and costs of every op, once: a step of a deep model records each op of a routine a hundred times.
+std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Naming& naming) {
+    std::vector<std::vector<Costs>> all;
+    for (const ir::Routine& r : program.routines) {
+        std::vector<Costs>& costs = all.emplace_back();
+        for (const ir::Op& op : r.ops) {
+            costs.push_back({naming(r, op), ops::flops_of(program.mesh, r, op).executed,
+                             static_cast<double>(ops::bytes_moved(program.mesh, r, op)), ops::rule(op.kind).collective});
+        }
+    }
+    return all;
+}
+
+}  // namespace
+
+std::string kind_of(const ir::Routine&, const ir::Op& op) { return op.kind; }
+
+std::string name_of(const ir::Routine& r, const ir::Op& op) {
+    return fmt::format("{} {} ({})", r.name, r.tensors[op.out[0]].name, op.kind);
+}
+
+void add_step(Breakdown& sum, int64_t steps, const ir::Program& program, const ir::Entry& entry,
+              std::span<const ir::Timeline> timelines, const Naming& naming) {
+    Breakdown step;
+    const double share = 1.0 / static_cast<double>(timelines.size());
+    const auto costs = costs_of(program, naming);
+    for (const ir::Timeline& timeline : timelines) {
+        double inside_s = 0;
+        for (size_t thread = 0; thread < 2; ++thread) {
+            for (const ir::TimedOp& t : timeline.threads[thread]) {
+                if (thread == 0) inside_s += t.end_s - t.start_s;
+                if (t.op < 0) {
+                    if (thread == 0) step.waiting_s += share * (t.end_s - t.start_s);
+                    continue;
+                }
+                const Costs& c = costs[entry.calls[t.call].routine][t.op];
+                TimeSpent& spent = (thread == 0 ? step.ops : step.beside)[c.name];
+                spent.time_s += share * (t.end_s - t.ready_s);
+                spent.count += share;
+                spent.flops += share * c.flops;
+                spent.bytes += share * c.bytes;
+                spent.communication = c.communication;
+                if (thread == 0) step.waiting_s += share * (t.ready_s - t.start_s);
+            }
+        }
+        const double data_s = timeline.data_end_s - timeline.data_begin_s;
+        step.step_s += share * timeline.end_s;
+        step.data_s += share * data_s;
+        step.remainder_s += share * (timeline.end_s - inside_s - data_s);
+    }
+    const double keep = static_cast<double>(steps) / static_cast<double>(steps + 1), add = 1 - keep;
+    const auto mean = [&](double& a, double b) { a = keep * a + add * b; };
+    mean(sum.step_s, step.step_s), mean(sum.waiting_s, step.waiting_s), mean(sum.data_s, step.data_s);
+    mean(sum.remainder_s, step.remainder_s);
+    for (auto [to, from] : {std::pair{&sum.ops, &step.ops}, std::pair{&sum.beside, &step.beside}}) {
+        for (const auto& [name, spent] : *from) {
+            TimeSpent& s = (*to)[name];
+            mean(s.time_s, spent.time_s), mean(s.count, spent.count), mean(s.flops, spent.flops), mean(s.bytes, spent.bytes);
+            s.communication = spent.communication;
+        }
+    }
+}
+
+}  // namespace lockstep::compile

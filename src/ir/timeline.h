@@ -1,0 +1,36 @@
+// When the ops of one step ran on one rank: by the executor's clock (`train --trace`) or the simulator's (`plan`). One form
+// for both, so that the two can be laid over each other. Times are seconds from the beginning of the step.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::ir {
+
+struct TimedOp {
+    int call = -1, op = -1;  // op -1: the call waited for calls of the other stream
+    double start_s = 0, end_s = 0;
+    double ready_s = 0;  // collectives: when the last member had come; else start_s
+};
+
+struct Timeline {
+    // By the thread that ran them: 0 computes, 1 communicates beside it. Without a communication thread all stand in 0.
+    std::array<std::vector<TimedOp>, 2> threads;
+    double data_begin_s = 0, data_end_s = 0;  // reading samples
+    double end_s = 0;                         // of the step
+};
+
+// An op that only gives bytes another name: nothing runs, nothing is recorded.
+inline bool is_view(const Routine& routine, const Op& op) {
+    return op.kind == "rename" && routine.tensors[op.out[0]].view_of >= 0;
+}
+
+// Empty, with room for all that a step of the entry can record: filling it allocates nothing.
+Timeline room_for(const Program& program, const Entry& entry);
+
+// Sets ready_s of every collective from when its members began it. timelines[r] is of rank r; all of one clock.
+void match_collectives(const Program& program, const Entry& entry, std::vector<Timeline>& timelines);
+
+}  // namespace lockstep::ir

@@ -1,0 +1,13 @@
+// The in-process transport on this machine: rows of the cost table.
+#pragma once
+
+#include <vector>
+
+#include "ops/cost.h"
+
+namespace lockstep::measure {
+
+// Every kind, 2 members up to twice the cores, blocks of 1 KiB to 16 MiB.
+std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus);
+
+}  // namespace lockstep::measure

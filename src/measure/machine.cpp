@@ -1,0 +1,52 @@
+#include "measure/machine.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "kernels/cpu/isa.h"
+#include "measure/collectives.h"
+#include "measure/kernels.h"
+#include "measure/overheads.h"
+#include "measure/roofs.h"
+
+namespace lockstep::measure {
+namespace {
+
+std::string processor() {
+    std::ifstream in("/proc/cpuinfo");
+    for (std::string line; std::getline(in, line);) {
+        if (const size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
+            return line.substr(colon + 2);
+    }
+    return "unknown processor";
+}
+
+}  // namespace
+
+sim::Cluster machine(const MachineOptions& o) {
+    sim::Cluster c;
+    const auto cores = static_cast<int>(o.cpus.size());
+    c.name = "this machine";
+    c.description = fmt::format("{} cores of {}, {} kernels, measured by lockstep bench", cores, processor(),
+                                kernels::cpu::name(kernels::cpu::detect_isa()));
+    c.memory_bytes = o.memory_bytes;
+    c.costs.cores = cores;
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE) > 0 ? sysconf(_SC_LEVEL3_CACHE_SIZE) : sysconf(_SC_LEVEL2_CACHE_SIZE);
+    c.costs.cache_bytes = cache > 0 ? static_cast<double>(cache) : 32 << 20;
+    if (o.progress) o.progress("multiply-adds and copies", 0);
+    const Roofs measured = roofs(o.cpus);
+    c.costs.flops_per_s["f32"] = measured.flops_per_s;
+    c.costs.bytes_per_s = measured.copy_bytes_per_s;
+    if (o.progress) o.progress("collectives", 0);
+    c.costs.collectives = collective_rows(o.cpus);
+    c.costs.step_overhead_s = step_overhead_s(cores);
+    c.costs.rows = kernel_rows({o.cpus, c.costs.cache_bytes, o.budget_s, o.small_only, o.progress});
+    return c;
+}
+
+}  // namespace lockstep::measure

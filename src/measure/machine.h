@@ -1,0 +1,22 @@
+// This machine as a cluster: what `lockstep bench` writes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sim/cluster.h"
+
+namespace lockstep::measure {
+
+struct MachineOptions {
+    std::vector<int> cpus;
+    double memory_bytes = 0;
+    double budget_s = 80;     // of the kernels
+    bool small_only = false;  // of them
+    std::function<void(const std::string& what, double share_done)> progress;
+};
+
+sim::Cluster machine(const MachineOptions& options);
+
+}  // namespace lockstep::measure

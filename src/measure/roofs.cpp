@@ -1,0 +1,55 @@
+#include "measure/roofs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "kernels/cpu/roof.h"
+#include "measure/pin.h"
+
+namespace lockstep::measure {
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double best_rate(int samples, double amount, const auto& work) {
+    double best = 0;
+    for (int i = 0; i < samples; ++i) {
+        const double start_s = now_s();
+        work();
+        best = std::max(best, amount / (now_s() - start_s));
+    }
+    return best;
+}
+
+Roofs measured(const std::vector<int>& cpus) {
+    constexpr int64_t kRounds = 2'000'000, kBytes = 128 << 20;
+    const std::unique_ptr<char[]> from(new char[kBytes]), to(new char[kBytes]);
+    std::memset(from.get(), 1, kBytes), std::memset(to.get(), 1, kBytes);
+    const double flops = kernels::cpu::fma_flops(kRounds);
+    Roofs out;
+    for (int threads = 1; threads <= static_cast<int>(cpus.size()); ++threads) {
+        ThreadPool pool(threads, cpus);
+        out.flops_per_s.push_back(
+            best_rate(7, flops * threads, [&] { pool.parallel([](int, int) { kernels::cpu::fma_flops(kRounds); }); }));
+        out.copy_bytes_per_s.push_back(best_rate(5, 2.0 * kBytes, [&] {
+            pool.parallel([&](int thread, int parts) {
+                const Range mine = split(kBytes, parts, thread, 4096);
+                std::memcpy(to.get() + mine.begin, from.get() + mine.begin, static_cast<size_t>(mine.count()));
+            });
+        }));
+    }
+    return out;
+}
+
+}  // namespace
+
+Roofs roofs(const std::vector<int>& cpus) {
+    Roofs out;
+    on_cpu(cpus[0], [&] { out = measured(cpus); });
+    return out;
+}
+
+}  // namespace lockstep::measure

@@ -1,0 +1,174 @@
+#include "ops/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep::ops {
+namespace {
+
+constexpr size_t kNeighbours = 6;
+
+double product_of_sizes(const mesh::Mesh& mesh, const Routine& r, const ir::Tensor& t, int first, int last) {
+    double n = 1;
+    for (int i = first; i < last; ++i) n *= static_cast<double>(ir::local_size(mesh, r, t, i));
+    return n;
+}
+
+const ir::Tensor& largest(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+    TensorId best = op.out[0];
+    for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
+        for (TensorId t : *list) {
+            if (ir::local_elements(mesh, r, r.tensors[t]) > ir::local_elements(mesh, r, r.tensors[best])) best = t;
+        }
+    }
+    return r.tensors[best];
+}
+
+// Attention and its like: one tensor lies along seq, another along kv_seq.
+bool attention_sizes(const mesh::Mesh& mesh, const Routine& r, const Op& op, std::vector<double>& sizes) {
+    const DimId kv_seq = r.dim("kv_seq"), seq = r.dim("seq");
+    double keys = 0, queries = 0, heads = 0, width = 0;
+    for (TensorId id : op.in) {
+        const ir::Tensor& t = r.tensors[id];
+        if (t.dims.size() < 4) continue;
+        const auto at = [&](DimId d) { return std::find(t.dims.begin(), t.dims.end(), d) - t.dims.begin(); };
+        const auto rank = static_cast<std::ptrdiff_t>(t.dims.size());
+        if (kv_seq >= 0 && at(kv_seq) < rank)
+            keys = static_cast<double>(ir::local_size(mesh, r, t, static_cast<int>(at(kv_seq))));
+        if (t.dims.size() == 5 && seq >= 0 && at(seq) < rank) {
+            queries = static_cast<double>(ir::local_size(mesh, r, t, static_cast<int>(at(seq))));
+            width = static_cast<double>(ir::local_size(mesh, r, t, 4));
+            heads = product_of_sizes(mesh, r, t, 0, 5) / queries / width;
+        }
+    }
+    if (keys == 0 || queries == 0) return false;
+    sizes = {heads, queries, keys, width};
+    return true;
+}
+
+double at_threads(const std::vector<double>& rates, int threads) {
+    if (rates.empty()) return 0;
+    return rates[std::min(rates.size(), static_cast<size_t>(std::max(threads, 1))) - 1];
+}
+
+double distance(const CostKey& a, const CostKey& b) {
+    double sum = 0;
+    for (size_t i = 0; i < std::min(a.sizes.size(), b.sizes.size()); ++i) {
+        const double d = std::log(std::max(a.sizes[i], 1.0) / std::max(b.sizes[i], 1.0));
+        sum += d * d;
+    }
+    return sum + (a.sizes.size() == b.sizes.size() ? 0 : 100);
+}
+
+// Rows that speak of this op, the most like it: same kernel, storage and threads, then less and less of that.
+std::vector<const CostRow*> rows_for(const CostTable& table, const CostKey& key) {
+    const auto alike = [&](auto same) {
+        std::vector<const CostRow*> found;
+        for (const CostRow& row : table.rows) {
+            if (row.key.op == key.op && row.key.kernel == key.kernel && row.key.dtype == key.dtype && same(row.key))
+                found.push_back(&row);
+        }
+        return found;
+    };
+    auto found = alike([&](const CostKey& k) { return k.variant == key.variant && k.threads == key.threads; });
+    if (found.empty()) found = alike([&](const CostKey& k) { return k.threads == key.threads; });
+    if (found.empty()) found = alike([&](const CostKey& k) { return k.variant == key.variant; });
+    if (found.empty()) found = alike([](const CostKey&) { return true; });
+    return found;
+}
+
+}  // namespace
+
+CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int threads) {
+    CostKey key{op.kind, op.kernel, std::string(name_of(r.tensors[op.out[0]].dtype)), "", threads, {}, 0, 0};
+    for (TensorId t : op.in) {
+        if (r.tensors[t].dtype != Dtype::I32) {
+            key.dtype = name_of(r.tensors[t].dtype);
+            break;
+        }
+    }
+    key.flops = flops_of(mesh, r, op).executed;
+    key.bytes = static_cast<double>(bytes_moved(mesh, r, op));
+    MatmulShape shape;
+    if (is_matmul(mesh, r, op, &shape)) {
+        key.variant = std::string(shape.a_transposed ? "t" : "n") + (shape.b_transposed ? "n" : "t");
+        key.sizes = {static_cast<double>(shape.m), static_cast<double>(shape.n), static_cast<double>(shape.k)};
+        return key;
+    }
+    if (attention_sizes(mesh, r, op, key.sizes)) return key;
+    const ir::Tensor& t = largest(mesh, r, op);
+    const int dims = static_cast<int>(t.dims.size());
+    key.sizes = {dims > 1 ? product_of_sizes(mesh, r, t, 0, dims - 1) : 1.0,
+                 product_of_sizes(mesh, r, t, std::max(dims - 1, 0), dims)};
+    return key;
+}
+
+double flops_roof(const CostTable& table, const std::string& dtype, int threads) {
+    const auto at = table.flops_per_s.find(dtype);
+    const auto rates = at != table.flops_per_s.end() ? at : table.flops_per_s.find("f32");
+    return rates == table.flops_per_s.end() ? 0 : at_threads(rates->second, threads);
+}
+
+double bytes_roof(const CostTable& table, int threads) { return at_threads(table.bytes_per_s, threads); }
+
+double rated_s(const CostTable& table, const CostKey& key) {
+    const double flops = flops_roof(table, key.dtype, key.threads), bytes = bytes_roof(table, key.threads);
+    const double product_s = flops > 0 ? key.flops / flops / table.product_efficiency : 0;
+    const double copy_s = bytes > 0 ? key.bytes / bytes / table.bandwidth_efficiency : 0;
+    return table.op_overhead_s + std::max(product_s, copy_s);
+}
+
+OpCost cost_of(const CostTable& table, const CostKey& key, double cold) {
+    const double rated = rated_s(table, key);
+    std::vector<std::pair<double, const CostRow*>> near;
+    for (const CostRow* row : rows_for(table, key)) near.emplace_back(distance(key, row->key), row);
+    const size_t count = std::min(near.size(), kNeighbours);
+    std::partial_sort(near.begin(), near.begin() + static_cast<long>(count), near.end());
+    double warm = 0, full = 0, crowded = 0, weights = 0;  // means of the logarithms of the ratios
+    for (size_t i = 0; i < count; ++i) {
+        const CostRow& row = *near[i].second;
+        const double weight = 1 / (near[i].first * near[i].first + 1e-6), base = std::max(rated_s(table, row.key), 1e-12);
+        warm += weight * std::log(row.warm_s / base), full += weight * std::log(row.cold_s / base);
+        crowded += weight * std::log(row.crowded_s / base);
+        weights += weight;
+    }
+    if (weights == 0) {
+        const double bytes = bytes_roof(table, table.cores);
+        return {rated, bytes > 0 ? key.bytes / bytes / table.bandwidth_efficiency : 0, false};
+    }
+    const double warm_s = rated * std::exp(warm / weights), cold_s = std::max(warm_s, rated * std::exp(full / weights)),
+                 crowded_s = std::max(cold_s, rated * std::exp(crowded / weights));
+    // What it takes with every core busy, shared out: n of them, each for itself, would need n times that of the memory.
+    const double busy = std::max(1.0, std::floor(static_cast<double>(table.cores) / key.threads));
+    return {warm_s + cold * (cold_s - warm_s), (warm_s + cold * (crowded_s - warm_s)) / busy, true};
+}
+
+double collective_s(const CostTable& table, const std::string& op, int members, double block_bytes) {
+    // Rows of the nearest number of members, in ascending order of bytes.
+    int nearest = 0;
+    for (const CollectiveRow& row : table.collectives) {
+        if (row.op == op && (nearest == 0 || std::abs(row.members - members) < std::abs(nearest - members)))
+            nearest = row.members;
+    }
+    std::vector<std::pair<double, double>> points;
+    for (const CollectiveRow& row : table.collectives) {
+        if (row.op == op && row.members == nearest) points.emplace_back(row.block_bytes, row.time_s);
+    }
+    // A member copies n blocks to gather, reads n to reduce its own; of an all-reduce its slice of n, whatever n is.
+    if (nearest > 0 && op != "all_reduce") block_bytes *= static_cast<double>(members) / nearest;
+    std::sort(points.begin(), points.end());
+    if (points.empty()) {
+        const double bytes = bytes_roof(table, table.cores) / std::max(1, table.cores);
+        return bytes > 0 ? (op == "all_reduce" ? 2 : 2.0 * members) * block_bytes / bytes : 0;
+    }
+    if (block_bytes <= points.front().first) return points.front().second;
+    for (size_t i = 1; i < points.size(); ++i) {
+        const auto [x0, y0] = points[i - 1];
+        const auto [x1, y1] = points[i];
+        if (block_bytes <= x1) return y0 + (y1 - y0) * (block_bytes - x0) / (x1 - x0);
+    }
+    return points.back().second * block_bytes / points.back().first;
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,74 @@
+// What ops cost on a machine, as plain data beside the kernel catalog: rows measured for kernels and shapes, and the machine's
+// rates for what no row covers. It speaks of op kinds, kernels, dtypes and sizes, so a new op is served as soon as it is
+// measured, and by the rates before that. Never a whole step, a layer or a routine.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/rule.h"
+
+namespace lockstep::ops {
+
+// An op on one rank as the tables see it. Sizes: of a product m, n, k; of attention heads, seq, kv_seq, head_dim; of any other
+// op rows and columns of its largest tensor.
+struct CostKey {
+    std::string op, kernel, dtype;
+    std::string variant;  // of a product: how the operands are stored; else empty
+    int threads = 1;
+    std::vector<double> sizes;
+    double flops = 0, bytes = 0;  // executed FLOPs (flops_of) and bytes_moved
+};
+CostKey cost_key(const mesh::Mesh& mesh, const Routine& routine, const Op& op, int threads);
+
+struct CostRow {
+    CostKey key;
+    double warm_s = 0;     // operands in the cache
+    double cold_s = 0;     // operands in memory
+    double crowded_s = 0;  // operands in memory, all other cores doing the same
+};
+
+// A collective inside one process: every member's thread does its share of the copying.
+struct CollectiveRow {
+    std::string op;
+    int members = 0;
+    double block_bytes = 0;  // of one member (mesh/ring.h)
+    double time_s = 0;       // from the arrival of the last; where members outnumber cores, of a share of a core
+};
+
+struct CostTable {
+    int cores = 1;             // that share memory
+    double cache_bytes = 0;    // that they share
+    double op_overhead_s = 0;  // beside the kernel's own
+    double step_overhead_s = 0;  // waking the ranks
+    // By dtype, [i]: i + 1 threads together. A dtype without rates has that of f32.
+    std::map<std::string, std::vector<double>> flops_per_s;
+    std::vector<double> bytes_per_s;  // copies: read plus written
+    // Of the rates, what kernels reach where no row says more.
+    double product_efficiency = 1, bandwidth_efficiency = 1;
+    std::vector<CostRow> rows;
+    std::vector<CollectiveRow> collectives;
+};
+
+// A resource model of one op: alone it takes max(core_s, memory_s); where several run at once they share the memory, and each
+// needs it, all for itself, for memory_s.
+struct OpCost {
+    double core_s = 0, memory_s = 0;
+    bool measured = false;  // by rows of this kernel
+};
+
+// `cold`: the share of its bytes that the op finds in memory rather than in the cache. Between measured shapes the ratio to the
+// rates' estimate is interpolated, in the logarithms of the sizes; so the estimate carries the growth, the rows the rest.
+OpCost cost_of(const CostTable& table, const CostKey& key, double cold);
+
+// The least that the rates allow: the larger of FLOPs and bytes over their rates.
+double rated_s(const CostTable& table, const CostKey& key);
+double flops_roof(const CostTable& table, const std::string& dtype, int threads);
+double bytes_roof(const CostTable& table, int threads);
+
+// Of one member's thread, in seconds of a core. Interpolated in bytes; of other numbers of members by the bytes that a member
+// moves.
+double collective_s(const CostTable& table, const std::string& op, int members, double block_bytes);
+
+}  // namespace lockstep::ops

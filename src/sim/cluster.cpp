@@ -1,0 +1,217 @@
+#include "sim/cluster.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace lockstep::sim {
+namespace {
+
+// Reads tables and refuses what it does not know by name.
+class Reader {
+public:
+    Reader(const toml::table& table, std::string where, std::string origin)
+        : table_(table), where_(std::move(where)), origin_(std::move(origin)) {}
+
+    template <class T>
+    void take(const char* key, T& value) {
+        const toml::node* node = find(key);
+        if (!node) return;
+        if (const auto got = node->value<T>()) value = *got;
+        else wrong(key, *node);
+    }
+    void take(const char* key, int& value) {
+        int64_t wide = value;
+        take(key, wide);
+        value = static_cast<int>(wide);
+    }
+    void take(const char* key, std::vector<double>& values) {
+        const toml::node* node = find(key);
+        if (!node) return;
+        const toml::array* list = node->as_array();
+        if (!list) wrong(key, *node);
+        for (const toml::node& item : *list) {
+            if (const auto got = item.value<double>()) values.push_back(*got);
+            else wrong(key, item);
+        }
+    }
+    const toml::table* table(const char* key) {
+        const toml::node* node = find(key);
+        if (node && !node->is_table()) wrong(key, *node);
+        return node ? node->as_table() : nullptr;
+    }
+    const toml::array* array(const char* key) {
+        const toml::node* node = find(key);
+        if (node && !node->is_array()) wrong(key, *node);
+        return node ? node->as_array() : nullptr;
+    }
+    void finish() const {
+        for (const auto& [key, node] : table_) {
+            const std::string name(key.str());
+            if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
+                throw UserError("cluster.unknown_key", where_ + name,
+                                fmt::format("{}, line {}: a cluster file has no key {}{}; known here: {}", origin_,
+                                            node.source().begin.line, where_, name, fmt::join(known_, ", ")));
+            }
+        }
+    }
+    [[noreturn]] void wrong(const char* key, const toml::node& node) const {
+        throw UserError(
+            "cluster.value", where_ + key,
+            fmt::format("{}, line {}: {}{} has a value of the wrong type", origin_, node.source().begin.line, where_, key));
+    }
+
+private:
+    const toml::node* find(const char* key) {
+        known_.emplace_back(key);
+        return table_.get(key);
+    }
+    const toml::table& table_;
+    const std::string where_, origin_;
+    std::vector<std::string> known_;
+};
+
+void read_each(Reader& reader, const char* key, const std::string& origin, const auto& read) {
+    const toml::array* list = reader.array(key);
+    if (!list) return;
+    for (const toml::node& item : *list) {
+        if (!item.is_table()) reader.wrong(key, item);
+        Reader row(*item.as_table(), std::string(key) + ".", origin);
+        read(row);
+        row.finish();
+    }
+}
+
+void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
+    read_each(top, "kernels", origin, [&](Reader& row) {
+        ops::CostRow r;
+        row.take("op", r.key.op), row.take("kernel", r.key.kernel), row.take("dtype", r.key.dtype);
+        row.take("variant", r.key.variant), row.take("threads", r.key.threads), row.take("sizes", r.key.sizes);
+        row.take("flops", r.key.flops), row.take("bytes", r.key.bytes);
+        row.take("warm_s", r.warm_s), row.take("cold_s", r.cold_s), row.take("crowded_s", r.crowded_s);
+        t.rows.push_back(std::move(r));
+    });
+    read_each(top, "collectives", origin, [&](Reader& row) {
+        ops::CollectiveRow r;
+        row.take("op", r.op), row.take("members", r.members), row.take("block_bytes", r.block_bytes),
+            row.take("time_s", r.time_s);
+        t.collectives.push_back(std::move(r));
+    });
+}
+
+void require_sound(const Cluster& c, const std::string& origin) {
+    const auto refuse = [&](const char* key, const std::string& what) {
+        throw UserError("cluster.incomplete", key, fmt::format("{}: {}", origin, what));
+    };
+    if (c.costs.flops_per_s.empty() || c.costs.bytes_per_s.empty())
+        refuse("rates.flops_per_s", "a cluster needs [rates.flops_per_s] with at least f32, and rates.bytes_per_s");
+    if (c.costs.cores < 1) refuse("machine.cores", "machine.cores must be at least 1");
+    if (c.devices && (c.links.empty() || c.links.back().ranks != 0))
+        refuse("links", "devices need [[links]]; the last has ranks = 0 and joins any number");
+    for (const ops::CostRow& r : c.costs.rows) {
+        if (r.warm_s <= 0 || r.cold_s <= 0 || r.crowded_s <= 0)
+            refuse("kernels", fmt::format("the row of {} ({}) has a time that is not positive", r.key.op, r.key.kernel));
+    }
+}
+
+std::string list(const std::vector<double>& values) {
+    std::string out;
+    for (double v : values) out += fmt::format("{}{:.10g}", out.empty() ? "" : ", ", v);
+    return "[" + out + "]";
+}
+
+}  // namespace
+
+Cluster parse_cluster(const std::string& text, const std::string& origin) {
+    toml::table root;
+    try {
+        root = toml::parse(text);
+    } catch (const toml::parse_error& e) {
+        throw UserError("cluster.syntax", "--cluster",
+                        fmt::format("{}, line {}: {}", origin, e.source().begin.line, e.description()));
+    }
+    Cluster c;
+    Reader top(root, "", origin);
+    top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
+    if (const toml::table* t = top.table("machine")) {
+        Reader r(*t, "machine.", origin);
+        r.take("devices", c.devices), r.take("cores", c.costs.cores), r.take("cache_bytes", c.costs.cache_bytes);
+        r.take("memory_bytes", c.memory_bytes), r.take("reserve_bytes", c.reserve_bytes);
+        r.finish();
+    }
+    if (const toml::table* t = top.table("rates")) {
+        Reader r(*t, "rates.", origin);
+        r.take("bytes_per_s", c.costs.bytes_per_s), r.take("op_overhead_s", c.costs.op_overhead_s);
+        r.take("step_overhead_s", c.costs.step_overhead_s), r.take("product_efficiency", c.costs.product_efficiency);
+        r.take("bandwidth_efficiency", c.costs.bandwidth_efficiency);
+        if (const toml::table* flops = r.table("flops_per_s")) {
+            Reader by_dtype(*flops, "rates.flops_per_s.", origin);
+            for (const auto& [dtype, unused] : *flops)
+                by_dtype.take(std::string(dtype.str()).c_str(), c.costs.flops_per_s[std::string(dtype.str())]);
+        }
+        r.finish();
+    }
+    read_each(top, "links", origin, [&](Reader& row) {
+        LinkLevel l;
+        row.take("ranks", l.ranks), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s);
+        row.take("latency_s", l.link.latency_s);
+        c.links.push_back(l);
+    });
+    read_rows(top, origin, c.costs);
+    top.finish();
+    require_sound(c, origin);
+    return c;
+}
+
+Cluster read_cluster(const std::string& path) {
+    std::ifstream in(path);
+    if (!in) throw UserError("cluster.cannot_read", "--cluster", fmt::format("--cluster {}: cannot be read", path));
+    std::stringstream text;
+    text << in.rdbuf();
+    return parse_cluster(text.str(), path);
+}
+
+std::string print(const Cluster& c) {
+    std::string out = fmt::format("name = \"{}\"\ndescription = \"{}\"\ndeclared = {}\n", c.name, c.description, c.declared);
+    const ops::CostTable& t = c.costs;
+    out += fmt::format(
+        "\n[machine]\ndevices = {}\ncores = {}\ncache_bytes = {:.0f}\nmemory_bytes = {:.0f}\nreserve_bytes = {:.0f}\n", c.devices,
+        t.cores, t.cache_bytes, c.memory_bytes, c.reserve_bytes);
+    out += fmt::format(
+        "\n[rates]  # lists: by 1, 2, ... threads together\nbytes_per_s = {}\nop_overhead_s = {:.4g}\nstep_overhead_s = {:.4g}\n",
+        list(t.bytes_per_s), t.op_overhead_s, t.step_overhead_s);
+    out += fmt::format("product_efficiency = {:.4g}\nbandwidth_efficiency = {:.4g}\n\n[rates.flops_per_s]\n",
+                       t.product_efficiency, t.bandwidth_efficiency);
+    for (const auto& [dtype, rates] : t.flops_per_s) out += fmt::format("{} = {}\n", dtype, list(rates));
+    for (const LinkLevel& l : c.links)
+        out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
+                           l.link.bandwidth_bytes_per_s, l.link.latency_s);
+    if (!t.collectives.empty()) out += "\n";
+    for (const ops::CollectiveRow& r : t.collectives)
+        out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\n", r.op, r.members,
+                           r.block_bytes, r.time_s);
+    for (const ops::CostRow& r : t.rows)
+        out += fmt::format(
+            "[[kernels]]\nop = \"{}\"\nkernel = \"{}\"\ndtype = \"{}\"\nvariant = \"{}\"\nthreads = {}\nsizes = {}\nflops = "
+            "{:.10g}\n"
+            "bytes = {:.10g}\nwarm_s = {:.4g}\ncold_s = {:.4g}\ncrowded_s = {:.4g}\n",
+            r.key.op, r.key.kernel, r.key.dtype, r.key.variant, r.key.threads, list(r.key.sizes), r.key.flops, r.key.bytes,
+            r.warm_s, r.cold_s, r.crowded_s);
+    return out;
+}
+
+const LinkLevel& link_of(const Cluster& cluster, const std::vector<int64_t>& members) {
+    const auto [least, most] = std::minmax_element(members.begin(), members.end());
+    for (const LinkLevel& level : cluster.links) {
+        if (level.ranks == 0 || *least / level.ranks == *most / level.ranks) return level;
+    }
+    return cluster.links.back();
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,47 @@
+// An event simulator of threads that share a machine: cores and memory bandwidth are divided evenly among those who want them
+// at the moment (processor sharing), collectives begin when their last member has come. Deterministic; times in seconds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::sim {
+
+// Work without a break. Takes max of: core_s of its thread's cores, memory_s of the machine's memory, link_s after the last
+// member of its group has come; the three go on side by side.
+struct Segment {
+    double core_s = 0, memory_s = 0, link_s = 0;
+    int group = -1;  // a collective over the ranks groups[group]; -1: none
+    int link = -1;   // which of the rank's links it uses; collectives of one rank on one link share it. -1: nobody shares
+};
+
+struct Work {  // one call
+    std::vector<Segment> segments;
+    std::vector<int> waits;  // calls of this rank, by id, that must have ended
+    int id = 0;
+};
+
+struct Thread {
+    int cores = 1;  // that it computes on
+    std::vector<Work> work;
+};
+
+struct Rank {
+    std::vector<Thread> threads;
+};
+
+struct Machine {
+    double cores = 1;
+    // Every rank given stands for this many that do the same at the same time: they share the cores and the memory with it.
+    double copies = 1;
+};
+
+struct Event {
+    int rank = 0, thread = 0, work = 0, segment = 0;  // work: index; segment -1: it waited for calls
+    double start_s = 0, ready_s = 0, end_s = 0;
+};
+
+// In order of their ends. groups[g]: indices into `ranks`. InternalError where nothing can go on (a deadlock).
+std::vector<Event> run(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine);
+
+}  // namespace lockstep::sim

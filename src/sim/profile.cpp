@@ -1,0 +1,160 @@
+#include "sim/profile.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/round.h"
+#include "ir/timeline.h"
+
+namespace lockstep::sim {
+namespace {
+
+// Which share of its bytes each op finds in memory rather than in the cache: the step's addresses are known, so what was
+// touched since is too. By pages of the arena; least recently used, all of a rank's bytes counted.
+class Reuse {
+public:
+    Reuse(const ir::Program& p, const ir::Entry& entry, double cache_bytes)
+        : program_(p), cache_bytes_(cache_bytes), page_(std::max<int64_t>(64 << 10, p.arena_bytes >> 14)) {
+        touched_.assign(static_cast<size_t>(ceil_div(p.arena_bytes, page_)) + 1, -1e30);
+        for (const ir::Routine& r : p.routines) sums_.emplace_back(r.ops.size());
+        for (int step = 0; step < 2; ++step) {  // the second finds what the first has left
+            counting_ = step == 1;
+            for (const ir::Call& call : entry.calls) this->call(call);
+        }
+    }
+
+    double cold(size_t routine, size_t op) const {
+        const Sum& s = sums_[routine][op];
+        return s.bytes > 0 ? s.cold / s.bytes : 1;
+    }
+
+private:
+    struct Sum {
+        double cold = 0, bytes = 0;
+    };
+
+    void call(const ir::Call& call) {
+        const ir::Routine& r = program_.routines[call.routine];
+        for (size_t i = 0; i < r.ops.size(); ++i) {
+            for (const std::vector<ir::TensorId>* list : {&r.ops[i].in, &r.ops[i].out}) {
+                for (ir::TensorId t : *list) touch(call, r, t, sums_[static_cast<size_t>(call.routine)][i]);
+            }
+        }
+    }
+
+    void touch(const ir::Call& call, const ir::Routine& r, ir::TensorId id, Sum& sum) {
+        const ir::Tensor* root = &r.tensors[id];
+        while (root->view_of >= 0) root = &r.tensors[root->view_of];
+        const int buffer = root->port >= 0 ? call.bindings[root->port].buffer : call.scratch;
+        if (buffer < 0) return;
+        const int64_t begin = program_.buffers[buffer].offset_bytes +
+                              (root->port >= 0 ? call.bindings[root->port].offset_bytes : 0) +
+                              std::max<int64_t>(root->offset_bytes, 0);
+        const int64_t bytes = ir::local_bytes(program_.mesh, r, r.tensors[id]);
+        int64_t end = std::min(begin + bytes, static_cast<int64_t>(touched_.size()) * page_);
+        for (int64_t at = begin; at < end; at = (at / page_ + 1) * page_) {
+            const double part = static_cast<double>(std::min(end, (at / page_ + 1) * page_) - at);
+            double& last = touched_[static_cast<size_t>(at / page_)];
+            if (counting_) sum.bytes += part, sum.cold += clock_ - last > cache_bytes_ ? part : 0;
+            clock_ += part;
+            last = clock_;
+        }
+    }
+
+    const ir::Program& program_;
+    const double cache_bytes_;
+    const int64_t page_;
+    std::vector<double> touched_;  // by page: the clock when it was last touched
+    std::vector<std::vector<Sum>> sums_;
+    double clock_ = 0;  // bytes touched so far
+    bool counting_ = false;
+};
+
+class Profiler {
+public:
+    Profiler(const ir::Program& p, const Cluster& c, const mesh::Link& ring) : p_(p), c_(c), ring_(ring) {}
+
+    Profile profile(const ir::Routine& r, int threads, const auto& cold) const {
+        Profile out;
+        for (size_t i = 0; i < r.ops.size(); ++i) {
+            const ir::Op& op = r.ops[i];
+            if (ops::rule(op.kind).collective) {
+                out.pieces.push_back({{static_cast<int>(i)}, {1.0}, collective(r, op)});
+                continue;
+            }
+            if (ir::is_view(r, op)) continue;
+            if (out.pieces.empty() || out.pieces.back().segment.group >= 0) out.pieces.emplace_back();
+            out.pieces.back().ops.push_back(static_cast<int>(i));
+            add(out.pieces.back(), out, ops::cost_of(c_.costs, ops::cost_key(p_.mesh, r, op, threads), cold(i)));
+        }
+        for (Piece& piece : out.pieces) {
+            double sum = 0;
+            for (double s : piece.shares) sum += s;
+            for (double& s : piece.shares) s = sum > 0 ? s / sum : 1.0 / static_cast<double>(piece.shares.size());
+        }
+        return out;
+    }
+
+private:
+    void add(Piece& piece, Profile& out, const ops::OpCost& cost) const {
+        // A device has its memory to itself: nothing to share, so its ops are as long as the larger of the two.
+        const double core_s =
+            (c_.devices ? std::max(cost.core_s, cost.memory_s) : cost.core_s) + (cost.measured ? c_.costs.op_overhead_s : 0);
+        piece.segment.core_s += core_s;
+        if (!c_.devices) piece.segment.memory_s += cost.memory_s;
+        piece.shares.push_back(core_s);
+        (cost.measured ? out.measured : out.unmeasured) += core_s;
+    }
+
+    Segment collective(const ir::Routine& r, const ir::Op& op) const {
+        const int64_t members = p_.mesh.size(op.group);
+        mesh::RingTraffic traffic;
+        double block_bytes = 0;
+        for (size_t i = 0; i < op.in.size(); ++i) {
+            const ir::TensorId block = op.kind == "reduce_scatter" ? op.out[i] : op.in[i];
+            const auto bytes = static_cast<double>(ir::local_bytes(p_.mesh, r, r.tensors[block]));
+            traffic.add(op.kind == "all_reduce", members, bytes);
+            block_bytes += bytes;
+        }
+        Segment s;
+        s.group = 0;
+        if (c_.devices) {
+            const LinkLevel& level = link_of(c_, p_.mesh.group(0, op.group));
+            s.link_s = traffic.time_s(level.link);
+            s.link = static_cast<int>(&level - c_.links.data());
+            return s;
+        }
+        s.core_s = ops::collective_s(c_.costs, op.kind, static_cast<int>(members), block_bytes);
+        // What was measured is the share of the members that ran at the same time.
+        s.memory_s = s.core_s / static_cast<double>(std::min<int64_t>(members, c_.costs.cores));
+        s.link_s = traffic.time_s(ring_);
+        return s;
+    }
+
+    const ir::Program& p_;
+    const Cluster& c_;
+    const mesh::Link& ring_;
+};
+
+}  // namespace
+
+std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, const Cluster& cluster,
+                                 const compile::Placement& placement, const mesh::Link& ring) {
+    const Profiler profiler(p, cluster, ring);
+    const double ranks = static_cast<double>(p.mesh.ranks());
+    std::optional<Reuse> reuse;
+    if (!cluster.devices) reuse.emplace(p, entry, cluster.costs.cache_bytes / ranks);
+    std::vector<Profile> out(p.routines.size());
+    std::vector<bool> done(p.routines.size());
+    for (const ir::Call& call : entry.calls) {
+        const auto i = static_cast<size_t>(call.routine);
+        if (done[i]) continue;
+        done[i] = true;
+        const bool beside = placement.comm_thread && call.stream == ir::Stream::Comm;
+        out[i] = profiler.profile(p.routines[i], beside ? 1 : placement.threads_per_rank,
+                                  [&](size_t op) { return reuse ? reuse->cold(i, op) : 1.0; });
+    }
+    return out;
+}
+
+}  // namespace lockstep::sim

@@ -1,0 +1,102 @@
+#include "telemetry/trace.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "ops/rule.h"
+
+namespace lockstep::telemetry {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class Writer {
+public:
+    Writer(const std::string& path, const ir::Program& program, const ir::Entry& entry)
+        : out_(path), program_(program), entry_(entry) {
+        out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+    }
+
+    void rank(size_t rank, const ir::Timeline& timeline) {
+        name("process_name", rank, 0, fmt::format("rank {}", rank));
+        name("thread_name", rank, 0, "compute");
+        if (!timeline.threads[1].empty()) name("thread_name", rank, 1, "communication");
+        if (timeline.data_end_s > timeline.data_begin_s)
+            slice(rank, 0, "data", "data", timeline.data_begin_s, timeline.data_end_s, Json::object());
+        for (size_t thread = 0; thread < 2; ++thread) {
+            const std::vector<ir::TimedOp>& all = timeline.threads[thread];
+            for (size_t i = 0, end = 0; i < all.size(); i = end) {
+                for (end = i; end < all.size() && all[end].call == all[i].call;) ++end;
+                call(rank, thread, {all.data() + i, end - i});
+            }
+        }
+    }
+
+    bool finish() {
+        out_ << "\n]}\n";
+        return static_cast<bool>(out_.flush());
+    }
+
+private:
+    void event(const Json& e) {
+        if (!first_) out_ << ",\n";
+        first_ = false;
+        out_ << e.dump();
+    }
+
+    void name(const char* what, size_t rank, size_t thread, const std::string& text) {
+        event({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", text}}}});
+    }
+
+    void slice(size_t rank, size_t thread, const std::string& name, std::string_view category, double start_s, double end_s,
+               Json args) {
+        event({{"ph", "X"},
+               {"name", name},
+               {"cat", category},
+               {"pid", rank},
+               {"tid", thread},
+               {"ts", 1e6 * start_s},
+               {"dur", 1e6 * (end_s - start_s)},
+               {"args", std::move(args)}});
+    }
+
+    void call(size_t rank, size_t thread, std::span<const ir::TimedOp> ops) {
+        const ir::Call& call = entry_.calls[ops[0].call];
+        const ir::Routine& r = program_.routines[call.routine];
+        slice(rank, thread, r.name, ir::name_of(r.kind), ops.front().start_s, ops.back().end_s,
+              {{"call", ops[0].call},
+               {"instance", call.instance},
+               {"microbatch", call.microbatch},
+               {"stream", ir::name_of(call.stream)}});
+        for (const ir::TimedOp& t : ops) {
+            if (t.op < 0) {
+                slice(rank, thread, "wait", "waiting", t.start_s, t.end_s, Json::object());
+                continue;
+            }
+            const ir::Op& op = r.ops[t.op];
+            Json args = {{"op", t.op}, {"result", r.tensors[op.out[0]].name}, {"kernel", op.kernel}};
+            if (t.ready_s > t.start_s) args["waited_us"] = 1e6 * (t.ready_s - t.start_s);
+            slice(rank, thread, op.kind, ops::rule(op.kind).collective ? "communication" : "op", t.start_s, t.end_s,
+                  std::move(args));
+        }
+    }
+
+    std::ofstream out_;
+    const ir::Program& program_;
+    const ir::Entry& entry_;
+    bool first_ = true;
+};
+
+}  // namespace
+
+void write_trace(const std::string& path, const ir::Program& program, const ir::Entry& entry,
+                 std::span<const ir::Timeline> timelines) {
+    Writer writer(path, program, entry);
+    for (size_t rank = 0; rank < timelines.size(); ++rank) writer.rank(rank, timelines[rank]);
+    if (!writer.finish()) throw UserError("trace.cannot_write", "--trace", fmt::format("--trace {}: cannot be written", path));
+}
+
+}  // namespace lockstep::telemetry

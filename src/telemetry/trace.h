@@ -1,0 +1,16 @@
+// A step as a trace file that chrome://tracing and Perfetto open: a process a rank, a thread a stream, a slice for every call
+// with its ops inside. `train --trace` writes a measured step, `plan --trace` a simulated one, in the same form.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "ir/timeline.h"
+
+namespace lockstep::telemetry {
+
+// timelines[i] is of rank i. UserError trace.cannot_write.
+void write_trace(const std::string& path, const ir::Program& program, const ir::Entry& entry,
+                 std::span<const ir::Timeline> timelines);
+
+}  // namespace lockstep::telemetry

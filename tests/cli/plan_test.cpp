@@ -1,0 +1,160 @@
+// bench, plan, train --profile and --trace as a user types them: what docs/cli.md promises of them.
+#include <gtest/gtest.h>
+
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+const char* kTraining = R"([training]
+dataset = "synthetic"
+local_batch_size = 1
+global_batch_size = 2
+seq_len = 16
+steps = 6
+)";
+const char* kCluster = R"(name = "toy"
+description = "round numbers"
+[machine]
+cores = 2
+memory_bytes = 1e9
+[rates]
+bytes_per_s = [1e10, 1e10]
+[rates.flops_per_s]
+f32 = [1e9, 2e9]
+)";
+
+// Names of the slices of a rank in order of their begin, by thread.
+std::vector<std::vector<std::string>> slices(const nlohmann::json& trace, int rank) {
+    std::vector<std::vector<std::string>> out(2);
+    for (const auto& e : trace["traceEvents"]) {
+        if (e["ph"] != "X" || e["pid"] != rank || e["cat"] == "data" || e["cat"] == "waiting") continue;
+        EXPECT_GE(e["dur"].get<double>(), 0);
+        out[e["tid"].get<size_t>()].push_back(e["name"]);
+    }
+    return out;
+}
+
+TEST(CliPlan, PrintsTheContractedObject) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("c.toml", kCluster);
+    const Finished f = s.lockstep("plan r.toml --cluster c.toml --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json(), checked = s.lockstep("check r.toml --json").json();
+    const double step_s = j["step_time_s"];
+    EXPECT_GT(step_s, 0);
+    EXPECT_NEAR(j["tokens_per_s"].get<double>(), 32 / step_s, 1e-6 / step_s);
+    EXPECT_NEAR(j["mfu"].get<double>(), checked["stages"][0]["flops_model"].get<double>() / step_s / 1e9, 1e-9);
+    EXPECT_NEAR(j["hfu"].get<double>(), checked["stages"][0]["flops_executed"].get<double>() / step_s / 1e9, 1e-9);
+    EXPECT_EQ(j["bubble_fraction"], 0);
+    EXPECT_EQ(j["exposed_communication_s"], 0);
+    EXPECT_EQ(j["stages"][0]["bytes"], checked["stages"][0]["bytes"]);
+    EXPECT_EQ(j["stages"][0]["costliest"].size(), 10u);
+    EXPECT_EQ(j["measured_share"], 0);
+    EXPECT_NE(s.lockstep("plan r.toml --cluster c.toml").out.find("step time"), std::string::npos);
+}
+
+TEST(CliPlan, SaysWhatIsDeclaredAndWhatDoesNotFit) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("c.toml", "declared = true\n" + std::string(kCluster));
+    const Finished f = s.lockstep("plan r.toml --cluster c.toml");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_NE(f.out.find("DECLARED"), std::string::npos);
+    std::string small = kCluster;
+    small.replace(small.find("1e9"), 3, "1e3");
+    s.write("small.toml", small);
+    const Finished refused = s.lockstep("plan r.toml --cluster small.toml --json");
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_FALSE(refused.json()["fits"]);
+    EXPECT_NE(refused.err.find("lockstep check"), std::string::npos) << refused.err;
+    EXPECT_EQ(s.lockstep("plan r.toml").code, 2);
+}
+
+TEST(CliPlan, BigLayoutsNeedNoDevices) {
+    Scratch s;
+    const std::string recipes = std::string(LOCKSTEP_SOURCE_DIR) + "/recipes/",
+                      clusters = std::string(LOCKSTEP_SOURCE_DIR) + "/clusters/";
+    const Finished f = s.lockstep("plan " + recipes + "llama3_70b.toml --cluster " + clusters + "h100.toml --json");
+    ASSERT_TRUE(f.code == 0 || f.code == 1) << f.err;
+    EXPECT_GT(f.json()["step_time_s"].get<double>(), 0);
+    EXPECT_GT(f.json()["mfu"].get<double>(), 0);
+    EXPECT_LT(f.json()["hfu"].get<double>(), 1);
+    EXPECT_TRUE(f.json()["declared"]);
+}
+
+TEST(CliPlan, TracesLieOverEachOther) {
+    Scratch s;
+    s.write("r.toml",
+            tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n[runtime]\ncomm_thread = \"on\"\n");
+    s.write("c.toml", kCluster);
+    Finished f = s.lockstep("train r.toml --trace real.json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    f = s.lockstep("plan r.toml --cluster c.toml --trace planned.json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const auto real = nlohmann::json::parse(s.read("real.json")), planned = nlohmann::json::parse(s.read("planned.json"));
+    const auto mine = slices(real, 0);
+    EXPECT_EQ(mine, slices(planned, 0));
+    EXPECT_EQ(mine, slices(real, 1));
+    EXPECT_GT(mine[0].size(), 50u);
+    EXPECT_GT(mine[1].size(), 5u);
+    f = s.lockstep("plan r.toml --cluster c.toml --trace /nowhere/x.json");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_NE(f.err.find("--trace /nowhere/x.json: cannot be written [trace.cannot_write]"), std::string::npos) << f.err;
+}
+
+TEST(CliBench, WritesWhatPlanReads) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    const Finished f = s.lockstep("bench --quick --seconds 1 --out c.toml --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_GT(f.json()["kernels"].get<int>(), 50);
+    EXPECT_GT(f.json()["flops_per_s"][0].get<double>(), 1e8);
+    const std::string file = s.read("c.toml");
+    for (const char* op : {"einsum", "attention_backward", "adamw", "rmsnorm", "cross_entropy", "rope", "swiglu"})
+        EXPECT_NE(file.find(std::string("op = \"") + op + "\""), std::string::npos) << op;
+    const Finished planned = s.lockstep("plan r.toml --cluster c.toml --json");
+    ASSERT_EQ(planned.code, 0) << planned.err;
+    EXPECT_GT(planned.json()["measured_share"].get<double>(), 0.99);
+    EXPECT_FALSE(planned.json()["declared"]);
+    // The same table may choose the kernels: the program then says which.
+    const Finished shown = s.lockstep("show r.toml --cluster.file c.toml");
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    EXPECT_NE(shown.out.find("kernel cpu.matmul"), std::string::npos);
+    EXPECT_EQ(s.lockstep("show r.toml --cluster.file nowhere.toml").code, 1);
+    const Finished refused = s.lockstep("bench --quick --out /nowhere/c.toml");
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_NE(refused.err.find("--out /nowhere/c.toml: cannot be written [bench.cannot_write]"), std::string::npos)
+        << refused.err;
+}
+
+TEST(CliProfile, SumsToTheStep) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("c.toml", kCluster);
+    for (const char* comm : {"on", "off"}) {
+        const Finished f =
+            s.lockstep(std::string("train r.toml --profile --cluster c.toml --json --runtime.comm_thread ") + comm);
+        ASSERT_EQ(f.code, 0) << f.err;
+        const nlohmann::json p = f.json()["profile"];
+        double sum = p["waiting_s"].get<double>() + p["data_s"].get<double>() + p["executor_s"].get<double>();
+        bool gathers = false;
+        for (const auto& op : p["ops"]) {
+            if (op["thread"] == "compute") sum += op["time_s"].get<double>();
+            gathers |= op["op"] == "all_gather" && op["thread"] == (std::string(comm) == "on" ? "communication" : "compute");
+            EXPECT_GE(op["time_s"].get<double>(), 0) << op;
+        }
+        EXPECT_TRUE(gathers) << comm;
+        EXPECT_NEAR(sum, p["step_time_s"].get<double>(), 1e-9);
+        EXPECT_GE(p["executor_s"].get<double>(), 0);
+        EXPECT_EQ(p["steps"], 4);
+        EXPECT_EQ(p["roof_flops_per_s"], 1e9);
+    }
+    const Finished table = s.lockstep("train r.toml --profile --cluster c.toml");
+    EXPECT_NE(table.out.find("einsum"), std::string::npos) << table.out;
+    EXPECT_NE(table.out.find("waiting"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,75 @@
+// Cluster files: what prints parses, what is wrong is refused by name.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "sim/cluster.h"
+
+namespace lockstep::testing {
+namespace {
+
+const char* kRates = "[rates]\nbytes_per_s = [1e9]\n[rates.flops_per_s]\nf32 = [1e9]\n";
+
+void expect_refusal(const std::string& text, const std::string& id, const std::string& part) {
+    try {
+        sim::parse_cluster(text, "here.toml");
+        FAIL() << "accepted: " << text;
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), id);
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+}
+
+TEST(ClusterFile, PrintsAndParses) {
+    sim::Cluster c;
+    c.name = "x", c.description = "y", c.memory_bytes = 1e9, c.links = {{8, {1e9, 1e-6}}, {0, {1e8, 2e-6}}};
+    c.devices = true, c.declared = true;
+    c.costs.cores = 3, c.costs.flops_per_s = {{"bf16", {4e9}}, {"f32", {1e9, 2e9}}}, c.costs.bytes_per_s = {1e10, 2e10};
+    c.costs.rows = {{{"einsum", "cpu.matmul", "f32", "nt", 2, {1, 2, 3}, 12, 44}, 1e-6, 2e-6, 3e-6}};
+    c.costs.collectives = {{"all_reduce", 2, 1024, 1e-5}};
+    const std::string text = sim::print(c);
+    EXPECT_EQ(sim::print(sim::parse_cluster(text, "here.toml")), text);
+}
+
+TEST(ClusterFile, DeclaredMachinesAreSound) {
+    int files = 0;
+    for (const auto& e : std::filesystem::directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) + "/clusters")) {
+        if (e.path().extension() != ".toml") continue;
+        const sim::Cluster c = sim::read_cluster(e.path().string());
+        EXPECT_TRUE(c.declared) << e.path();
+        EXPECT_EQ(c.name, e.path().stem().string());
+        ++files;
+    }
+    EXPECT_GE(files, 2);
+}
+
+TEST(ClusterFile, TheLinkIsThatOfTheSmallestBlock) {
+    sim::Cluster c;
+    c.links = {{2, {3, 0}}, {8, {2, 0}}, {0, {1, 0}}};
+    EXPECT_EQ(sim::link_of(c, {2, 3}).ranks, 2);
+    EXPECT_EQ(sim::link_of(c, {1, 2}).ranks, 8);
+    EXPECT_EQ(sim::link_of(c, {0, 8, 16}).ranks, 0);
+}
+
+TEST(ClusterFile, Refusals) {
+    expect_refusal("nmae = \"x\"\n", "cluster.unknown_key",
+                   "here.toml, line 1: a cluster file has no key nmae; known here: name");
+    expect_refusal("[machine]\ncores = \"two\"\n", "cluster.value",
+                   "here.toml, line 2: machine.cores has a value of the wrong type");
+    expect_refusal("name = \n", "cluster.syntax", "here.toml, line 1: ");
+    expect_refusal("name = \"x\"\n", "cluster.incomplete", "a cluster needs [rates.flops_per_s] with at least f32");
+    expect_refusal(std::string("[machine]\ndevices = true\n") + kRates, "cluster.incomplete", "devices need [[links]]");
+    expect_refusal(std::string(kRates) + "[[kernels]]\nop = \"add\"\nkernel = \"cpu.add\"\n", "cluster.incomplete",
+                   "the row of add (cpu.add) has a time that is not positive");
+    try {
+        sim::read_cluster("/nowhere.toml");
+        FAIL();
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), "cluster.cannot_read");
+        EXPECT_NE(std::string(e.what()).find("--cluster /nowhere.toml: cannot be read"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::testing

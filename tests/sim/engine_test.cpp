@@ -1,0 +1,119 @@
+// The event simulator against times worked out by hand.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "sim/engine.h"
+
+namespace lockstep::testing {
+namespace {
+
+using namespace sim;
+
+Work call(int id, std::vector<Segment> segments, std::vector<int> waits = {}) {
+    return {std::move(segments), std::move(waits), id};
+}
+Rank one_thread(std::vector<Segment> segments) { return {{{1, {call(0, std::move(segments))}}}}; }
+Segment core(double s, double memory_s = 0) { return {s, memory_s, 0, -1, -1}; }
+Segment collective(double core_s, int group = 0) { return {core_s, 0, 0, group, -1}; }
+
+double end_of(const std::vector<Event>& events, int rank, int thread = 0) {
+    double end = 0;
+    for (const Event& e : events) {
+        if (e.rank == rank && e.thread == thread) end = std::max(end, e.end_s);
+    }
+    return end;
+}
+
+TEST(SimEngine, FourRanksOnTwoCoresTakeTwiceAsLong) {
+    const auto events =
+        run({one_thread({core(1)}), one_thread({core(1)}), one_thread({core(1)}), one_thread({core(1)})}, {}, {2, 1});
+    for (int r = 0; r < 4; ++r) EXPECT_DOUBLE_EQ(end_of(events, r), 2);
+}
+
+TEST(SimEngine, WhatOneLeavesTheOthersGet) {
+    // 3 on 2 cores: two thirds each until the first two are done at 1.5 s; the third has 1 s left, by itself.
+    const auto events = run({one_thread({core(1)}), one_thread({core(1)}), one_thread({core(2)})}, {}, {2, 1});
+    EXPECT_NEAR(end_of(events, 0), 1.5, 1e-12);
+    EXPECT_NEAR(end_of(events, 2), 2.5, 1e-12);
+}
+
+TEST(SimEngine, ACollectiveBeginsWithItsLastMember) {
+    const auto events =
+        run({one_thread({core(1), collective(0.5), core(0.25)}), one_thread({core(2), collective(0.5)})}, {{0, 1}}, {2, 1});
+    EXPECT_DOUBLE_EQ(end_of(events, 0), 2.75);
+    EXPECT_DOUBLE_EQ(end_of(events, 1), 2.5);
+    for (const Event& e : events) {
+        if (e.segment != 1) continue;
+        EXPECT_DOUBLE_EQ(e.start_s, e.rank == 0 ? 1 : 2);
+        EXPECT_DOUBLE_EQ(e.ready_s, 2);
+    }
+}
+
+TEST(SimEngine, CollectivesOfOneGroupMeetInOrder) {
+    const auto events =
+        run({one_thread({collective(1), collective(1)}), one_thread({core(1), collective(1), core(1), collective(1)})}, {{0, 1}},
+            {2, 1});
+    EXPECT_DOUBLE_EQ(end_of(events, 0), 4);  // it waits before each
+    EXPECT_DOUBLE_EQ(end_of(events, 1), 4);
+}
+
+TEST(SimEngine, CommunicationRunsBesideAndIsWaitedFor) {
+    Rank r;
+    r.threads = {{1, {call(0, {core(1)}), call(2, {core(1)}, {1})}}, {1, {call(1, {{0, 0, 1.5, 0, -1}})}}};
+    const auto events = run({r}, {{0}}, {1, 1});
+    EXPECT_DOUBLE_EQ(end_of(events, 0), 2.5);
+    const auto waited = std::find_if(events.begin(), events.end(), [](const Event& e) { return e.segment < 0; });
+    ASSERT_NE(waited, events.end());
+    EXPECT_DOUBLE_EQ(waited->start_s, 1);
+    EXPECT_DOUBLE_EQ(waited->end_s, 1.5);
+}
+
+TEST(SimEngine, ACommunicationThreadCompetesForTheCore) {
+    Rank r;
+    r.threads = {{1, {call(0, {core(1)})}}, {1, {call(1, {{0.5, 0, 0, 0, -1}})}}};
+    const auto events = run({r}, {{0}}, {1, 1});
+    EXPECT_DOUBLE_EQ(end_of(events, 0, 1), 1);  // half of the core each
+    EXPECT_DOUBLE_EQ(end_of(events, 0, 0), 1.5);
+}
+
+TEST(SimEngine, FourRanksWithTheirQueuesOnTwoCores) {
+    // 8 threads: each of 4 ranks computes for 1 s and copies for 0.5 s beside it. A quarter of a core each until 2 s, when the
+    // copies are done; then half a core each for the remaining 0.5 s: 3 s. All 6 s of work on 2 cores.
+    Rank r;
+    r.threads = {{1, {call(0, {core(1)})}}, {1, {call(1, {collective(0.5)})}}};
+    const auto events = run({r, r, r, r}, {{0, 1, 2, 3}}, {2, 1});
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_NEAR(end_of(events, i, 1), 2, 1e-9);
+        EXPECT_NEAR(end_of(events, i, 0), 3, 1e-9);
+    }
+    const auto one = run({r}, {{0}}, {2, 4});  // one rank that stands for four
+    EXPECT_NEAR(end_of(one, 0, 1), 2, 1e-9);
+    EXPECT_NEAR(end_of(one, 0, 0), 3, 1e-9);
+}
+
+TEST(SimEngine, MemoryIsShared) {
+    // Each alone 1 s, but needs three quarters of the memory: two take 1.5 s. Who needs little is not slowed.
+    auto events = run({one_thread({core(1, 0.75)}), one_thread({core(1, 0.75)})}, {}, {2, 1});
+    EXPECT_NEAR(end_of(events, 0), 1.5, 1e-12);
+    events = run({one_thread({core(1, 0.9)}), one_thread({core(1, 0.1)})}, {}, {2, 1});
+    EXPECT_NEAR(end_of(events, 1), 1, 1e-12);
+    EXPECT_NEAR(end_of(events, 0), 1, 1e-12);
+    EXPECT_NEAR(end_of(run({one_thread({core(1, 0.75)})}, {}, {2, 2}), 0), 1.5, 1e-12);
+}
+
+TEST(SimEngine, LinksAreSharedWhereTheyAreTheSame) {
+    Rank r;
+    r.threads = {{1, {call(0, {{0, 0, 1, 0, 0}})}}, {1, {call(1, {{0, 0, 1, 0, 0}})}}};
+    EXPECT_DOUBLE_EQ(end_of(run({r}, {{0}}, {2, 1}), 0), 2);
+    r.threads[1].work[0].segments[0].link = 1;
+    EXPECT_DOUBLE_EQ(end_of(run({r}, {{0}}, {2, 1}), 0), 1);
+}
+
+TEST(SimEngine, RefusesToWaitForEver) {
+    Rank r;
+    r.threads = {{1, {call(0, {core(1)}, {7})}}};
+    EXPECT_THROW(run({r}, {}, {1, 1}), InternalError);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,123 @@
+// Whole programs on a clock: against the FLOPs and bytes that the program states.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "compile/report.h"
+#include "kernels/kernel.h"
+#include "sim/simulate.h"
+#include "tests/compile/recipes.h"
+
+namespace lockstep::testing {
+namespace {
+
+sim::Cluster threads(int cores) {
+    sim::Cluster c;
+    c.costs.cores = cores;
+    c.costs.flops_per_s["f32"] = {1e9};
+    c.costs.bytes_per_s = {1e30};
+    c.costs.cache_bytes = 0;
+    return c;
+}
+
+ir::Program program(const Settings& settings) {
+    return compile::compile(small_recipe(settings), {kernels::cpu_catalog(1), "", {}}).program;
+}
+
+double step_s(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
+    return sim::simulate(p, *p.entry("train"), c, placement, ring).step_time_s;
+}
+
+TEST(Simulate, OneRankTakesItsFlopsOverTheRate) {
+    const ir::Program p = program({});
+    EXPECT_NEAR(step_s(p, threads(1)), compile::report_of(p).flops_executed / 1e9, 1e-12);
+}
+
+TEST(Simulate, RanksShareCores) {
+    const ir::Program p = program({{"parallelism.data_parallel_shard_degree", "4"}});
+    const double alone = compile::report_of(p).flops_executed / 1e9;
+    EXPECT_NEAR(step_s(p, threads(4)), alone, 1e-9);
+    EXPECT_NEAR(step_s(p, threads(2)), 2 * alone, 1e-9);
+    EXPECT_NEAR(step_s(p, threads(1)), 4 * alone, 1e-9);
+}
+
+TEST(Simulate, TheTimelineHoldsEveryOpOnceInOrder) {
+    const ir::Program p = program({{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}});
+    for (const bool beside : {false, true}) {
+        const sim::Simulated s = sim::simulate(p, *p.entry("train"), threads(4), {1, beside});
+        size_t ops = 0, expected = 0;
+        for (const auto& thread : s.timeline.threads) {
+            double at = 0;
+            for (const ir::TimedOp& t : thread) {
+                EXPECT_GE(t.start_s, at - 1e-12);
+                EXPECT_GE(t.ready_s, t.start_s);
+                EXPECT_GE(t.end_s, t.ready_s);
+                at = t.end_s;
+                ops += t.op >= 0;
+            }
+        }
+        for (const ir::Call& call : p.entry("train")->calls) {
+            const ir::Routine& r = p.routines[call.routine];
+            expected += std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return !ir::is_view(r, op); });
+        }
+        EXPECT_EQ(ops, expected);
+        EXPECT_EQ(s.timeline.threads[1].empty(), !beside);
+    }
+}
+
+TEST(Simulate, SlowLinksAreHiddenBehindComputeOrTheOtherWayRound) {
+    const ir::Program p = program({{"parallelism.data_parallel_shard_degree", "2"}, {"model.n_layers", "8"}});
+    const double compute = step_s(p, threads(4), {1, true});
+    double least = 1e9;
+    for (const double bytes_per_s : {1e10, 1e7, 1e6, 1e5}) {
+        const mesh::Link link{bytes_per_s, 0};
+        const sim::Simulated s = sim::simulate(p, *p.entry("train"), threads(4), {1, true}, link);
+        double communication = 0;
+        for (const ir::TimedOp& t : s.timeline.threads[1]) communication += t.op >= 0 ? t.end_s - t.ready_s : 0;
+        EXPECT_GE(s.step_time_s, std::max(compute, communication) - 1e-9);
+        EXPECT_LT(s.step_time_s, compute + communication + 1e-9);
+        least = std::min(least, s.step_time_s / std::max(compute, communication));
+        const sim::Simulated inline_ = sim::simulate(p, *p.entry("train"), threads(4), {1, false}, link);
+        EXPECT_GE(inline_.step_time_s, s.step_time_s - 1e-9);
+        EXPECT_GE(inline_.exposed_communication_s, s.exposed_communication_s - 1e-9);
+    }
+    EXPECT_LT(least, 1.01);
+}
+
+TEST(Simulate, DevicesCommunicateOverTheLinkThatJoinsThem) {
+    sim::Cluster c = threads(1);
+    c.devices = true;
+    c.links = {{2, {1e6, 0}}, {0, {1e3, 0}}};
+    const double pair = step_s(program({{"parallelism.tensor_parallel_degree", "2"}}), c, {1, true});
+    const double four = step_s(program({{"parallelism.tensor_parallel_degree", "4"}}), c, {1, true});
+    EXPECT_GT(four, 100 * pair);
+}
+
+TEST(CostTable, AnExactRowIsTakenAndTheRatesCarryBetweenRows) {
+    ops::CostTable t = threads(1).costs;
+    const auto key = [](double m, double k) {
+        return ops::CostKey{"einsum", "cpu.matmul", "f32", "nt", 1, {m, m, k}, 2 * m * m * k, 0};
+    };
+    t.rows = {{key(64, 64), 2 * 2e-9 * 64 * 64 * 64, 1, 1},
+              {key(256, 256), 2 * 2e-9 * 256 * 256 * 256, 1, 1}};  // half of the rate
+    for (ops::CostRow& row : t.rows) row.cold_s = 1.5 * row.warm_s, row.crowded_s = row.cold_s;
+    EXPECT_NEAR(ops::cost_of(t, key(64, 64), 0).core_s, t.rows[0].warm_s, 1e-9 * t.rows[0].warm_s);
+    EXPECT_NEAR(ops::cost_of(t, key(64, 64), 1).core_s, t.rows[0].cold_s, 1e-9 * t.rows[0].cold_s);
+    EXPECT_NEAR(ops::cost_of(t, key(128, 96), 0).core_s, 2 * 2e-9 * 128 * 128 * 96, 1e-9);
+    EXPECT_TRUE(ops::cost_of(t, key(128, 96), 0).measured);
+    ops::CostKey unknown = key(128, 128);
+    unknown.op = "something_new";
+    EXPECT_FALSE(ops::cost_of(t, unknown, 1).measured);
+    EXPECT_NEAR(ops::cost_of(t, unknown, 1).core_s, 2e-9 * 128 * 128 * 128, 1e-12);
+}
+
+TEST(CostTable, CollectivesGoBetweenMeasuredBytesAndMembers) {
+    ops::CostTable t = threads(2).costs;
+    t.collectives = {{"all_gather", 2, 1e3, 1e-5}, {"all_gather", 2, 1e6, 1e-3}};
+    EXPECT_DOUBLE_EQ(ops::collective_s(t, "all_gather", 2, 1), 1e-5);
+    EXPECT_NEAR(ops::collective_s(t, "all_gather", 2, (1e3 + 1e6) / 2), (1e-5 + 1e-3) / 2, 1e-12);
+    EXPECT_NEAR(ops::collective_s(t, "all_gather", 2, 2e6), 2e-3, 1e-12);
+    EXPECT_NEAR(ops::collective_s(t, "all_gather", 4, 1e6), 2e-3, 1e-12);  // copies four blocks, not two
+}
+
+}  // namespace
+}  // namespace lockstep::testing
