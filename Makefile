@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test bench bench-peers fuzz format lint clean configure
+.PHONY: demo test test-peers bench bench-peers fuzz format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -27,6 +27,11 @@ bench-peers: configure  ## the same training step in eager PyTorch, alternately;
 	$(build) --target lockstep
 	test -d build/peers || (python3 -m venv build/peers && build/peers/bin/pip install -q -r bench/peers/requirements.txt)
 	build/peers/bin/python bench/peers/compare.py build/release/lockstep
+
+test-peers: configure   ## models of Hugging Face transformers in and out, against transformers itself; needs PyPI
+	$(build) --target lockstep
+	test -d build/transformers || (python3 -m venv build/transformers && build/transformers/bin/pip install -q -r tests/peers/requirements.txt)
+	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
 
 fuzz: configure       ## random layouts against one rank
 	$(build) --target lockstep_tests

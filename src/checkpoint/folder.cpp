@@ -38,6 +38,30 @@ void sync(const std::string& path, int flags) {
 
 std::string folder_of(const std::string& root, int64_t step) { return fmt::format("{}/step-{:08}", root, step); }
 
+NewFolder::NewFolder(const std::string& path) : path_(fs::path(path).lexically_normal().string()) {
+    while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+    temporary_ = path_ + ".tmp";
+    std::error_code error;
+    fs::remove_all(temporary_, error);
+    fs::create_directories(temporary_, error);
+    if (error) cannot_write(temporary_, error.message());
+}
+
+NewFolder::~NewFolder() {
+    std::error_code error;
+    if (!published_) fs::remove_all(temporary_, error);
+}
+
+void NewFolder::publish() {
+    sync(temporary_, O_RDONLY | O_DIRECTORY);
+    std::error_code error;
+    fs::rename(temporary_, path_, error);
+    if (error) cannot_write(path_, error.message());
+    published_ = true;
+    const std::string parent = fs::path(path_).parent_path().string();
+    sync(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
+}
+
 NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step)
     : root_(root), name_(folder_of(root, step)), temporary_(name_ + ".tmp") {
     std::error_code error;

@@ -19,6 +19,23 @@ struct Manifest {
     bool operator==(const Manifest&) const = default;
 };
 
+// Any folder that nobody sees half written: <path>.tmp until publish().
+class NewFolder {
+public:
+    explicit NewFolder(const std::string& path);  // UserError checkpoint.cannot_write
+    ~NewFolder();                                 // removes it unless it was published
+    NewFolder(const NewFolder&) = delete;
+    NewFolder& operator=(const NewFolder&) = delete;
+
+    const std::string& temporary() const { return temporary_; }
+    // Gives it its name once what is in it is on the disk.
+    void publish();
+
+private:
+    std::string path_, temporary_;
+    bool published_ = false;
+};
+
 class NewCheckpoint {
 public:
     // Makes the temporary folder; leftovers of an earlier attempt are removed. UserError checkpoint.cannot_write.

@@ -56,6 +56,7 @@ int run(int argc, const char* const* argv) {
     DiffArgs diff_args;
     EvalArgs eval_args;
     SampleArgs sample_args;
+    ConvertArgs convert_args;
     PrepareArgs prepare_args;
     ExplainArgs explain_args;
 
@@ -135,6 +136,16 @@ int run(int argc, const char* const* argv) {
     sample_app->add_flag("--json", sample_args.json, "one JSON object on standard output at the end");
     sample_app->footer("Example: lockstep sample outputs/demo --prompt '#include <' --temperature 0.8 --top-p 0.95");
 
+    CLI::App* convert_app =
+        app.add_subcommand("convert", "a Hugging Face folder to a checkpoint, or a checkpoint to such a folder");
+    convert_app->add_option("in", convert_args.in, "a folder with config.json, or a checkpoint")->required();
+    convert_app->add_option("out", convert_args.out, "folder to make")->required();
+    convert_app->add_option("--dtype", convert_args.dtype, "of the tensors written: float32, bfloat16 or float16");
+    convert_app->add_option("--shard-bytes", convert_args.shard_bytes, "largest file of an export (default 5 GB)")
+        ->check(CLI::PositiveNumber);
+    convert_app->add_flag("--json", convert_args.json, "one JSON object on standard output");
+    convert_app->footer("Example: lockstep convert Llama-3.2-1B checkpoints/llama");
+
     CLI::App* data_app = app.add_subcommand("data", "prepare training data");
     data_app->require_subcommand(1);
     CLI::App* prepare_app = data_app->add_subcommand("prepare", "text files or folders -> tokenizer and token files");
@@ -193,6 +204,7 @@ int run(int argc, const char* const* argv) {
         if (*sample_app) return sample(sample_args);
         if (*plan_app) return plan(plan_args);
         if (*bench_app) return bench(bench_args);
+        if (*convert_app) return convert(convert_args);
         if (*prepare_app) return prepare(prepare_args);
         return explain(explain_args);
     } catch (const UserError& e) {

@@ -64,6 +64,11 @@ struct SampleArgs {
     uint64_t seed = 0;
     bool json = false;
 };
+struct ConvertArgs {
+    std::string in, out, dtype = "float32";
+    int64_t shard_bytes = 5'000'000'000;
+    bool json = false;
+};
 struct PrepareArgs {
     std::vector<std::string> inputs;
     std::string out, tokenizer = "bpe";
@@ -92,6 +97,7 @@ int show(const ShowArgs& args);
 int diff(const DiffArgs& args);
 int eval(const EvalArgs& args);
 int sample(const SampleArgs& args);
+int convert(const ConvertArgs& args);
 int prepare(const PrepareArgs& args);
 int plan(const PlanArgs& args);
 int bench(const BenchArgs& args);

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
+#include "checkpoint/elements.h"
 #include "checkpoint/safetensors.h"
 #include "ir/text.h"
-#include "runtime/elements.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -17,15 +16,7 @@ namespace {
 using checkpoint::TensorSpec;
 
 // Element types as safetensors names them.
-const char* dtype_of(const ir::Program& p) {
-    const Dtype type = p.units.front().master;
-    return type == Dtype::F64 ? "F64" : type == Dtype::BF16 ? "BF16" : "F32";
-}
-std::optional<Dtype> float_type(const std::string& name) {
-    if (name == "F64") return Dtype::F64;
-    if (name == "F32") return Dtype::F32;
-    return name == "BF16" ? std::optional(Dtype::BF16) : std::nullopt;
-}
+const char* file_type(Dtype type) { return type == Dtype::F64 ? "F64" : type == Dtype::BF16 ? "BF16" : "F32"; }
 
 std::string prefix_of(StateKind kind) {
     return kind == StateKind::Moment1 ? "exp_avg." : kind == StateKind::Moment2 ? "exp_avg_sq." : "";
@@ -46,7 +37,7 @@ void write_file(Trainer& trainer, const std::string& path, const std::vector<Sta
     std::vector<TensorSpec> specs;
     for (StateKind kind : kinds) {
         for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
-            specs.push_back({prefix_of(kind) + global_name(param, i), dtype_of(p), global_shape(param)});
+            specs.push_back({prefix_of(kind) + global_name(param, i), file_type(p.units.front().master), global_shape(param)});
         });
     }
     auto writer = checkpoint::SafetensorsWriter::create(path, checkpoint::SafetensorsLayout(specs, {{"format", "pt"}}));
@@ -62,13 +53,13 @@ void write_file(Trainer& trainer, const std::string& path, const std::vector<Sta
     writer.finish();
 }
 
-// Reads elements as this program's type, whichever the file has.
-void read_run(const checkpoint::SafetensorsReader& reader, const std::string& name, const Run& run, char* data, Dtype type) {
-    const Dtype in_file = *float_type(reader.find(name).spec.dtype);
-    if (in_file == type) return reader.read(name, run.global_begin, run.count, data);
-    std::vector<char> piece(static_cast<size_t>(run.count * bytes_of(in_file)));
+// Reads elements as this program's type, whichever float type the file has.
+void read_as(const checkpoint::SafetensorsReader& reader, const std::string& name, const Run& run, char* data, Dtype type) {
+    const std::string& from = reader.find(name).spec.dtype;
+    if (from == file_type(type)) return reader.read(name, run.global_begin, run.count, data);
+    std::vector<char> piece(static_cast<size_t>(run.count * checkpoint::dtype_bytes(from)));
     reader.read(name, run.global_begin, run.count, piece.data());
-    for (int64_t i = 0; i < run.count; ++i) set_element(data, type, i, element(piece.data(), in_file, i));
+    checkpoint::convert(from, piece.data(), file_type(type), data, run.count);
 }
 
 void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKind>& kinds) {
@@ -78,7 +69,7 @@ void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKin
         for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
             const std::string name = prefix_of(kind) + global_name(param, i);
             const TensorSpec& spec = reader.find(name).spec;
-            if (!float_type(spec.dtype) || spec.shape != global_shape(param)) {
+            if (!checkpoint::is_float(spec.dtype) || spec.shape != global_shape(param)) {
                 throw UserError(
                     "checkpoint.other_model", path,
                     fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it", path,
@@ -89,7 +80,7 @@ void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKin
     ranks.parallel([&](Executor& e) {
         for (StateKind kind : kinds) {
             for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype type) {
-                read_run(reader, prefix_of(kind) + global_name(*run.param, run.instance), run, data, type);
+                read_as(reader, prefix_of(kind) + global_name(*run.param, run.instance), run, data, type);
             });
         }
     });
@@ -125,7 +116,8 @@ void load_weights(Ranks& ranks, const std::string& folder) {
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder) {
     const checkpoint::Manifest m = checkpoint::read_manifest(folder);
     load_weights(trainer.ranks(), folder);
-    read_file(trainer.ranks(), folder + "/optimizer.safetensors", {StateKind::Moment1, StateKind::Moment2});
+    if (m.steps > 0)  // else imported weights: moments are zero
+        read_file(trainer.ranks(), folder + "/optimizer.safetensors", {StateKind::Moment1, StateKind::Moment2});
     for (int r = 0; r < trainer.ranks().count(); ++r)
         *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
     trainer.set_progress({m.steps, m.samples_seen, m.tokens_seen});

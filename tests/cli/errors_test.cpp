@@ -157,7 +157,7 @@ TEST(CliCheck, JsonOfARefusalHasMessageAndKey) {
 
 TEST(CliHelp, EveryCommandHasAnExample) {
     Scratch s;
-    for (const char* command : {"train", "check", "show", "diff", "eval", "sample", "data prepare", "recipe"}) {
+    for (const char* command : {"train", "check", "show", "diff", "eval", "sample", "convert", "data prepare", "recipe"}) {
         const Finished f = s.lockstep(std::string(command) + " --help");
         EXPECT_EQ(f.code, 0);
         EXPECT_NE(f.out.find("Example: lockstep"), std::string::npos) << command;

@@ -1,0 +1,46 @@
+// A folder of Hugging Face transformers: config.json and the weights as model.safetensors, or as shards with
+// model.safetensors.index.json. Which tensors a model has is not known here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace lockstep::checkpoint {
+
+inline const std::string kConfigFile = "config.json", kWeightsFile = "model.safetensors",
+                         kIndexFile = "model.safetensors.index.json";
+
+class HuggingFaceWeights {
+public:
+    // UserError convert.no_weights, convert.index, and the reader's.
+    explicit HuggingFaceWeights(const std::string& folder);
+
+    bool contains(const std::string& name) const { return file_of_.contains(name); }
+    std::vector<std::string> names() const;
+    const TensorSpec& spec(const std::string& name) const;  // of a tensor that is there
+    void read(const std::string& name, int64_t element_begin, int64_t count, void* data) const;
+
+private:
+    const SafetensorsReader& reader_of(const std::string& name) const { return *file_of_.find(name)->second; }
+
+    std::vector<std::unique_ptr<SafetensorsReader>> readers_;
+    std::map<std::string, const SafetensorsReader*, std::less<>> file_of_;
+};
+
+// Supplies elements begin .. begin + count of a tensor of the file at hand.
+using FillTensor = std::function<void(const TensorEntry& tensor, int64_t element_begin, int64_t count, char* to)>;
+// Writes a whole file, some elements at a time.
+void write_safetensors(const std::string& path, const SafetensorsLayout& layout, const FillTensor& fill);
+
+// Writes tensors as one file, or as shards of at most `shard_bytes` (a tensor alone may be larger) with their index. `tensor` in
+// fill's calls is that of the file at hand; each element is asked for once, in order.
+void write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
+                                const FillTensor& fill);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,302 @@
+#include "models/hugging_face.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep::models {
+namespace {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+const ModelSpec& spec_of(const std::string& name) {
+    const auto& all = all_models();
+    const auto it = std::find_if(all.begin(), all.end(), [&](const ModelSpec& m) { return m.name == name; });
+    ensure(it != all.end(), "hugging_face: no model is called " + name);
+    return *it;
+}
+
+// One config.json, read key by key into the shape of one model.
+class Config {
+public:
+    Config(const Json& json, const std::string& origin, const std::string& model)
+        : json_(json), origin_(origin), spec_(spec_of(model)) {
+        for (const ModelKey& k : spec_.keys) shape_[k.name] = k.default_value;
+    }
+
+    [[noreturn]] void unsupported(const std::string& key, const std::string& why) const {
+        throw UserError(
+            "convert.unsupported", key,
+            fmt::format("{}: {} = {}: {}", origin_, key, json_.contains(key) ? json_.at(key).dump() : "(absent)", why));
+    }
+
+    bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+    template <class T>
+    T get(const char* key) const {
+        try {
+            return json_.at(key).get<T>();
+        } catch (const Json::exception&) {
+            throw UserError("convert.config", key, fmt::format("{}: {} is missing or of another type", origin_, key));
+        }
+    }
+    template <class T>
+    T get(const char* key, T otherwise) const {
+        return has(key) ? get<T>(key) : otherwise;
+    }
+    std::string text(const char* key, const char* otherwise) const { return get<std::string>(key, otherwise); }
+
+    // A key that must have this value, or be absent.
+    template <class T>
+    void require(const char* key, const T& value) const {
+        if (has(key) && json_.at(key) != Json(value)) unsupported(key, fmt::format("only {} is known here", Json(value).dump()));
+    }
+
+    void set(const char* key, ir::Attr value) {
+        if (shape_.contains(key)) shape_[key] = std::move(value);
+        else if (value != ir::Attr{int64_t{0}}) unsupported("model_type", fmt::format("the models here have no {}", key));
+    }
+    // From the config's integer or number.
+    void take(const char* key, const char* from) { set(key, get<int64_t>(from)); }
+    void take(const char* key, const char* from, int64_t otherwise) { set(key, get<int64_t>(from, otherwise)); }
+
+    const Json& json() const { return json_; }
+    const std::string& origin() const { return origin_; }
+    HuggingFaceModel finish(int64_t context) { return {spec_.name, std::move(shape_), context}; }
+
+private:
+    const Json& json_;
+    const std::string& origin_;
+    const ModelSpec& spec_;
+    ir::Attrs shape_;
+};
+
+// Old configs have rope_theta and rope_scaling, new ones rope_parameters.
+void read_rope(Config& c) {
+    const char* key = c.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const Json rope = c.has(key) ? c.json().at(key) : Json::object();
+    const auto number = [&](const char* name, double otherwise) {
+        if (!rope.contains(name) || rope.at(name).is_null()) return otherwise;
+        if (!rope.at(name).is_number())
+            throw UserError("convert.config", key, fmt::format("{}: {}.{} is no number", c.origin(), key, name));
+        return rope.at(name).get<double>();
+    };
+    std::string type = "default";
+    for (const char* name : {"type", "rope_type"}) {
+        if (rope.contains(name) && rope.at(name).is_string()) type = rope.at(name).get<std::string>();
+    }
+    if (type != "default" && type != "llama3") c.unsupported(key, "of rope types only default and llama3 are known here");
+    if (number("partial_rotary_factor", c.get<double>("partial_rotary_factor", 1.0)) != 1.0)
+        c.unsupported("partial_rotary_factor", "only whole heads are rotated here");
+    c.set("rope_theta", number("rope_theta", c.get<double>("rope_theta", 10000.0)));
+    const bool scaled = type == "llama3";
+    c.set("rope_scaling_factor", scaled ? number("factor", 1.0) : 1.0);
+    if (!scaled) return;
+    c.set("rope_low_freq_factor", number("low_freq_factor", 1.0));
+    c.set("rope_high_freq_factor", number("high_freq_factor", 4.0));
+    c.set("rope_original_positions", static_cast<int64_t>(number("original_max_position_embeddings", 8192)));
+}
+
+HuggingFaceModel read_llama(const Json& json, const std::string& origin, const std::string& type) {
+    Config c(json, origin, "llama3");
+    c.require("hidden_act", "silu");
+    c.require("mlp_bias", false);
+    c.require("attention_bias", false);
+    c.require("use_sliding_window", false);
+    for (const Json& layer : c.get<Json>("layer_types", Json::array())) {
+        if (layer != "full_attention") c.unsupported("layer_types", "layers are all alike here, with full attention");
+    }
+    c.take("dim", "hidden_size");
+    c.take("n_layers", "num_hidden_layers");
+    c.take("n_heads", "num_attention_heads");
+    c.take("n_kv_heads", "num_key_value_heads", c.get<int64_t>("num_attention_heads"));
+    c.take("head_dim", "head_dim", 0);
+    c.take("ffn_dim", "intermediate_size");
+    c.take("vocab_size", "vocab_size");
+    c.set("norm_eps", c.get<double>("rms_norm_eps", 1e-6));
+    c.set("tie_embeddings", int64_t{c.get<bool>("tie_word_embeddings", false)});
+    c.set("qk_norm", int64_t{type == "qwen3"});
+    c.set("qkv_bias", int64_t{type == "qwen2"});
+    c.set("sliding_window", type == "mistral" ? c.get<int64_t>("sliding_window", 0) : int64_t{0});
+    read_rope(c);
+    return c.finish(c.get<int64_t>("max_position_embeddings", 2048));
+}
+
+HuggingFaceModel read_gpt2(const Json& json, const std::string& origin) {
+    Config c(json, origin, "gpt2");
+    c.require("scale_attn_weights", true);
+    c.require("scale_attn_by_inverse_layer_idx", false);
+    c.require("add_cross_attention", false);
+    const std::string gelu = c.text("activation_function", "gelu_new");
+    if (gelu != "gelu_new" && gelu != "gelu" && gelu != "gelu_pytorch_tanh")
+        c.unsupported("activation_function", "only gelu_new, gelu_pytorch_tanh and gelu are known here");
+    c.take("dim", "n_embd");
+    c.take("n_layers", "n_layer");
+    c.take("n_heads", "n_head");
+    c.take("ffn_dim", "n_inner", 0);
+    c.take("vocab_size", "vocab_size");
+    c.take("n_positions", "n_positions", 1024);
+    c.set("norm_eps", c.get<double>("layer_norm_epsilon", 1e-5));
+    c.set("gelu_erf", int64_t{gelu == "gelu"});
+    c.set("tie_embeddings", int64_t{c.get<bool>("tie_word_embeddings", true)});
+    for (const char* p : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) c.set(p, c.get<double>(p, 0.1));
+    return c.finish(c.get<int64_t>("n_positions", 1024));
+}
+
+int64_t integer(const ir::Attrs& a, const char* key) { return a.contains(key) ? std::get<int64_t>(a.at(key)) : 0; }
+double number(const ir::Attrs& a, const char* key) { return std::get<double>(a.at(key)); }
+
+struct Architecture {
+    const char *type, *name;
+};
+
+Architecture llama_architecture(const ir::Attrs& a) {
+    const bool norm = integer(a, "qk_norm") != 0, bias = integer(a, "qkv_bias") != 0, window = integer(a, "sliding_window") > 0;
+    if (norm + bias + window > 1)
+        throw UserError(
+            "convert.no_architecture", "model.qk_norm",
+            "model.qk_norm, model.qkv_bias and model.sliding_window are each another architecture of transformers (qwen3, "
+            "qwen2, mistral), and none has two of them: such a model cannot be exported");
+    if (norm) return {"qwen3", "Qwen3ForCausalLM"};
+    if (bias) return {"qwen2", "Qwen2ForCausalLM"};
+    return window ? Architecture{"mistral", "MistralForCausalLM"} : Architecture{"llama", "LlamaForCausalLM"};
+}
+
+// The widths that a shape leaves to be worked out, as the model's own tensors have them.
+int64_t built_size(const HuggingFaceModel& m, const char* dim) {
+    const Model built = spec_of(m.name).build(m.shape, {1, 1, 1});
+    for (const ir::Routine& r : built.routines) {
+        if (const ir::DimId d = r.dim(dim); d >= 0) return r.dims[static_cast<size_t>(d)].size;
+    }
+    throw InternalError(fmt::format("hugging_face: no block has the dim {}", dim));
+}
+
+OrderedJson write_llama(const HuggingFaceModel& m) {
+    const ir::Attrs& a = m.shape;
+    const Architecture architecture = llama_architecture(a);
+    OrderedJson rope = nullptr;
+    if (number(a, "rope_scaling_factor") != 1) {
+        rope = {{"rope_type", "llama3"},
+                {"factor", number(a, "rope_scaling_factor")},
+                {"low_freq_factor", number(a, "rope_low_freq_factor")},
+                {"high_freq_factor", number(a, "rope_high_freq_factor")},
+                {"original_max_position_embeddings", integer(a, "rope_original_positions")}};
+    }
+    const int64_t heads = integer(a, "n_heads"), kv_heads = integer(a, "n_kv_heads");
+    OrderedJson out = {{"architectures", OrderedJson::array({architecture.name})},
+                       {"model_type", architecture.type},
+                       {"hidden_act", "silu"},
+                       {"hidden_size", integer(a, "dim")},
+                       {"intermediate_size", built_size(m, "ffn")},
+                       {"num_hidden_layers", integer(a, "n_layers")},
+                       {"num_attention_heads", heads},
+                       {"num_key_value_heads", kv_heads > 0 ? kv_heads : heads},
+                       {"head_dim", built_size(m, "head_dim")},
+                       {"vocab_size", integer(a, "vocab_size")},
+                       {"rms_norm_eps", number(a, "norm_eps")},
+                       {"rope_theta", number(a, "rope_theta")},
+                       {"rope_scaling", rope},
+                       {"max_position_embeddings", m.context},
+                       {"tie_word_embeddings", integer(a, "tie_embeddings") != 0},
+                       {"attention_bias", false}};
+    if (integer(a, "sliding_window") > 0) out["sliding_window"] = integer(a, "sliding_window");
+    else if (std::string_view(architecture.type) != "llama") out["use_sliding_window"] = false;
+    return out;
+}
+
+OrderedJson write_gpt2(const HuggingFaceModel& m) {
+    const ir::Attrs& a = m.shape;
+    const int64_t dim = integer(a, "dim"), heads = integer(a, "n_heads");
+    if (built_size(m, "head_dim") * heads != dim)
+        throw UserError(
+            "convert.no_architecture", "model.head_dim",
+            fmt::format("model.head_dim x model.n_heads is not model.dim = {}: transformers' gpt2 knows no such heads", dim));
+    const auto dropout = [&](const char* key) { return number(a, key) == -1 ? number(a, "dropout") : number(a, key); };
+    return {{"architectures", OrderedJson::array({"GPT2LMHeadModel"})},
+            {"model_type", "gpt2"},
+            {"activation_function", integer(a, "gelu_erf") != 0 ? "gelu" : "gelu_new"},
+            {"n_embd", dim},
+            {"n_inner", built_size(m, "ffn")},
+            {"n_layer", integer(a, "n_layers")},
+            {"n_head", heads},
+            {"n_positions", integer(a, "n_positions")},
+            {"vocab_size", integer(a, "vocab_size")},
+            {"layer_norm_epsilon", number(a, "norm_eps")},
+            {"embd_pdrop", dropout("embd_pdrop")},
+            {"attn_pdrop", dropout("attn_pdrop")},
+            {"resid_pdrop", dropout("resid_pdrop")},
+            {"tie_word_embeddings", integer(a, "tie_embeddings") != 0}};
+}
+
+// Heads are one dim there: [kv_heads, group, head_dim, hidden] is stored as [heads x head_dim, hidden].
+std::vector<int64_t> stored_shape(const ir::Parameter& p) {
+    std::vector<int64_t> shape;
+    bool in_heads = false;
+    for (const ir::Dim& d : p.dims) {
+        const bool of_heads = d.name == "kv_heads" || d.name == "group" || d.name == "head_dim";
+        if (of_heads && in_heads) shape.back() *= d.valid;
+        else shape.push_back(d.valid);
+        in_heads = of_heads;
+    }
+    return shape;
+}
+
+}  // namespace
+
+HuggingFaceModel from_hugging_face(const Json& config, const std::string& origin) {
+    if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string())
+        throw UserError("convert.config", "model_type",
+                        fmt::format("{}: has no model_type: not a config of transformers", origin));
+    const std::string type = config.at("model_type").get<std::string>();
+    if (config.contains("quantization_config"))
+        throw UserError(
+            "convert.unsupported", "quantization_config",
+            fmt::format("{}: has a quantization_config: only plain weights are read; take the unquantized model", origin));
+    const bool gpt2 = std::any_of(all_models().begin(), all_models().end(), [](const ModelSpec& m) { return m.name == "gpt2"; });
+    if (type == "gpt2" && gpt2) return read_gpt2(config, origin);
+    for (const char* known : {"llama", "qwen2", "qwen3", "mistral"}) {
+        if (type == known) return read_llama(config, origin, type);
+    }
+    throw UserError("convert.unsupported", "model_type",
+                    fmt::format("{}: model_type = \"{}\": known here are llama, qwen2, qwen3, mistral{}", origin, type,
+                                gpt2 ? " and gpt2" : ""));
+}
+
+OrderedJson to_hugging_face(const HuggingFaceModel& model) {
+    return model.name == "gpt2" ? write_gpt2(model) : write_llama(model);
+}
+
+std::vector<StoredTensor> stored_tensors(const Model& built) {
+    std::vector<StoredTensor> out;
+    for (const ir::Block& block : built.blocks) {
+        for (int64_t i = 0; i < block.count; ++i) {
+            for (const ir::Parameter& p : built.params) {
+                if (p.block != block.name) continue;
+                StoredTensor::Part part{p.name, {}};
+                if (const size_t at = part.name.find("{}"); at != std::string::npos) part.name.replace(at, 2, std::to_string(i));
+                for (const ir::Dim& d : p.dims) part.shape.push_back(d.valid);
+                std::string stored = part.name;
+                for (const char* third : {".c_attn.q.", ".c_attn.k.", ".c_attn.v."}) {
+                    if (const size_t at = stored.find(third); at != std::string::npos) stored.erase(at + 7, 2);
+                }
+                const auto known = std::find_if(out.begin(), out.end(), [&](const StoredTensor& t) { return t.name == stored; });
+                if (known == out.end()) {
+                    out.push_back({stored, stored_shape(p), {part}});
+                } else {
+                    known->parts.push_back(part);
+                    known->shape.back() += stored_shape(p).back();
+                }
+            }
+        }
+    }
+    return out;
+}
+
+bool is_no_parameter(const std::string& name, bool tied) {
+    const auto ends = [&](const char* tail) { return name.ends_with(tail); };
+    return ends(".rotary_emb.inv_freq") || ends(".attn.masked_bias") || ends(".attn.bias") || (tied && name == "lm_head.weight");
+}
+
+}  // namespace lockstep::models

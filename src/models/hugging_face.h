@@ -1,0 +1,41 @@
+// A model as Hugging Face transformers stores it: config.json <-> the keys of [model], and which tensors its files hold. What a
+// config asks for and the model here does not have is refused, never dropped: the numbers would be those of another model.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace lockstep::models {
+
+struct HuggingFaceModel {
+    std::string name;  // of the model here
+    ir::Attrs shape;   // every key of [model]
+    int64_t context;   // tokens of a sequence that it was made for
+};
+
+// `origin` names the config in messages. UserError convert.unsupported, convert.config; the key is the config's.
+HuggingFaceModel from_hugging_face(const nlohmann::json& config, const std::string& origin);
+// UserError convert.no_architecture where no architecture of transformers has this shape.
+nlohmann::ordered_json to_hugging_face(const HuggingFaceModel& model);
+
+// A tensor in transformers' files: parameters here, side by side along its last dim (GPT-2's fused c_attn), or a single one. All
+// parts are alike.
+struct StoredTensor {
+    std::string name;
+    std::vector<int64_t> shape;
+    struct Part {
+        std::string name;
+        std::vector<int64_t> shape;  // as a checkpoint has it: heads as [kv_heads, group, head_dim]
+    };
+    std::vector<Part> parts;
+};
+// `built`: the model at any sizes. In the order of the blocks.
+std::vector<StoredTensor> stored_tensors(const Model& built);
+
+// Tensors in such files that are no parameters (masks, frequencies), or copies of others (a tied lm_head).
+bool is_no_parameter(const std::string& name, bool tied);
+
+}  // namespace lockstep::models

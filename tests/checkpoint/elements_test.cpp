@@ -1,0 +1,71 @@
+// Element types of files against the compiler's own conversions, and at the edges of each format.
+#include "checkpoint/elements.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+template <class To, class From>
+To converted(const char* from_dtype, From x, const char* to_dtype) {
+    To y{};
+    convert(from_dtype, &x, to_dtype, &y, 1);
+    return y;
+}
+
+float from_half(uint16_t bits) { return converted<float>("F16", bits, "F32"); }
+
+TEST(Elements, HalfReadsEveryBitPattern) {
+    for (int b = 0; b < 65536; ++b) {
+        const auto bits = static_cast<uint16_t>(b);
+        const auto expected = static_cast<float>(std::bit_cast<_Float16>(bits));
+        if (std::isnan(expected)) {
+            EXPECT_TRUE(std::isnan(from_half(bits))) << b;
+            continue;
+        }
+        EXPECT_EQ(from_half(bits), expected) << b;
+        EXPECT_EQ(converted<uint16_t>("F32", expected, "F16"), bits) << b;  // and back
+        EXPECT_EQ(converted<uint16_t>("F16", bits, "F16"), bits);
+    }
+}
+
+TEST(Elements, RoundsToNearestEven) {
+    for (uint64_t i = 0; i < 200000; ++i) {
+        const auto x = std::bit_cast<float>(static_cast<uint32_t>(splitmix64(i)));
+        if (std::isnan(x)) continue;
+        const auto half = static_cast<_Float16>(x);
+        EXPECT_EQ(converted<uint16_t>("F32", x, "F16"), std::bit_cast<uint16_t>(half)) << x;
+        EXPECT_EQ(converted<uint16_t>("F64", double{x}, "F16"), std::bit_cast<uint16_t>(half)) << x;
+        // bfloat16 by the two neighbours.
+        const uint32_t bits = std::bit_cast<uint32_t>(x);
+        const auto got = converted<uint16_t>("F32", x, "BF16");
+        const float below = std::bit_cast<float>(bits & 0xffff0000u),
+                    above = std::bit_cast<float>((bits & 0xffff0000u) + 0x10000u);
+        const double to_below = std::abs(double{x} - below), to_above = std::abs(double{above} - x);
+        if (std::isfinite(above)) {
+            const bool down = to_below < to_above || (to_below == to_above && (bits >> 16 & 1) == 0);
+            EXPECT_EQ(got, (down ? bits : bits + 0x10000u) >> 16) << x;
+        }
+        EXPECT_EQ(converted<uint16_t>("F64", double{x}, "BF16"), got) << x;
+    }
+}
+
+TEST(Elements, WiderTypesKeepTheValue) {
+    EXPECT_EQ(converted<float>("BF16", uint16_t{0xc049}, "F32"), -3.140625f);
+    EXPECT_EQ(converted<double>("F32", 0.1f, "F64"), double{0.1f});
+    EXPECT_EQ(converted<float>("F64", 0.1, "F32"), 0.1f);
+    EXPECT_EQ(converted<uint16_t>("F32", 1e10f, "F16"), 0x7c00);
+    EXPECT_EQ(converted<uint16_t>("F32", -std::numeric_limits<float>::infinity(), "BF16"), 0xff80);
+    EXPECT_TRUE(std::isnan(converted<float>("BF16", converted<uint16_t>("F32", NAN, "BF16"), "F32")));
+    EXPECT_TRUE(is_float("BF16") && is_float("F64") && !is_float("I32"));
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
