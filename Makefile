@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers bench bench-peers fuzz format lint clean configure
+.PHONY: demo test test-peers bench bench-peers crash fuzz format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -22,6 +22,7 @@ bench: configure      ## kernels and collectives against their floors; planned s
 	build/release/bench/comm_bench
 	$(build) --target lockstep
 	python3 bench/plan/compare.py build/release/lockstep
+	build/release/bench/checkpoint_bench build/bench-checkpoint
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep
@@ -32,6 +33,10 @@ test-peers: configure   ## models of Hugging Face transformers in and out, again
 	$(build) --target lockstep
 	test -d build/transformers || (python3 -m venv build/transformers && build/transformers/bin/pip install -q -r tests/peers/requirements.txt)
 	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
+crash: configure      ## training killed at every write of a save and at random moments; needs strace
+	scripts/install_dependencies.sh strace
+	$(build) --target lockstep
+	scripts/crash.py build/release/lockstep
 
 fuzz: configure       ## random layouts against one rank
 	$(build) --target lockstep_tests

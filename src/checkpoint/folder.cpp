@@ -1,37 +1,55 @@
 #include "checkpoint/folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "base/error.h"
+#include "base/output_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-constexpr int64_t kVersion = 1;
+const std::string kManifestFile = "manifest.json";
+constexpr int64_t kVersion = 2;
 
-[[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
-    throw UserError("checkpoint.cannot_write", path, fmt::format("checkpoint {}: cannot be written: {}", path, why));
+Json to_json(const Manifest& m) {
+    Json files = Json::object();
+    for (const auto& [name, sums] : m.files) {
+        std::vector<std::string> pieces;
+        for (uint64_t sum : sums.xxh3) pieces.push_back(hex_checksum(sum));
+        files[name] = {{"bytes", sums.bytes}, {"piece_bytes", sums.piece_bytes}, {"xxh3", pieces}};
+    }
+    return {{"version", m.version},
+            {"steps", m.steps},
+            {"samples_seen", m.samples_seen},
+            {"tokens_seen", m.tokens_seen},
+            {"optimizer_steps", m.optimizer_steps},
+            {"dtype", m.dtype},
+            {"program_hash", m.program_hash},
+            {"recipe", m.recipe},
+            {"files", files}};
 }
 
-void sync(const std::string& path, int flags) {
-    const int file = open(path.c_str(), flags);
-    if (file < 0 || fsync(file) != 0) {
-        const std::string why = std::strerror(errno);
-        if (file >= 0) close(file);
-        cannot_write(path, why);
+Manifest from_json(const Json& j) {
+    Manifest m;
+    m.version = j.at("version");
+    m.steps = j.at("steps"), m.samples_seen = j.at("samples_seen"), m.tokens_seen = j.at("tokens_seen"),
+    m.optimizer_steps = j.at("optimizer_steps");
+    m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
+    for (const auto& [name, file] : j.at("files").items()) {
+        PieceSums& sums = m.files[name];
+        sums.bytes = file.at("bytes"), sums.piece_bytes = file.at("piece_bytes");
+        for (const std::string text : file.at("xxh3")) sums.xxh3.push_back(std::stoull(text, nullptr, 16));
     }
-    close(file);
+    return m;
 }
 
 }  // namespace
@@ -40,11 +58,10 @@ std::string folder_of(const std::string& root, int64_t step) { return fmt::forma
 
 NewFolder::NewFolder(const std::string& path) : path_(fs::path(path).lexically_normal().string()) {
     while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-    temporary_ = path_ + ".tmp";
-    std::error_code error;
-    fs::remove_all(temporary_, error);
-    fs::create_directories(temporary_, error);
-    if (error) cannot_write(temporary_, error.message());
+    temporary_ = partial(path_);
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+    make_folder(temporary_);
 }
 
 NewFolder::~NewFolder() {
@@ -53,53 +70,25 @@ NewFolder::~NewFolder() {
 }
 
 void NewFolder::publish() {
-    sync(temporary_, O_RDONLY | O_DIRECTORY);
-    std::error_code error;
-    fs::rename(temporary_, path_, error);
-    if (error) cannot_write(path_, error.message());
+    sync_folder(temporary_);
+    lockstep::publish(path_);
     published_ = true;
-    const std::string parent = fs::path(path_).parent_path().string();
-    sync(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
 }
 
-NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step)
-    : root_(root), name_(folder_of(root, step)), temporary_(name_ + ".tmp") {
-    std::error_code error;
-    fs::remove_all(temporary_, error);
-    fs::create_directories(temporary_, error);
-    if (error) cannot_write(temporary_, error.message());
+NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step) : name_(folder_of(root, step)), folder_(name_) {}
+
+void NewCheckpoint::write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill) {
+    files_[file] = write_safetensors(temporary() + "/" + file, layout, fill);
 }
 
-NewCheckpoint::~NewCheckpoint() {
-    std::error_code error;
-    if (!published_) fs::remove_all(temporary_, error);
-}
-
-std::string NewCheckpoint::publish(const Manifest& m) {
-    const json j = {{"version", m.version},
-                    {"steps", m.steps},
-                    {"samples_seen", m.samples_seen},
-                    {"tokens_seen", m.tokens_seen},
-                    {"optimizer_steps", m.optimizer_steps},
-                    {"dtype", m.dtype},
-                    {"program_hash", m.program_hash},
-                    {"recipe", m.recipe}};
-    const std::string file = path("manifest.json");
-    std::ofstream out(file);
-    out << j.dump(2) << "\n";
+std::string NewCheckpoint::publish(Manifest manifest) {
+    manifest.files = files_;
+    Json j = to_json(manifest);
+    j["xxh3"] = hex_checksum(j.dump());  // of what stands before it
+    OutputFile out(temporary() + "/" + kManifestFile);
+    out.append(j.dump(1) + "\n");
     out.close();
-    if (!out) cannot_write(file, "the disk may be full");
-    sync(file, O_RDONLY);
-    sync(temporary_, O_RDONLY | O_DIRECTORY);
-    std::error_code error;
-    const std::string old = name_ + ".old.tmp";
-    fs::remove_all(old, error);
-    if (fs::exists(name_)) fs::rename(name_, old, error);
-    fs::rename(temporary_, name_, error);
-    if (error) cannot_write(name_, error.message());
-    published_ = true;
-    sync(root_, O_RDONLY | O_DIRECTORY);
-    fs::remove_all(old, error);
+    folder_.publish();
     return name_;
 }
 
@@ -117,25 +106,50 @@ std::vector<int64_t> complete_steps(const std::string& root) {
 }
 
 Manifest read_manifest(const std::string& folder) {
-    const std::string file = folder + "/manifest.json";
+    const std::string file = folder + "/" + kManifestFile;
     std::ifstream in(file);
     const auto refuse = [&](const std::string& why) -> void {
         throw UserError("checkpoint.manifest", file,
                         fmt::format("checkpoint {}: {}; choose another step with checkpoint.load_step", file, why));
     };
     if (!in) refuse("has no readable manifest");
-    Manifest m;
     try {
-        const json j = json::parse(in);
-        m.version = j.at("version");
-        if (m.version != kVersion) refuse(fmt::format("has version {}, and this program reads version {}", m.version, kVersion));
-        m.steps = j.at("steps"), m.samples_seen = j.at("samples_seen"), m.tokens_seen = j.at("tokens_seen"),
-        m.optimizer_steps = j.at("optimizer_steps");
-        m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
-    } catch (const json::exception& e) {
+        Json j = Json::parse(in);
+        if (const int64_t version = j.at("version"); version != kVersion)
+            refuse(fmt::format("has version {}, and this program reads version {}", version, kVersion));
+        const std::string written = j.at("xxh3");
+        j.erase("xxh3");
+        if (hex_checksum(j.dump()) != written) refuse("has changed since it was written: its checksum is another");
+        return from_json(j);
+    } catch (const Json::exception& e) {
         refuse(fmt::format("is damaged ({})", e.what()));
     }
-    return m;
+    throw InternalError("read_manifest: unreachable");
+}
+
+SafetensorsReader open_file(const std::string& folder, const Manifest& manifest, const std::string& file) {
+    const auto found = manifest.files.find(file);
+    if (found == manifest.files.end()) {
+        throw UserError("checkpoint.no_such_file", folder,
+                        fmt::format("checkpoint {} holds no {}: only the model was saved", folder, file));
+    }
+    return SafetensorsReader(folder + "/" + file, found->second);
+}
+
+std::optional<std::string> what_is_wrong(const std::string& folder) {
+    try {
+        const Manifest manifest = read_manifest(folder);
+        for (const auto& [name, sums] : manifest.files) {
+            const PieceReader reader(folder + "/" + name, sums);
+            PieceReader::Cursor cursor;
+            std::vector<char> piece(static_cast<size_t>(sums.piece_bytes));
+            for (int64_t at = 0; at < sums.bytes; at += sums.piece_bytes)
+                reader.read(at, std::min(sums.piece_bytes, sums.bytes - at), piece.data(), cursor);
+        }
+    } catch (const UserError& e) {
+        return e.what();
+    }
+    return std::nullopt;
 }
 
 void remove_old(const std::string& root, int64_t keep) {
@@ -143,9 +157,9 @@ void remove_old(const std::string& root, int64_t keep) {
     std::error_code error;
     for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < steps.size(); ++i) {
         // First out of the list of complete ones, then away.
-        const std::string name = folder_of(root, steps[i]), going = name + ".old.tmp";
-        fs::rename(name, going, error);
-        fs::remove_all(going, error);
+        const std::string name = folder_of(root, steps[i]);
+        fs::rename(name, partial(name), error);
+        fs::remove_all(partial(name), error);
     }
 }
 

@@ -1,34 +1,44 @@
-// Checkpoints as folders: <root>/step-00000100 with model.safetensors, optimizer.safetensors and manifest.json. A checkpoint is
-// written under <name>.tmp and renamed when everything in it is on the disk, so a folder with its final name is complete.
+// Checkpoints as folders: <root>/step-00000100 with model.safetensors, optimizer.safetensors (not where only the model was saved)
+// and manifest.json, which holds the checksums of all and of itself. A checkpoint is written under <name>.partial and gets its
+// name when everything in it is on the disk, so a folder with its final name is complete.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/pieces.h"
+#include "checkpoint/safetensors.h"
+
 namespace lockstep::checkpoint {
 
+inline const std::string kModelFile = "model.safetensors", kOptimizerFile = "optimizer.safetensors";
+
 struct Manifest {
-    int64_t version = 1;
+    int64_t version = 2;
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
-    int64_t optimizer_steps = 0;  // steps that were committed
-    std::string dtype;            // of all tensors
-    std::string program_hash;     // equal hash: resuming is bitwise
-    std::string recipe;           // TOML
+    int64_t optimizer_steps = 0;             // steps that were committed
+    std::string dtype;                       // of the weights
+    std::string program_hash;                // equal hash: resuming is bitwise
+    std::string recipe;                      // TOML
+    std::map<std::string, PieceSums> files;  // by name
     bool operator==(const Manifest&) const = default;
+    bool has_optimizer() const { return files.contains(kOptimizerFile); }
 };
 
-// Any folder that nobody sees half written: <path>.tmp until publish().
+// A folder that nobody sees half written: <path>.partial until publish(). What an earlier attempt left is removed. UserError
+// file.cannot_write.
 class NewFolder {
 public:
-    explicit NewFolder(const std::string& path);  // UserError checkpoint.cannot_write
-    ~NewFolder();                                 // removes it unless it was published
+    explicit NewFolder(const std::string& path);
+    ~NewFolder();  // removes it unless it was published
     NewFolder(const NewFolder&) = delete;
     NewFolder& operator=(const NewFolder&) = delete;
 
     const std::string& temporary() const { return temporary_; }
-    // Gives it its name once what is in it is on the disk.
+    // What is in it must be on the disk. An older folder of that name is replaced.
     void publish();
 
 private:
@@ -38,26 +48,32 @@ private:
 
 class NewCheckpoint {
 public:
-    // Makes the temporary folder; leftovers of an earlier attempt are removed. UserError checkpoint.cannot_write.
     NewCheckpoint(const std::string& root, int64_t step);
-    ~NewCheckpoint();  // removes the temporary folder unless it was published
-    NewCheckpoint(const NewCheckpoint&) = delete;
-    NewCheckpoint& operator=(const NewCheckpoint&) = delete;
 
-    std::string path(const std::string& file) const { return temporary_ + "/" + file; }
-    // Writes the manifest and gives the folder its name, which is returned. An older checkpoint of the same step is replaced.
-    std::string publish(const Manifest& manifest);
+    // Where files stand for now; what is put there beside write() has no checksum.
+    const std::string& temporary() const { return folder_.temporary(); }
+    void write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill);
+    // Writes the manifest, with the checksums of the files written, and gives the folder its name, which is returned. An older
+    // checkpoint of the same step is replaced.
+    std::string publish(Manifest manifest);
 
 private:
-    std::string root_, name_, temporary_;
-    bool published_ = false;
+    std::string name_;
+    NewFolder folder_;
+    std::map<std::string, PieceSums> files_;
 };
 
 // Steps of the complete checkpoints under `root`, ascending; empty where there is no such folder.
 std::vector<int64_t> complete_steps(const std::string& root);
 std::string folder_of(const std::string& root, int64_t step);
+
+// Reading: the manifest, then a file of it; SafetensorsReader lists tensors and reads whole ones or slices, checked.
 // UserError checkpoint.manifest where it is missing, damaged or of another version.
 Manifest read_manifest(const std::string& folder);
+SafetensorsReader open_file(const std::string& folder, const Manifest& manifest, const std::string& file);
+// Reads everything. What is wrong with the checkpoint, or nothing.
+std::optional<std::string> what_is_wrong(const std::string& folder);
+
 // Removes all but the latest `keep` checkpoints (0: none is removed).
 void remove_old(const std::string& root, int64_t keep);
 

@@ -77,23 +77,8 @@ void HuggingFaceWeights::read(const std::string& name, int64_t element_begin, in
     reader_of(name).read(name, element_begin, count, data);
 }
 
-void write_safetensors(const std::string& path, const SafetensorsLayout& layout, const FillTensor& fill) {
-    SafetensorsWriter writer = SafetensorsWriter::create(path, layout);
-    constexpr int64_t kElements = 1 << 20;
-    std::vector<char> piece;
-    for (const TensorEntry& t : layout.tensors()) {
-        for (int64_t begin = 0; begin < t.elements; begin += kElements) {
-            const int64_t count = std::min(kElements, t.elements - begin);
-            piece.resize(static_cast<size_t>(count * dtype_bytes(t.spec.dtype)));
-            fill(t, begin, count, piece.data());
-            writer.write(t.spec.name, begin, count, piece.data());
-        }
-    }
-    writer.finish();
-}
-
 void write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                const FillTensor& fill) {
+                                FillTensor fill) {
     std::vector<std::vector<TensorSpec>> shards(1);
     int64_t in_shard = 0, total = 0;
     for (const TensorSpec& t : tensors) {
@@ -109,7 +94,7 @@ void write_hugging_face_weights(const std::string& folder, const std::vector<Ten
         write_safetensors(folder + "/" + file, SafetensorsLayout(shards[i], {{"format", "pt"}}), fill);
     }
     if (shards.size() == 1) return;
-    data::AtomicFile index(folder + "/" + kIndexFile);
+    AtomicFile index(folder + "/" + kIndexFile);
     index.append(Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
     index.finish();
     index.publish();

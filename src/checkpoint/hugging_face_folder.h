@@ -33,14 +33,9 @@ private:
     std::map<std::string, const SafetensorsReader*, std::less<>> file_of_;
 };
 
-// Supplies elements begin .. begin + count of a tensor of the file at hand.
-using FillTensor = std::function<void(const TensorEntry& tensor, int64_t element_begin, int64_t count, char* to)>;
-// Writes a whole file, some elements at a time.
-void write_safetensors(const std::string& path, const SafetensorsLayout& layout, const FillTensor& fill);
-
 // Writes tensors as one file, or as shards of at most `shard_bytes` (a tensor alone may be larger) with their index. `tensor` in
 // fill's calls is that of the file at hand; each element is asked for once, in order.
 void write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                const FillTensor& fill);
+                                FillTensor fill);
 
 }  // namespace lockstep::checkpoint

@@ -1,14 +1,9 @@
 #include "checkpoint/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -45,40 +40,6 @@ void ensure_in_range(const TensorEntry& tensor, int64_t begin, int64_t count) {
         throw InternalError(fmt::format("elements {} .. {} + {} of tensor {}, which has {}", begin, begin, count,
                                         tensor.spec.name, tensor.elements));
     }
-}
-
-[[noreturn]] void cannot_write(const std::string& path, std::string_view call) {
-    throw UserError("checkpoint.cannot_write", path,
-                    fmt::format("cannot write {}: {} failed: {}. Choose a folder that exists, is writable and has room.", path,
-                                call, std::strerror(errno)));
-}
-
-std::string temporary(const std::string& path) { return path + ".tmp"; }
-
-// Returns false, with errno, if the system refuses.
-bool write_all(int file, const void* data, int64_t bytes, int64_t offset_bytes) {
-    const char* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-        const ssize_t wrote = ::pwrite(file, from, static_cast<size_t>(bytes), offset_bytes);
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return false;
-        from += wrote, offset_bytes += wrote, bytes -= wrote;
-    }
-    return true;
-}
-
-// Returns the bytes read: fewer than asked at the end of the file, -1 with errno if the system refuses.
-int64_t read_all(int file, void* data, int64_t bytes, int64_t offset_bytes) {
-    int64_t done = 0;
-    while (done < bytes) {
-        const ssize_t got =
-            ::pread(file, static_cast<char*>(data) + done, static_cast<size_t>(bytes - done), offset_bytes + done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -1;
-        if (got == 0) break;
-        done += got;
-    }
-    return done;
 }
 
 }  // namespace
@@ -127,75 +88,49 @@ const TensorEntry& SafetensorsLayout::find(std::string_view name) const {
     return tensors_[found->second];
 }
 
-SafetensorsWriter::SafetensorsWriter(std::string path, SafetensorsLayout layout, Role role)
-    : path_(std::move(path)), layout_(std::move(layout)), role_(role) {}
-
-SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
-    : path_(std::move(other.path_)),
-      layout_(std::move(other.layout_)),
-      role_(std::exchange(other.role_, Role::Finished)),
-      file_(std::exchange(other.file_, -1)) {}
-
-SafetensorsWriter SafetensorsWriter::create(std::string path, SafetensorsLayout layout) {
-    SafetensorsWriter writer(std::move(path), std::move(layout), Role::Creator);
-    const std::string name = temporary(writer.path_);
-    writer.file_ = ::open(name.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0644);
-    if (writer.file_ < 0) cannot_write(name, "open");
-    if (::ftruncate(writer.file_, writer.layout_.file_bytes()) != 0) cannot_write(name, "ftruncate");
-    const std::string& header = writer.layout_.header();
-    if (!write_all(writer.file_, header.data(), static_cast<int64_t>(header.size()), 0)) cannot_write(name, "pwrite");
-    return writer;
-}
-
-SafetensorsWriter SafetensorsWriter::join(std::string path, SafetensorsLayout layout) {
-    SafetensorsWriter writer(std::move(path), std::move(layout), Role::Joined);
-    const std::string name = temporary(writer.path_);
-    writer.file_ = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
-    if (writer.file_ < 0) cannot_write(name, "open");
-    std::string header(writer.layout_.header().size(), '\0');
-    const int64_t got = read_all(writer.file_, header.data(), static_cast<int64_t>(header.size()), 0);
-    if (got < 0) cannot_write(name, "pread");
-    ensure(header == writer.layout_.header(), fmt::format("{} was created with another layout", name));
-    return writer;
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-    if (file_ >= 0) ::close(file_);
-    if (role_ == Role::Creator && file_ >= 0) ::unlink(temporary(path_).c_str());
+SafetensorsWriter::SafetensorsWriter(const std::string& path, SafetensorsLayout layout)
+    : layout_(std::move(layout)), file_(path) {
+    file_.append(layout_.header());
 }
 
 void SafetensorsWriter::write(std::string_view name, int64_t element_begin, int64_t count, const void* data) const {
     const TensorEntry& tensor = layout_.find(name);
     ensure_in_range(tensor, element_begin, count);
     const int64_t element_bytes = dtype_bytes(tensor.spec.dtype);
-    const int64_t offset_bytes =
-        static_cast<int64_t>(layout_.header().size()) + tensor.begin_bytes + element_begin * element_bytes;
-    if (!write_all(file_, data, count * element_bytes, offset_bytes)) cannot_write(temporary(path_), "pwrite");
+    const int64_t offset = static_cast<int64_t>(layout_.header().size()) + tensor.begin_bytes + element_begin * element_bytes;
+    file_.write_at(offset, {static_cast<const char*>(data), static_cast<size_t>(count * element_bytes)});
 }
 
 void SafetensorsWriter::write(std::string_view name, const void* data) const {
     write(name, 0, layout_.find(name).elements, data);
 }
 
-void SafetensorsWriter::flush() const {
-    if (::fsync(file_) != 0) cannot_write(temporary(path_), "fsync");
+void SafetensorsWriter::finish() {
+    file_.finish();
+    file_.publish();
 }
 
-void SafetensorsWriter::finish() {
-    ensure(role_ == Role::Creator, "finish() is called once, by the writer that created the file");
-    flush();
-    if (::rename(temporary(path_).c_str(), path_.c_str()) != 0) cannot_write(path_, "rename");
-    role_ = Role::Finished;
-    ::close(std::exchange(file_, -1));
-    std::string folder = std::filesystem::path(path_).parent_path();
-    if (folder.empty()) folder = ".";
-    const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (handle < 0) cannot_write(folder, "open");
-    const bool synced = ::fsync(handle) == 0;
-    const int error = errno;
-    ::close(handle);
-    errno = error;
-    if (!synced) cannot_write(folder, "fsync");
+PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& layout, FillTensor fill) {
+    const std::string& header = layout.header();
+    const auto header_bytes = static_cast<int64_t>(header.size());
+    const std::vector<TensorEntry>& tensors = layout.tensors();
+    size_t next = 0;  // the first tensor whose bytes are not all written
+    return write_pieces(path, layout.file_bytes(), [&](int64_t begin, int64_t count, char* to) {
+        const int64_t end = begin + count;
+        if (begin < header_bytes) {
+            const int64_t n = std::min(end, header_bytes) - begin;
+            std::memcpy(to, header.data() + begin, static_cast<size_t>(n));
+            begin += n, to += n;
+        }
+        while (begin < end) {
+            const TensorEntry& tensor = tensors[next];
+            const int64_t at = begin - header_bytes - tensor.begin_bytes, n = std::min(end - begin, tensor.bytes - at);
+            const int64_t element_bytes = dtype_bytes(tensor.spec.dtype);
+            if (n > 0) fill(tensor, at / element_bytes, n / element_bytes, to);
+            begin += n, to += n;
+            if (at + n == tensor.bytes) ++next;
+        }
+    });
 }
 
 namespace {
@@ -308,10 +243,6 @@ void check_offsets(const std::string& path, const std::vector<TensorEntry>& tens
     }
 }
 
-[[noreturn]] void cannot_read(const std::string& path) {
-    throw UserError("checkpoint.cannot_read", path, fmt::format("cannot read {}: {}.", path, std::strerror(errno)));
-}
-
 [[noreturn]] void ends_in_header(const std::string& path, int64_t wanted_bytes, int64_t file_bytes) {
     throw UserError("checkpoint.truncated", path,
                     fmt::format("{} ends in its header: {} bytes were expected, the file has {}. Take another copy or an earlier "
@@ -321,44 +252,24 @@ void check_offsets(const std::string& path, const std::vector<TensorEntry>& tens
 
 }  // namespace
 
-SafetensorsReader::SafetensorsReader(std::string path) : path_(std::move(path)) {
-    file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file_ < 0) cannot_read(path_);
-    try {
-        read_header();
-    } catch (...) {
-        ::close(file_);
-        throw;
-    }
-}
-
-SafetensorsReader::SafetensorsReader(SafetensorsReader&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, -1)),
-      data_begin_bytes_(other.data_begin_bytes_),
-      tensors_(std::move(other.tensors_)),
-      by_name_(std::move(other.by_name_)),
-      metadata_(std::move(other.metadata_)) {}
-
-SafetensorsReader::~SafetensorsReader() {
-    if (file_ >= 0) ::close(file_);
+SafetensorsReader::SafetensorsReader(std::string path, std::optional<PieceSums> sums)
+    : path_(path), file_(std::move(path), std::move(sums)) {
+    read_header();
 }
 
 void SafetensorsReader::read_header() {
-    struct stat status = {};
-    if (::fstat(file_, &status) != 0) cannot_read(path_);
-    const int64_t file_bytes = status.st_size;
+    const int64_t file_bytes = file_.file_bytes();
     uint64_t length = 0;
+    Cursor cursor;
     if (file_bytes < kLengthBytes) ends_in_header(path_, kLengthBytes, file_bytes);
-    if (read_all(file_, &length, kLengthBytes, 0) != kLengthBytes) cannot_read(path_);
+    file_.read(0, kLengthBytes, &length, cursor);
     if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
         bad_header(path_, fmt::format("its header would be {} bytes long, over the limit of {}", length, kMaxHeaderBytes));
     }
     data_begin_bytes_ = kLengthBytes + static_cast<int64_t>(length);
     if (data_begin_bytes_ > file_bytes) ends_in_header(path_, data_begin_bytes_, file_bytes);
     std::string text(length, '\0');
-    if (read_all(file_, text.data(), static_cast<int64_t>(length), kLengthBytes) != static_cast<int64_t>(length))
-        cannot_read(path_);
+    file_.read(kLengthBytes, static_cast<int64_t>(length), text.data(), cursor);
     if (text.empty() || text[0] != '{') bad_header(path_, "its header does not begin with {");
 
     const Json header = parse(path_, text);
@@ -387,17 +298,16 @@ const TensorEntry& SafetensorsReader::find(std::string_view name) const {
     return tensors_[found->second];
 }
 
-void SafetensorsReader::read(std::string_view name, int64_t element_begin, int64_t count, void* data) const {
+void SafetensorsReader::read(std::string_view name, int64_t element_begin, int64_t count, void* data, Cursor& cursor) const {
     const TensorEntry& tensor = find(name);
     ensure_in_range(tensor, element_begin, count);
-    const int64_t element_bytes = dtype_bytes(tensor.spec.dtype), bytes = count * element_bytes;
-    const int64_t got = read_all(file_, data, bytes, data_begin_bytes_ + tensor.begin_bytes + element_begin * element_bytes);
-    if (got < 0) cannot_read(path_);
-    if (got < bytes) {
-        throw UserError("checkpoint.truncated", path_,
-                        fmt::format("{} became shorter while tensor \"{}\" was read: {} of {} bytes. Is another job writing it?",
-                                    path_, name, got, bytes));
-    }
+    const int64_t element_bytes = dtype_bytes(tensor.spec.dtype);
+    file_.read(data_begin_bytes_ + tensor.begin_bytes + element_begin * element_bytes, count * element_bytes, data, cursor);
+}
+
+void SafetensorsReader::read(std::string_view name, int64_t element_begin, int64_t count, void* data) const {
+    Cursor cursor;
+    read(name, element_begin, count, data, cursor);
 }
 
 }  // namespace lockstep::checkpoint

@@ -7,9 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/output_file.h"
+#include "checkpoint/pieces.h"
 
 namespace lockstep::checkpoint {
 
@@ -48,55 +52,48 @@ private:
     int64_t file_bytes_ = 0;
 };
 
-// Writes path + ".tmp" until finish() gives the file its name; a reader never sees a file half written.
-// UserError checkpoint.cannot_write if the system refuses.
+// Writes tensors in any order; a reader never sees the file half written. UserError file.cannot_write.
 class SafetensorsWriter {
 public:
-    // One writer creates the file; others join it after that, with the same layout.
-    static SafetensorsWriter create(std::string path, SafetensorsLayout layout);
-    static SafetensorsWriter join(std::string path, SafetensorsLayout layout);
-    SafetensorsWriter(SafetensorsWriter&& other) noexcept;
-    SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
-    ~SafetensorsWriter();  // the creator's unfinished file is removed
+    SafetensorsWriter(const std::string& path, SafetensorsLayout layout);
 
     // Elements begin .. begin + count of a tensor. From several threads at the same time if their parts are disjoint.
     void write(std::string_view name, int64_t element_begin, int64_t count, const void* data) const;
     void write(std::string_view name, const void* data) const;  // whole
 
-    // Puts what was written on the disk. Joined writers call it before the creator's finish().
-    void flush() const;
-    // The creator only, once, after all parts are written: flush, rename, flush the folder.
+    // Once, after all parts are written. Without it nothing remains.
     void finish();
 
 private:
-    enum class Role { Creator, Joined, Finished };
-    SafetensorsWriter(std::string path, SafetensorsLayout layout, Role role);
-
-    std::string path_;
     SafetensorsLayout layout_;
-    Role role_;
-    int file_ = -1;
+    AtomicFile file_;
 };
 
-// Checks the whole header when it opens; see safetensors.cpp for each id. Reads may come from several threads.
+// Writes a whole file front to back, with checksums, and puts it on the disk: the fast way. fill(tensor, begin, count, to)
+// supplies elements begin .. begin + count, each element once. UserError file.cannot_write.
+using FillTensor = FunctionRef<void(const TensorEntry& tensor, int64_t element_begin, int64_t count, char* to)>;
+PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& layout, FillTensor fill);
+
+// Checks the whole header when it opens; see safetensors.cpp for each id. Reads may come from several threads. With checksums
+// every byte is checked before it is handed out.
 class SafetensorsReader {
 public:
-    explicit SafetensorsReader(std::string path);
-    SafetensorsReader(SafetensorsReader&& other) noexcept;
-    SafetensorsReader& operator=(SafetensorsReader&&) = delete;
-    ~SafetensorsReader();
+    using Cursor = PieceReader::Cursor;
+    explicit SafetensorsReader(std::string path, std::optional<PieceSums> sums = std::nullopt);
 
     const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in file order
     const Metadata& metadata() const { return metadata_; }
     bool contains(std::string_view name) const { return by_name_.contains(name); }
     const TensorEntry& find(std::string_view name) const;  // UserError checkpoint.no_such_tensor
     void read(std::string_view name, int64_t element_begin, int64_t count, void* data) const;
+    // Of many small reads in the order of the file: the same cursor for each, one cursor a thread.
+    void read(std::string_view name, int64_t element_begin, int64_t count, void* data, Cursor& cursor) const;
 
 private:
     void read_header();
 
     std::string path_;
-    int file_ = -1;
+    PieceReader file_;
     int64_t data_begin_bytes_ = 0;
     std::vector<TensorEntry> tensors_;
     std::map<std::string, size_t, std::less<>> by_name_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -181,6 +182,7 @@ int run(int argc, const char* const* argv) {
     recipe_app->add_flag("--json", explain_args.json, "one JSON array on standard output");
     recipe_app->footer("Example: lockstep recipe --explain training.global_batch_size");
 
+    std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process
     telemetry::set_up_console(colors);
     const bool json = std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
     try {

@@ -53,7 +53,7 @@ std::string read_text(const fs::path& path) {
 }
 
 void write_text(const fs::path& path, const std::string& text) {
-    data::AtomicFile file(path);
+    AtomicFile file(path);
     file.append(text);
     file.finish();
     file.publish();
@@ -189,18 +189,16 @@ Outcome import_from(const ConvertArgs& args) {
     checkpoint::NewCheckpoint folder(args.out, 0);
     Copier copy;
     const checkpoint::SafetensorsLayout layout(specs, {{"format", "pt"}});
-    checkpoint::write_safetensors(
-        folder.path(checkpoint::kWeightsFile), layout,
-        [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
-            const Place& place = place_of.at(e.spec.name);
-            const std::string name = name_there(place.tensor->name);
-            stretches_of_part(*place.tensor, place.part, begin, count, [&](int64_t there, int64_t here, int64_t n) {
-                copy([&](int64_t first, int64_t k, void* data) { weights.read(name, first, k, data); }, weights.spec(name).dtype,
-                     there, n, dtype, to + (here - begin) * checkpoint::dtype_bytes(dtype));
-            });
+    folder.write(checkpoint::kModelFile, layout, [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
+        const Place& place = place_of.at(e.spec.name);
+        const std::string name = name_there(place.tensor->name);
+        stretches_of_part(*place.tensor, place.part, begin, count, [&](int64_t there, int64_t here, int64_t n) {
+            copy([&](int64_t first, int64_t k, void* data) { weights.read(name, first, k, data); }, weights.spec(name).dtype,
+                 there, n, dtype, to + (here - begin) * checkpoint::dtype_bytes(dtype));
         });
+    });
     if (const fs::path tokenizer = fs::path(args.in) / data::kTokenizerFile; fs::exists(tokenizer))
-        write_text(folder.path(data::kTokenizerFile), read_text(tokenizer));
+        write_text(fs::path(folder.temporary()) / data::kTokenizerFile, read_text(tokenizer));
     for (const checkpoint::TensorEntry& e : layout.tensors()) outcome.parameters += e.elements;
     outcome.tensors = static_cast<int64_t>(specs.size());
     checkpoint::Manifest manifest;
@@ -235,7 +233,7 @@ Outcome export_to(const ConvertArgs& args) {
                                     stored.recipe.integer("training.seq_len")};
     Json config = models::to_hugging_face(model);
     const std::vector<StoredTensor> tensors = models::stored_tensors(built(model));
-    const checkpoint::SafetensorsReader reader(stored.folder + "/" + checkpoint::kWeightsFile);
+    const checkpoint::SafetensorsReader reader = checkpoint::open_file(stored.folder, stored.manifest, checkpoint::kModelFile);
     std::map<std::string, const StoredTensor*> by_name;
     std::vector<TensorSpec> specs;
     Outcome outcome{"export", args.out, model, static_cast<int64_t>(tensors.size()), 0};

@@ -1,29 +1,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/folder.h"
+#include "base/output_file.h"
+#include "cli/checkpointing.h"
 #include "cli/job.h"
 #include "cli/observe.h"
+#include "cli/stopping.h"
 #include "compile/report.h"
 #include "runtime/capture.h"
-#include "runtime/snapshot.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
 
 namespace lockstep::cli {
 namespace {
-
-std::atomic<int> stop_signal{0};
-extern "C" void on_signal(int signal) { stop_signal = signal; }
 
 double median(std::vector<double> x) {
     if (x.empty()) return 0;
@@ -43,12 +39,17 @@ std::string make_folder(const std::string& path) {
 // The loop of one training run: steps, what is said of them, validation, checkpoints, a clean stop.
 class Run {
 public:
-    Run(Job& job, const TrainArgs& args)
+    using Clock = std::chrono::steady_clock;
+
+    Run(Job& job, const TrainArgs& args, Clock::time_point begun)
         : job_(job),
           recipe_(job.recipe),
           dump_(make_folder(recipe_.text("job.dump_folder"))),
-          checkpoints_(dump_ + "/" + recipe_.text("checkpoint.folder")),
+          lock_(dump_),
           metrics_(dump_ + "/metrics.jsonl"),
+          checkpoints_(job, dump_ + "/" + recipe_.text("checkpoint.folder")),
+          stopping_(recipe_, begun),
+          flops_model_(compile::report_of(job.compiled.program).flops_model),
           watch_(args.watch),
           observe_(args.observe),
           steps_(recipe_.integer("training.steps")) {
@@ -59,7 +60,11 @@ public:
     }
 
     int run() {
-        resume();
+        checkpoints_.resume();
+        if (recipe_.flag("checkpoint.create_seed_checkpoint")) {
+            checkpoints_.at_end(Checkpointing::End::Stopped);
+            return kDone;
+        }
         std::optional<runtime::Capture> capture;
         if (!watch_.empty()) {
             capture.emplace(job_.trainer->ranks(), [this](const std::string& name) {
@@ -68,25 +73,18 @@ public:
         }
         observer_.emplace(observe_, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
         window_start_ = Clock::now();
-        while (job_.trainer->progress().steps < steps_ && stop_signal == 0) {
+        while (job_.trainer->progress().steps < steps_ && stopping_.reason() == Stopping::Reason::None) {
             const runtime::StepResult r = observer_->step();
             if (capture) write_watched(r.step, capture->take());
             after(r);
+            stopping_.after_step(r, checkpoints_.longest_save_s());
         }
         bar_.clear();
-        const bool stopped = stop_signal != 0;
-        if (saves() && last_saved_ != job_.trainer->progress().steps) save();
-        if (stopped) {
-            telemetry::warn(fmt::format("stopped by signal {} after step {}: {}", stop_signal.load(),
-                                        job_.trainer->progress().steps,
-                                        saves() ? "a checkpoint is written, run the same command to go on"
-                                                : "nothing was saved, since checkpoint.enable is false"));
-        }
-        return stopped ? (saves() ? kStopped : kFailed) : kDone;
+        return end();
     }
 
     // null where no profile was asked for.
-    nlohmann::ordered_json profile(bool quiet) { return observer_->finish(quiet); }
+    nlohmann::ordered_json profile(bool quiet) { return observer_ ? observer_->finish(quiet) : nullptr; }
 
     nlohmann::ordered_json summary() const {
         const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
@@ -97,7 +95,10 @@ public:
             {"step_time_s", step_s},
             {"peak_bytes_planned", job_.compiled.program.arena_bytes * job_.compiled.layout.ranks},
             {"peak_bytes_resident", resident_ - job_.anonymous_bytes_before},
-            {"checkpoint", checkpoint_.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(checkpoint_)},
+            {"checkpoint", or_null(checkpoints_.latest())},
+            {"checkpoints_written", checkpoints_.written()},
+            {"checkpoint_stall_s", checkpoints_.stall_s()},
+            {"stopped", or_null(job_.trainer->progress().steps < steps_ ? std::string(name_of(stopping_.reason())) : "")},
             {"start_up_s", job_.start_up_s},
             {"dump_folder", dump_}};
         if (!std::isnan(heldout_loss_)) out["heldout_loss"] = heldout_loss_;
@@ -106,36 +107,27 @@ public:
     }
 
 private:
-    using Clock = std::chrono::steady_clock;
-
-    bool saves() const { return recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only"); }
-
-    void resume() {
-        if (!recipe_.flag("checkpoint.enable")) return;
-        const std::vector<int64_t> complete = checkpoint::complete_steps(checkpoints_);
-        const int64_t wanted = recipe_.integer("checkpoint.load_step");
-        if (wanted >= 0 && std::find(complete.begin(), complete.end(), wanted) == complete.end()) {
-            throw UserError(
-                "checkpoint.no_such_step", "checkpoint.load_step",
-                fmt::format("checkpoint.load_step = {}: {} has complete checkpoints of the steps {}", wanted, checkpoints_,
-                            complete.empty() ? "(none)" : fmt::format("{}", fmt::join(complete, ", "))));
-        }
-        if (complete.empty()) return;
-        const std::string folder = checkpoint::folder_of(checkpoints_, wanted >= 0 ? wanted : complete.back());
-        const checkpoint::Manifest m = runtime::load(*job_.trainer, folder);
-        const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.program);
-        telemetry::info(fmt::format("resumed from {} at step {}{}", folder, m.steps,
-                                    bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
-        last_saved_ = m.steps;
-        checkpoint_ = folder;
+    static nlohmann::ordered_json or_null(const std::string& text) {
+        return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
     }
 
-    void save() {
-        bar_.clear();
-        checkpoint_ = runtime::save(*job_.trainer, recipe_, checkpoints_);
-        last_saved_ = job_.trainer->progress().steps;
-        checkpoint::remove_old(checkpoints_, recipe_.integer("checkpoint.keep_latest_k"));
-        telemetry::info(fmt::format("checkpoint {}", checkpoint_));
+    // The last checkpoint, and the exit code.
+    int end() {
+        const Stopping::Reason reason = stopping_.reason();
+        if (reason == Stopping::Reason::NonFinite) {  // the weights may be what is wrong: nothing is saved
+            checkpoints_.wait();
+            const std::string good = checkpoints_.latest();
+            telemetry::error(fmt::format("{} after step {}; {}", stopping_.text(), job_.trainer->progress().steps,
+                                         good.empty() ? "there is no checkpoint" : "the last good checkpoint is " + good));
+            return kFailed;
+        }
+        const bool done = job_.trainer->progress().steps >= steps_;
+        checkpoints_.at_end(done ? Checkpointing::End::LastStep : Checkpointing::End::Stopped);
+        if (done) return kDone;
+        telemetry::warn(fmt::format("{} after step {}: {}", stopping_.text(), job_.trainer->progress().steps,
+                                    checkpoints_.saves() ? "a checkpoint is written, run the same command to go on"
+                                                         : "nothing was saved, since checkpoint.enable is false"));
+        return checkpoints_.saves() ? kStopped : kFailed;
     }
 
     void after(const runtime::StepResult& r) {
@@ -152,14 +144,11 @@ private:
         bar_.show(r.step, steps_,
                   fmt::format("loss {:.4f}  {:.0f} tok/s", r.loss,
                               static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s));
-        const int64_t interval = recipe_.integer("checkpoint.interval");
-        if (saves() && ((interval > 0 && r.step % interval == 0) ||
-                        (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"))))
-            save();
         const bool validate =
             job_.heldout && (r.step % std::max<int64_t>(recipe_.integer("validation.freq"), 1) == 0 || r.step == steps_);
         if (validate) heldout_loss_ = evaluate();
         if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_) log(r, validate);
+        checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
     }
 
     double evaluate() {
@@ -172,8 +161,7 @@ private:
         const double window_s = std::chrono::duration<double>(Clock::now() - window_start_).count();
         const double tokens = static_cast<double>(window_steps_ * job_.trainer->tokens_per_step()),
                      ranks = static_cast<double>(job_.compiled.layout.ranks);
-        const compile::StageReport report = compile::report_of(job_.compiled.program);
-        const double tflops = report.flops_model * static_cast<double>(window_steps_) / window_s / 1e12;
+        const double tflops = flops_model_ * static_cast<double>(window_steps_) / window_s / 1e12;
         resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
         const double arena_gib = static_cast<double>(job_.compiled.program.arena_bytes) / (1 << 30);
         telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},
@@ -226,8 +214,12 @@ private:
 
     Job& job_;
     const compile::Recipe& recipe_;
-    const std::string dump_, checkpoints_;
+    const std::string dump_;
+    const FolderLock lock_;
     telemetry::MetricsFile metrics_;
+    Checkpointing checkpoints_;
+    Stopping stopping_;
+    const double flops_model_;
     telemetry::ProgressBar bar_;
     const std::vector<std::string> watch_;
     const ObserveArgs observe_;
@@ -237,15 +229,14 @@ private:
     std::optional<Observer> observer_;
     Clock::time_point window_start_;
     double window_data_s_ = 0;
-    int64_t window_steps_ = 0, last_saved_ = -1, resident_ = 0;
-    std::string checkpoint_;
+    int64_t window_steps_ = 0, resident_ = 0;
 };
 
 }  // namespace
 
 int train(const TrainArgs& args) {
-    std::signal(SIGINT, on_signal);
-    std::signal(SIGTERM, on_signal);
+    const auto begun = std::chrono::steady_clock::now();
+    remember_signals();
     const std::unique_ptr<Job> job = start_job(args.recipe);
     const compile::Layout& layout = job->compiled.layout;
     telemetry::info(
@@ -254,7 +245,7 @@ int train(const TrainArgs& args) {
                     layout.ranks, layout.mesh.degree(mesh::Axis::dp_replicate), layout.mesh.degree(mesh::Axis::dp_shard),
                     layout.mesh.degree(mesh::Axis::tp), layout.microbatches, layout.local_batch * layout.data_ranks,
                     gib(job->compiled.program.arena_bytes), job->start_up_s));
-    Run run(*job, args);
+    Run run(*job, args, begun);
     const int code = run.run();
     nlohmann::ordered_json summary = run.summary();
     if (nlohmann::ordered_json profile = run.profile(args.json); !profile.is_null()) summary["profile"] = std::move(profile);

@@ -171,6 +171,12 @@ Layout layout_of(const Recipe& r) {
     }
     l.partition = partition_of(r, replicate, shard);
     set_types(r, l);
+    const std::string& async = r.text("checkpoint.async_mode");
+    if (async != "disabled" && async != "async" && async != "async_with_pinned_mem") {
+        throw UserError("recipe.async_mode", "checkpoint.async_mode",
+                        fmt::format("checkpoint.async_mode = \"{}\": must be disabled, async or async_with_pinned_mem", async));
+    }
+    l.partition.snapshot = async != "disabled" && r.flag("checkpoint.enable") && !r.flag("checkpoint.load_only");
     std::map<mesh::Axis, std::vector<int64_t>> cuts;
     cuts[mesh::Axis::tp] = {kv_part};
     for (int64_t n : {l.partition.weights, l.partition.gradients, l.partition.optimizer}) {

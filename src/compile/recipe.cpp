@@ -213,6 +213,9 @@ bool Recipe::flag(std::string_view key) const { return std::get<bool>(values_.fi
 int64_t Recipe::integer(std::string_view key) const { return std::get<int64_t>(values_.find(key)->second); }
 double Recipe::number(std::string_view key) const { return std::get<double>(values_.find(key)->second); }
 const std::string& Recipe::text(std::string_view key) const { return std::get<std::string>(values_.find(key)->second); }
+const std::vector<std::string>& Recipe::list(std::string_view key) const {
+    return std::get<std::vector<std::string>>(values_.find(key)->second);
+}
 bool Recipe::is_set(std::string_view key) const { return origins_.find(key) != origins_.end(); }
 
 ir::Attrs Recipe::model_shape() const {

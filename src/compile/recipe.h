@@ -48,6 +48,7 @@ public:
     int64_t integer(std::string_view key) const;
     double number(std::string_view key) const;
     const std::string& text(std::string_view key) const;
+    const std::vector<std::string>& list(std::string_view key) const;
     bool is_set(std::string_view key) const;  // by file or flag
 
     // The model's shape: its defaults, then its flavor's values, then keys of [model]. Throws UserError for an unknown model,

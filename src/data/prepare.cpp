@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
+#include "base/checksum.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "data/bpe_trainer.h"
 #include "data/encoder.h"
 #include "data/heldout_split.h"
@@ -56,17 +59,27 @@ void check_vocab(const PrepareOptions& options, const Tokenizer& tokenizer) {
 
 // ---- what stands in `out` already
 
+// Does the folder hold nothing but what an interrupted preparation has left?
+bool only_leftovers(const fs::path& folder) {
+    return std::all_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& e) {
+        const std::string name = e.path().filename().string();
+        return name == FolderLock::kFile || name == kTokenizerFile || name == kTrainFile || name == kHeldoutFile ||
+               name.ends_with(kPartial);
+    });
+}
+
 // The manifest of the same data prepared before, nothing where `out` may be written, else an error.
 std::optional<Manifest> existing_data(const PrepareOptions& options, const std::string& wanted_fingerprint) {
     std::error_code error;
     if (!fs::exists(options.out, error)) return std::nullopt;  // where it cannot be looked at, making it says why
-    if (!fs::is_directory(options.out) || (!fs::is_empty(options.out) && !fs::exists(options.out / kManifestFile))) {
+    const bool has_data = fs::exists(options.out / kManifestFile, error);
+    if (!fs::is_directory(options.out) || (!has_data && !only_leftovers(options.out))) {
         throw UserError("data.out_not_a_dataset", options.out.string(),
                         fmt::format("{} exists and is not a prepared data folder (it has no {}), so nothing is written into it. "
                                     "Name a new or an empty folder.",
                                     options.out.string(), kManifestFile));
     }
-    if (fs::is_empty(options.out) || options.existing == ExistingData::replace) return std::nullopt;
+    if (!has_data || options.existing == ExistingData::replace) return std::nullopt;
     PreparedData existing = PreparedData::open(options.out);
     if (existing.manifest.sources.fingerprint == wanted_fingerprint) return existing.manifest;
     throw UserError(
@@ -77,7 +90,7 @@ std::optional<Manifest> existing_data(const PrepareOptions& options, const std::
                     existing.manifest.sources.files));
 }
 
-// Makes `out`; unless keep() was called, takes away again what it made.
+// Makes `out` and holds it against other jobs; unless keep() was called, takes away again what it made.
 class OutFolder {
 public:
     explicit OutFolder(const fs::path& folder) : folder_(folder) {
@@ -89,6 +102,9 @@ public:
                             fmt::format("the folder {} cannot be made: {}. Name a folder in a place that you may write to.",
                                         folder_.string(), error.message()));
         }
+        lock_.emplace(folder_);
+        is_new_ = is_new_ && only_leftovers(folder_);  // another job may have made it just now
+        remove_partial(folder_);
     }
     ~OutFolder() {
         std::error_code ignored;
@@ -98,6 +114,7 @@ public:
 
 private:
     fs::path folder_;
+    std::optional<FolderLock> lock_;
     bool is_new_ = false, kept_ = false;
 };
 
@@ -223,6 +240,7 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     manifest.tokenizer_xxh3 = hex_checksum(tokenizer_json);
 
     OutFolder out(options.out);
+    if (std::optional<Manifest> same = existing_data(options, manifest.sources.fingerprint)) return {*same, true};  // just now
     SplitWriter writer(options.out, *tokenizer);
     AtomicFile tokenizer_file(options.out / kTokenizerFile), manifest_file(options.out / kManifestFile);
     write_documents(corpus, options.heldout_fraction, writer, progress);

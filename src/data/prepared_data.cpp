@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "data/file_io.h"
 

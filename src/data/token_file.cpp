@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/checksum.h"
 #include "base/error.h"
 
 namespace lockstep::data {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/output_file.h"
 #include "data/file_io.h"
 
 namespace lockstep::data {
@@ -66,7 +67,7 @@ private:
 };
 
 // Writes a token file under a temporary name. finish() completes it, publish() gives it its name; without publish() nothing
-// remains. All throw UserError data.write_failed.
+// remains. All throw UserError file.cannot_write.
 class TokenFileWriter {
 public:
     TokenFileWriter(const std::filesystem::path& file, int vocab_size, int32_t separator);

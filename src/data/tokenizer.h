@@ -51,7 +51,7 @@ public:
     // `origin` names the text in error messages.
     static Tokenizer from_json(std::string_view json, const std::string& origin);
 
-    // save: written under a temporary name, then renamed. UserError data.write_failed.
+    // save: written under a temporary name, then renamed. UserError file.cannot_write.
     void save(const std::filesystem::path& file) const;
     std::string to_json() const;
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "data/byte_alphabet.h"
 #include "data/file_io.h"
 #include "data/tokenizer.h"

@@ -282,7 +282,7 @@ private:
         r.block = c.name();
         if (r.block == "-") r.block.clear();
         c.expect("kind");
-        r.kind = enum_from<RoutineKind>(c.name(), 10, c.line());
+        r.kind = enum_from<RoutineKind>(c.name(), 11, c.line());
         c.expect("entry");
         r.entry = c.name();
         c.expect("chunks");

@@ -102,8 +102,8 @@ std::string_view name_of(Access access) {
     return names[static_cast<size_t>(access)];
 }
 std::string_view name_of(RoutineKind kind) {
-    constexpr std::array<std::string_view, 10> names = {"begin", "forward",      "loss",        "backward", "gather",
-                                                        "free",  "reduce_micro", "reduce_step", "stats",    "update"};
+    constexpr std::array<std::string_view, 11> names = {"begin",        "forward",     "loss",  "backward", "gather",  "free",
+                                                        "reduce_micro", "reduce_step", "stats", "update",   "snapshot"};
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(MemoryKind kind) {

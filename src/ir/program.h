@@ -94,7 +94,7 @@ struct Port {
     bool operator==(const Port&) const = default;
 };
 
-enum class RoutineKind { Begin, Forward, Loss, Backward, Gather, Free, ReduceMicro, ReduceStep, Stats, Update };
+enum class RoutineKind { Begin, Forward, Loss, Backward, Gather, Free, ReduceMicro, ReduceStep, Stats, Update, Snapshot };
 
 struct Routine {
     std::string name, block;  // block: of Forward, Loss, Backward; for the others the unit's name or empty

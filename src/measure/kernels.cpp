@@ -44,17 +44,16 @@ constexpr Shape kShapes[] = {
 
 constexpr size_t kSmallShapes = 2;  // the first
 
-compile::Recipe recipe_of(const Shape& s, const std::string& model) {
+compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
     compile::Recipe r;
-    r.set("model.name", model);
-    const std::pair<const char*, int> shape[] = {
+    r.set("model.name", model.name);
+    r.set("model.flavor", model.flavors.front().name);
+    const std::pair<std::string, int> shape[] = {
         {"dim", s.dim},           {"n_layers", 1},    {"n_heads", s.heads},   {"n_kv_heads", s.kv_heads},
         {"head_dim", s.head_dim}, {"ffn_dim", s.ffn}, {"vocab_size", s.vocab}};
     for (const auto& [key, value] : shape) {
-        try {
-            r.set(std::string("model.") + key, std::to_string(value));
-        } catch (const UserError&) {  // not a key of this model
-        }
+        const auto is = [&](const models::ModelKey& k) { return k.name == key; };
+        if (std::any_of(model.keys.begin(), model.keys.end(), is)) r.set("model." + key, std::to_string(value));
     }
     r.set("training.seq_len", std::to_string(s.seq));
     r.set("training.local_batch_size", std::to_string(s.batch));
@@ -79,11 +78,14 @@ std::string name_of(const ops::CostKey& k) {
 // of the one before.
 struct Regions {
     Regions() : in(new char[kRegionBytes]) {
-        auto* f = reinterpret_cast<float*>(in.get());
         uint32_t state = 1;
         for (size_t i = 0; i < kRegionBytes / 4; ++i) {
             state = state * 1664525u + 1013904223u;
-            f[i] = 0.05f + static_cast<float>(state >> 8) * 0x1p-24f;
+            const float value = 0.05f + static_cast<float>(state >> 8) * 0x1p-24f;
+            uint32_t bits = 0;
+            std::memcpy(&bits, &value, 4);
+            bits = (bits & 0xffff0000u) | (bits >> 16);  // a number of that size as one float32 and as two bfloat16
+            std::memcpy(in.get() + 4 * i, &bits, 4);
         }
     }
     std::unique_ptr<char[]> in;
@@ -247,11 +249,12 @@ void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& 
         const size_t count = o.small_only ? kSmallShapes : std::size(kShapes);
         for (const models::ModelSpec& model : models::all_models()) {
             for (size_t i = 0; i < 2 * count; ++i) {
-                compile::Recipe recipe = recipe_of(kShapes[i / 2], model.name);
+                compile::Recipe recipe = recipe_of(kShapes[i / 2], model);
                 recipe.set("training.mixed_precision_param", i % 2 == 0 ? "float32" : "bfloat16");
                 try {
                     samples.push_back(std::make_unique<Sample>(Sample{compile::compile(recipe, options), &catalogs.back()}));
-                } catch (const UserError&) {  // the model has no such shape or precision
+                } catch (const UserError&) {
+                    if (i % 2 == 0) throw;  // else: there is no such precision
                 }
             }
         }

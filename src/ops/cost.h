@@ -38,9 +38,9 @@ struct CollectiveRow {
 };
 
 struct CostTable {
-    int cores = 1;             // that share memory
-    double cache_bytes = 0;    // that they share
-    double op_overhead_s = 0;  // beside the kernel's own
+    int cores = 1;               // that share memory
+    double cache_bytes = 0;      // that they share
+    double op_overhead_s = 0;    // beside the kernel's own
     double step_overhead_s = 0;  // waking the ranks
     // By dtype, [i]: i + 1 threads together. A dtype without rates has that of f32.
     std::map<std::string, std::vector<double>> flops_per_s;

@@ -53,16 +53,16 @@ private:
         instances(r);
         kernels_and_views(r);
         sums_are_wide(r);
-        if (!r.block.empty()) types_of_unit(r);
         for (const Op& op : r.ops) {
-            stays_wide(r, op);
             if (found_) return;
             const std::string wrong = shape(r, op);
             if (!wrong.empty()) return fail("shape", fmt::format("{}, op {}: {}", r.name, op.kind, wrong));
+            stays_wide(r, op);
             if (!placed(r)) continue;
             if (rule(op.kind).collective || op.kind == "slice") collective(r, op);
             else if (!is_state_op(op)) space_and_partial(r, op);
         }
+        if (!found_ && !r.block.empty()) types_of_unit(r);
     }
 
     std::string shape(const Routine& r, const Op& op) const {

@@ -44,6 +44,7 @@ public:
 
     std::string run() {
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
+        if (e_.name == "snapshot") complete_snapshot();
         if (!wrong_.empty() || e_.name != "train") return wrong_;
         for (const ir::Unit& u : p_.units) {
             for (int64_t i = 0; i < u.count; ++i) {
@@ -175,6 +176,8 @@ private:
         if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
         if (r.kind == RoutineKind::Stats && e_.name == "train") stats(i, r, c);
         if (r.kind == RoutineKind::Update) update(i, r, c);
+        if ((r.kind == RoutineKind::Snapshot) != (e_.name == "snapshot")) fail(i, "stands in another entry than its own");
+        if (r.kind == RoutineKind::Snapshot) snapshot(i, r, c);
         if (r.kind == RoutineKind::Begin && r.port("inv_n") >= 0) {
             if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
             if (inverse_read_) fail(i, "changes the number of targets after it was used");
@@ -269,10 +272,47 @@ private:
         if (!updated_.insert({r.block, c.instance}).second) fail(i, "updates a second time");
     }
 
+    // Each op copies one state's tensor to the same place of a buffer that holds copies of that state alone.
+    void snapshot(int i, const ir::Routine& r, const ir::Call& c) {
+        for (const ir::Op& op : r.ops) {
+            const ir::Tensor &from = r.tensors[op.in[0]], &to = r.tensors[op.out[0]];
+            if (op.kind != "rename" || from.port < 0 || to.port < 0 || from.dtype != to.dtype || from.placement != to.placement ||
+                from.offset_bytes != to.offset_bytes)
+                return fail(i, fmt::format("{} is no copy of {}", to.name, from.name));
+            const int state = c.bindings[from.port].buffer, copy = c.bindings[to.port].buffer;
+            if (copy_of_.emplace(copy, state).first->second != state || copied_.emplace(state, copy).first->second != copy)
+                fail(i, fmt::format("copies {} to {}, which is not its alone", p_.buffers[state].name, p_.buffers[copy].name));
+            if (!tensors_copied_.insert({state, from.offset_bytes}).second) fail(i, fmt::format("copies {} twice", from.name));
+        }
+    }
+
+    // What updates change is what snapshots copy, and only updates, which wait for the copies, change it.
+    void complete_snapshot() {
+        for (const ir::Entry& e : p_.entries) {
+            for (const ir::Call& c : e.calls) {
+                const ir::Routine& r = p_.routines[c.routine];
+                for (size_t k = 0; k < c.bindings.size(); ++k) {
+                    const int buffer = c.bindings[k].buffer;
+                    if (r.ports[k].access == Access::Read || r.kind == RoutineKind::Snapshot || !wrong_.empty()) continue;
+                    const bool state = r.kind == RoutineKind::Update && r.ports[k].kind == PortKind::State &&
+                                       r.ports[k].access == Access::Update;  // what is only written follows from another state
+                    if (!state && copied_.contains(buffer))
+                        wrong_ = fmt::format("{} changes {} without waiting for its copy", r.name, p_.buffers[buffer].name);
+                    for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
+                        if (state && !tensors_copied_.contains({buffer, r.tensors[t].offset_bytes}))
+                            wrong_ = fmt::format("the snapshot lacks {} of {}", r.tensors[t].name, p_.buffers[buffer].name);
+                    }
+                }
+            }
+        }
+    }
+
     const ir::Program& p_;
     const ir::Entry& e_;
-    std::map<int, Gradient> gradients_;        // by buffer
-    std::map<int, std::set<Place>> shard_of_;  // whose gradients a shard's buffer holds
+    std::map<int, int> copy_of_, copied_;               // buffers: copy -> state, state -> copy
+    std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
+    std::map<int, Gradient> gradients_;                 // by buffer
+    std::map<int, std::set<Place>> shard_of_;           // whose gradients a shard's buffer holds
     std::map<int, Place> owner_;
     std::map<SequencePlace, int> cache_of_;
     std::map<int, SequencePlace> cache_owner_;

@@ -56,18 +56,27 @@ private:
                 const bool given = port.kind == PortKind::Input ||
                                    (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
                 const bool resident_weights = port.kind == PortKind::Params && !p_.unit(port.unit)->is_gathered();
-                if (!state && !given && !resident_weights) continue;
-                const ir::Buffer& b = p_.buffers[c.bindings[i].buffer];
-                if (!persistent_.insert(c.bindings[i].buffer).second) continue;
-                for_each({b.offset_bytes, b.offset_bytes + b.bytes}, [&](Stretch& s) {
-                    if (s.writer == kBefore && wrong_.empty())
-                        wrong_ =
-                            fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
-                    s.writer = kBefore;
-                    s.buffer = c.bindings[i].buffer;
-                });
+                if (state || given || resident_weights) outlives(c.bindings[i].buffer);
             }
         }
+        // Copies of the states are read by the writer of a checkpoint at any time.
+        for (const ir::Entry& e : p_.entries) {
+            for (const ir::Call& c : e.calls) {
+                const ir::Routine& r = p_.routines[c.routine];
+                for (size_t i = 0; i < c.bindings.size() && r.kind == ir::RoutineKind::Snapshot; ++i)
+                    outlives(c.bindings[i].buffer);
+            }
+        }
+    }
+    void outlives(int buffer) {
+        const ir::Buffer& b = p_.buffers[buffer];
+        if (!persistent_.insert(buffer).second) return;
+        for_each({b.offset_bytes, b.offset_bytes + b.bytes}, [&](Stretch& s) {
+            if (s.writer == kBefore && wrong_.empty())
+                wrong_ = fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
+            s.writer = kBefore;
+            s.buffer = buffer;
+        });
     }
 
     // Calls f on every stretch of the range, cut at its ends.

@@ -116,6 +116,7 @@ public:
         out.push_back(reduce_step());
         out.push_back(stats());
         out.push_back(update());
+        if (options_.snapshot) out.push_back(snapshot(out.back()));
         return out;
     }
 
@@ -232,8 +233,9 @@ private:
     // Gradients that cross ranks in a narrower type than they are summed in: cast, reduced.
     std::vector<TensorId> reduce_scatter_narrow(Routine& r, const std::vector<TensorId>& from, const AxisList& group,
                                                 const char* note) const {
-        const auto sent = temporaries(r, "sent", r.tensors[from[0]].placement.dims[0], unit_.reduce);
-        const auto received = temporaries(r, "received", mesh::join(r.tensors[from[0]].placement.dims[0], group), unit_.reduce);
+        const AxisList before = r.tensors[from[0]].placement.dims[0];
+        const auto sent = temporaries(r, "sent", before, unit_.reduce);
+        const auto received = temporaries(r, "received", mesh::join(before, group), unit_.reduce);
         cast(r, from, sent, "gradients cross ranks in this type");
         r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
         return received;
@@ -241,32 +243,33 @@ private:
 
     Routine reduce_step() const {
         Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
+        const bool narrow = unit_.reduce != sums_;
         auto now = flat(r, "gradients", PortKind::State, Access::Update, unit_.gradients, sums_);
         if (unit_.gradients.empty()) clear_padding(r, now);
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
+        auto carried = now;  // what the collectives work on: `now`, or a narrower copy of it
         if (!rest.empty()) {
             const char* note = "the rest of the optimizer's split";
-            const auto reduced = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer, sums_);
-            if (unit_.reduce == sums_) r.ops.push_back(collective("reduce_scatter", now, reduced, rest, note));
-            else cast(r, reduce_scatter_narrow(r, now, rest, note), reduced, "summed in this type");
-            now = reduced;
+            now = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer, sums_);
+            if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
+            else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
+            if (!narrow) carried = now;
+        } else if (narrow) {
+            carried = temporaries(r, "partial", unit_.optimizer, unit_.reduce);
         }
+        const auto combined = narrow ? temporaries(r, "combined", unit_.optimizer, unit_.reduce) : now;
         // Segments that are partial over the same axes share a launch.
         std::map<AxisList, std::vector<size_t>> by_axes;
         for (size_t i = 0; i < unit_.segments.size(); ++i)
             by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(i);
-        std::vector<TensorId> sent;
         for (const auto& [axes, segments] : by_axes) {
-            if (axes.empty()) continue;
-            if (unit_.reduce != sums_ && sent.empty()) sent = temporaries(r, "partial", unit_.optimizer, unit_.reduce);
-            std::vector<TensorId> wide, members;
-            for (size_t i : segments) {
-                wide.push_back(now[i]);
-                members.push_back(unit_.reduce == sums_ ? now[i] : sent[i]);
-            }
-            if (unit_.reduce != sums_) cast(r, wide, members, "gradients cross ranks in this type");
-            r.ops.push_back(collective("all_reduce", members, members, axes, "what is still partial, on shards"));
-            if (unit_.reduce != sums_) cast(r, members, wide, "");
+            std::vector<TensorId> sums, members, reduced;
+            for (size_t i : segments) sums.push_back(now[i]), members.push_back(carried[i]), reduced.push_back(combined[i]);
+            if (narrow && rest.empty() && !axes.empty()) cast(r, sums, members, "gradients cross ranks in this type");
+            if (!axes.empty())
+                r.ops.push_back(collective("all_reduce", members, reduced, axes, "what is still partial, on shards"));
+            if (narrow && !(rest.empty() && axes.empty()))
+                cast(r, axes.empty() ? members : reduced, sums, "the norm and the update read this type");
         }
         return r;
     }
@@ -344,6 +347,33 @@ private:
             }
         }
         return Dtype::F32;  // nothing is trained
+    }
+
+    // Every state that `update` changes, copied as it stands.
+    Routine snapshot(const Routine& update) const {
+        Routine r = start("snapshot", ir::RoutineKind::Snapshot);
+        r.entry = "snapshot";
+        for (size_t p = 0; p < update.ports.size(); ++p) {
+            const ir::Port& port = update.ports[p];
+            if (port.kind != PortKind::State || port.access != Access::Update) continue;
+            Builder b(r);
+            for (TensorId t : update.port_tensors(static_cast<int>(p))) {
+                const ir::Tensor& from = update.tensors[t];
+                const auto same = [&](const std::string& to_port, const std::string& name, Access access) {
+                    const TensorId made = b.port_tensor(to_port, PortKind::State, access, name, from.dims, "", from.dtype);
+                    r.tensors[made].placement = from.placement;
+                    r.tensors[made].offset_bytes = from.offset_bytes;
+                    r.ports[r.port(to_port)].unit = unit_.name;
+                    return made;
+                };
+                ir::Op op;
+                op.kind = "rename";
+                op.in = {same(port.name, from.name, Access::Read)};
+                op.out = {same("snapshot." + port.name, "snapshot." + from.name, Access::Write)};
+                r.ops.push_back(std::move(op));
+            }
+        }
+        return r;
     }
 
     const mesh::Mesh& mesh_;

@@ -7,6 +7,7 @@
 //     stats         squares of gradients, each element counted by one owner; then once `stats.all`: one all_reduce over the world
 //                   of norm and loss, clip coefficient, commit flag
 //     update        AdamW on the optimizer's shard, all_gather where weights are split less
+//     snapshot      where asked for: copies of all that update changes, for a checkpoint to be written from
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
 //   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
 //   2304.11277) are settings of it.
@@ -28,6 +29,7 @@ struct PartitionOptions {
     // `update` casts it from the master weights.
     Dtype master = Dtype::F32, reduce = Dtype::F32;
     int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
+    bool snapshot = false;
 };
 
 ir::Program partition_parameters(ir::Program program, const PartitionOptions& options, const ops::KernelCatalog& catalog);

@@ -53,6 +53,7 @@ public:
             else totals();
             p_.entries.push_back(std::move(entry_));
         }
+        snapshot();
     }
 
 private:
@@ -188,6 +189,10 @@ private:
                     b.buffer = gradients(r, port, u, instance);
                     if (p.access == Access::Accumulate) b.fresh = first_write(r, port, b.buffer);
                 }
+                if (r.kind == RoutineKind::Snapshot && p.access == Access::Write) {  // the copy of the port before it
+                    const ir::Buffer original = p_.buffers[bind(r, port - 1, instance, microbatch, chunk).buffer];
+                    b.buffer = buffer("snapshot." + original.name, MemoryKind::Snapshot, original.bytes, true);
+                }
                 if (p.name == "reduced") {
                     b.buffer = buffer(fmt::format("reduced.{}[{}]", u.name, instance), MemoryKind::Gradients,
                                       flat_bytes(p_, u, u.optimizer, type_of(r, port)), false);
@@ -303,6 +308,16 @@ private:
                 if (m == p_.microbatches - 1) call(*p_.routine("reduce_step." + u.name), unit.second, m);
             }
         }
+    }
+
+    // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
+    void snapshot() {
+        entry_ = {"snapshot", {}};
+        for (const ir::Unit& u : p_.units) {
+            const Routine* r = p_.routine("snapshot." + u.name);
+            for (int64_t i = 0; r && i < u.count; ++i) call(*r, i, 0);
+        }
+        if (!entry_.calls.empty()) p_.entries.push_back(std::move(entry_));
     }
 
     void totals() {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -17,6 +18,7 @@ namespace lockstep::runtime {
 namespace {
 
 constexpr size_t kMaxOperands = 64;
+constexpr int kSnapshotChannel = 2;  // beside the streams of a step: no collectives
 
 comm::Type comm_type(Dtype t) {
     switch (t) {
@@ -61,6 +63,7 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
       options_(options),
       pool_(options.threads, options.cpus),
       comm_pool_(1),
+      snapshot_pool_(1),
       code_(program.routines.size()) {
     for (size_t i = 0; i < code_.size(); ++i) prepare(program.routines[i], code_[i]);
     arena_bytes_ = std::max<int64_t>(round_up(program.arena_bytes, 1 << 21), 1 << 21);
@@ -120,6 +123,34 @@ double* Executor::scalar(const std::string& name) {
     const int b = program_.buffer(name);
     if (b < 0) throw InternalError("executor: no scalar is called " + name);
     return reinterpret_cast<double*>(buffer(b));
+}
+
+void Executor::begin_snapshot() {
+    ensure(program_.entry("snapshot") != nullptr, "executor: the program has no entry snapshot");
+    ensure(!copying_, "executor: one snapshot at a time");
+    copying_ = true;
+}
+
+void Executor::snapshot() {
+    const auto end = [this] {
+        copying_ = false;
+        copying_.notify_all();
+    };
+    try {
+        const ir::Entry& entry = *program_.entry("snapshot");
+        for (size_t i = 0; i < entry.calls.size(); ++i) run_call(entry, i, kSnapshotChannel);
+    } catch (...) {
+        end();  // nobody waits for what will not come
+        throw;
+    }
+    end();
+}
+
+void Executor::wait_for_snapshot() {
+    if (!copying_) return;
+    const auto start = std::chrono::steady_clock::now();
+    copying_.wait(true);
+    snapshot_wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Executor::run(const std::string& name) {
@@ -206,6 +237,7 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
     const ir::Call& call = entry.calls[index];
     const ir::Routine& r = program_.routines[call.routine];
     const Code& code = code_[call.routine];
+    if (r.kind == ir::RoutineKind::Update) wait_for_snapshot();
     if (options_.debug_fill) fill_with_nan(call);
     char* scratch = call.scratch >= 0 ? buffer(call.scratch) : nullptr;
     const auto address = [&](ir::TensorId t) -> void* {
@@ -214,6 +246,8 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
         const ir::Binding& b = call.bindings[a.port];
         return buffer(b.buffer) + b.offset_bytes + a.offset;
     };
+    const ir::Timeline* timeline = channel == kSnapshotChannel ? nullptr : timeline_;  // copies run beside the step
+    ThreadPool& pool = channel == 0 ? pool_ : channel == kSnapshotChannel ? snapshot_pool_ : comm_pool_;
     void *in[kMaxOperands], *out[kMaxOperands];
     for (size_t i = 0; i < r.ops.size(); ++i) {
         const ir::Op& op = r.ops[i];
@@ -222,11 +256,10 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
         for (size_t k = 0; k < op.in.size(); ++k) in[k] = address(op.in[k]);
         for (size_t k = 0; k < op.out.size(); ++k) out[k] = address(op.out[k]);
         const bool fresh = p.fresh_port >= 0 && call.bindings[p.fresh_port].fresh;
-        const double start_s = timeline_ ? now_s() : 0;
+        const double start_s = timeline ? now_s() : 0;
         try {
             if (p.kernel)
-                p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0),
-                               channel == 0 ? pool_ : comm_pool_, call.instance});
+                p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), pool, call.instance});
             else run_collective(op, p, in, out, fresh, channel);
         } catch (const comm::Aborted&) {
             throw;
@@ -236,8 +269,8 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
             comm_.abort(reason);
             throw comm::Aborted(reason);
         }
-        if (timeline_) note(channel, static_cast<int>(index), static_cast<int>(i), start_s);
-        if (watcher_) {
+        if (timeline) note(channel, static_cast<int>(index), static_cast<int>(i), start_s);
+        if (channel != kSnapshotChannel && watcher_) {
             for (size_t k = 0; k < op.out.size(); ++k) watcher_({&call, &r, &op, op.out[k], out[k]});
         }
     }

@@ -43,6 +43,13 @@ public:
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
+    // A copy of the states as they are now, made beside the next step: after begin_snapshot(), called between steps, that step's
+    // updates wait until snapshot(), which plays the entry of that name on the caller's thread, has ended.
+    void begin_snapshot();
+    void snapshot();
+    // For how long updates have waited for snapshots so far, seconds.
+    double snapshot_wait_s() const { return snapshot_wait_s_; }
+
     // One step of an entry. Throws comm::Aborted where another rank failed; any other failure aborts all ranks first and names
     // rank, call and op.
     void run(const std::string& entry);
@@ -85,6 +92,7 @@ private:
     void run_collective(const ir::Op& op, const Prepared& prepared, void* const* in, void* const* out, bool fresh, int channel);
     void comm_loop();
     void wait_for(int stream, int call);
+    void wait_for_snapshot();
     void fill_with_nan(const ir::Call& call);
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
     void note(int thread, int call, int op, double start_s);
@@ -94,7 +102,8 @@ private:
     comm::Communicator& comm_;
     const ExecutorOptions options_;
     ThreadPool pool_;
-    ThreadPool comm_pool_;  // of one thread: kernels of the comm stream run where it runs
+    ThreadPool comm_pool_;      // of one thread: kernels of the comm stream run where it runs
+    ThreadPool snapshot_pool_;  // alike
     std::vector<Code> code_;
     char* arena_ = nullptr;
     int64_t arena_bytes_ = 0;
@@ -108,6 +117,8 @@ private:
     std::atomic<const ir::Entry*> entry_{nullptr};
     std::atomic<bool> stop_{false};
     std::atomic<bool> failed_{false};
+    std::atomic<bool> copying_{false};  // a snapshot has begun and has not ended
+    double snapshot_wait_s_ = 0;
     std::thread comm_thread_;
 };
 

@@ -1,10 +1,11 @@
 #include "runtime/snapshot.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
+#include <exception>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "checkpoint/elements.h"
 #include "checkpoint/safetensors.h"
@@ -13,14 +14,69 @@
 namespace lockstep::runtime {
 namespace {
 
+using checkpoint::SafetensorsReader;
 using checkpoint::TensorSpec;
 
-// Element types as safetensors names them.
-const char* file_type(Dtype type) { return type == Dtype::F64 ? "F64" : type == Dtype::BF16 ? "BF16" : "F32"; }
+// Reads elements as this program's type, whichever float type the file has.
+void read_as(const SafetensorsReader& reader, const std::string& name, const Run& run, char* data, Dtype type,
+             SafetensorsReader::Cursor& cursor) {
+    const std::string& from = reader.find(name).spec.dtype;
+    if (from == file_type(type)) return reader.read(name, run.global_begin, run.count, data, cursor);
+    std::vector<char> piece(static_cast<size_t>(run.count * checkpoint::dtype_bytes(from)));
+    reader.read(name, run.global_begin, run.count, piece.data(), cursor);
+    checkpoint::convert(from, piece.data(), file_type(type), data, run.count);
+}
+
+void require_same_model(const ir::Program& p, const SafetensorsReader& reader, StateKind kind, const std::string& path) {
+    for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
+        const std::string name = prefix_of(kind) + global_name(param, i);
+        const bool there = reader.contains(name);
+        const TensorSpec spec = there ? reader.find(name).spec : TensorSpec{name, "absent", {}};
+        if (checkpoint::is_float(spec.dtype) && spec.shape == global_shape(param)) return;
+        throw UserError("checkpoint.other_model", path,
+                        fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it",
+                                    path, name, spec.dtype, fmt::join(spec.shape, ", "), fmt::join(global_shape(param), ", ")));
+    });
+}
+
+void read_state(Executor& e, const SafetensorsReader& reader, StateKind kind) {
+    SafetensorsReader::Cursor cursor;
+    for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype type) {
+        read_as(reader, prefix_of(kind) + global_name(*run.param, run.instance), run, data, type, cursor);
+    });
+}
+
+// A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
+void read_file(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& m, const std::vector<StateKind>& kinds) {
+    const ir::Program& p = ranks.executor(0).program();
+    const std::string& file = file_of(kinds.front());
+    const SafetensorsReader reader = checkpoint::open_file(folder, m, file);
+    for (StateKind kind : kinds) require_same_model(p, reader, kind, folder + "/" + file);
+    std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks.count()));
+    ranks.parallel([&](Executor& e) {
+        try {
+            for (StateKind kind : kinds) read_state(e, reader, kind);
+        } catch (const UserError&) {
+            errors[static_cast<size_t>(e.rank())] = std::current_exception();
+        }
+    });
+    for (const std::exception_ptr& error : errors) {
+        if (error) std::rethrow_exception(error);
+    }
+}
+
+}  // namespace
 
 std::string prefix_of(StateKind kind) {
     return kind == StateKind::Moment1 ? "exp_avg." : kind == StateKind::Moment2 ? "exp_avg_sq." : "";
 }
+
+const std::string& file_of(StateKind kind) {
+    const bool model = kind == StateKind::Weights || kind == StateKind::Copy;
+    return model ? checkpoint::kModelFile : checkpoint::kOptimizerFile;
+}
+
+std::string_view file_type(Dtype type) { return type == Dtype::F64 ? "F64" : type == Dtype::BF16 ? "BF16" : "F32"; }
 
 void for_each_parameter(const ir::Program& p, const std::function<void(const ir::Parameter&, int64_t)>& f) {
     for (const ir::Unit& u : p.units) {
@@ -32,95 +88,25 @@ void for_each_parameter(const ir::Program& p, const std::function<void(const ir:
     }
 }
 
-void write_file(Trainer& trainer, const std::string& path, const std::vector<StateKind>& kinds) {
-    const ir::Program& p = trainer.ranks().executor(0).program();
-    std::vector<TensorSpec> specs;
-    for (StateKind kind : kinds) {
-        for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
-            specs.push_back({prefix_of(kind) + global_name(param, i), file_type(p.units.front().master), global_shape(param)});
-        });
-    }
-    auto writer = checkpoint::SafetensorsWriter::create(path, checkpoint::SafetensorsLayout(specs, {{"format", "pt"}}));
-    trainer.ranks().parallel([&](Executor& e) {
-        for (StateKind kind : kinds) {
-            for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype) {
-                const ir::Unit& unit = *p.unit(run.param->block);
-                if (is_owner(p, *run.param, place_of(unit, kind).split, e.rank()))
-                    writer.write(prefix_of(kind) + global_name(*run.param, run.instance), run.global_begin, run.count, data);
-            });
-        }
-    });
-    writer.finish();
-}
-
-// Reads elements as this program's type, whichever float type the file has.
-void read_as(const checkpoint::SafetensorsReader& reader, const std::string& name, const Run& run, char* data, Dtype type) {
-    const std::string& from = reader.find(name).spec.dtype;
-    if (from == file_type(type)) return reader.read(name, run.global_begin, run.count, data);
-    std::vector<char> piece(static_cast<size_t>(run.count * checkpoint::dtype_bytes(from)));
-    reader.read(name, run.global_begin, run.count, piece.data());
-    checkpoint::convert(from, piece.data(), file_type(type), data, run.count);
-}
-
-void read_file(Ranks& ranks, const std::string& path, const std::vector<StateKind>& kinds) {
-    const ir::Program& p = ranks.executor(0).program();
-    const checkpoint::SafetensorsReader reader(path);
-    for (StateKind kind : kinds) {
-        for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
-            const std::string name = prefix_of(kind) + global_name(param, i);
-            const TensorSpec& spec = reader.find(name).spec;
-            if (!checkpoint::is_float(spec.dtype) || spec.shape != global_shape(param)) {
-                throw UserError(
-                    "checkpoint.other_model", path,
-                    fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it", path,
-                                name, spec.dtype, fmt::join(spec.shape, ", "), fmt::join(global_shape(param), ", ")));
-            }
-        });
-    }
-    ranks.parallel([&](Executor& e) {
-        for (StateKind kind : kinds) {
-            for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype type) {
-                read_as(reader, prefix_of(kind) + global_name(*run.param, run.instance), run, data, type);
-            });
-        }
-    });
-}
-
-}  // namespace
-
-std::string program_hash(const ir::Program& program) {
-    const std::string text = ir::print(program);
-    return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
-}
-
-std::string save(Trainer& trainer, const compile::Recipe& recipe, const std::string& root) {
-    const ir::Program& p = trainer.ranks().executor(0).program();
-    checkpoint::Manifest m;
-    m.steps = trainer.progress().steps;
-    m.samples_seen = trainer.progress().samples_seen;
-    m.tokens_seen = trainer.progress().tokens_seen;
-    m.optimizer_steps = static_cast<int64_t>(*trainer.ranks().executor(0).scalar("steps"));
-    m.dtype = dtype_of(p);
-    m.program_hash = program_hash(p);
-    m.recipe = recipe.toml();
-    checkpoint::NewCheckpoint folder(root, m.steps);
-    write_file(trainer, folder.path("model.safetensors"), {StateKind::Weights});
-    write_file(trainer, folder.path("optimizer.safetensors"), {StateKind::Moment1, StateKind::Moment2});
-    return folder.publish(m);
-}
+std::string program_hash(const ir::Program& program) { return hex_checksum(ir::print(program)); }
 
 void load_weights(Ranks& ranks, const std::string& folder) {
-    read_file(ranks, folder + "/model.safetensors", {StateKind::Weights, StateKind::Copy});
+    read_file(ranks, folder, checkpoint::read_manifest(folder), {StateKind::Weights, StateKind::Copy});
 }
 
-checkpoint::Manifest load(Trainer& trainer, const std::string& folder) {
+checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
     const checkpoint::Manifest m = checkpoint::read_manifest(folder);
-    load_weights(trainer.ranks(), folder);
-    if (m.steps > 0)  // else imported weights: moments are zero
-        read_file(trainer.ranks(), folder + "/optimizer.safetensors", {StateKind::Moment1, StateKind::Moment2});
-    for (int r = 0; r < trainer.ranks().count(); ++r)
-        *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
-    trainer.set_progress({m.steps, m.samples_seen, m.tokens_seen});
+    read_file(trainer.ranks(), folder, m, {StateKind::Weights, StateKind::Copy});
+    const bool imported = m.steps == 0 && !m.has_optimizer();  // from elsewhere: moments are zero
+    if (parts.optimizer && !imported) {
+        read_file(trainer.ranks(), folder, m, {StateKind::Moment1, StateKind::Moment2});
+        for (int r = 0; r < trainer.ranks().count(); ++r)
+            *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
+    }
+    Progress progress = trainer.progress();
+    if (parts.dataloader) progress.samples_seen = m.samples_seen;
+    if (parts.train_state) progress.steps = m.steps, progress.tokens_seen = m.tokens_seen;
+    trainer.set_progress(progress);
     return m;
 }
 

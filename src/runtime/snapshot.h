@@ -1,8 +1,9 @@
-// Writing and reading a trainer's states as a checkpoint of global tensors under Hugging Face names: model.safetensors holds the
-// weights, optimizer.safetensors the moments as exp_avg.NAME and exp_avg_sq.NAME. Every rank writes and reads its own runs of
-// elements, so a checkpoint belongs to no layout.
+// A trainer's states as a checkpoint's global tensors under Hugging Face names: model.safetensors holds the weights,
+// optimizer.safetensors the moments as exp_avg.NAME and exp_avg_sq.NAME. Every rank reads its own runs of elements, so a
+// checkpoint belongs to no layout. Writing: saver.h.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "checkpoint/folder.h"
@@ -10,14 +11,24 @@
 
 namespace lockstep::runtime {
 
-// Returns the checkpoint's folder. UserError checkpoint.* where it cannot be written; nothing half written remains.
-std::string save(Trainer& trainer, const compile::Recipe& recipe, const std::string& root);
+// What is taken from a checkpoint beside the weights; what is left out stays as it is.
+struct LoadParts {
+    bool optimizer = true;    // moments and the number of updates
+    bool dataloader = true;   // where in the data training stands
+    bool train_state = true;  // the step, and with it the learning rate
+};
 
-// Into the trainer's states and progress. UserError checkpoint.* where a file is damaged or a tensor has another shape.
-checkpoint::Manifest load(Trainer& trainer, const std::string& folder);
-
+// UserError checkpoint.* where a file is damaged or of another model; the trainer may then load another one.
+checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {});
 // The weights alone, into ranks that run any program of the same model.
 void load_weights(Ranks& ranks, const std::string& folder);
+
+// A state's tensors in a checkpoint's files.
+std::string prefix_of(StateKind kind);  // of a parameter's name
+const std::string& file_of(StateKind kind);
+std::string_view file_type(Dtype type);  // as safetensors names it
+// f(param, instance) for every parameter of every layer.
+void for_each_parameter(const ir::Program& program, const std::function<void(const ir::Parameter&, int64_t instance)>& f);
 
 // A hash of the program's text: equal hashes compute equal bits on one machine.
 std::string program_hash(const ir::Program& program);

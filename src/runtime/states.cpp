@@ -22,12 +22,17 @@ StatePlace place_of(const ir::Unit& unit, StateKind kind) {
     return {"moment2", unit.optimizer, unit.master};
 }
 
-void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data, Dtype)>& f) {
+void for_each_state_run(Executor& executor, StateKind kind, const OfStateRun& f) {
+    for_each_state_run(executor, kind, StateBytes::Live, f);
+}
+
+void for_each_state_run(Executor& executor, StateKind kind, StateBytes bytes, const OfStateRun& f) {
     const ir::Program& p = executor.program();
     for (const ir::Unit& unit : p.units) {
         const StatePlace place = place_of(unit, kind);
         for (int64_t i = 0; i < unit.count && !place.buffer.empty(); ++i) {
-            const int buffer = p.buffer(fmt::format("{}.{}[{}]", place.buffer, unit.name, i));
+            const char* copied = bytes == StateBytes::Snapshot ? "snapshot." : "";
+            const int buffer = p.buffer(fmt::format("{}{}.{}[{}]", copied, place.buffer, unit.name, i));
             ensure(buffer >= 0, fmt::format("state {} of {}[{}] has no buffer", place.buffer, unit.name, i));
             for_each_run(p, unit, i, place.split, executor.rank(), [&](const Run& run) {
                 f(run, executor.buffer(buffer) + run.local_begin * bytes_of(place.type), place.type);

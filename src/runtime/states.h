@@ -14,6 +14,7 @@ namespace lockstep::runtime {
 // Weights: those that the optimizer changes and a checkpoint holds (master weights, where there are such). Copy: those that
 // forward and backward read, in units that keep them apart from the master weights; a function of Weights, never saved.
 enum class StateKind { Weights, Moment1, Moment2, Copy };
+constexpr StateKind kSavedStates[] = {StateKind::Weights, StateKind::Moment1, StateKind::Moment2};
 
 // Of a unit's state: its buffer's name without the instance, the sub-axes over which it is split, its element type. Empty
 // name: the unit has no such state.
@@ -24,8 +25,12 @@ struct StatePlace {
 };
 StatePlace place_of(const ir::Unit& unit, StateKind kind);
 
+enum class StateBytes { Live, Snapshot };  // a state, or what the entry `snapshot` has made of it
+
 // f(run, data, type) for every run of every state of that kind on the executor's rank; data points at run.local_begin.
-void for_each_state_run(Executor& executor, StateKind kind, const std::function<void(const Run&, char* data, Dtype type)>& f);
+using OfStateRun = std::function<void(const Run&, char* data, Dtype type)>;
+void for_each_state_run(Executor& executor, StateKind kind, StateBytes bytes, const OfStateRun& f);
+void for_each_state_run(Executor& executor, StateKind kind, const OfStateRun& f);
 
 // The initial values of all weights; moments are zero.
 void fill_initial_weights(Executor& executor, uint64_t seed);

@@ -6,14 +6,32 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
 namespace lockstep::telemetry {
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "a")) {
+namespace {
+
+void remove_torn_line(const std::string& path) {
+    std::error_code ignored;  // opening it says what is wrong
+    if (!std::filesystem::is_regular_file(path, ignored)) return;
+    std::ifstream in(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (text.empty() || text.back() == '\n') return;
+    const size_t keep = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+    std::filesystem::resize_file(path, keep, ignored);
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path) : path_(path) {
+    remove_torn_line(path);
+    file_ = std::fopen(path.c_str(), "a");
     if (!file_)
         throw UserError("metrics.cannot_write", "job.dump_folder",
                         fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path, std::strerror(errno)));

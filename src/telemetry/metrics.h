@@ -12,7 +12,8 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 
 class MetricsFile {
 public:
-    // Appends, so that a resumed run goes on in the same file. UserError metrics.cannot_write.
+    // Appends, so that a resumed run goes on in the same file; a last line that was cut off when a run was killed is removed.
+    // UserError metrics.cannot_write.
     explicit MetricsFile(const std::string& path);
     ~MetricsFile();
     MetricsFile(const MetricsFile&) = delete;

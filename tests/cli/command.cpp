@@ -4,35 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <fstream>
-#include <sstream>
-
 namespace lockstep::testing {
-
-namespace fs = std::filesystem;
-
-Scratch::Scratch() {
-    static std::atomic<int> number{0};
-    folder_ = fs::temp_directory_path() / fmt::format("lockstep-test-{}-{}", getpid(), ++number);
-    fs::create_directories(folder_);
-}
-
-Scratch::~Scratch() {
-    std::error_code error;
-    fs::remove_all(folder_, error);
-}
-
-std::string Scratch::write(const std::string& file, const std::string& text) const {
-    std::ofstream(path(file)) << text;
-    return path(file);
-}
-
-std::string Scratch::read(const std::string& file) const {
-    std::stringstream text;
-    text << std::ifstream(path(file)).rdbuf();
-    return text.str();
-}
 
 Finished Scratch::lockstep(const std::string& arguments, double signal_after_s) const {
     const std::string wait = signal_after_s > 0 ? fmt::format(" & p=$!; sleep {}; kill -TERM $p; wait $p", signal_after_s) : "";

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/base/scratch_folder.h"
+
 namespace lockstep::testing {
 
 struct Finished {
@@ -13,20 +15,10 @@ struct Finished {
     nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-// A folder of its own for each test, removed at the end.
-class Scratch {
+class Scratch : public ScratchFolder {
 public:
-    Scratch();
-    ~Scratch();
-    std::string path(const std::string& file) const { return (folder_ / file).string(); }
-    std::string write(const std::string& file, const std::string& text) const;
-    std::string read(const std::string& file) const;
-
     // Arguments as the shell takes them. `timeout_s` 0: none. `signal_after_s`: sends SIGTERM after that long.
     Finished lockstep(const std::string& arguments, double signal_after_s = 0) const;
-
-private:
-    std::filesystem::path folder_;
 };
 
 // A tiny recipe on synthetic data; more lines may follow it under their own sections.

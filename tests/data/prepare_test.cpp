@@ -129,7 +129,7 @@ TEST(DataPrepare, WritesEveryDocumentOnce) {
     EXPECT_EQ(written, expected);
     std::set<std::string> files;
     for (const auto& entry : fs::directory_iterator(w.options.out)) files.insert(entry.path().filename().string());
-    EXPECT_EQ(files, (std::set<std::string>{"heldout.tokens", "manifest.json", "tokenizer.json", "train.tokens"}));
+    EXPECT_EQ(files, (std::set<std::string>{".lock", "heldout.tokens", "manifest.json", "tokenizer.json", "train.tokens"}));
 }
 
 TEST(DataPrepare, IsDeterministicAndIndependentOfTheOutFolder) {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/checksum.h"
 #include "data/file_io.h"
 #include "data_test_util.h"
 
@@ -150,7 +151,7 @@ TEST(DataTokenFile, AFullDiskLeavesNothing) {
     const rlimit small{1 << 16, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &small);
     expect_user_error([&] { write(folder / "a.tokens", 300, Documents(3, std::vector<int32_t>(100000, 1))); },
-                      "data.write_failed", "a.tokens.partial: File too large. Check free space and permissions of");
+                      "file.cannot_write", "a.tokens.partial: write failed: File too large. Choose a folder that exists");
     setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, old_handler);
     EXPECT_TRUE(fs::is_empty(folder.path()));

@@ -149,8 +149,8 @@ TEST(DataTokenizerJson, RefusesMissingParts) {
     expect_refused(json, "data.tokenizer_byte_missing", "has no token for byte 0x61");
     expect_user_error([] { Tokenizer::load("/nonexistent/tokenizer.json"); }, "data.file_unreadable",
                       "cannot read /nonexistent/tokenizer.json: No such file or directory");
-    expect_user_error([] { Tokenizer::bytes().save("/nonexistent/tokenizer.json"); }, "data.write_failed",
-                      "cannot create /nonexistent/tokenizer.json.partial: No such file or directory");
+    expect_user_error([] { Tokenizer::bytes().save("/nonexistent/tokenizer.json"); }, "file.cannot_write",
+                      "cannot write /nonexistent/tokenizer.json.partial: open failed: No such file or directory");
 }
 
 }  // namespace

@@ -27,15 +27,29 @@ public:
         optimizer();
         set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
         if (mixed_) precision();
+        execution();
+        return recipe_;
+    }
+
+    // Everything but the model, the data and the global batch.
+    compile::Recipe again(const compile::Recipe& recipe) {
+        recipe_ = recipe;
+        degrees();
+        set("training.local_batch_size", one_of({1, 1, 2}));
+        for (const char* state : {"weights", "gradients", "optimizer"}) set(fmt::format("partition.{}", state).c_str(), "");
+        partition();
+        execution();
+        return recipe_;
+    }
+
+private:
+    void execution() {
         set("training.fuse_loss", chance(0.6));
         recompute();
         set("parallelism.prefetch", one_of({0, 1, 1, 2}));
         set("runtime.comm_thread", chance(0.4) ? "on" : "off");
         set("runtime.debug_fill", chance(0.3));
-        return recipe_;
     }
-
-private:
     int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
     int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }
     bool chance(double p) { return static_cast<double>(random_() >> 11) * 0x1p-53 < p; }
@@ -186,6 +200,17 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed) {
     }
     if (d.compiled.layout.ranks == 1) return std::nullopt;
     return d;
+}
+
+Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
+    for (uint64_t next = seed;; next += 1'000'003) {
+        Draw d{next, Drawer(next, dtype, false).again(recipe), {}};
+        try {
+            d.compiled = compile_recipe(d.recipe, backend_of(dtype));
+            return d;
+        } catch (const UserError&) {  // this model cannot be split so
+        }
+    }
 }
 
 compile::Recipe one_rank(const compile::Recipe& recipe) {

@@ -26,6 +26,9 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed = false);
 // The same model, data and global batch on one rank: one microbatch, nothing split, recomputed, fused or overlapped.
 compile::Recipe one_rank(const compile::Recipe& recipe);
 
+// The same model, data and global batch on another random layout, which may be one rank.
+Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype);
+
 // Why `lockstep check` refuses the program; empty where it does not.
 std::string refusal(const compile::Compiled& compiled);
 

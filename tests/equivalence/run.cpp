@@ -38,18 +38,26 @@ data::SyntheticSource synthetic_data(const compile::Recipe& recipe, const compil
     return data::SyntheticSource(data);
 }
 
-Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
-    runtime::Trainer trainer(recipe, compiled, source);
+void start(runtime::Trainer& trainer, const compile::Recipe& recipe) {
     const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
     trainer.fill_weights(
         [seed](const ir::Parameter& p, int64_t instance, int64_t i) { return wide_value(p, instance, seed, i); });
-    Outcome out;
+}
+
+void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {
     for (int s = 0; s < steps; ++s) {
         const runtime::StepResult r = trainer.step();
-        out.losses.push_back(r.loss);
-        out.grad_norms.push_back(r.grad_norm);
+        outcome.losses.push_back(r.loss);
+        outcome.grad_norms.push_back(r.grad_norm);
     }
-    out.weights = trainer.state(runtime::StateKind::Weights);
+    outcome.weights = trainer.state(runtime::StateKind::Weights);
+}
+
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
+    runtime::Trainer trainer(recipe, compiled, source);
+    start(trainer, recipe);
+    Outcome out;
+    go_on(trainer, steps, out);
     return out;
 }
 

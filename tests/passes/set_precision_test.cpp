@@ -110,8 +110,8 @@ TEST(SetPrecision, WhatIsWantedInBothTypesIsCastOnce) {
     p.routines.push_back(r);
     p = passes::set_precision(p, {Dtype::F32, Dtype::BF16});
     EXPECT_EQ(op_lines(p, "head"),
-              (Strings{"sum: bf16[batch, seq, vocab] = add(x, x)", "sum.f32: f32[batch, seq, vocab] = cast(sum)",
-                       "m = max(sum.f32) {over=vocab}", "y0 = einsum(sum, w)", "y1 = einsum(sum, w)"}));
+              (Strings{"sum: bf16[batch, seq, vocab]? = add(x, x)", "sum.f32: f32[batch, seq, vocab]? = cast(sum)",
+                       "m = max(sum.f32) {over='vocab'}", "y0 = einsum(sum, w)", "y1 = einsum(sum, w)"}));
 }
 
 TEST(SetPrecision, OneTypeForAll) {

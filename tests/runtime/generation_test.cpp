@@ -145,6 +145,12 @@ TEST_P(Generation, EqualsTheWholeForwardFloat64) {
               1e-10);
 }
 
+TEST_P(Generation, OfBiasesAndWindowsAndGpt2) {
+    const Settings relatives = {{"model.qkv_bias", "1"}, {"model.sliding_window", "9"}};
+    EXPECT_LT(largest_difference(GetParam().settings, relatives, Dtype::F64, Backend::Reference), 1e-10);
+    EXPECT_LT(largest_difference(GetParam().settings, relatives, Dtype::F32, Backend::Cpu), 1e-5);
+}
+
 TEST_P(Generation, EqualsTheWholeForwardFloat32) {
     EXPECT_LT(largest_difference(GetParam().settings, {}, Dtype::F32, Backend::Cpu), 1e-5);
 }

@@ -7,6 +7,7 @@
 
 #include "base/bfloat16.h"
 #include "checkpoint/safetensors.h"
+#include "runtime/saver.h"
 #include "runtime/snapshot.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
@@ -35,7 +36,9 @@ protected:
         const auto data = synthetic_data(r, compiled);
         runtime::Trainer whole(r, compiled, data), second(r, compiled, data);
         for (int i = 0; i < 2; ++i) whole.step();
-        const std::string saved = runtime::save(whole, r, folder_.string());
+        runtime::Saver saver(whole, r, folder_.string());
+        saver.save(runtime::SaveContents::All);
+        const std::string saved = saver.latest();
         const checkpoint::SafetensorsReader reader(saved + "/model.safetensors");
         EXPECT_EQ(reader.find("model.norm.weight").spec.dtype, file_type);
         runtime::load(second, saved);

@@ -441,7 +441,7 @@ void complete(ops::KernelEntry& entry, int threads) {
     if (op == "dropout") {
         also([](const Routine& r, const Op& o) { return r.tensors[o.in[0]].dims.size() == r.tensors[o.in[1]].dims.size() + 1; });
     }
-    if (entry.kernel == "cpu.matmul") {
+    if (entry.kernel.starts_with("cpu.matmul")) {
         entry.serves = [types = entry.serves](const Mesh& m, const Routine& r, const Op& o) {
             ops::MatmulShape shape;
             return types(m, r, o) && ops::is_matmul(m, r, o, &shape);

@@ -1,0 +1,55 @@
+// A file as pieces of a fixed size, each with its XXH3-64 checksum: written front to back, read in any order, and no byte is
+// handed out that was not checked. Checksums stand beside the file (in a manifest), so the file itself keeps its plain format.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/function_ref.h"
+
+namespace lockstep::checkpoint {
+
+struct PieceSums {
+    int64_t bytes = 0;  // of the file
+    int64_t piece_bytes = 0;
+    std::vector<uint64_t> xxh3;  // by piece; the last may be shorter
+    bool operator==(const PieceSums&) const = default;
+};
+
+// Writes a file of `bytes` bytes and puts it on the disk. fill(begin, count, to) supplies its bytes, piece by piece in order.
+// UserError file.cannot_write.
+using FillBytes = FunctionRef<void(int64_t begin, int64_t count, char* to)>;
+PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill);
+
+class PieceReader {
+public:
+    // Without sums nothing is checked. UserError checkpoint.cannot_read; checkpoint.damaged where the file has another size.
+    PieceReader(std::string path, std::optional<PieceSums> sums);
+    PieceReader(PieceReader&& other) noexcept;
+    PieceReader& operator=(PieceReader&&) = delete;
+    ~PieceReader();
+
+    // The piece that a reader read last, so that small reads in order read and check each piece once. One for each thread.
+    struct Cursor {
+        int64_t piece = -1;
+        std::vector<char> bytes;
+    };
+
+    const std::string& path() const { return path_; }
+    int64_t file_bytes() const { return file_bytes_; }
+    // UserError checkpoint.damaged, checkpoint.truncated. From several threads.
+    void read(int64_t begin, int64_t count, void* to, Cursor& cursor) const;
+
+private:
+    void read_unchecked(int64_t begin, int64_t count, char* to) const;
+    void check(int64_t piece, const char* bytes, int64_t count) const;
+
+    std::string path_;
+    std::optional<PieceSums> sums_;
+    int file_ = -1;
+    int64_t file_bytes_ = 0;
+};
+
+}  // namespace lockstep::checkpoint

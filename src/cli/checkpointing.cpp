@@ -1,0 +1,148 @@
+#include "cli/checkpointing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/folder.h"
+#include "cli/stored.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+runtime::LoadParts parts_of(const compile::Recipe& recipe) {
+    runtime::LoadParts parts;
+    for (const std::string& name : recipe.list("checkpoint.exclude_from_loading")) {
+        if (name == "optimizer") parts.optimizer = false;
+        else if (name == "dataloader") parts.dataloader = false;
+        else if (name == "train_state") parts.train_state = false;
+        else
+            throw UserError(
+                "recipe.exclude_from_loading", "checkpoint.exclude_from_loading",
+                fmt::format("checkpoint.exclude_from_loading: \"{}\" is none of optimizer, dataloader, train_state (the "
+                            "learning rate follows the step, which is train_state)",
+                            name));
+    }
+    return parts;
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(Job& job, std::string root)
+    : job_(job), recipe_(job.recipe), root_(std::move(root)), parts_(parts_of(recipe_)) {
+    const bool enabled = recipe_.flag("checkpoint.enable"), seed = recipe_.flag("checkpoint.create_seed_checkpoint");
+    const bool saves = enabled && !recipe_.flag("checkpoint.load_only");
+    for (const char* key : {"checkpoint.initial_load_path", "checkpoint.create_seed_checkpoint"}) {
+        const bool asked = std::string_view(key).ends_with("path") ? !recipe_.text(key).empty() : seed;
+        if (asked && !(seed ? saves : enabled))
+            throw UserError("recipe.checkpoint_off", "checkpoint.enable",
+                            fmt::format("{} is set, but checkpoints are off: set checkpoint.enable = true{}", key,
+                                        seed ? " and checkpoint.load_only = false" : ""));
+    }
+    if (saves) saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_);
+}
+
+// False, with the reason in why_not_, where the checkpoint is damaged or lacks what is wanted; throws where it is of another
+// model.
+bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& parts) {
+    try {
+        runtime::LoadParts wanted = parts;
+        const checkpoint::Manifest known = checkpoint::read_manifest(folder);
+        if (!known.has_optimizer() && known.steps >= recipe_.integer("training.steps"))
+            wanted.optimizer = false;  // only to look at
+        const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted);
+        const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.program);
+        telemetry::info(fmt::format("resumed from {} at step {}{}", folder, job_.trainer->progress().steps,
+                                    bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
+    } catch (const UserError& e) {
+        if (!std::string_view(e.id()).starts_with("checkpoint.") || e.id() == "checkpoint.other_model") throw;
+        why_not_ = e.what();
+        return false;
+    }
+    loaded_ = folder;
+    return true;
+}
+
+void Checkpointing::load_step(int64_t wanted, const std::vector<int64_t>& complete) {
+    if (std::find(complete.begin(), complete.end(), wanted) == complete.end()) {
+        throw UserError("checkpoint.no_such_step", "checkpoint.load_step",
+                        fmt::format("checkpoint.load_step = {}: {} has complete checkpoints of the steps {}", wanted, root_,
+                                    complete.empty() ? "(none)" : fmt::format("{}", fmt::join(complete, ", "))));
+    }
+    if (load(checkpoint::folder_of(root_, wanted), parts_)) return;
+    std::string advice = "no other checkpoint here is whole";
+    for (auto step = complete.rbegin(); step != complete.rend(); ++step) {
+        if (*step == wanted || checkpoint::what_is_wrong(checkpoint::folder_of(root_, *step))) continue;
+        advice = fmt::format("the last good checkpoint is that of step {}: checkpoint.load_step = {}", *step, *step);
+        break;
+    }
+    throw UserError("checkpoint.cannot_resume", "checkpoint.load_step",
+                    fmt::format("checkpoint.load_step = {}: {}; {}", wanted, why_not_, advice));
+}
+
+void Checkpointing::load_initial() {
+    const std::string& path = recipe_.text("checkpoint.initial_load_path");
+    if (path.empty()) return;
+    const std::string folder = find_checkpoint(path);
+    const bool model_only = recipe_.flag("checkpoint.initial_load_model_only");
+    if (!load(folder, model_only ? runtime::LoadParts{false, false, false} : parts_)) {
+        throw UserError("checkpoint.initial_load", "checkpoint.initial_load_path",
+                        fmt::format("checkpoint.initial_load_path: {}", why_not_));
+    }
+    loaded_.clear();  // of another run: not a checkpoint of this one
+}
+
+void Checkpointing::resume() {
+    if (!recipe_.flag("checkpoint.enable")) return;
+    const std::vector<int64_t> complete = checkpoint::complete_steps(root_);
+    if (const int64_t wanted = recipe_.integer("checkpoint.load_step"); wanted >= 0) {
+        load_step(wanted, complete);
+    } else if (complete.empty()) {
+        load_initial();
+    } else {
+        auto step = complete.rbegin();
+        for (; step != complete.rend() && !load(checkpoint::folder_of(root_, *step), parts_); ++step)
+            telemetry::warn(fmt::format("{} is left aside: {}", checkpoint::folder_of(root_, *step), why_not_));
+        if (step == complete.rend()) {
+            throw UserError("checkpoint.none_whole", "checkpoint.folder",
+                            fmt::format("{} has {} checkpoints, and training can go on from none of them ({}). Choose another "
+                                        "checkpoint.folder to begin anew",
+                                        root_, complete.size(), why_not_));
+        }
+    }
+    if (!loaded_.empty()) last_saved_ = job_.trainer->progress().steps;
+    if (saver_) saver_->set_latest(loaded_);
+}
+
+void Checkpointing::save_now(runtime::SaveContents contents) {
+    saver_->save(contents);
+    last_saved_ = job_.trainer->progress().steps;
+    telemetry::info(fmt::format("checkpoint of step {}{}", last_saved_,
+                                job_.compiled.layout.partition.snapshot ? " is being written" : " in " + saver_->latest()));
+}
+
+void Checkpointing::after_step(const runtime::StepResult& r) {
+    if (!saver_) return;
+    saver_->check();
+    const int64_t interval = recipe_.integer("checkpoint.interval");
+    const bool wanted =
+        (interval > 0 && r.step % interval == 0) || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"));
+    const bool last_differs = r.step == recipe_.integer("training.steps") && recipe_.flag("checkpoint.last_save_model_only");
+    if (wanted && r.committed && !last_differs) save_now(runtime::SaveContents::All);
+}
+
+void Checkpointing::at_end(End end) {
+    if (!saver_) return;
+    const bool model_only = end == End::LastStep && recipe_.flag("checkpoint.last_save_model_only");
+    if (last_saved_ != job_.trainer->progress().steps)
+        save_now(model_only ? runtime::SaveContents::ModelOnly : runtime::SaveContents::All);
+    wait();
+}
+
+void Checkpointing::wait() {
+    if (saver_) saver_->finish();
+}
+
+}  // namespace lockstep::cli

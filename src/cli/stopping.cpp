@@ -1,0 +1,85 @@
+#include "cli/stopping.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+
+#include "base/error.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::atomic<int> stop_signal{0};
+extern "C" void on_signal(int signal) { stop_signal = signal; }
+
+[[noreturn]] void refuse_time(const std::string& text) {
+    throw UserError(
+        "recipe.max_time", "training.max_time",
+        fmt::format("training.max_time = \"{}\": must be seconds (\"3600\") or hours:minutes:seconds (\"1:30:00\")", text));
+}
+
+}  // namespace
+
+void remember_signals() {
+    std::signal(SIGINT, on_signal);
+    std::signal(SIGTERM, on_signal);
+}
+
+double seconds_of(const std::string& text) {
+    double seconds = 0;
+    int fields = 0;
+    for (size_t begin = 0; begin <= text.size() && !text.empty(); ++fields) {
+        const size_t end = std::min(text.find(':', begin), text.size());
+        const std::string field = text.substr(begin, end - begin);
+        if (field.empty() || field.size() > 9 || field.find_first_not_of("0123456789") != std::string::npos) refuse_time(text);
+        seconds = seconds * 60 + std::stod(field);
+        begin = end + 1;
+    }
+    if (fields != 0 && fields != 1 && fields != 3) refuse_time(text);
+    return seconds;
+}
+
+Stopping::Stopping(const compile::Recipe& recipe, Clock::time_point begun)
+    : begun_(begun),
+      last_step_(Clock::now()),
+      limit_s_(seconds_of(recipe.text("training.max_time"))),
+      max_nonfinite_(recipe.integer("training.max_nonfinite_steps")) {
+    if (max_nonfinite_ < 0)
+        throw UserError("recipe.max_nonfinite_steps", "training.max_nonfinite_steps",
+                        fmt::format("training.max_nonfinite_steps = {}: must be at least 0 (0: never stop)", max_nonfinite_));
+}
+
+void Stopping::after_step(const runtime::StepResult& r, double save_s) {
+    const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+    const Clock::time_point now = Clock::now();
+    longest_step_s_ = std::max(longest_step_s_, seconds(now - last_step_));  // all that lies between two steps included
+    last_step_ = now;
+    nonfinite_ = r.committed ? 0 : nonfinite_ + 1;
+    if (max_nonfinite_ > 0 && nonfinite_ >= max_nonfinite_) reason_ = Reason::NonFinite;
+    // Another step and a save must still fit.
+    else if (limit_s_ > 0 && seconds(now - begun_) + longest_step_s_ + save_s > limit_s_) reason_ = Reason::Time;
+}
+
+Stopping::Reason Stopping::reason() const {
+    return reason_ != Reason::None ? reason_ : stop_signal != 0 ? Reason::Signal : Reason::None;
+}
+
+std::string Stopping::text() const {
+    switch (reason()) {
+        case Reason::Signal: return fmt::format("stopped by signal {}", stop_signal.load());
+        case Reason::Time: return fmt::format("stopped by training.max_time = {:.0f} s", limit_s_);
+        case Reason::NonFinite:
+            return fmt::format("stopped: {} steps in a row were not finite (training.max_nonfinite_steps)", nonfinite_);
+        case Reason::None: break;
+    }
+    return "";
+}
+
+std::string_view name_of(Stopping::Reason reason) {
+    constexpr std::string_view names[] = {"", "signal", "time", "non_finite"};
+    return names[static_cast<size_t>(reason)];
+}
+
+}  // namespace lockstep::cli

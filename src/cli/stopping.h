@@ -1,0 +1,39 @@
+// Why a run ends before its last step: a signal, the time limit, too many steps in a row that did not count.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "compile/recipe.h"
+#include "runtime/trainer.h"
+
+namespace lockstep::cli {
+
+class Stopping {
+public:
+    using Clock = std::chrono::steady_clock;
+    // SIGINT and SIGTERM no longer end the process from here on. `begun`: when the time limit began to run.
+    // UserError recipe.max_time, recipe.max_nonfinite_steps.
+    Stopping(const compile::Recipe& recipe, Clock::time_point begun);
+
+    // After each step; `save_s`: how long a save would take.
+    void after_step(const runtime::StepResult& r, double save_s);
+
+    enum class Reason { None, Signal, Time, NonFinite };
+    Reason reason() const;
+    std::string text() const;  // "stopped by signal 15"
+
+private:
+    Clock::time_point begun_, last_step_;
+    double limit_s_ = 0, longest_step_s_ = 0;  // limit 0: none
+    int64_t max_nonfinite_ = 0, nonfinite_ = 0;
+    Reason reason_ = Reason::None;
+};
+
+// Ignores nothing and stops nothing: only remembers the signal. Called first thing in `train`.
+void remember_signals();
+// "90", "1:30:00" -> seconds; empty or "0": 0. UserError recipe.max_time.
+double seconds_of(const std::string& text);
+std::string_view name_of(Stopping::Reason reason);  // "signal", "time", "non_finite"; empty: none
+
+}  // namespace lockstep::cli

@@ -1,0 +1,71 @@
+// Writes a trainer's checkpoints. Where the program has an entry `snapshot` (checkpoint.async_mode), a thread beside training
+// copies the states with it and writes the copies: the next update waits for the copying, the next save for the writing.
+// Elsewhere save() returns when all is on the disk. Every rank of the process is written by one thread, front to back.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/folder.h"
+#include "runtime/trainer.h"
+
+namespace lockstep::runtime {
+
+enum class SaveContents { All, ModelOnly };
+
+class Saver {
+public:
+    // Removes what an interrupted save has left under `root`. The recipe is recorded in every checkpoint.
+    Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root);
+    ~Saver();  // waits for the writer
+    Saver(const Saver&) = delete;
+    Saver& operator=(const Saver&) = delete;
+
+    // The states and the progress as they stand, between two steps. Throws what this save, or the one before, failed with:
+    // UserError file.cannot_write and the like, with the last complete checkpoint in the text.
+    void save(SaveContents contents);
+    // Throws what the writer has failed with by now. Cheap: for every step.
+    void check();
+    // Waits for the writer; throws as save().
+    void finish();
+
+    std::string latest();  // folder of the last checkpoint that was completed or loaded; empty: none
+    void set_latest(const std::string& folder);
+    int64_t saves() const { return saves_; }
+    // For how long training has been held by saves so far: save() itself, and updates that waited for copies.
+    double stall_s() const;
+    // From the beginning of a save until it was complete: the longest so far.
+    double longest_write_s() const { return longest_write_s_; }
+
+private:
+    struct Part {  // elements of a tensor of a file, in a rank's memory
+        int64_t begin, count;
+        const char* data;
+    };
+    using Parts = std::map<std::string, std::vector<Part>, std::less<>>;  // by tensor, in order
+
+    void find_parts();
+    void write(checkpoint::Manifest manifest, SaveContents contents);
+    void write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds) const;
+
+    Trainer& trainer_;
+    const std::string root_, recipe_, program_hash_;
+    const int64_t keep_;
+    const bool async_;
+    Parts parts_;
+    std::thread writer_;
+    std::atomic<bool> failed_{false};
+    std::atomic<double> longest_write_s_{0};
+    std::exception_ptr error_;
+    std::mutex mutex_;
+    std::string latest_;
+    int64_t saves_ = 0;
+    double held_s_ = 0;
+};
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,102 @@
+// The entry `snapshot`: copies of all states, in memory that is planned and counted, and what check refuses of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compile/report.h"
+#include "passes/check.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+compile::Compiled compiled(const std::string& partition, const char* async = "async") {
+    return compile_recipe(compile::Recipe::from_text(std::string(R"(
+[model]
+dim = 16
+n_layers = 2
+n_heads = 4
+n_kv_heads = 2
+ffn_dim = 24
+vocab_size = 61
+[training]
+seq_len = 8
+local_batch_size = 1
+[parallelism]
+data_parallel_shard_degree = 2
+tensor_parallel_degree = 2
+[checkpoint]
+enable = true
+async_mode = ")") + async + "\"\n[partition]\npreset = \"" +
+                                                         partition + "\"\n",
+                                                     "test"),
+                          Backend::Cpu);
+}
+
+std::string refusal(const ir::Program& p) {
+    const std::vector<const ir::Program*> ranks(static_cast<size_t>(p.mesh.ranks()), &p);
+    const auto refused = passes::check(ranks);
+    return refused ? refused->reason + ": " + refused->message : "";
+}
+
+ir::Entry& snapshot_of(ir::Program& p) {
+    return *std::find_if(p.entries.begin(), p.entries.end(), [](const ir::Entry& e) { return e.name == "snapshot"; });
+}
+
+TEST(Snapshot, CopiesWhatUpdatesChangeAndIsCounted) {
+    EXPECT_EQ(compiled("zero1", "disabled").program.entry("snapshot"), nullptr);
+    for (const char* partition : {"none", "zero1", "zero2", "zero3"}) {
+        const compile::Compiled c = compiled(partition), without = compiled(partition, "disabled");
+        EXPECT_EQ(refusal(c.program), "") << partition;
+        const auto kind = [](const compile::Compiled& x, ir::MemoryKind k) {
+            return compile::report_of(x.program).bytes[static_cast<size_t>(k)];
+        };
+        const int64_t copies = kind(c, ir::MemoryKind::Snapshot);
+        int64_t states = kind(c, ir::MemoryKind::Weights);
+        for (const ir::Buffer& b : c.program.buffers) states += b.name.starts_with("moment") ? b.bytes : 0;
+        EXPECT_EQ(copies, states) << partition;
+        EXPECT_EQ(c.program.arena_bytes, without.program.arena_bytes + copies) << partition;
+        EXPECT_EQ(kind(without, ir::MemoryKind::Snapshot), 0);
+    }
+}
+
+TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
+    const ir::Program sound = compiled("zero3").program;
+    ir::Program p = sound;
+    snapshot_of(p).calls.pop_back();
+    EXPECT_NE(refusal(p).find("meaning: rank 0, snapshot: the snapshot lacks"), std::string::npos) << refusal(p);
+
+    p = sound;
+    snapshot_of(p).calls.push_back(snapshot_of(p).calls.back());
+    EXPECT_NE(refusal(p).find("twice"), std::string::npos) << refusal(p);
+
+    p = sound;  // two layers into one copy
+    auto& calls = snapshot_of(p).calls;
+    const auto layer = std::find_if(calls.begin(), calls.end(), [&](const ir::Call& c) { return c.instance == 1; });
+    layer->bindings[1] = std::prev(layer)->bindings[1];
+    EXPECT_NE(refusal(p).find("which is not its alone"), std::string::npos) << refusal(p);
+
+    p = sound;  // the weights' copy gets the moments
+    for (ir::Routine& r : p.routines) {
+        if (r.kind == ir::RoutineKind::Snapshot) std::swap(r.ops[0].in[0], r.ops.back().in[0]);
+    }
+    EXPECT_NE(refusal(p), "");
+
+    p = sound;  // a copy shares bytes with an activation of the step
+    const auto buffer = [&](auto wanted) { return std::find_if(p.buffers.begin(), p.buffers.end(), wanted); };
+    const auto copy = buffer([](const ir::Buffer& b) { return b.kind == ir::MemoryKind::Snapshot && b.bytes >= 1024; });
+    const auto activation = buffer([](const ir::Buffer& b) { return b.name.starts_with("act."); });
+    copy->offset_bytes = activation->offset_bytes;
+    EXPECT_NE(refusal(p).find("overwrites the state snapshot."), std::string::npos) << refusal(p);
+}
+
+TEST(Snapshot, CheckRefusesAStepThatChangesStatesWithoutWaiting) {
+    ir::Program p = compiled("zero3").program;
+    for (ir::Routine& r : p.routines) {  // an update under another name would not wait
+        if (r.kind == ir::RoutineKind::Update && r.block == "layer") r.kind = ir::RoutineKind::Stats;
+    }
+    EXPECT_NE(refusal(p), "");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
