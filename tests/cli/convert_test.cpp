@@ -79,7 +79,8 @@ std::vector<float> read_tensor(const SafetensorsReader& reader, const std::strin
 }
 
 class Convert : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Cli, Convert, ::testing::Values("llama", "llama_scaled_tied", "qwen3", "qwen2", "mistral", "gpt2", "gpt2_erf"));
+INSTANTIATE_TEST_SUITE_P(Cli, Convert,
+                         ::testing::Values("llama", "llama_scaled_tied", "qwen3", "qwen2", "mistral", "gpt2", "gpt2_erf"));
 
 TEST_P(Convert, AnImportedModelHasTheLogitsOfTransformers) {
     const json all = figures(), of_case = all["cases"][GetParam()];
