@@ -3,7 +3,7 @@
 # Arguments: further packages, e.g. clang-format.
 set -euo pipefail
 
-packages=(ca-certificates g++ cmake ninja-build ccache mold pkg-config
+packages=(ca-certificates g++ cmake ninja-build mold pkg-config
           libdnnl-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libpcre2-dev libxxhash-dev
           libgtest-dev libbenchmark-dev "$@")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lockstep, PyTorch eager and PyTorch compiled, alternately, beside the floor of this machine. `make bench-peers` calls it.
 
-compare.py LOCKSTEP_BINARY [--pairs N] [--threads N] [--cases llama/float32 gpt2/bfloat16 ...]
+compare.py LOCKSTEP_BINARY [--pairs N] [--threads N] [--cases llama/float32 gpt2/bfloat16 llama/fsdp llama/tp llama/tp_sp ...]
 
 The floor of a step of M tokens and N parameters, from roofs measured before and after each case:
     F M / P + 28 N / B + s M / B
@@ -23,6 +23,12 @@ TOKENS, SEQ = 1024, 256
 SHAPES = {"llama": dict(layers=6, d=512, f=1408, vocab=32000, block=4 * 512**2 + 3 * 512 * 1408, parameters=52042240, streams=24, ffn=8),
           "gpt2": dict(layers=12, d=768, f=3072, vocab=50304, block=12 * 768**2, parameters=124475904, streams=20, ffn=5)}
 CASES = [f"{m}/{t}" for m in SHAPES for t in ("float32", "bfloat16")]
+# Two ranks of one thread each, float32: our keys; the peer has --layout of the same name.
+DEGREE = "--parallelism.{}_degree"
+LAYOUTS = {"fsdp": [DEGREE.format("data_parallel_shard"), "2", "--training.local_batch_size", "2"],
+           "tp": [DEGREE.format("tensor_parallel"), "2", "--parallelism.sequence_parallel", "false"],
+           "tp_sp": [DEGREE.format("tensor_parallel"), "2"]}
+CASES += [f"llama/{layout}" for layout in LAYOUTS]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("lockstep")
@@ -56,12 +62,16 @@ def show(name, x):
 
 
 for case in args.cases:
-    model, dtype = case.split("/")
+    model, variant = case.split("/")
+    layout = LAYOUTS.get(variant)
+    dtype = "float32" if layout else variant
     with tempfile.TemporaryDirectory() as folder:
-        ours = [args.lockstep, "train", str(here / f"{model}.toml"), "--json", "--runtime.threads_per_rank", str(args.threads),
-                "--training.mixed_precision_param", dtype, "--job.dump_folder", folder]
+        ours = [args.lockstep, "train", str(here / f"{model}.toml"), "--json", "--training.mixed_precision_param", dtype,
+                "--job.dump_folder", folder, "--runtime.threads_per_rank", str(args.threads // (2 if layout else 1)), *(layout or [])]
         peer = [sys.executable, str(here / "peer.py"), "--model", model, "--dtype", dtype, "--threads", str(args.threads)]
         runs = {"lockstep": ours, "torch eager": peer, "torch compiled": peer + ["--compile"]}
+        if layout:
+            runs = {"lockstep": ours, f"torch {variant}": peer + ["--layout", variant]}
         times, measured = {name: [] for name in runs}, [roofs()]
         for _ in range(args.pairs):
             for name, command in runs.items():

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The peers of `make bench-peers`: one training step in PyTorch on the CPU, eager or compiled, timed.
+"""The peers of `make bench-peers`: one training step in PyTorch on the CPU, timed; prints one JSON line.
 
 Shapes, batch and optimizer are those of llama.toml and gpt2.toml beside it: batch 4 of 256 tokens, AdamW (fused), clipping to
-norm 1, no dropout. bfloat16 is autocast over float32 weights. Prints one JSON line with the median step time.
+norm 1, no dropout. bfloat16 is autocast over float32 weights. --layout fsdp, tp, tp_sp: two processes over gloo, with FSDP2
+(a unit a layer) or torchtitan's plan for tensor parallelism, without and with sequence parallelism.
 """
 import argparse
 import json
@@ -13,27 +14,28 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["llama", "gpt2"], default="llama")
 parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp"], default="one")
 parser.add_argument("--compile", action="store_true")
-parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--threads", type=int, default=2, help="of all processes together")
 parser.add_argument("--steps", type=int, default=6, help="timed, after three that are not")
 args = parser.parse_args()
-os.environ["OMP_NUM_THREADS"] = str(args.threads)
+RANKS = 1 if args.layout == "one" else 2
+os.environ["OMP_NUM_THREADS"] = str(args.threads // RANKS)
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-torch.set_num_threads(args.threads)
-torch.manual_seed(0)
 BATCH, SEQ = 4, 256
 
 
 class Attention(nn.Module):
     def __init__(self, width, heads, bias, rotary):
         super().__init__()
-        self.heads, self.rotary = heads, rotary
+        self.head_dim, self.rotary = width // heads, rotary
         self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=bias) for _ in range(4))
-        angle = torch.outer(torch.arange(SEQ), 10000.0 ** (-torch.arange(0, width // heads, 2) / (width // heads)))
+        angle = torch.outer(torch.arange(SEQ), 10000.0 ** (-torch.arange(0, self.head_dim, 2) / self.head_dim))
         self.register_buffer("cos", angle.cos()[:, None, :], persistent=False)
         self.register_buffer("sin", angle.sin()[:, None, :], persistent=False)
 
@@ -42,43 +44,47 @@ class Attention(nn.Module):
         return torch.cat((a * self.cos - b * self.sin, b * self.cos + a * self.sin), -1).type_as(x)
 
     def forward(self, x):
-        q, k, v = (w(x).unflatten(-1, (self.heads, -1)) for w in (self.q, self.k, self.v))
+        q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.q, self.k, self.v))
         if self.rotary:
             q, k = self.rotate(q), self.rotate(k)
         a = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
         return self.o(a.transpose(1, 2).flatten(2))
 
 
-class LlamaLayer(nn.Module):
-    def __init__(self, width, heads, ffn):
+class SwiGlu(nn.Module):
+    def __init__(self, width, ffn):
         super().__init__()
-        self.norm1, self.norm2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
-        self.attention = Attention(width, heads, False, True)
         self.gate, self.up, self.down = (nn.Linear(*s, bias=False) for s in ((width, ffn), (width, ffn), (ffn, width)))
 
     def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        n = self.norm2(x)
-        return x + self.down(F.silu(self.gate(n)) * self.up(n))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-class Gpt2Layer(nn.Module):
-    def __init__(self, width, heads, ffn):
+class Gelu(nn.Module):
+    def __init__(self, width, ffn):
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads, True, False)
         self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
 
     def forward(self, x):
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+class Layer(nn.Module):
+    def __init__(self, norm, width, attention, feed_forward):
+        super().__init__()
+        self.norm1, self.norm2 = norm(width, eps=1e-5), norm(width, eps=1e-5)
+        self.attention, self.feed_forward = attention, feed_forward
+
+    def forward(self, x):
         x = x + self.attention(self.norm1(x))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        return x + self.feed_forward(self.norm2(x))
 
 
 class Model(nn.Module):
-    def __init__(self, layer, norm, layers, width, heads, ffn, vocab, positions):
+    def __init__(self, norm, width, vocab, positions, layers):
         super().__init__()
         self.embed, self.positions = nn.Embedding(vocab, width), positions and nn.Embedding(positions, width)
-        self.layers = nn.ModuleList(layer(width, heads, ffn) for _ in range(layers))
+        self.layers = nn.ModuleList(layers)
         self.norm, self.head = norm(width, eps=1e-5), nn.Linear(width, vocab, bias=False)
         if positions:
             self.head.weight = self.embed.weight
@@ -95,29 +101,99 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
-model = {"llama": lambda: Model(LlamaLayer, nn.RMSNorm, 6, 512, 8, 1408, 32000, None),
-         "gpt2": lambda: Model(Gpt2Layer, nn.LayerNorm, 12, 768, 12, 3072, 50304, 1024)}[args.model]()
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1))
+def build():
+    torch.manual_seed(0)
+    if args.model == "llama":
+        layers = [Layer(nn.RMSNorm, 512, Attention(512, 8, False, True), SwiGlu(512, 1408)) for _ in range(6)]
+        return Model(nn.RMSNorm, 512, 32000, None, layers)
+    layers = [Layer(nn.LayerNorm, 768, Attention(768, 12, True, False), Gelu(768, 3072)) for _ in range(12)]
+    return Model(nn.LayerNorm, 768, 50304, 1024, layers)
 
 
-def loss_of(ids, targets):
-    with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bfloat16"):
-        return F.cross_entropy(model(ids).float().flatten(0, 1), targets.flatten())
+def distribute(model):
+    mesh = dist.device_mesh.init_device_mesh("cpu", (RANKS,))
+    if args.layout == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+        for layer in model.layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
+    sequence = args.layout == "tp_sp"
+    rest = Shard(1) if sequence else Replicate()
+    whole = lambda: PrepareModuleInput(input_layouts=(rest,), desired_input_layouts=(Replicate(),))
+    plan = {"embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=rest),
+            "head": ColwiseParallel(input_layouts=rest, output_layouts=Replicate())}
+    of_layer = {"attention": whole(), "feed_forward": whole(), "attention.o": RowwiseParallel(output_layouts=rest),
+                "feed_forward.down": RowwiseParallel(output_layouts=rest),
+                **{f"attention.{w}": ColwiseParallel() for w in "qkv"}, **{f"feed_forward.{w}": ColwiseParallel() for w in ("gate", "up")}}
+    if sequence:
+        plan["norm"] = of_layer["norm1"] = of_layer["norm2"] = SequenceParallel()
+    parallelize_module(model, mesh, plan)
+    for layer in model.layers:
+        parallelize_module(layer, mesh, of_layer)
+    return model
 
 
-if args.compile:
-    loss_of = torch.compile(loss_of)
-times = []
-for step in range(args.steps + 3):
-    start = time.perf_counter()
-    loss = loss_of(tokens[:, :-1], tokens[:, 1:])
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    loss.item()
-    times.append(time.perf_counter() - start)
-step_time_s = statistics.median(times[3:])
-print(json.dumps({"peer": f"torch {torch.__version__} {'compiled' if args.compile else 'eager'}", "threads": args.threads,
-                  "parameters": sum(p.numel() for p in model.parameters()), "step_time_s": step_time_s}))
+def clip(groups):  # to norm 1; plain and distributed tensors cannot stand in one list
+    norms = [torch.nn.utils.get_total_norm([p.grad for p in g]) for g in groups]
+    total = torch.stack([n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]).norm()
+    for g in groups:
+        torch.nn.utils.clip_grads_with_norm_(g, 1.0, total)
+
+
+def run(rank, results):
+    torch.set_num_threads(args.threads // RANKS)
+    if RANKS > 1:
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK=str(rank), WORLD_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo")
+        dist.init_process_group("gloo")
+    model = build()
+    parameters = sum(p.numel() for p in model.parameters())
+    tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1))
+    if args.layout == "fsdp":
+        tokens = tokens.chunk(RANKS)[rank]
+    if RANKS > 1:
+        model = distribute(model)
+    groups = {}
+    for p in model.parameters():
+        groups.setdefault(type(p.data).__name__, []).append(p)
+    groups = list(groups.values())
+    optimizer = torch.optim.AdamW([{"params": g} for g in groups], lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+    def loss_of(ids, targets):
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bfloat16"):
+            return F.cross_entropy(model(ids).float().flatten(0, 1), targets.flatten())
+
+    forward = torch.compile(loss_of) if args.compile else loss_of
+    times = []
+    for _ in range(args.steps + 3):
+        if RANKS > 1:
+            dist.barrier()
+        start = time.perf_counter()
+        loss = forward(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        clip(groups)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        if RANKS > 1:
+            dist.barrier()
+        times.append(time.perf_counter() - start)
+    if rank == 0:
+        kind = "compiled" if args.compile else "eager" if RANKS == 1 else f"{args.layout} over gloo"
+        results.put({"peer": f"torch {torch.__version__} {kind}", "threads": args.threads, "parameters": parameters,
+                     "step_time_s": statistics.median(times[3:]), "loss": loss.item()})
+    if RANKS > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if RANKS == 1:
+        import queue
+        results = queue.Queue()
+        run(0, results)
+    else:
+        import torch.multiprocessing as mp
+        results = mp.get_context("spawn").SimpleQueue()
+        mp.spawn(run, (results,), RANKS)
+    print(json.dumps(results.get()))

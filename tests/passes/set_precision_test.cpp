@@ -70,8 +70,8 @@ TEST(SetPrecision, GradientsAddUpInFloat32FromTheProductsThatMakeThem) {
         }
     }
     // select_kernels then lets the products add by themselves.
-    for (const ir::Op& op : program_after("select_kernels", with({}), Backend::Cpu).routine("layer.backward")->ops)
-        EXPECT_NE(op.kind, "accumulate");
+    const ir::Program selected = program_after("select_kernels", with({}), Backend::Cpu);
+    for (const ir::Op& op : selected.routine("layer.backward")->ops) EXPECT_NE(op.kind, "accumulate");
 }
 
 TEST(SetPrecision, SavedValuesAreReadInTheTypeTheyHave) {

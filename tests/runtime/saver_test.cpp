@@ -57,8 +57,8 @@ void train_and_save(const compile::Recipe& r, const std::string& root) {
 
 TEST(Saver, BesideTrainingWritesWhatWaitingWrites) {
     const ScratchFolder s;
-    for (const char* more : {"", "[partition]\npreset = \"zero1\"\n", "[runtime]\ncomm_thread = \"on\"\n"}) {
-        const std::string waited = s.path(std::string("waited") + std::to_string(more[1])), beside = waited + "-beside";
+    for (const std::string more : {"", "[partition]\npreset = \"zero1\"\n", "[runtime]\ncomm_thread = \"on\"\n"}) {
+        const std::string waited = s.path("waited" + std::to_string(more.size())), beside = waited + "-beside";
         train_and_save(recipe("disabled", kLayout + more), waited);
         train_and_save(recipe("async", kLayout + more), beside);
         for (const int64_t step : {1, 3}) {
