@@ -1,4 +1,5 @@
 // Cluster files: what prints parses, what is wrong is refused by name.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kRates = "[rates]\nbytes_per_s = [1e9]\n[rates.flops_per_s]\nf32 = [1e9]\n";
+constexpr const char* kRates = "[rates]\nbytes_per_s = [1e9]\n[rates.flops_per_s]\nf32 = [1e9]\n";
 
 void expect_refusal(const std::string& text, const std::string& id, const std::string& part) {
     try {
@@ -34,7 +35,7 @@ TEST(ClusterFile, PrintsAndParses) {
 
 TEST(ClusterFile, DeclaredMachinesAreSound) {
     int files = 0;
-    for (const auto& e : std::filesystem::directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) + "/clusters")) {
+    for (const auto& e : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/clusters")) {
         if (e.path().extension() != ".toml") continue;
         const sim::Cluster c = sim::read_cluster(e.path().string());
         EXPECT_TRUE(c.declared) << e.path();
@@ -59,8 +60,8 @@ TEST(ClusterFile, Refusals) {
                    "here.toml, line 2: machine.cores has a value of the wrong type");
     expect_refusal("name = \n", "cluster.syntax", "here.toml, line 1: ");
     expect_refusal("name = \"x\"\n", "cluster.incomplete", "a cluster needs [rates.flops_per_s] with at least f32");
-    expect_refusal(std::string("[machine]\ndevices = true\n") + kRates, "cluster.incomplete", "devices need [[links]]");
-    expect_refusal(std::string(kRates) + "[[kernels]]\nop = \"add\"\nkernel = \"cpu.add\"\n", "cluster.incomplete",
+    expect_refusal(fmt::format("[machine]\ndevices = true\n{}", kRates), "cluster.incomplete", "devices need [[links]]");
+    expect_refusal(fmt::format("{}[[kernels]]\nop = \"add\"\nkernel = \"cpu.add\"\n", kRates), "cluster.incomplete",
                    "the row of add (cpu.add) has a time that is not positive");
     try {
         sim::read_cluster("/nowhere.toml");
