@@ -50,7 +50,7 @@ class NewCheckpoint {
 public:
     NewCheckpoint(const std::string& root, int64_t step);
 
-    // Where files stand for now; what is put there beside write() has no checksum.
+    // The folder under its temporary name. A file that is put there beside write() has no checksum.
     const std::string& temporary() const { return folder_.temporary(); }
     void write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill);
     // Writes the manifest, with the checksums of the files written, and gives the folder its name, which is returned. An older

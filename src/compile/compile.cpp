@@ -27,31 +27,45 @@
 namespace lockstep::compile {
 namespace {
 
-// The only way in which a pass is called: times it, brings the program into its one canonical form, verifies it.
+struct Pass {
+    const char* name;
+    std::function<ir::Program(ir::Program)> run;
+
+    bool is_skipped(const CompileOptions& options) const {
+        return std::find(options.skip.begin(), options.skip.end(), name) != options.skip.end();
+    }
+    // The program after it, in its one canonical form.
+    ir::Program operator()(ir::Program program) const {
+        program = run(std::move(program));
+        for (ir::Routine& r : program.routines) ops::renumber(r);
+        return program;
+    }
+};
+
+// How a pass becomes part of the result: timed, and the program verified.
 class Runner {
 public:
     Runner(const CompileOptions& options, std::vector<PassReport>& reports) : options_(options), reports_(reports) {}
 
-    void operator()(const char* name, ir::Program& program, const std::function<ir::Program(ir::Program)>& pass) {
+    void operator()(const Pass& pass, ir::Program& program) {
         if (stopped_) return;
         PassReport report;
-        report.name = name;
-        report.skipped = std::find(options_.skip.begin(), options_.skip.end(), name) != options_.skip.end();
+        report.name = pass.name;
+        report.skipped = pass.is_skipped(options_);
         if (!report.skipped) {
             const auto start = std::chrono::steady_clock::now();
             const ir::Program before = program;
             program = pass(std::move(program));
-            for (ir::Routine& r : program.routines) ops::renumber(r);
             if (const auto violation = ops::verify(program)) {
                 throw InternalError(
-                    fmt::format("pass {} broke the invariant '{}': {}", name, violation->invariant, violation->message));
+                    fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
             }
             report.changed = program != before;
             report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         }
         for (const ir::Routine& r : program.routines) report.ops += static_cast<int64_t>(r.ops.size());
         reports_.push_back(report);
-        stopped_ = options_.stop_after == name;
+        stopped_ = options_.stop_after == pass.name;
     }
 
 private:
@@ -104,15 +118,6 @@ const std::vector<std::string>& optional_passes() {
     return names;
 }
 
-namespace {
-
-struct Pass {
-    const char* name;
-    std::function<ir::Program(ir::Program)> run;
-};
-
-}  // namespace
-
 Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     Compiled out;
     const Layout& layout = out.layout = layout_of(recipe);
@@ -143,8 +148,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
         const auto total_bytes = [&](const std::vector<passes::SaveList>& lists) {
             P p = passes::recompute(placed, lists);
             for (const Pass& pass : after) {
-                if (std::count(options.skip.begin(), options.skip.end(), pass.name) == 0) p = pass.run(std::move(p));
-                for (ir::Routine& r : p.routines) ops::renumber(r);
+                if (!pass.is_skipped(options)) p = pass(std::move(p));
             }
             return p.arena_bytes;
         };
@@ -152,9 +156,9 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     };
 
     Runner run(options, out.passes);
-    for (const Pass& pass : before) run(pass.name, out.program, pass.run);
-    run("recompute", out.program, recompute);
-    for (const Pass& pass : after) run(pass.name, out.program, pass.run);
+    for (const Pass& pass : before) run(pass, out.program);
+    run({"recompute", recompute}, out.program);
+    for (const Pass& pass : after) run(pass, out.program);
     return out;
 }
 

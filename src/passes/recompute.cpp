@@ -17,8 +17,6 @@ struct Pair {
     Routine forward, backward;
 };
 
-bool in_frame(const Routine& r, const ir::Tensor& t) { return t.port >= 0 && r.ports[t.port].kind == PortKind::Frame; }
-
 // The pair in which backward reads of `values` what it needs, and no other saved value.
 Pair with_saved(const Pair& original, const std::set<std::string>& values) {
     Pair out = original;

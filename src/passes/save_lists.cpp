@@ -4,24 +4,19 @@
 #include <tuple>
 
 #include "ops/rule.h"
+#include "passes/splice.h"
 
 namespace lockstep::passes {
 namespace {
 
 using ir::Op;
-using ir::PortKind;
 using ir::Routine;
 using ir::TensorId;
-
-bool in_frame(const Routine& r, TensorId t) {
-    const int port = r.tensors[t].port;
-    return port >= 0 && r.ports[port].kind == PortKind::Frame;
-}
 
 // May stand in a frame: made here, whole, and not as long as all keys of a sequence (those are gathered again).
 bool savable(const Routine& r, TensorId t) {
     const ir::Tensor& tensor = r.tensors[t];
-    const bool made_here = tensor.port < 0 || in_frame(r, t);
+    const bool made_here = tensor.port < 0 || in_frame(r, tensor);
     const bool all_keys =
         std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](ir::DimId d) { return r.dims[d].name == "kv_seq"; });
     return made_here && !all_keys && tensor.placement.partial.empty();
@@ -61,7 +56,7 @@ public:
             if (any && !ops::rule(r.ops[i].kind).rerun && r.ops[i].kind != "slice") order.push_back(i);
         }
         const auto framed = [&](size_t i) {
-            return std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return in_frame(r, t); });
+            return std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return in_frame(r, r.tensors[t]); });
         };
         std::stable_sort(order.begin(), order.end(),
                          [&](size_t a, size_t b) { return framed(a) != framed(b) ? framed(a) : time_s_[a] > time_s_[b]; });
@@ -77,7 +72,7 @@ public:
     Saved price(uint32_t mask, bool names) const {
         Saved out;
         std::vector<bool> wanted(r_.tensors.size());
-        for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = in_frame(r_, static_cast<TensorId>(t));
+        for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = in_frame(r_, r_.tensors[t]);
         for (size_t i = r_.ops.size(); i-- > 0;) {
             const Op& op = r_.ops[i];
             bool again = false;
@@ -100,7 +95,7 @@ public:
     Saved everything() const {
         Saved out;
         for (size_t t = 0; t < r_.tensors.size(); ++t) {
-            if (!in_frame(r_, static_cast<TensorId>(t))) continue;
+            if (!in_frame(r_, r_.tensors[t])) continue;
             out.values.insert(r_.tensors[t].name);
             out.bytes += ir::local_bytes(mesh_, r_, r_.tensors[t]);
         }

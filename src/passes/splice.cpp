@@ -32,6 +32,8 @@ std::string unused_name(const Routine& r, const std::string& name) {
 
 }  // namespace
 
+bool in_frame(const Routine& r, const ir::Tensor& t) { return t.port >= 0 && r.ports[t.port].kind == PortKind::Frame; }
+
 std::string saved_as(const ir::Tensor& tensor) { return tensor.source.empty() ? tensor.name : tensor.source; }
 
 Routine join_forward_and_backward(const Routine& forward, const Routine& backward, Results results, bool mark_recomputed,
@@ -61,11 +63,9 @@ Routine join_forward_and_backward(const Routine& forward, const Routine& backwar
         made[t] = read[t] = add(tensor, shared ? port_in(r, *port) : -1, shared ? tensor.source : "");
         if (saved.contains(tensor.name))
             read[t] = add(tensor, port_in(r, {"frame", PortKind::Frame, Access::Read, "", -1}), saved_as(tensor));
-        if (!port || port->kind != PortKind::Frame) continue;
+        if (!in_frame(forward, tensor)) continue;
         for (size_t b = 0; b < backward.tensors.size(); ++b) {
-            const int p = backward.tensors[b].port;
-            if (p >= 0 && backward.ports[p].kind == PortKind::Frame && backward.tensors[b].source == tensor.source)
-                replaced[b] = read[t];
+            if (in_frame(backward, backward.tensors[b]) && backward.tensors[b].source == tensor.source) replaced[b] = read[t];
         }
     }
     for (Op op : forward.ops) {

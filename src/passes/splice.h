@@ -16,6 +16,8 @@ enum class Results { Keep, Drop };
 ir::Routine join_forward_and_backward(const ir::Routine& forward, const ir::Routine& backward, Results results,
                                       bool mark_recomputed, const std::set<std::string>& saved = {});
 
+// Is the tensor a saved value?
+bool in_frame(const ir::Routine& routine, const ir::Tensor& tensor);
 // Under which source a tensor of a forward stands in frames.
 std::string saved_as(const ir::Tensor& tensor);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/dropout_bits.h"
+#include "kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
@@ -15,17 +16,6 @@ extern const Typed<BiasDropoutAdd> bias_dropout_add;
 extern const Typed<SumRows> sum_rows;
 
 namespace {
-
-int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
-
-// Calls body(row) for each row, rows shared out among the threads.
-template <class Body>
-void for_each_row(ThreadPool& pool, int64_t rows, const Body& body) {
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(rows, threads, thread);
-        for (int64_t r = mine.begin; r < mine.end; ++r) body(r);
-    });
-}
 
 // gelu(x) = x s(2u), s the sigmoid, 2u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
 constexpr float kRoot = 1.5957691216f, kCube = 0.044715f;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
@@ -15,15 +16,6 @@ extern const Typed<CrossEntropyBackward> cross_entropy_backward;
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// Calls body(row) for every row, rows shared out among the threads.
-template <typename Body>
-void for_each_row(ThreadPool& pool, int64_t rows, const Body& body) {
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(rows, threads, thread);
-        for (int64_t r = mine.begin; r < mine.end; ++r) body(r);
-    });
-}
 
 // Column of the target in this shard, or -1.
 int64_t target_column(int32_t target, int64_t first_id, int64_t n) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/simd.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
@@ -13,8 +14,6 @@ extern const Typed<LayerNorm> layer_norm;
 extern const Typed<LayerNormBackward> layer_norm_backward;
 
 namespace {
-
-int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
 template <class T>
 float sum_of_squares(const T* x, int64_t n) {

@@ -3,10 +3,11 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/optimizer_pieces.h"
+#include "kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {
 
-int64_t row_sums_workspace_bytes(int64_t n, int threads) { return threads * ((n + 15) / 16 * 16) * 4; }
+int64_t row_sums_workspace_bytes(int64_t n, int threads) { return threads * padded(n) * 4; }
 int64_t rms_norm_backward_workspace_bytes(int64_t n, int threads) { return row_sums_workspace_bytes(n, threads); }
 int64_t layer_norm_backward_workspace_bytes(int64_t n, int threads) { return 2 * row_sums_workspace_bytes(n, threads); }
 
