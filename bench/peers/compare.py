@@ -3,25 +3,21 @@
 
 compare.py LOCKSTEP_BINARY [--pairs N] [--threads N] [--cases llama/float32 gpt2/bfloat16 llama/fsdp llama/tp llama/tp_sp ...]
 
-The floor of a step of M tokens and N parameters, from roofs measured before and after each case:
-    F M / P + 28 N / B + s M / B
-F: FLOPs a token, 3 (2 (W + V d) + 2 L T d), W the blocks' weights, causal half of attention; P: multiply-adds in registers;
-28 bytes: AdamW reads p, g, m, v and writes p, m, v; s: bytes of activations a token with every fusion, 4 (L (24 d + 8 f) + 3 V) for
-Llama, 4 (L (20 d + 5 f) + 3 V) for GPT-2; B: copy bandwidth. In bfloat16 the same floor is given: on processors whose bfloat16
-products are faster it is lower, and the printed share can exceed 1.
+The floor (bench/floor.py) stands on roofs measured before and after each case. In bfloat16 the same floor is given: on processors
+whose bfloat16 products are faster it is lower, and the printed share can exceed 1.
 """
 import argparse
-import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
 here = pathlib.Path(__file__).parent
+sys.path.insert(0, str(here.parent))
+from floor import Shape, floor_s, last_json, roofs
+
 TOKENS, SEQ = 1024, 256
-SHAPES = {"llama": dict(layers=6, d=512, f=1408, vocab=32000, block=4 * 512**2 + 3 * 512 * 1408, parameters=52042240, streams=24, ffn=8),
-          "gpt2": dict(layers=12, d=768, f=3072, vocab=50304, block=12 * 768**2, parameters=124475904, streams=20, ffn=5)}
+SHAPES = {"llama": Shape(6, 512, 1408, 32000), "gpt2": Shape(12, 768, 3072, 50304, "gpt2")}
 CASES = [f"{m}/{t}" for m in SHAPES for t in ("float32", "bfloat16")]
 # Two ranks of one thread each, float32: our keys; the peer has --layout of the same name.
 DEGREE = "--parallelism.{}_degree"
@@ -38,27 +34,12 @@ parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
 args = parser.parse_args()
 
 
-def last_json(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def roofs():
-    with tempfile.TemporaryDirectory() as folder:
-        r = last_json([args.lockstep, "bench", "--quick", "--seconds", "1", "--json", "--out", f"{folder}/roofs.toml"])
-    return r["flops_per_s"][args.threads - 1], r["bytes_per_s"][args.threads - 1]
-
-
-def floor_s(s, flops_per_s, bytes_per_s):
-    per_token = 3 * (2 * (s["layers"] * s["block"] + s["vocab"] * s["d"]) + 2 * s["layers"] * SEQ * s["d"])
-    streams = 4 * (s["layers"] * (s["streams"] * s["d"] + s["ffn"] * s["f"]) + 3 * s["vocab"])
-    return per_token * TOKENS / flops_per_s + (28 * s["parameters"] + streams * TOKENS) / bytes_per_s
+def roofs_now():
+    return [x[args.threads - 1] for x in roofs(args.lockstep)]
 
 
 def show(name, x):
-    print(f"  {name:24} {statistics.median(x):7.3f} s [{min(x):.3f} to {max(x):.3f}] {TOKENS / statistics.median(x):7.0f} tokens/s", flush=True)
+    print(f"  {name:28} {statistics.median(x):7.3f} s [{min(x):.3f} to {max(x):.3f}] {TOKENS / statistics.median(x):7.0f} tokens/s", flush=True)
 
 
 for case in args.cases:
@@ -72,17 +53,19 @@ for case in args.cases:
         runs = {"lockstep": ours, "torch eager": peer, "torch compiled": peer + ["--compile"]}
         if layout:
             runs = {"lockstep": ours, f"torch {variant}": peer + ["--layout", variant]}
-        times, measured = {name: [] for name in runs}, [roofs()]
+            if variant != "fsdp":
+                runs[f"torch {variant} loss parallel"] = peer + ["--layout", variant, "--loss-parallel"]
+        times, measured = {name: [] for name in runs}, [roofs_now()]
         for _ in range(args.pairs):
             for name, command in runs.items():
                 times[name].append(last_json(command)["step_time_s"])
-    measured.append(roofs())
+    measured.append(roofs_now())
     flops_per_s, bytes_per_s = (max(x) for x in zip(*measured))
-    floor = floor_s(SHAPES[model], flops_per_s, bytes_per_s)
+    floor = floor_s(SHAPES[model], TOKENS, SEQ, flops_per_s, bytes_per_s)
     print(f"{case}, batch 4 x 256, {args.threads} threads, {args.pairs} rounds; roofs {flops_per_s / 1e9:.0f} GFLOP/s, {bytes_per_s / 1e9:.1f} GB/s")
     for name, x in times.items():
         show(name, x)
-    print(f"  {'floor':24} {floor:7.3f} s; lockstep reaches {100 * floor / statistics.median(times['lockstep']):.0f} % of it")
+    print(f"  {'floor':28} {floor:7.3f} s; lockstep reaches {100 * floor / statistics.median(times['lockstep']):.0f} % of it")
     for name in list(runs)[1:]:
         ratios = sorted(t / o for o, t in zip(times["lockstep"], times[name]))
         print(f"  lockstep is {statistics.median(ratios):.2f} times as fast as {name} [{ratios[0]:.2f} to {ratios[-1]:.2f}]", flush=True)

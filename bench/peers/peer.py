@@ -3,9 +3,11 @@
 
 Shapes, batch and optimizer are those of llama.toml and gpt2.toml beside it: batch 4 of 256 tokens, AdamW (fused), clipping to
 norm 1, no dropout. bfloat16 is autocast over float32 weights. --layout fsdp, tp, tp_sp: two processes over gloo, with FSDP2
-(a unit a layer) or torchtitan's plan for tensor parallelism, without and with sequence parallelism.
+(a unit a layer) or torchtitan's plan for tensor parallelism, without and with sequence parallelism; --loss-parallel, its default
+there, takes the loss of sharded logits.
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -15,6 +17,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["llama", "gpt2"], default="llama")
 parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
 parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp"], default="one")
+parser.add_argument("--loss-parallel", action="store_true")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--threads", type=int, default=2, help="of all processes together")
 parser.add_argument("--steps", type=int, default=6, help="timed, after three that are not")
@@ -123,7 +126,8 @@ def distribute(model):
     rest = Shard(1) if sequence else Replicate()
     whole = lambda: PrepareModuleInput(input_layouts=(rest,), desired_input_layouts=(Replicate(),))
     plan = {"embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=rest),
-            "head": ColwiseParallel(input_layouts=rest, output_layouts=Replicate())}
+            "head": ColwiseParallel(input_layouts=rest, output_layouts=Shard(-1) if args.loss_parallel else Replicate(),
+                                    use_local_output=not args.loss_parallel)}
     of_layer = {"attention": whole(), "feed_forward": whole(), "attention.o": RowwiseParallel(output_layouts=rest),
                 "feed_forward.down": RowwiseParallel(output_layouts=rest),
                 **{f"attention.{w}": ColwiseParallel() for w in "qkv"}, **{f"feed_forward.{w}": ColwiseParallel() for w in ("gate", "up")}}
@@ -164,14 +168,21 @@ def run(rank, results):
         with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bfloat16"):
             return F.cross_entropy(model(ids).float().flatten(0, 1), targets.flatten())
 
+    def context():
+        if not args.loss_parallel:
+            return contextlib.nullcontext()
+        from torch.distributed.tensor.parallel import loss_parallel
+        return loss_parallel()
+
     forward = torch.compile(loss_of) if args.compile else loss_of
     times = []
     for _ in range(args.steps + 3):
         if RANKS > 1:
             dist.barrier()
         start = time.perf_counter()
-        loss = forward(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
+        with context():
+            loss = forward(tokens[:, :-1], tokens[:, 1:])
+            loss.backward()
         clip(groups)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -181,6 +192,7 @@ def run(rank, results):
         times.append(time.perf_counter() - start)
     if rank == 0:
         kind = "compiled" if args.compile else "eager" if RANKS == 1 else f"{args.layout} over gloo"
+        kind += ", loss parallel" if args.loss_parallel else ""
         results.put({"peer": f"torch {torch.__version__} {kind}", "threads": args.threads, "parameters": parameters,
                      "step_time_s": statistics.median(times[3:]), "loss": loss.item()})
     if RANKS > 1:
