@@ -116,10 +116,11 @@ std::string Mesh::text(const AxisList& list) const {
 
 std::optional<AxisList> Mesh::parse(std::string_view text) const {
     AxisList out;
-    while (!text.empty()) {
-        const size_t comma = std::min(text.find(','), text.size());
+    for (bool more = !text.empty(); more;) {
+        const size_t comma = text.find(',');
         const std::string_view word = text.substr(0, comma);
-        text.remove_prefix(std::min(comma + 1, text.size()));
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
         AxisList found;
         for (Axis axis : kAxes) {
             if (name_of(axis) == word) found = whole(axis);

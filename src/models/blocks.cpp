@@ -22,8 +22,20 @@ void refuse(const std::string& id, const std::string& key, const std::string& me
     throw UserError(id, "model." + key, message);
 }
 
-void check_range(const ir::Attrs& shape, std::initializer_list<const char*> positive) {
-    for (const char* key : positive) {
+std::vector<ModelKey> common_keys(const CommonShape& d) {
+    return {{"dim", d.dim, "width of the residual stream"},
+            {"n_layers", d.layers, "number of transformer layers"},
+            {"n_heads", d.heads, "query heads"},
+            {"head_dim", d.head_dim, "width of a head; 0: dim / n_heads"},
+            {"vocab_size", d.vocab, "size of the vocabulary; set by the tokenizer of the data where one is given"},
+            {"norm_eps", d.norm_eps, "epsilon of every norm"},
+            {"tie_embeddings", int64_t{d.tied}, "1: the output projection is the embedding table"}};
+}
+
+namespace {
+
+void check_range(const ir::Attrs& shape, const char* also_positive) {
+    for (const char* key : {"dim", "n_layers", "n_heads", "vocab_size", also_positive}) {
         if (integer(shape, key) < 1)
             refuse("model.not_positive", key, fmt::format("model.{} = {}: must be at least 1", key, integer(shape, key)));
     }
@@ -32,23 +44,30 @@ void check_range(const ir::Attrs& shape, std::initializer_list<const char*> posi
         if (n && (*n < 0 || *n > kLargest))
             refuse("model.out_of_range", key, fmt::format("model.{} = {}: must lie between 0 and {}", key, *n, kLargest));
     }
-}
-
-int64_t head_dim_of(const ir::Attrs& shape) {
-    const int64_t dim = integer(shape, "dim"), heads = integer(shape, "n_heads");
-    if (integer(shape, "head_dim") > 0) return integer(shape, "head_dim");
-    if (dim % heads != 0) {
-        refuse("model.head_dim", "n_heads",
-               fmt::format("model.dim = {} is not a multiple of model.n_heads = {}: set model.head_dim, or choose a divisor", dim,
-                           heads));
-    }
-    return dim / heads;
-}
-
-void check_norm_eps(const ir::Attrs& shape) {
     const double eps = number(shape, "norm_eps");
     if (!(eps >= 0 && eps < 1))
         refuse("model.norm_eps", "norm_eps", fmt::format("model.norm_eps = {}: must lie between 0 and 1", eps));
+}
+
+}  // namespace
+
+CommonShape read_common(const ir::Attrs& a, const char* positive) {
+    check_range(a, positive);
+    CommonShape s{integer(a, "dim"),
+                  integer(a, "n_layers"),
+                  integer(a, "n_heads"),
+                  integer(a, "head_dim"),
+                  integer(a, "vocab_size"),
+                  number(a, "norm_eps"),
+                  integer(a, "tie_embeddings") != 0};
+    if (s.head_dim > 0) return s;
+    if (s.dim % s.heads != 0) {
+        refuse("model.head_dim", "n_heads",
+               fmt::format("model.dim = {} is not a multiple of model.n_heads = {}: set model.head_dim, or choose a divisor",
+                           s.dim, s.heads));
+    }
+    s.head_dim = s.dim / s.heads;
+    return s;
 }
 
 ir::Routine Blocks::start(const std::string& name, int64_t count) {

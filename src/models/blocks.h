@@ -1,7 +1,6 @@
 // What model files share: reading the numbers of a shape, and building one block's forward after the other with its parameters.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -14,11 +13,16 @@ int64_t integer(const ir::Attrs& shape, const char* key);
 double number(const ir::Attrs& shape, const char* key);
 [[noreturn]] void refuse(const std::string& id, const std::string& key, const std::string& message);
 
-// Refuses integers below 0 or so large that products of two do not fit in 64 bits, and `positive` ones below 1.
-void check_range(const ir::Attrs& shape, std::initializer_list<const char*> positive);
-// model.head_dim, or dim / n_heads where that is 0.
-int64_t head_dim_of(const ir::Attrs& shape);
-void check_norm_eps(const ir::Attrs& shape);
+// The keys that every model has, with its defaults, and what they say.
+struct CommonShape {
+    int64_t dim, layers, heads, head_dim, vocab;  // head_dim 0: dim / heads
+    double norm_eps;
+    bool tied;
+};
+std::vector<ModelKey> common_keys(const CommonShape& defaults);
+// Refuses integers below 0 or so large that products of two do not fit in 64 bits; sizes below 1, `positive` among them; heads
+// that are no share of the width.
+CommonShape read_common(const ir::Attrs& shape, const char* positive);
 
 // The blocks under construction. The first use of a parameter declares it.
 class Blocks {

@@ -26,10 +26,9 @@ using ops::Builder;
 
 constexpr double kStd = 0.02;
 
-struct Shape {
-    int64_t dim, layers, heads, head_dim, ffn, vocab, positions;
-    double norm_eps, embd_dropout, attn_dropout, resid_dropout;
-    bool tied;
+struct Shape : CommonShape {
+    int64_t ffn, positions;
+    double embd_dropout, attn_dropout, resid_dropout;
     std::string gelu;
 };
 
@@ -42,17 +41,11 @@ double probability(const ir::Attrs& a, const char* key) {
 }
 
 Shape read(const ir::Attrs& a, const Sizes& sizes) {
-    check_range(a, {"dim", "n_layers", "n_heads", "vocab_size", "n_positions"});
-    check_norm_eps(a);
-    Shape s{};
-    s.dim = integer(a, "dim"), s.layers = integer(a, "n_layers"), s.heads = integer(a, "n_heads"),
-    s.vocab = integer(a, "vocab_size"), s.positions = integer(a, "n_positions");
-    s.head_dim = head_dim_of(a);
+    Shape s{read_common(a, "n_positions"), 0, 0, 0, 0, 0, ""};
+    s.positions = integer(a, "n_positions");
     s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim") : 4 * s.dim;
-    s.norm_eps = number(a, "norm_eps");
     s.embd_dropout = probability(a, "embd_pdrop"), s.attn_dropout = probability(a, "attn_pdrop"),
     s.resid_dropout = probability(a, "resid_pdrop");
-    s.tied = integer(a, "tie_embeddings") != 0;
     s.gelu = integer(a, "gelu_erf") != 0 ? "gelu_erf" : "gelu";
     if (sizes.seq > s.positions) {
         refuse(
@@ -195,22 +188,17 @@ Flavor flavor(const char* name, int64_t dim, int64_t layers, int64_t heads) {
 ModelSpec gpt2() {
     ModelSpec spec;
     spec.name = "gpt2";
-    spec.keys = {
-        {"dim", int64_t{768}, "width of the residual stream"},
-        {"n_layers", int64_t{12}, "number of transformer layers"},
-        {"n_heads", int64_t{12}, "attention heads"},
-        {"head_dim", int64_t{0}, "width of a head; 0: dim / n_heads"},
+    spec.keys = common_keys({768, 12, 12, 0, 50257, 1e-5, true});
+    const ModelKey own[] = {
         {"ffn_dim", int64_t{0}, "width of the feed-forward layer; 0: 4 dim"},
-        {"vocab_size", int64_t{50257}, "size of the vocabulary; set by the tokenizer of the data where one is given"},
         {"n_positions", int64_t{1024}, "learned positions: the longest sequence"},
-        {"norm_eps", 1e-5, "epsilon of every LayerNorm"},
         {"gelu_erf", int64_t{0}, "1: GELU by the error function; 0: by tanh, as GPT-2 has it"},
-        {"tie_embeddings", int64_t{1}, "1: the output projection is the embedding table"},
         {"dropout", 0.0, "probability of dropout at all three places; GPT-2 had 0.1"},
         {"embd_pdrop", -1.0, "dropout after the embedding; -1: model.dropout"},
         {"attn_pdrop", -1.0, "dropout on attention's probabilities; -1: model.dropout"},
         {"resid_pdrop", -1.0, "dropout before each residual sum; -1: model.dropout"},
     };
+    spec.keys.insert(spec.keys.end(), std::begin(own), std::end(own));
     spec.flavors = {flavor("debugmodel", 256, 6, 16), flavor("124M", 768, 12, 12), flavor("355M", 1024, 24, 16),
                     flavor("774M", 1280, 36, 20), flavor("1558M", 1600, 48, 25)};
     spec.flavors[0].values["vocab_size"] = int64_t{2048};

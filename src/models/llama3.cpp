@@ -19,10 +19,9 @@ using ir::PortKind;
 using ir::TensorId;
 using ops::Builder;
 
-struct Shape {
-    int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
-    double norm_eps;
-    bool qk_norm, qkv_bias, tied;
+struct Shape : CommonShape {
+    int64_t kv_heads, ffn;
+    bool qk_norm, qkv_bias;
     int64_t window;
     ir::Attrs rope;
 };
@@ -34,17 +33,13 @@ int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
 }
 
 Shape read(const ir::Attrs& a) {
-    check_range(a, {"dim", "n_layers", "n_heads", "vocab_size", "multiple_of"});
-    Shape s{};
-    s.dim = integer(a, "dim"), s.layers = integer(a, "n_layers"), s.heads = integer(a, "n_heads"),
-    s.vocab = integer(a, "vocab_size");
+    Shape s{read_common(a, "multiple_of"), 0, 0, false, false, 0, {}};
     s.kv_heads = integer(a, "n_kv_heads") > 0 ? integer(a, "n_kv_heads") : s.heads;
     if (s.heads % s.kv_heads != 0) {
         refuse(
             "model.kv_heads", "n_kv_heads",
             fmt::format("model.n_heads = {} is not a multiple of model.n_kv_heads = {}: choose a divisor", s.heads, s.kv_heads));
     }
-    s.head_dim = head_dim_of(a);
     if (s.head_dim % 2 != 0) {
         refuse(
             "model.odd_head_dim", "head_dim",
@@ -56,11 +51,8 @@ Shape read(const ir::Attrs& a) {
         refuse("model.ffn", "ffn_dim_multiplier",
                fmt::format("model.ffn_dim_multiplier = {}: makes a feed-forward width of {}; raise it, or set model.ffn_dim",
                            number(a, "ffn_dim_multiplier"), s.ffn));
-    check_norm_eps(a);
-    s.norm_eps = number(a, "norm_eps");
     s.qk_norm = integer(a, "qk_norm") != 0;
     s.qkv_bias = integer(a, "qkv_bias") != 0;
-    s.tied = integer(a, "tie_embeddings") != 0;
     s.window = integer(a, "sliding_window");
     if (number(a, "rope_theta") <= 0 || number(a, "rope_scaling_factor") <= 0) {
         refuse("model.rope", "rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive");
@@ -209,27 +201,22 @@ ir::Attrs relative(const Numbers& n, double norm_eps, double rope_theta, ir::Att
 ModelSpec llama3() {
     ModelSpec spec;
     spec.name = "llama3";
-    spec.keys = {
-        {"dim", int64_t{256}, "width of the residual stream"},
-        {"n_layers", int64_t{6}, "number of transformer layers"},
-        {"n_heads", int64_t{16}, "query heads"},
+    spec.keys = common_keys({256, 6, 16, 0, 2048, 1e-5, false});
+    const ModelKey own[] = {
         {"n_kv_heads", int64_t{0}, "key and value heads; 0: as many as query heads"},
-        {"head_dim", int64_t{0}, "width of a head; 0: dim / n_heads"},
         {"ffn_dim", int64_t{0}, "width of the feed-forward layer; 0: from ffn_dim_multiplier and multiple_of as Llama does"},
         {"ffn_dim_multiplier", 1.0, "factor on 8/3 dim when ffn_dim is 0"},
         {"multiple_of", int64_t{256}, "ffn_dim is rounded up to a multiple of this when it is 0"},
-        {"vocab_size", int64_t{2048}, "size of the vocabulary; set by the tokenizer of the data where one is given"},
-        {"norm_eps", 1e-5, "epsilon of every RMSNorm"},
         {"qk_norm", int64_t{0}, "1: RMSNorm on queries and keys of each head (Qwen3)"},
         {"qkv_bias", int64_t{0}, "1: biases on queries, keys and values (Qwen2.5)"},
         {"sliding_window", int64_t{0}, "a query sees itself and the sliding_window - 1 positions before it (Mistral); 0: all"},
-        {"tie_embeddings", int64_t{0}, "1: the output projection is the embedding table"},
         {"rope_theta", 500000.0, "base of the rotary frequencies"},
         {"rope_scaling_factor", 8.0, "Llama 3.1's stretch of long rotary waves; 1: none"},
         {"rope_low_freq_factor", 1.0, "waves with fewer turns than this over the original context are stretched in full"},
         {"rope_high_freq_factor", 4.0, "waves with more turns than this are left alone"},
         {"rope_original_positions", int64_t{8192}, "the context that the frequencies were made for"},
     };
+    spec.keys.insert(spec.keys.end(), std::begin(own), std::end(own));
     spec.flavors = {
         {"debugmodel",
          {{"dim", int64_t{256}}, {"n_layers", int64_t{6}}, {"n_heads", int64_t{16}}, {"vocab_size", int64_t{2048}}}},

@@ -84,7 +84,8 @@ TEST_F(MeshOfFour, TextParsesBack) {
 }
 
 TEST_F(MeshOfFour, UnknownTextIsNothing) {
-    for (const char* text : {"pp", "tp:(1)4", "cp", "tp:(1)2 ", "tp dp_shard", ",tp"}) EXPECT_FALSE(m.parse(text)) << text;
+    for (const char* text : {"pp", "tp:(1)4", "cp", "tp:(1)2 ", "tp dp_shard", ",tp", "tp,", "tp,,dp_shard", ","})
+        EXPECT_FALSE(m.parse(text)) << text;
 }
 
 TEST(MeshLists, SetOperations) {
