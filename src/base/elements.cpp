@@ -1,16 +1,19 @@
-#include "checkpoint/elements.h"
+#include "base/elements.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
-#include "base/bfloat16.h"
 #include "base/error.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep {
 namespace {
+
+constexpr std::pair<std::string_view, std::string_view> kFloats[] = {
+    {"float64", "F64"}, {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 
 struct Half {  // IEEE, as its bits
     uint16_t bits;
@@ -61,7 +64,21 @@ void with_type(std::string_view dtype, const F& f) {
 
 }  // namespace
 
-bool is_float(std::string_view dtype) { return dtype == "F64" || dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
+bool is_float(std::string_view file_type) { return !torch_name_of(file_type).empty(); }
+
+std::string_view file_type_of(std::string_view torch_name) {
+    for (const auto& [torch, file] : kFloats) {
+        if (torch == torch_name) return file;
+    }
+    return "";
+}
+
+std::string_view torch_name_of(std::string_view file_type) {
+    for (const auto& [torch, file] : kFloats) {
+        if (file == file_type) return torch;
+    }
+    return "";
+}
 
 void convert(std::string_view from_dtype, const void* from, std::string_view to_dtype, void* to, int64_t count) {
     with_type(from_dtype, [&](auto from_type) {
@@ -77,4 +94,4 @@ void convert(std::string_view from_dtype, const void* from, std::string_view to_
     });
 }
 
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep

@@ -81,6 +81,8 @@ void NewCheckpoint::write(const std::string& file, const SafetensorsLayout& layo
     files_[file] = write_safetensors(temporary() + "/" + file, layout, fill);
 }
 
+void NewCheckpoint::add(const FileSums& files) { files_.insert(files.begin(), files.end()); }
+
 std::string NewCheckpoint::publish(Manifest manifest) {
     manifest.files = files_;
     Json j = to_json(manifest);

@@ -19,11 +19,11 @@ inline const std::string kModelFile = "model.safetensors", kOptimizerFile = "opt
 struct Manifest {
     int64_t version = 2;
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
-    int64_t optimizer_steps = 0;             // steps that were committed
-    std::string dtype;                       // of the weights
-    std::string program_hash;                // equal hash: resuming is bitwise
-    std::string recipe;                      // TOML
-    std::map<std::string, PieceSums> files;  // by name
+    int64_t optimizer_steps = 0;  // steps that were committed
+    std::string dtype;            // of the weights
+    std::string program_hash;     // equal hash: resuming is bitwise
+    std::string recipe;           // TOML
+    FileSums files;
     bool operator==(const Manifest&) const = default;
     bool has_optimizer() const { return files.contains(kOptimizerFile); }
 };
@@ -50,9 +50,10 @@ class NewCheckpoint {
 public:
     NewCheckpoint(const std::string& root, int64_t step);
 
-    // The folder under its temporary name. A file that is put there beside write() has no checksum.
+    // The folder under its temporary name. A file that is put there by others has no checksum unless it is added.
     const std::string& temporary() const { return folder_.temporary(); }
     void write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill);
+    void add(const FileSums& files);
     // Writes the manifest, with the checksums of the files written, and gives the folder its name, which is returned. An older
     // checkpoint of the same step is replaced.
     std::string publish(Manifest manifest);
@@ -60,7 +61,7 @@ public:
 private:
     std::string name_;
     NewFolder folder_;
-    std::map<std::string, PieceSums> files_;
+    FileSums files_;
 };
 
 // Steps of the complete checkpoints under `root`, ascending; empty where there is no such folder.

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "data/file_io.h"
@@ -29,15 +30,16 @@ std::map<std::string, std::string> read_index(const std::string& path) {
     }
 }
 
-int64_t bytes_of(const TensorSpec& t) {
-    int64_t n = dtype_bytes(t.dtype);
-    for (int64_t d : t.shape) n *= d;
-    return n;
+int64_t bytes_of(const TensorSpec& t) { return elements_of(t) * dtype_bytes(t.dtype); }
+
+std::optional<PieceSums> sums_of(const FileSums& sums, const std::string& file) {
+    const auto found = sums.find(file);
+    return found == sums.end() ? std::nullopt : std::optional(found->second);
 }
 
 }  // namespace
 
-HuggingFaceWeights::HuggingFaceWeights(const std::string& folder) {
+HuggingFaceWeights::HuggingFaceWeights(const std::string& folder, const FileSums& sums) {
     const std::string index = folder + "/" + kIndexFile, single = folder + "/" + kWeightsFile;
     if (!fs::exists(index)) {
         if (!fs::exists(single))
@@ -45,7 +47,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::string& folder) {
                             fmt::format("{}: has neither {} nor {}; weights in other formats must be saved again as safetensors "
                                         "(transformers: save_pretrained)",
                                         folder, kWeightsFile, kIndexFile));
-        readers_.push_back(std::make_unique<SafetensorsReader>(single));
+        readers_.push_back(std::make_unique<SafetensorsReader>(single, sums_of(sums, kWeightsFile)));
         for (const TensorEntry& t : readers_[0]->tensors()) file_of_[t.spec.name] = readers_[0].get();
         return;
     }
@@ -55,7 +57,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::string& folder) {
         if (!open.contains(file)) {
             if (!fs::exists(path))
                 throw UserError("convert.index", path, fmt::format("{}: names the shard {}, which is not there", index, file));
-            readers_.push_back(std::make_unique<SafetensorsReader>(path));
+            readers_.push_back(std::make_unique<SafetensorsReader>(path, sums_of(sums, file)));
             open[file] = readers_.back().get();
         }
         if (!open[file]->contains(name))
@@ -73,12 +75,12 @@ std::vector<std::string> HuggingFaceWeights::names() const {
 
 const TensorSpec& HuggingFaceWeights::spec(const std::string& name) const { return reader_of(name).find(name).spec; }
 
-void HuggingFaceWeights::read(const std::string& name, int64_t element_begin, int64_t count, void* data) const {
-    reader_of(name).read(name, element_begin, count, data);
+void HuggingFaceWeights::read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const {
+    reader_of(name).read(name, begin, count, data, cursor);
 }
 
-void write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                FillTensor fill) {
+FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
+                                    FillTensor fill) {
     std::vector<std::vector<TensorSpec>> shards(1);
     int64_t in_shard = 0, total = 0;
     for (const TensorSpec& t : tensors) {
@@ -87,17 +89,19 @@ void write_hugging_face_weights(const std::string& folder, const std::vector<Ten
         in_shard += bytes_of(t), total += bytes_of(t);
     }
     Json weight_map = Json::object();
+    FileSums sums;
     for (size_t i = 0; i < shards.size(); ++i) {
         const std::string file =
             shards.size() == 1 ? kWeightsFile : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
         for (const TensorSpec& t : shards[i]) weight_map[t.name] = file;
-        write_safetensors(folder + "/" + file, SafetensorsLayout(shards[i], {{"format", "pt"}}), fill);
+        sums[file] = write_safetensors(folder + "/" + file, SafetensorsLayout(shards[i], {{"format", "pt"}}), fill);
     }
-    if (shards.size() == 1) return;
+    if (shards.size() == 1) return sums;
     AtomicFile index(folder + "/" + kIndexFile);
     index.append(Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
     index.finish();
     index.publish();
+    return sums;
 }
 
 }  // namespace lockstep::checkpoint

@@ -16,15 +16,15 @@ namespace lockstep::checkpoint {
 inline const std::string kConfigFile = "config.json", kWeightsFile = "model.safetensors",
                          kIndexFile = "model.safetensors.index.json";
 
-class HuggingFaceWeights {
+class HuggingFaceWeights : public TensorSource {
 public:
-    // UserError convert.no_weights, convert.index, and the reader's.
-    explicit HuggingFaceWeights(const std::string& folder);
+    // Files that `sums` knows are checked as they are read. UserError convert.no_weights, convert.index, and the reader's.
+    explicit HuggingFaceWeights(const std::string& folder, const FileSums& sums = {});
 
-    bool contains(const std::string& name) const { return file_of_.contains(name); }
+    bool contains(const std::string& name) const override { return file_of_.contains(name); }
     std::vector<std::string> names() const;
-    const TensorSpec& spec(const std::string& name) const;  // of a tensor that is there
-    void read(const std::string& name, int64_t element_begin, int64_t count, void* data) const;
+    const TensorSpec& spec(const std::string& name) const override;
+    void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
 
 private:
     const SafetensorsReader& reader_of(const std::string& name) const { return *file_of_.find(name)->second; }
@@ -34,8 +34,9 @@ private:
 };
 
 // Writes tensors as one file, or as shards of at most `shard_bytes` (a tensor alone may be larger) with their index. `tensor` in
-// fill's calls is that of the file at hand; each element is asked for once, in order.
-void write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                FillTensor fill);
+// fill's calls is that of the file at hand; each element is asked for once, in order. Returns the checksums of the weights'
+// files.
+FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
+                                    FillTensor fill);
 
 }  // namespace lockstep::checkpoint

@@ -112,12 +112,12 @@ void PieceReader::read(int64_t begin, int64_t count, void* to, Cursor& cursor) c
             read_unchecked(first, bytes, out);
             check(piece, out, bytes);
         } else {
-            if (cursor.piece != piece) {
+            if (cursor.reader != this || cursor.piece != piece) {
                 cursor.bytes.resize(static_cast<size_t>(sums_->piece_bytes));
                 cursor.piece = -1;
                 read_unchecked(first, bytes, cursor.bytes.data());
                 check(piece, cursor.bytes.data(), bytes);
-                cursor.piece = piece;
+                cursor.reader = this, cursor.piece = piece;
             }
             std::memcpy(out, cursor.bytes.data() + (begin - first), static_cast<size_t>(take));
         }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct PieceSums {
     std::vector<uint64_t> xxh3;  // by piece; the last may be shorter
     bool operator==(const PieceSums&) const = default;
 };
+using FileSums = std::map<std::string, PieceSums>;  // by name of file
 
 // Writes a file of `bytes` bytes and puts it on the disk. fill(begin, count, to) supplies its bytes, piece by piece in order.
 // UserError file.cannot_write.
@@ -31,8 +33,10 @@ public:
     PieceReader& operator=(PieceReader&&) = delete;
     ~PieceReader();
 
-    // The piece that a reader read last, so that small reads in order read and check each piece once. One for each thread.
+    // The piece that was read last, so that small reads in order read and check each piece once. One for each thread; a reader
+    // lives as long as the cursors that it was given.
     struct Cursor {
+        const PieceReader* reader = nullptr;
         int64_t piece = -1;
         std::vector<char> bytes;
     };

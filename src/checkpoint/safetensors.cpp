@@ -298,14 +298,14 @@ const TensorEntry& SafetensorsReader::find(std::string_view name) const {
     return tensors_[found->second];
 }
 
-void SafetensorsReader::read(std::string_view name, int64_t element_begin, int64_t count, void* data, Cursor& cursor) const {
+void SafetensorsReader::read(const std::string& name, int64_t element_begin, int64_t count, void* data, Cursor& cursor) const {
     const TensorEntry& tensor = find(name);
     ensure_in_range(tensor, element_begin, count);
     const int64_t element_bytes = dtype_bytes(tensor.spec.dtype);
     file_.read(data_begin_bytes_ + tensor.begin_bytes + element_begin * element_bytes, count * element_bytes, data, cursor);
 }
 
-void SafetensorsReader::read(std::string_view name, int64_t element_begin, int64_t count, void* data) const {
+void SafetensorsReader::read(const std::string& name, int64_t element_begin, int64_t count, void* data) const {
     Cursor cursor;
     read(name, element_begin, count, data, cursor);
 }

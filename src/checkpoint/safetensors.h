@@ -13,15 +13,9 @@
 #include <vector>
 
 #include "base/output_file.h"
-#include "checkpoint/pieces.h"
+#include "checkpoint/tensor_source.h"
 
 namespace lockstep::checkpoint {
-
-struct TensorSpec {
-    std::string name;
-    std::string dtype;           // "F32", "F64", "BF16", "I32", ... as in the file
-    std::vector<int64_t> shape;  // row-major; empty: a scalar
-};
 
 struct TensorEntry {
     TensorSpec spec;
@@ -76,18 +70,17 @@ PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& la
 
 // Checks the whole header when it opens; see safetensors.cpp for each id. Reads may come from several threads. With checksums
 // every byte is checked before it is handed out.
-class SafetensorsReader {
+class SafetensorsReader : public TensorSource {
 public:
-    using Cursor = PieceReader::Cursor;
     explicit SafetensorsReader(std::string path, std::optional<PieceSums> sums = std::nullopt);
 
     const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in file order
     const Metadata& metadata() const { return metadata_; }
-    bool contains(std::string_view name) const { return by_name_.contains(name); }
+    bool contains(const std::string& name) const override { return by_name_.contains(name); }
     const TensorEntry& find(std::string_view name) const;  // UserError checkpoint.no_such_tensor
-    void read(std::string_view name, int64_t element_begin, int64_t count, void* data) const;
-    // Of many small reads in the order of the file: the same cursor for each, one cursor a thread.
-    void read(std::string_view name, int64_t element_begin, int64_t count, void* data, Cursor& cursor) const;
+    const TensorSpec& spec(const std::string& name) const override { return find(name).spec; }
+    void read(const std::string& name, int64_t element_begin, int64_t count, void* data) const;
+    void read(const std::string& name, int64_t element_begin, int64_t count, void* data, Cursor& cursor) const override;
 
 private:
     void read_header();

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "cli/stored.h"
+#include "runtime/hugging_face.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -28,10 +31,44 @@ runtime::LoadParts parts_of(const compile::Recipe& recipe) {
     return parts;
 }
 
+// last_save_in_hf asks for it, too, unless it is forbidden: safetensors of transformers hold nothing else.
+bool last_is_model_only(const compile::Recipe& recipe) {
+    const bool wanted = recipe.flag("checkpoint.last_save_model_only");
+    if (!recipe.flag("checkpoint.last_save_in_hf")) return wanted;
+    if (!wanted && recipe.is_set("checkpoint.last_save_model_only"))
+        throw UserError(
+            "recipe.last_save_in_hf", "checkpoint.last_save_model_only",
+            "checkpoint.last_save_in_hf = true, but checkpoint.last_save_model_only = false: a folder of transformers "
+            "has no place for optimizer states; set last_save_model_only = true, or last_save_in_hf = false and use "
+            "`lockstep convert` on the checkpoint");
+    return true;
+}
+
+std::optional<runtime::HuggingFaceForm> hugging_face_form(const compile::Recipe& recipe) {
+    if (!recipe.flag("checkpoint.last_save_in_hf")) return std::nullopt;
+    runtime::HuggingFaceForm form{hugging_face_model(recipe), find_tokenizer({recipe.text("training.dataset_path")})};
+    models::to_hugging_face(form.model);  // refuses now what could not be written then
+    return form;
+}
+
+std::string export_dtype(const compile::Recipe& recipe) {
+    const std::string& name = recipe.text("checkpoint.export_dtype");
+    if (name.empty() || name == "float32" || name == "bfloat16" || name == "float16") return std::string(file_type_of(name));
+    throw UserError(
+        "recipe.export_dtype", "checkpoint.export_dtype",
+        fmt::format("checkpoint.export_dtype = \"{}\": must be float32, bfloat16, float16, or empty: training.dtype", name));
+}
+
 }  // namespace
 
 Checkpointing::Checkpointing(Job& job, std::string root)
-    : job_(job), recipe_(job.recipe), root_(std::move(root)), parts_(parts_of(recipe_)) {
+    : job_(job),
+      recipe_(job.recipe),
+      root_(std::move(root)),
+      parts_(parts_of(recipe_)),
+      last_is_model_only_(last_is_model_only(recipe_)),
+      hugging_face_(hugging_face_form(recipe_)),
+      form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
     const bool enabled = recipe_.flag("checkpoint.enable"), seed = recipe_.flag("checkpoint.create_seed_checkpoint");
     const bool saves = enabled && !recipe_.flag("checkpoint.load_only");
     for (const char* key : {"checkpoint.initial_load_path", "checkpoint.create_seed_checkpoint"}) {
@@ -41,6 +78,15 @@ Checkpointing::Checkpointing(Job& job, std::string root)
                             fmt::format("{} is set, but checkpoints are off: set checkpoint.enable = true{}", key,
                                         seed ? " and checkpoint.load_only = false" : ""));
     }
+    if (recipe_.flag("checkpoint.initial_load_in_hf") && !recipe_.flag("checkpoint.initial_load_model_only"))
+        throw UserError("recipe.initial_load_in_hf", "checkpoint.initial_load_model_only",
+                        "checkpoint.initial_load_in_hf = true, but checkpoint.initial_load_model_only = false: a folder of "
+                        "transformers holds weights alone; leave initial_load_model_only at true");
+    if (!last_is_model_only_ && !form_.dtype.empty() && recipe_.text("checkpoint.export_dtype") != recipe_.text("training.dtype"))
+        telemetry::warn(
+            fmt::format("checkpoint.export_dtype = {} does nothing, as the last checkpoint is a whole one: "
+                        "checkpoint.last_save_model_only = false",
+                        recipe_.text("checkpoint.export_dtype")));
     if (saves) saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_);
 }
 
@@ -57,7 +103,8 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
         telemetry::info(fmt::format("resumed from {} at step {}{}", folder, job_.trainer->progress().steps,
                                     bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
     } catch (const UserError& e) {
-        if (!std::string_view(e.id()).starts_with("checkpoint.") || e.id() == "checkpoint.other_model") throw;
+        const bool of_files = e.id().starts_with("checkpoint.") || e.id().starts_with("convert.");
+        if (!of_files || e.id() == "checkpoint.other_model") throw;
         why_not_ = e.what();
         return false;
     }
@@ -82,9 +129,34 @@ void Checkpointing::load_step(int64_t wanted, const std::vector<int64_t>& comple
                     fmt::format("checkpoint.load_step = {}: {}; {}", wanted, why_not_, advice));
 }
 
+void Checkpointing::load_hugging_face(const std::string& path) {
+    if (!runtime::HuggingFaceFolder::is_at(path))
+        throw UserError("checkpoint.no_hugging_face", "checkpoint.initial_load_path",
+                        fmt::format("checkpoint.initial_load_in_hf = true, but {}: give checkpoint.initial_load_path = a folder "
+                                    "with config.json and safetensors, as transformers' save_pretrained makes it",
+                                    path.empty() ? "neither checkpoint.initial_load_path nor model.hf_assets_path is set"
+                                                 : path + " holds no config.json"));
+    const runtime::HuggingFaceFolder folder(path);
+    if (const auto other = models::difference(folder.model(), hugging_face_model(recipe_)))
+        throw UserError(
+            "checkpoint.other_architecture", "model",
+            fmt::format("{}/config.json: {} is {}, but the model of the recipe has {}. Make the keys of [model] agree "
+                        "(the recipe in the manifest.json that `lockstep convert {} OUT` makes has them all)",
+                        path, other->key, other->a, other->b, path));
+    runtime::load_weights(job_.trainer->ranks(), folder, path);
+    telemetry::info(fmt::format("weights from {}", path));
+}
+
 void Checkpointing::load_initial() {
     const std::string& path = recipe_.text("checkpoint.initial_load_path");
+    if (recipe_.flag("checkpoint.initial_load_in_hf"))
+        return load_hugging_face(path.empty() ? recipe_.text("model.hf_assets_path") : path);
     if (path.empty()) return;
+    if (runtime::HuggingFaceFolder::is_at(path) && !std::filesystem::exists(path + "/manifest.json"))
+        throw UserError("checkpoint.is_hugging_face", "checkpoint.initial_load_in_hf",
+                        fmt::format("checkpoint.initial_load_path: {} is a folder of transformers: set "
+                                    "checkpoint.initial_load_in_hf = true",
+                                    path));
     const std::string folder = find_checkpoint(path);
     const bool model_only = recipe_.flag("checkpoint.initial_load_model_only");
     if (!load(folder, model_only ? runtime::LoadParts{false, false, false} : parts_)) {
@@ -117,7 +189,7 @@ void Checkpointing::resume() {
 }
 
 void Checkpointing::save_now(runtime::SaveContents contents) {
-    saver_->save(contents);
+    saver_->save(contents, contents == runtime::SaveContents::ModelOnly ? form_ : runtime::ModelForm{});
     last_saved_ = job_.trainer->progress().steps;
     telemetry::info(fmt::format("checkpoint of step {}{}", last_saved_,
                                 job_.compiled.layout.partition.snapshot ? " is being written" : " in " + saver_->latest()));
@@ -129,13 +201,13 @@ void Checkpointing::after_step(const runtime::StepResult& r) {
     const int64_t interval = recipe_.integer("checkpoint.interval");
     const bool wanted =
         (interval > 0 && r.step % interval == 0) || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"));
-    const bool last_differs = r.step == recipe_.integer("training.steps") && recipe_.flag("checkpoint.last_save_model_only");
+    const bool last_differs = r.step == recipe_.integer("training.steps") && last_is_model_only_;
     if (wanted && r.committed && !last_differs) save_now(runtime::SaveContents::All);
 }
 
 void Checkpointing::at_end(End end) {
     if (!saver_) return;
-    const bool model_only = end == End::LastStep && recipe_.flag("checkpoint.last_save_model_only");
+    const bool model_only = end == End::LastStep && last_is_model_only_;
     if (last_saved_ != job_.trainer->progress().steps)
         save_now(model_only ? runtime::SaveContents::ModelOnly : runtime::SaveContents::All);
     wait();

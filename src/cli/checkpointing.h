@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,15 @@ private:
     bool load(const std::string& folder, const runtime::LoadParts& parts);
     void load_step(int64_t wanted, const std::vector<int64_t>& complete);
     void load_initial();
+    void load_hugging_face(const std::string& path);
 
     Job& job_;
     const compile::Recipe& recipe_;
     const std::string root_;
     runtime::LoadParts parts_;
+    const bool last_is_model_only_;
+    std::optional<runtime::HuggingFaceForm> hugging_face_;  // of the last checkpoint
+    const runtime::ModelForm form_;                         // alike, where it holds the model alone
     std::unique_ptr<runtime::Saver> saver_;
     std::string loaded_, why_not_;  // why the last folder tried could not be loaded
     int64_t last_saved_ = -1;       // step

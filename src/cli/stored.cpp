@@ -37,11 +37,19 @@ Stored open_stored(const RecipeArgs& args, const Settings& defaults) {
 
 std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given) {
     if (!given.empty()) return data::Tokenizer::load(given);
-    for (const fs::path& folder : {fs::path(stored.folder), fs::path(stored.recipe.text("training.dataset_path"))}) {
+    return find_tokenizer({stored.folder, stored.recipe.text("training.dataset_path")});
+}
+
+std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& folders) {
+    for (const fs::path folder : folders) {
         if (!folder.empty() && fs::exists(folder / data::kTokenizerFile))
             return data::Tokenizer::load(folder / data::kTokenizerFile);
     }
     return std::nullopt;
+}
+
+models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe) {
+    return {recipe.text("model.name"), recipe.model_shape(), recipe.integer("training.seq_len")};
 }
 
 }  // namespace lockstep::cli

@@ -9,6 +9,7 @@
 #include "checkpoint/folder.h"
 #include "cli/commands.h"
 #include "data/tokenizer.h"
+#include "models/hugging_face.h"
 
 namespace lockstep::cli {
 
@@ -28,5 +29,11 @@ Stored open_stored(const RecipeArgs& args, const Settings& defaults);
 // `given` (a tokenizer.json, or empty), else that of the checkpoint's folder, else that of the recipe's prepared data; nothing
 // where none of them exists.
 std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given);
+
+// That of the first of these folders that has one.
+std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& folders);
+
+// A recipe's model, as transformers is told of it.
+models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe);
 
 }  // namespace lockstep::cli

@@ -17,7 +17,10 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"model.name", std::string("llama3"), S::Acts, "which model"},
         {"model.flavor", std::string("debugmodel"), S::Acts,
          "a named shape of it; any other key of [model] changes one number of the shape"},
-        {"model.hf_assets_path", std::string(), S::Ignored, "the tokenizer stands with the prepared data"},
+        {"model.hf_assets_path", std::string(), S::Acts,
+         "folder of transformers: initial weights with checkpoint.initial_load_in_hf where initial_load_path is empty; nothing "
+         "else, "
+         "as the tokenizer stands with the prepared data"},
         {"model.tokenizer_path", std::string(), S::Ignored, "the tokenizer stands with the prepared data"},
         {"model.converters", Strings{}, S::Only, "float8 and other conversions"},
         {"model.print_after_conversion", false, S::Ignored, "there are no conversions"},
@@ -117,11 +120,16 @@ const std::vector<RecipeKey>& recipe_keys() {
          "where the folder has no checkpoint yet: start from this one, or from the latest under this folder"},
         {"checkpoint.initial_load_model_only", true, S::Acts,
          "take only the weights from initial_load_path, and begin at step 0"},
-        {"checkpoint.initial_load_in_hf", false, S::Only, "start from a Hugging Face folder"},
+        {"checkpoint.initial_load_in_hf", false, S::Acts,
+         "initial_load_path (or, where it is empty, model.hf_assets_path) is a folder of transformers: config.json and "
+         "safetensors"},
         {"checkpoint.initial_load_in_hf_quantized", false, S::Only, "start from a quantized Hugging Face folder"},
         {"checkpoint.last_save_model_only", false, S::Acts, "the checkpoint after the last step holds no optimizer states"},
-        {"checkpoint.last_save_in_hf", false, S::Only, "the last checkpoint as a Hugging Face folder"},
-        {"checkpoint.export_dtype", std::string("float32"), S::Ignored, "checkpoints hold training.dtype"},
+        {"checkpoint.last_save_in_hf", false, S::Acts,
+         "the checkpoint after the last step is a folder that transformers loads, of the model alone"},
+        {"checkpoint.export_dtype", std::string(), S::Acts,
+         "element type of the checkpoint after the last step where it holds the model alone: float32, bfloat16, float16; empty: "
+         "training.dtype"},
         {"checkpoint.async_mode", std::string("disabled"), S::Acts,
          "async, async_with_pinned_mem (the same here): states are copied to planned memory and written while training goes on; "
          "disabled: training waits"},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 
@@ -164,9 +165,11 @@ Architecture llama_architecture(const ir::Attrs& a) {
     return window ? Architecture{"mistral", "MistralForCausalLM"} : Architecture{"llama", "LlamaForCausalLM"};
 }
 
+Model build(const HuggingFaceModel& m) { return spec_of(m.name).build(m.shape, {1, 1, 1}); }
+
 // The widths that a shape leaves to be worked out, as the model's own tensors have them.
 int64_t built_size(const HuggingFaceModel& m, const char* dim) {
-    const Model built = spec_of(m.name).build(m.shape, {1, 1, 1});
+    const Model built = build(m);
     for (const ir::Routine& r : built.routines) {
         if (const ir::DimId d = r.dim(dim); d >= 0) return r.dims[static_cast<size_t>(d)].size;
     }
@@ -268,8 +271,24 @@ OrderedJson to_hugging_face(const HuggingFaceModel& model) {
     return model.name == "gpt2" ? write_gpt2(model) : write_llama(model);
 }
 
-std::vector<StoredTensor> stored_tensors(const Model& built) {
+std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b) {
+    const OrderedJson ours = to_hugging_face(a), theirs = to_hugging_face(b);
+    std::set<std::string> keys = {"model_type"};  // of another family is all else another
+    if (ours["model_type"] == theirs["model_type"]) {
+        for (const OrderedJson* config : {&ours, &theirs}) {
+            for (const auto& [key, value] : config->items()) keys.insert(key);
+        }
+    }
+    for (const std::string& key : keys) {
+        const OrderedJson x = ours.value(key, OrderedJson()), y = theirs.value(key, OrderedJson());
+        if (x != y && !key.ends_with("_pdrop") && key != "max_position_embeddings") return Difference{key, x.dump(), y.dump()};
+    }
+    return std::nullopt;
+}
+
+std::vector<StoredTensor> stored_tensors(const HuggingFaceModel& model) {
     std::vector<StoredTensor> out;
+    const Model built = build(model);
     for (const ir::Block& block : built.blocks) {
         for (int64_t i = 0; i < block.count; ++i) {
             for (const ir::Parameter& p : built.params) {

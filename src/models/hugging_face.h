@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ HuggingFaceModel from_hugging_face(const nlohmann::json& config, const std::stri
 // UserError convert.no_architecture where no architecture of transformers has this shape.
 nlohmann::ordered_json to_hugging_face(const HuggingFaceModel& model);
 
+// What makes two models compute differently, as the first key of a config.json and both values; nothing where they are the same
+// but for dropout and the context that they were made for.
+struct Difference {
+    std::string key, a, b;
+};
+std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b);
+
 // A tensor in transformers' files: parameters here, side by side along its last dim (GPT-2's fused c_attn), or a single one. All
 // parts are alike.
 struct StoredTensor {
@@ -32,8 +40,8 @@ struct StoredTensor {
     };
     std::vector<Part> parts;
 };
-// `built`: the model at any sizes. In the order of the blocks.
-std::vector<StoredTensor> stored_tensors(const Model& built);
+// In the order of the blocks.
+std::vector<StoredTensor> stored_tensors(const HuggingFaceModel& model);
 
 // Tensors in such files that are no parameters (masks, frequencies), or copies of others (a tied lm_head).
 bool is_no_parameter(const std::string& name, bool tied);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/elements.h"
+#include "base/elements.h"
 
 namespace lockstep::runtime {
 namespace {

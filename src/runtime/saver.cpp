@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "base/output_file.h"
 #include "runtime/snapshot.h"
@@ -26,61 +26,30 @@ Saver::~Saver() {
     if (writer_.joinable()) writer_.join();
 }
 
-// Where the elements of every tensor stand: in the copies, or in the states themselves. Of replicas the owner's counts.
-void Saver::find_parts() {
-    if (!parts_.empty()) return;
-    const StateBytes bytes = async_ ? StateBytes::Snapshot : StateBytes::Live;
-    for (int r = 0; r < trainer_.ranks().count(); ++r) {
-        Executor& e = trainer_.ranks().executor(r);
-        const ir::Program& p = e.program();
-        for (StateKind kind : kSavedStates) {
-            for_each_state_run(e, kind, bytes, [&](const Run& run, const char* data, Dtype) {
-                if (is_owner(p, *run.param, place_of(*p.unit(run.param->block), kind).split, r))
-                    parts_[prefix_of(kind) + global_name(*run.param, run.instance)].push_back(
-                        {run.global_begin, run.count, data});
-            });
-        }
-    }
-    for (auto& [name, parts] : parts_)
-        std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
-}
-
-void Saver::write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds) const {
+// `dtype` empty: as the states are.
+void Saver::write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds, const std::string& dtype) const {
     std::vector<checkpoint::TensorSpec> specs;
-    const ir::Program& p = trainer_.ranks().executor(0).program();
     for (StateKind kind : kinds) {
-        const std::string type(file_type(place_of(p.units.front(), kind).type));
-        for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
-            specs.push_back({prefix_of(kind) + global_name(param, i), type, global_shape(param)});
-        });
+        for (checkpoint::TensorSpec& spec : states_->specs(kind)) specs.push_back(std::move(spec));
     }
+    for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype.empty() ? spec.dtype : dtype;
     const checkpoint::SafetensorsLayout layout(specs, {{"format", "pt"}});
-    folder.write(
-        file_of(kinds.front()), layout, [&](const checkpoint::TensorEntry& tensor, int64_t begin, int64_t count, char* to) {
-            const std::vector<Part>& parts = parts_.find(tensor.spec.name)->second;
-            const int64_t element_bytes = tensor.bytes / tensor.elements;
-            auto part = std::prev(
-                std::upper_bound(parts.begin(), parts.end(), begin, [](int64_t at, const Part& p) { return at < p.begin; }));
-            for (const int64_t end = begin + count; begin < end; ++part) {
-                ensure(part != parts.end() && part->begin <= begin && begin < part->begin + part->count,
-                       fmt::format("saver: no rank holds element {} of {}", begin, tensor.spec.name));
-                const int64_t n = std::min(end, part->begin + part->count) - begin;
-                std::memcpy(to, part->data + (begin - part->begin) * element_bytes, static_cast<size_t>(n * element_bytes));
-                begin += n;
-                to += n * element_bytes;
-            }
-        });
+    StateTensors::Cursor cursor;
+    folder.write(file_of(kinds.front()), layout, [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
+        states_->read_as(e.spec.name, begin, count, e.spec.dtype, to, cursor);
+    });
 }
 
-void Saver::write(checkpoint::Manifest manifest, SaveContents contents) {
+void Saver::write(checkpoint::Manifest manifest, SaveContents contents, const ModelForm& form) {
     const auto start = std::chrono::steady_clock::now();
     try {
         if (async_) {
             for (int r = 0; r < trainer_.ranks().count(); ++r) trainer_.ranks().executor(r).snapshot();
         }
         checkpoint::NewCheckpoint folder(root_, manifest.steps);
-        write_file(folder, {StateKind::Weights});
-        if (contents == SaveContents::All) write_file(folder, {StateKind::Moment1, StateKind::Moment2});
+        if (form.hugging_face) folder.add(write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_));
+        else write_file(folder, {StateKind::Weights}, form.dtype);
+        if (contents == SaveContents::All) write_file(folder, {StateKind::Moment1, StateKind::Moment2}, "");
         set_latest(folder.publish(std::move(manifest)));
         checkpoint::remove_old(root_, keep_);
         longest_write_s_ =
@@ -91,24 +60,24 @@ void Saver::write(checkpoint::Manifest manifest, SaveContents contents) {
     }
 }
 
-void Saver::save(SaveContents contents) {
+void Saver::save(SaveContents contents, const ModelForm& form) {
     const auto start = std::chrono::steady_clock::now();
     finish();
-    find_parts();
+    if (!states_) states_.emplace(trainer_.ranks(), async_ ? StateBytes::Snapshot : StateBytes::Live);
     const ir::Program& p = trainer_.ranks().executor(0).program();
     checkpoint::Manifest m;
     m.steps = trainer_.progress().steps;
     m.samples_seen = trainer_.progress().samples_seen;
     m.tokens_seen = trainer_.progress().tokens_seen;
     m.optimizer_steps = static_cast<int64_t>(*trainer_.ranks().executor(0).scalar("steps"));
-    m.dtype = file_type(p.units.front().master);
+    m.dtype = form.dtype.empty() ? file_type(p.units.front().master) : form.dtype;
     m.program_hash = program_hash_;
     m.recipe = recipe_;
     if (async_) {
         for (int r = 0; r < trainer_.ranks().count(); ++r) trainer_.ranks().executor(r).begin_snapshot();
-        writer_ = std::thread([this, m, contents] { write(m, contents); });
+        writer_ = std::thread([this, m, contents, form] { write(m, contents, form); });
     } else {
-        write(m, contents);
+        write(m, contents, form);
         check();
     }
     ++saves_;

@@ -5,18 +5,25 @@
 
 #include <atomic>
 #include <exception>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "checkpoint/folder.h"
+#include "runtime/hugging_face.h"
+#include "runtime/state_tensors.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::runtime {
 
 enum class SaveContents { All, ModelOnly };
+// How a checkpoint of the model alone is written.
+struct ModelForm {
+    std::string dtype;                              // of its tensors, as safetensors names it; empty: as they are
+    const HuggingFaceForm* hugging_face = nullptr;  // as a folder that transformers loads; outlives the save
+};
 
 class Saver {
 public:
@@ -28,7 +35,7 @@ public:
 
     // The states and the progress as they stand, between two steps. Throws what this save, or the one before, failed with:
     // UserError file.cannot_write and the like, with the last complete checkpoint in the text.
-    void save(SaveContents contents);
+    void save(SaveContents contents, const ModelForm& form = {});
     // Throws what the writer has failed with by now. Cheap: for every step.
     void check();
     // Waits for the writer; throws as save().
@@ -43,21 +50,14 @@ public:
     double longest_write_s() const { return longest_write_s_; }
 
 private:
-    struct Part {  // elements of a tensor of a file, in a rank's memory
-        int64_t begin, count;
-        const char* data;
-    };
-    using Parts = std::map<std::string, std::vector<Part>, std::less<>>;  // by tensor, in order
-
-    void find_parts();
-    void write(checkpoint::Manifest manifest, SaveContents contents);
-    void write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds) const;
+    void write(checkpoint::Manifest manifest, SaveContents contents, const ModelForm& form);
+    void write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds, const std::string& dtype) const;
 
     Trainer& trainer_;
     const std::string root_, recipe_, program_hash_;
     const int64_t keep_;
     const bool async_;
-    Parts parts_;
+    std::optional<StateTensors> states_;  // once something was saved
     std::thread writer_;
     std::atomic<bool> failed_{false};
     std::atomic<double> longest_write_s_{0};

@@ -6,56 +6,44 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "base/elements.h"
 #include "base/error.h"
-#include "checkpoint/elements.h"
 #include "checkpoint/safetensors.h"
 #include "ir/text.h"
+#include "runtime/hugging_face.h"
 
 namespace lockstep::runtime {
 namespace {
 
-using checkpoint::SafetensorsReader;
+using checkpoint::TensorSource;
 using checkpoint::TensorSpec;
 
-// Reads elements as this program's type, whichever float type the file has.
-void read_as(const SafetensorsReader& reader, const std::string& name, const Run& run, char* data, Dtype type,
-             SafetensorsReader::Cursor& cursor) {
-    const std::string& from = reader.find(name).spec.dtype;
-    if (from == file_type(type)) return reader.read(name, run.global_begin, run.count, data, cursor);
-    std::vector<char> piece(static_cast<size_t>(run.count * checkpoint::dtype_bytes(from)));
-    reader.read(name, run.global_begin, run.count, piece.data(), cursor);
-    checkpoint::convert(from, piece.data(), file_type(type), data, run.count);
-}
-
-void require_same_model(const ir::Program& p, const SafetensorsReader& reader, StateKind kind, const std::string& path) {
+void require_same_model(const ir::Program& p, const TensorSource& source, StateKind kind, const std::string& path) {
     for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
         const std::string name = prefix_of(kind) + global_name(param, i);
-        const bool there = reader.contains(name);
-        const TensorSpec spec = there ? reader.find(name).spec : TensorSpec{name, "absent", {}};
-        if (checkpoint::is_float(spec.dtype) && spec.shape == global_shape(param)) return;
+        const TensorSpec spec = source.contains(name) ? source.spec(name) : TensorSpec{name, "absent", {}};
+        if (is_float(spec.dtype) && spec.shape == global_shape(param)) return;
         throw UserError("checkpoint.other_model", path,
                         fmt::format("{}: {} is {} [{}], but the recipe's model has [{}]: resume with the recipe that made it",
                                     path, name, spec.dtype, fmt::join(spec.shape, ", "), fmt::join(global_shape(param), ", ")));
     });
 }
 
-void read_state(Executor& e, const SafetensorsReader& reader, StateKind kind) {
-    SafetensorsReader::Cursor cursor;
+void read_state(Executor& e, const TensorSource& source, StateKind kind) {
+    TensorSource::Cursor cursor;
     for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype type) {
-        read_as(reader, prefix_of(kind) + global_name(*run.param, run.instance), run, data, type, cursor);
+        source.read_as(prefix_of(kind) + global_name(*run.param, run.instance), run.global_begin, run.count, file_type(type),
+                       data, cursor);
     });
 }
 
 // A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
-void read_file(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& m, const std::vector<StateKind>& kinds) {
-    const ir::Program& p = ranks.executor(0).program();
-    const std::string& file = file_of(kinds.front());
-    const SafetensorsReader reader = checkpoint::open_file(folder, m, file);
-    for (StateKind kind : kinds) require_same_model(p, reader, kind, folder + "/" + file);
+void read_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const std::vector<StateKind>& kinds) {
+    for (StateKind kind : kinds) require_same_model(ranks.executor(0).program(), source, kind, origin);
     std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks.count()));
     ranks.parallel([&](Executor& e) {
         try {
-            for (StateKind kind : kinds) read_state(e, reader, kind);
+            for (StateKind kind : kinds) read_state(e, source, kind);
         } catch (const UserError&) {
             errors[static_cast<size_t>(e.rank())] = std::current_exception();
         }
@@ -76,8 +64,6 @@ const std::string& file_of(StateKind kind) {
     return model ? checkpoint::kModelFile : checkpoint::kOptimizerFile;
 }
 
-std::string_view file_type(Dtype type) { return type == Dtype::F64 ? "F64" : type == Dtype::BF16 ? "BF16" : "F32"; }
-
 void for_each_parameter(const ir::Program& p, const std::function<void(const ir::Parameter&, int64_t)>& f) {
     for (const ir::Unit& u : p.units) {
         for (int64_t i = 0; i < u.count; ++i) {
@@ -90,16 +76,27 @@ void for_each_parameter(const ir::Program& p, const std::function<void(const ir:
 
 std::string program_hash(const ir::Program& program) { return hex_checksum(ir::print(program)); }
 
+std::unique_ptr<TensorSource> open_weights(const std::string& folder, const checkpoint::Manifest& m) {
+    if (HuggingFaceFolder::is_at(folder)) return std::make_unique<HuggingFaceFolder>(folder, m.files);
+    return std::make_unique<checkpoint::SafetensorsReader>(checkpoint::open_file(folder, m, checkpoint::kModelFile));
+}
+
+void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
+    read_states(ranks, source, origin, {StateKind::Weights, StateKind::Copy});
+}
+
 void load_weights(Ranks& ranks, const std::string& folder) {
-    read_file(ranks, folder, checkpoint::read_manifest(folder), {StateKind::Weights, StateKind::Copy});
+    load_weights(ranks, *open_weights(folder, checkpoint::read_manifest(folder)), folder + "/" + checkpoint::kModelFile);
 }
 
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
     const checkpoint::Manifest m = checkpoint::read_manifest(folder);
-    read_file(trainer.ranks(), folder, m, {StateKind::Weights, StateKind::Copy});
+    load_weights(trainer.ranks(), *open_weights(folder, m), folder + "/" + checkpoint::kModelFile);
     const bool imported = m.steps == 0 && !m.has_optimizer();  // from elsewhere: moments are zero
     if (parts.optimizer && !imported) {
-        read_file(trainer.ranks(), folder, m, {StateKind::Moment1, StateKind::Moment2});
+        const std::string& file = checkpoint::kOptimizerFile;
+        read_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file,
+                    {StateKind::Moment1, StateKind::Moment2});
         for (int r = 0; r < trainer.ranks().count(); ++r)
             *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
     }

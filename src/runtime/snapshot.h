@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "checkpoint/folder.h"
@@ -20,13 +21,16 @@ struct LoadParts {
 
 // UserError checkpoint.* where a file is damaged or of another model; the trainer may then load another one.
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {});
-// The weights alone, into ranks that run any program of the same model.
+// The weights alone, into ranks that run any program of the same model: from a checkpoint, or another source, which messages call
+// `origin`.
 void load_weights(Ranks& ranks, const std::string& folder);
+void load_weights(Ranks& ranks, const checkpoint::TensorSource& source, const std::string& origin);
+// A checkpoint's weights under the names here, whether its own files or transformers' (checkpoint.last_save_in_hf) hold them.
+std::unique_ptr<checkpoint::TensorSource> open_weights(const std::string& folder, const checkpoint::Manifest& manifest);
 
 // A state's tensors in a checkpoint's files.
 std::string prefix_of(StateKind kind);  // of a parameter's name
 const std::string& file_of(StateKind kind);
-std::string_view file_type(Dtype type);  // as safetensors names it
 // f(param, instance) for every parameter of every layer.
 void for_each_parameter(const ir::Program& program, const std::function<void(const ir::Parameter&, int64_t instance)>& f);
 

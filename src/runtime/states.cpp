@@ -5,8 +5,8 @@
 #include <functional>
 #include <numeric>
 
+#include "base/elements.h"
 #include "base/error.h"
-#include "runtime/elements.h"
 
 namespace lockstep::runtime {
 

@@ -1,5 +1,5 @@
 // Element types of files against the compiler's own conversions, and at the edges of each format.
-#include "checkpoint/elements.h"
+#include "base/elements.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 
-namespace lockstep::checkpoint {
+namespace lockstep {
 namespace {
 
 template <class To, class From>
@@ -65,7 +65,10 @@ TEST(Elements, WiderTypesKeepTheValue) {
     EXPECT_EQ(converted<uint16_t>("F32", -std::numeric_limits<float>::infinity(), "BF16"), 0xff80);
     EXPECT_TRUE(std::isnan(converted<float>("BF16", converted<uint16_t>("F32", NAN, "BF16"), "F32")));
     EXPECT_TRUE(is_float("BF16") && is_float("F64") && !is_float("I32"));
+    EXPECT_EQ(file_type_of("bfloat16"), "BF16");
+    EXPECT_EQ(torch_name_of("F16"), "float16");
+    EXPECT_EQ(file_type_of("int8"), "");
 }
 
 }  // namespace
-}  // namespace lockstep::checkpoint
+}  // namespace lockstep

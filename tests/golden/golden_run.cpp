@@ -50,7 +50,7 @@ private:
 double golden_weight(const nlohmann::json& golden, const std::string& name, int64_t index) {
     const nlohmann::json& f = golden["formula"];
     const nlohmann::json& shape = golden["checks"]["param_shapes"].at(name);
-    const uint64_t h = splitmix64(hash_name(name) + static_cast<uint64_t>(index));
+    const uint64_t h = splitmix64(hash_name(name + f.value("salt", "")) + static_cast<uint64_t>(index));
     const double x = 2 * (static_cast<double>(h >> 11) * 0x1p-53) - 1;
     const double in = shape.at(shape.size() == 1 ? 0 : f.value("in_axis", 1)).get<double>();
     double value = x * (f["matrix_numerator"].get<double>() / std::sqrt(in));
@@ -184,14 +184,18 @@ GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Se
     }
     out.final_param_norms = norms(run.compiled.program, run.trainer.state(runtime::StateKind::Weights));
     out.final_loss = run.trainer.step().loss;
-    // With beta1 = 0 and no clipping the first moment is the gradient.
+    out.step1_param_grad_norms = norms(run.compiled.program, first_gradients(golden, backend, settings));
+    return out;
+}
+
+// With beta1 = 0 and no clipping the first moment is the gradient.
+runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend backend, const Settings& settings) {
     Settings plain = settings;
     plain.emplace_back("optimizer.beta1", "0.0");
     plain.emplace_back("training.max_norm", "0.0");
-    Run one(golden, backend, plain);
-    one.trainer.step();
-    out.step1_param_grad_norms = norms(one.compiled.program, one.trainer.state(runtime::StateKind::Moment1));
-    return out;
+    Run run(golden, backend, plain);
+    run.trainer.step();
+    return run.trainer.state(runtime::StateKind::Moment1);
 }
 
 Worst compare(const GoldenFigures& want, const GoldenFigures& got) {

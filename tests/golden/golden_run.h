@@ -27,6 +27,9 @@ GoldenFigures golden_figures(const nlohmann::json& golden, const std::string& pr
 compile::Recipe golden_recipe(const nlohmann::json& golden, const Settings& settings);
 GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Settings& settings);
 
+// The gradients of the first step, before clipping, by our parameters' names.
+runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend backend, const Settings& settings);
+
 // Largest difference relative to `want` and where it is.
 struct Worst {
     double relative = 0;

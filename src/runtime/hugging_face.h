@@ -1,0 +1,59 @@
+// Models as folders of Hugging Face transformers: read as the parameters of a model here, and written from them. Tensors go
+// through a stretch at a time, so a model may be larger than memory. Which architectures are known: models/hugging_face.h.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/hugging_face_folder.h"
+#include "data/tokenizer.h"
+#include "models/hugging_face.h"
+
+namespace lockstep::runtime {
+
+// A folder's weights under the names and in the shapes that parameters have here.
+class HuggingFaceFolder : public checkpoint::TensorSource {
+public:
+    // Files that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a
+    // tensor is too few, too many or of another shape.
+    explicit HuggingFaceFolder(const std::string& folder, const checkpoint::FileSums& sums = {});
+    static bool is_at(const std::string& folder);  // there is a config.json
+
+    const models::HuggingFaceModel& model() const { return model_; }
+    std::vector<checkpoint::TensorSpec> parameters() const;  // in the order of the blocks
+
+    bool contains(const std::string& name) const override { return places_.contains(name); }
+    const checkpoint::TensorSpec& spec(const std::string& name) const override { return places_.find(name)->second.spec; }
+    void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
+
+private:
+    struct Place {
+        checkpoint::TensorSpec spec;
+        const models::StoredTensor* tensor;
+        int64_t part;
+    };
+    std::string name_there(const std::string& name) const;
+    void check(const std::string& folder) const;
+
+    models::HuggingFaceModel model_;
+    checkpoint::HuggingFaceWeights weights_;
+    std::vector<models::StoredTensor> tensors_;
+    std::map<std::string, Place> places_;
+    bool bare_;  // GPT-2's own files were saved without the head's model around them
+};
+
+// What transformers is to know of a model beside its weights. Without a tokenizer the folder has none.
+struct HuggingFaceForm {
+    models::HuggingFaceModel model;
+    std::optional<data::Tokenizer> tokenizer;
+    int64_t shard_bytes = 5'000'000'000;
+};
+
+// Writes a folder that is there and empty, with `parameters` in the type `dtype` of safetensors. Returns the checksums of its
+// weights. UserError convert.no_architecture, convert.shape where the parameters are not those of form.model.
+checkpoint::FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& form, const std::string& dtype,
+                                        const checkpoint::TensorSource& parameters);
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,40 @@
+// The states of all ranks, where they stand in memory, as a checkpoint's global tensors. Of replicas the owner's count.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "runtime/ranks.h"
+#include "runtime/states.h"
+
+namespace lockstep::runtime {
+
+class StateTensors : public checkpoint::TensorSource {
+public:
+    // What is read is what the memory holds at that time.
+    StateTensors(Ranks& ranks, StateBytes bytes);
+
+    std::vector<checkpoint::TensorSpec> specs(StateKind kind) const;  // in the order of the units
+
+    bool contains(const std::string& name) const override { return tensors_.contains(name); }
+    const checkpoint::TensorSpec& spec(const std::string& name) const override { return tensors_.find(name)->second.spec; }
+    void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
+
+private:
+    struct Part {  // elements in a rank's memory
+        int64_t begin, count;
+        const char* data;
+    };
+    struct Tensor {
+        checkpoint::TensorSpec spec;
+        std::vector<Part> parts;  // in order
+    };
+    void add_parts(Executor& executor, StateKind kind, StateBytes bytes);
+
+    std::map<StateKind, std::vector<std::string>> names_;
+    std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace lockstep::runtime

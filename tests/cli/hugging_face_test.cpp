@@ -1,0 +1,166 @@
+// Training from and to folders of transformers, by the keys of [checkpoint].
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/safetensors.h"
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kRun = R"([training]
+dataset = "synthetic"
+local_batch_size = 1
+global_batch_size = 4
+seq_len = 16
+steps = 4
+[checkpoint]
+enable = true
+interval = 2
+)";
+const std::string kGpt2 =
+    "[job]\ndump_folder = \"out\"\n[model]\nname = \"gpt2\"\ndim = 16\nn_layers = 2\nn_heads = 2\nvocab_size = 61\n"
+    "n_positions = 16\ndropout = 0.1\n[optimizer]\nlr = 1e-2\n[lr_scheduler]\nwarmup_steps = 0\n[metrics]\nlog_freq = 1\n";
+
+// A recipe of each kind of tensor names: Llama's are ours, GPT-2's queries, keys and values are one tensor there.
+class TransformersRun : public ::testing::TestWithParam<const char*> {
+protected:
+    TransformersRun() { s.write("r.toml", (GetParam() == std::string("gpt2") ? kGpt2 : tiny_recipe()) + kRun); }
+    Finished train(const std::string& dump, const std::string& more) const {
+        Finished f = s.lockstep("train r.toml --json --job.dump_folder " + dump + " " + more);
+        EXPECT_EQ(f.code, 0) << f.err;
+        return f;
+    }
+    std::string last(const std::string& dump, const std::string& file) const {
+        return s.read(dump + "/checkpoint/step-00000004/" + file);
+    }
+    Scratch s;
+};
+INSTANTIATE_TEST_SUITE_P(Cli, TransformersRun, ::testing::Values("llama3", "gpt2"));
+
+const std::string kTwoRanks = " --parallelism.tensor_parallel_degree 2";
+const std::string kWhole = " --checkpoint.last_save_model_only false";
+
+// What a run saves as its last checkpoint is what `convert` makes of the same run's own checkpoint.
+TEST_P(TransformersRun, LastSaveInHfIsTheFolderThatConvertMakes) {
+    train("own", kWhole);
+    for (const char* how : {"disabled", "async"}) {
+        const std::string dump = std::string("hf_") + how;
+        train(dump, kTwoRanks + " --checkpoint.last_save_in_hf true --checkpoint.async_mode " + how);
+        EXPECT_FALSE(fs::exists(s.path(dump + "/checkpoint/step-00000004/optimizer.safetensors")));
+        EXPECT_TRUE(fs::exists(s.path(dump + "/checkpoint/step-00000002/optimizer.safetensors")));
+        ASSERT_EQ(s.lockstep("convert " + dump + "/checkpoint/step-00000004 " + dump + "_in").code, 0);
+    }
+    EXPECT_TRUE(last("hf_async", "model.safetensors") == last("hf_disabled", "model.safetensors"));
+    train("two", kTwoRanks + kWhole);
+    ASSERT_EQ(s.lockstep("convert two two_hf").code, 0);
+    EXPECT_TRUE(last("hf_async", "model.safetensors") == s.read("two_hf/model.safetensors"));
+    EXPECT_EQ(last("hf_async", "config.json"), s.read("two_hf/config.json"));
+}
+
+// It is a checkpoint as any other to the commands that take one.
+TEST_P(TransformersRun, WhatItSavesIsReadEverywhere) {
+    train("own", kWhole);
+    train("hf", "--checkpoint.last_save_in_hf true");
+    const std::string ask = " --prompt-tokens 3,41,7 --temperature 0 --max-tokens 6 --json";
+    const Finished a = s.lockstep("sample own" + ask), b = s.lockstep("sample hf" + ask);
+    ASSERT_EQ(b.code, 0) << b.err;
+    EXPECT_EQ(a.json()["sequences"], b.json()["sequences"]);
+    ASSERT_EQ(s.lockstep("convert own own_hf").code, 0);
+    ASSERT_EQ(s.lockstep("convert hf again").code, 0) << "a run's folder is exported";
+    EXPECT_TRUE(s.read("again/model.safetensors") == s.read("own_hf/model.safetensors"));
+    EXPECT_EQ(s.lockstep("train r.toml --job.dump_folder hf").code, 0) << "nothing is left to do";
+    const Finished more = s.lockstep("train r.toml --job.dump_folder hf --training.steps 6");
+    EXPECT_EQ(more.code, 0) << more.err;
+    EXPECT_NE(more.err.find("step-00000004 is left aside"), std::string::npos) << more.err;
+    EXPECT_NE(more.err.find("resumed from hf/checkpoint/step-00000002"), std::string::npos) << more.err;
+}
+
+// Weights of such a folder, read on two ranks, train on bit by bit as those of the checkpoint that it was made from.
+TEST_P(TransformersRun, InitialLoadInHfTrainsOnAsTheCheckpointDoes) {
+    train("own", "");
+    ASSERT_EQ(s.lockstep("convert own hf --shard-bytes 4000").code, 0);
+    ASSERT_TRUE(fs::exists(s.path("hf/model.safetensors.index.json")));
+    train("a", kTwoRanks + " --checkpoint.initial_load_path own");
+    const Finished b = train("b", kTwoRanks + " --checkpoint.initial_load_in_hf true --checkpoint.initial_load_path hf");
+    EXPECT_NE(b.err.find("weights from hf"), std::string::npos) << b.err;
+    EXPECT_TRUE(last("a", "model.safetensors") == last("b", "model.safetensors"));
+    EXPECT_TRUE(last("a", "optimizer.safetensors") == last("b", "optimizer.safetensors"));
+    train("c", kTwoRanks + " --checkpoint.initial_load_in_hf true --model.hf_assets_path hf");
+    EXPECT_TRUE(last("a", "model.safetensors") == last("c", "model.safetensors"));
+    train("fresh", kTwoRanks);
+    EXPECT_FALSE(last("a", "model.safetensors") == last("fresh", "model.safetensors"));
+    // Once the run has a checkpoint of its own, that is what it goes on from.
+    const Finished on = train("b", kTwoRanks + " --checkpoint.initial_load_in_hf true --checkpoint.initial_load_path gone");
+    EXPECT_NE(on.err.find("resumed from b/checkpoint/step-00000004"), std::string::npos) << on.err;
+}
+
+TEST_P(TransformersRun, ExportDtypeIsThatOfTheLastModel) {
+    const std::string name = GetParam() == std::string("gpt2") ? "transformer.wte.weight" : "model.embed_tokens.weight";
+    train("own", kWhole);
+    for (const auto& [dtype, file_type] :
+         {std::pair{"float32", "F32"}, std::pair{"bfloat16", "BF16"}, std::pair{"float16", "F16"}}) {
+        const std::string asked = std::string(" --checkpoint.export_dtype ") + dtype, hf = std::string("hf_") + dtype,
+                          model = std::string("model_") + dtype, there = hf + "_there";
+        train(model, "--checkpoint.last_save_model_only true" + asked);
+        train(hf, "--checkpoint.last_save_in_hf true" + asked);
+        for (const std::string& dump : {model, hf}) {
+            const checkpoint::SafetensorsReader reader(s.path(dump + "/checkpoint/step-00000004/model.safetensors"));
+            EXPECT_EQ(reader.find(name).spec.dtype, file_type);
+        }
+        ASSERT_EQ(s.lockstep("convert own " + there + " --dtype " + dtype).code, 0);
+        EXPECT_TRUE(last(hf, "model.safetensors") == s.read(there + "/model.safetensors")) << dtype;
+        EXPECT_EQ(nlohmann::json::parse(last(hf, "config.json"))["torch_dtype"], dtype);
+        EXPECT_EQ(s.lockstep("sample " + model + " --prompt-tokens 3 --max-tokens 2 --temperature 0").code, 0);
+    }
+    const checkpoint::SafetensorsReader whole(s.path("model_bfloat16/checkpoint/step-00000002/model.safetensors"));
+    EXPECT_EQ(whole.find(name).spec.dtype, "F32") << "only the last";
+    const Finished f = train("none", "--checkpoint.export_dtype bfloat16");
+    EXPECT_NE(f.err.find("checkpoint.export_dtype = bfloat16 does nothing, as the last checkpoint is a whole one"),
+              std::string::npos)
+        << f.err;
+}
+
+TEST(TransformersRefusals, SayWhatToChange) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe() + kRun);
+    s.write("gpt2.toml", kGpt2 + kRun);
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder own").code, 0);
+    ASSERT_EQ(s.lockstep("convert own hf").code, 0);
+    const auto expect = [&](const std::string& arguments, const std::string& text, const std::string& id) {
+        const Finished f = s.lockstep("train " + arguments);
+        EXPECT_EQ(f.code, 1) << arguments;
+        EXPECT_NE(f.err.find(text), std::string::npos) << f.err;
+        EXPECT_NE(f.err.find("[" + id + "]"), std::string::npos) << f.err;
+    };
+    const std::string in_hf = " --checkpoint.initial_load_in_hf true --checkpoint.initial_load_path ";
+    expect("r.toml" + in_hf + "nowhere", "checkpoint.initial_load_in_hf = true, but nowhere holds no config.json",
+           "checkpoint.no_hugging_face");
+    expect("r.toml --checkpoint.initial_load_in_hf true", "neither checkpoint.initial_load_path nor model.hf_assets_path is set",
+           "checkpoint.no_hugging_face");
+    expect("r.toml --checkpoint.initial_load_path hf", "hf is a folder of transformers: set checkpoint.initial_load_in_hf = true",
+           "checkpoint.is_hugging_face");
+    expect("gpt2.toml" + in_hf + "hf", "hf/config.json: model_type is \"llama\", but the model of the recipe has \"gpt2\"",
+           "checkpoint.other_architecture");
+    expect("r.toml --model.rope_theta 1e4" + in_hf + "hf",
+           "hf/config.json: rope_theta is 500000.0, but the model of the recipe has 10000.0", "checkpoint.other_architecture");
+    expect("r.toml --model.n_layers 3" + in_hf + "hf", "num_hidden_layers is 2, but the model of the recipe has 3",
+           "checkpoint.other_architecture");
+    expect("r.toml --checkpoint.initial_load_model_only false" + in_hf + "hf", "a folder of transformers holds weights alone",
+           "recipe.initial_load_in_hf");
+    expect("r.toml --checkpoint.export_dtype int8", "checkpoint.export_dtype = \"int8\": must be float32, bfloat16, float16",
+           "recipe.export_dtype");
+    expect("r.toml --checkpoint.last_save_in_hf true --checkpoint.last_save_model_only false",
+           "a folder of transformers has no place for optimizer states", "recipe.last_save_in_hf");
+    expect("r.toml --checkpoint.last_save_in_hf true --model.qk_norm 1 --model.qkv_bias 1", "such a model cannot be exported",
+           "convert.no_architecture");
+    fs::resize_file(s.path("hf/model.safetensors"), 900);
+    expect("r.toml" + in_hf + "hf", "hf/model.safetensors", "checkpoint.truncated");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
