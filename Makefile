@@ -15,13 +15,16 @@ test: configure       ## all tests
 	$(build)
 	ctest --test-dir build/release --output-on-failure -j2
 
-bench: configure      ## kernels and collectives against their floors; planned steps beside measured ones
+bench: configure      ## kernels and collectives against their floors, growth, recompute, planned steps beside measured ones, checkpoints
 	cmake --preset release -DLOCKSTEP_BENCH=ON
 	$(build) --target benchmarks
 	build/release/bench/kernels_bench
 	build/release/bench/comm_bench
 	$(build) --target lockstep
-	python3 bench/plan/compare.py build/release/lockstep
+	build/release/lockstep bench --out build/this_machine.toml
+	python3 bench/plan/compare.py build/release/lockstep --cluster build/this_machine.toml
+	python3 bench/recompute.py build/release/lockstep --cluster build/this_machine.toml
+	python3 bench/growth.py build/release/lockstep
 	build/release/bench/checkpoint_bench build/bench-checkpoint
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI

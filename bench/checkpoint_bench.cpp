@@ -88,7 +88,7 @@ struct Session {
     runtime::Trainer trainer;
     explicit Session(const char* mode)
         : r(recipe(mode)),
-          compiled(compile::compile(r, {kernels::cpu_catalog(1)})),
+          compiled(compile::compile(r, {kernels::cpu_catalog(1), {}, {}, {}})),
           source({1, 32000, 128, 0.0, 0}),
           trainer(r, compiled, source) {}
 };

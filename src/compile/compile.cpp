@@ -152,7 +152,13 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
             }
             return p.arena_bytes;
         };
-        return passes::recompute(placed, save_lists(recipe, placed, total_bytes));
+        passes::OpSeconds time_s = passes::Rates{};
+        if (options.catalog.costs) {
+            time_s = [&](const mesh::Mesh& mesh, const ir::Routine& r, const ir::Op& op) {
+                return passes::expected_s(mesh, r, op, options.catalog);
+            };
+        }
+        return passes::recompute(placed, save_lists(recipe, placed, total_bytes, time_s));
     };
 
     Runner run(options, out.passes);

@@ -192,7 +192,8 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees"},
         {"cluster.file", std::string(), S::Acts,
-         "cluster file of `lockstep bench`: where several kernels serve an op, its rows say which; empty: a static rule"},
+         "cluster file of `lockstep bench`: its rows say which of several kernels is faster, and what computing again takes; "
+         "empty: static rules"},
         {"cluster.memory_gib_per_rank", 0.0, S::Acts,
          "capacity that `check` holds the plan against; 0: this machine's memory / ranks"},
         {"cluster.reserve_gib_per_rank", 0.0, S::Acts, "memory outside the arena (libraries, drivers), declared"},

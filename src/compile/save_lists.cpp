@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <memory>
 
 #include "base/error.h"
 
@@ -14,24 +15,25 @@ namespace {
 using passes::Saved;
 using passes::SaveList;
 
-struct Choices {
-    std::string block;
+struct Block {
+    std::string name;
     int64_t count = 0;
-    std::vector<Saved> hull;
+    passes::Choices choices;
 };
 
-// One instance of a block going from one choice to the next.
+// One instance of a block going from one point of the hull to the next.
 struct Move {
     size_t block = 0;
     double won_s_per_byte = 0;
 };
 
 // Best first; of one block all instances make a move before any makes the one after it.
-std::vector<Move> moves_of(const std::vector<Choices>& blocks) {
+std::vector<Move> moves_of(const std::vector<Block>& blocks) {
     std::vector<Move> out;
     for (size_t b = 0; b < blocks.size(); ++b) {
-        for (size_t k = 1; k < blocks[b].hull.size(); ++k) {
-            const Saved &from = blocks[b].hull[k - 1], &to = blocks[b].hull[k];
+        const auto& [front, hull] = blocks[b].choices;
+        for (size_t k = 1; k < hull.size(); ++k) {
+            const Saved &from = front[hull[k - 1]], &to = front[hull[k]];
             const double gain = (from.time_s - to.time_s) / static_cast<double>(std::max<int64_t>(to.bytes - from.bytes, 1));
             out.insert(out.end(), static_cast<size_t>(blocks[b].count), Move{b, gain});
         }
@@ -40,21 +42,85 @@ std::vector<Move> moves_of(const std::vector<Choices>& blocks) {
     return out;
 }
 
-// The lists after the first `n` moves. Instances whose every value is saved need none.
-std::vector<SaveList> lists_after(const std::vector<Choices>& blocks, const std::vector<Move>& moves, size_t n) {
+// [block][instance]: its choice.
+using State = std::vector<std::vector<size_t>>;
+
+// After the first `n` moves. The last instances move first: what they save is needed for the shortest time, and is gone when the
+// others compute theirs again.
+State state_after(const std::vector<Block>& blocks, const std::vector<Move>& moves, size_t n) {
     std::vector<int64_t> done(blocks.size());
     for (size_t k = 0; k < n; ++k) ++done[moves[k].block];
-    std::vector<SaveList> out;
+    State out;
     for (size_t b = 0; b < blocks.size(); ++b) {
-        std::map<size_t, std::vector<int64_t>> at;  // choice -> instances
-        for (int64_t i = 0; i < blocks[b].count; ++i)
-            at[static_cast<size_t>(done[b] / blocks[b].count + (i < done[b] % blocks[b].count))].push_back(i);
-        for (auto& [choice, instances] : at) {
-            if (choice + 1 < blocks[b].hull.size())
-                out.push_back({blocks[b].block, std::move(instances), blocks[b].hull[choice].values});
+        const int64_t count = blocks[b].count;
+        std::vector<size_t>& at = out.emplace_back();
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t steps = done[b] / count + (count - 1 - i < done[b] % count);
+            at.push_back(blocks[b].choices.hull[static_cast<size_t>(steps)]);
         }
     }
     return out;
+}
+
+// Instances whose every value is saved need no list; a list for all of them names none.
+std::vector<SaveList> lists_of(const std::vector<Block>& blocks, const State& state) {
+    std::vector<SaveList> out;
+    for (size_t b = 0; b < blocks.size(); ++b) {
+        const std::vector<Saved>& front = blocks[b].choices.front;
+        std::map<size_t, std::vector<int64_t>> instances;
+        for (size_t i = 0; i < state[b].size(); ++i) instances[state[b][i]].push_back(static_cast<int64_t>(i));
+        for (auto& [choice, which] : instances) {
+            if (choice + 1 == front.size()) continue;
+            if (instances.size() == 1) which.clear();
+            out.push_back({blocks[b].name, std::move(which), front[choice].values});
+        }
+    }
+    return out;
+}
+
+// The largest n in [from, to) that fits; `from` does, `to` does not. The plan grows with n.
+size_t most_that_fits(size_t from, size_t to, const std::function<bool(size_t)>& fits) {
+    while (to - from > 1) {
+        const size_t middle = (from + to) / 2;
+        (fits(middle) ? from : to) = middle;
+    }
+    return from;
+}
+
+std::vector<SaveList> fit_save_lists(const ir::Program& placed, int64_t budget_bytes, const TotalBytes& total_bytes,
+                                     const passes::OpSeconds& time_s) {
+    std::vector<Block> blocks;
+    for (const SaveList& list : passes::save_nothing(placed)) {
+        const auto block =
+            std::find_if(placed.blocks.begin(), placed.blocks.end(), [&](const ir::Block& b) { return b.name == list.block; });
+        blocks.push_back({list.block, block->count,
+                          passes::least_time_choices(placed.mesh, *placed.routine(list.block + ".forward"), time_s)});
+    }
+    const std::vector<Move> moves = moves_of(blocks);
+    const auto bytes_of = [&](const State& state) { return total_bytes(lists_of(blocks, state)); };
+    const auto fits = [&](size_t n) { return bytes_of(state_after(blocks, moves, n)) <= budget_bytes; };
+    if (fits(moves.size())) return {};
+    if (!fits(0)) {
+        const double gib = static_cast<double>(1 << 30);
+        throw UserError(
+            "recipe.recompute_budget", "activation_checkpoint.budget_bytes",
+            fmt::format("{:.3f} GiB a rank are allowed, and with every layer computed again (activation_checkpoint.mode "
+                        "= \"full\") the plan still needs {:.3f} GiB: allow more, or make the batch smaller or the "
+                        "layout wider",
+                        static_cast<double>(budget_bytes) / gib,
+                        static_cast<double>(bytes_of(state_after(blocks, moves, 0))) / gib));
+    }
+    const size_t done = most_that_fits(0, moves.size(), fits);
+    State state = state_after(blocks, moves, done);
+    // The instance that moves next, as far as it goes.
+    const State beyond = state_after(blocks, moves, done + 1);
+    const size_t block = moves[done].block;
+    const auto differs = std::mismatch(state[block].begin(), state[block].end(), beyond[block].begin());
+    *differs.first = most_that_fits(*differs.first, *differs.second, [&](size_t choice) {
+        *differs.first = choice;
+        return bytes_of(state) <= budget_bytes;
+    });
+    return lists_of(blocks, state);
 }
 
 // n of activation_checkpoint.selective_ac_option = "n", or 0.
@@ -98,39 +164,21 @@ void check_keys(const Recipe& recipe) {
     }
 }
 
-}  // namespace
-
-std::vector<SaveList> fit_save_lists(const ir::Program& placed, int64_t budget_bytes, const TotalBytes& total_bytes,
-                                     const passes::Rates& rates) {
-    std::vector<Choices> blocks;
-    for (const SaveList& list : passes::save_nothing(placed)) {
-        const auto block =
-            std::find_if(placed.blocks.begin(), placed.blocks.end(), [&](const ir::Block& b) { return b.name == list.block; });
-        blocks.push_back(
-            {list.block, block->count, passes::least_time_choices(placed.mesh, *placed.routine(list.block + ".forward"), rates)});
-    }
-    const std::vector<Move> moves = moves_of(blocks);
-    const auto fits = [&](size_t n) { return total_bytes(lists_after(blocks, moves, n)) <= budget_bytes; };
-    if (fits(moves.size())) return {};
-    if (!fits(0)) {
-        const double gib = static_cast<double>(1 << 30);
-        throw UserError(
-            "recipe.recompute_budget", "activation_checkpoint.budget_bytes",
-            fmt::format("{:.3f} GiB a rank are allowed, and with every layer computed again (activation_checkpoint.mode "
-                        "= \"full\") the plan still needs {:.3f} GiB: allow more, or make the batch smaller or the "
-                        "layout wider",
-                        static_cast<double>(budget_bytes) / gib,
-                        static_cast<double>(total_bytes(lists_after(blocks, moves, 0))) / gib));
-    }
-    size_t fitting = 0, too_many = moves.size();  // the plan grows with every move
-    while (too_many - fitting > 1) {
-        const size_t middle = (fitting + too_many) / 2;
-        (fits(middle) ? fitting : too_many) = middle;
-    }
-    return lists_after(blocks, moves, fitting);
+// Lists that were planned once are not planned again.
+TotalBytes remembering(const TotalBytes& total_bytes) {
+    using Known = std::vector<std::pair<std::vector<SaveList>, int64_t>>;
+    return [&total_bytes, known = std::make_shared<Known>()](const std::vector<SaveList>& lists) {
+        for (const auto& [before, bytes] : *known) {
+            if (before == lists) return bytes;
+        }
+        return known->emplace_back(lists, total_bytes(lists)).second;
+    };
 }
 
-std::vector<SaveList> save_lists(const Recipe& recipe, const ir::Program& placed, const TotalBytes& total_bytes) {
+}  // namespace
+
+std::vector<SaveList> save_lists(const Recipe& recipe, const ir::Program& placed, const TotalBytes& plan,
+                                 const passes::OpSeconds& time_s) {
     const std::string &mode = recipe.text("activation_checkpoint.mode"),
                       &option = recipe.text("activation_checkpoint.selective_ac_option");
     check_keys(recipe);
@@ -138,11 +186,14 @@ std::vector<SaveList> save_lists(const Recipe& recipe, const ir::Program& placed
     if (mode == "full") return passes::save_nothing(placed);
     if (mode == "selective" && option == "op") return passes::save_costly_ops(placed);
     if (mode == "selective") return passes::recompute_every(placed, every_nth(option));
-    if (mode == "budget") return fit_save_lists(placed, recipe.integer("activation_checkpoint.budget_bytes"), total_bytes);
-    const double most = static_cast<double>(total_bytes({})),
-                 least = static_cast<double>(total_bytes(passes::save_nothing(placed)));
-    const double budget = least + recipe.number("activation_checkpoint.memory_budget") * (most - least);
-    return fit_save_lists(placed, static_cast<int64_t>(budget), total_bytes);
+    const TotalBytes total_bytes = remembering(plan);
+    int64_t budget = recipe.integer("activation_checkpoint.budget_bytes");
+    if (mode == "memory_budget") {
+        const double most = static_cast<double>(total_bytes({})),
+                     least = static_cast<double>(total_bytes(passes::save_nothing(placed)));
+        budget = static_cast<int64_t>(least + recipe.number("activation_checkpoint.memory_budget") * (most - least));
+    }
+    return fit_save_lists(placed, budget, total_bytes, time_s);
 }
 
 }  // namespace lockstep::compile

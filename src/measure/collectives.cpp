@@ -12,37 +12,54 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One launch by `members` threads, each on a processor of its own where there are enough; the lower quartile by rank 0's clock.
+struct Span {
+    double start_s = 0, end_s = 0;
+};
+
+double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+// One launch by `members` threads on the processors that ranks would have, whose operands were written just before, as in a step:
+// they lie in the writer's cache. From the arrival of the last until all are through; the lower quartile.
 double launch_s(const std::vector<int>& cpus, int members, comm::Kind kind, int64_t count) {
     comm::World world(members);
     std::vector<int> all;
     for (int i = 0; i < members; ++i) all.push_back(i);
     std::vector<std::unique_ptr<comm::Communicator>> ranks;
     for (int i = 0; i < members; ++i) ranks.push_back(world.communicator(i));
-    const int reps = static_cast<int>(std::clamp<int64_t>((int64_t{1} << 24) / (count * members), 9, 400));
-    std::vector<double> times(static_cast<size_t>(reps));
+    const auto reps = static_cast<size_t>(std::clamp<int64_t>((int64_t{1} << 24) / (count * members), 9, 400));
+    std::vector<std::vector<Span>> spans(static_cast<size_t>(members), std::vector<Span>(reps + 2));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < members; ++rank) {
         threads.emplace_back([&, rank] {
-            if (members <= static_cast<int>(cpus.size())) pin_to(cpus[static_cast<size_t>(rank)]);
-            const int64_t large = count * members;
+            const auto cores = static_cast<int>(cpus.size());
+            if (members <= cores || members % cores == 0)
+                pin_to(cpus[static_cast<size_t>(rank % cores)]);  // as runtime/ranks.cpp
+            const int64_t large = count * members, read = kind == comm::Kind::ReduceScatter ? large : count;
             std::vector<float> a(static_cast<size_t>(large), 1.0f), b(static_cast<size_t>(large), 0.0f);
             comm::Request q = comm::all_reduce(comm::Type::Float32, a.data(), b.data(), count);
             if (kind == comm::Kind::AllGather) q = comm::all_gather(comm::Type::Float32, a.data(), b.data(), 1, count, 1);
             if (kind == comm::Kind::ReduceScatter) q = comm::reduce_scatter(comm::Type::Float32, a.data(), b.data(), 1, count, 1);
             comm::Communicator& me = *ranks[static_cast<size_t>(rank)];
             const comm::GroupId group = me.add_group(all);
-            for (int i = -2; i < reps; ++i) {
-                const auto start = Clock::now();
+            for (Span& span : spans[static_cast<size_t>(rank)]) {
+                std::fill_n(a.begin(), read, 1.0f);
+                me.barrier(0, group);
+                span.start_s = now_s();
                 me.run(0, group, q);
-                if (rank == 0 && i >= 0)
-                    times[static_cast<size_t>(i)] = std::chrono::duration<double>(Clock::now() - start).count();
+                span.end_s = now_s();
             }
         });
     }
     for (std::thread& t : threads) t.join();
-    std::nth_element(times.begin(), times.begin() + reps / 4, times.end());
-    return times[static_cast<size_t>(reps / 4)];
+    std::vector<double> times;
+    for (size_t i = 2; i < reps + 2; ++i) {
+        Span whole = spans[0][i];
+        for (const auto& of : spans)
+            whole.start_s = std::min(whole.start_s, of[i].start_s), whole.end_s = std::max(whole.end_s, of[i].end_s);
+        times.push_back(whole.end_s - whole.start_s);
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<long>(reps / 4), times.end());
+    return times[reps / 4];
 }
 
 }  // namespace

@@ -94,8 +94,13 @@ struct Regions {
 // An op made ready on one thread team, with operands at places that move through the regions.
 class Bench {
 public:
-    Bench(const Subject& s, const Regions& regions, char* results, std::vector<int> cpus)
-        : s_(s), regions_(regions), results_(results), pool_(s.key.threads, std::move(cpus)) {
+    // `apart`: of several at once each reads another part of the regions, as ranks do, from 0 up to 1.
+    Bench(const Subject& s, const Regions& regions, char* results, std::vector<int> cpus, double apart = 0)
+        : s_(s),
+          regions_(regions),
+          results_(results),
+          pool_(s.key.threads, std::move(cpus)),
+          begin_(static_cast<size_t>(apart * kRegionBytes)) {
         kernel_ = kernels::make_kernel({s.program->mesh, *s.routine, *s.op, 0, s.key.threads});
         workspace_.resize(static_cast<size_t>(s.op->workspace_bytes) + 64);
         size_t at = 0;
@@ -111,7 +116,7 @@ public:
     // The k-th set of operands.
     void run(size_t k) {
         void *in[64], *out[64];
-        const size_t in_at = in_bytes_ ? k * in_bytes_ % (kRegionBytes - in_bytes_ + 1) / 64 * 64 : 0;
+        const size_t in_at = in_bytes_ ? (begin_ + k * in_bytes_) % (kRegionBytes - in_bytes_ + 1) / 64 * 64 : 0;
         const size_t out_at = out_bytes_ ? k * out_bytes_ % (kRegionBytes - out_bytes_ + 1) / 64 * 64 : 0;
         for (size_t i = 0; i < in_.size(); ++i) in[i] = in_[i].fixed ? in_[i].fixed : regions_.in.get() + in_at + in_[i].offset;
         for (size_t i = 0; i < out_.size(); ++i) out[i] = results_ + out_at + out_[i].offset;
@@ -172,6 +177,7 @@ private:
     const Regions& regions_;
     char* results_;
     ThreadPool pool_;
+    const size_t begin_;
     std::unique_ptr<kernels::Kernel> kernel_;
     std::vector<char> workspace_;
     std::vector<Place> in_, out_;
@@ -190,7 +196,8 @@ double crowded_s(const Subject& s, const Regions& regions, std::vector<std::uniq
     for (int c = 0; c < copies; ++c) {
         threads.emplace_back([&, c] {
             const auto first = o.cpus.begin() + c * s.key.threads;
-            Bench bench(s, regions, results[static_cast<size_t>(c)].get(), {first, first + s.key.threads});
+            Bench bench(s, regions, results[static_cast<size_t>(c)].get(), {first, first + s.key.threads},
+                        static_cast<double>(c) / copies);
             pin_to(*first);
             together.arrive_and_wait();
             times[static_cast<size_t>(c)] = bench.time_s(sets, budget_s);

@@ -171,4 +171,15 @@ double collective_s(const CostTable& table, const std::string& op, int members, 
     return points.back().second * block_bytes / points.back().first;
 }
 
+double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_t i) {
+    const TensorId block = op.kind == "reduce_scatter" ? op.out[i] : op.in[i];
+    return static_cast<double>(ir::local_bytes(mesh, r, r.tensors[block]));
+}
+
+double collective_s(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+    double bytes = 0;
+    for (size_t i = 0; i < op.in.size(); ++i) bytes += block_bytes(mesh, r, op, i);
+    return collective_s(table, op.kind, static_cast<int>(mesh.size(op.group)), bytes);
+}
+
 }  // namespace lockstep::ops

@@ -70,5 +70,9 @@ double bytes_roof(const CostTable& table, int threads);
 // Of one member's thread, in seconds of a core. Interpolated in bytes; of other numbers of members by the bytes that a member
 // moves.
 double collective_s(const CostTable& table, const std::string& op, int members, double block_bytes);
+// Of an op with all its operands.
+double collective_s(const CostTable& table, const mesh::Mesh& mesh, const Routine& routine, const Op& op);
+// The bytes of one member's block of the op's i-th operand (mesh/ring.h).
+double block_bytes(const mesh::Mesh& mesh, const Routine& routine, const Op& op, size_t i);
 
 }  // namespace lockstep::ops

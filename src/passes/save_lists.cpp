@@ -38,17 +38,11 @@ std::vector<std::pair<const ir::Block*, const Routine*>> repeated(const ir::Prog
     return out;
 }
 
-double time_of(const mesh::Mesh& mesh, const Routine& r, const Op& op, const Rates& rates) {
-    const double bytes = static_cast<double>(ops::bytes_moved(mesh, r, op));
-    if (ops::rule(op.kind).collective) return bytes / rates.wire_bytes_per_s;
-    return ops::flops_of(mesh, r, op).executed / rates.flops_per_s + bytes / rates.bytes_per_s;
-}
-
 // Prices the choices of one block: bit k of a mask saves the results of the op candidates()[k].
 class Pricing {
 public:
-    Pricing(const mesh::Mesh& mesh, const Routine& r, const Rates& rates) : mesh_(mesh), r_(r) {
-        for (const Op& op : r.ops) time_s_.push_back(time_of(mesh, r, op, rates));
+    Pricing(const mesh::Mesh& mesh, const Routine& r, const OpSeconds& time_s) : mesh_(mesh), r_(r) {
+        for (const Op& op : r.ops) time_s_.push_back(time_s(mesh, r, op));
         candidate_.assign(r.ops.size(), -1);
         std::vector<size_t> order;
         for (size_t i = 0; i < r.ops.size(); ++i) {
@@ -119,6 +113,12 @@ bool above(const Saved& a, const Saved& b, const Saved& c) {
 
 }  // namespace
 
+double Rates::operator()(const mesh::Mesh& mesh, const Routine& r, const Op& op) const {
+    const double bytes = static_cast<double>(ops::bytes_moved(mesh, r, op));
+    if (ops::rule(op.kind).collective) return bytes / wire_bytes_per_s;
+    return ops::flops_of(mesh, r, op).executed / flops_per_s + bytes / bytes_per_s;
+}
+
 std::vector<SaveList> save_nothing(const ir::Program& program) { return recompute_every(program, 1); }
 
 std::vector<SaveList> recompute_every(const ir::Program& program, int64_t n) {
@@ -148,22 +148,23 @@ std::vector<SaveList> save_costly_ops(const ir::Program& program) {
     return lists;
 }
 
-std::vector<Saved> least_time_choices(const mesh::Mesh& mesh, const Routine& forward, const Rates& rates) {
-    const Pricing pricing(mesh, forward, rates);
+Choices least_time_choices(const mesh::Mesh& mesh, const ir::Routine& forward, const OpSeconds& time_s) {
+    const Pricing pricing(mesh, forward, time_s);
     std::vector<std::pair<Saved, uint32_t>> all;
     for (uint32_t mask = 0; mask < pricing.masks(); ++mask) all.emplace_back(pricing.price(mask, false), mask);
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
         return std::tuple(a.first.bytes, a.first.time_s, a.second) < std::tuple(b.first.bytes, b.first.time_s, b.second);
     });
-    std::vector<std::pair<Saved, uint32_t>> hull;
-    for (const auto& next : all) {
-        if (!hull.empty() && next.first.time_s >= hull.back().first.time_s) continue;
-        while (hull.size() > 1 && above(hull[hull.size() - 2].first, hull.back().first, next.first)) hull.pop_back();
-        hull.push_back(next);
+    Choices out;
+    for (const auto& [saved, mask] : all) {
+        if (out.front.empty() || saved.time_s < out.front.back().time_s) out.front.push_back(pricing.price(mask, true));
     }
-    std::vector<Saved> out;
-    for (const auto& point : hull) out.push_back(pricing.price(point.second, true));
-    if (out.back().time_s > 0) out.push_back(pricing.everything());
+    if (out.front.back().time_s > 0) out.front.push_back(pricing.everything());
+    for (size_t i = 0; i < out.front.size(); ++i) {
+        const auto at = [&](size_t back) -> const Saved& { return out.front[out.hull[out.hull.size() - back]]; };
+        while (out.hull.size() > 1 && above(at(2), at(1), out.front[i])) out.hull.pop_back();
+        out.hull.push_back(i);
+    }
     return out;
 }
 

@@ -2,6 +2,8 @@
 // at placed routines (after `shard` and `fuse_loss`), where collectives are ops with a price.
 #pragma once
 
+#include <functional>
+
 #include "passes/recompute.h"
 
 namespace lockstep::passes {
@@ -16,9 +18,13 @@ std::vector<SaveList> recompute_every(const ir::Program& program, int64_t n);
 // first, third, ...) are saved, the rest is computed again.
 std::vector<SaveList> save_costly_ops(const ir::Program& program);
 
-// What an op costs before kernels are chosen. Only the ratios matter: the defaults are those of two cores of a server.
+// What an op takes, before kernels are chosen. Only the ratios matter.
+using OpSeconds = std::function<double(const mesh::Mesh&, const ir::Routine&, const ir::Op&)>;
+
+// Where nothing was measured; the defaults are those of two cores of a server.
 struct Rates {
     double flops_per_s = 200e9, bytes_per_s = 20e9, wire_bytes_per_s = 5e9;
+    double operator()(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op) const;
 };
 
 // One choice for one instance of a block.
@@ -29,8 +35,12 @@ struct Saved {
     bool operator==(const Saved&) const = default;
 };
 
-// The lower convex hull of all choices, from nothing saved to nothing computed again: mixing neighbours among a block's
-// instances takes the least time for its bytes. Every choice is tried (up to 16 ops; beyond, the cheapest are decided alike).
-std::vector<Saved> least_time_choices(const mesh::Mesh& mesh, const ir::Routine& forward, const Rates& rates = {});
+// Both in ascending order of bytes. Every choice is tried (up to 16 ops; beyond, the cheapest are decided alike).
+struct Choices {
+    std::vector<Saved> front;  // those that no other beats in both bytes and time
+    std::vector<size_t> hull;  // of these the lower convex hull, from nothing saved to nothing computed again: mixing
+                               // neighbours among a block's instances takes the least time for its bytes
+};
+Choices least_time_choices(const mesh::Mesh& mesh, const ir::Routine& forward, const OpSeconds& time_s = Rates{});
 
 }  // namespace lockstep::passes

@@ -15,4 +15,8 @@ ir::Program select_kernels(ir::Program program, const ops::KernelCatalog& catalo
 // For routines that later passes add (gather, reduce, stats, update).
 void select_kernels(const mesh::Mesh& mesh, ir::Routine& routine, const ops::KernelCatalog& catalog);
 
+// Seconds of a placed op by the catalog's cost table, which it must have: on the kernel that the op will get, operands in memory;
+// by the table's rates where no kernel or no row speaks of it.
+double expected_s(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op, const ops::KernelCatalog& catalog);
+
 }  // namespace lockstep::passes

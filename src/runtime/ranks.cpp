@@ -83,9 +83,13 @@ void Ranks::work(int rank, const ir::Program& program, const RanksOptions& optio
     const int threads = options.threads_per_rank, wanted = threads * static_cast<int>(program.mesh.ranks());
     ExecutorOptions own;
     own.threads = threads, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
-    own.comm_cpus = cpus;                           // any: what computing leaves over
-    if (wanted <= static_cast<int>(cpus.size())) {  // as many processors as threads: each keeps its own
-        for (int t = 0; t < threads; ++t) own.cpus.push_back(cpus[rank * threads + t]);
+    own.comm_cpus = cpus;  // any: what computing leaves over
+    // Threads keep a processor: their own, or one that as many share as every other; all of them take equally long then, and the
+    // system's scheduler, which does not know of barriers, would now and then leave one processor to one rank and the rest to
+    // another.
+    const auto count = static_cast<int>(cpus.size());
+    if (wanted <= count || wanted % count == 0) {
+        for (int t = 0; t < threads; ++t) own.cpus.push_back(cpus[(rank * threads + t) % count]);
         pin(own.cpus);
     }
     const auto attempt = [&](const auto& f) {

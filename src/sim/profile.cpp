@@ -109,13 +109,8 @@ private:
     Segment collective(const ir::Routine& r, const ir::Op& op) const {
         const int64_t members = p_.mesh.size(op.group);
         mesh::RingTraffic traffic;
-        double block_bytes = 0;
-        for (size_t i = 0; i < op.in.size(); ++i) {
-            const ir::TensorId block = op.kind == "reduce_scatter" ? op.out[i] : op.in[i];
-            const auto bytes = static_cast<double>(ir::local_bytes(p_.mesh, r, r.tensors[block]));
-            traffic.add(op.kind == "all_reduce", members, bytes);
-            block_bytes += bytes;
-        }
+        for (size_t i = 0; i < op.in.size(); ++i)
+            traffic.add(op.kind == "all_reduce", members, ops::block_bytes(p_.mesh, r, op, i));
         Segment s;
         s.group = 0;
         if (c_.devices) {
@@ -124,7 +119,7 @@ private:
             s.link = static_cast<int>(&level - c_.links.data());
             return s;
         }
-        s.core_s = ops::collective_s(c_.costs, op.kind, static_cast<int>(members), block_bytes);
+        s.core_s = ops::collective_s(c_.costs, p_.mesh, r, op);
         // What was measured is the share of the members that ran at the same time.
         s.memory_s = s.core_s / static_cast<double>(std::min<int64_t>(members, c_.costs.cores));
         s.link_s = traffic.time_s(ring_);

@@ -134,9 +134,16 @@ TEST(Recompute, CostlyOpsAreSaved) {
     EXPECT_GT(std::count(again.begin(), again.end(), "rmsnorm"), 0);
 }
 
+std::vector<passes::Saved> hull_of(const ir::Program& p) {
+    const passes::Choices choices = passes::least_time_choices(p.mesh, *p.routine("layer.forward"));
+    std::vector<passes::Saved> out;
+    for (size_t i : choices.hull) out.push_back(choices.front[i]);
+    return out;
+}
+
 TEST(Recompute, ChoicesAreAHull) {
     const ir::Program p = program_after("fuse_loss", kTp);
-    const std::vector<passes::Saved> hull = passes::least_time_choices(p.mesh, *p.routine("layer.forward"));
+    const std::vector<passes::Saved> hull = hull_of(p);
     ASSERT_GT(hull.size(), 2u);
     EXPECT_EQ(hull.front().bytes, 0);
     EXPECT_EQ(hull.back().time_s, 0);
@@ -157,8 +164,7 @@ TEST(Recompute, ChoicesAreAHull) {
 // Every subset of what may be saved costs, per byte, at least what the hull says.
 TEST(Recompute, NoChoiceIsBelowTheHull) {
     const ir::Program p = program_after("fuse_loss", {});
-    const ir::Routine& forward = *p.routine("layer.forward");
-    const std::vector<passes::Saved> hull = passes::least_time_choices(p.mesh, forward);
+    const std::vector<passes::Saved> hull = hull_of(p);
     const passes::Rates rates;
     const std::set<std::string> frame_values = frame(p, "layer.forward");
     const std::vector<std::string> all(frame_values.begin(), frame_values.end());
