@@ -11,7 +11,7 @@ namespace {
 
 // Local logits of the small recipe: batch x seq 8 x vocab 16 / tp, in bytes of 4.
 ir::Program fused(int64_t max_logits_bytes, const Settings& settings = {}) {
-    return passes::fuse_loss(program_after("shard", settings), {max_logits_bytes});
+    return passes::fuse_loss(program_after("shard", settings), {max_logits_bytes, 1});
 }
 
 bool over_vocab(const ir::Routine& r, const ir::Op& op) {
@@ -86,6 +86,18 @@ TEST(FuseLoss, OtherBlocksAreLeftAlone) {
     for (const ir::Routine& r : before.routines) {
         EXPECT_TRUE(r.block == "head" || *after.routine(r.name) == r) << r.name;
     }
+}
+
+// A large vocabulary does not cut chunks so small that the head's weights are read and written for a few tokens each.
+TEST(FuseLoss, AChunkHasTokensEnough) {
+    const ir::Program shard = program_after("shard", {{"training.seq_len", "64"}});
+    const auto chunks = [&](int64_t least_tokens) {
+        const ir::Program p = passes::fuse_loss(shard, {1, least_tokens});
+        return p.routine("head.loss")->chunks;
+    };
+    EXPECT_EQ(chunks(1), 64);
+    EXPECT_EQ(chunks(16), 4);
+    EXPECT_EQ(chunks(64), 2);
 }
 
 }  // namespace
