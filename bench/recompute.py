@@ -18,7 +18,7 @@ from floor import last_json
 here = os.path.dirname(os.path.abspath(__file__))
 TWO_THREADS = {"runtime.threads_per_rank": 2}
 SHAPES = {
-    "fsdp": ("plan/fsdp.toml", {}),
+    "fsdp": ("plan/fsdp.toml", {"training.local_batch_size": 1}),
     "tensor_parallel": ("plan/tensor_parallel.toml", {"model.n_layers": 6}),
     "long_sequence": ("plan/two_threads.toml", {"model.dim": 256, "model.n_layers": 8, "model.n_heads": 4, "model.n_kv_heads": 2,
                                                 "model.ffn_dim": 704, "model.vocab_size": 2048, "training.local_batch_size": 1,
@@ -37,7 +37,7 @@ def flags(keys):
 def shape(lockstep, cluster, name, rounds, folder):
     path, keys = SHAPES[name]
     path = f"{here}/{path}"
-    keys = {**keys, "cluster.file": cluster, "training.steps": 8}
+    keys = {**keys, "cluster.file": cluster, "training.steps": 7}
 
     def run(policy):
         return last_json([lockstep, "train", path, "--json", "--job.dump_folder", folder] + flags({**keys, **policy}))

@@ -18,9 +18,10 @@ struct Span {
 
 double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-// One launch by `members` threads on the processors that ranks would have, whose operands were written just before, as in a step:
-// they lie in the writer's cache. From the arrival of the last until all are through; the lower quartile.
-double launch_s(const std::vector<int>& cpus, int members, comm::Kind kind, int64_t count) {
+// One launch by `members` threads on the processors that ranks would have, as in a step: operands were written just before and
+// lie in their writer's cache, results go where nobody was lately. From the arrival of the last until all are through; the lower
+// quartile.
+double launch_s(const std::vector<int>& cpus, double cache_bytes, int members, comm::Kind kind, int64_t count) {
     comm::World world(members);
     std::vector<int> all;
     for (int i = 0; i < members; ++i) all.push_back(i);
@@ -35,13 +36,19 @@ double launch_s(const std::vector<int>& cpus, int members, comm::Kind kind, int6
             if (members <= cores || members % cores == 0)
                 pin_to(cpus[static_cast<size_t>(rank % cores)]);  // as runtime/ranks.cpp
             const int64_t large = count * members, read = kind == comm::Kind::ReduceScatter ? large : count;
-            std::vector<float> a(static_cast<size_t>(large), 1.0f), b(static_cast<size_t>(large), 0.0f);
-            comm::Request q = comm::all_reduce(comm::Type::Float32, a.data(), b.data(), count);
-            if (kind == comm::Kind::AllGather) q = comm::all_gather(comm::Type::Float32, a.data(), b.data(), 1, count, 1);
-            if (kind == comm::Kind::ReduceScatter) q = comm::reduce_scatter(comm::Type::Float32, a.data(), b.data(), 1, count, 1);
+            const int64_t places = std::max<int64_t>(1, static_cast<int64_t>(2 * cache_bytes) / (4 * large * members));
+            std::vector<float> a(static_cast<size_t>(large), 1.0f), results(static_cast<size_t>(large * places), 0.0f);
+            int64_t turn = 0;
+            const auto request = [&] {
+                float* b = results.data() + turn++ % places * large;
+                if (kind == comm::Kind::AllGather) return comm::all_gather(comm::Type::Float32, a.data(), b, 1, count, 1);
+                if (kind == comm::Kind::ReduceScatter) return comm::reduce_scatter(comm::Type::Float32, a.data(), b, 1, count, 1);
+                return comm::all_reduce(comm::Type::Float32, a.data(), b, count);
+            };
             comm::Communicator& me = *ranks[static_cast<size_t>(rank)];
             const comm::GroupId group = me.add_group(all);
             for (Span& span : spans[static_cast<size_t>(rank)]) {
+                const comm::Request q = request();
                 std::fill_n(a.begin(), read, 1.0f);
                 me.barrier(0, group);
                 span.start_s = now_s();
@@ -64,7 +71,7 @@ double launch_s(const std::vector<int>& cpus, int members, comm::Kind kind, int6
 
 }  // namespace
 
-std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus) {
+std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, double cache_bytes) {
     std::vector<ops::CollectiveRow> rows;
     const auto cores = static_cast<int>(cpus.size());
     const std::pair<const char*, comm::Kind> kinds[] = {{"all_gather", comm::Kind::AllGather},
@@ -75,7 +82,8 @@ std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus) {
             for (int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 8) {
                 // Where members outnumber cores each has a part of one: the time of a whole core is that part of what passed.
                 const double part = std::min(1.0, static_cast<double>(cores) / members);
-                rows.push_back({name, members, static_cast<double>(bytes), part * launch_s(cpus, members, kind, bytes / 4)});
+                rows.push_back(
+                    {name, members, static_cast<double>(bytes), part * launch_s(cpus, cache_bytes, members, kind, bytes / 4)});
             }
         }
     }

@@ -43,7 +43,7 @@ sim::Cluster machine(const MachineOptions& o) {
     c.costs.flops_per_s["f32"] = measured.flops_per_s;
     c.costs.bytes_per_s = measured.copy_bytes_per_s;
     if (o.progress) o.progress("collectives", 0);
-    c.costs.collectives = collective_rows(o.cpus);
+    c.costs.collectives = collective_rows(o.cpus, c.costs.cache_bytes);
     c.costs.step_overhead_s = step_overhead_s(cores);
     c.costs.rows = kernel_rows({o.cpus, c.costs.cache_bytes, o.budget_s, o.small_only, o.progress});
     return c;
