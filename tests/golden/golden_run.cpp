@@ -78,17 +78,27 @@ struct HuggingFace {
     int64_t index(int64_t i) const { return third < 0 ? i : i / width * 3 * width + third * width + i % width; }
 };
 
-// By Hugging Face's names.
-std::map<std::string, double> norms(const ir::Program& program, const runtime::GlobalTensors& tensors) {
-    std::map<std::string, double> out;
+// Under Hugging Face's names; the order of elements is ours.
+runtime::GlobalTensors by_their_names(const ir::Program& program, const runtime::GlobalTensors& tensors) {
+    runtime::GlobalTensors out;
     for (const ir::Parameter& p : program.params) {
         for (int64_t i = 0; tensors.contains(runtime::global_name(p, i)); ++i) {
-            double& sum = out[HuggingFace(p, i).name];
-            for (double v : tensors.at(runtime::global_name(p, i))) sum += v * v;
+            const std::vector<double>& values = tensors.at(runtime::global_name(p, i));
+            std::vector<double>& whole = out[HuggingFace(p, i).name];
+            whole.insert(whole.end(), values.begin(), values.end());
             if (p.name.find("{}") == std::string::npos) break;
         }
     }
-    for (auto& [name, sum] : out) sum = std::sqrt(sum);
+    return out;
+}
+
+std::map<std::string, double> norms(const runtime::GlobalTensors& tensors) {
+    std::map<std::string, double> out;
+    for (const auto& [name, values] : tensors) {
+        double sum = 0;
+        for (double v : values) sum += v * v;
+        out[name] = std::sqrt(sum);
+    }
     return out;
 }
 
@@ -182,20 +192,34 @@ GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Se
         out.losses.push_back(r.loss);
         out.grad_norms.push_back(r.grad_norm);
     }
-    out.final_param_norms = norms(run.compiled.program, run.trainer.state(runtime::StateKind::Weights));
+    out.final_param_norms = norms(by_their_names(run.compiled.program, run.trainer.state(runtime::StateKind::Weights)));
     out.final_loss = run.trainer.step().loss;
-    out.step1_param_grad_norms = norms(run.compiled.program, first_gradients(golden, backend, settings));
+    out.step1_param_grad_norms = norms(first_gradients(golden, backend, settings));
+    return out;
+}
+
+GoldenFigures run_steps(const nlohmann::json& golden, const Settings& settings, int steps, const Watcher& watcher) {
+    GoldenFigures out;
+    Run run(golden, Backend::Cpu, settings);
+    run.trainer.ranks().parallel([&](runtime::Executor& e) { e.set_watcher(watcher); });
+    for (int s = 0; s < steps; ++s) {
+        const runtime::StepResult r = run.trainer.step();
+        out.losses.push_back(r.loss);
+        out.grad_norms.push_back(r.grad_norm);
+    }
     return out;
 }
 
 // With beta1 = 0 and no clipping the first moment is the gradient.
-runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend backend, const Settings& settings) {
+runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend backend, const Settings& settings,
+                                       const Watcher& watcher) {
     Settings plain = settings;
     plain.emplace_back("optimizer.beta1", "0.0");
     plain.emplace_back("training.max_norm", "0.0");
     Run run(golden, backend, plain);
+    run.trainer.ranks().parallel([&](runtime::Executor& e) { e.set_watcher(watcher); });
     run.trainer.step();
-    return run.trainer.state(runtime::StateKind::Moment1);
+    return by_their_names(run.compiled.program, run.trainer.state(runtime::StateKind::Moment1));
 }
 
 Worst compare(const GoldenFigures& want, const GoldenFigures& got) {

@@ -1,6 +1,7 @@
 // A golden case as this system runs it: weights, tokens and masks by the formulas of README.md, 20 steps at a constant rate.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,10 +26,15 @@ GoldenFigures golden_figures(const nlohmann::json& golden, const std::string& pr
 
 // The case as a recipe, then `settings` on top.
 compile::Recipe golden_recipe(const nlohmann::json& golden, const Settings& settings);
+// `watcher` sees every tensor that is made, and may spoil it.
+using Watcher = std::function<void(const runtime::Produced&)>;
 GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Settings& settings);
+// Losses and gradient norms of the first `steps` alone.
+GoldenFigures run_steps(const nlohmann::json& golden, const Settings& settings, int steps, const Watcher& watcher = {});
 
-// The gradients of the first step, before clipping, by our parameters' names.
-runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend backend, const Settings& settings);
+// The gradients of the first step, before clipping, by Hugging Face's names (the order of elements is ours).
+runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend backend, const Settings& settings,
+                                       const Watcher& watcher = {});
 
 // Largest difference relative to `want` and where it is.
 struct Worst {

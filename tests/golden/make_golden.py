@@ -165,7 +165,7 @@ def splitmix64_array(x):
 def weight(name, shape, f):
     """Float32 array of `shape`; the element index is row-major over the Hugging Face shape ([out, in]; GPT-2: [in, out])."""
     n = math.prod(shape)
-    h = splitmix64_array(np.arange(n, dtype=np.uint64) + np.uint64(fnv1a64(name)))
+    h = splitmix64_array(np.arange(n, dtype=np.uint64) + np.uint64(fnv1a64(name + f.get("salt", ""))))
     x = 2.0 * ((h >> np.uint64(11)).astype(np.float64) * 2.0**-53) - 1.0
     if name.endswith(".bias"):
         v = f["bias_scale"] * x
