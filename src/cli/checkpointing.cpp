@@ -69,15 +69,16 @@ Checkpointing::Checkpointing(Job& job, std::string root)
       last_is_model_only_(last_is_model_only(recipe_)),
       hugging_face_(hugging_face_form(recipe_)),
       form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
-    const bool enabled = recipe_.flag("checkpoint.enable"), seed = recipe_.flag("checkpoint.create_seed_checkpoint");
-    const bool saves = enabled && !recipe_.flag("checkpoint.load_only");
-    for (const char* key : {"checkpoint.initial_load_path", "checkpoint.create_seed_checkpoint"}) {
-        const bool asked = std::string_view(key).ends_with("path") ? !recipe_.text(key).empty() : seed;
-        if (asked && !(seed ? saves : enabled))
+    const bool enabled = recipe_.flag("checkpoint.enable"), saves = enabled && !recipe_.flag("checkpoint.load_only");
+    const auto require = [](const char* key, bool asked, bool possible, const char* also) {
+        if (asked && !possible)
             throw UserError("recipe.checkpoint_off", "checkpoint.enable",
-                            fmt::format("{} is set, but checkpoints are off: set checkpoint.enable = true{}", key,
-                                        seed ? " and checkpoint.load_only = false" : ""));
-    }
+                            fmt::format("{} is set, but checkpoints are off: set checkpoint.enable = true{}", key, also));
+    };
+    require("checkpoint.initial_load_path", !recipe_.text("checkpoint.initial_load_path").empty(), enabled, "");
+    require("checkpoint.initial_load_in_hf", recipe_.flag("checkpoint.initial_load_in_hf"), enabled, "");
+    for (const char* key : {"checkpoint.create_seed_checkpoint", "checkpoint.last_save_in_hf"})
+        require(key, recipe_.flag(key), saves, " and checkpoint.load_only = false");
     if (recipe_.flag("checkpoint.initial_load_in_hf") && !recipe_.flag("checkpoint.initial_load_model_only"))
         throw UserError("recipe.initial_load_in_hf", "checkpoint.initial_load_model_only",
                         "checkpoint.initial_load_in_hf = true, but checkpoint.initial_load_model_only = false: a folder of "

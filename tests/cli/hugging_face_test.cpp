@@ -125,6 +125,22 @@ TEST_P(TransformersRun, ExportDtypeIsThatOfTheLastModel) {
         << f.err;
 }
 
+TEST(TransformersTokenizer, StandsBesideTheLastWeights) {
+    Scratch s;
+    for (int i = 0; i < 3; ++i) s.write("text" + std::to_string(i) + ".txt", std::string(300, static_cast<char>('a' + i)));
+    ASSERT_EQ(s.lockstep("data prepare text0.txt text1.txt text2.txt --out d --tokenizer bytes --heldout 0.3").code, 0);
+    std::string recipe = tiny_recipe("[training]\ndataset_path = \"d\"\nlocal_batch_size = 2\nseq_len = 16\nsteps = 2\n");
+    recipe.erase(recipe.find("vocab_size = 61\n"), 16);
+    s.write("r.toml", recipe + "[checkpoint]\nenable = true\nlast_save_in_hf = true\n");
+    const Finished f = s.lockstep("train r.toml");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const std::string last = "out/checkpoint/step-00000002/";
+    EXPECT_EQ(s.read(last + "tokenizer.json"), s.read("d/tokenizer.json"));
+    EXPECT_EQ(nlohmann::json::parse(s.read(last + "tokenizer_config.json"))["eos_token"], "<|end_of_text|>");
+    EXPECT_EQ(nlohmann::json::parse(s.read(last + "config.json"))["vocab_size"], 257);
+    EXPECT_EQ(s.lockstep("sample out --prompt aa --temperature 0 --max-tokens 4").code, 0);
+}
+
 TEST(TransformersRefusals, SayWhatToChange) {
     Scratch s;
     s.write("r.toml", tiny_recipe() + kRun);
@@ -152,6 +168,13 @@ TEST(TransformersRefusals, SayWhatToChange) {
            "checkpoint.other_architecture");
     expect("r.toml --checkpoint.initial_load_model_only false" + in_hf + "hf", "a folder of transformers holds weights alone",
            "recipe.initial_load_in_hf");
+    expect("r.toml --checkpoint.enable false --checkpoint.initial_load_in_hf true --model.hf_assets_path hf",
+           "checkpoint.initial_load_in_hf is set, but checkpoints are off: set checkpoint.enable = true",
+           "recipe.checkpoint_off");
+    expect("r.toml --checkpoint.load_only true --checkpoint.last_save_in_hf true",
+           "checkpoint.last_save_in_hf is set, but checkpoints are off: set checkpoint.enable = true and checkpoint.load_only = "
+           "false",
+           "recipe.checkpoint_off");
     expect("r.toml --checkpoint.export_dtype int8", "checkpoint.export_dtype = \"int8\": must be float32, bfloat16, float16",
            "recipe.export_dtype");
     expect("r.toml --checkpoint.last_save_in_hf true --checkpoint.last_save_model_only false",
