@@ -138,7 +138,8 @@ void matmul(benchmark::State& state) {
     const Matmul product(shape, threads, static_cast<MatmulKernel>(state.range(4)));
     const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
     measure_flops(state, threads, 2.0 * shape.m * shape.n * shape.k, [&] {
-        product.run(pool_of(threads), a.get(), b.get(), c.get(), state.range(3) == kWeightGradient, workspace.get());
+        product.run(pool_of(threads), a.get(), b.get(), c.get(), state.range(3) == kWeightGradient ? c.get() : nullptr,
+                    workspace.get());
     });
     state.SetLabel(std::string(state.range(4) == 0 ? "packed" : "onednn") + " " +
                    (state.range(3) == kForward         ? "fwd"
@@ -202,8 +203,8 @@ void rms_norm_gradient(benchmark::State& state) {
     const Floats x(kTokens * kHidden), w(kHidden), dy(kTokens * kHidden), dx(kTokens * kHidden), rstd(kTokens), dw(kHidden);
     const Floats workspace(rms_norm_backward_workspace_bytes(kHidden, threads) / 4);
     measure_bytes(state, threads, 12.0 * kTokens * kHidden, [&] {
-        rms_norm_backward(pool_of(threads), kTokens, kHidden, dy.get(), x.get(), w.get(), rstd.get(), dx.get(), dw.get(), true,
-                          workspace.get());
+        rms_norm_backward(pool_of(threads), kTokens, kHidden, dy.get(), x.get(), w.get(), rstd.get(), nullptr, dx.get(), dw.get(),
+                          true, workspace.get());
     });
 }
 void add_residual(benchmark::State& state) {
@@ -241,8 +242,8 @@ void layer_norm_gradient(benchmark::State& state) {
         rstd(kTokens), dw(kGptHidden), db(kGptHidden);
     const Floats workspace(layer_norm_backward_workspace_bytes(kGptHidden, threads) / 4);
     measure_bytes(state, threads, 12.0 * kTokens * kGptHidden, [&] {
-        layer_norm_backward(pool_of(threads), kTokens, kGptHidden, dy.get(), x.get(), w.get(), mean.get(), rstd.get(), dx.get(),
-                            dw.get(), true, db.get(), workspace.get());
+        layer_norm_backward(pool_of(threads), kTokens, kGptHidden, dy.get(), x.get(), w.get(), mean.get(), rstd.get(), nullptr,
+                            dx.get(), dw.get(), true, db.get(), workspace.get());
     });
 }
 void bias_gelu_forward(benchmark::State& state) {
@@ -281,8 +282,11 @@ void rope_heads(benchmark::State& state) {
     std::vector<int32_t> pos(kTokens);
     for (int64_t i = 0; i < kTokens; ++i) pos[i] = static_cast<int32_t>(i);
     const std::vector<double> frequencies(32, 0.37);
-    measure_bytes(state, threads, 8.0 * kTokens * kHidden,
-                  [&] { rope(pool_of(threads), kTokens, 8, 64, x.get(), pos.data(), frequencies.data(), 1.0f, y.get()); });
+    measure_bytes(state, threads, 8.0 * kTokens * kHidden, [&] {
+        pool_of(threads).parallel([&](int thread, int parts) {
+            rope(split(kTokens, parts, thread), 8, 64, x.get(), pos.data(), frequencies.data(), 1.0f, y.get());
+        });
+    });
 }
 void embedding_both(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));

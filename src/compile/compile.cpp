@@ -121,7 +121,7 @@ const std::vector<std::string>& optional_passes() {
 Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     Compiled out;
     const Layout& layout = out.layout = layout_of(recipe);
-    passes::FuseLossOptions fuse;
+    const passes::FuseLossOptions fuse{recipe.integer("training.loss_chunk_tokens")};
     passes::OverlapOptions overlap;
     overlap.prefetch = recipe.integer("parallelism.prefetch");
     const bool fuse_loss = recipe.flag("training.fuse_loss");

@@ -156,6 +156,7 @@ Layout layout_of(const Recipe& r) {
     l.sequence_parallel = r.flag("parallelism.sequence_parallel") && tp > 1;
     if (l.sequence_parallel) check_divides("training.seq_len", l.seq_len, tp, "parallelism.tensor_parallel_degree");
     at_least(r, "parallelism.prefetch", 0);
+    at_least(r, "training.loss_chunk_tokens", 1);
     at_least(r, "training.steps", 0);
     number_within("runtime.threads_per_rank", static_cast<double>(r.integer("runtime.threads_per_rank")), 0, 1024);
 

@@ -67,6 +67,9 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"training.max_nonfinite_steps", int64_t{10}, S::Acts,
          "steps in a row whose loss or gradients are not finite, after which the run stops; 0: never"},
         {"training.fuse_loss", true, S::Acts, "output projection and cross-entropy in chunks of tokens"},
+        {"training.loss_chunk_tokens", int64_t{512}, S::Acts,
+         "tokens of a chunk of the loss on one rank, at most: fewer need less memory for logits, more read the projection less "
+         "often"},
         {"training.enable_cpu_offload", false, S::Ignored, "memory is planned"},
         {"training.gc_freq", int64_t{50}, S::Ignored, "there is no garbage collector"},
         {"training.gc_debug", false, S::Ignored, "there is no garbage collector"},

@@ -59,6 +59,7 @@ std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options
         {"partition.preset", "zero3"},
         {"parallelism.prefetch", "0"},
         {"training.fuse_loss", "true"},
+        {"training.loss_chunk_tokens", text(std::max<int64_t>(recipe.integer("training.loss_chunk_tokens") / 4, 1))},
         {"parallelism.tensor_parallel_degree", text(2 * layout.mesh.degree(mesh::Axis::tp))},
         {"parallelism.data_parallel_shard_degree", text(2 * layout.mesh.degree(mesh::Axis::dp_shard))}};
     if (local > 1) tries.emplace_back("training.local_batch_size", text(local / 2));

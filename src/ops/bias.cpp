@@ -25,7 +25,7 @@ OpRule bias() {
         const TensorId rows = b.einsum(b.tensor(op.in[1]).name + ".rows", b.dims(op.in[0]), {op.in[1]});
         return std::vector<TensorId>{b.add(b.tensor(op.in[0]).name + ".biased", {op.in[0], rows})};
     };
-    r.in_place = true;
+    r.in_place = 0;
     return r;
 }
 

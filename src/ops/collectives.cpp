@@ -21,7 +21,7 @@ std::vector<OpRule> collective_rules() {
             return first_of({dim, same_dims(rt, op.in[0], op.out[0])});
         };
         r.collective = name != "slice";
-        r.in_place = name == "all_reduce";
+        if (name == "all_reduce") r.in_place = 0;
         rules.push_back(std::move(r));
     }
     return rules;

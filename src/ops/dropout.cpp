@@ -43,7 +43,7 @@ OpRule dropout() {
         return std::vector<TensorId>{b.op("dropout", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0], -1};
     };
     r.linear = {0};
-    r.in_place = true;
+    r.in_place = 0;
     r.takes_what_comes = true;
     return r;
 }
@@ -74,7 +74,7 @@ OpRule bias_dropout_add() {
         if (has_dropout(op)) t = b.op("dropout", {t, op.in[3]}, {{name + ".dropped", b.dims(t)}}, op.attrs)[0];
         return std::vector<TensorId>{b.add(name + ".sum", {op.in[2], t})};
     };
-    r.in_place = true;
+    r.in_place = 0;
     return r;
 }
 

@@ -53,21 +53,32 @@ int64_t product(const mesh::Mesh& mesh, const Routine& r, TensorId t, const std:
 
 }  // namespace
 
+namespace {
+// Where the two factors begin among the operands; -1: another op.
+int first_factor(const Op& op) {
+    if (op.kind == "einsum" && op.in.size() == 2) return 0;
+    return op.kind == "addmm" && op.in.size() == 3 ? 1 : -1;
+}
+}  // namespace
+
 bool is_product(const Routine& r, const Op& op) {
-    if (op.kind != "einsum" || op.in.size() != 2) return false;
+    const int first = first_factor(op);
+    if (first < 0) return false;
+    const TensorId left = op.in[first], right = op.in[first + 1];
     const auto lacks = [&](TensorId a, TensorId b) {
         const auto& d = dims_of(r, b);
         return std::any_of(dims_of(r, a).begin(), dims_of(r, a).end(),
                            [&](DimId x) { return std::find(d.begin(), d.end(), x) == d.end(); });
     };
-    return lacks(op.in[0], op.in[1]) && lacks(op.in[1], op.in[0]) && (lacks(op.in[0], op.out[0]) || lacks(op.in[1], op.out[0]));
+    return lacks(left, right) && lacks(right, left) && (lacks(left, op.out[0]) || lacks(right, op.out[0]));
 }
 
 bool is_matmul(const mesh::Mesh& mesh, const Routine& r, const Op& op, MatmulShape* shape) {
     if (!is_product(r, op)) return false;
     const std::vector<DimId>& out = dims_of(r, op.out[0]);
     for (bool swapped : {false, true}) {
-        const TensorId a = op.in[swapped ? 1 : 0], b = op.in[swapped ? 0 : 1];
+        const int first = first_factor(op);
+        const TensorId a = op.in[first + (swapped ? 1 : 0)], b = op.in[first + (swapped ? 0 : 1)];
         const auto in = [](const std::vector<DimId>& list, DimId d) {
             return std::find(list.begin(), list.end(), d) != list.end();
         };

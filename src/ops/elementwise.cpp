@@ -19,7 +19,7 @@ OpRule add() {
     };
     r.derivative = [](Builder&, const Op& op, Span dy) { return std::vector<TensorId>(op.in.size(), dy[0]); };
     r.linear_in_all_together = true;
-    r.in_place = true;
+    r.in_place = 0;
     r.takes_what_comes = true;
     return r;
 }
@@ -34,7 +34,7 @@ OpRule scale() {
     };
     r.linear = {0};
     r.always_passes = true;
-    r.in_place = true;
+    r.in_place = 0;
     r.takes_what_comes = true;
     return r;
 }
@@ -82,7 +82,7 @@ OpRule unary() {
         }
         return {-1};
     };
-    r.in_place = true;
+    r.in_place = 0;
     r.takes_what_comes = true;
     return r;
 }
@@ -104,7 +104,7 @@ OpRule rename() {
     r.linear = {0};
     r.always_passes = true;
     r.rerun = true;
-    r.in_place = true;
+    r.in_place = 0;
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
     r.takes_what_comes = true;
     return r;

@@ -45,7 +45,7 @@ OpRule mask_padding() {
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
     };
-    r.in_place = true;
+    r.in_place = 0;
     r.takes_what_comes = true;
     return r;
 }
@@ -78,6 +78,7 @@ std::vector<OpRule> loss_rules() {
     forward.wide = true;
     OpRule back = backward_rule(forward, backward);
     back.wide_in = {0, 1, 2, 3};  // its result, the logits' gradient, may be bfloat16
+    back.in_place = 2;            // over the logits
     return {max(), exp_shifted(), mask_padding(), forward, back};
 }
 

@@ -39,7 +39,7 @@ std::vector<OpRule> rope_rules() {
     };
     r.unsplit = [](const Op&) { return std::vector<std::string>{"head_dim"}; };
     r.linear = {0};
-    r.in_place = true;
+    r.in_place = 0;
     return {r};
 }
 

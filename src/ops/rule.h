@@ -40,6 +40,7 @@ struct OpRule {
     std::function<std::vector<std::string>(const Op&)> unsplit;  // dims it cannot have sharded
     std::vector<int> linear;                                     // operands in which it is linear: see is_linear
     bool linear_in_all_together = false;                         // add: all operands equally partial
+    int term = -1;                                               // an operand that is added: partial as the result is
     bool always_passes = false;           // a partial operand stays partial without further conditions (rename, scale)
     ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
 
@@ -56,7 +57,7 @@ struct OpRule {
 
     bool rerun = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
-    bool in_place = false;  // result 0 may stand in operand 0's bytes, where the kernel's table entry agrees
+    int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
 };
 
 // Throws InternalError for an unknown kind.
@@ -76,13 +77,14 @@ int64_t bytes_moved(const mesh::Mesh& mesh, const Routine& routine, const Op& op
 // All dims of operands and results, each once, in order of appearance.
 std::vector<DimId> iteration_space(const Routine& routine, const Op& op);
 
-// An einsum of two operands that is one product of matrices, row-major on every rank:
+// An einsum of two operands that is one product of matrices, row-major on every rank (or the
+// product of an addmm):
 // out[m, n] = sum_k a[m, k] b[n, k], either operand possibly stored transposed.
 struct MatmulShape {
     int64_t m = 0, n = 0, k = 0;  // local sizes
     bool a_transposed = false;    // stored [k, m]
     bool b_transposed = false;    // stored [k, n]
-    bool swapped = false;         // a is operand 1 and b operand 0
+    bool swapped = false;         // a is the second operand and b the first
 };
 bool is_matmul(const mesh::Mesh& mesh, const Routine& routine, const Op& op, MatmulShape* shape);
 
@@ -98,5 +100,6 @@ std::vector<OpRule> attention_rules();
 std::vector<OpRule> loss_rules();
 std::vector<OpRule> collective_rules();
 std::vector<OpRule> optimizer_rules();
+std::vector<OpRule> fused_rules();
 
 }  // namespace lockstep::ops

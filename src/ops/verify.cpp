@@ -316,6 +316,7 @@ private:
             if (!is_linear(r, op, static_cast<int>(i)))
                 return fail("partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
                                                    r.tensors[op.in[i]].name));
+            if (static_cast<int>(i) == k.term) continue;  // below
             if (!k.linear_in_all_together && !mesh::intersect(passed, partial).empty()) {
                 return fail("partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind));
             }
@@ -331,6 +332,8 @@ private:
                     return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
             }
         }
+        if (k.term >= 0 && r.tensors[op.in[k.term]].placement.partial != r.tensors[op.out[0]].placement.partial)
+            return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
         for (TensorId t : op.out) {
             const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
             if (r.tensors[t].placement.partial != expected) {

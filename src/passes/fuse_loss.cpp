@@ -100,9 +100,7 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
                "fuse_loss: " + t.name + " stands otherwise than the logits along its tokens");
     }
     const int64_t local_batch = ir::local_size(mesh, r, *logits, 0), local_seq = ir::local_size(mesh, r, *logits, 1);
-    const int64_t bytes = ir::local_bytes(mesh, r, *logits);
-    const int64_t most = local_batch * local_seq / options.least_tokens;
-    const int64_t want = std::max<int64_t>(std::min(ceil_div(bytes, options.max_logits_bytes), most), 2);
+    const int64_t want = ceil_div(local_batch * local_seq, options.chunk_tokens);
     const int64_t batch_cuts = next_divisor(local_batch, want);
     const int64_t seq_cuts = batch_cuts == local_batch ? next_divisor(local_seq, ceil_div(want, batch_cuts)) : 1;
     r.chunks = batch_cuts * seq_cuts;

@@ -12,11 +12,7 @@
 namespace lockstep::passes {
 
 struct FuseLossOptions {
-    // Of one chunk on one rank; at least two chunks wherever tokens allow.
-    int64_t max_logits_bytes = 16 << 20;
-    // But no fewer tokens: each chunk reads and writes the gradient of all of the head's weights, which n tokens use for 6 n
-    // FLOPs an element. Of 64 tokens that is a quarter of the time, of 256 a fifteenth.
-    int64_t least_tokens = 256;
+    int64_t chunk_tokens = 512;  // at most, on one rank
 };
 
 ir::Program fuse_loss(ir::Program program, const FuseLossOptions& options);

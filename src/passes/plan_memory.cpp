@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "ir/happens_before.h"
+#include "ops/rule.h"
 
 namespace lockstep::passes {
 namespace {
@@ -89,14 +90,13 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
     }
     for (int k = 0; k < n_ops; ++k) {
         Op& op = r.ops[k];
-        if (op.out.size() != 1 || op.in.empty()) continue;
-        const TensorId in = op.in[0], out = op.out[0];
+        const bool view = op.kind == "rename", may_overwrite = op.attrs.contains("in_place");
+        if (!view && !may_overwrite) continue;
+        const TensorId in = op.in[view ? 0 : static_cast<size_t>(ops::rule(op.kind).in_place)], out = op.out[0];
         if (r.tensors[out].port >= 0) continue;
         const bool same_bytes = ir::local_bytes(mesh, r, r.tensors[in]) == ir::local_bytes(mesh, r, r.tensors[out]);
-        const bool view = op.kind == "rename";
         // In place where nobody reads the operand any more, under any of its names.
-        const bool in_place =
-            op.attrs.contains("in_place") && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;
+        const bool in_place = may_overwrite && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;
         if (!same_bytes || !(view || in_place)) continue;
         r.tensors[out].view_of = in;
         root[out] = root[in];

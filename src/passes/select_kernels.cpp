@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/builder.h"
+#include "passes/fuse_ops.h"
 
 namespace lockstep::passes {
 namespace {
@@ -115,7 +116,7 @@ void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalo
         if (const ops::KernelEntry* e = find_kernel(mesh, r, op, catalog)) {
             op.kernel = e->kernel;
             op.workspace_bytes = e->workspace_bytes ? e->workspace_bytes(mesh, r, op) : 0;
-            if (e->in_place && ops::rule(op.kind).in_place) op.attrs["in_place"] = int64_t{1};
+            if (e->in_place && ops::rule(op.kind).in_place >= 0) op.attrs["in_place"] = int64_t{1};
             ++i;
             continue;
         }
@@ -161,6 +162,7 @@ void fold_accumulates(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatal
 }  // namespace
 
 void select_kernels(const mesh::Mesh& mesh, Routine& routine, const ops::KernelCatalog& catalog) {
+    fuse_ops(routine, [&](const Routine& r, const Op& op) { return find_kernel(mesh, r, op, catalog) != nullptr; });
     choose(mesh, routine, catalog);
     fold_accumulates(mesh, routine, catalog);
     ops::renumber(routine);

@@ -135,7 +135,12 @@ void GradientLedger::add_gradients(const ir::Call& call, int port) {
         for (size_t j = 0; j < g.members.size(); ++j) {
             if (members_.at(unit)[j].begin_bytes != r.tensors[static_cast<size_t>(t)].offset_bytes) continue;
             if (b.fresh) g.members[j].clear();
-            g.members[j].push_back({call.routine, call.instance, call.microbatch, call.chunk});
+            const Contribution own{call.routine, call.instance, call.microbatch, call.chunk};
+            for (Contribution c : g.members[j]) {
+                c.micro = c.step = 0;
+                if (c == own) throw Illegal(fmt::format("{}[{}] adds to a gradient of {} twice", r.name, call.instance, unit));
+            }
+            g.members[j].push_back(own);
         }
     }
 }

@@ -8,9 +8,16 @@ namespace lockstep::testing {
 
 compile::Recipe small_recipe(const Settings& settings) {
     compile::Recipe recipe;
-    const Settings shape = {{"model.dim", "8"},         {"model.n_layers", "2"},   {"model.n_heads", "4"},
-                            {"model.n_kv_heads", "2"},  {"model.head_dim", "4"},   {"model.ffn_dim", "12"},
-                            {"model.vocab_size", "16"}, {"training.seq_len", "8"}, {"training.local_batch_size", "1"}};
+    const Settings shape = {{"model.dim", "8"},
+                            {"model.n_layers", "2"},
+                            {"model.n_heads", "4"},
+                            {"model.n_kv_heads", "2"},
+                            {"model.head_dim", "4"},
+                            {"model.ffn_dim", "12"},
+                            {"model.vocab_size", "16"},
+                            {"training.seq_len", "8"},
+                            {"training.local_batch_size", "1"},
+                            {"training.loss_chunk_tokens", "4"}};
     const bool gpt2 =
         std::find(settings.begin(), settings.end(), std::pair<std::string, std::string>("model.name", "gpt2")) != settings.end();
     for (const auto& [key, value] : shape) {

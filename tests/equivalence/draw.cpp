@@ -45,6 +45,7 @@ public:
 private:
     void execution() {
         set("training.fuse_loss", chance(0.6));
+        set("training.loss_chunk_tokens", one_of({1, 3, 4, 8, 512}));
         recompute();
         set("parallelism.prefetch", one_of({0, 1, 1, 2}));
         set("runtime.comm_thread", chance(0.4) ? "on" : "off");

@@ -88,7 +88,7 @@ TEST(CpuLayerNorm, ForwardAndBackward) {
             forward(pool, rows, n, got.data(), w.data(), b.data(), static_cast<float>(eps), got.data(), got_mean.data(),
                     got_rstd.data());
             Floats workspace(layer_norm_backward_workspace_bytes(n, pool.threads()) / 4);
-            backward(pool, rows, n, got_dx.data(), x.data(), w.data(), got_mean.data(), got_rstd.data(), got_dx.data(),
+            backward(pool, rows, n, got_dx.data(), x.data(), w.data(), got_mean.data(), got_rstd.data(), nullptr, got_dx.data(),
                      got_dw.data(), true, got_db.data(), workspace.data());
             expect_near(y, got, 5e-6);
             expect_near(mean, got_mean, 2e-6);

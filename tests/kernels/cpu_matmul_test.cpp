@@ -1,5 +1,7 @@
 // Matrix products against a plain loop in double.
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/qkv_rope.h"
 
 #include <gtest/gtest.h>
 
@@ -95,7 +97,8 @@ TEST(CpuMatmul, MatchesDoubleOnRandomShapes) {
             const Matmul matmul(s, threads, kernel);
             const AlignedBytes workspace(matmul.workspace_bytes());
             std::vector<float> c = x.c;
-            matmul.run(*pools[threads - 1], x.a.data(), x.b.data(), c.data(), accumulate, workspace.data.get());
+            matmul.run(*pools[threads - 1], x.a.data(), x.b.data(), c.data(), accumulate ? c.data() : nullptr,
+                       workspace.data.get());
             expect_product(s, x, c, accumulate);
         }
     }
@@ -108,7 +111,7 @@ TEST(CpuMatmul, BaselineInstructionSet) {
         Operands x(s, rng);
         const AlignedBytes workspace(packed_matmul_workspace_floats(s) * 4);
         std::vector<float> c = x.c;
-        baseline::packed_matmul(s, x.a.data(), x.b.data(), c.data(), true, static_cast<float*>(workspace.data.get()));
+        baseline::packed_matmul(s, x.a.data(), x.b.data(), c.data(), c.data(), static_cast<float*>(workspace.data.get()));
         expect_product(s, x, c, true);
     }
 }
@@ -133,19 +136,19 @@ TEST(CpuMatmul, Bfloat16IsFloatOnWidenedOperands) {
         const Matmul matmul(s, threads, Matmul::Result::bf16);
         const AlignedBytes workspace(matmul.workspace_bytes());
         std::vector<float> want = x.c, sums = x.c;
-        matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), accumulate, workspace.data.get());
-        matmul.run(pool, a.data(), b.data(), sums.data(), accumulate, workspace.data.get());
+        matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), accumulate ? want.data() : nullptr, workspace.data.get());
+        matmul.run(pool, a.data(), b.data(), sums.data(), accumulate ? sums.data() : nullptr, workspace.data.get());
         EXPECT_EQ(want, sums) << s.m << " " << s.n << " " << s.k;
 
         want = x.c;
-        matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), false, workspace.data.get());
+        matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), nullptr, workspace.data.get());
         std::vector<Bf16> c = narrow(x.c);
-        matmul.run(pool, a.data(), b.data(), c.data(), false, workspace.data.get());
+        matmul.run(pool, a.data(), b.data(), c.data(), nullptr, workspace.data.get());
         for (size_t i = 0; i < c.size(); ++i) ASSERT_EQ(Bf16(want[i]).bits, c[i].bits) << i;
 
         std::vector<Bf16> plain = narrow(x.c);
         const AlignedBytes room(packed_matmul_workspace_floats(s, Matmul::Result::bf16) * 4);
-        baseline::packed_matmul(s, a.data(), b.data(), plain.data(), false, static_cast<float*>(room.data.get()));
+        baseline::packed_matmul(s, a.data(), b.data(), plain.data(), nullptr, static_cast<float*>(room.data.get()));
         for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], plain[i], 0x1p-7 * (1 + std::abs(want[i]))) << i;
     }
 }
@@ -160,7 +163,7 @@ TEST(CpuMatmul, BitsDoNotDependOnThreads) {
         const Matmul matmul(s, threads, MatmulKernel::packed);
         const AlignedBytes workspace(matmul.workspace_bytes());
         std::vector<float> c = x.c;
-        matmul.run(pool, x.a.data(), x.b.data(), c.data(), false, workspace.data.get());
+        matmul.run(pool, x.a.data(), x.b.data(), c.data(), nullptr, workspace.data.get());
         if (first.empty()) first = c;
         EXPECT_EQ(first, c) << threads << " threads";
     }
@@ -177,7 +180,7 @@ TEST(CpuMatmul, RanksInParallel) {
                 Operands x(s, rng);
                 const Matmul matmul(s, pool.threads());
                 const AlignedBytes workspace(matmul.workspace_bytes());
-                matmul.run(pool, x.a.data(), x.b.data(), x.c.data(), false, workspace.data.get());
+                matmul.run(pool, x.a.data(), x.b.data(), x.c.data(), nullptr, workspace.data.get());
                 expect_product(s, x, x.c, false);
             }
         });
@@ -189,9 +192,9 @@ TEST(CpuMatmul, NothingToSum) {
     const Matmul matmul({5, 7, 0}, 2, MatmulKernel::packed);
     const AlignedBytes workspace(matmul.workspace_bytes());
     std::vector<float> c(35, 3.0f);
-    matmul.run(pool, kNothing, kNothing, c.data(), true, workspace.data.get());
+    matmul.run(pool, kNothing, kNothing, c.data(), c.data(), workspace.data.get());
     EXPECT_EQ(c, std::vector<float>(35, 3.0f));
-    matmul.run(pool, kNothing, kNothing, c.data(), false, workspace.data.get());
+    matmul.run(pool, kNothing, kNothing, c.data(), nullptr, workspace.data.get());
     EXPECT_EQ(c, std::vector<float>(35, 0.0f));
 }
 
@@ -201,7 +204,7 @@ TEST(CpuMatmul, NonFiniteValuesAreKept) {
     const AlignedBytes workspace(matmul.workspace_bytes());
     std::vector<float> a(27, 1.0f), b(180, 1.0f), c(60);
     a[9 + 4] = NAN;
-    matmul.run(pool, a.data(), b.data(), c.data(), false, workspace.data.get());
+    matmul.run(pool, a.data(), b.data(), c.data(), nullptr, workspace.data.get());
     EXPECT_EQ(c[0], 9.0f);
     for (int j = 20; j < 40; ++j) EXPECT_TRUE(std::isnan(c[j]));
 }
@@ -209,7 +212,39 @@ TEST(CpuMatmul, NonFiniteValuesAreKept) {
 TEST(CpuMatmul, RefusesAnotherNumberOfThreads) {
     ThreadPool pool(2);
     const Matmul matmul({4, 4, 4}, 1);
-    EXPECT_THROW(matmul.run(pool, kNothing, kNothing, static_cast<float*>(nullptr), false, nullptr), InternalError);
+    EXPECT_THROW(matmul.run(pool, kNothing, kNothing, static_cast<float*>(nullptr), nullptr, nullptr), InternalError);
+}
+
+TEST(CpuQkvRope, EqualsThreeProductsAndTwoRotations) {
+    std::mt19937 rng(11);
+    for (int threads : {1, 2}) {
+        ThreadPool pool(threads);
+        QkvRope shape;
+        shape.tokens = 37, shape.hidden = 20, shape.head_dim = 6, shape.threads = threads;
+        shape.n[0] = 24, shape.n[1] = shape.n[2] = 12;
+        const auto floats = [&](int64_t n) {
+            std::vector<float> v(static_cast<size_t>(n));
+            for (float& x : v) x = std::uniform_real_distribution<float>(-1, 1)(rng);
+            return v;
+        };
+        const std::vector<float> x = floats(37 * 20), w[3] = {floats(24 * 20), floats(12 * 20), floats(12 * 20)};
+        std::vector<int32_t> pos(37);
+        for (size_t i = 0; i < pos.size(); ++i) pos[i] = static_cast<int32_t>(3 * i % 11);
+        const std::vector<double> frequencies = {1, 0.3, 0.01};
+        std::vector<float> got[3], want[3];
+        for (int i = 0; i < 3; ++i) got[i].resize(37 * shape.n[i]), want[i].resize(37 * shape.n[i]);
+        AlignedBytes workspace(shape.workspace_bytes());
+        shape.run<float>(pool, x.data(), {w[0].data(), w[1].data(), w[2].data()}, pos.data(), frequencies.data(), 1.0f,
+                         {got[0].data(), got[1].data(), got[2].data()}, workspace.data.get());
+        for (int i = 0; i < 3; ++i) {
+            const Matmul product({37, shape.n[i], 20, Transpose::no, Transpose::yes}, threads);
+            AlignedBytes room(product.workspace_bytes());
+            product.run(pool, x.data(), w[i].data(), want[i].data(), static_cast<const float*>(nullptr), room.data.get());
+            if (i < 2)
+                rope(Range{0, 37}, shape.n[i] / 6, 6, want[i].data(), pos.data(), frequencies.data(), 1.0f, want[i].data());
+            EXPECT_EQ(got[i], want[i]) << i;
+        }
+    }
 }
 
 }  // namespace

@@ -87,12 +87,13 @@ TEST(CpuNorm, ForwardAndBackward) {
                 std::vector<float> y = x, rstd(rows), dx = dy, dw(n, 2.0f);
                 forward(pool, rows, n, y.data(), w.data(), eps, y.data(), rstd.data());
                 std::vector<float> workspace(rms_norm_backward_workspace_bytes(n, pool.threads()) / 4);
-                backward(pool, rows, n, dx.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), true, workspace.data());
+                backward(pool, rows, n, dx.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), dw.data(), true,
+                         workspace.data());
                 expect_near(want_y, y, 2e-6);
                 expect_near(want_rstd, rstd, 2e-6);
                 expect_near(want_dx, dx, 5e-6);
                 expect_near(want_dw, dw, 5e-6);
-                backward(pool, rows, n, dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), false,
+                backward(pool, rows, n, dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), dw.data(), false,
                          workspace.data());
                 for (double& v : want_dw) v -= 2.0;
                 expect_near(want_dw, dw, 5e-6);
@@ -180,29 +181,28 @@ TEST(CpuElementwise, SwiGlu) {
 
 TEST(CpuElementwise, Rope) {
     std::mt19937 rng(4);
-    with_pools([&](ThreadPool& pool) {
-        for (int64_t head_dim : {2, 6, 64, 128, 600}) {
-            const int64_t tokens = 9, heads = 3, half = head_dim / 2;
-            const std::vector<int32_t> pos{0, 1, 2, 17, 4096, 131071, 999999, 1000000, 12345};
-            std::vector<double> frequencies(half);
-            for (int64_t i = 0; i < half; ++i) frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / half);
-            const std::vector<float> x = random_floats(rng, tokens * heads * head_dim);
-            std::vector<double> want(x.size());
-            for (int64_t r = 0; r < tokens * heads; ++r)
-                for (int64_t i = 0; i < half; ++i) {
-                    const double angle = pos[r / heads] * frequencies[i], a = x[r * head_dim + i], b = x[r * head_dim + half + i];
-                    want[r * head_dim + i] = a * std::cos(angle) - b * std::sin(angle);
-                    want[r * head_dim + half + i] = b * std::cos(angle) + a * std::sin(angle);
-                }
-            for (Rope<float>* kernel : {rope, baseline::rope}) {
-                std::vector<float> y = x;
-                kernel(pool, tokens, heads, head_dim, y.data(), pos.data(), frequencies.data(), 1.0f, y.data());
-                expect_near(want, y, 5e-7);
-                kernel(pool, tokens, heads, head_dim, y.data(), pos.data(), frequencies.data(), -1.0f, y.data());
-                expect_near(x, y, 5e-7);
+    for (int64_t head_dim : {2, 6, 64, 128, 600}) {
+        const int64_t tokens = 9, heads = 3, half = head_dim / 2;
+        const std::vector<int32_t> pos{0, 1, 2, 17, 4096, 131071, 999999, 1000000, 12345};
+        std::vector<double> frequencies(half);
+        for (int64_t i = 0; i < half; ++i) frequencies[i] = std::pow(10000.0, -static_cast<double>(i) / half);
+        const std::vector<float> x = random_floats(rng, tokens * heads * head_dim);
+        std::vector<double> want(x.size());
+        for (int64_t r = 0; r < tokens * heads; ++r)
+            for (int64_t i = 0; i < half; ++i) {
+                const double angle = pos[r / heads] * frequencies[i], a = x[r * head_dim + i], b = x[r * head_dim + half + i];
+                want[r * head_dim + i] = a * std::cos(angle) - b * std::sin(angle);
+                want[r * head_dim + half + i] = b * std::cos(angle) + a * std::sin(angle);
             }
+        for (Rope<float>* kernel : {rope, baseline::rope}) {
+            std::vector<float> y = x;
+            const Range all{0, tokens};
+            kernel(all, heads, head_dim, y.data(), pos.data(), frequencies.data(), 1.0f, y.data());
+            expect_near(want, y, 5e-7);
+            kernel(all, heads, head_dim, y.data(), pos.data(), frequencies.data(), -1.0f, y.data());
+            expect_near(x, y, 5e-7);
         }
-    });
+    }
 }
 
 TEST(CpuElementwise, EmbeddingOnAShard) {

@@ -82,6 +82,39 @@ std::vector<OpCase> make_cases() {
          {final_of("batch seq hidden"), final_of("hidden")},
          norm,
          ""},
+        {"residual",
+         "add_rmsnorm",
+         {fixed("batch seq hidden"), fixed("batch seq hidden"), fixed("hidden")},
+         {final_of("batch seq hidden"), final_of("batch seq hidden"), final_of(kRows)},
+         norm,
+         ""},
+        {"residual",
+         "rmsnorm_backward_add",
+         {fixed("batch seq hidden"), fixed("batch seq hidden"), fixed("batch seq hidden"), fixed("hidden"),
+          fixed(kRows, Fill::Positive)},
+         {final_of("batch seq hidden"), final_of("hidden")},
+         norm,
+         ""},
+        {"residual",
+         "addmm",
+         {fixed("batch seq hidden"), fixed("batch seq ffn"), fixed("hidden ffn")},
+         {final_of("batch seq hidden")},
+         {},
+         ""},
+        {"other_side",
+         "addmm",
+         {fixed("batch seq ffn"), fixed("hidden ffn"), fixed("batch seq hidden")},
+         {final_of("batch seq ffn")},
+         {},
+         ""},
+        {"long_enough",
+         "qkv_rope",
+         {fixed("batch long hidden"), fixed("kv_heads group head_dim hidden"), fixed("kv_heads head_dim hidden"),
+          fixed("kv_heads head_dim hidden"), fixed("batch long", Fill::Positions)},
+         {final_of("batch long kv_heads group head_dim"), final_of("batch long kv_heads head_dim"),
+          final_of("batch long kv_heads head_dim")},
+         rope(1, 1.0),
+         ""},
         {"mean_too",
          "layernorm",
          {{"batch seq hidden"}, {"hidden"}, {"hidden"}},
@@ -199,9 +232,9 @@ const std::vector<OpCase>& op_cases() {
 
 ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& random, Results results) {
     const std::map<std::string, std::vector<int64_t>> sizes = {
-        {"batch", {1, 2, 3}}, {"seq", {1, 5, 7}},   {"kv_seq", {1, 5, 7}},    {"hidden", {3, 17, 33}},
-        {"kv_heads", {1, 3}}, {"group", {1, 2, 3}}, {"head_dim", {2, 6, 16}}, {"ffn", {5, 9, 31}},
-        {"vocab", {11, 19}},  {"padded", {8, 24}},  {"flat", {1, 16, 100}},   {"control", {7}}};
+        {"batch", {1, 2, 3}},   {"seq", {1, 5, 7}},       {"kv_seq", {1, 5, 7}}, {"hidden", {3, 17, 33}}, {"kv_heads", {1, 3}},
+        {"group", {1, 2, 3}},   {"head_dim", {2, 6, 16}}, {"ffn", {5, 9, 31}},   {"vocab", {11, 19}},     {"padded", {8, 24}},
+        {"flat", {1, 16, 100}}, {"control", {7}},         {"long", {128, 300}}};
     ir::Routine r;
     r.name = "case";
     for (const auto& [name, choices] : sizes) {

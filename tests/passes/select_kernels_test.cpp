@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "kernels/kernel.h"
 #include "ops/verify.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
@@ -138,6 +139,62 @@ TEST(SelectKernels, OfSeveralKernelsTheTableChooses) {
     EXPECT_EQ(chosen(2, 1), "k.second");
     EXPECT_EQ(chosen(0, 1), "k.first");  // nothing is known of it: the static order stays
     EXPECT_EQ(chosen(1, 0), "k.first");
+}
+
+// The kinds of the layer's ops, of the small Llama on a backend with every kernel that one op of the list asks for.
+Strings kinds_with(const std::vector<std::string>& fused, const std::string& routine, const Settings& settings = {}) {
+    ops::KernelCatalog catalog = kernels::reference_catalog();
+    for (const char* op : {"rmsnorm", "rmsnorm_backward"}) catalog.entries.push_back(kernel(op));
+    for (const std::string& op : fused) catalog.entries.push_back(kernel(op));
+    const ir::Program p = passes::select_kernels(program_after("recompute", settings), catalog);
+    const auto violation = ops::verify(p);
+    EXPECT_FALSE(violation) << violation->message << "\n" << ir::print(p);
+    Strings kinds;
+    for (const ir::Op& op : p.routine(routine)->ops) kinds.push_back(op.kind);
+    return kinds;
+}
+long count_of(const Strings& kinds, const std::string& kind) { return std::count(kinds.begin(), kinds.end(), kind); }
+
+TEST(SelectKernels, AResidualIsAddedByTheNormBehindIt) {
+    const Strings apart = kinds_with({}, "layer.forward"), fused = kinds_with({"add_rmsnorm"}, "layer.forward");
+    EXPECT_EQ(count_of(apart, "add"), 2);
+    EXPECT_EQ(count_of(fused, "add"), 1);  // the last one's norm is in another layer
+    EXPECT_EQ(count_of(fused, "add_rmsnorm"), 1);
+    EXPECT_EQ(count_of(fused, "rmsnorm"), count_of(apart, "rmsnorm") - 1);
+}
+
+TEST(SelectKernels, AResidualsCotangentIsAddedByTheNormsBackward) {
+    const Strings apart = kinds_with({}, "layer.backward"), fused = kinds_with({"rmsnorm_backward_add"}, "layer.backward");
+    EXPECT_EQ(count_of(fused, "rmsnorm_backward_add"), 2);
+    EXPECT_EQ(count_of(fused, "add"), count_of(apart, "add") - 2);
+    EXPECT_EQ(count_of(fused, "rmsnorm_backward"), 0);
+}
+
+TEST(SelectKernels, SumsOfProductsAreAddedByTheProducts) {
+    const Strings apart = kinds_with({}, "layer.backward"), fused = kinds_with({"addmm"}, "layer.backward");
+    EXPECT_EQ(count_of(apart, "add"), 4);  // of gate and up; of queries, keys and values; two residuals
+    EXPECT_EQ(count_of(fused, "add"), 2);
+    EXPECT_EQ(count_of(fused, "addmm"), 3);
+}
+
+TEST(SelectKernels, APartialSumIsNotAddedToAWholeTerm) {
+    const Strings fused = kinds_with({"addmm"}, "layer.forward", {{"parallelism.tensor_parallel_degree", "2"}});
+    EXPECT_EQ(count_of(fused, "addmm"), 0);
+    EXPECT_EQ(count_of(kinds_with({"addmm"}, "layer.forward"), "addmm"), 2);
+}
+
+TEST(SelectKernels, QueriesKeysAndValuesAreOneOp) {
+    for (const char* tp : {"1", "2"}) {
+        const Strings fused = kinds_with({"qkv_rope"}, "layer.forward", {{"parallelism.tensor_parallel_degree", tp}});
+        EXPECT_EQ(count_of(fused, "qkv_rope"), 1);
+        EXPECT_EQ(count_of(fused, "rope"), 0);
+        EXPECT_EQ(count_of(fused, "einsum"), 5);  // output of attention, gate, up, down, and the product within swiglu
+    }
+}
+
+TEST(SelectKernels, QueriesThatAreNormedStayApart) {
+    EXPECT_EQ(count_of(kinds_with({"qkv_rope"}, "layer.forward", {{"model.qk_norm", "true"}}), "qkv_rope"), 0);
+    EXPECT_EQ(count_of(kinds_with({"qkv_rope"}, "layer.forward", {{"model.qkv_bias", "true"}}), "qkv_rope"), 0);
 }
 
 TEST(SelectKernels, CollectivesAreTheCommunicators) {

@@ -49,7 +49,7 @@ extern const Typed<SwiGluBackward> swiglu_backward;
 // out[:h] = x[:h] cos - sign x[h:] sin, out[h:] = x[h:] cos + sign x[:h] sin. sign = -1 is the derivative (and inverse).
 // Angles are computed in double. out may alias x.
 template <class T>
-using Rope = void(ThreadPool& pool, int64_t tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos,
+using Rope = void(Range tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos,
                   const double* inverse_frequencies, float sign, T* out);
 extern const Typed<Rope> rope;
 

@@ -37,7 +37,7 @@ MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
 }  // namespace
 
 MatmulBlocks matmul_blocks(const MatmulShape& s) {
-    return {even_block(s.m, 168, kTileRowsUnit), even_block(s.n, 2048, kColumnUnit), even_block(s.k, 320, 8)};
+    return {even_block(s.m, 84, kTileRowsUnit), even_block(s.n, 2048, kColumnUnit), even_block(s.k, 512, 8)};
 }
 
 int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result) {
@@ -85,10 +85,13 @@ int64_t Matmul::workspace_bytes() const {
 }
 
 template <class In, class Out>
-void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, bool accumulate, void* workspace) const {
+void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::type_identity_t<Out>* before,
+                 void* workspace) const {
     constexpr bool kIsFloat = std::is_same_v<In, float>;
     ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
-    ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !accumulate), "Matmul::run: not prepared for a Bf16 result");
+    ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !before), "Matmul::run: not prepared for a Bf16 result");
+    ensure(kernel_ == MatmulKernel::packed || !before || static_cast<const void*>(before) == c,
+           "Matmul::run: oneDNN adds to what stands in C only");
     ensure(kIsFloat || kernel_ == MatmulKernel::packed, "Matmul::run: only the packed kernel takes Bf16");
     const MatmulShape& s = shape_;
     const int64_t floats = workspace_bytes() / 4 / pool.threads();
@@ -101,13 +104,14 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, bool accumu
         const In* part_b = b + columns.begin * (s.transpose_b == Transpose::yes ? s.ldb : 1);
         Out* part_c = c + rows.begin * s.ldc + columns.begin;
         if constexpr (kIsFloat) {
-            if (kernel_ == MatmulKernel::onednn) return onednn_matmul(part, part_a, part_b, part_c, accumulate);
+            if (kernel_ == MatmulKernel::onednn) return onednn_matmul(part, part_a, part_b, part_c, before != nullptr);
         }
-        packed_matmul(part, part_a, part_b, part_c, accumulate, static_cast<float*>(workspace) + thread * floats);
+        const Out* part_before = before ? before + (part_c - c) : nullptr;
+        packed_matmul(part, part_a, part_b, part_c, part_before, static_cast<float*>(workspace) + thread * floats);
     });
 }
-template void Matmul::run(ThreadPool&, const float*, const float*, float*, bool, void*) const;
-template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, Bf16*, bool, void*) const;
-template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, float*, bool, void*) const;
+template void Matmul::run(ThreadPool&, const float*, const float*, float*, const float*, void*) const;
+template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, Bf16*, const Bf16*, void*) const;
+template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, float*, const float*, void*) const;
 
 }  // namespace lockstep::kernels::cpu

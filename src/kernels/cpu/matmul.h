@@ -1,10 +1,11 @@
-// Matrix products on row-major matrices: C[M, N] = op(A)[M, K] * op(B)[K, N], or C += the same. Operands are float, or Bf16
-// with C in Bf16 or float; products and sums are float in any case, and C in Bf16 is rounded once and cannot be added to.
-// A Matmul is prepared once for fixed sizes and a fixed number of threads; running it allocates nothing and is
-// deterministic: threads share out M and N, never K, so the bits do not depend on the number of threads.
+// Matrix products on row-major matrices: C[M, N] = op(A)[M, K] * op(B)[K, N], or something plus the same. Operands are float, or
+// Bf16 with C in Bf16 or float; products and sums are float in any case, and C in Bf16 is rounded once and cannot be added to. A
+// Matmul is prepared once for fixed sizes and a fixed number of threads; running it allocates nothing and is deterministic:
+// threads share out M and N, never K, so the bits do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "base/thread_pool.h"
 #include "kernels/cpu/typed.h"
@@ -38,10 +39,10 @@ public:
     int64_t workspace_bytes() const;
 
     // pool.threads() must be the number that was prepared for. `workspace` holds workspace_bytes(), 64-byte aligned.
-    // accumulate adds to C instead of replacing it. C overlaps neither operand. (In, Out): (float, float), (Bf16, Bf16) where
-    // prepared for Result::bf16, (Bf16, float).
+    // C = product, or before + product: `before` is laid out as C, and may be C. C overlaps neither operand. (In, Out): (float,
+    // float), (Bf16, Bf16) where prepared for Result::bf16, (Bf16, float).
     template <class In, class Out>
-    void run(ThreadPool& pool, const In* a, const In* b, Out* c, bool accumulate, void* workspace) const;
+    void run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::type_identity_t<Out>* before, void* workspace) const;
 
 private:
     MatmulShape shape_;
@@ -52,7 +53,7 @@ private:
 
 // One thread's product by the packed kernel; leading dimensions must be given. For Matmul and its tests.
 template <class In, class Out>
-using PackedMatmul = void(const MatmulShape& shape, const In* a, const In* b, Out* c, bool accumulate, float* workspace);
+using PackedMatmul = void(const MatmulShape& shape, const In* a, const In* b, Out* c, const Out* before, float* workspace);
 struct PackedMatmuls {
     PackedMatmul<float, float>* f32;
     PackedMatmul<Bf16, Bf16>* bf16;

@@ -116,14 +116,14 @@ void multiply_blocks(int64_t m, int64_t n, int64_t k, const float* a, const floa
 
 // With results in bfloat16 the sums over blocks of K before the last stand in `workspace`, as floats.
 template <class In, class Out>
-void packed_matmul_of(const MatmulShape& s, const In* a, const In* b, Out* c, bool accumulate, float* workspace) {
+void packed_matmul_of(const MatmulShape& s, const In* a, const In* b, Out* c, const Out* start, float* workspace) {
     const Operand<In> left{a, s.lda, s.transpose_a == Transpose::yes}, right{b, s.ldb, s.transpose_b == Transpose::no};
     const MatmulBlocks blocks = matmul_blocks(s);
     float* packed_b = workspace;
     float* packed_a = packed_b + blocks.packed_b_floats();
     float* sums = packed_a + blocks.packed_a_floats();  // [m, blocks.n]
-    if (s.k == 0 && !accumulate)
-        for (int64_t i = 0; i < s.m; ++i) std::fill(c + i * s.ldc, c + i * s.ldc + s.n, Out(0.0f));
+    for (int64_t i = 0; i < s.m && s.k == 0; ++i)
+        for (int64_t j = i * s.ldc; j < i * s.ldc + s.n; ++j) c[j] = start ? start[j] : Out(0.0f);
     for (int64_t j = 0; j < s.n; j += blocks.n) {
         const int64_t n = std::min(blocks.n, s.n - j);
         for (int64_t p = 0; p < s.k; p += blocks.k) {
@@ -134,7 +134,7 @@ void packed_matmul_of(const MatmulShape& s, const In* a, const In* b, Out* c, bo
                 pack<kTileRows>(left, i, m, p, k, packed_a);
                 Out* to = c + i * s.ldc + j;
                 if constexpr (std::is_same_v<Out, float>) {
-                    const float* before = accumulate || p > 0 ? to : nullptr;
+                    const float* before = p > 0 ? to : start ? start + (to - c) : nullptr;
                     multiply_blocks<float>(m, n, k, packed_a, packed_b, {before, s.ldc, to, s.ldc});
                 } else {
                     float* between = sums + i * blocks.n;

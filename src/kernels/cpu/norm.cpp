@@ -9,6 +9,7 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const Typed<RmsNorm> rms_norm;
+extern const Typed<AddRmsNorm> add_rms_norm;
 extern const Typed<RmsNormBackward> rms_norm_backward;
 extern const Typed<LayerNorm> layer_norm;
 extern const Typed<LayerNormBackward> layer_norm_backward;
@@ -33,7 +34,7 @@ float sum_of_squares(const T* x, int64_t n) {
 
 // With g = dy * w and xn = x * rstd: dx = rstd * (g - xn * mean(g * xn)), dw += dy * xn.
 template <class T>
-void backward_row(int64_t n, const T* dy, const T* x, const T* w, float rstd, T* dx, float* dw) {
+void backward_row(int64_t n, const T* dy, const T* x, const T* w, float rstd, const T* also, T* dx, float* dw) {
     Vec total{};
     for (int64_t i = 0; i < n; i += kLanes) total += load(dy + i, n - i) * load(w + i, n - i) * load(x + i, n - i);
     const float mean = sum(total) * rstd / static_cast<float>(n);
@@ -41,33 +42,51 @@ void backward_row(int64_t n, const T* dy, const T* x, const T* w, float rstd, T*
         const int64_t left = n - i;
         const Vec grad = load(dy + i, left), normal = load(x + i, left) * rstd;
         store(dw + i, load(dw + i) + grad * normal);  // dw is padded to whole vectors
-        store(dx + i, (grad * load(w + i, left) - normal * mean) * rstd, left);
+        const Vec d = (grad * load(w + i, left) - normal * mean) * rstd;
+        store(dx + i, also ? d + load(also + i, left) : d, left);
     }
+}
+
+template <class T>
+float rms_norm_row(int64_t n, const T* x, const T* w, float eps, T* y) {  // returns rstd
+    const float factor = 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps);
+    for (int64_t i = 0; i < n; i += kLanes) store(y + i, load(x + i, n - i) * factor * load(w + i, n - i), n - i);
+    return factor;
 }
 
 template <class T>
 void rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, float eps, T* y, float* rstd) {
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(rows, threads, thread);
+        for (int64_t r = mine.begin; r < mine.end; ++r) rstd[r] = rms_norm_row(n, x + r * n, w, eps, y + r * n);
+    });
+}
+
+template <class T>
+void add_rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* residual, const T* w, float eps, T* s, T* y,
+                     float* rstd) {
+    pool.parallel([&](int thread, int threads) {
+        const Range mine = split(rows, threads, thread);
         for (int64_t r = mine.begin; r < mine.end; ++r) {
-            const T* from = x + r * n;
-            T* to = y + r * n;
-            const float factor = 1.0f / std::sqrt(sum_of_squares(from, n) / static_cast<float>(n) + eps);
-            rstd[r] = factor;
-            for (int64_t i = 0; i < n; i += kLanes) store(to + i, load(from + i, n - i) * factor * load(w + i, n - i), n - i);
+            for (int64_t i = r * n; i < (r + 1) * n; i += kLanes) {
+                const int64_t left = (r + 1) * n - i;
+                store(s + i, load(x + i, left) + load(residual + i, left), left);
+            }
+            rstd[r] = rms_norm_row(n, s + r * n, w, eps, y + r * n);
         }
     });
 }
 
 template <class T>
 void rms_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* rstd,
-                          T* dx, float* dw, bool accumulate_dw, void* workspace) {
+                          const T* also, T* dx, float* dw, bool accumulate_dw, void* workspace) {
     float* const sums = static_cast<float*>(workspace);  // [threads, padded(n)]
     pool.parallel([&](int thread, int threads) {
         float* const own = sums + thread * padded(n);
         std::fill(own, own + padded(n), 0.0f);
         const Range mine = split(rows, threads, thread);
-        for (int64_t r = mine.begin; r < mine.end; ++r) backward_row(n, dy + r * n, x + r * n, w, rstd[r], dx + r * n, own);
+        for (int64_t r = mine.begin; r < mine.end; ++r)
+            backward_row(n, dy + r * n, x + r * n, w, rstd[r], also ? also + r * n : nullptr, dx + r * n, own);
     });
     for (int64_t i = 0; i < n; ++i) {
         float total = accumulate_dw ? dw[i] : 0.0f;
@@ -122,7 +141,8 @@ void layer_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const 
 
 // With g = dy * w and xn = (x - mean) * rstd: dx = rstd * (g - mean(g) - xn * mean(g * xn)), dw += dy * xn, db += dy.
 template <class T>
-void layer_norm_row(int64_t n, const T* dy, const T* x, const T* w, float mean, float rstd, T* dx, float* dw, float* db) {
+void layer_norm_row(int64_t n, const T* dy, const T* x, const T* w, float mean, float rstd, const T* also, T* dx, float* dw,
+                    float* db) {
     Vec total{}, with_x{};
     for (int64_t i = 0; i < n; i += kLanes) {
         const Vec g = load(dy + i, n - i) * load(w + i, n - i);
@@ -135,20 +155,22 @@ void layer_norm_row(int64_t n, const T* dy, const T* x, const T* w, float mean, 
         const Vec grad = load(dy + i, left), normal = (load(x + i, left) - mean) * rstd;
         store(dw + i, load(dw + i) + grad * normal);  // dw and db are padded to whole vectors
         store(db + i, load(db + i) + grad);
-        store(dx + i, (grad * load(w + i, left) - mean_g - normal * mean_gx) * rstd, left);
+        const Vec d = (grad * load(w + i, left) - mean_g - normal * mean_gx) * rstd;
+        store(dx + i, also ? d + load(also + i, left) : d, left);
     }
 }
 
 template <class T>
 void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* mean,
-                            const float* rstd, T* dx, float* dw, bool accumulate_dw, float* db, void* workspace) {
+                            const float* rstd, const T* also, T* dx, float* dw, bool accumulate_dw, float* db, void* workspace) {
     float* const sums = static_cast<float*>(workspace);  // [threads, 2, padded(n)]
     pool.parallel([&](int thread, int threads) {
         float* const own = sums + 2 * thread * padded(n);
         std::fill(own, own + 2 * padded(n), 0.0f);
         const Range mine = split(rows, threads, thread);
         for (int64_t r = mine.begin; r < mine.end; ++r)
-            layer_norm_row(n, dy + r * n, x + r * n, w, mean[r], rstd[r], dx + r * n, own, own + padded(n));
+            layer_norm_row(n, dy + r * n, x + r * n, w, mean[r], rstd[r], also ? also + r * n : nullptr, dx + r * n, own,
+                           own + padded(n));
     });
     for (int64_t i = 0; i < n; ++i) {
         float of_w = accumulate_dw ? dw[i] : 0.0f, of_b = 0;
@@ -163,6 +185,7 @@ void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* 
 }  // namespace
 
 constinit const Typed<RmsNorm> rms_norm{rms_norm_of<float>, rms_norm_of<Bf16>};
+constinit const Typed<AddRmsNorm> add_rms_norm{add_rms_norm_of<float>, add_rms_norm_of<Bf16>};
 constinit const Typed<RmsNormBackward> rms_norm_backward{rms_norm_backward_of<float>, rms_norm_backward_of<Bf16>};
 constinit const Typed<LayerNorm> layer_norm{layer_norm_of<float>, layer_norm_of<Bf16>};
 constinit const Typed<LayerNormBackward> layer_norm_backward{layer_norm_backward_of<float>, layer_norm_backward_of<Bf16>};

@@ -12,13 +12,19 @@ namespace lockstep::kernels::cpu {
 // x, y: [rows, n]; w: [n]; rstd: [rows]. y may alias x.
 template <class T>
 using RmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, float eps, T* y, float* rstd);
+// The norm of s = x + residual, [rows, n] too; s may alias either.
+template <class T>
+using AddRmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* residual, const T* w, float eps, T* s,
+                        T* y, float* rstd);
+extern const Typed<AddRmsNorm> add_rms_norm;
 extern const Typed<RmsNorm> rms_norm;
 
-// dw: [n], replaced or added to; dx may alias dy. Each thread sums dw over its rows into `workspace`
-// (rms_norm_backward_workspace_bytes, 64-byte aligned), then the sums are added in the order of the threads.
+// dw: [n], replaced or added to; dx may alias dy. also: [rows, n], added to dx, or nullptr; dx may alias it. Each thread sums dw
+// over its rows into `workspace` (rms_norm_backward_workspace_bytes, 64-byte aligned), then the sums are added in the order of
+// the threads.
 template <class T>
 using RmsNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* rstd,
-                             T* dx, float* dw, bool accumulate_dw, void* workspace);
+                             const T* also, T* dx, float* dw, bool accumulate_dw, void* workspace);
 extern const Typed<RmsNormBackward> rms_norm_backward;
 int64_t rms_norm_backward_workspace_bytes(int64_t n, int threads);
 
@@ -31,7 +37,8 @@ extern const Typed<LayerNorm> layer_norm;
 // dw: [n], replaced or added to; db: [n], replaced. Summed like rms_norm_backward's.
 template <class T>
 using LayerNormBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* x, const T* w, const float* mean,
-                               const float* rstd, T* dx, float* dw, bool accumulate_dw, float* db, void* workspace);
+                               const float* rstd, const T* also, T* dx, float* dw, bool accumulate_dw, float* db,
+                               void* workspace);
 extern const Typed<LayerNormBackward> layer_norm_backward;
 int64_t layer_norm_backward_workspace_bytes(int64_t n, int threads);
 

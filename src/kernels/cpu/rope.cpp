@@ -63,23 +63,20 @@ void rotate(const T* x, int64_t half, int64_t count, const float* sines, const f
 }
 
 template <class T>
-void rope_of(ThreadPool& pool, int64_t tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos,
-             const double* inverse_frequencies, float sign, T* out) {
+void rope_of(Range tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos, const double* inverse_frequencies,
+             float sign, T* out) {
     const int64_t half = head_dim / 2;
-    pool.parallel([&](int thread, int threads) {
-        alignas(64) float sines[kChunk + kLanes], cosines[kChunk + kLanes];
-        const Range mine = split(tokens, threads, thread);
-        for (int64_t first = 0; first < half; first += kChunk) {
-            const int64_t count = std::min(kChunk, half - first);
-            for (int64_t t = mine.begin; t < mine.end; ++t) {
-                sines_cosines(pos[t], inverse_frequencies + first, count, sign, sines, cosines);
-                for (int64_t h = 0; h < heads; ++h) {
-                    const int64_t at = (t * heads + h) * head_dim + first;
-                    rotate(x + at, half, count, sines, cosines, out + at);
-                }
+    alignas(64) float sines[kChunk + kLanes], cosines[kChunk + kLanes];
+    for (int64_t first = 0; first < half; first += kChunk) {
+        const int64_t count = std::min(kChunk, half - first);
+        for (int64_t t = tokens.begin; t < tokens.end; ++t) {
+            sines_cosines(pos[t], inverse_frequencies + first, count, sign, sines, cosines);
+            for (int64_t h = 0; h < heads; ++h) {
+                const int64_t at = (t * heads + h) * head_dim + first;
+                rotate(x + at, half, count, sines, cosines, out + at);
             }
         }
-    });
+    }
 }
 
 }  // namespace

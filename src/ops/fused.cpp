@@ -1,0 +1,138 @@
+// Ops that no model writes: passes/fuse_ops puts one where several stood, if the backend has a kernel for it that reads and
+// writes less. Each expands into what it replaced.
+// add_rmsnorm(x, y, w) -> s, n, rstd: s = x + y; n, rstd = rmsnorm(s, w)
+// <norm>_backward_add(d_s, operands of <norm>_backward) -> d_x, d_w[, d_b]: the norm's d_x, and d_s added to it
+// addmm(c, a, b) -> c + a b, a product of matrices (torch.addmm)
+// qkv_rope(x, wq, wk, wv, pos) -> q, k, v: three products of x [.., hidden] with weights [.., hidden]; q and k rotated
+#include "ops/shapes.h"
+
+namespace lockstep::ops {
+namespace {
+
+OpRule add_rmsnorm() {
+    OpRule r;
+    r.name = "add_rmsnorm";
+    r.operands = 3, r.results = 3;
+    r.check = [](const Routine& rt, const Op& op) {
+        Op norm = op;
+        norm.kind = "rmsnorm", norm.in = {op.out[0], op.in[2]}, norm.out = {op.out[1], op.out[2]};
+        return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0]), check_op(rt, norm)});
+    };
+    r.unsplit = [](const Op& op) { return std::vector<std::string>{op.text("over")}; };
+    r.wide_out = {2};
+    r.in_place = 0;
+    r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
+        const TensorId s = b.add(b.tensor(op.in[0]).name + ".sum", {op.in[0], op.in[1]});
+        const std::vector<DimId> rows = Builder::without(b.dims(s), b.routine().dim(op.text("over")));
+        const auto n = b.op("rmsnorm", {s, op.in[2]}, {{"n", b.dims(s)}, {"rstd", rows}}, op.attrs);
+        return {s, n[0], n[1]};
+    };
+    return r;
+}
+
+OpRule backward_add(const OpRule& backward, std::string_view name) {
+    const auto inner = [kind = backward.name](const Op& op) {
+        Op norm = op;
+        norm.kind = kind;
+        norm.in.erase(norm.in.begin());
+        return norm;
+    };
+    OpRule r;
+    r.name = name;
+    r.check = [inner](const Routine& rt, const Op& op) {
+        if (op.in.size() < 2 || op.out.empty()) return std::string("adds one operand more");
+        return first_of({check_op(rt, inner(op)), same_dims(rt, op.in[0], op.out[0])});
+    };
+    r.unsplit = backward.unsplit;
+    for (int i : backward.wide_in) r.wide_in.push_back(i + 1);
+    r.in_place = 0;
+    r.flops = [inner](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, inner(op)); };
+    r.expand = [inner](Builder& b, const Op& op) {
+        const Op norm = inner(op);
+        std::vector<Result> results;
+        for (TensorId t : op.out) results.push_back(part_of(b.routine(), t));
+        std::vector<TensorId> made = b.op(norm.kind, norm.in, results, op.attrs);
+        made[0] = b.add("d.sum", {op.in[0], made[0]});
+        return made;
+    };
+    return r;
+}
+
+OpRule addmm() {
+    const auto product = [](const Op& op) {
+        Op einsum = op;
+        einsum.kind = "einsum";
+        einsum.in.erase(einsum.in.begin());
+        return einsum;
+    };
+    OpRule r;
+    r.name = "addmm";
+    r.operands = 3, r.results = 1;
+    r.check = [product](const Routine& rt, const Op& op) {
+        return first_of({same_dims(rt, op.in[0], op.out[0]), check_op(rt, product(op))});
+    };
+    r.linear = {0, 1, 2};
+    r.term = 0;
+    r.in_place = 0;
+    r.flops = [product](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, product(op)); };
+    r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
+        return {b.add("sum", {op.in[0], b.einsum("product", b.dims(op.out[0]), {op.in[1], op.in[2]})})};
+    };
+    return r;
+}
+
+// x's dims but the last, then the weight's but the last.
+std::vector<DimId> projected(const Routine& r, TensorId x, TensorId w) {
+    std::vector<DimId> dims = dims_of(r, x);
+    dims.pop_back();
+    dims.insert(dims.end(), dims_of(r, w).begin(), dims_of(r, w).end() - 1);
+    return dims;
+}
+
+OpRule qkv_rope() {
+    OpRule r;
+    r.name = "qkv_rope";
+    r.operands = 5, r.results = 3;
+    r.check = [](const Routine& rt, const Op& op) -> std::string {
+        if (dims_of(rt, op.in[0]).empty()) return "x has the dim hidden";
+        for (int i = 0; i < 3; ++i) {
+            const std::vector<DimId>& w = dims_of(rt, op.in[i + 1]);
+            if (w.empty() || w.back() != dims_of(rt, op.in[0]).back()) return "x and the weights share their last dim";
+            if (dims_of(rt, op.out[i]) != projected(rt, op.in[0], op.in[i + 1]))
+                return "a result is a product of x and its weight";
+        }
+        return has(op, {"sign", "theta", "factor"});
+    };
+    r.unsplit = [](const Op&) { return std::vector<std::string>{"head_dim"}; };
+    r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
+        const double rows = static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[0]])) /
+                            static_cast<double>(ir::local_size(mesh, rt, rt.tensors[op.in[0]],
+                                                               static_cast<int>(dims_of(rt, op.in[0]).size()) - 1));
+        double weights = 0;
+        for (int i = 1; i <= 3; ++i) weights += static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[i]]));
+        return Flops{2 * rows * weights, 2 * rows * weights};
+    };
+    r.expand = [](Builder& b, const Op& op) {
+        std::vector<TensorId> made;
+        for (int i = 0; i < 3; ++i) {
+            const std::vector<DimId> dims = projected(b.routine(), op.in[0], op.in[i + 1]);
+            made.push_back(b.einsum("product", dims, {op.in[0], op.in[i + 1]}));
+            if (i < 2) made.back() = b.op("rope", {made.back(), op.in[4]}, {{"rotated", dims}}, op.attrs)[0];
+        }
+        return made;
+    };
+    return r;
+}
+
+}  // namespace
+
+std::vector<OpRule> fused_rules() {
+    std::vector<OpRule> out = {add_rmsnorm(), addmm(), qkv_rope()};
+    for (const OpRule& r : norm_rules()) {
+        if (r.name == "rmsnorm_backward") out.push_back(backward_add(r, "rmsnorm_backward_add"));
+        if (r.name == "layernorm_backward") out.push_back(backward_add(r, "layernorm_backward_add"));
+    }
+    return out;
+}
+
+}  // namespace lockstep::ops

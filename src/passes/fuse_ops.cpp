@@ -1,0 +1,177 @@
+#include "passes/fuse_ops.h"
+
+#include <algorithm>
+
+#include "ops/builder.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Op;
+using ir::Routine;
+using ir::TensorId;
+
+class Fuser {
+public:
+    Fuser(Routine& r, const Serves& serves) : r_(r), serves_(serves) {}
+
+    void run() {
+        // A fusion changes positions, so the search begins again behind it.
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            count();
+            if (r_.ops[i].kind == "rmsnorm") residual_and_norm(i);
+            else if (r_.ops[i].kind == "rope") queries_keys_values(i);
+        }
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            count();
+            if (r_.ops[i].kind != "add") continue;
+            if (norm_backward_and_add(i) || product_and_add(i)) i = 0;
+        }
+    }
+
+private:
+    void count() {
+        maker_.assign(r_.tensors.size(), -1);
+        readers_.assign(r_.tensors.size(), 0);
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            for (TensorId t : r_.ops[i].in) ++readers_[t];
+            for (TensorId t : r_.ops[i].out) maker_[t] = static_cast<int>(i);
+        }
+    }
+    const Op* made_by(TensorId t, std::string_view kind) const {
+        return maker_[t] >= 0 && r_.ops[maker_[t]].kind == kind ? &r_.ops[maker_[t]] : nullptr;
+    }
+    // Read by one op and by no other routine: need not exist once that op makes it for itself.
+    bool only_here(TensorId t) const { return readers_[t] == 1 && r_.tensors[t].port < 0; }
+
+    // Puts `op` where the last of `old` stood, or the first if an op between them reads a result and the operands stand there
+    // already. False where neither can be, or no kernel serves it.
+    bool replace(std::vector<size_t> old, Op op) {
+        std::sort(old.begin(), old.end());
+        bool late = true, early = true;
+        for (size_t i = old.front(); i < old.back(); ++i) {
+            if (std::find(old.begin(), old.end(), i) != old.end()) continue;
+            for (TensorId t : r_.ops[i].in) late &= std::find(op.out.begin(), op.out.end(), t) == op.out.end();
+        }
+        for (TensorId t : op.in) early &= maker_[t] < static_cast<int>(old.front());
+        if (!late && !early) return false;
+        bool recomputed = false;
+        for (size_t i : old) recomputed |= r_.ops[i].attrs.contains("recomputed");
+        if (recomputed) op.attrs["recomputed"] = int64_t{1};
+        if (!serves_(r_, op)) return false;
+        if (!late) std::rotate(old.begin(), old.begin() + 1, old.end());
+        r_.ops[old.back()] = std::move(op);
+        old.pop_back();
+        std::sort(old.begin(), old.end());
+        for (; !old.empty(); old.pop_back()) r_.ops.erase(r_.ops.begin() + static_cast<long>(old.back()));
+        return true;
+    }
+
+    void residual_and_norm(size_t i) {
+        const Op norm = r_.ops[i];
+        const Op* add = made_by(norm.in[0], "add");
+        if (!add || add->in.size() != 2 || !r_.tensors[norm.in[0]].placement.partial.empty()) return;
+        Op fused = norm;
+        fused.kind = "add_rmsnorm";
+        fused.in = {add->in[0], add->in[1], norm.in[1]};
+        fused.out = {norm.in[0], norm.out[0], norm.out[1]};
+        replace({static_cast<size_t>(maker_[norm.in[0]]), i}, fused);
+    }
+
+    // Over the same sub-axes: one op runs where all of its results are. Not where heads are cut and keys whole.
+    bool stand_alike(const std::vector<TensorId>& tensors) const {
+        const mesh::AxisList first = r_.tensors[tensors[0]].placement.used();
+        return std::all_of(tensors.begin(), tensors.end(), [&](TensorId t) {
+            const mesh::AxisList used = r_.tensors[t].placement.used();
+            return mesh::subtract(used, first).empty() && mesh::subtract(first, used).empty();
+        });
+    }
+
+    // From the rotation of the queries: that of the keys has the same positions, and the third product is shaped like theirs.
+    void queries_keys_values(size_t i) {
+        const Op rotate_q = r_.ops[i];
+        const Op* q = made_by(rotate_q.in[0], "einsum");
+        if (!q || q->in.size() != 2 || !only_here(rotate_q.in[0])) return;
+        for (size_t j = 0; j < r_.ops.size(); ++j) {
+            const Op& rotate_k = r_.ops[j];
+            if (j == i || rotate_k.kind != "rope" || rotate_k.in[1] != rotate_q.in[1] || rotate_k.attrs != rotate_q.attrs)
+                continue;
+            const Op* k = made_by(rotate_k.in[0], "einsum");
+            if (!k || k->in.size() != 2 || k->in[0] != q->in[0] || !only_here(rotate_k.in[0])) continue;
+            for (size_t v = 0; v < r_.ops.size(); ++v) {
+                const Op& product = r_.ops[v];
+                const bool alike = product.kind == "einsum" && product.in.size() == 2 && product.in[0] == k->in[0] &&
+                                   &product != k && &product != q && r_.tensors[product.in[1]].dims == r_.tensors[k->in[1]].dims;
+                if (!alike) continue;
+                Op fused = rotate_q;
+                fused.kind = "qkv_rope";
+                fused.in = {q->in[0], q->in[1], k->in[1], product.in[1], rotate_q.in[1]};
+                fused.out = {rotate_q.out[0], rotate_k.out[0], product.out[0]};
+                if (ops::check_op(r_, fused).empty() && stand_alike(fused.out) &&
+                    replace({i, j, v, static_cast<size_t>(q - r_.ops.data()), static_cast<size_t>(k - r_.ops.data())}, fused))
+                    return;
+            }
+        }
+    }
+
+    bool norm_backward_and_add(size_t i) {
+        const Op add = r_.ops[i];
+        if (add.in.size() != 2) return false;
+        for (int term : {0, 1}) {
+            for (const char* kind : {"rmsnorm_backward", "layernorm_backward"}) {
+                const Op* norm = made_by(add.in[term], kind);
+                if (!norm || norm->out[0] != add.in[term] || !only_here(add.in[term])) continue;
+                if (!r_.tensors[add.out[0]].placement.partial.empty()) continue;
+                Op fused = *norm;
+                fused.kind += "_add";
+                fused.in.insert(fused.in.begin(), add.in[1 - term]);
+                fused.out[0] = add.out[0];
+                if (replace({static_cast<size_t>(maker_[add.in[term]]), i}, fused)) return true;
+            }
+        }
+        return false;
+    }
+
+    // The term that is made last is added to the sum of the others.
+    bool product_and_add(size_t i) {
+        const Op add = r_.ops[i];
+        if (add.in.size() < 2) return false;
+        const auto last =
+            std::max_element(add.in.begin(), add.in.end(), [&](TensorId a, TensorId b) { return maker_[a] < maker_[b]; });
+        const Op* product = made_by(*last, "einsum");
+        if (!product || !only_here(*last)) return false;
+        const size_t at = static_cast<size_t>(maker_[*last]);
+        std::vector<TensorId> rest = add.in;
+        rest.erase(rest.begin() + (last - add.in.begin()));
+        Op fused = *product;
+        fused.kind = "addmm";
+        fused.in.insert(fused.in.begin(), rest[0]);  // of several: their sum, shaped and typed alike
+        fused.out = {add.out[0]};
+        if (!ops::check_op(r_, fused).empty() || !serves_(r_, fused)) return false;
+        if (rest.size() > 1) {
+            ops::Builder b(r_);
+            const TensorId sum =
+                b.make({r_.tensors[add.out[0]].name + ".sum", r_.tensors[rest[0]].dims, r_.tensors[rest[0]].dtype});
+            r_.tensors[sum].placement = r_.tensors[rest[0]].placement;
+            Op others = add;
+            others.in = rest, others.out = {sum};
+            fused.in[0] = sum;
+            r_.ops[at] = std::move(fused);
+            r_.ops[i] = std::move(others);
+            std::rotate(r_.ops.begin() + static_cast<long>(at), r_.ops.begin() + static_cast<long>(i),
+                        r_.ops.begin() + static_cast<long>(i) + 1);
+            return true;
+        }
+        return replace({at, i}, fused);
+    }
+
+    Routine& r_;
+    const Serves& serves_;
+    std::vector<int> maker_, readers_;  // by tensor: the op that makes it, how many operands it is
+};
+
+}  // namespace
+
+void fuse_ops(ir::Routine& routine, const Serves& serves) { Fuser(routine, serves).run(); }
+
+}  // namespace lockstep::passes

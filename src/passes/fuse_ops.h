@@ -1,0 +1,17 @@
+// Requires: placed ops, before kernels are chosen.
+// Produces: ops of ops/fused.cpp in the place of several, wherever `serves` says that the backend has a kernel: a residual with
+//   the norm behind it, a cotangent with the norm's backward before it, a sum with the product that makes one of its terms, and
+//   the three products of attention with the rotations of queries and keys.
+// Leaves alone: what another routine or a second op reads stays a result.
+#pragma once
+
+#include <functional>
+
+#include "ir/program.h"
+
+namespace lockstep::passes {
+
+using Serves = std::function<bool(const ir::Routine&, const ir::Op&)>;
+void fuse_ops(ir::Routine& routine, const Serves& serves);
+
+}  // namespace lockstep::passes

@@ -1,0 +1,62 @@
+// A step on the CPU's kernels, with tokens enough for every fused one, against the reference backend, which has none of them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/compile/recipes.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+std::set<std::string> kinds_of(const compile::Compiled& compiled) {
+    std::set<std::string> kinds;
+    for (const ir::Routine& r : compiled.program.routines) {
+        for (const ir::Op& op : r.ops) kinds.insert(op.kind);
+    }
+    return kinds;
+}
+
+compile::Recipe recipe(const std::string& flavor, const std::string& tensor_parallel) {
+    compile::Recipe r;
+    const std::pair<const char*, std::string> settings[] = {{"model.name", flavor},
+                                                            {"model.dim", "24"},
+                                                            {"model.n_layers", "2"},
+                                                            {"model.n_heads", "4"},
+                                                            {"model.ffn_dim", "40"},
+                                                            {"model.vocab_size", "50"},
+                                                            {"training.seq_len", "128"},
+                                                            {"training.local_batch_size", "2"},
+                                                            {"training.steps", "3"},
+                                                            {"optimizer.lr", "5e-3"},
+                                                            {"lr_scheduler.warmup_steps", "0"},
+                                                            {"parallelism.tensor_parallel_degree", tensor_parallel}};
+    for (const auto& [key, value] : settings) r.set(key, value);
+    return r;
+}
+
+TEST(FusedKernels, AStepIsThatOfTheOpsApart) {
+    for (const char* tp : {"1", "2"}) {
+        const compile::Recipe r = recipe("llama3", tp);
+        const std::set<std::string> kinds = kinds_of(compile_recipe(r, Backend::Cpu));
+        for (const char* fused : {"qkv_rope", "add_rmsnorm", "rmsnorm_backward_add", "swiglu"})
+            EXPECT_TRUE(kinds.contains(fused)) << fused;
+        EXPECT_TRUE(kinds.contains("addmm"));
+        EXPECT_FALSE(kinds_of(compile_recipe(r, Backend::Reference)).contains("qkv_rope"));
+        EXPECT_LT(difference(run(r, Backend::Reference, 3), run(r, Backend::Cpu, 3)), 1e-4);
+    }
+}
+
+TEST(FusedKernels, OfGpt2Too) {
+    compile::Recipe r = recipe("gpt2", "1");
+    r.set("model.dropout", "0.0");
+    r.set("optimizer.eps", "1e-3");  // the gradient of a bias of keys is rounding alone
+    const std::set<std::string> kinds = kinds_of(compile_recipe(r, Backend::Cpu));
+    for (const char* fused : {"layernorm_backward_add", "bias_gelu", "bias_dropout_add"})
+        EXPECT_TRUE(kinds.contains(fused)) << fused;
+    EXPECT_LT(difference(run(r, Backend::Reference, 3), run(r, Backend::Cpu, 3)), 1e-4);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
