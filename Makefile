@@ -26,6 +26,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	python3 bench/recompute.py build/release/lockstep --cluster build/this_machine.toml
 	python3 bench/growth.py build/release/lockstep
 	build/release/bench/checkpoint_bench build/bench-checkpoint
+	python3 bench/fusions.py build/release/lockstep
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep

@@ -177,6 +177,20 @@ int run(int argc, const char* const* argv) {
     bench_app->add_flag("--json", bench_args.json, "one JSON object on standard output");
     bench_app->footer("Example: lockstep bench --out this_machine.toml");
 
+    ScheduleArgs schedule_args;
+    CLI::App* schedule_app = app.add_subcommand("schedule", "draw and check a pipeline schedule, named or from a CSV file");
+    schedule_app->add_option("name", schedule_args.name, "1F1B, Interleaved1F1B, ...; all names are listed where left out");
+    schedule_app->add_option("--from", schedule_args.file, "a CSV file of torch.distributed.pipelining instead of a name")
+        ->excludes("name");
+    schedule_app->add_option("--ranks", schedule_args.ranks, "pipeline ranks (default 4)")->check(CLI::Range(1, 4096));
+    schedule_app
+        ->add_option("--stages-per-rank", schedule_args.stages_per_rank, "default: 2 where the schedule takes several, else 1")
+        ->check(CLI::Range(1, 64));
+    schedule_app->add_option("--microbatches", schedule_args.microbatches, "of a step (default 8)")->check(CLI::Range(1, 65536));
+    schedule_app->add_flag("--csv", schedule_args.csv, "the table in PyTorch's format, for pipeline_parallel_schedule_csv");
+    schedule_app->add_flag("--json", schedule_args.json, "one JSON object on standard output");
+    schedule_app->footer("Example: lockstep schedule ZB-H1 --ranks 4 --microbatches 8");
+
     CLI::App* recipe_app = app.add_subcommand("recipe", "explain recipe keys: default, whether they act, meaning");
     recipe_app->add_option("--explain,key", explain_args.key, "a key or a section; all where left out");
     recipe_app->add_flag("--json", explain_args.json, "one JSON array on standard output");
@@ -207,6 +221,7 @@ int run(int argc, const char* const* argv) {
         if (*plan_app) return plan(plan_args);
         if (*bench_app) return bench(bench_args);
         if (*convert_app) return convert(convert_args);
+        if (*schedule_app) return schedule(schedule_args);
         if (*prepare_app) return prepare(prepare_args);
         return explain(explain_args);
     } catch (const UserError& e) {

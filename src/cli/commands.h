@@ -86,6 +86,11 @@ struct BenchArgs {
     double seconds = 80;
     bool quick = false, json = false;
 };
+struct ScheduleArgs {
+    std::string name, file;  // one of both; none: the names are listed
+    int64_t ranks = 4, stages_per_rank = 0, microbatches = 8;
+    bool csv = false, json = false;
+};
 struct ExplainArgs {
     std::string key;
     bool json = false;
@@ -101,6 +106,7 @@ int convert(const ConvertArgs& args);
 int prepare(const PrepareArgs& args);
 int plan(const PlanArgs& args);
 int bench(const BenchArgs& args);
+int schedule(const ScheduleArgs& args);
 int explain(const ExplainArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -8,6 +10,7 @@
 #include "compile/report.h"
 #include "data/prepared_data.h"
 #include "kernels/kernel.h"
+#include "ops/rule.h"
 #include "passes/check.h"
 #include "runtime/ranks.h"
 #include "sim/cluster.h"
@@ -42,6 +45,29 @@ void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
     }
 }
 
+namespace {
+
+// Takes the entries of these ops away; all of them can be expanded.
+void disable(ops::KernelCatalog& catalog, const std::string& list) {
+    std::istringstream names(list);
+    for (std::string op; std::getline(names, op, ',');) {
+        const auto known = std::find_if(ops::all_rules().begin(), ops::all_rules().end(),
+                                        [&](const ops::OpRule& r) { return r.name == op && r.expand; });
+        if (known == ops::all_rules().end()) {
+            std::string all;
+            for (const ops::OpRule& r : ops::all_rules()) {
+                if (r.expand) all += fmt::format("{}{}", all.empty() ? "" : ", ", r.name);
+            }
+            throw UserError("recipe.disabled_kernels", "runtime.disabled_kernels",
+                            fmt::format("runtime.disabled_kernels = \"{}\": {} is no op that is made of parts; these are: {}",
+                                        list, op, all));
+        }
+        std::erase_if(catalog.entries, [&](const ops::KernelEntry& e) { return e.op == op; });
+    }
+}
+
+}  // namespace
+
 compile::CompileOptions compile_options(const compile::Recipe& recipe) {
     const int cores = static_cast<int>(runtime::usable_cpus().size());
     return compile_options(recipe, compile::placement_of(recipe, compile::layout_of(recipe).ranks, cores).threads_per_rank);
@@ -55,6 +81,7 @@ compile::CompileOptions compile_options(const compile::Recipe& recipe, int threa
     else
         throw UserError("recipe.kernels", "runtime.kernels",
                         fmt::format("runtime.kernels = \"{}\": must be cpu or reference", kernels));
+    disable(options.catalog, recipe.text("runtime.disabled_kernels"));
     if (const std::string& file = recipe.text("cluster.file"); !file.empty())
         options.catalog.costs = std::make_shared<ops::CostTable>(sim::read_cluster(file).costs);
     return options;

@@ -182,6 +182,10 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"runtime.threads_per_rank", int64_t{1}, S::Acts, "threads that split the work of one rank; 0: cores / ranks"},
         {"runtime.kernels", std::string("cpu"), S::Acts, "cpu, or reference (plain loops in double precision)"},
+        {"runtime.disabled_kernels", std::string(), S::Acts,
+         "ops, separated by commas, that get no kernel of their own but run as their parts (qkv_rope,swiglu): finds a wrong "
+         "kernel, "
+         "or what one gains"},
         {"runtime.debug_fill", false, S::Acts, "freed memory is filled with NaN"},
         {"runtime.comm_thread", std::string("auto"), S::Acts,
          "on: gathers and reductions of parameters run on a thread beside each rank; off: inline; auto: on where cores outnumber "

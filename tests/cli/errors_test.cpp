@@ -28,6 +28,8 @@ const Case kRefusals[] = {
     {"train r.toml --training.dataset prepared", "recipe.no_data", "training.dataset_path is not set: give the folder that"},
     {"train r.toml --training.dataset other", "recipe.dataset", "training.dataset = \"other\": must be prepared or synthetic"},
     {"train r.toml --validation.enable true", "recipe.no_heldout", "synthetic data has no held-out split"},
+    {"train r.toml --runtime.disabled_kernels einsum", "recipe.disabled_kernels",
+     "runtime.disabled_kernels = \"einsum\": einsum is no op that is made of parts; these are: "},
     {"train r.toml --runtime.kernels fast", "recipe.kernels", "runtime.kernels = \"fast\": must be cpu or reference"},
     {"train r.toml --runtime.threads_per_rank -1", "recipe.out_of_range",
      "runtime.threads_per_rank = -1: must lie between 0 and 1024"},

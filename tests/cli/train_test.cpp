@@ -191,5 +191,17 @@ TEST(CliShow, PassesAndDifferencesOfPrograms) {
     EXPECT_NE(f.err.find("--after nonsense: the passes are build_blocks"), std::string::npos) << f.err;
 }
 
+TEST(CliTrain, AFusedKernelCanBeSwitchedOff) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe("[training]\ndataset = \"synthetic\"\nseq_len = 16\nlocal_batch_size = 1\nsteps = 3\n"));
+    const Finished whole = s.lockstep("train r.toml --json --job.dump_folder a");
+    const Finished apart = s.lockstep(
+        "train r.toml --json --job.dump_folder b --runtime.disabled_kernels swiglu,add_rmsnorm,addmm,rmsnorm_backward_add");
+    ASSERT_EQ(apart.code, 0) << apart.err;
+    EXPECT_NEAR(whole.json()["final_loss"].get<double>(), apart.json()["final_loss"].get<double>(), 1e-4);
+    EXPECT_NE(s.lockstep("show r.toml").out.find("add_rmsnorm("), std::string::npos);
+    EXPECT_EQ(s.lockstep("show r.toml --runtime.disabled_kernels add_rmsnorm").out.find("add_rmsnorm("), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

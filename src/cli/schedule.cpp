@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "pipeline/csv.h"
+#include "pipeline/schedules.h"
+#include "pipeline/timeline.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Forward, input gradient and weight gradient take one unit each, so a whole backward takes two.
+constexpr auto kUnits = [](const pipeline::Action& a) -> double {
+    return a.work == pipeline::Work::Idle ? 0 : a.work == pipeline::Work::Backward ? 2 : 1;
+};
+
+void list_names(bool json) {
+    Json list = Json::array();
+    for (const pipeline::Schedule& s : pipeline::schedules()) {
+        if (json) list.push_back({{"name", s.name}, {"splits_backward", s.splits_backward}, {"help", s.help}});
+        else fmt::print("{:<24} {}\n", s.name, s.help);
+    }
+    if (json) fmt::print("{}\n", list.dump());
+}
+
+pipeline::Table read_table(const ScheduleArgs& args) {
+    std::ifstream file(args.file, std::ios::binary);
+    std::ostringstream text;
+    if (!(file && text << file.rdbuf())) {
+        throw UserError(
+            "schedule.unreadable", "--from",
+            fmt::format("schedule {}: cannot be read ({}); give the path of a CSV file", args.file, std::strerror(errno)));
+    }
+    return pipeline::read_csv(text.str(), {args.file, args.ranks, args.microbatches});
+}
+
+Json to_json(const pipeline::Table& table, double span, double bubble, const pipeline::InFlight& held) {
+    Json rows = Json::array();
+    for (const pipeline::Row& row : pipeline::with_waits(table).rows) {
+        Json cells = Json::array();
+        for (const pipeline::Action& a : row) cells.push_back(pipeline::text_of(a));
+        rows.push_back(cells);
+    }
+    return {{"ranks", table.rows.size()},
+            {"stages", table.stages},
+            {"microbatches", table.microbatches},
+            {"bubble_fraction", bubble / span},
+            {"in_flight_of_stage", held.of_stage},
+            {"in_flight_of_rank", held.of_rank},
+            {"rows", rows}};
+}
+
+}  // namespace
+
+int schedule(const ScheduleArgs& args) {
+    if (args.name.empty() && args.file.empty()) return list_names(args.json), kDone;
+    const auto named = [&] {
+        const pipeline::Schedule& found = pipeline::find_schedule(args.name);
+        const int64_t usual = std::min<int64_t>(found.max_stages_per_rank, 2);  // TorchTitan's default
+        const int64_t stages = args.stages_per_rank > 0 ? args.stages_per_rank : usual;
+        return pipeline::make_schedule(args.name, {args.ranks, stages, args.microbatches});
+    };
+    const pipeline::Table table = args.file.empty() ? named() : read_table(args);
+    if (args.csv) return fmt::print("{}", pipeline::print_csv(table)), kDone;
+    const pipeline::Timeline timeline = pipeline::play(table, kUnits);
+    const double busy = *std::max_element(timeline.busy.begin(), timeline.busy.end()), span = busy + timeline.bubble;
+    const pipeline::InFlight held = pipeline::in_flight(table);
+    if (args.json) return fmt::print("{}\n", to_json(table, span, timeline.bubble, held).dump()), kDone;
+    fmt::print("{}", pipeline::draw(pipeline::with_waits(table)));
+    fmt::print("bubble: {:.1f} % of the busiest rank's {} units (F, I, W one each, B two)\n", 100 * timeline.bubble / span, span);
+    for (size_t rank = 0; rank < held.of_rank.size(); ++rank)
+        fmt::print("rank {} holds at most {} microbatches between forward and backward\n", rank, held.of_rank[rank]);
+    return kDone;
+}
+
+}  // namespace lockstep::cli

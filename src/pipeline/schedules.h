@@ -1,0 +1,34 @@
+// The named schedules. Each equals, cell by cell, the table of torch.distributed.pipelining under the same name; ZB-H1, which has
+// no name there, is its InterleavedZeroBubble with one stage a rank.
+//   GPipe (arXiv 1811.06965), 1F1B (2006.09503), Interleaved1F1B (2104.04473), LoopedBFS (2211.05953),
+//   ZB-H1, InterleavedZeroBubble and ZBVZeroBubble (2401.10241).
+// Guarantees: check_schedule finds nothing in a table made here.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/table.h"
+
+namespace lockstep::pipeline {
+
+struct Schedule {
+    std::string_view name, help;
+    int64_t min_stages_per_rank = 1, max_stages_per_rank = 1;
+    bool splits_backward = false;  // has I and W in place of B
+};
+
+struct Shape {
+    int64_t ranks = 1, stages_per_rank = 1, microbatches = 1;
+};
+
+const std::vector<Schedule>& schedules();
+
+// Names are compared without regard to case, as PyTorch does. Throws UserError: pipeline.unknown_schedule.
+const Schedule& find_schedule(std::string_view name);
+
+// Throws UserError: pipeline.unknown_schedule, pipeline.stages_per_rank, pipeline.rounds.
+Table make_schedule(std::string_view name, const Shape& shape);
+
+}  // namespace lockstep::pipeline

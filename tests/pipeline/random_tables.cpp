@@ -1,0 +1,51 @@
+#include "tests/pipeline/random_tables.h"
+
+#include <algorithm>
+
+namespace lockstep::testing {
+
+using pipeline::Action;
+using pipeline::Row;
+using pipeline::Table;
+using pipeline::Work;
+
+namespace {
+
+// How far an action is on the way of its microbatch, from the first forward to the last backward; W stands beside that way.
+int64_t progress(const Table& t, const Action& a) { return a.work == Work::Forward ? a.stage : 2 * t.stages - 1 - a.stage; }
+}  // namespace
+
+bool needs(const Table& t, const Action& later, const Action& earlier) {
+    if (later.microbatch != earlier.microbatch || earlier.work == Work::BackwardWeight) return false;
+    const int64_t distance = progress(t, later) - progress(t, earlier);
+    return later.work == Work::BackwardWeight ? distance >= 0 : distance > 0;
+}
+
+// Appends, again and again, any action that can run by now, in rows that need not know of each other.
+Table random_legal(Random& random) {
+    const int64_t ranks = 1 + random.below(4), stages = ranks + random.below(4), microbatches = 1 + random.below(5);
+    Table table{stages, microbatches, std::vector<Row>(ranks)};
+    std::vector<int64_t> rank_of(stages);
+    for (int64_t s = 0; s < stages; ++s) rank_of[s] = s < ranks ? s : random.below(ranks);
+    std::vector<Action> left, done;
+    for (int64_t s = 0; s < stages; ++s) {
+        for (int64_t m = 0; m < microbatches; ++m) {
+            left.push_back({Work::Forward, s, m});
+            const bool split = random.below(2) == 0;
+            left.push_back({split ? Work::BackwardInput : Work::Backward, s, m});
+            if (split) left.push_back({Work::BackwardWeight, s, m});
+        }
+    }
+    while (!left.empty()) {
+        const int64_t k = random.below(static_cast<int64_t>(left.size()));
+        const Action a = left[k];
+        if (std::any_of(left.begin(), left.end(), [&](const Action& b) { return needs(table, a, b); })) continue;
+        Row& row = table.rows[rank_of[a.stage]];
+        if (random.below(5) == 0) row.push_back({});
+        row.push_back(a);
+        left.erase(left.begin() + k);
+    }
+    return table;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,25 @@
+// Random legal tables, in orders that no named schedule has.
+#pragma once
+
+#include <random>
+
+#include "pipeline/table.h"
+
+namespace lockstep::testing {
+
+class Random {
+public:
+    explicit Random(uint64_t seed) : engine_(seed) {}
+    int64_t below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+// Must `earlier` have run before `later` can, whatever the order of rows?
+bool needs(const pipeline::Table& table, const pipeline::Action& later, const pipeline::Action& earlier);
+
+// Up to 4 ranks, some with several stages anywhere on the way, up to 5 microbatches, some backwards split, some idle cells.
+pipeline::Table random_legal(Random& random);
+
+}  // namespace lockstep::testing
