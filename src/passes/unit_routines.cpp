@@ -1,0 +1,379 @@
+#include "passes/unit_routines.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "ops/builder.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::Access;
+using ir::AxisList;
+using ir::PortKind;
+using ir::Routine;
+using ir::TensorId;
+using ops::Builder;
+
+// Gaps between members and behind them, as [begin, end) pairs.
+std::vector<int64_t> padding_of(const ir::Segment& s) {
+    std::vector<int64_t> out;
+    int64_t at = 0;
+    for (const ir::Member& m : s.members) {
+        if (m.begin > at) out.insert(out.end(), {at, m.begin});
+        at = m.begin + m.count;
+    }
+    if (s.padded > at) out.insert(out.end(), {at, s.padded});
+    return out;
+}
+
+// Writes the routines of one unit.
+class UnitRoutines {
+public:
+    UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
+        : mesh_(program.mesh), unit_(unit), options_(options), sums_(sum_type(program)) {}
+
+    std::vector<Routine> reading() {
+        std::vector<Routine> out;
+        if (unit_.is_gathered()) {
+            out.push_back(gather());
+            out.push_back(free());
+        }
+        return out;
+    }
+
+    std::vector<Routine> training() {
+        std::vector<Routine> out;
+        if (!unit_.gradients.empty()) out.push_back(reduce_micro());
+        out.push_back(reduce_step());
+        out.push_back(stats());
+        out.push_back(update());
+        if (options_.snapshot) out.push_back(snapshot(out.back()));
+        return out;
+    }
+
+private:
+    Routine start(const char* verb, ir::RoutineKind kind) const {
+        Routine r;
+        r.name = fmt::format("{}.{}", verb, unit_.name);
+        r.kind = kind;
+        r.block = unit_.name;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            const int64_t n = unit_.segments[i].padded;
+            r.dims.push_back({fmt::format("flat{}", i), n, n});
+        }
+        return r;
+    }
+
+    // One tensor a segment, split over `axes`, in the port `port`.
+    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes,
+                               Dtype dtype) const {
+        Builder b(r);
+        std::vector<TensorId> out;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            out.push_back(b.port_tensor(port, kind, access, fmt::format("{}{}", port, i), {static_cast<int>(i)}, "", dtype));
+            r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
+            r.tensors[out.back()].offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype);
+        }
+        r.ports[r.port(port)].unit = unit_.name;
+        return out;
+    }
+    std::vector<TensorId> temporaries(Routine& r, const char* name, const AxisList& axes, Dtype dtype) const {
+        Builder b(r);
+        std::vector<TensorId> out;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            out.push_back(b.make({fmt::format("{}{}", name, i), {static_cast<int>(i)}, dtype}));
+            r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
+        }
+        return out;
+    }
+
+    static ir::Op collective(const char* kind, std::vector<TensorId> in, std::vector<TensorId> out, const AxisList& group,
+                             const char* note) {
+        ir::Op op;
+        op.kind = kind;
+        op.in = std::move(in);
+        op.out = std::move(out);
+        op.group = group;
+        op.note = note;
+        if (std::string_view(kind) != "all_reduce") op.attrs["dim"] = int64_t{0};
+        return op;
+    }
+
+    // to[i] = from[i], in the type of `to`.
+    static void cast(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to, const char* note) {
+        for (size_t i = 0; i < from.size(); ++i) {
+            ir::Op op;
+            op.kind = "cast";
+            op.in = {from[i]};
+            op.out = {to[i]};
+            op.note = note;
+            r.ops.push_back(std::move(op));
+        }
+    }
+
+    // Padding of gradients is garbage of the arena until it is cleared here.
+    void clear_padding(Routine& r, const std::vector<TensorId>& flat) const {
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            std::vector<int64_t> ranges = padding_of(unit_.segments[i]);
+            if (ranges.empty()) continue;
+            ir::Op op;
+            op.kind = "zero_padding";
+            op.in = op.out = {flat[i]};
+            op.attrs["ranges"] = std::move(ranges);
+            r.ops.push_back(std::move(op));
+        }
+    }
+
+    Routine gather() const {
+        Routine r = start("gather", ir::RoutineKind::Gather);
+        auto weights = flat(r, "weights", PortKind::State, Access::Read, unit_.weights, unit_.storage);
+        const auto full = flat(r, "full", PortKind::Params, Access::Write, {}, unit_.compute);
+        if (unit_.storage != unit_.compute) {
+            const auto narrow = unit_.weights.empty() ? full : temporaries(r, "narrow", unit_.weights, unit_.compute);
+            cast(r, weights, narrow, "forward and backward read a narrower type than is kept");
+            weights = narrow;
+        }
+        if (!unit_.weights.empty())
+            r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one grouped launch, a member a segment"));
+        return r;
+    }
+
+    Routine free() const {
+        Routine r = start("free", ir::RoutineKind::Free);
+        flat(r, "full", PortKind::Params, Access::Update, {}, unit_.compute);
+        return r;
+    }
+
+    Routine reduce_micro() const {
+        Routine r = start("reduce_micro", ir::RoutineKind::ReduceMicro);
+        const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {}, sums_);
+        const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients, sums_);
+        clear_padding(r, local);
+        const char* note = "gradients are split: reduced after each microbatch";
+        if (unit_.reduce != sums_) {
+            const auto reduced = reduce_scatter_narrow(r, local, unit_.gradients, note);
+            for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
+            return r;
+        }
+        ir::Op op = collective("reduce_scatter", local, shard, unit_.gradients, note);
+        for (size_t i = 0; i < shard.size(); ++i) op.accumulate.push_back(static_cast<int>(i));
+        r.ops.push_back(std::move(op));
+        return r;
+    }
+
+    // Gradients that cross ranks in a narrower type than they are summed in: cast, reduced.
+    std::vector<TensorId> reduce_scatter_narrow(Routine& r, const std::vector<TensorId>& from, const AxisList& group,
+                                                const char* note) const {
+        const AxisList before = r.tensors[from[0]].placement.dims[0];
+        const auto sent = temporaries(r, "sent", before, unit_.reduce);
+        const auto received = temporaries(r, "received", mesh::join(before, group), unit_.reduce);
+        cast(r, from, sent, "gradients cross ranks in this type");
+        r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
+        return received;
+    }
+
+    Routine reduce_step() const {
+        Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
+        const bool narrow = unit_.reduce != sums_;
+        auto now = flat(r, "gradients", PortKind::State, Access::Update, unit_.gradients, sums_);
+        if (unit_.gradients.empty()) clear_padding(r, now);
+        const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
+        auto carried = now;  // what the collectives work on: `now`, or a narrower copy of it
+        if (!rest.empty()) {
+            const char* note = "the rest of the optimizer's split";
+            now = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer, sums_);
+            if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
+            else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
+            if (!narrow) carried = now;
+        } else if (narrow) {
+            carried = temporaries(r, "partial", unit_.optimizer, unit_.reduce);
+        }
+        const auto combined = narrow ? temporaries(r, "combined", unit_.optimizer, unit_.reduce) : now;
+        // Segments that are partial over the same axes share a launch.
+        std::map<AxisList, std::vector<size_t>> by_axes;
+        for (size_t i = 0; i < unit_.segments.size(); ++i)
+            by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(i);
+        for (const auto& [axes, segments] : by_axes) {
+            std::vector<TensorId> sums, members, reduced;
+            for (size_t i : segments) sums.push_back(now[i]), members.push_back(carried[i]), reduced.push_back(combined[i]);
+            if (narrow && rest.empty() && !axes.empty()) cast(r, sums, members, "gradients cross ranks in this type");
+            if (!axes.empty())
+                r.ops.push_back(collective("all_reduce", members, reduced, axes, "what is still partial, on shards"));
+            if (narrow && !(rest.empty() && axes.empty()))
+                cast(r, axes.empty() ? members : reduced, sums, "the norm and the update read this type");
+        }
+        return r;
+    }
+
+    // The port that holds reduced gradients: the optimizer's shard.
+    const char* reduced_port() const { return unit_.optimizer.size() > unit_.gradients.size() ? "reduced" : "gradients"; }
+
+    Routine stats() const {
+        Routine r = start("stats", ir::RoutineKind::Stats);
+        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
+        Builder b(r);
+        const TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64);
+        r.tensors[norm2].placement.partial = mesh_.all();
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            const AxisList counted = mesh::subtract(mesh_.all(), mesh::unite(unit_.optimizer, unit_.segments[i].shards));
+            const TensorId squares = b.op("sum_squares", {grads[i]}, {{"squares", {}, Dtype::F64}},
+                                          {{"count_if", std::vector<int64_t>(counted.begin(), counted.end())}})[0];
+            r.tensors[squares].placement.partial = mesh_.all();
+            b.accumulate(norm2, squares);
+        }
+        return r;
+    }
+
+    Routine update() const {
+        Routine r = start("update", ir::RoutineKind::Update);
+        const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.weights.size()), unit_.optimizer.end());
+        const auto weights = flat(r, "weights", PortKind::State, unit_.has_master() ? Access::Write : Access::Update,
+                                  unit_.weights, unit_.storage);
+        auto own = weights, updated = weights;
+        if (unit_.has_master()) {
+            own = updated = flat(r, "master", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        } else if (!rest.empty()) {
+            own = temporaries(r, "own", unit_.optimizer, unit_.master);
+            updated = temporaries(r, "new", unit_.optimizer, unit_.master);
+            for (size_t i = 0; i < own.size(); ++i)
+                r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
+        }
+        adamw(r, own, updated);
+        if (unit_.has_master()) {
+            const auto narrow = rest.empty() ? weights : temporaries(r, "narrow", unit_.optimizer, unit_.storage);
+            cast(r, updated, narrow, "what forward and backward read, from the master weights");
+            updated = narrow;
+        }
+        if (!rest.empty())
+            r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
+        return r;
+    }
+
+    void adamw(Routine& r, const std::vector<TensorId>& own, const std::vector<TensorId>& updated) const {
+        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
+        const auto m = flat(r, "moment1", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        const auto v = flat(r, "moment2", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        r.dims.push_back({"control", 7, 7});
+        const TensorId control =
+            Builder(r).port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
+        r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
+        for (size_t i = 0; i < own.size(); ++i) {
+            ir::Op op;
+            op.kind = "adamw";
+            op.in = {own[i], grads[i], m[i], v[i], control};
+            op.out = {updated[i], m[i], v[i]};
+            op.attrs = {{"beta1", options_.beta1},
+                        {"beta2", options_.beta2},
+                        {"eps", options_.eps},
+                        {"weight_decay", unit_.segments[i].decay ? options_.weight_decay : 0.0}};
+            r.ops.push_back(std::move(op));
+        }
+    }
+
+    // In which type gradients add up.
+    static Dtype sum_type(const ir::Program& program) {
+        for (const Routine& r : program.routines) {
+            for (const ir::Tensor& t : r.tensors) {
+                if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) return t.dtype;
+            }
+        }
+        return Dtype::F32;  // nothing is trained
+    }
+
+    // Every state that `update` changes, copied as it stands.
+    Routine snapshot(const Routine& update) const {
+        Routine r = start("snapshot", ir::RoutineKind::Snapshot);
+        r.entry = "snapshot";
+        for (size_t p = 0; p < update.ports.size(); ++p) {
+            const ir::Port& port = update.ports[p];
+            if (port.kind != PortKind::State || port.access != Access::Update) continue;
+            Builder b(r);
+            for (TensorId t : update.port_tensors(static_cast<int>(p))) {
+                const ir::Tensor& from = update.tensors[t];
+                const auto same = [&](const std::string& to_port, const std::string& name, Access access) {
+                    const TensorId made = b.port_tensor(to_port, PortKind::State, access, name, from.dims, "", from.dtype);
+                    r.tensors[made].placement = from.placement;
+                    r.tensors[made].offset_bytes = from.offset_bytes;
+                    r.ports[r.port(to_port)].unit = unit_.name;
+                    return made;
+                };
+                ir::Op op;
+                op.kind = "rename";
+                op.in = {same(port.name, from.name, Access::Read)};
+                op.out = {same("snapshot." + port.name, "snapshot." + from.name, Access::Write)};
+                r.ops.push_back(std::move(op));
+            }
+        }
+        return r;
+    }
+
+    const mesh::Mesh& mesh_;
+    const ir::Unit& unit_;
+    const PartitionOptions& options_;
+    const Dtype sums_;
+};
+
+Dtype type_of_scalar(const ir::Program& program, std::string_view name) {
+    for (const Routine& r : program.routines) {
+        if (const TensorId t = r.find(name); t >= 0) return r.tensors[t].dtype;
+    }
+    throw InternalError(fmt::format("partition_parameters: no routine has the scalar {}", name));
+}
+
+}  // namespace
+
+std::vector<Routine> reading_routines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options) {
+    return UnitRoutines(program, unit, options).reading();
+}
+
+std::vector<Routine> training_routines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options) {
+    return UnitRoutines(program, unit, options).training();
+}
+
+Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
+    Routine r;
+    r.name = "stats.all";
+    r.kind = ir::RoutineKind::Stats;
+    r.dims = {{"control", 7, 7}};
+    Builder b(r);
+    const AxisList all = program.mesh.all();
+    AxisList loss_partial;
+    for (const Routine& other : program.routines) {
+        if (const TensorId t = other.find("loss_sum"); t >= 0 && other.entry == "train")
+            loss_partial = other.tensors[t].placement.partial;
+    }
+    TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    const TensorId loss_sum = b.port("loss_sum", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    r.tensors[norm2].placement.partial = all;
+    r.tensors[loss_sum].placement.partial = loss_partial;
+    const AxisList others = mesh::subtract(all, loss_partial);
+    TensorId loss = b.op("owned", {loss_sum}, {{"loss.owned", {}, Dtype::F64}},
+                         {{"count_if", std::vector<int64_t>(others.begin(), others.end())}})[0];
+    r.tensors[loss].placement.partial = all;
+    if (!all.empty()) {
+        ir::Op op;
+        op.kind = "all_reduce";
+        op.group = all;
+        op.in = {norm2, loss};
+        op.note = "one reduction over the world";
+        norm2 = b.make({"norm2.all", {}, Dtype::F64});
+        loss = b.make({"loss.all", {}, Dtype::F64});
+        op.out = {norm2, loss};
+        r.ops.push_back(std::move(op));
+    }
+    const TensorId inv_n = b.port("inv_n", PortKind::Scalar, Access::Read, {}, type_of_scalar(program, "inv_n"));
+    const TensorId lr = b.port("lr", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    const TensorId steps = b.port("steps", PortKind::Scalar, Access::Update, {}, Dtype::F64);
+    const TensorId control = b.port("control", PortKind::Scalar, Access::Write, {0}, Dtype::F64);
+    r.tensors[control].placement.dims = {{}};
+    ir::Op op;
+    op.kind = "step_control";
+    op.in = {norm2, loss, inv_n, steps, lr};
+    op.out = {control, steps};
+    op.attrs = {{"max_norm", options.max_norm}, {"beta1", options.beta1}, {"beta2", options.beta2}};
+    r.ops.push_back(std::move(op));
+    return r;
+}
+
+}  // namespace lockstep::passes
