@@ -30,6 +30,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("lockstep")
 parser.add_argument("--pairs", type=int, default=7)
 parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--steps", type=int, default=6, help="timed in each run")
+parser.add_argument("--peers", nargs="+", choices=["eager", "compiled"], default=["eager", "compiled"])
 parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
 args = parser.parse_args()
 
@@ -48,9 +50,12 @@ for case in args.cases:
     dtype = "float32" if layout else variant
     with tempfile.TemporaryDirectory() as folder:
         ours = [args.lockstep, "train", str(here / f"{model}.toml"), "--json", "--training.mixed_precision_param", dtype,
+                "--training.steps", str(args.steps + 2),
                 "--job.dump_folder", folder, "--runtime.threads_per_rank", str(args.threads // (2 if layout else 1)), *(layout or [])]
-        peer = [sys.executable, str(here / "peer.py"), "--model", model, "--dtype", dtype, "--threads", str(args.threads)]
+        peer = [sys.executable, str(here / "peer.py"), "--model", model, "--dtype", dtype, "--threads", str(args.threads),
+                "--steps", str(args.steps)]
         runs = {"lockstep": ours, "torch eager": peer, "torch compiled": peer + ["--compile"]}
+        runs = {name: run for name, run in runs.items() if name.split()[-1] in ["lockstep", *args.peers]}
         if layout:
             runs = {"lockstep": ours, f"torch {variant}": peer + ["--layout", variant]}
             if variant != "fsdp":
