@@ -18,9 +18,12 @@ struct Entry {
     int accumulates = -1;                // KernelEntry's
     bool in_place = false;
 };
+constexpr const char* kMatmulDot = "cpu.matmul_bf16";
 constexpr Entry kEntries[] = {
     {"einsum", "cpu.matmul", "ff>f", make_matmul<float, float>, nullptr, 0},
     {"einsum", "cpu.matmul_onednn", "ff>f", make_matmul_onednn, nullptr, 0},
+    {"einsum", kMatmulDot, "TT>T", nullptr, make_matmul_dot<Bf16>},
+    {"einsum", kMatmulDot, "TT>f", nullptr, make_matmul_dot<float>, 0},
     {"einsum", "cpu.matmul", "TT>T", nullptr, make_matmul<Bf16, Bf16>},
     {"einsum", "cpu.matmul", "TT>f", nullptr, make_matmul<Bf16, float>, 0},
     {"addmm", "cpu.matmul", "fff>f", make_matmul<float, float>, nullptr, -1, true},
@@ -167,10 +170,13 @@ void complete(ops::KernelEntry& entry, int threads) {
 ops::KernelCatalog cpu_catalog(int threads) {
     ops::KernelCatalog catalog;
     catalog.name = "cpu";
+    std::vector<ops::KernelEntry> second;  // taken only where a table says that they are faster
     for (const Entry& e : kEntries) {
         for (const Dtype storage : {Dtype::F32, Dtype::BF16}) {
             if (!(storage == Dtype::F32 ? e.f32 : e.bf16)) continue;
+            const bool is_dot = std::string_view(e.kernel) == kMatmulDot;
             if (std::string_view(e.kernel) == "cpu.matmul_onednn" && !cpu::onednn_is_built()) continue;
+            if (is_dot && !cpu::has_bf16_dot()) continue;
             const std::string_view types = e.types;
             const char result = types[types.find('>') + 1];  // of result 0
             const Dtype dtype = result == 'T' ? storage : result == 'd' ? Dtype::F64 : Dtype::F32;
@@ -179,9 +185,10 @@ ops::KernelCatalog cpu_catalog(int threads) {
                 return has_types(types, storage, r, o);
             };
             complete(entry, threads);
-            catalog.entries.push_back(std::move(entry));
+            (is_dot && !cpu::prefers_bf16_dot() ? second : catalog.entries).push_back(std::move(entry));
         }
     }
+    for (ops::KernelEntry& e : second) catalog.entries.push_back(std::move(e));
     for (ops::KernelEntry& e : reference_catalog().entries) catalog.entries.push_back(std::move(e));
     catalog.threads = threads;
     return catalog;

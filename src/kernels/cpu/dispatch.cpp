@@ -76,7 +76,41 @@ Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Ta
     const Table name = baseline::name;
 #endif
 
-LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
+// Products alone have a fourth copy, for the processor's bfloat16 dot product.
+bool has_bf16_dot() {
+#if defined(__x86_64__)
+    return detect_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
+}
+bool prefers_bf16_dot() {
+#if defined(__x86_64__)
+    return has_bf16_dot() && __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
+namespace baseline {
+extern const PackedMatmuls packed_matmul;
+}
+#if defined(__x86_64__)
+namespace avx2 {
+extern const PackedMatmuls packed_matmul;
+}
+namespace avx512 {
+extern const PackedMatmuls packed_matmul;
+}
+namespace avx512bf16 {
+extern const PackedMatmuls packed_matmul;
+}
+const PackedMatmuls packed_matmul =
+    has_bf16_dot() ? avx512bf16::packed_matmul : pick_table(avx512::packed_matmul, avx2::packed_matmul, baseline::packed_matmul);
+#else
+const PackedMatmuls packed_matmul = baseline::packed_matmul;
+#endif
+
 LOCKSTEP_KERNELS(Typed<Attention>, attention)
 LOCKSTEP_KERNELS(Typed<Attention>, attention_row)
 LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)

@@ -73,6 +73,10 @@ template <class In, class Out>
 Made make_matmul(const KernelContext& c) {
     return make_matmul<In, Out>(c, cpu::MatmulKernel::packed);
 }
+template <class Out>
+Made make_matmul_dot(const KernelContext& c) {
+    return make_matmul<Bf16, Out>(c, cpu::MatmulKernel::bf16_dot);
+}
 inline Made make_matmul_onednn(const KernelContext& c) { return make_matmul<float, float>(c, cpu::MatmulKernel::onednn); }
 
 template <class T>

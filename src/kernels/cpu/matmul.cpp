@@ -28,6 +28,9 @@ int64_t even_block(int64_t size, int64_t most, int64_t unit) {
     return std::max<int64_t>(unit, (block + unit - 1) / unit * unit);
 }
 
+PackedMatmul<Bf16, Bf16>* dot_kernel(Bf16*) { return packed_matmul.dot; }
+PackedMatmul<Bf16, float>* dot_kernel(float*) { return packed_matmul.dot_to_f32; }
+
 MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
     MatmulShape part = s;
     part.m = m, part.n = n;
@@ -92,7 +95,8 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
     ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !before), "Matmul::run: not prepared for a Bf16 result");
     ensure(kernel_ == MatmulKernel::packed || !before || static_cast<const void*>(before) == c,
            "Matmul::run: oneDNN adds to what stands in C only");
-    ensure(kIsFloat || kernel_ == MatmulKernel::packed, "Matmul::run: only the packed kernel takes Bf16");
+    ensure(kIsFloat ? kernel_ != MatmulKernel::bf16_dot : kernel_ != MatmulKernel::onednn,
+           "Matmul::run: this kernel does not take these operands");
     const MatmulShape& s = shape_;
     const int64_t floats = workspace_bytes() / 4 / pool.threads();
     pool.parallel([&](int thread, int) {
@@ -107,7 +111,11 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
             if (kernel_ == MatmulKernel::onednn) return onednn_matmul(part, part_a, part_b, part_c, before != nullptr);
         }
         const Out* part_before = before ? before + (part_c - c) : nullptr;
-        packed_matmul(part, part_a, part_b, part_c, part_before, static_cast<float*>(workspace) + thread * floats);
+        float* const own = static_cast<float*>(workspace) + thread * floats;
+        if constexpr (!kIsFloat) {
+            if (kernel_ == MatmulKernel::bf16_dot) return dot_kernel(part_c)(part, part_a, part_b, part_c, part_before, own);
+        }
+        packed_matmul(part, part_a, part_b, part_c, part_before, own);
     });
 }
 template void Matmul::run(ThreadPool&, const float*, const float*, float*, const float*, void*) const;

@@ -58,6 +58,74 @@ template <class Out>
 inline constexpr std::array<Tile<Out>*, kTileRows> kTiles =
     tiles<Out>(std::make_index_sequence<kTileRows>());  // kTiles<Out>[rows - 1]
 
+// Two neighbours along the sum, as the bfloat16 dot product of a processor takes them.
+struct Bf16Pair {
+    uint16_t low, high;
+};
+static_assert(sizeof(Bf16Pair) == 4);
+
+// sum + x.low y.low + x.high y.high in each lane. vdpbf16ps rounds between the two and flushes denormal numbers.
+LOCKSTEP_INLINE Vec dot(Vec sum, BitVec x, BitVec y) {
+#if defined(__AVX512BF16__)
+    return reinterpret_cast<Vec>(
+        _mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y)));
+#else
+    const auto low = [](BitVec v) { return reinterpret_cast<Vec>(v << 16); };
+    const auto high = [](BitVec v) { return reinterpret_cast<Vec>(v & 0xffff0000u); };
+    return sum + low(x) * low(y) + high(x) * high(y);
+#endif
+}
+LOCKSTEP_INLINE BitVec load_pairs(const Bf16Pair* p) {
+    BitVec v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+LOCKSTEP_INLINE BitVec splat_pair(const Bf16Pair* p) {
+    uint32_t bits;
+    __builtin_memcpy(&bits, p, sizeof bits);
+    return BitVec{} + bits;
+}
+
+// As `tile`, of packed pairs: a: [steps, kTileRows]; b: [steps, kTileColumns].
+template <int Rows, class Out>
+__attribute__((noinline)) void pair_tile(int64_t steps, const Bf16Pair* a, const Bf16Pair* b, const float* partial,
+                                         int64_t partial_stride, Out* c, int64_t c_stride) {
+    Vec sums[Rows][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) sums[i][0] = sums[i][1] = Vec{};
+#pragma GCC unroll 2
+    for (int64_t p = 0; p < steps; ++p) {
+        const BitVec b0 = load_pairs(b), b1 = load_pairs(b + kLanes);
+#pragma GCC unroll 16
+        for (int i = 0; i < Rows; ++i) {
+            const BitVec x = splat_pair(a + i);
+            sums[i][0] = dot(sums[i][0], x, b0);
+            sums[i][1] = dot(sums[i][1], x, b1);
+        }
+        a += kTileRows;
+        b += kTileColumns;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+        if (partial) {
+            sums[i][0] += load(partial + i * partial_stride);
+            sums[i][1] += load(partial + i * partial_stride + kLanes);
+        }
+        store(c + i * c_stride, sums[i][0]);
+        store(c + i * c_stride + kLanes, sums[i][1]);
+    }
+}
+
+template <class Out>
+using PairTile = void(int64_t, const Bf16Pair*, const Bf16Pair*, const float*, int64_t, Out*, int64_t);
+
+template <class Out, size_t... I>
+constexpr std::array<PairTile<Out>*, sizeof...(I)> pair_tiles(std::index_sequence<I...>) {
+    return {&pair_tile<static_cast<int>(I) + 1, Out>...};
+}
+template <class Out>
+inline constexpr std::array<PairTile<Out>*, kTileRows> kPairTiles = pair_tiles<Out>(std::make_index_sequence<kTileRows>());
+
 // c: [m, n], n a multiple of kTileColumns; a: [k, m]; b: [k, n].
 inline void block_product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                           float* c, int64_t c_stride, Write write) {
