@@ -16,20 +16,22 @@ public:
     Fuser(Routine& r, const Serves& serves) : r_(r), serves_(serves) {}
 
     void run() {
-        // A fusion changes positions, so the search begins again behind it.
-        for (size_t i = 0; i < r_.ops.size(); ++i) {
-            count();
-            if (r_.ops[i].kind == "rmsnorm") residual_and_norm(i);
-            else if (r_.ops[i].kind == "rope") queries_keys_values(i);
+        while (one("rmsnorm", &Fuser::residual_and_norm) || one("rope", &Fuser::queries_keys_values)) {
         }
-        for (size_t i = 0; i < r_.ops.size(); ++i) {
-            count();
-            if (r_.ops[i].kind != "add") continue;
-            if (norm_backward_and_add(i) || product_and_add(i)) i = 0;
+        while (one("add", &Fuser::norm_backward_and_add) || one("add", &Fuser::product_and_add)) {
         }
     }
 
 private:
+    // The first fusion that begins at an op of this kind. It changes positions, so the next search begins anew.
+    bool one(std::string_view kind, bool (Fuser::*fuse)(size_t)) {
+        count();
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            if (r_.ops[i].kind == kind && (this->*fuse)(i)) return true;
+        }
+        return false;
+    }
+
     void count() {
         maker_.assign(r_.tensors.size(), -1);
         readers_.assign(r_.tensors.size(), 0);
@@ -67,15 +69,15 @@ private:
         return true;
     }
 
-    void residual_and_norm(size_t i) {
+    bool residual_and_norm(size_t i) {
         const Op norm = r_.ops[i];
         const Op* add = made_by(norm.in[0], "add");
-        if (!add || add->in.size() != 2 || !r_.tensors[norm.in[0]].placement.partial.empty()) return;
+        if (!add || add->in.size() != 2 || !r_.tensors[norm.in[0]].placement.partial.empty()) return false;
         Op fused = norm;
         fused.kind = "add_rmsnorm";
         fused.in = {add->in[0], add->in[1], norm.in[1]};
         fused.out = {norm.in[0], norm.out[0], norm.out[1]};
-        replace({static_cast<size_t>(maker_[norm.in[0]]), i}, fused);
+        return replace({static_cast<size_t>(maker_[norm.in[0]]), i}, fused);
     }
 
     // Over the same sub-axes: one op runs where all of its results are. Not where heads are cut and keys whole.
@@ -87,31 +89,35 @@ private:
         });
     }
 
+    // The product that a rotation alone reads, or -1.
+    int rotated_product(const Op& rope) const {
+        const Op* product = rope.kind == "rope" ? made_by(rope.in[0], "einsum") : nullptr;
+        return product && product->in.size() == 2 && only_here(rope.in[0]) ? maker_[rope.in[0]] : -1;
+    }
+
     // From the rotation of the queries: that of the keys has the same positions, and the third product is shaped like theirs.
-    void queries_keys_values(size_t i) {
+    bool queries_keys_values(size_t i) {
         const Op rotate_q = r_.ops[i];
-        const Op* q = made_by(rotate_q.in[0], "einsum");
-        if (!q || q->in.size() != 2 || !only_here(rotate_q.in[0])) return;
-        for (size_t j = 0; j < r_.ops.size(); ++j) {
+        const int q = rotated_product(rotate_q);
+        for (size_t j = 0; q >= 0 && j < r_.ops.size(); ++j) {
             const Op& rotate_k = r_.ops[j];
-            if (j == i || rotate_k.kind != "rope" || rotate_k.in[1] != rotate_q.in[1] || rotate_k.attrs != rotate_q.attrs)
-                continue;
-            const Op* k = made_by(rotate_k.in[0], "einsum");
-            if (!k || k->in.size() != 2 || k->in[0] != q->in[0] || !only_here(rotate_k.in[0])) continue;
-            for (size_t v = 0; v < r_.ops.size(); ++v) {
-                const Op& product = r_.ops[v];
-                const bool alike = product.kind == "einsum" && product.in.size() == 2 && product.in[0] == k->in[0] &&
-                                   &product != k && &product != q && r_.tensors[product.in[1]].dims == r_.tensors[k->in[1]].dims;
+            const int k = j == i ? -1 : rotated_product(rotate_k);
+            if (k < 0 || rotate_k.in[1] != rotate_q.in[1] || rotate_k.attrs != rotate_q.attrs) continue;
+            const Op &to_q = r_.ops[q], &to_k = r_.ops[k];
+            for (int v = 0; to_k.in[0] == to_q.in[0] && v < static_cast<int>(r_.ops.size()); ++v) {
+                const Op& to_v = r_.ops[v];
+                const bool alike = v != q && v != k && to_v.kind == "einsum" && to_v.in.size() == 2 && to_v.in[0] == to_k.in[0] &&
+                                   r_.tensors[to_v.in[1]].dims == r_.tensors[to_k.in[1]].dims;
                 if (!alike) continue;
                 Op fused = rotate_q;
                 fused.kind = "qkv_rope";
-                fused.in = {q->in[0], q->in[1], k->in[1], product.in[1], rotate_q.in[1]};
-                fused.out = {rotate_q.out[0], rotate_k.out[0], product.out[0]};
-                if (ops::check_op(r_, fused).empty() && stand_alike(fused.out) &&
-                    replace({i, j, v, static_cast<size_t>(q - r_.ops.data()), static_cast<size_t>(k - r_.ops.data())}, fused))
-                    return;
+                fused.in = {to_q.in[0], to_q.in[1], to_k.in[1], to_v.in[1], rotate_q.in[1]};
+                fused.out = {rotate_q.out[0], rotate_k.out[0], to_v.out[0]};
+                const std::vector<size_t> old = {i, j, static_cast<size_t>(q), static_cast<size_t>(k), static_cast<size_t>(v)};
+                if (ops::check_op(r_, fused).empty() && stand_alike(fused.out) && replace(old, fused)) return true;
             }
         }
+        return false;
     }
 
     bool norm_backward_and_add(size_t i) {

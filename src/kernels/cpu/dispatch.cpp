@@ -92,25 +92,15 @@ bool prefers_bf16_dot() {
 #endif
 }
 
-namespace baseline {
-extern const PackedMatmuls packed_matmul;
-}
 #if defined(__x86_64__)
-namespace avx2 {
-extern const PackedMatmuls packed_matmul;
-}
-namespace avx512 {
-extern const PackedMatmuls packed_matmul;
-}
 namespace avx512bf16 {
 extern const PackedMatmuls packed_matmul;
 }
-const PackedMatmuls packed_matmul =
-    has_bf16_dot() ? avx512bf16::packed_matmul : pick_table(avx512::packed_matmul, avx2::packed_matmul, baseline::packed_matmul);
-#else
-const PackedMatmuls packed_matmul = baseline::packed_matmul;
+PackedMatmuls pick_table(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const PackedMatmuls& baseline) {
+    return has_bf16_dot() ? avx512bf16::packed_matmul : pick_table<PackedMatmuls>(avx512, avx2, baseline);
+}
 #endif
-
+LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
 LOCKSTEP_KERNELS(Typed<Attention>, attention)
 LOCKSTEP_KERNELS(Typed<Attention>, attention_row)
 LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)

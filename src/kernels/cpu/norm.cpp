@@ -56,24 +56,18 @@ float rms_norm_row(int64_t n, const T* x, const T* w, float eps, T* y) {  // ret
 
 template <class T>
 void rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, float eps, T* y, float* rstd) {
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(rows, threads, thread);
-        for (int64_t r = mine.begin; r < mine.end; ++r) rstd[r] = rms_norm_row(n, x + r * n, w, eps, y + r * n);
-    });
+    for_each_row(pool, rows, [=](int64_t r) { rstd[r] = rms_norm_row(n, x + r * n, w, eps, y + r * n); });
 }
 
 template <class T>
 void add_rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* residual, const T* w, float eps, T* s, T* y,
                      float* rstd) {
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(rows, threads, thread);
-        for (int64_t r = mine.begin; r < mine.end; ++r) {
-            for (int64_t i = r * n; i < (r + 1) * n; i += kLanes) {
-                const int64_t left = (r + 1) * n - i;
-                store(s + i, load(x + i, left) + load(residual + i, left), left);
-            }
-            rstd[r] = rms_norm_row(n, s + r * n, w, eps, y + r * n);
+    for_each_row(pool, rows, [=](int64_t r) {
+        for (int64_t i = r * n; i < (r + 1) * n; i += kLanes) {
+            const int64_t left = (r + 1) * n - i;
+            store(s + i, load(x + i, left) + load(residual + i, left), left);
         }
+        rstd[r] = rms_norm_row(n, s + r * n, w, eps, y + r * n);
     });
 }
 

@@ -12,12 +12,13 @@ namespace lockstep::kernels::cpu {
 // x, y: [rows, n]; w: [n]; rstd: [rows]. y may alias x.
 template <class T>
 using RmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* w, float eps, T* y, float* rstd);
+extern const Typed<RmsNorm> rms_norm;
+
 // The norm of s = x + residual, [rows, n] too; s may alias either.
 template <class T>
 using AddRmsNorm = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* residual, const T* w, float eps, T* s,
                         T* y, float* rstd);
 extern const Typed<AddRmsNorm> add_rms_norm;
-extern const Typed<RmsNorm> rms_norm;
 
 // dw: [n], replaced or added to; dx may alias dy. also: [rows, n], added to dx, or nullptr; dx may alias it. Each thread sums dw
 // over its rows into `workspace` (rms_norm_backward_workspace_bytes, 64-byte aligned), then the sums are added in the order of

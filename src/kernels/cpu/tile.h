@@ -12,8 +12,21 @@ namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 enum class Write { replace, add };
 
-// c = sums, or partial + sums; partial may be c. a: [k, >= Rows] rows a_stride apart; b: [k, kTileColumns];
-// partial, c: [Rows, kTileColumns].
+// c = sums, or partial + sums; partial may be c. partial, c: [Rows, kTileColumns].
+template <int Rows, class Out>
+LOCKSTEP_INLINE void finish_tile(Vec (&sums)[Rows][2], const float* partial, int64_t partial_stride, Out* c, int64_t c_stride) {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+        if (partial) {
+            sums[i][0] += load(partial + i * partial_stride);
+            sums[i][1] += load(partial + i * partial_stride + kLanes);
+        }
+        store(c + i * c_stride, sums[i][0]);
+        store(c + i * c_stride + kLanes, sums[i][1]);
+    }
+}
+
+// Sums over k, finished. a: [k, >= Rows] rows a_stride apart; b: [k, kTileColumns].
 template <int Rows, class Out>
 __attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                                     const float* partial, int64_t partial_stride, Out* c, int64_t c_stride) {
@@ -36,15 +49,7 @@ __attribute__((noinline)) void tile(int64_t k, const float* a, int64_t a_stride,
         a += a_stride;
         b += b_stride;
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i) {
-        if (partial) {
-            sums[i][0] += load(partial + i * partial_stride);
-            sums[i][1] += load(partial + i * partial_stride + kLanes);
-        }
-        store(c + i * c_stride, sums[i][0]);
-        store(c + i * c_stride + kLanes, sums[i][1]);
-    }
+    finish_tile<Rows>(sums, partial, partial_stride, c, c_stride);
 }
 
 template <class Out>
@@ -105,15 +110,7 @@ __attribute__((noinline)) void pair_tile(int64_t steps, const Bf16Pair* a, const
         a += kTileRows;
         b += kTileColumns;
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i) {
-        if (partial) {
-            sums[i][0] += load(partial + i * partial_stride);
-            sums[i][1] += load(partial + i * partial_stride + kLanes);
-        }
-        store(c + i * c_stride, sums[i][0]);
-        store(c + i * c_stride + kLanes, sums[i][1]);
-    }
+    finish_tile<Rows>(sums, partial, partial_stride, c, c_stride);
 }
 
 template <class Out>
