@@ -107,6 +107,7 @@ void set_types(const Recipe& r, Layout& l) {
                                     "the other",
                                     param, r.text(param), dtype, r.text(dtype)));
     l.partition.master = master;
+    l.precision.wide_residual = r.flag("training.fp32_residual_connection");
     const Dtype asked = type_named(r, reduce, {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}});
     l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;
 }

@@ -60,6 +60,9 @@ const std::vector<RecipeKey>& recipe_keys() {
          "and sums are float32 in any case"},
         {"training.mixed_precision_reduce", std::string("float32"), S::Acts,
          "element type in which gradients cross ranks: float32 or bfloat16; they add up in float32 in any case"},
+        {"training.fp32_residual_connection", false, S::Acts,
+         "under bfloat16: the residual stream, forward and backward, stays float32, as in Megatron-LM and under PyTorch's "
+         "autocast"},
         {"training.max_time", std::string(), S::Acts,
          "seconds, or hours:minutes:seconds, since the command began: the run ends with a checkpoint while another step and a "
          "save "

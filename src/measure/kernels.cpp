@@ -255,14 +255,11 @@ void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& 
         options.catalog = catalogs.emplace_back(kernels::cpu_catalog(threads));
         const size_t count = o.small_only ? kSmallShapes : std::size(kShapes);
         for (const models::ModelSpec& model : models::all_models()) {
-            for (size_t i = 0; i < 2 * count; ++i) {
-                compile::Recipe recipe = recipe_of(kShapes[i / 2], model);
-                recipe.set("training.mixed_precision_param", i % 2 == 0 ? "float32" : "bfloat16");
-                try {
-                    samples.push_back(std::make_unique<Sample>(Sample{compile::compile(recipe, options), &catalogs.back()}));
-                } catch (const UserError&) {
-                    if (i % 2 == 0) throw;  // else: there is no such precision
-                }
+            for (size_t i = 0; i < 3 * count; ++i) {
+                compile::Recipe recipe = recipe_of(kShapes[i / 3], model);
+                recipe.set("training.mixed_precision_param", i % 3 == 0 ? "float32" : "bfloat16");
+                recipe.set("training.fp32_residual_connection", i % 3 == 2 ? "true" : "false");
+                samples.push_back(std::make_unique<Sample>(Sample{compile::compile(recipe, options), &catalogs.back()}));
             }
         }
     }

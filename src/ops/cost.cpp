@@ -92,6 +92,7 @@ CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int thr
     key.bytes = static_cast<double>(bytes_moved(mesh, r, op));
     MatmulShape shape;
     if (is_matmul(mesh, r, op, &shape)) {
+        key.dtype = name_of(r.tensors[op.in.back()].dtype);  // of the factors, whatever they are added to
         key.variant = std::string(shape.a_transposed ? "t" : "n") + (shape.b_transposed ? "n" : "t");
         key.sizes = {static_cast<double>(shape.m), static_cast<double>(shape.n), static_cast<double>(shape.k)};
         return key;

@@ -75,6 +75,7 @@ OpRule bias_dropout_add() {
         return std::vector<TensorId>{b.add(name + ".sum", {op.in[2], t})};
     };
     r.in_place = 0;
+    r.takes_what_comes = true;
     return r;
 }
 

@@ -31,6 +31,7 @@ OpRule scatter() {
     r.operands = 2, r.results = 1;
     r.check = indexed;
     r.linear = {0};
+    r.takes_what_comes = true;
     return r;
 }
 

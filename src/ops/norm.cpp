@@ -1,4 +1,5 @@
-// Norms over the last dim, `over`. What each saves for backward is x and its statistics.
+// Norms over the last dim, `over`. What each saves for backward is x and its statistics. They read x as it comes: a wide residual
+// stream is normed into a narrow result, and its cotangent made wide from a wide one.
 // rmsnorm(x, w) -> y, rstd: y = x * rstd * w, rstd = (mean of x^2 + eps)^-1/2 (Zhang & Sennrich 2019, arXiv 1910.07467).
 // layernorm(x, w, b) -> y, mean, rstd: y = (x - mean) * rstd * w + b, rstd = (mean of (x - mean)^2 + eps)^-1/2 (Ba et al. 2016,
 // arXiv 1607.06450).
@@ -76,7 +77,9 @@ std::vector<OpRule> norm_rules() {
     std::vector<OpRule> out;
     const auto add = [&](OpRule forward, const CompositeBackward& backward, std::vector<int> statistics) {
         forward.derivative = composite_derivative(backward);
+        forward.takes_what_comes = true;
         OpRule back = backward_rule(forward, backward);
+        back.takes_what_comes = true;
         back.linear = {0};
         back.wide_in = std::move(statistics);
         out.push_back(std::move(forward));

@@ -22,8 +22,8 @@ bool has(const std::vector<int>& positions, size_t i) {
 
 using Saved = std::map<std::string, Dtype>;  // types of a forward's saved values, by source
 
-// Chooses a type for every tensor of one routine: what its port says, else what all its users ask for, else what its op says.
-// float32 stands for "not decided yet" on entry; other types are what they are.
+// Chooses a type for every tensor of one routine: what its port says, else wide if it is a sum with a wide term, else what all
+// its users ask for, else what its op says. float32 stands for "not decided yet" on entry; other types are what they are.
 class Precision {
 public:
     Precision(Routine& r, const PrecisionOptions& options, const Saved& saved)
@@ -35,13 +35,17 @@ public:
         for (size_t t = 0; t < r_.tensors.size(); ++t) {
             if (free_[t] && r_.tensors[t].port >= 0) type_[t] = of_port(r_.tensors[t]);
         }
+        for (const Op& op : r_.ops) {
+            const bool sum = op.kind == "add" || op.kind == "bias_dropout_add";
+            if (sum && free_[op.out[0]] && !type_[op.out[0]] && any_wide(op)) type_[op.out[0]] = o_.wide;
+        }
         for (auto op = r_.ops.rbegin(); op != r_.ops.rend(); ++op) {  // users first
             for (size_t i = 0; i < op->out.size(); ++i) choose_by_users(*op, i);
             for (size_t i = 0; i < op->in.size(); ++i) asked_[op->in[i]].push_back(asks(*op, i));
         }
         for (const Op& op : r_.ops) {  // makers first
             for (TensorId t : op.out) {
-                if (free_[t] && !type_[t]) type_[t] = takes_what_comes(op) && any_wide(op.in) ? o_.wide : o_.narrow;
+                if (free_[t] && !type_[t]) type_[t] = takes_what_comes(op) && any_wide(op) ? o_.wide : o_.narrow;
             }
         }
         for (size_t t = 0; t < r_.tensors.size(); ++t) {
@@ -54,6 +58,7 @@ private:
     std::optional<Dtype> of_port(const ir::Tensor& t) const {
         const ir::Port& port = r_.ports[t.port];
         if (port.kind == PortKind::Gradients || port.kind == PortKind::Scalar || port.name == "logits") return o_.wide;
+        if (port.kind == PortKind::Value && o_.wide_residual) return o_.wide;
         if (port.kind != PortKind::Frame) return o_.narrow;
         if (port.access == ir::Access::Write) return std::nullopt;  // as it is made
         return saved_.at(t.source);
@@ -63,8 +68,12 @@ private:
     bool takes_what_comes(const Op& op) const {
         return ops::rule(op.kind).takes_what_comes || (op.kind == "einsum" && !ops::is_product(r_, op));
     }
-    bool any_wide(const std::vector<TensorId>& tensors) const {
-        return std::any_of(tensors.begin(), tensors.end(), [&](TensorId t) { return free_[t] && type_[t] == o_.wide; });
+    // Among the operands that may be of either type.
+    bool any_wide(const Op& op) const {
+        for (size_t i = 0; i < op.in.size(); ++i) {
+            if (free_[op.in[i]] && type_[op.in[i]] == o_.wide && !has(ops::rule(op.kind).wide_in, i)) return true;
+        }
+        return false;
     }
 
     // The type in which an op reads an operand; nothing: as it comes.
@@ -74,9 +83,11 @@ private:
         if (takes_what_comes(op)) return std::nullopt;
         return o_.narrow;
     }
-    // What takes anything passes on what is asked of its result: a sum in float64 takes the wide type. Nothing: no wish.
+    // What takes anything passes on what is asked of its result: a sum in float64 takes the wide type. Nothing: no wish, as of
+    // rows that are scattered into sums, each by itself.
     std::optional<Dtype> asks(const Op& op, size_t operand) const {
         if (const auto type = wanted(op, operand)) return type;
+        if (op.kind == "scatter") return std::nullopt;
         return free_[op.out[0]] ? type_[op.out[0]] : o_.wide;
     }
 

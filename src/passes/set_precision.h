@@ -5,8 +5,11 @@
 //   chunks (gradients) stay in the wide type. An op may give its results in either: it computes in the wide type and rounds once,
 //   so a product whose result is added to a gradient, or is a logit, writes the wide type directly. Where a value is wanted in
 //   both types an explicit `cast` stands in between. Scalars that sum over a step (loss_sum, count) are float64 and stay so.
+//   With `wide_residual` the residual stream is wide, too: what crosses a block's border, forward and backward, the sums inside,
+//   and what is made for nothing else than to be added to them or to flow through a norm into their cotangents.
 // Leaves alone: everything but element types; integers.
-// Source: mixed precision training (arXiv 1710.03740); which ops stay wide is in their rules (ops/rule.h).
+// Source: mixed precision training (arXiv 1710.03740), Megatron-LM's --fp32-residual-connection; which ops stay wide is in their
+//   rules (ops/rule.h).
 #pragma once
 
 #include "ir/program.h"
@@ -16,6 +19,7 @@ namespace lockstep::passes {
 struct PrecisionOptions {
     Dtype wide = Dtype::F32;    // F32 or F64: arithmetic that adds up
     Dtype narrow = Dtype::F32;  // parameters and activations; not wider than `wide`
+    bool wide_residual = false;
 };
 
 ir::Program set_precision(ir::Program program, const PrecisionOptions& options);

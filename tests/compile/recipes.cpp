@@ -38,7 +38,8 @@ const std::vector<NamedSettings>& sample_settings() {
     const std::string tp = "parallelism.tensor_parallel_degree", shard = "parallelism.data_parallel_shard_degree",
                       replicate = "parallelism.data_parallel_replicate_degree", preset = "partition.preset",
                       batch = "training.global_batch_size", recompute = "activation_checkpoint.mode",
-                      param = "training.mixed_precision_param", reduce = "training.mixed_precision_reduce";
+                      param = "training.mixed_precision_param", reduce = "training.mixed_precision_reduce",
+                      residual = "training.fp32_residual_connection";
     static const std::vector<NamedSettings> all = {
         {"one_rank", {}},
         {"four_way_tp_with_cut_heads", {{tp, "4"}, {shard, "2"}, {batch, "4"}}},
@@ -61,6 +62,9 @@ const std::vector<NamedSettings>& sample_settings() {
         {"bfloat16_zero2_reduced_in_bfloat16", {{param, "bfloat16"}, {reduce, "bfloat16"}, {shard, "2"}, {preset, "zero2"}}},
         {"bfloat16_zero1_replicas",
          {{param, "bfloat16"}, {reduce, "bfloat16"}, {shard, "2"}, {replicate, "2"}, {preset, "zero1"}}},
+        {"bfloat16_beside_a_float32_stream", {{param, "bfloat16"}, {residual, "true"}, {tp, "2"}, {recompute, "full"}}},
+        {"bfloat16_beside_a_float32_stream_gpt2",
+         {{"model.name", "gpt2"}, {"model.dropout", "0.1"}, {param, "bfloat16"}, {residual, "true"}, {shard, "2"}}},
         {"bfloat16_throughout", {{"training.dtype", "bfloat16"}, {shard, "2"}}},
         {"float32_under_float64", {{"training.dtype", "float64"}, {param, "float32"}, {shard, "2"}, {preset, "zero1"}}},
         {"biases_and_a_window", {{tp, "2"}, {"model.qkv_bias", "1"}, {"model.sliding_window", "3"}}},

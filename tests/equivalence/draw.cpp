@@ -176,6 +176,7 @@ private:
     // Storage one type below: what is true of bfloat16 under float32 shows more sharply with float32 under float64.
     void precision() {
         set("training.mixed_precision_param", dtype_ == Dtype::F64 ? "float32" : "bfloat16");
+        set("training.fp32_residual_connection", chance(0.5));
         if (dtype_ == Dtype::F64) return;
         if (chance(0.3)) set("training.mixed_precision_reduce", "bfloat16");
         if (chance(0.2)) set("training.dtype", "bfloat16");

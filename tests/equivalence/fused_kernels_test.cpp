@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/compile/recipes.h"
+#include "tests/equivalence/draw.h"
 #include "tests/equivalence/run.h"
 
 namespace lockstep::testing {
@@ -56,6 +57,38 @@ TEST(FusedKernels, OfGpt2Too) {
     for (const char* fused : {"layernorm_backward_add", "bias_gelu", "bias_dropout_add"})
         EXPECT_TRUE(kinds.contains(fused)) << fused;
     EXPECT_LT(difference(run(r, Backend::Reference, 3), run(r, Backend::Cpu, 3)), 1e-4);
+}
+
+// What has no fast kernel.
+std::set<std::string> plain_loops(const compile::Compiled& compiled) {
+    std::set<std::string> kinds;
+    for (const ir::Routine& r : compiled.program.routines) {
+        for (const ir::Op& op : r.ops) {
+            if (op.kernel.starts_with("reference.")) kinds.insert(op.kind);
+        }
+    }
+    return kinds;
+}
+
+TEST(FusedKernels, ServeAFloat32StreamBesideBfloat16) {
+    for (const char* model : {"llama3", "gpt2"}) {
+        compile::Recipe r = recipe(model, "1");
+        r.set("training.global_batch_size", "2");
+        r.set("training.mixed_precision_param", "bfloat16");
+        r.set("optimizer.eps", "1e-3");
+        const std::set<std::string> narrow = plain_loops(compile_recipe(r, Backend::Cpu));
+        r.set("training.fp32_residual_connection", "true");
+        const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
+        EXPECT_EQ(plain_loops(compiled), narrow) << model;
+        const std::set<std::string> kinds = kinds_of(compiled);
+        for (const char* fused : {"rmsnorm_backward_add", "add_rmsnorm", "qkv_rope"})
+            EXPECT_EQ(kinds.contains(fused), r.text("model.name") == "llama3") << fused;
+        for (const char* fused : {"layernorm_backward_add", "bias_dropout_add"})
+            EXPECT_EQ(kinds.contains(fused), r.text("model.name") == "gpt2") << fused;
+        EXPECT_TRUE(kinds.contains("addmm")) << model;
+        const Outcome plain = run(r, Backend::Reference, 3);
+        EXPECT_LE(difference(plain, run(r, Backend::Cpu, 3)), tolerance(r, plain, Dtype::F32)) << model;
+    }
 }
 
 }  // namespace

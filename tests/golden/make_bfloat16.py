@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Writes bfloat16.json: how far PyTorch's bfloat16 training is from float64, for each case of make_golden.py and several weights.
 
-Two ways to train in bfloat16, both with float32 weights and moments in the optimizer:
+Three ways to train in bfloat16, all with float32 weights and moments in the optimizer:
   autocast  torch.autocast: products in bfloat16, everything between them as the model has it (the residual stream float32)
   cast      parameters cast to bfloat16 for forward and backward, gradients back to float32 before they are used, as FSDP2's
             MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32) does on one rank. So the residual stream is bfloat16.
             Norms, rotary positions and GELU are done as TorchTitan does them: in float32 with one rounding.
-The logits go to the loss as float32 in both. Every set of weights is a run of its own: the spread of their distances is what
+  rounded   autocast of parameters that are all rounded to bfloat16 first, norms and tables too: what Megatron-LM's --bf16 keeps
+            beside a float32 residual stream (--fp32-residual-connection)
+The logits go to the loss as float32 in all. Every set of weights is a run of its own: the spread of their distances is what
 bfloat16 costs by chance. See README.md for the figures and for how to run this.
 """
 
@@ -25,7 +27,7 @@ import make_golden as golden
 
 BF16 = torch.bfloat16
 SEEDS = 8
-WAYS = (("autocast", "eager"), ("autocast", "sdpa"), ("cast", "sdpa"))
+WAYS = (("autocast", "eager"), ("autocast", "sdpa"), ("cast", "sdpa"), ("rounded", "sdpa"))
 
 
 def rms_norm(self, x):
@@ -91,7 +93,10 @@ def train(name, case, way, attention, steps):
         if way == "cast":
             narrow = {n: p.to(BF16) for n, p in params.items()}
             return torch.func.functional_call(model, narrow, (), {"input_ids": inputs}, tie_weights=True).logits
-        with torch.autocast("cpu", dtype=BF16, enabled=way == "autocast"):
+        with torch.autocast("cpu", dtype=BF16, enabled=way != "float64"):
+            if way == "rounded":
+                seen = {n: p + (p.to(BF16).float() - p).detach() for n, p in params.items()}  # its gradient is not rounded
+                return torch.func.functional_call(model, seen, (), {"input_ids": inputs}, tie_weights=True).logits
             return model(input_ids=inputs).logits
 
     losses, norms, gradients = [], [], {}

@@ -14,13 +14,13 @@
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
-extern const Typed<LayerNorm> layer_norm;
-extern const Typed<LayerNormBackward> layer_norm_backward;
+extern const TypedOnStream<LayerNorm> layer_norm;
+extern const TypedOnStream<LayerNormBackward> layer_norm_backward;
 extern const Typed<Bias> bias;
 extern const Typed<BiasGelu> bias_gelu;
 extern const Typed<BiasGeluBackward> bias_gelu_backward;
 extern const Typed<Dropout> dropout;
-extern const Typed<BiasDropoutAdd> bias_dropout_add;
+extern const TypedOnStream<BiasDropoutAdd> bias_dropout_add;
 extern const Typed<SumRows> sum_rows;
 }  // namespace baseline
 

@@ -181,6 +181,77 @@ TEST_P(OpTable, CpuKernelsAgreeWithTheReferenceInBfloat16) {
     }
 }
 
+// Operands and results that belong to the residual stream.
+struct OnStream {
+    const char* kind;
+    std::vector<int> in, out;
+};
+const std::vector<OnStream> kOnStream = {{"gather", {}, {0}},          {"scatter", {0}, {0}},
+                                         {"rmsnorm", {0}, {}},         {"rmsnorm_backward", {0, 1}, {0, 1}},
+                                         {"add_rmsnorm", {0, 1}, {0}}, {"rmsnorm_backward_add", {0, 1, 2}, {0, 1}},
+                                         {"layernorm", {0}, {}},       {"layernorm_backward", {0, 1}, {0, 1, 2}},
+                                         {"addmm", {0}, {0}},          {"bias_dropout_add", {0, 2}, {0}}};
+
+const OnStream* on_stream(const ir::Op& op) {
+    const auto it = std::find_if(kOnStream.begin(), kOnStream.end(), [&](const OnStream& s) { return s.kind == op.kind; });
+    return it == kOnStream.end() ? nullptr : &*it;
+}
+
+// in_bfloat16, with the residual stream, and sums of it, in float32.
+ir::Routine with_a_wide_stream(ir::Routine r) {
+    r = in_bfloat16(std::move(r), true);
+    for (const ir::Op& op : r.ops) {
+        const OnStream* s = on_stream(op);
+        if (!s) continue;
+        for (int i : s->in) r.tensors[op.in[static_cast<size_t>(i)]].dtype = Dtype::F32;
+        for (int i : s->out) r.tensors[op.out[static_cast<size_t>(i)]].dtype = Dtype::F32;
+    }
+    for (const ir::Op& op : r.ops) {
+        const auto is_wide = [&](ir::TensorId t) { return r.tensors[t].dtype == Dtype::F32; };
+        if (op.kind == "add" && std::any_of(op.in.begin(), op.in.end(), is_wide)) r.tensors[op.out[0]].dtype = Dtype::F32;
+    }
+    return r;
+}
+
+std::vector<OpCase> stream_cases() {
+    std::vector<OpCase> out = op_cases();
+    std::erase_if(out, [](const OpCase& c) {
+        ir::Op op;
+        op.kind = c.kind;
+        return !on_stream(op);
+    });
+    return out;
+}
+
+class OpTableOnStream : public OpTable {};
+
+TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideBfloat16) {
+    const OpCase& c = GetParam();
+    const mesh::Mesh mesh = mesh_of(c);
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        const int threads = 1 + static_cast<int>(seed % 2);
+        std::mt19937 random(seed);
+        const ir::Routine plain = make_routine(c, mesh, random, Results::Written);
+        const bool differentiate = c.split.empty() && has_derivative(c);
+        ir::Routine fast = with_a_wide_stream(differentiate ? with_derivative(c, mesh, plain) : plain), exact = fast;
+        Values values = operands(c, plain, mesh, random);
+        for (const std::string& name : names_of(fast, ir::Access::Read)) {
+            if (!name.starts_with("seed")) continue;
+            values[name].resize(static_cast<size_t>(ir::local_elements(mesh, fast, fast.tensors[fast.find(name)])));
+            for (double& v : values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
+        }
+        passes::select_kernels(mesh, fast, kernels::cpu_catalog(threads));
+        passes::select_kernels(mesh, exact, kernels::reference_catalog());
+        size_t served = 0;
+        for (const ir::Op& op : fast.ops) served += on_stream(op) && op.kernel.starts_with("cpu.");
+        EXPECT_GE(served, differentiate && c.kind != "bias_dropout_add" ? 2u : 1u) << title(c);
+        for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+            expect_close(results(mesh, exact, rank, 1, values, false), results(mesh, fast, rank, threads, values, false), 0x1p-6,
+                         title(c) + ", seed " + std::to_string(seed));
+        }
+    }
+}
+
 // A shard's op is a part of a sum only: nothing to differentiate by itself.
 std::vector<OpCase> differentiable_cases() {
     std::vector<OpCase> out = op_cases();
@@ -246,6 +317,8 @@ TEST_P(OpTableDerivative, IsThatOfFiniteDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpTable, ::testing::ValuesIn(op_cases()), [](const auto& info) { return title(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ops, OpTableOnStream, ::testing::ValuesIn(stream_cases()),
+                         [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return title(info.param); });
 

@@ -114,6 +114,89 @@ TEST(SetPrecision, WhatIsWantedInBothTypesIsCastOnce) {
                        "m = max(sum.f32) {over='vocab'}", "y0 = einsum(sum, w)", "y1 = einsum(sum, w)"}));
 }
 
+// ---- training.fp32_residual_connection
+
+const std::string kWide = "training.fp32_residual_connection";
+
+// Operands of casts, by name.
+Strings casts(const ir::Routine& r) {
+    Strings out;
+    for (const ir::Op& op : r.ops) {
+        if (op.kind == "cast") out.push_back(r.tensors[op.in[0]].name);
+    }
+    return out;
+}
+std::vector<Dtype> types(const ir::Routine& r, const std::vector<ir::TensorId>& tensors) {
+    std::vector<Dtype> out;
+    for (ir::TensorId t : tensors) out.push_back(r.tensors[t].dtype);
+    return out;
+}
+constexpr Dtype kF = Dtype::F32, kB = Dtype::BF16;
+
+TEST(SetPrecision, AWideResidualStreamIsNormedIntoBfloat16) {
+    for (const char* model : {"llama3", "gpt2"}) {
+        const ir::Program p = typed({{"model.name", model}, {kWide, "true"}});
+        for (const char* block : {"embed", "layer", "head"}) {
+            const ir::Routine& r = *p.routine(std::string(block) + ".forward");
+            EXPECT_EQ(casts(r), Strings{}) << model << " " << block;  // products write what is added to it in float32
+            for (const ir::Op& op : r.ops) {
+                if (op.kind == "add" || op.kind == "bias_dropout_add" || op.kind == "gather") {
+                    EXPECT_EQ(r.tensors[op.out[0]].dtype, kF) << model << " " << block;
+                }
+                if (op.kind != "rmsnorm" && op.kind != "layernorm") continue;
+                EXPECT_EQ(types(r, {op.in[0], op.in[1], op.out[0], op.out[1]}), (std::vector{kF, kB, kB, kF})) << block;
+            }
+        }
+        for (const char* t : {"x", "x1", "y", "ao", "mlp"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "f32") << model << t;
+        for (const char* t : {"n1", "n2", "q", "o"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << model << t;
+        EXPECT_EQ(dtype_of(p, "head.forward", "n"), "bf16") << model;
+    }
+}
+
+TEST(SetPrecision, ItsCotangentsAreWideAndRoundedOnceForProducts) {
+    for (const char* model : {"llama3", "gpt2"}) {
+        const ir::Program p = typed({{"model.name", model}, {kWide, "true"}});
+        const ir::Routine& r = *p.routine("layer.backward");
+        EXPECT_EQ(casts(r).size(), 2u) << model;  // of d.y and of the cotangent between the halves
+        int norms = 0;
+        for (const ir::Op& op : r.ops) {
+            if (op.kind != "rmsnorm_backward" && op.kind != "layernorm_backward") continue;
+            ++norms;
+            EXPECT_EQ(types(r, {op.in[0], op.in[1], op.in[2], op.out[0]}), (std::vector{kF, kF, kB, kF})) << model;
+        }
+        EXPECT_EQ(norms, 2) << model;
+        for (const char* t : {"d.y", "d.x"}) EXPECT_EQ(dtype_of(p, "layer.backward", t), "f32") << model << t;
+        const ir::Routine& embed = *p.routine("embed.backward");
+        EXPECT_EQ(casts(embed), Strings{}) << model;
+        for (const ir::Op& op : embed.ops) {
+            if (op.kind == "scatter") {
+                EXPECT_EQ(embed.tensors[op.in[0]].dtype, kF) << model;
+            }
+        }
+        EXPECT_EQ(casts(*p.routine("head.backward")), Strings{}) << model;
+    }
+}
+
+TEST(SetPrecision, NormsOfQueriesAndKeysAreNoPartOfIt) {
+    const ir::Program p = typed({{"model.qk_norm", "1"}, {"model.qkv_bias", "1"}, {kWide, "true"}});
+    for (const char* t : {"q", "qn", "k", "kn", "v"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << t;
+    int heads = 0;
+    const ir::Routine& r = *p.routine("layer.backward");
+    for (const ir::Op& op : r.ops) {
+        if (op.kind != "rmsnorm_backward" || op.text("over") != "head_dim") continue;
+        ++heads;
+        EXPECT_EQ(types(r, {op.in[0], op.in[1], op.out[0]}), (std::vector{kB, kB, kB}));
+    }
+    EXPECT_EQ(heads, 2);
+}
+
+TEST(SetPrecision, WithoutANarrowTypeTheStreamIsAsItWas) {
+    for (const char* type : {"float32", "float64"}) {
+        const Settings one = {{"training.dtype", type}}, wide = {{"training.dtype", type}, {kWide, "true"}};
+        EXPECT_EQ(program_after("set_precision", one), program_after("set_precision", wide)) << type;
+    }
+}
+
 TEST(SetPrecision, OneTypeForAll) {
     const ir::Program p = program_after("set_precision", {{"training.dtype", "float64"}});
     for (const ir::Routine& r : p.routines) {

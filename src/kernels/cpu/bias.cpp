@@ -12,7 +12,7 @@ extern const Typed<Bias> bias;
 extern const Typed<BiasGelu> bias_gelu;
 extern const Typed<BiasGeluBackward> bias_gelu_backward;
 extern const Typed<Dropout> dropout;
-extern const Typed<BiasDropoutAdd> bias_dropout_add;
+extern const TypedOnStream<BiasDropoutAdd> bias_dropout_add;
 extern const Typed<SumRows> sum_rows;
 
 namespace {
@@ -73,9 +73,9 @@ void dropout_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const Dro
     });
 }
 
-template <class T>
-void bias_dropout_add_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* b, const T* residual,
-                         const DropoutMask& mask, T* y) {
+template <class S, class T>
+void bias_dropout_add_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const T* b, const S* residual,
+                         const DropoutMask& mask, S* y) {
     if (!mask.noise) {
         for_each_row(pool, rows, [=](int64_t r) {
             for (int64_t i = 0; i < n; i += kLanes) {
@@ -120,7 +120,8 @@ constinit const Typed<Bias> bias{bias_of<float>, bias_of<Bf16>};
 constinit const Typed<BiasGelu> bias_gelu{bias_gelu_of<float>, bias_gelu_of<Bf16>};
 constinit const Typed<BiasGeluBackward> bias_gelu_backward{bias_gelu_backward_of<float>, bias_gelu_backward_of<Bf16>};
 constinit const Typed<Dropout> dropout{dropout_of<float>, dropout_of<Bf16>};
-constinit const Typed<BiasDropoutAdd> bias_dropout_add{bias_dropout_add_of<float>, bias_dropout_add_of<Bf16>};
+constinit const TypedOnStream<BiasDropoutAdd> bias_dropout_add{bias_dropout_add_of<float, float>, bias_dropout_add_of<Bf16, Bf16>,
+                                                               bias_dropout_add_of<float, Bf16>};
 constinit const Typed<SumRows> sum_rows{sum_rows_of<float>, sum_rows_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

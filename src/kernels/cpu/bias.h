@@ -41,11 +41,11 @@ template <class T>
 using Dropout = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y);
 extern const Typed<Dropout> dropout;
 
-// y = residual + dropout(x + b); y may alias residual too.
-template <class T>
-using BiasDropoutAdd = void(ThreadPool& pool, int64_t rows, int64_t n, const T* x, const T* b, const T* residual,
-                            const DropoutMask& mask, T* y);
-extern const Typed<BiasDropoutAdd> bias_dropout_add;
+// y = residual + dropout(x + b); y may alias residual too. All but the bias is stored as the residual stream is.
+template <class S, class T>
+using BiasDropoutAdd = void(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const T* b, const S* residual,
+                            const DropoutMask& mask, S* y);
+extern const TypedOnStream<BiasDropoutAdd> bias_dropout_add;
 
 // sum: [n], replaced or added to. Threads share out columns: the same bits for any number of them.
 template <class T>

@@ -27,6 +27,8 @@ constexpr Entry kEntries[] = {
     {"einsum", "cpu.matmul", "TT>T", nullptr, make_matmul<Bf16, Bf16>},
     {"einsum", "cpu.matmul", "TT>f", nullptr, make_matmul<Bf16, float>, 0},
     {"addmm", "cpu.matmul", "fff>f", make_matmul<float, float>, nullptr, -1, true},
+    {"addmm", kMatmulDot, "fTT>f", nullptr, make_matmul_dot<float>, -1, true},
+    {"addmm", "cpu.matmul", "fTT>f", nullptr, make_matmul<Bf16, float>, -1, true},
     {"qkv_rope", "cpu.qkv_rope", "TTTTi>TTT", make_qkv_rope<float>, make_qkv_rope<Bf16>},
     {"add", "cpu.add", "T>T", make_add<float>, make_add<Bf16>, -1, true},
     {"scale", "cpu.scale", "T>T", make_scale<float>, make_scale<Bf16>, -1, true},
@@ -67,6 +69,17 @@ constexpr Entry kEntries[] = {
      true},
     {"adamw", "cpu.adamw", "TfTTd>TTT", make_adamw<float>, make_adamw<Bf16>},
     {"sum_squares", "cpu.sum_squares", "f>d", make_sum_squares, nullptr, 0},
+    // The residual stream in float32 beside bfloat16.
+    {"gather", "cpu.gather", "Ti>f", nullptr, make_gather<float, Bf16>},
+    {"rmsnorm", "cpu.rmsnorm", "fT>Tf", nullptr, make_rmsnorm<float, Bf16>},
+    {"rmsnorm_backward", "cpu.rmsnorm_backward", "ffTf>ff", nullptr, make_rmsnorm_backward<float, Bf16>, 1},
+    {"add_rmsnorm", "cpu.add_rmsnorm", "ffT>fTf", nullptr, make_add_rmsnorm<float, Bf16>, -1, true},
+    {"rmsnorm_backward_add", "cpu.rmsnorm_backward", "fffTf>ff", nullptr, make_rmsnorm_backward<float, Bf16>, 1, true},
+    {"layernorm", "cpu.layernorm", "fTT>Tff", nullptr, make_layernorm<float, Bf16>},
+    {"layernorm_backward", "cpu.layernorm_backward", "ffTTff>fff", nullptr, make_layernorm_backward<float, Bf16>, 1},
+    {"layernorm_backward_add", "cpu.layernorm_backward", "fffTTff>fff", nullptr, make_layernorm_backward<float, Bf16>, 1, true},
+    {"bias_dropout_add", "cpu.bias_dropout_add", "fTf>f", nullptr, make_bias_dropout_add<float, Bf16>, -1, true},
+    {"bias_dropout_add", "cpu.bias_dropout_add", "fTfi>f", nullptr, make_bias_dropout_add<float, Bf16>, -1, true},
 };
 
 // Has the op the element types that `types` spells, with `storage` for T?

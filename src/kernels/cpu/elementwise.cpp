@@ -15,7 +15,7 @@ extern const Typed<Accumulate> accumulate;
 Exponential exponential;
 extern const Typed<SwiGlu> swiglu;
 extern const Typed<SwiGluBackward> swiglu_backward;
-extern const Typed<Embedding> embedding;
+extern const TypedOnStream<Embedding> embedding;
 extern const Typed<EmbeddingBackward> embedding_backward;
 
 namespace {
@@ -82,15 +82,20 @@ void swiglu_backward_of(ThreadPool& pool, int64_t n, const T* dy, const T* gate,
     });
 }
 
-template <class T>
+template <class S, class T>
 void embedding_of(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
-                  const T* table, T* out) {
+                  const T* table, S* out) {
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(tokens, threads, thread);
         for (int64_t t = mine.begin; t < mine.end; ++t) {
             const int64_t row = ids[t] - first_id;
-            if (row < 0 || row >= rows) std::fill(out + t * hidden, out + (t + 1) * hidden, T(0.0f));
-            else std::copy(table + row * hidden, table + (row + 1) * hidden, out + t * hidden);
+            S* const to = out + t * hidden;
+            if (row < 0 || row >= rows) {
+                std::fill(to, to + hidden, S(0.0f));
+                continue;
+            }
+            const T* const from = table + row * hidden;
+            for (int64_t i = 0; i < hidden; i += kLanes) store(to + i, load(from + i, hidden - i), hidden - i);
         }
     });
 }
@@ -131,7 +136,8 @@ constinit const Typed<Widen> widen_from{cast<float, float>, cast<float, Bf16>};
 constinit const Typed<Accumulate> accumulate{accumulate_of<float>, accumulate_of<Bf16>};
 constinit const Typed<SwiGlu> swiglu{swiglu_of<float>, swiglu_of<Bf16>};
 constinit const Typed<SwiGluBackward> swiglu_backward{swiglu_backward_of<float>, swiglu_backward_of<Bf16>};
-constinit const Typed<Embedding> embedding{embedding_of<float>, embedding_of<Bf16>};
+constinit const TypedOnStream<Embedding> embedding{embedding_of<float, float>, embedding_of<Bf16, Bf16>,
+                                                   embedding_of<float, Bf16>};
 constinit const Typed<EmbeddingBackward> embedding_backward{embedding_backward_of<float>, embedding_backward_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -54,11 +54,11 @@ using Rope = void(Range tokens, int64_t heads, int64_t head_dim, const T* x, con
 extern const Typed<Rope> rope;
 
 // The table holds the rows [first_id, first_id + rows) of the vocabulary: [rows, hidden]. out: [tokens, hidden], zero for
-// ids outside the shard.
-template <class T>
+// ids outside the shard. The rows begin the residual stream.
+template <class S, class T>
 using Embedding = void(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
-                       const T* table, T* out);
-extern const Typed<Embedding> embedding;
+                       const T* table, S* out);
+extern const TypedOnStream<Embedding> embedding;
 
 // d_table[id] += d_out[token] in the order of the tokens; replaced (zeroed first) unless accumulate. Threads share out
 // the hidden dim. The sum is float.

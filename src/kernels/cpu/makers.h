@@ -25,7 +25,8 @@ namespace lockstep::kernels::makers {
 
 using Made = std::unique_ptr<Kernel>;
 
-// T: how the kernel's data is stored, float or Bf16; what an op keeps in float32 whatever T is, is float.
+// T: how the kernel's data is stored, float or Bf16; S: the residual stream (typed.h). What an op keeps in float32 whatever they
+// are, is float.
 template <class T = float>
 const T* in(const KernelArgs& a, int i) {
     return static_cast<const T*>(a.in[i]);
@@ -123,26 +124,26 @@ Made make_swiglu_backward(const KernelContext& c) {  // d_y, gate, up -> d_gate,
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_rmsnorm(const KernelContext& c) {
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::rms_norm(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), eps, out<T>(k, 0), out(k, 1));
+        cpu::rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<T>(k, 1), eps, out<T>(k, 0), out(k, 1));
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_add_rmsnorm(const KernelContext& c) {  // x, residual, w -> s, y, rstd
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::add_rms_norm(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), eps, out<T>(k, 0), out<T>(k, 1), out(k, 2));
+        cpu::add_rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<S>(k, 1), in<T>(k, 2), eps, out<S>(k, 0), out<T>(k, 1), out(k, 2));
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_rmsnorm_backward(const KernelContext& c) {  // [also,] d_y, x, w, rstd -> d_x, d_w
     const int o = c.op.kind == "rmsnorm_backward_add" ? 1 : 0;
     return kernel_from([o, z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-        cpu::rms_norm_backward(k.pool, z.rows, z.n, in<T>(k, o), in<T>(k, o + 1), in<T>(k, o + 2), in(k, o + 3),
-                               o == 1 ? in<T>(k, 0) : nullptr, out<T>(k, 0), out(k, 1), adds && !k.fresh, k.workspace);
+        cpu::rms_norm_backward(k.pool, z.rows, z.n, in<S>(k, o), in<S>(k, o + 1), in<T>(k, o + 2), in(k, o + 3),
+                               o == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1), adds && !k.fresh, k.workspace);
     });
 }
 
@@ -178,11 +179,11 @@ Made make_qkv_rope(const KernelContext& c) {  // x, wq, wk, wv, pos -> q, k, v
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_gather(const KernelContext& c) {
     const RowsOf table = rows_of(c, c.in(0));
     return kernel_from([table, tokens = c.elements(c.in(1)), first = c.first_index(c.in(0), 0)](const KernelArgs& k) {
-        cpu::embedding(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out<T>(k, 0));
+        cpu::embedding(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out<S>(k, 0));
     });
 }
 
@@ -289,13 +290,13 @@ Made make_dropout(const KernelContext& c) {
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_bias_dropout_add(const KernelContext& c) {  // x, b, residual[, noise]
     const ir::Tensor& x = c.in(0);
     const auto first = static_cast<uint32_t>(c.first_index(x, static_cast<int>(x.dims.size()) - 1));
     return kernel_from([z = rows_of(c, x), drop = Dropout(c.op), first](const KernelArgs& k) {
         const cpu::DropoutMask mask = drop.drops ? drop.mask(k, 3, first) : cpu::DropoutMask{};
-        cpu::bias_dropout_add(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), mask, out<T>(k, 0));
+        cpu::bias_dropout_add(k.pool, z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<S>(k, 2), mask, out<S>(k, 0));
     });
 }
 
@@ -313,19 +314,19 @@ Made make_sum_rows(const KernelContext& c) {
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_layernorm(const KernelContext& c) {
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::layer_norm(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), eps, out<T>(k, 0), out(k, 1), out(k, 2));
+        cpu::layer_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<T>(k, 2), eps, out<T>(k, 0), out(k, 1), out(k, 2));
     });
 }
 
-template <class T>
+template <class S, class T = S>
 Made make_layernorm_backward(const KernelContext& c) {  // [also,] d_y, x, w, b, mean, rstd -> d_x, d_w, d_b
     const int o = c.op.kind == "layernorm_backward_add" ? 1 : 0;
     return kernel_from([o, z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-        cpu::layer_norm_backward(k.pool, z.rows, z.n, in<T>(k, o), in<T>(k, o + 1), in<T>(k, o + 2), in(k, o + 4), in(k, o + 5),
-                                 o == 1 ? in<T>(k, 0) : nullptr, out<T>(k, 0), out(k, 1), adds && !k.fresh, out(k, 2),
+        cpu::layer_norm_backward(k.pool, z.rows, z.n, in<S>(k, o), in<S>(k, o + 1), in<T>(k, o + 2), in(k, o + 4), in(k, o + 5),
+                                 o == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1), adds && !k.fresh, out(k, 2),
                                  k.workspace);
     });
 }

@@ -93,7 +93,7 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
     constexpr bool kIsFloat = std::is_same_v<In, float>;
     ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
     ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !before), "Matmul::run: not prepared for a Bf16 result");
-    ensure(kernel_ == MatmulKernel::packed || !before || static_cast<const void*>(before) == c,
+    ensure(kernel_ != MatmulKernel::onednn || !before || static_cast<const void*>(before) == c,
            "Matmul::run: oneDNN adds to what stands in C only");
     ensure(kIsFloat ? kernel_ != MatmulKernel::bf16_dot : kernel_ != MatmulKernel::onednn,
            "Matmul::run: this kernel does not take these operands");
