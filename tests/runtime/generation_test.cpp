@@ -155,6 +155,14 @@ TEST_P(Generation, EqualsTheWholeForwardFloat32) {
     EXPECT_LT(largest_difference(GetParam().settings, {}, Dtype::F32, Backend::Cpu), 1e-5);
 }
 
+// Caches in bfloat16, beside a residual stream in either type; both passes round alike but for the order of sums.
+TEST_P(Generation, EqualsTheWholeForwardInBfloat16) {
+    for (const char* wide : {"false", "true"}) {
+        const Settings model = {{"training.mixed_precision_param", "bfloat16"}, {"training.fp32_residual_connection", wide}};
+        EXPECT_LT(largest_difference(GetParam().settings, model, Dtype::F32, Backend::Cpu), 0.02) << wide;
+    }
+}
+
 TEST(Generation, AStepAllocatesNothing) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a sanitizer's operator new does not count";
