@@ -23,7 +23,9 @@ CASES = [f"{m}/{t}" for m in SHAPES for t in ("float32", "bfloat16")]
 DEGREE = "--parallelism.{}_degree"
 LAYOUTS = {"fsdp": [DEGREE.format("data_parallel_shard"), "2", "--training.local_batch_size", "2"],
            "tp": [DEGREE.format("tensor_parallel"), "2", "--parallelism.sequence_parallel", "false"],
-           "tp_sp": [DEGREE.format("tensor_parallel"), "2"]}
+           "tp_sp": [DEGREE.format("tensor_parallel"), "2"],
+           # Two stages, four microbatches of one sequence.
+           "pp": [DEGREE.format("pipeline_parallel"), "2"]}
 CASES += [f"llama/{layout}" for layout in LAYOUTS]
 
 parser = argparse.ArgumentParser()
@@ -58,7 +60,7 @@ for case in args.cases:
         runs = {name: run for name, run in runs.items() if name.split()[-1] in ["lockstep", *args.peers]}
         if layout:
             runs = {"lockstep": ours, f"torch {variant}": peer + ["--layout", variant]}
-            if variant != "fsdp":
+            if variant.startswith("tp"):
                 runs[f"torch {variant} loss parallel"] = peer + ["--layout", variant, "--loss-parallel"]
         times, measured = {name: [] for name in runs}, [roofs_now()]
         for _ in range(args.pairs):

@@ -4,7 +4,8 @@
 Shapes, batch and optimizer are those of llama.toml and gpt2.toml beside it: batch 4 of 256 tokens, AdamW (fused), clipping to
 norm 1, no dropout. bfloat16 is autocast over float32 weights. --layout fsdp, tp, tp_sp: two processes over gloo, with FSDP2
 (a unit a layer) or torchtitan's plan for tensor parallelism, without and with sequence parallelism; --loss-parallel, its default
-there, takes the loss of sharded logits.
+there, takes the loss of sharded logits. --layout pp: two stages under torch.distributed.pipelining's 1F1B, four microbatches, cut
+before the head (--cut N: before layer N), as Lockstep cuts it.
 """
 import argparse
 import contextlib
@@ -16,7 +17,8 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["llama", "gpt2"], default="llama")
 parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp"], default="one")
+parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp", "pp"], default="one")
+parser.add_argument("--cut", type=int, default=6, help="layers of the first of two stages")
 parser.add_argument("--loss-parallel", action="store_true")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--threads", type=int, default=2, help="of all processes together")
@@ -30,7 +32,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-BATCH, SEQ = 4, 256
+BATCH, SEQ, MICROBATCHES = 4, 256, 4
 
 
 class Attention(nn.Module):
@@ -139,9 +141,43 @@ def distribute(model):
     return model
 
 
+class Stage(nn.Module):  # what one of two pipeline ranks has of a model
+    def __init__(self, model, rank):
+        super().__init__()
+        self.embed = model.embed if rank == 0 else None
+        self.layers = model.layers[: args.cut] if rank == 0 else model.layers[args.cut :]
+        self.norm, self.head = (None, None) if rank == 0 else (model.norm, model.head)
+
+    def forward(self, x):
+        x = x if self.embed is None else self.embed(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x if self.head is None else self.head(self.norm(x))
+
+
+def pipeline(stage, rank):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+    loss = lambda logits, targets: F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+    schedule = Schedule1F1B(PipelineStage(stage, rank, RANKS, torch.device("cpu")), MICROBATCHES, loss_fn=loss)
+
+    def step(ids, targets):
+        if rank == 0:
+            schedule.step(ids.contiguous())
+            return torch.zeros(())
+        losses = []
+        schedule.step(target=targets.contiguous(), losses=losses)
+        return torch.stack(losses).mean()
+
+    return step
+
+
 def clip(groups):  # to norm 1; plain and distributed tensors cannot stand in one list
     norms = [torch.nn.utils.get_total_norm([p.grad for p in g]) for g in groups]
     total = torch.stack([n.full_tensor() if hasattr(n, "full_tensor") else n for n in norms]).norm()
+    if args.layout == "pp":
+        squares = total.square()
+        dist.all_reduce(squares)
+        total = squares.sqrt()
     for g in groups:
         torch.nn.utils.clip_grads_with_norm_(g, 1.0, total)
 
@@ -153,10 +189,12 @@ def run(rank, results):
         dist.init_process_group("gloo")
     model = build()
     parameters = sum(p.numel() for p in model.parameters())
-    tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1))
+    tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1))  # the same on every rank
     if args.layout == "fsdp":
         tokens = tokens.chunk(RANKS)[rank]
-    if RANKS > 1:
+    if args.layout == "pp":
+        model = Stage(model, rank)
+    elif RANKS > 1:
         model = distribute(model)
     groups = {}
     for p in model.parameters():
@@ -175,14 +213,18 @@ def run(rank, results):
         return loss_parallel()
 
     forward = torch.compile(loss_of) if args.compile else loss_of
+    staged = pipeline(model, rank) if args.layout == "pp" else None
     times = []
     for _ in range(args.steps + 3):
         if RANKS > 1:
             dist.barrier()
         start = time.perf_counter()
         with context():
-            loss = forward(tokens[:, :-1], tokens[:, 1:])
-            loss.backward()
+            if staged:
+                loss = staged(tokens[:, :-1], tokens[:, 1:])
+            else:
+                loss = forward(tokens[:, :-1], tokens[:, 1:])
+                loss.backward()
         clip(groups)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -100,7 +100,7 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
         if (!known.has_optimizer() && known.steps >= recipe_.integer("training.steps"))
             wanted.optimizer = false;  // only to look at
         const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted);
-        const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.program);
+        const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.programs);
         telemetry::info(fmt::format("resumed from {} at step {}{}", folder, job_.trainer->progress().steps,
                                     bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
     } catch (const UserError& e) {

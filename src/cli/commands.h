@@ -124,6 +124,8 @@ compile::CompileOptions compile_options(const compile::Recipe& recipe, int threa
 void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled);
 // Bytes that one rank may use: cluster.memory_gib_per_rank, else this machine's share.
 int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled);
+// "dp_replicate 1 x dp_shard 2 x tp 2", with pp before it where there is a pipeline.
+std::string degrees_text(const mesh::Mesh& mesh);
 std::string gib(int64_t bytes);
 
 }  // namespace lockstep::cli

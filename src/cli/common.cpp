@@ -89,6 +89,16 @@ compile::CompileOptions compile_options(const compile::Recipe& recipe, int threa
 
 std::string gib(int64_t bytes) { return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
+std::string degrees_text(const mesh::Mesh& mesh) {
+    std::string text;
+    for (mesh::Axis a : mesh::kAxes) {
+        const bool optional = a == mesh::Axis::pp || a == mesh::Axis::cp;
+        if (!optional || mesh.degree(a) > 1)
+            text += fmt::format("{}{} {}", text.empty() ? "" : " x ", mesh::name_of(a), mesh.degree(a));
+    }
+    return text;
+}
+
 int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled) {
     const double declared = recipe.number("cluster.memory_gib_per_rank");
     if (declared > 0) return static_cast<int64_t>(declared * (1 << 30));
@@ -96,10 +106,9 @@ int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled
 }
 
 void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled) {
-    const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &compiled.program);
-    if (const auto refusal = passes::check(ranks))
+    if (const auto refusal = passes::check(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
-    const int64_t needed = compiled.program.arena_bytes,
+    const int64_t needed = compiled.arena_bytes(),
                   reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
     const int64_t capacity = capacity_per_rank(recipe, compiled) - reserve;
     if (needed <= capacity) return;

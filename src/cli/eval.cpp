@@ -75,7 +75,7 @@ int eval(const EvalArgs& args) {
     options.entries = {"eval"};
     const compile::Compiled compiled = compile::compile(recipe, options);
     require_runnable(recipe, options, compiled);
-    runtime::Ranks ranks(compiled.program, runtime::ranks_options(recipe, compiled.layout));
+    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout));
     runtime::load_weights(ranks, stored.folder);
     runtime::Evaluator evaluator(ranks, runtime::batch_shape(compiled.layout));
 
@@ -97,7 +97,7 @@ int eval(const EvalArgs& args) {
                                       {"bytes", nullptr},
                                       {"tokens_per_s", static_cast<double>(result.targets) / time_s},
                                       {"ranks", compiled.layout.ranks},
-                                      {"peak_bytes_planned", compiled.program.arena_bytes * compiled.layout.ranks}};
+                                      {"peak_bytes_planned", compiled.all_arena_bytes()}};
         if (bytes > 0) out["bits_per_byte"] = bits_per_byte, out["bytes"] = bytes;
         fmt::print("{}\n", out.dump());
         return kDone;
@@ -105,7 +105,7 @@ int eval(const EvalArgs& args) {
     fmt::print("{} (step {}) on {} tokens of {}\n", stored.folder, stored.manifest.steps, result.targets, name);
     fmt::print("loss {:.5f} nats a token, perplexity {:.3f}{}\n", result.loss(), std::exp(result.loss()),
                bytes > 0 ? fmt::format(", {:.4f} bits a byte", bits_per_byte) : "");
-    telemetry::info(fmt::format("planned {} a rank; {:.0f} tokens/s", gib(compiled.program.arena_bytes),
+    telemetry::info(fmt::format("planned {} a rank; {:.0f} tokens/s", gib(compiled.arena_bytes()),
                                 static_cast<double>(result.targets) / time_s));
     return kDone;
 }

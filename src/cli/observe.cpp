@@ -92,10 +92,9 @@ runtime::StepResult Observer::step() {
     const bool traced = !args_.trace.empty() && taken_ == trace_step_, profiled = args_.profile && taken_ > kWarmUp;
     if (!traced && !profiled) return trainer_.step();
     const runtime::StepResult result = trainer_.step(timelines_);
-    const ir::Entry& entry = *compiled_.program.entry("train");
-    ir::match_collectives(compiled_.program, entry, timelines_);
-    if (traced) telemetry::write_trace(args_.trace, compiled_.program, entry, timelines_);
-    if (profiled) compile::add_step(breakdown_, profiled_++, compiled_.program, entry, timelines_, compile::kind_of);
+    ir::match_collectives(timelines_);
+    if (traced) telemetry::write_trace(args_.trace, timelines_);
+    if (profiled) compile::add_step(breakdown_, profiled_++, timelines_, compile::kind_of);
     return result;
 }
 

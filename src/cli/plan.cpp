@@ -18,11 +18,11 @@ struct Plan {
     sim::Cluster cluster;
     compile::Placement placement;
     compile::Compiled compiled;
-    compile::StageReport report;
+    std::vector<compile::StageReport> reports;  // by pipeline rank
     sim::Simulated simulated;
-    compile::Breakdown breakdown;
-    double peak_flops_per_s = 0;  // of a rank
-    double capacity_bytes = 0;    // of a rank, less the reserve; 0: not said
+    std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
+    double peak_flops_per_s = 0;                 // of a rank
+    double capacity_bytes = 0;                   // of a rank, less the reserve; 0: not said
     bool fits = true;
 
     double tokens_per_s() const {
@@ -55,17 +55,17 @@ Plan make_plan(const PlanArgs& args) {
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
     plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, ranks, costs.cores);
     plan.compiled = compile::compile(recipe, compile_options(recipe, plan.placement.threads_per_rank));
-    const ir::Program& program = plan.compiled.program;
-    plan.report = compile::report_of(program);
-    const ir::Entry& entry = *program.entry("train");
-    plan.simulated = sim::simulate(program, entry, plan.cluster, plan.placement, compile::local_link(recipe));
-    compile::add_step(plan.breakdown, 0, program, entry, {&plan.simulated.timeline, 1}, compile::name_of);
+    plan.reports = compile::reports_of(plan.compiled);
+    plan.simulated = sim::simulate(plan.compiled.programs, "train", plan.cluster, plan.placement, compile::local_link(recipe));
+    for (const ir::Timeline& t : plan.simulated.timelines)
+        compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of);
+    const std::string dtype = main_dtype(plan.compiled.programs[0]);
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, ranks * plan.placement.threads_per_rank));
-    plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, main_dtype(program), 1)
-                                                 : ops::flops_roof(costs, main_dtype(program), used) / static_cast<double>(ranks);
+    plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
+                                                 : ops::flops_roof(costs, dtype, used) / static_cast<double>(ranks);
     const double of_a_rank = plan.cluster.memory_bytes / (plan.cluster.devices ? 1 : static_cast<double>(ranks));
     plan.capacity_bytes = plan.cluster.memory_bytes > 0 ? of_a_rank - plan.cluster.reserve_bytes : 0;
-    plan.fits = plan.capacity_bytes == 0 || static_cast<double>(program.arena_bytes) <= plan.capacity_bytes;
+    plan.fits = plan.capacity_bytes == 0 || static_cast<double>(plan.compiled.arena_bytes()) <= plan.capacity_bytes;
     return plan;
 }
 
@@ -83,34 +83,50 @@ std::vector<Costly> costliest(const compile::Breakdown& b, size_t count) {
     return all;
 }
 
-Json to_json(const Plan& p) {
-    Json costly = Json::array();
-    for (const Costly& c : costliest(p.breakdown, 10)) {
-        costly.push_back({{"op", c.name},
-                          {"count", c.spent.count},
-                          {"time_s", c.spent.time_s},
-                          {"flops_per_s", c.spent.flops / c.spent.time_s},
-                          {"bytes_per_s", c.spent.bytes / c.spent.time_s}});
+// Every rank of the pipeline by itself; then the costliest ops of all together, as the mean over pipeline ranks.
+compile::Breakdown all_of(const std::vector<compile::Breakdown>& parts) {
+    compile::Breakdown all;
+    const double share = 1 / static_cast<double>(parts.size());
+    for (const compile::Breakdown& b : parts) {
+        for (auto [to, from] : {std::pair{&all.ops, &b.ops}, std::pair{&all.beside, &b.beside}}) {
+            for (const auto& [name, spent] : *from) {
+                compile::TimeSpent& s = (*to)[name];
+                s.time_s += share * spent.time_s, s.count += share * spent.count;
+                s.flops += share * spent.flops, s.bytes += share * spent.bytes;
+            }
+        }
     }
-    const Json stage = {{"stage", 0},
-                        {"bytes", bytes_json(p.report)},
-                        {"reserve", static_cast<int64_t>(p.cluster.reserve_bytes)},
-                        {"flops_model", p.report.flops_model},
-                        {"flops_executed", p.report.flops_executed},
-                        {"waiting_s", p.breakdown.waiting_s},
-                        {"costliest", costly}};
+    return all;
+}
+
+Json to_json(const Plan& p) {
+    Json stages = Json::array();
+    for (size_t k = 0; k < p.reports.size(); ++k) {
+        Json costly = Json::array();
+        for (const Costly& c : costliest(p.breakdowns[k], 10)) {
+            costly.push_back({{"op", c.name},
+                              {"count", c.spent.count},
+                              {"time_s", c.spent.time_s},
+                              {"flops_per_s", c.spent.flops / c.spent.time_s},
+                              {"bytes_per_s", c.spent.bytes / c.spent.time_s}});
+        }
+        Json stage = stage_json(p.compiled.programs[k], p.reports[k], static_cast<int64_t>(p.cluster.reserve_bytes));
+        stage["waiting_s"] = p.breakdowns[k].waiting_s;
+        stage["costliest"] = costly;
+        stages.push_back(stage);
+    }
     return {{"step_time_s", p.simulated.step_time_s},
             {"tokens_per_s", p.tokens_per_s()},
-            {"mfu", p.utilization(p.report.flops_model)},
-            {"hfu", p.utilization(p.report.flops_executed)},
-            {"bubble_fraction", 0.0},
+            {"mfu", p.utilization(compile::flops_model_of_a_rank(p.reports))},
+            {"hfu", p.utilization(compile::flops_executed_of_a_rank(p.reports))},
+            {"bubble_fraction", p.simulated.bubble_s / p.simulated.step_time_s},
             {"exposed_communication_s", p.simulated.exposed_communication_s},
             {"fits", p.fits},
             {"ranks", p.compiled.layout.ranks},
             {"cluster", p.cluster.name},
             {"declared", p.cluster.declared},
             {"measured_share", p.simulated.measured_share},
-            {"stages", Json::array({stage})}};
+            {"stages", stages}};
 }
 
 void print(const Plan& p) {
@@ -125,24 +141,18 @@ void print(const Plan& p) {
     fmt::print("step time    {:.6g} s\n", step_s);
     fmt::print("tokens       {:.6g} /s, {:.6g} /s and rank\n", p.tokens_per_s(),
                p.tokens_per_s() / static_cast<double>(p.compiled.layout.ranks));
-    fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n", 100 * p.utilization(p.report.flops_model),
-               100 * p.utilization(p.report.flops_executed), p.peak_flops_per_s / 1e12);
-    fmt::print("communication exposed {:.6g} s ({:.1f} %); bubble 0 % (one stage)\n", p.simulated.exposed_communication_s,
-               100 * p.simulated.exposed_communication_s / step_s);
+    fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n",
+               100 * p.utilization(compile::flops_model_of_a_rank(p.reports)),
+               100 * p.utilization(compile::flops_executed_of_a_rank(p.reports)), p.peak_flops_per_s / 1e12);
+    fmt::print("communication exposed {:.6g} s ({:.1f} %), of it {:.1f} % of the step waiting for other pipeline ranks\n",
+               p.simulated.exposed_communication_s, 100 * p.simulated.exposed_communication_s / step_s,
+               100 * p.simulated.bubble_s / step_s);
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time rests on measured kernels, the rest on the machine's rates\n",
                    100 * p.simulated.measured_share);
-    fmt::print("bytes of a rank\n");
-    for (int k = 0; k < ir::kMemoryKinds; ++k) {
-        const int64_t b = p.report.bytes[static_cast<size_t>(k)];
-        if (b > 0) fmt::print("  {:<14} {:>16} {:>14}\n", ir::name_of(static_cast<ir::MemoryKind>(k)), b, gib(b));
-    }
-    fmt::print("  {:<14} {:>16} {:>14}{}\n", "total", p.report.total_bytes, gib(p.report.total_bytes),
-               p.capacity_bytes > 0
-                   ? fmt::format(" of {}{}", gib(static_cast<int64_t>(p.capacity_bytes)), p.fits ? "" : ": DOES NOT FIT")
-                   : "");
+    print_bytes(p.compiled, p.reports, static_cast<int64_t>(p.capacity_bytes));
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
-    for (const Costly& c : costliest(p.breakdown, 10)) {
+    for (const Costly& c : costliest(all_of(p.breakdowns), 10)) {
         const compile::TimeSpent& s = c.spent;
         fmt::print("  {:<50}{:>8.0f} {:>10.4g} {:>6.1f} {:>10.4g} {:>9.4g}\n", c.name, s.count, s.time_s, 100 * s.time_s / step_s,
                    s.flops / s.time_s / 1e12, s.bytes / s.time_s / 1e9);
@@ -153,13 +163,12 @@ void print(const Plan& p) {
 
 int plan(const PlanArgs& args) {
     const Plan p = make_plan(args);
-    if (!args.trace.empty())
-        telemetry::write_trace(args.trace, p.compiled.program, *p.compiled.program.entry("train"), {&p.simulated.timeline, 1});
+    if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (args.json) fmt::print("{}\n", to_json(p).dump());
     else print(p);
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {} and has {}: `lockstep check` says which keys lower it",
-                                 gib(p.compiled.program.arena_bytes), gib(static_cast<int64_t>(p.capacity_bytes))));
+                                 gib(p.compiled.arena_bytes()), gib(static_cast<int64_t>(p.capacity_bytes))));
     return kRefused;
 }
 

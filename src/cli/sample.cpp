@@ -198,6 +198,7 @@ int sample(const SampleArgs& args) {
     Stored stored = open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
                                                   {"parallelism.data_parallel_shard_degree", "-1"},
                                                   {"parallelism.tensor_parallel_degree", "1"},
+                                                  {"parallelism.pipeline_parallel_degree", "1"},
                                                   {"parallelism.sequence_parallel", "false"},
                                                   {"cluster.ranks", "0"}});
     compile::Recipe& recipe = stored.recipe;
@@ -222,7 +223,7 @@ int sample(const SampleArgs& args) {
     options.entries = {"prefill", "decode"};
     const compile::Compiled compiled = compile::compile(recipe, options);
     require_runnable(recipe, options, compiled);
-    runtime::Ranks ranks(compiled.program, runtime::ranks_options(recipe, compiled.layout));
+    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout));
     runtime::load_weights(ranks, stored.folder);
     runtime::Generator generator(ranks);
     Sampling sampling(args, generator, tokenizer);
@@ -240,14 +241,14 @@ int sample(const SampleArgs& args) {
                                       {"decode_s", sampling.decode_s},
                                       {"context", generator.context()},
                                       {"ranks", compiled.layout.ranks},
-                                      {"peak_bytes_planned", compiled.program.arena_bytes * compiled.layout.ranks}};
+                                      {"peak_bytes_planned", compiled.all_arena_bytes()}};
         for (const Sequence& s : sampling.sequences) out["sequences"].push_back(to_json(s));
         fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
         return kDone;
     }
     print(sampling.sequences);
     telemetry::info(fmt::format("{} tokens, {:.1f} a second after {:.3f} s for the prompts; planned {} a rank", generated,
-                                tokens_per_s, sampling.prefill_s, gib(compiled.program.arena_bytes)));
+                                tokens_per_s, sampling.prefill_s, gib(compiled.arena_bytes())));
     return kDone;
 }
 

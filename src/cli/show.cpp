@@ -61,6 +61,12 @@ std::string differences(const std::string& a, const std::string& b) {
     return out;
 }
 
+std::string text_of(const compile::Compiled& compiled) {
+    std::string text;
+    for (const ir::Program& p : compiled.programs) text += ir::print(p);
+    return text;
+}
+
 }  // namespace
 
 int show(const ShowArgs& args) {
@@ -79,11 +85,11 @@ int show(const ShowArgs& args) {
         return compile::compile(recipe, options);
     };
     const compile::Compiled compiled = compiled_from(args.recipe);
-    std::string text = ir::print(compiled.program);
+    std::string text = text_of(compiled);
     if (!args.against.empty()) {
         RecipeArgs other = args.recipe;
         other.path = args.against;
-        text = differences(text, ir::print(compiled_from(other).program));
+        text = differences(text, text_of(compiled_from(other)));
     }
     nlohmann::ordered_json passes = nlohmann::ordered_json::array();
     for (const compile::PassReport& p : compiled.passes)

@@ -1,18 +1,16 @@
-// The memory of a stage as `check` and `plan` print it.
+// The memory of a pipeline rank as `check` and `plan` print it.
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "compile/report.h"
 
 namespace lockstep::cli {
 
-inline nlohmann::ordered_json bytes_json(const compile::StageReport& report) {
-    nlohmann::ordered_json bytes = {{"total", report.total_bytes}};
-    for (int k = 0; k < ir::kMemoryKinds; ++k)
-        bytes[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = report.bytes[static_cast<size_t>(k)];
-    return bytes;
-}
+// {stage, stages, layers, bytes, reserve, flops_model, flops_executed} of one pipeline rank.
+nlohmann::ordered_json stage_json(const ir::Program& program, const compile::StageReport& report, int64_t reserve_bytes);
+
+// The bytes of the fullest pipeline rank by kind; where there are several, first a line for each. `capacity_bytes` 0: not said.
+void print_bytes(const compile::Compiled& compiled, const std::vector<compile::StageReport>& reports, int64_t capacity_bytes);
 
 }  // namespace lockstep::cli

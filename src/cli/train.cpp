@@ -49,7 +49,7 @@ public:
           metrics_(dump_ + "/metrics.jsonl"),
           checkpoints_(job, dump_ + "/" + recipe_.text("checkpoint.folder")),
           stopping_(recipe_, begun),
-          flops_model_(compile::report_of(job.compiled.program).flops_model),
+          flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
           watch_(args.watch),
           observe_(args.observe),
           steps_(recipe_.integer("training.steps")) {
@@ -93,7 +93,7 @@ public:
             {"final_loss", last_loss_},
             {"tokens_per_s", step_s > 0 ? static_cast<double>(job_.trainer->tokens_per_step()) / step_s : 0.0},
             {"step_time_s", step_s},
-            {"peak_bytes_planned", job_.compiled.program.arena_bytes * job_.compiled.layout.ranks},
+            {"peak_bytes_planned", job_.compiled.all_arena_bytes()},
             {"peak_bytes_resident", resident_ - job_.anonymous_bytes_before},
             {"checkpoint", or_null(checkpoints_.latest())},
             {"checkpoints_written", checkpoints_.written()},
@@ -163,7 +163,7 @@ private:
                      ranks = static_cast<double>(job_.compiled.layout.ranks);
         const double tflops = flops_model_ * static_cast<double>(window_steps_) / window_s / 1e12;
         resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
-        const double arena_gib = static_cast<double>(job_.compiled.program.arena_bytes) / (1 << 30);
+        const double arena_gib = static_cast<double>(job_.compiled.arena_bytes()) / (1 << 30);
         telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},
                                 {"grad_norm", r.grad_norm},
                                 {"lr", r.lr},
@@ -239,12 +239,9 @@ int train(const TrainArgs& args) {
     remember_signals();
     const std::unique_ptr<Job> job = start_job(args.recipe);
     const compile::Layout& layout = job->compiled.layout;
-    telemetry::info(
-        fmt::format("{} ranks (dp_replicate {} x dp_shard {} x tp {}), {} microbatches of {} sequences, planned {} a rank; ready "
-                    "after {:.2f} s",
-                    layout.ranks, layout.mesh.degree(mesh::Axis::dp_replicate), layout.mesh.degree(mesh::Axis::dp_shard),
-                    layout.mesh.degree(mesh::Axis::tp), layout.microbatches, layout.local_batch * layout.data_ranks,
-                    gib(job->compiled.program.arena_bytes), job->start_up_s));
+    telemetry::info(fmt::format("{} ranks ({}), {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s",
+                                layout.ranks, degrees_text(layout.mesh), layout.microbatches,
+                                layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
     Run run(*job, args, begun);
     const int code = run.run();
     nlohmann::ordered_json summary = run.summary();

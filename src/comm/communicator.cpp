@@ -22,6 +22,7 @@ const char* name_of(Kind kind) {
         case Kind::AllGather: return "all_gather";
         case Kind::ReduceScatter: return "reduce_scatter";
         case Kind::AllReduce: return "all_reduce";
+        case Kind::Transfer: return "transfer";
     }
     return "?";
 }
@@ -65,8 +66,12 @@ Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp
     return {Kind::AllReduce, type, in, out, 1, count, 1, op, false};
 }
 
+Request transfer(Type type, const void* in, void* out, int64_t count) {
+    return {Kind::Transfer, type, in, out, 1, count, 1, ReduceOp::Sum, false};
+}
+
 std::string describe(const Request& request) {
-    const bool reduces = request.kind != Kind::AllGather;
+    const bool reduces = request.kind == Kind::ReduceScatter || request.kind == Kind::AllReduce;
     return fmt::format("{} {}{} [{}, {}, {}]", name_of(request.kind), reduces ? fmt::format("{} ", name_of(request.op)) : "",
                        name_of(request.type), request.outer, request.dim, request.inner);
 }
@@ -75,6 +80,10 @@ std::string refusal(const Request& request, int position, int members) {
     if (request.outer < 0 || request.dim < 0 || request.inner < 0) return "a negative extent";
     if (request.accumulate && request.kind != Kind::ReduceScatter) return "accumulate outside of reduce_scatter";
     const int64_t block_bytes = request.block_elements() * bytes_of(request.type);
+    if (request.kind == Kind::Transfer) {
+        if (members != 2) return fmt::format("a transfer among {} members", members);
+        return block_bytes > 0 && !(position == 0 ? request.in : request.out) ? "a null buffer" : "";
+    }
     if (block_bytes == 0) return "";
     if (!request.in || !request.out) return "a null buffer";
     const int64_t in_bytes = request.kind == Kind::ReduceScatter ? block_bytes * members : block_bytes;

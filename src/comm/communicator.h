@@ -14,7 +14,7 @@
 namespace lockstep::comm {
 
 enum class Type { Float32, Float64, Int32, BFloat16 };
-enum class Kind { AllGather, ReduceScatter, AllReduce };
+enum class Kind { AllGather, ReduceScatter, AllReduce, Transfer };
 enum class ReduceOp {
     Sum,
     Max
@@ -27,6 +27,7 @@ int64_t bytes_of(Type type);
 //   AllGather:      in [outer, dim, inner], out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
 //   ReduceScatter:  in [outer, dim * n, inner], out [outer, dim, inner]; out = or += the reduced block k
 //   AllReduce:      in and out [outer, dim, inner]
+//   Transfer:       of two members the first gives in [outer, dim, inner], the second takes it as out; the others' in, out unused
 // in and out do not overlap, except: AllReduce with out == in; AllGather and ReduceScatter with outer == 1 where the
 // smaller tensor is exactly this member's block of the larger one.
 struct Request {
@@ -48,6 +49,7 @@ Request reduce_scatter(Type type, const void* in, void* out, int64_t outer, int6
 Request reduce_scatter_into(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
                             ReduceOp op = ReduceOp::Sum);
 Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp op = ReduceOp::Sum);
+Request transfer(Type type, const void* in, void* out, int64_t count);
 
 // "reduce_scatter sum float32 [2, 8, 4]", for messages.
 std::string describe(const Request& request);

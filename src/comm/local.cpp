@@ -38,7 +38,7 @@ using local::Requests;
 
 bool same_shape(const Request& a, const Request& b) {
     return a.kind == b.kind && a.type == b.type && a.outer == b.outer && a.dim == b.dim && a.inner == b.inner &&
-           (a.op == b.op || a.kind == Kind::AllGather);
+           (a.op == b.op || a.kind == Kind::AllGather || a.kind == Kind::Transfer);
 }
 
 bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }

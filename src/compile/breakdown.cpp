@@ -31,15 +31,16 @@ std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Namin
 std::string kind_of(const ir::Routine&, const ir::Op& op) { return op.kind; }
 
 std::string name_of(const ir::Routine& r, const ir::Op& op) {
-    return fmt::format("{} {} ({})", r.name, r.tensors[op.out[0]].name, op.kind);
+    return fmt::format("{} {} ({})", r.name, r.tensors[op.subject()].name, op.kind);
 }
 
-void add_step(Breakdown& sum, int64_t steps, const ir::Program& program, const ir::Entry& entry,
-              std::span<const ir::Timeline> timelines, const Naming& naming) {
+void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timelines, const Naming& naming) {
     Breakdown step;
     const double share = 1.0 / static_cast<double>(timelines.size());
-    const auto costs = costs_of(program, naming);
+    std::map<const ir::Program*, std::vector<std::vector<Costs>>> known;
     for (const ir::Timeline& timeline : timelines) {
+        if (!known.contains(timeline.program)) known[timeline.program] = costs_of(*timeline.program, naming);
+        const auto& costs = known[timeline.program];
         double inside_s = 0;
         for (size_t thread = 0; thread < 2; ++thread) {
             for (const ir::TimedOp& t : timeline.threads[thread]) {
@@ -48,7 +49,7 @@ void add_step(Breakdown& sum, int64_t steps, const ir::Program& program, const i
                     if (thread == 0) step.waiting_s += share * (t.end_s - t.start_s);
                     continue;
                 }
-                const Costs& c = costs[entry.calls[t.call].routine][t.op];
+                const Costs& c = costs[timeline.entry->calls[t.call].routine][t.op];
                 TimeSpent& spent = (thread == 0 ? step.ops : step.beside)[c.name];
                 spent.time_s += share * (t.end_s - t.ready_s);
                 spent.count += share;

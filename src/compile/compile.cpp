@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "ops/builder.h"
 #include "ops/verify.h"
+#include "passes/assign_stages.h"
 #include "passes/attach_objective.h"
 #include "passes/cache_keys.h"
 #include "passes/differentiate.h"
@@ -23,47 +24,65 @@
 #include "passes/select_kernels.h"
 #include "passes/set_precision.h"
 #include "passes/shard.h"
+#include "passes/split_backward.h"
 
 namespace lockstep::compile {
 namespace {
 
+using Programs = std::vector<ir::Program>;  // by pipeline rank
+
 struct Pass {
     const char* name;
-    std::function<ir::Program(ir::Program)> run;
+    std::function<Programs(Programs)> run;
 
     bool is_skipped(const CompileOptions& options) const {
         return std::find(options.skip.begin(), options.skip.end(), name) != options.skip.end();
     }
-    // The program after it, in its one canonical form.
-    ir::Program operator()(ir::Program program) const {
-        program = run(std::move(program));
-        for (ir::Routine& r : program.routines) ops::renumber(r);
-        return program;
+    // The programs after it, in their one canonical form.
+    Programs operator()(Programs programs) const {
+        programs = run(std::move(programs));
+        for (ir::Program& p : programs) {
+            for (ir::Routine& r : p.routines) ops::renumber(r);
+        }
+        return programs;
     }
 };
 
-// How a pass becomes part of the result: timed, and the program verified.
+// A pass that takes each program by itself; before assign_stages there is one.
+template <class F>
+Pass each(const char* name, F run) {
+    return {name, [run](Programs programs) {
+                for (ir::Program& p : programs) p = run(std::move(p));
+                return programs;
+            }};
+}
+
+// How a pass becomes part of the result: timed, and the programs verified.
 class Runner {
 public:
     Runner(const CompileOptions& options, std::vector<PassReport>& reports) : options_(options), reports_(reports) {}
 
-    void operator()(const Pass& pass, ir::Program& program) {
+    void operator()(const Pass& pass, Programs& programs) {
         if (stopped_) return;
         PassReport report;
         report.name = pass.name;
         report.skipped = pass.is_skipped(options_);
         if (!report.skipped) {
             const auto start = std::chrono::steady_clock::now();
-            const ir::Program before = program;
-            program = pass(std::move(program));
-            if (const auto violation = ops::verify(program)) {
-                throw InternalError(
-                    fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
+            const Programs before = programs;
+            programs = pass(std::move(programs));
+            for (const ir::Program& program : programs) {
+                if (const auto violation = ops::verify(program)) {
+                    throw InternalError(
+                        fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
+                }
             }
-            report.changed = program != before;
+            report.changed = programs != before;
             report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         }
-        for (const ir::Routine& r : program.routines) report.ops += static_cast<int64_t>(r.ops.size());
+        for (const ir::Program& p : programs) {
+            for (const ir::Routine& r : p.routines) report.ops += static_cast<int64_t>(r.ops.size());
+        }
         reports_.push_back(report);
         stopped_ = options_.stop_after == pass.name;
     }
@@ -98,6 +117,12 @@ ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
     return program;
 }
 
+int64_t largest_arena(const Programs& programs) {
+    int64_t most = 0;
+    for (const ir::Program& p : programs) most = std::max(most, p.arena_bytes);
+    return most;
+}
+
 std::vector<std::string> entries_of(const Recipe& recipe, const CompileOptions& options) {
     if (!options.entries.empty()) return options.entries;
     if (recipe.flag("validation.enable")) return {"train", "eval"};
@@ -108,8 +133,9 @@ std::vector<std::string> entries_of(const Recipe& recipe, const CompileOptions& 
 
 const std::vector<std::string>& pass_names() {
     static const std::vector<std::string> names = {
-        "build_blocks", "attach_objective", "cache_keys",           "differentiate", "set_precision", "shard",      "fuse_loss",
-        "recompute",    "select_kernels",   "partition_parameters", "schedule",      "overlap",       "plan_memory"};
+        "build_blocks", "attach_objective", "cache_keys",     "differentiate",  "set_precision", "shard",
+        "fuse_loss",    "recompute",        "split_backward", "select_kernels", "assign_stages", "partition_parameters",
+        "schedule",     "overlap",          "plan_memory"};
     return names;
 }
 
@@ -128,29 +154,44 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     using P = ir::Program;
 
     const std::vector<Pass> before = {
-        {"build_blocks", [&](P) { return build_blocks(recipe, layout); }},
-        {"attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }},
-        {"cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }},
-        {"differentiate", [&](P p) { return passes::differentiate(std::move(p)); }},
-        {"set_precision", [&](P p) { return passes::set_precision(std::move(p), layout.precision); }},
-        {"shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); }},
-        {"fuse_loss", [&](P p) { return fuse_loss ? passes::fuse_loss(std::move(p), fuse) : p; }},
+        each("build_blocks", [&](P) { return build_blocks(recipe, layout); }),
+        each("attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }),
+        each("cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }),
+        each("differentiate", [&](P p) { return passes::differentiate(std::move(p)); }),
+        each("set_precision", [&](P p) { return passes::set_precision(std::move(p), layout.precision); }),
+        each("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); }),
+        each("fuse_loss", [&](P p) { return fuse_loss ? passes::fuse_loss(std::move(p), fuse) : p; }),
+    };
+    const auto assign_stages = [&](Programs whole) {
+        out.stages = stages_of(recipe, layout, whole[0]);
+        return passes::assign_stages(std::move(whole[0]), out.stages.cut, options.catalog);
+    };
+    const auto schedule = [&](P p) {
+        passes::ScheduleOptions o{{}, layout.reduce_gradients, layout.resident_stages};
+        if (!out.stages.rows.empty()) o.rows = out.stages.rows[static_cast<size_t>(p.pipeline_rank)];
+        return passes::schedule(std::move(p), o);
+    };
+    const Backwards backwards = backwards_of(recipe, layout);
+    const auto split = [&](P p) {
+        return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
     };
     const std::vector<Pass> after = {
-        {"select_kernels", [&](P p) { return passes::select_kernels(std::move(p), options.catalog); }},
-        {"partition_parameters",
-         [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); }},
-        {"schedule", [&](P p) { return passes::schedule(std::move(p)); }},
-        {"overlap", [&](P p) { return passes::overlap(std::move(p), overlap); }},
-        {"plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); }},
+        each("split_backward", [&](P p) { return backwards.in_parts ? split(std::move(p)) : p; }),
+        each("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), options.catalog); }),
+        {"assign_stages", assign_stages},
+        each("partition_parameters",
+             [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); }),
+        each("schedule", schedule),
+        each("overlap", [&](P p) { return passes::overlap(std::move(p), overlap); }),
+        each("plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); }),
     };
     const auto recompute = [&](P placed) {
         const auto total_bytes = [&](const std::vector<passes::SaveList>& lists) {
-            P p = passes::recompute(placed, lists);
+            Programs programs = {passes::recompute(placed, lists)};
             for (const Pass& pass : after) {
-                if (!pass.is_skipped(options)) p = pass(std::move(p));
+                if (!pass.is_skipped(options)) programs = pass(std::move(programs));
             }
-            return p.arena_bytes;
+            return largest_arena(programs);
         };
         passes::OpSeconds time_s = passes::Rates{};
         if (options.catalog.costs) {
@@ -162,10 +203,25 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     };
 
     Runner run(options, out.passes);
-    for (const Pass& pass : before) run(pass, out.program);
-    run({"recompute", recompute}, out.program);
-    for (const Pass& pass : after) run(pass, out.program);
+    out.programs.emplace_back();
+    for (const Pass& pass : before) run(pass, out.programs);
+    run(each("recompute", recompute), out.programs);
+    for (const Pass& pass : after) run(pass, out.programs);
     return out;
+}
+
+std::vector<const ir::Program*> Compiled::of_ranks() const {
+    std::vector<const ir::Program*> out;
+    for (int64_t r = 0; r < layout.ranks; ++r) out.push_back(&of_rank(r));
+    return out;
+}
+
+int64_t Compiled::arena_bytes() const { return largest_arena(programs); }
+
+int64_t Compiled::all_arena_bytes() const {
+    int64_t bytes = 0;
+    for (const ir::Program& p : programs) bytes += p.arena_bytes * layout.mesh.ranks();
+    return bytes;
 }
 
 }  // namespace lockstep::compile

@@ -7,6 +7,7 @@
 
 #include "compile/layout.h"
 #include "compile/recipe.h"
+#include "compile/stages.h"
 #include "ir/program.h"
 #include "ops/catalog.h"
 
@@ -28,8 +29,14 @@ struct CompileOptions {
 
 struct Compiled {
     Layout layout;
-    ir::Program program;
+    Stages stages;                      // once assign_stages has run
+    std::vector<ir::Program> programs;  // by pipeline rank; before assign_stages one, of the whole model
     std::vector<PassReport> passes;
+
+    const ir::Program& of_rank(int64_t rank) const { return programs[static_cast<size_t>(rank / layout.mesh.ranks())]; }
+    std::vector<const ir::Program*> of_ranks() const;
+    int64_t arena_bytes() const;      // of a rank, the largest
+    int64_t all_arena_bytes() const;  // of all ranks together
 };
 
 // Throws UserError for what the recipe asks; InternalError naming the pass that broke an invariant.

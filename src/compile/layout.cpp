@@ -112,6 +112,24 @@ void set_types(const Recipe& r, Layout& l) {
     l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;
 }
 
+// How long parameters stay gathered, and how often gradients are reduced: with a pipeline, as torchtitan does it.
+void set_windows(const Recipe& r, Layout& l) {
+    const char *reshard = "parallelism.fsdp_reshard_after_forward", *reduce = "partition.reduce_gradients";
+    const auto choice = [&](const char* key, std::vector<std::pair<std::string_view, int64_t>> known) {
+        std::vector<std::string_view> names;
+        for (const auto& [name, value] : known) {
+            if (name == r.text(key)) return value;
+            names.push_back(name);
+        }
+        throw UserError("recipe.choice", key, fmt::format("{} = \"{}\": must be {}", key, r.text(key), fmt::join(names, " or ")));
+    };
+    constexpr int64_t kAll = 1 << 30, kActive = 3;  // PyTorch keeps three stages of a rank that has more
+    const bool pipeline = l.pipeline_ranks > 1;
+    l.resident_stages = choice(reshard, {{"default", pipeline ? kActive : 0}, {"always", 0}, {"never", kAll}});
+    const bool once = choice(reduce, {{"default", pipeline}, {"step", 1}, {"microbatch", 0}}) != 0;
+    l.reduce_gradients = once ? passes::ReduceGradients::OnceAStep : passes::ReduceGradients::EachMicrobatch;
+}
+
 void check_divides(const char* key, int64_t value, int64_t by, const char* by_key) {
     if (value % by != 0)
         throw UserError("recipe.divides", key,
@@ -123,33 +141,38 @@ void check_divides(const char* key, int64_t value, int64_t by, const char* by_ke
 Layout layout_of(const Recipe& r) {
     Layout l;
     const int64_t replicate = at_least(r, "parallelism.data_parallel_replicate_degree", 1),
-                  tp = at_least(r, "parallelism.tensor_parallel_degree", 1);
+                  tp = at_least(r, "parallelism.tensor_parallel_degree", 1),
+                  pp = at_least(r, "parallelism.pipeline_parallel_degree", 1);
     int64_t shard = r.integer("parallelism.data_parallel_shard_degree");
     const int64_t ranks = at_least(r, "cluster.ranks", 0);
     if (shard == -1) {
-        if (ranks > 0 && ranks % (replicate * tp) != 0) {
+        if (ranks > 0 && ranks % (replicate * tp * pp) != 0) {
             throw UserError(
                 "recipe.ranks", "cluster.ranks",
-                fmt::format("{} ranks are not divisible by data_parallel_replicate_degree x tensor_parallel_degree = {}", ranks,
-                            replicate * tp));
+                fmt::format("{} ranks are not divisible by pipeline_parallel_degree x data_parallel_replicate_degree x "
+                            "tensor_parallel_degree = {}",
+                            ranks, pp * replicate * tp));
         }
-        shard = ranks > 0 ? ranks / (replicate * tp) : 1;
+        shard = ranks > 0 ? ranks / (replicate * tp * pp) : 1;
     }
     if (shard < 1)
         throw UserError("recipe.too_small", "parallelism.data_parallel_shard_degree",
                         fmt::format("parallelism.data_parallel_shard_degree = {}: must be at least 1, or -1", shard));
-    l.ranks = replicate * shard * tp;
+    l.ranks = pp * replicate * shard * tp;
+    l.pipeline_ranks = pp;
     l.data_ranks = replicate * shard;
     if (ranks > 0 && ranks != l.ranks) {
         throw UserError(
             "recipe.ranks", "cluster.ranks",
-            fmt::format("the degrees make {} x {} x {} = {} ranks, but {} are asked for: change a degree or cluster.ranks",
-                        replicate, shard, tp, l.ranks, ranks));
+            fmt::format("the degrees make {} x {} x {} x {} = {} ranks, but {} are asked for: change a degree or cluster.ranks",
+                        pp, replicate, shard, tp, l.ranks, ranks));
     }
     l.seq_len = at_least(r, "training.seq_len", 1);
-    l.local_batch = at_least(r, "training.local_batch_size", 1);
+    const int64_t local_batch = at_least(r, "training.local_batch_size", 1),
+                  micro = at_least(r, "parallelism.pipeline_parallel_microbatch_size", 1);
+    l.local_batch = pp > 1 ? micro : local_batch;
     l.global_batch = r.integer("training.global_batch_size");
-    if (l.global_batch == -1) l.global_batch = l.local_batch * l.data_ranks;
+    if (l.global_batch == -1) l.global_batch = local_batch * l.data_ranks;
     if (l.global_batch < 1)
         throw UserError("recipe.too_small", "training.global_batch_size",
                         fmt::format("training.global_batch_size = {}: must be at least 1, or -1", l.global_batch));
@@ -173,6 +196,7 @@ Layout layout_of(const Recipe& r) {
     }
     l.partition = partition_of(r, replicate, shard);
     set_types(r, l);
+    set_windows(r, l);
     const std::string& async = r.text("checkpoint.async_mode");
     if (async != "disabled" && async != "async" && async != "async_with_pinned_mem") {
         throw UserError("recipe.async_mode", "checkpoint.async_mode",
@@ -185,7 +209,7 @@ Layout layout_of(const Recipe& r) {
         if (n <= shard) cuts[mesh::Axis::dp_shard].push_back(shard / n);
         else cuts[mesh::Axis::dp_replicate].push_back(replicate / (n / shard));
     }
-    l.mesh = mesh::Mesh::build({replicate, shard, 1, tp}, cuts);
+    l.mesh = mesh::Mesh::build({pp, replicate, shard, 1, tp}, cuts);
     return l;
 }
 

@@ -1,6 +1,7 @@
 #include "compile/recipe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <toml++/toml.h>
 #include <algorithm>
@@ -72,6 +73,19 @@ Value fit(const Value& wanted, Value given, const std::string& key, const std::s
                     fmt::format("{}: {} = {} must be {}", origin, key, text_of(given), type_name(wanted)));
 }
 
+std::string string_in_list(const toml::node& item, const std::string& key, const std::string& origin) {
+    if (!item.is_string())
+        throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
+    return item.as_string()->get();
+}
+
+// A list inside a list (module_fqns_per_model_part) stands as one string.
+std::string joined(const toml::array& list, const std::string& key, const std::string& origin) {
+    std::vector<std::string> words;
+    for (const toml::node& item : list) words.push_back(string_in_list(item, key, origin));
+    return fmt::format("{}", fmt::join(words, ", "));
+}
+
 Value from_node(const toml::node& node, const std::string& key, const std::string& origin) {
     if (const auto* v = node.as_boolean()) return v->get();
     if (const auto* v = node.as_integer()) return v->get();
@@ -79,11 +93,8 @@ Value from_node(const toml::node& node, const std::string& key, const std::strin
     if (const auto* v = node.as_string()) return v->get();
     if (const auto* list = node.as_array()) {
         std::vector<std::string> out;
-        for (const toml::node& item : *list) {
-            if (!item.is_string())
-                throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
-            out.push_back(item.as_string()->get());
-        }
+        for (const toml::node& item : *list)
+            out.push_back(item.is_array() ? joined(*item.as_array(), key, origin) : string_in_list(item, key, origin));
         return out;
     }
     throw UserError("recipe.wrong_type", key,

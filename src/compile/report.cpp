@@ -50,6 +50,23 @@ StageReport report_of(const ir::Program& p) {
     return report;
 }
 
+std::vector<StageReport> reports_of(const Compiled& compiled) {
+    std::vector<StageReport> out;
+    for (const ir::Program& p : compiled.programs) out.push_back(report_of(p));
+    return out;
+}
+
+namespace {
+double mean(const std::vector<StageReport>& reports, double StageReport::*of) {
+    double sum = 0;
+    for (const StageReport& r : reports) sum += r.*of;
+    return sum / static_cast<double>(reports.size());
+}
+}  // namespace
+
+double flops_model_of_a_rank(const std::vector<StageReport>& reports) { return mean(reports, &StageReport::flops_model); }
+double flops_executed_of_a_rank(const std::vector<StageReport>& reports) { return mean(reports, &StageReport::flops_executed); }
+
 std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options, int64_t total_bytes) {
     const auto text = [](int64_t v) { return std::to_string(v); };
     const int64_t local = recipe.integer("training.local_batch_size"), seq = recipe.integer("training.seq_len");
@@ -71,7 +88,7 @@ std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options
             if (key == "training.local_batch_size") changed.set("training.global_batch_size", text(layout.global_batch));
             if (key.starts_with("parallelism.") && key.ends_with("degree")) changed.set("cluster.ranks", "0");
             changed.set(key, value);
-            const int64_t bytes = compile(changed, options).program.arena_bytes;
+            const int64_t bytes = compile(changed, options).arena_bytes();
             if (bytes < total_bytes) out.push_back({key, value, bytes});
         } catch (const UserError&) {  // does not apply to this recipe
         }

@@ -18,6 +18,10 @@ struct StageReport {
 };
 
 StageReport report_of(const ir::Program& program);
+// By pipeline rank; and what a rank has on average.
+std::vector<StageReport> reports_of(const Compiled& compiled);
+double flops_model_of_a_rank(const std::vector<StageReport>& reports);
+double flops_executed_of_a_rank(const std::vector<StageReport>& reports);
 
 // A change of one key that makes the plan smaller.
 struct Remedy {

@@ -127,7 +127,9 @@ private:
         if (c.accept_word("mesh")) return mesh(c);
         if (c.accept_word("microbatches")) return void(program_.microbatches = c.integer());
         if (c.accept_word("arena")) return void(program_.arena_bytes = c.integer());
-        if (c.accept_word("block")) return void(program_.blocks.push_back({c.name(), times(c)}));
+        if (c.accept_word("block")) return block(c);
+        if (c.accept_word("pipeline_rank")) return void(program_.pipeline_rank = c.integer());
+        if (c.accept_word("stage")) return stage(c);
         if (c.accept_word("param")) return param(c);
         if (c.accept_word("unit")) return unit(c);
         if (c.accept_word("segment")) return segment(c);
@@ -154,10 +156,36 @@ private:
         return c.integer();
     }
 
+    static std::optional<std::vector<int64_t>> held(Cursor& c) {
+        if (!c.accept_word("held")) return std::nullopt;
+        std::vector<int64_t> instances;
+        while (!c.at_end()) instances.push_back(c.integer());
+        return instances;
+    }
+
+    void block(Cursor& c) {
+        Block b;
+        b.name = c.name();
+        b.count = times(c);
+        b.held = held(c);
+        program_.blocks.push_back(std::move(b));
+    }
+
+    void stage(Cursor& c) {
+        Stage s;
+        s.index = c.integer();
+        while (!c.at_end()) {
+            const std::string block = c.name();
+            s.blocks.push_back({block, c.integer()});
+        }
+        program_.stages.push_back(std::move(s));
+    }
+
     void mesh(Cursor& c) {
         mesh::Mesh& m = program_.mesh;
         for (mesh::Axis a : mesh::kAxes) {
-            c.expect(mesh::name_of(a));
+            if (a == mesh::Axis::pp && !c.accept_word("pp")) continue;  // left out where it is 1
+            if (a != mesh::Axis::pp) c.expect(mesh::name_of(a));
             c.expect("=");
             m.degrees[static_cast<size_t>(a)] = c.integer();
         }
@@ -225,6 +253,10 @@ private:
         p.init.kind = enum_from<InitKind>(c.name(), 3, c.line());
         p.init.std = c.number();
         p.init.depth_scaled = c.integer() != 0;
+        p.shared = c.accept_word("shared");
+        if (c.accept_word("holders")) {
+            while (!c.at_end()) p.holders.push_back(c.integer());
+        }
         program_.params.push_back(std::move(p));
     }
 
@@ -246,6 +278,8 @@ private:
             if (!type) c.fail("an element type");
             *t = *type;
         }
+        u.mirror = c.accept_word("mirror");
+        u.held = held(c);
         program_.units.push_back(std::move(u));
     }
 
@@ -282,7 +316,7 @@ private:
         r.block = c.name();
         if (r.block == "-") r.block.clear();
         c.expect("kind");
-        r.kind = enum_from<RoutineKind>(c.name(), 11, c.line());
+        r.kind = enum_from<RoutineKind>(c.name(), kRoutineKinds, c.line());
         c.expect("entry");
         r.entry = c.name();
         c.expect("chunks");

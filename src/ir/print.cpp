@@ -76,17 +76,31 @@ std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
     const bool placed = p.placement.dims.size() == p.dims.size();
     for (size_t i = 0; i < p.dims.size(); ++i)
         dims.push_back(print_dim(p.dims[i]) + (placed ? slashed(mesh, p.placement.dims[i]) : ""));
-    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}\n", p.key, name_of(p.dtype),
+    return fmt::format("param {}: {}[{}]{} block {} name {} decay {} init {} {} {}{}{}\n", p.key, name_of(p.dtype),
                        fmt::join(dims, ", "), placed ? "" : "?", p.block, p.name, int(p.decay), name_of(p.init.kind),
-                       print_attr(p.init.std), int(p.init.depth_scaled));
+                       print_attr(p.init.std), int(p.init.depth_scaled), p.shared ? " shared" : "",
+                       p.holders.empty() ? "" : fmt::format(" holders {}", fmt::join(p.holders, " ")));
+}
+
+std::string print_held(const std::optional<std::vector<int64_t>>& held) {
+    return held ? fmt::format(" held {}", fmt::join(*held, " ")) : "";
+}
+
+std::string print_block(const Block& b) { return fmt::format("block {} x{}{}\n", b.name, b.count, print_held(b.held)); }
+
+std::string print_stage(const Stage& s) {
+    std::string text = fmt::format("stage {}", s.index);
+    for (const BlockInstance& b : s.blocks) text += fmt::format(" {} {}", b.block, b.instance);
+    return text + "\n";
 }
 
 std::string axes(const mesh::Mesh& mesh, const AxisList& list) { return list.empty() ? "-" : mesh.text(list); }
 
 std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
-    std::string text = fmt::format("unit {} x{} padded {} weights {} gradients {} optimizer {} types {} {} {} {}\n", u.name,
-                                   u.count, u.padded, axes(mesh, u.weights), axes(mesh, u.gradients), axes(mesh, u.optimizer),
-                                   name_of(u.compute), name_of(u.storage), name_of(u.master), name_of(u.reduce));
+    std::string text =
+        fmt::format("unit {} x{} padded {} weights {} gradients {} optimizer {} types {} {} {} {}{}{}\n", u.name, u.count,
+                    u.padded, axes(mesh, u.weights), axes(mesh, u.gradients), axes(mesh, u.optimizer), name_of(u.compute),
+                    name_of(u.storage), name_of(u.master), name_of(u.reduce), u.mirror ? " mirror" : "", print_held(u.held));
     for (const Segment& s : u.segments) {
         std::vector<std::string> members;
         for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));
@@ -137,10 +151,14 @@ std::string print(const mesh::Mesh& mesh, const Routine& r) {
 
 std::string print(const Program& p) {
     std::string text = "mesh";
-    for (mesh::Axis a : mesh::kAxes) text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
+    for (mesh::Axis a : mesh::kAxes) {
+        if (a != mesh::Axis::pp || p.mesh.degree(a) > 1) text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
+    }
     for (const mesh::SubAxis& s : p.mesh.sub_axes) text += fmt::format(" {}:({}){}", mesh::name_of(s.axis), s.pre, s.size);
     text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes);
-    for (const Block& b : p.blocks) text += fmt::format("block {} x{}\n", b.name, b.count);
+    for (const Block& b : p.blocks) text += print_block(b);
+    if (!p.stages.empty()) text += fmt::format("pipeline_rank {}\n", p.pipeline_rank);
+    for (const Stage& s : p.stages) text += print_stage(s);
     for (const Parameter& x : p.params) text += print_param(p.mesh, x);
     for (const Unit& u : p.units) text += print_unit(p.mesh, u);
     for (const Routine& r : p.routines) text += print(p.mesh, r);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -16,6 +17,13 @@ const T& attr(const Op& op, std::string_view key) {
     ensure(it != op.attrs.end() && std::holds_alternative<T>(it->second),
            fmt::format("op {}: attribute {} is missing", op.kind, key));
     return std::get<T>(it->second);
+}
+
+std::vector<int64_t> instances_of(int64_t count, const std::optional<std::vector<int64_t>>& held) {
+    if (held) return *held;
+    std::vector<int64_t> all(static_cast<size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
 }
 
 template <class T>
@@ -32,6 +40,12 @@ const T* find_by_name(const std::vector<T>& items, std::string_view name) {
 
 }  // namespace
 
+std::vector<int64_t> Block::instances() const { return instances_of(count, held); }
+std::vector<int64_t> Unit::instances() const { return instances_of(count, held); }
+bool Block::holds(int64_t instance) const {
+    return held ? std::binary_search(held->begin(), held->end(), instance) : instance >= 0 && instance < count;
+}
+
 AxisList Placement::used() const {
     AxisList out;
     for (const AxisList& d : dims) out = mesh::unite(out, d);
@@ -42,6 +56,8 @@ int64_t Op::integer(std::string_view key) const { return attr<int64_t>(*this, ke
 double Op::number(std::string_view key) const { return attr<double>(*this, key); }
 const std::string& Op::text(std::string_view key) const { return attr<std::string>(*this, key); }
 bool Op::accumulates(int position) const { return std::find(accumulate.begin(), accumulate.end(), position) != accumulate.end(); }
+
+TensorId Op::subject() const { return out.empty() ? in.at(0) : out[0]; }
 
 DimId Routine::dim(std::string_view n) const { return index_by_name(dims, n); }
 TensorId Routine::find(std::string_view n) const { return index_by_name(tensors, n); }
@@ -62,11 +78,26 @@ const Parameter* Program::param(std::string_view key) const {
 bool Routine::serves(int64_t instance) const {
     return instances.empty() || std::binary_search(instances.begin(), instances.end(), instance);
 }
+const Block* Program::block(std::string_view n) const { return find_by_name(blocks, n); }
+std::vector<BlockInstance> Program::block_instances() const {
+    std::vector<BlockInstance> out;
+    for (const Block& b : blocks) {
+        for (int64_t i : b.instances()) out.push_back({b.name, i});
+    }
+    return out;
+}
 const Unit* Program::unit(std::string_view n) const { return find_by_name(units, n); }
 const Routine* Program::routine(std::string_view n) const { return find_by_name(routines, n); }
 int Program::routine_index(std::string_view n) const { return index_by_name(routines, n); }
 const Entry* Program::entry(std::string_view n) const { return find_by_name(entries, n); }
 int Program::buffer(std::string_view n) const { return index_by_name(buffers, n); }
+
+std::vector<int64_t> members_of(const Program& program, const Op& op, const std::vector<int64_t>& group) {
+    if (!op.attrs.contains("peer")) return group;
+    const int64_t own = group.at(static_cast<size_t>(program.pipeline_rank)),
+                  peer = group.at(static_cast<size_t>(op.integer("peer")));
+    return op.in.empty() ? std::vector<int64_t>{peer, own} : std::vector<int64_t>{own, peer};
+}
 
 int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor, int position) {
     const int64_t size = routine.dims[tensor.dims[position]].size;
@@ -102,8 +133,9 @@ std::string_view name_of(Access access) {
     return names[static_cast<size_t>(access)];
 }
 std::string_view name_of(RoutineKind kind) {
-    constexpr std::array<std::string_view, 11> names = {"begin",        "forward",     "loss",  "backward", "gather",  "free",
-                                                        "reduce_micro", "reduce_step", "stats", "update",   "snapshot"};
+    constexpr std::array<std::string_view, kRoutineKinds> names = {
+        "begin",  "forward", "loss",         "backward",    "backward_input", "backward_weight", "transfer",
+        "gather", "free",    "reduce_micro", "reduce_step", "stats",          "update",          "snapshot"};
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(MemoryKind kind) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -72,6 +73,7 @@ struct Op {
     double number(std::string_view key) const;
     const std::string& text(std::string_view key) const;
     bool accumulates(int position) const;
+    TensorId subject() const;  // its first result; of a transfer that gives, what it gives
 };
 
 enum class PortKind {
@@ -94,7 +96,27 @@ struct Port {
     bool operator==(const Port&) const = default;
 };
 
-enum class RoutineKind { Begin, Forward, Loss, Backward, Gather, Free, ReduceMicro, ReduceStep, Stats, Update, Snapshot };
+enum class RoutineKind {
+    Begin,
+    Forward,
+    Loss,
+    Backward,
+    BackwardInput,   // the gradient of a block's input alone,
+    BackwardWeight,  // and, later, those of its weights: together a Backward
+    Transfer,        // to or from another pipeline rank
+    Gather,
+    Free,
+    ReduceMicro,
+    ReduceStep,
+    Stats,
+    Update,
+    Snapshot
+};
+constexpr int kRoutineKinds = 14;
+inline bool is_forward(RoutineKind kind) { return kind == RoutineKind::Forward || kind == RoutineKind::Loss; }
+inline bool is_backward(RoutineKind kind) {
+    return kind == RoutineKind::Backward || kind == RoutineKind::BackwardInput || kind == RoutineKind::BackwardWeight;
+}
 
 struct Routine {
     std::string name, block;  // block: of Forward, Loss, Backward; for the others the unit's name or empty
@@ -116,10 +138,28 @@ struct Routine {
     std::vector<TensorId> port_tensors(int port) const;
 };
 
+// Instances of a block, or of its unit, keep the model's numbers on whichever pipeline rank they are.
 struct Block {
     std::string name;
-    int64_t count = 1;
+    int64_t count = 1;                         // in the model
+    std::optional<std::vector<int64_t>> held;  // by this program, ascending; nothing: all
     bool operator==(const Block&) const = default;
+
+    std::vector<int64_t> instances() const;
+    bool holds(int64_t instance) const;
+};
+
+struct BlockInstance {
+    std::string block;
+    int64_t instance = 0;
+    auto operator<=>(const BlockInstance&) const = default;
+};
+
+// What a cell of a pipeline schedule runs: consecutive blocks of the model.
+struct Stage {
+    int64_t index = 0;  // in the model
+    std::vector<BlockInstance> blocks;
+    bool operator==(const Stage&) const = default;
 };
 
 enum class InitKind { Normal, Ones, Zeros };
@@ -138,6 +178,8 @@ struct Parameter {
     Placement placement;
     bool decay = true;
     Init init;
+    bool shared = false;           // several blocks add to its gradient
+    std::vector<int64_t> holders;  // pipeline ranks that have it, the one that updates it first; empty: this one alone
     bool operator==(const Parameter&) const = default;
 };
 
@@ -160,6 +202,8 @@ struct Segment {
 struct Unit {
     std::string name;
     int64_t count = 1;
+    std::optional<std::vector<int64_t>> held;  // as its block's
+    bool mirror = false;                       // a copy of parameters that another pipeline rank updates
     int64_t padded = 0;
     AxisList weights, gradients, optimizer;
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
@@ -167,6 +211,8 @@ struct Unit {
     Dtype compute = Dtype::F32, storage = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
+
+    std::vector<int64_t> instances() const;
 
     // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split or wider?
     bool is_gathered() const { return !weights.empty() || storage != compute; }
@@ -211,8 +257,11 @@ struct Entry {
     bool operator==(const Entry&) const = default;
 };
 
+// What one pipeline rank runs: every rank of its mesh the same.
 struct Program {
     mesh::Mesh mesh;
+    int64_t pipeline_rank = 0;
+    std::vector<Stage> stages;  // of this pipeline rank, ascending; none: one stage of all blocks
     int64_t microbatches = 1;
     std::vector<Block> blocks;
     std::vector<Parameter> params;
@@ -224,12 +273,18 @@ struct Program {
     bool operator==(const Program&) const = default;
 
     const Parameter* param(std::string_view key) const;
+    const Block* block(std::string_view name) const;
+    std::vector<BlockInstance> block_instances() const;  // that are held, in the order of the model
     const Unit* unit(std::string_view name) const;
     const Routine* routine(std::string_view name) const;
     int routine_index(std::string_view name) const;
     const Entry* entry(std::string_view name) const;
     int buffer(std::string_view name) const;
 };
+
+// The ranks that meet in a collective, by position: `group`, which is that of its sub-axes (Mesh::group); of a transfer
+// (attribute `peer`) the one that gives, then the one that takes.
+std::vector<int64_t> members_of(const Program& program, const Op& op, const std::vector<int64_t>& group);
 
 // Local sizes of a tensor on any rank (sizes never depend on the rank).
 int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor, int position);

@@ -1,34 +1,44 @@
 #include "ir/timeline.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 namespace lockstep::ir {
 
 Timeline room_for(const Program& program, const Entry& entry) {
     size_t records = 0;
     for (const Call& call : entry.calls) records += 1 + program.routines[call.routine].ops.size();
-    Timeline timeline;
+    Timeline timeline{&program, &entry, {}};
     for (std::vector<TimedOp>& thread : timeline.threads) thread.reserve(records);
     return timeline;
 }
 
-void match_collectives(const Program& program, const Entry& entry, std::vector<Timeline>& timelines) {
-    // Every rank runs the same ops on the same threads in the same order, so a record's position names it on all ranks.
-    for (size_t rank = 0; rank < timelines.size(); ++rank) {
-        for (size_t thread = 0; thread < 2; ++thread) {
-            std::vector<TimedOp>& mine = timelines[rank].threads[thread];
-            for (size_t i = 0; i < mine.size(); ++i) {
-                if (mine[i].op < 0) continue;
-                const Op& op = program.routines[entry.calls[mine[i].call].routine].ops[mine[i].op];
-                if (op.group.empty()) continue;
-                for (int64_t member : program.mesh.group(static_cast<int64_t>(rank), op.group)) {
-                    const TimedOp& theirs = timelines[static_cast<size_t>(member)].threads[thread].at(i);
-                    mine[i].ready_s = std::max(mine[i].ready_s, theirs.start_s);
+void match_collectives(std::vector<Timeline>& timelines) {
+    // The k-th launch of a group on a thread is the same one on all of its members.
+    using Launch = std::tuple<std::vector<int64_t>, size_t, int>;
+    std::map<Launch, double> last_start_s;
+    const auto for_each = [&](const auto& f) {
+        for (size_t rank = 0; rank < timelines.size(); ++rank) {
+            const Program& p = *timelines[rank].program;
+            std::map<std::pair<std::vector<int64_t>, size_t>, int> launched;
+            for (size_t thread = 0; thread < 2; ++thread) {
+                for (TimedOp& t : timelines[rank].threads[thread]) {
+                    if (t.op < 0) continue;
+                    const Op& op = p.routines[timelines[rank].entry->calls[t.call].routine].ops[t.op];
+                    if (op.group.empty()) continue;
+                    const auto members = members_of(p, op, p.mesh.group(static_cast<int64_t>(rank), op.group));
+                    f(t, Launch{members, thread, launched[{members, thread}]++});
                 }
-                mine[i].ready_s = std::min(mine[i].ready_s, mine[i].end_s);
             }
         }
-    }
+    };
+    for_each([&](const TimedOp& t, const Launch& launch) {
+        double& last = last_start_s.try_emplace(launch, t.start_s).first->second;
+        last = std::max(last, t.start_s);
+    });
+    for_each(
+        [&](TimedOp& t, const Launch& launch) { t.ready_s = std::min(std::max(t.ready_s, last_start_s.at(launch)), t.end_s); });
 }
 
 }  // namespace lockstep::ir

@@ -16,6 +16,8 @@ struct TimedOp {
 };
 
 struct Timeline {
+    const Program* program = nullptr;  // that the rank runs, which outlives this
+    const Entry* entry = nullptr;
     // By the thread that ran them: 0 computes, 1 communicates beside it. Without a communication thread all stand in 0.
     std::array<std::vector<TimedOp>, 2> threads;
     double data_begin_s = 0, data_end_s = 0;  // reading samples
@@ -30,7 +32,7 @@ inline bool is_view(const Routine& routine, const Op& op) {
 // Empty, with room for all that a step of the entry can record: filling it allocates nothing.
 Timeline room_for(const Program& program, const Entry& entry);
 
-// Sets ready_s of every collective from when its members began it. timelines[r] is of rank r; all of one clock.
-void match_collectives(const Program& program, const Entry& entry, std::vector<Timeline>& timelines);
+// Sets ready_s of every collective and transfer from when its members began it. timelines[r] is of rank r; all of one clock.
+void match_collectives(std::vector<Timeline>& timelines);
 
 }  // namespace lockstep::ir

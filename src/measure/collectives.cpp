@@ -43,6 +43,7 @@ double launch_s(const std::vector<int>& cpus, double cache_bytes, int members, c
                 float* b = results.data() + turn++ % places * large;
                 if (kind == comm::Kind::AllGather) return comm::all_gather(comm::Type::Float32, a.data(), b, 1, count, 1);
                 if (kind == comm::Kind::ReduceScatter) return comm::reduce_scatter(comm::Type::Float32, a.data(), b, 1, count, 1);
+                if (kind == comm::Kind::Transfer) return comm::transfer(comm::Type::Float32, a.data(), b, count);
                 return comm::all_reduce(comm::Type::Float32, a.data(), b, count);
             };
             comm::Communicator& me = *ranks[static_cast<size_t>(rank)];
@@ -76,9 +77,11 @@ std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, do
     const auto cores = static_cast<int>(cpus.size());
     const std::pair<const char*, comm::Kind> kinds[] = {{"all_gather", comm::Kind::AllGather},
                                                         {"reduce_scatter", comm::Kind::ReduceScatter},
-                                                        {"all_reduce", comm::Kind::AllReduce}};
+                                                        {"all_reduce", comm::Kind::AllReduce},
+                                                        {"transfer", comm::Kind::Transfer}};
     for (int members = 2; members <= 2 * cores; members *= 2) {
         for (const auto& [name, kind] : kinds) {
+            if (kind == comm::Kind::Transfer && members != 2) continue;
             for (int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 8) {
                 // Where members outnumber cores each has a part of one: the time of a whole core is that part of what passed.
                 const double part = std::min(1.0, static_cast<double>(cores) / members);

@@ -219,7 +219,7 @@ struct Sample {
 std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& samples, std::deque<ir::Op>& others) {
     std::map<std::string, Subject> found;
     for (const auto& sample : samples) {
-        const ir::Program& p = sample->compiled.program;
+        const ir::Program& p = sample->compiled.programs[0];
         const ops::KernelCatalog& catalog = *sample->catalog;
         const auto add = [&](const ir::Routine& r, const ir::Op& op) {
             const ops::CostKey key = ops::cost_key(p.mesh, r, op, catalog.threads);

@@ -10,10 +10,11 @@ namespace lockstep::measure {
 
 double step_overhead_s(int ranks) {
     using Clock = std::chrono::steady_clock;
-    ir::Program program;
-    program.mesh = mesh::Mesh::build({1, ranks, 1, 1}, {});
+    std::vector<ir::Program> programs(1);
+    ir::Program& program = programs[0];
+    program.mesh = mesh::Mesh::build({1, 1, ranks, 1, 1}, {});
     program.entries.push_back({"train", {}});
-    runtime::Ranks all(program, {});
+    runtime::Ranks all(programs, {});
     std::vector<double> times(200);
     for (double& t : times) {
         const auto start = Clock::now();

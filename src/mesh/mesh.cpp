@@ -9,7 +9,7 @@
 namespace lockstep::mesh {
 
 std::string_view name_of(Axis axis) {
-    constexpr std::array<std::string_view, 4> names = {"dp_replicate", "dp_shard", "cp", "tp"};
+    constexpr std::array<std::string_view, kAxes.size()> names = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
     return names[static_cast<size_t>(axis)];
 }
 
@@ -41,10 +41,11 @@ AxisList subtract(const AxisList& a, const AxisList& b) {
 
 AxisList intersect(const AxisList& a, const AxisList& b) { return subtract(a, subtract(a, b)); }
 
-Mesh Mesh::build(const std::array<int64_t, 4>& degrees, const std::map<Axis, std::vector<int64_t>>& cuts) {
+Mesh Mesh::build(const Degrees& degrees, const std::map<Axis, std::vector<int64_t>>& cuts) {
     Mesh mesh;
     mesh.degrees = degrees;
     for (Axis axis : kAxes) {
+        ensure(mesh.degree(axis) >= 1, fmt::format("mesh: {} of degree {}", name_of(axis), mesh.degree(axis)));
         std::vector<int64_t> borders = {1, mesh.degree(axis)};
         if (auto it = cuts.find(axis); it != cuts.end()) borders.insert(borders.end(), it->second.begin(), it->second.end());
         std::sort(borders.begin(), borders.end());
@@ -60,6 +61,8 @@ Mesh Mesh::build(const std::array<int64_t, 4>& degrees, const std::map<Axis, std
 
 int64_t Mesh::ranks() const { return size(all()); }
 
+int64_t Mesh::world_ranks() const { return size(world()); }
+
 AxisList Mesh::whole(Axis axis) const {
     AxisList out;
     for (size_t i = 0; i < sub_axes.size(); ++i) {
@@ -68,7 +71,9 @@ AxisList Mesh::whole(Axis axis) const {
     return out;
 }
 
-AxisList Mesh::all() const {
+AxisList Mesh::all() const { return subtract(world(), whole(Axis::pp)); }
+
+AxisList Mesh::world() const {
     AxisList out(sub_axes.size());
     for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int>(i);
     return out;
@@ -92,9 +97,9 @@ int64_t Mesh::index(int64_t rank, const AxisList& list) const {
 }
 
 std::vector<int64_t> Mesh::group(int64_t rank, const AxisList& list) const {
-    const AxisList outside = subtract(all(), list);
+    const AxisList outside = subtract(world(), list);
     std::vector<int64_t> members(size(list));
-    for (int64_t r = 0; r < ranks(); ++r) {
+    for (int64_t r = 0; r < world_ranks(); ++r) {
         if (index(r, outside) == index(rank, outside)) members[index(r, list)] = r;
     }
     return members;

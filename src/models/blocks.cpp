@@ -71,7 +71,7 @@ CommonShape read_common(const ir::Attrs& a, const char* positive) {
 }
 
 ir::Routine Blocks::start(const std::string& name, int64_t count) {
-    model_.blocks.push_back({name, count});
+    model_.blocks.push_back({name, count, {}});
     ir::Routine r;
     r.name = name + ".forward";
     r.block = name;
@@ -93,7 +93,7 @@ TensorId Blocks::param(Builder& b, const std::string& key, const std::vector<std
     bool known = false;
     for (const ir::Parameter& p : model_.params) known = known || p.key == key;
     if (!known) {
-        ir::Parameter p{key, b.routine().block, name, Dtype::F32, {}, {}, init.decay, init.values};
+        ir::Parameter p{key, b.routine().block, name, Dtype::F32, {}, {}, init.decay, init.values, false, {}};
         for (ir::DimId d : ids) p.dims.push_back(b.routine().dims[d]);
         model_.params.push_back(std::move(p));
     }

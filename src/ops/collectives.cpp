@@ -4,6 +4,9 @@
 //   reduce_scatter {dim}   the partial sum over the group is taken, the dim gains the sub-axes
 //   all_reduce             the partial sum over the group is taken
 //   slice {dim}            no communication: a rank keeps its part, the dim gains the sub-axes
+//   transfer {peer}        over pp: of the two ranks that differ in their pipeline rank, one gives its operand (and has no
+//   result),
+//                          the other has it as result (and gives nothing); `peer` is the other's pipeline rank
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -24,6 +27,14 @@ std::vector<OpRule> collective_rules() {
         if (name == "all_reduce") r.in_place = 0;
         rules.push_back(std::move(r));
     }
+    OpRule transfer;
+    transfer.name = "transfer";
+    transfer.check = [](const Routine&, const Op& op) {
+        if (op.in.size() + op.out.size() != 1) return std::string("it gives one tensor or takes one");
+        return has(op, {"peer"});
+    };
+    transfer.collective = true;
+    rules.push_back(std::move(transfer));
     return rules;
 }
 

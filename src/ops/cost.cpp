@@ -157,11 +157,11 @@ double collective_s(const CostTable& table, const std::string& op, int members, 
         if (row.op == op && row.members == nearest) points.emplace_back(row.block_bytes, row.time_s);
     }
     // A member copies n blocks to gather, reads n to reduce its own; of an all-reduce its slice of n, whatever n is.
-    if (nearest > 0 && op != "all_reduce") block_bytes *= static_cast<double>(members) / nearest;
+    if (nearest > 0 && op != "all_reduce" && op != "transfer") block_bytes *= static_cast<double>(members) / nearest;
     std::sort(points.begin(), points.end());
     if (points.empty()) {
         const double bytes = bytes_roof(table, table.cores) / std::max(1, table.cores);
-        return bytes > 0 ? (op == "all_reduce" ? 2 : 2.0 * members) * block_bytes / bytes : 0;
+        return bytes > 0 ? (op == "all_reduce" || op == "transfer" ? 2 : 2.0 * members) * block_bytes / bytes : 0;
     }
     if (block_bytes <= points.front().first) return points.front().second;
     for (size_t i = 1; i < points.size(); ++i) {
@@ -173,14 +173,14 @@ double collective_s(const CostTable& table, const std::string& op, int members, 
 }
 
 double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_t i) {
-    const TensorId block = op.kind == "reduce_scatter" ? op.out[i] : op.in[i];
+    const TensorId block = op.kind == "reduce_scatter" || op.in.empty() ? op.out[i] : op.in[i];
     return static_cast<double>(ir::local_bytes(mesh, r, r.tensors[block]));
 }
 
 double collective_s(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     double bytes = 0;
-    for (size_t i = 0; i < op.in.size(); ++i) bytes += block_bytes(mesh, r, op, i);
-    return collective_s(table, op.kind, static_cast<int>(mesh.size(op.group)), bytes);
+    for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) bytes += block_bytes(mesh, r, op, i);
+    return collective_s(table, op.kind, op.kind == "transfer" ? 2 : static_cast<int>(mesh.size(op.group)), bytes);
 }
 
 }  // namespace lockstep::ops

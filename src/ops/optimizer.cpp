@@ -1,7 +1,7 @@
 // The end of a step, on flat segments: norm, clipping and commit, AdamW. State ops: no derivative, no sharding rule (the
 // partitioning pass places them).
 //   sum_squares(g) -> norm2 [] f64 {count_if}: adds on ranks whose coordinate is 0 on every sub-axis listed in count_if.
-//   owned(x []) -> [] f64 {count_if}: x on those ranks, else 0.
+//   owned(x []) -> [] f64 {count_if}: x on those ranks, else 0. Without an operand 0: other ranks have it.
 //   step_control(stats.., inv_n, steps, lr) -> see step_control below.
 //   adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter, 1711.05101).
 //   zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
@@ -39,7 +39,7 @@ std::vector<OpRule> optimizer_rules() {
     // grad norm, loss}, steps; commit is 1 where norm and loss are finite.
     return {adamw,
             squares,
-            simple("owned", 1, 1, {"count_if"}),
+            simple("owned", -1, 1, {"count_if"}),
             simple("step_control", 5, 2, {"max_norm", "beta1", "beta2"}),
             simple("zero_padding", 1, 1, {"ranges"}),
             simple("inverse_count", 1, 1, {}),

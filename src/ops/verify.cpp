@@ -110,18 +110,15 @@ private:
 
     // Routines of one block, kind and entry that name their instances share them out among each other.
     void instances(const Routine& r) {
-        if (r.instances.empty()) return;
+        if (r.instances.empty() || r.kind == ir::RoutineKind::Transfer) return;
         std::vector<int64_t> all;
         for (const Routine& other : p_.routines) {
             if (other.block == r.block && other.kind == r.kind && other.entry == r.entry)
                 all.insert(all.end(), other.instances.begin(), other.instances.end());
         }
         std::sort(all.begin(), all.end());
-        const auto block =
-            std::find_if(p_.blocks.begin(), p_.blocks.end(), [&](const ir::Block& b) { return b.name == r.block; });
-        bool each_once = block != p_.blocks.end() && static_cast<int64_t>(all.size()) == block->count;
-        for (size_t i = 0; each_once && i < all.size(); ++i) each_once = all[i] == static_cast<int64_t>(i);
-        if (!each_once)
+        const ir::Block* block = p_.block(r.block);
+        if (!block || all != block->instances())
             return fail("instance", fmt::format("{}: not every instance of {} has one {}", r.name, r.block, name_of(r.kind)));
         if (!std::is_sorted(r.instances.begin(), r.instances.end())) fail("instance", r.name + ": its instances do not ascend");
     }
@@ -147,8 +144,10 @@ private:
             }
             if (mesh::unite(all, {}).size() != all.size())
                 return fail("placement", fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
-            if (!mesh::subtract(all, p_.mesh.all()).empty())
+            if (!mesh::subtract(all, p_.mesh.world()).empty())
                 return fail("placement", fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
+            if (!mesh::subtract(t.placement.used(), p_.mesh.all()).empty())
+                return fail("placement", fmt::format("{}: {} is split over pipeline ranks", r.name, t.name));
         }
     }
 
@@ -261,9 +260,16 @@ private:
 
     void collective(const Routine& r, const Op& op) {
         const auto wrong = [&](const std::string& what) {
-            fail("collective", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what));
+            fail("collective", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.subject()].name, what));
         };
         if (op.group.empty()) return wrong("its group is empty");
+        if (op.kind == "transfer") {
+            const int64_t peer = op.integer("peer");
+            if (op.group != p_.mesh.whole(mesh::Axis::pp)) return wrong("its group is not that of the pipeline");
+            if (peer < 0 || peer >= p_.mesh.degree(mesh::Axis::pp) || peer == p_.pipeline_rank)
+                return wrong("nobody is its peer");
+            return;
+        }
         for (size_t i = 0; i < op.in.size(); ++i) {
             const ir::Placement &in = r.tensors[op.in[i]].placement, &out = r.tensors[op.out[i]].placement;
             ir::Placement expected = in;

@@ -14,22 +14,52 @@
 namespace lockstep::passes {
 namespace {
 
-// One collective as a rank launches it.
+// A collective or a transfer as a rank launches it. Members meet where all but `call` is equal.
 struct Launch {
     int call, op;
-    std::vector<int64_t> group;
+    std::string name;  // of the routine; of a transfer, which is not the same on both sides, what it carries
+    int64_t instance, microbatch, chunk;
+    std::vector<int64_t> group;  // ranks; of a transfer who gives, then who takes
+
+    bool meets(const Launch& o) const {
+        return op == o.op && name == o.name && instance == o.instance && microbatch == o.microbatch && chunk == o.chunk &&
+               group == o.group;
+    }
+};
+
+// Ranks whose lists are played against each other. Where all ranks of a pipeline rank run one program their lists are equal and
+// their launches meet whenever one of them comes: one rank of each stands for all.
+class Representatives {
+public:
+    explicit Representatives(const std::vector<const ir::Program*>& ranks) : size_(ranks.size()) {
+        const auto of_stage = static_cast<size_t>(ranks[0]->mesh.ranks());
+        bool equal = size_ % of_stage == 0;
+        for (size_t r = 0; r < size_; ++r) equal = equal && ranks[r] == ranks[r / of_stage * of_stage];
+        if (equal) stride_ = of_stage;
+    }
+    size_t count() const { return size_ / stride_; }
+    size_t rank(size_t i) const { return i * stride_; }
+    size_t of(int64_t rank) const { return static_cast<size_t>(rank) / stride_; }
+
+private:
+    size_t size_, stride_ = 1;
 };
 
 std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t rank) {
     std::vector<Launch> out;
     std::map<mesh::AxisList, std::vector<int64_t>> groups;
     for (size_t i = 0; i < e.calls.size(); ++i) {
-        const ir::Routine& r = p.routines[e.calls[i].routine];
+        const ir::Call& c = e.calls[i];
+        const ir::Routine& r = p.routines[c.routine];
         for (size_t k = 0; k < r.ops.size(); ++k) {
-            if (!ops::rule(r.ops[k].kind).collective) continue;
-            auto it = groups.find(r.ops[k].group);
-            if (it == groups.end()) it = groups.emplace(r.ops[k].group, p.mesh.group(rank, r.ops[k].group)).first;
-            out.push_back({static_cast<int>(i), static_cast<int>(k), it->second});
+            const ir::Op& op = r.ops[k];
+            if (!ops::rule(op.kind).collective) continue;
+            auto it = groups.find(op.group);
+            if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
+            const bool transfer = op.kind == "transfer";
+            out.push_back({static_cast<int>(i), static_cast<int>(k),
+                           transfer ? fmt::format("{} of {} in {}", r.ports.at(0).name, r.block, r.entry) : r.name, c.instance,
+                           c.microbatch, c.chunk, ir::members_of(p, op, it->second)});
         }
     }
     return out;
@@ -42,55 +72,84 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
                        c.chunk, l.op);
 }
 
-bool same(const ir::Program& p, const ir::Entry& pe, const Launch& a, const ir::Program& q, const ir::Entry& qe,
-          const Launch& b) {
-    const ir::Call &x = pe.calls[a.call], &y = qe.calls[b.call];
-    return p.routines[x.routine].name == q.routines[y.routine].name && a.op == b.op && x.instance == y.instance &&
-           x.microbatch == y.microbatch && x.chunk == y.chunk && a.group == b.group;
-}
-
 // Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in
 // the order of its list, and heads that do not meet are the only way to stand still.
 std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks, const std::string& entry) {
-    if (std::all_of(ranks.begin(), ranks.end(), [&](const ir::Program* p) { return p == ranks[0]; }))
-        return std::nullopt;  // one list: heads are always equal
+    const Representatives players(ranks);
     std::vector<std::vector<Launch>> queues;
-    for (size_t r = 0; r < ranks.size(); ++r)
-        queues.push_back(launches(*ranks[r], *ranks[r]->entry(entry), static_cast<int64_t>(r)));
-    std::vector<size_t> head(ranks.size(), 0);
+    for (size_t i = 0; i < players.count(); ++i) {
+        const ir::Program& p = *ranks[players.rank(i)];
+        const ir::Entry* e = p.entry(entry);
+        queues.push_back(e ? launches(p, *e, static_cast<int64_t>(players.rank(i))) : std::vector<Launch>{});
+    }
+    std::vector<size_t> head(queues.size(), 0);
+    // The launch at the head of the queue of the player who stands for `rank`, as that rank sees it if it meets `mine`.
+    const auto waits_for = [&](size_t me, const Launch& mine, int64_t rank) {
+        const size_t other = players.of(rank);
+        if (other == me) return false;
+        if (head[other] == queues[other].size()) return true;
+        // A representative's groups are those of its own coordinates, which are everybody's first of a pipeline rank.
+        return !mine.meets(queues[other][head[other]]);
+    };
     for (bool moved = true; moved;) {
         moved = false;
-        for (size_t r = 0; r < ranks.size(); ++r) {
-            while (head[r] < queues[r].size()) {
-                const Launch& mine = queues[r][head[r]];
-                const bool met = std::all_of(mine.group.begin(), mine.group.end(), [&](int64_t other) {
-                    const auto o = static_cast<size_t>(other);
-                    return head[o] < queues[o].size() &&
-                           same(*ranks[r], *ranks[r]->entry(entry), mine, *ranks[o], *ranks[o]->entry(entry), queues[o][head[o]]);
-                });
-                if (!met) break;
-                for (int64_t other : mine.group) ++head[static_cast<size_t>(other)];
+        for (size_t i = 0; i < queues.size(); ++i) {
+            while (head[i] < queues[i].size()) {
+                const Launch mine = queues[i][head[i]];
+                if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
+                    break;
+                std::set<size_t> met = {i};
+                for (int64_t rank : mine.group) met.insert(players.of(rank));
+                for (size_t other : met) ++head[other];
                 moved = true;
             }
         }
     }
-    for (size_t r = 0; r < ranks.size(); ++r) {
-        if (head[r] == queues[r].size()) continue;
-        const Launch& mine = queues[r][head[r]];
-        for (int64_t other : mine.group) {
-            const auto o = static_cast<size_t>(other);
-            const ir::Entry& theirs = *ranks[o]->entry(entry);
-            if (head[o] < queues[o].size() &&
-                same(*ranks[r], *ranks[r]->entry(entry), mine, *ranks[o], theirs, queues[o][head[o]]))
-                continue;
-            return Refusal{"order",
-                           fmt::format("deadlock in {}: rank {} waits in {}, rank {} {}", entry, r,
-                                       text_of(*ranks[r], *ranks[r]->entry(entry), mine), o,
-                                       head[o] < queues[o].size() ? "in " + text_of(*ranks[o], theirs, queues[o][head[o]])
-                                                                  : "has nothing left to launch")};
+    for (size_t i = 0; i < queues.size(); ++i) {
+        if (head[i] == queues[i].size()) continue;
+        const Launch& mine = queues[i][head[i]];
+        for (int64_t rank : mine.group) {
+            if (!waits_for(i, mine, rank)) continue;
+            const size_t other = players.of(rank);
+            const ir::Program &p = *ranks[players.rank(i)], &q = *ranks[players.rank(other)];
+            return Refusal{"order", fmt::format("deadlock in {}: rank {} waits in {}, rank {} {}", entry, players.rank(i),
+                                                text_of(p, *p.entry(entry), mine), players.rank(other),
+                                                head[other] < queues[other].size()
+                                                    ? "in " + text_of(q, *q.entry(entry), queues[other][head[other]])
+                                                    : "has nothing left to launch")};
         }
     }
     return std::nullopt;
+}
+
+// Every block instance is run by one pipeline rank, and all of them by some.
+std::string check_cut(const std::vector<const ir::Program*>& ranks) {
+    std::map<ir::BlockInstance, int64_t> holder;
+    for (const ir::Program* p : ranks) {
+        for (const ir::BlockInstance& b : p->block_instances()) {
+            if (holder.emplace(b, p->pipeline_rank).first->second != p->pipeline_rank)
+                return fmt::format("{}[{}] is on two pipeline ranks", b.block, b.instance);
+        }
+    }
+    // A shared parameter is updated by one pipeline rank, and everybody who has it knows of the others.
+    std::map<std::string, std::set<int64_t>> have, named;
+    for (const ir::Program* p : ranks) {
+        for (const ir::Parameter& x : p->params) {
+            if (!x.shared) continue;
+            have[x.key].insert(p->pipeline_rank);
+            named[x.key].insert(x.holders.begin(), x.holders.end());
+            if (x.holders.empty()) named[x.key].insert(p->pipeline_rank);
+        }
+    }
+    for (const auto& [key, ranks_of] : have) {
+        if (named.at(key) != ranks_of) return fmt::format("{} is on other pipeline ranks than it says", key);
+    }
+    for (const ir::Block& b : ranks[0]->blocks) {
+        for (int64_t i = 0; i < b.count; ++i) {
+            if (!holder.contains({b.name, i})) return fmt::format("{}[{}] is on no pipeline rank", b.name, i);
+        }
+    }
+    return "";
 }
 
 }  // namespace
@@ -109,6 +168,7 @@ std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
             if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", r, e.name, wrong)};
         }
     }
+    if (const std::string wrong = check_cut(ranks); !wrong.empty()) return Refusal{"cut", wrong};
     for (const ir::Entry& e : ranks[0]->entries) {
         if (auto refusal = check_order(ranks, e.name)) return refusal;
     }

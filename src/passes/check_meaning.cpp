@@ -16,15 +16,15 @@ using ir::RoutineKind;
 
 // A unit of one block instance.
 using Place = std::pair<std::string, int64_t>;
-// What one call adds: routine, instance, microbatch, chunk.
+// What one call adds: by name of the routine (`contributor`), instance, microbatch, chunk.
 using Part = std::tuple<std::string, int64_t, int64_t, int64_t>;
 // Parts of every tensor of a unit's buffer, by offset.
 using Parts = std::map<int64_t, std::set<Part>>;
 
 struct Gradient {
-    Parts full;                 // in the rank's own buffer, not reduced
-    std::set<int64_t> reduced;  // microbatches that are in the shard
-    bool finished = false;      // reduce_step has run
+    Parts full;             // in the rank's own buffer, not reduced
+    Parts reduced;          // in the shard
+    bool finished = false;  // reduce_step has run
 };
 
 class Meaning {
@@ -47,9 +47,10 @@ public:
         if (e_.name == "snapshot") complete_snapshot();
         if (!wrong_.empty() || e_.name != "train") return wrong_;
         for (const ir::Unit& u : p_.units) {
-            for (int64_t i = 0; i < u.count; ++i) {
+            for (int64_t i : u.instances()) {
                 if (!updated_.contains({u.name, i})) return fmt::format("{}[{}] is never updated", u.name, i);
             }
+            if (!exchanged(u.name, true) || !exchanged(u.name, false)) return u.name + " is not exchanged with its mirror";
         }
         return "";
     }
@@ -84,8 +85,11 @@ private:
         }
     }
 
-    // Every contribution that a unit instance must receive in one microbatch.
-    Parts expected(const Place& at, int64_t microbatch) const {
+    // A backward, and the two parts into which it may be split, contribute the same.
+    static std::string contributor(const ir::Routine& r) { return ir::is_backward(r.kind) ? r.block + ".backward" : r.name; }
+
+    // Every contribution that a unit instance must receive in a step.
+    Parts expected(const Place& at) const {
         Parts out;
         for (const ir::Routine& r : p_.routines) {
             for (size_t k = 0; k < r.ports.size(); ++k) {
@@ -94,35 +98,25 @@ private:
                     r.entry != "train")
                     continue;
                 if (r.block != at.first && at.second != 0) continue;
-                for (int64_t instance = 0; instance < instances(r.block); ++instance) {
+                for (int64_t instance : instances(r.block)) {
                     if (!r.serves(instance) || (r.block == at.first && instance != at.second)) continue;
                     for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
-                        for (int64_t chunk = 0; chunk < r.chunks; ++chunk)
-                            out[r.tensors[t].offset_bytes].insert({r.name, instance, microbatch, chunk});
+                        for (int64_t part = 0; part < r.chunks * p_.microbatches; ++part)
+                            out[r.tensors[t].offset_bytes].insert({contributor(r), instance, part / r.chunks, part % r.chunks});
                     }
                 }
             }
         }
         return out;
     }
-    Parts expected_all(const Place& at) const {
-        Parts out;
-        for (int64_t m = 0; m < p_.microbatches; ++m) {
-            for (auto& [offset, parts] : expected(at, m)) out[offset].insert(parts.begin(), parts.end());
-        }
-        return out;
-    }
-    int64_t instances(const std::string& block) const {
-        for (const ir::Block& b : p_.blocks) {
-            if (b.name == block) return b.count;
-        }
-        return 1;
+    std::vector<int64_t> instances(const std::string& block) const {
+        const ir::Block* b = p_.block(block);
+        return b ? b->instances() : std::vector<int64_t>{0};
     }
 
     // Is the gradient that a buffer holds the whole of the step's, reduced as far as it will be before reduce_step?
     bool complete(const ir::Unit& u, const Place& at, const Gradient& g) const {
-        if (u.gradients.empty()) return g.full == expected_all(at);
-        return static_cast<int64_t>(g.reduced.size()) == p_.microbatches && g.full.empty();
+        return u.gradients.empty() ? g.full == expected(at) : g.full.empty() && g.reduced == expected(at);
     }
     bool needs_reduce_step(const ir::Unit& u) const { return !p_.routine("reduce_step." + u.name)->ops.empty(); }
 
@@ -169,11 +163,13 @@ private:
             const bool weights =
                 (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && !u.is_gathered());
             if (weights || port.name == "master" || port.name == "moment1" || port.name == "moment2") own(i, b.buffer, at);
-            if (weights && updated_.contains(at) && r.kind != RoutineKind::Update) fail(i, "reads weights after their update");
+            if (weights && updated_.contains(at) && r.kind != RoutineKind::Update && r.kind != RoutineKind::Transfer)
+                fail(i, "reads weights after their update");
             if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
         }
         if (r.kind == RoutineKind::ReduceMicro) reduce_micro(i, r, c);
         if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
+        if (r.kind == RoutineKind::Transfer && r.ports.at(0).kind == PortKind::State) exchange(i, r, c);
         if (r.kind == RoutineKind::Stats && e_.name == "train") stats(i, r, c);
         if (r.kind == RoutineKind::Update) update(i, r, c);
         if ((r.kind == RoutineKind::Snapshot) != (e_.name == "snapshot")) fail(i, "stands in another entry than its own");
@@ -190,7 +186,7 @@ private:
         for (ir::TensorId t : r.port_tensors(port)) {
             std::set<Part>& parts = g.full[r.tensors[t].offset_bytes];
             if (b.fresh) parts.clear();
-            if (!parts.insert({r.name, c.instance, c.microbatch, c.chunk}).second)
+            if (!parts.insert({contributor(r), c.instance, c.microbatch, c.chunk}).second)
                 fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
         }
         if (g.finished) fail(i, "adds to gradients that are reduced already");
@@ -203,15 +199,17 @@ private:
 
     void reduce_micro(int i, const ir::Routine& r, const ir::Call& c) {
         Gradient& local = gradients_[buffer_of(r, c, "local")];
-        // Which microbatch it is, its contributions say; the call's own number moves no data.
-        const int64_t microbatch = local.full.empty() || local.full.begin()->second.empty()
-                                       ? c.microbatch
-                                       : std::get<2>(*local.full.begin()->second.begin());
-        if (local.full != expected({r.block, c.instance}, microbatch)) fail(i, "the microbatch's gradients are not complete");
-        local.full.clear();
         Gradient& shard = gradients_[buffer_of(r, c, "gradients")];
         if (shard.finished) fail(i, "adds to gradients that are reduced already");
-        add(i, shard.reduced, microbatch, c.bindings[r.port("gradients")].fresh, "the gradients' shard");
+        if (c.bindings[r.port("gradients")].fresh) shard.reduced.clear();
+        // Whichever microbatches they are of: that each is there in the end, reduce_step and update ask.
+        for (const auto& [offset, parts] : local.full) {
+            for (const Part& part : parts) {
+                if (!shard.reduced[offset].insert(part).second) fail(i, "adds to the gradients' shard twice");
+            }
+        }
+        if (local.full.empty()) fail(i, "reduces nothing");
+        local.full.clear();
         shard_of_[buffer_of(r, c, "gradients")].insert({r.block, c.instance});
         if (shard_of_[buffer_of(r, c, "gradients")].size() > 1) fail(i, "two units share a shard of gradients");
     }
@@ -244,14 +242,40 @@ private:
         return holds({r.block, c.instance}, reduced_buffer(r, c), g) && (g.finished || !needs_reduce_step(*p_.unit(r.block)));
     }
 
+    // With whoever else has a shared parameter. Gradients when they are complete and before they are counted; weights when they
+    // are updated: what takes them is updated so.
+    void exchange(int i, const ir::Routine& r, const ir::Call& c) {
+        const Place at = {r.block, c.instance};
+        const bool mirror = p_.unit(r.block)->mirror;
+        if (!exchanged_.insert(r.name).second) fail(i, "is done a second time");
+        if (r.ports[0].name != "weights") {
+            if (!ready(r, c)) fail(i, "exchanges gradients that are not complete and reduced");
+            if (finished_) fail(i, "exchanges gradients after the step's norm is known");
+            if (counted_.contains(at)) fail(i, "adds to gradients that are counted already");
+        } else if (mirror) {
+            updated_.insert(at);
+        } else if (!updated_.contains(at)) {
+            fail(i, "shows weights before their update");
+        }
+    }
+    // The transfers of shared parameters that stand in the program have all been done.
+    bool exchanged(const std::string& unit, bool weights) const {
+        return std::all_of(p_.routines.begin(), p_.routines.end(), [&](const ir::Routine& r) {
+            const bool asked = r.kind == RoutineKind::Transfer && r.block == unit && r.ports.at(0).kind == PortKind::State &&
+                               (r.ports[0].name == "weights") == weights;
+            return !asked || exchanged_.contains(r.name);
+        });
+    }
+
     void stats(int i, const ir::Routine& r, const ir::Call& c) {
         if (!r.block.empty()) {
+            if (!exchanged(r.block, false)) fail(i, "counts gradients without their mirrors' part");
             if (!ready(r, c)) fail(i, "counts gradients that are not complete and reduced");
             if (!counted_.insert({r.block, c.instance}).second) fail(i, "is counted a second time");
             return;
         }
         size_t units = 0;
-        for (const ir::Unit& u : p_.units) units += static_cast<size_t>(u.count);
+        for (const ir::Unit& u : p_.units) units += u.mirror ? 0 : u.instances().size();
         std::set<Part> losses;
         for (const ir::Routine& maker : p_.routines) {
             const int port = maker.port("loss_sum");
@@ -321,6 +345,7 @@ private:
     std::map<std::string, int> scalar_buffer_;
     std::map<int, std::string> scalar_name_;
     std::set<Place> norm_, counted_, updated_;
+    std::set<std::string> exchanged_;  // transfers of shared parameters
     bool finished_ = false, inverse_read_ = false;
     std::string wrong_;
 };

@@ -20,7 +20,7 @@ bool communicates(const ir::Routine& r) {
 // A gather that only casts, and a reduction without other ranks, are computation.
 Stream stream_of(const ir::Routine& r) {
     const bool of_unit = r.kind == RoutineKind::Gather || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
-    return of_unit && communicates(r) ? Stream::Comm : Stream::Compute;
+    return (of_unit && communicates(r)) || r.kind == RoutineKind::Transfer ? Stream::Comm : Stream::Compute;
 }
 
 // Moves every group of gathers in front of the computation that uses the group `depth` before it.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -58,11 +57,14 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     ir::Unit unit = splits;
     unit.name = block.name;
     unit.count = block.count;
-    std::map<std::tuple<AxisList, bool, AxisList>, ir::Segment> segments;
+    unit.held = block.held;
+    unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
+    if (unit.mirror) unit.held.reset();
+    std::map<std::tuple<AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name) continue;
         const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
-        ir::Segment& s = segments[{grad_partial, !p.decay, shards}];
+        ir::Segment& s = segments[{grad_partial, !p.decay, shards, p.shared}];
         s.grad_partial = grad_partial;
         s.shards = shards;
         s.decay = p.decay;
@@ -80,22 +82,6 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         unit.segments.push_back(std::move(s));
     }
     return unit;
-}
-
-// Parameters whose gradients several blocks add to (a tied embedding): the first call that does so is not the first for the
-// rest of their unit, so their gradients have a port of their own.
-std::set<std::string> shared_parameters(const ir::Program& program) {
-    std::map<std::string, std::set<std::string>> users;  // blocks
-    for (const Routine& r : program.routines) {
-        for (const ir::Tensor& t : r.tensors) {
-            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) users[t.source].insert(r.block);
-        }
-    }
-    std::set<std::string> shared;
-    for (const auto& [param, blocks] : users) {
-        if (blocks.size() > 1) shared.insert(param);
-    }
-    return shared;
 }
 
 // Where a parameter stands: its unit and the offset of its first element.
@@ -117,8 +103,9 @@ int port_like(Routine& r, const std::string& name, const ir::Port& like, const s
     return static_cast<int>(r.ports.size()) - 1;
 }
 
-// Ports of parameters and gradients, one a unit (and one for its shared gradients), tensors at their place in the unit's buffer.
-void bind_to_units(const ir::Program& program, const std::set<std::string>& shared, Routine& r) {
+// Ports of parameters and gradients, one a unit, tensors at their place in the unit's buffer. Of a shared parameter (a tied
+// embedding) the first call that adds to its gradient is not the first for the rest of its unit: it has a port of its own.
+void bind_to_units(const ir::Program& program, Routine& r) {
     const size_t n_ports = r.ports.size();
     for (size_t p = 0; p < n_ports; ++p) {
         const ir::Port port = r.ports[p];
@@ -126,7 +113,7 @@ void bind_to_units(const ir::Program& program, const std::set<std::string>& shar
         for (TensorId t : r.port_tensors(static_cast<int>(p))) {
             const std::string& param = r.tensors[t].source;
             const auto [unit, begin] = place_of(program, param);
-            const bool apart = port.kind == PortKind::Gradients && shared.contains(param);
+            const bool apart = port.kind == PortKind::Gradients && program.param(param)->shared;
             const std::string name = port.name + "." + unit->name + (apart ? ".shared" : "");
             if (r.ports[p].unit.empty()) r.ports[p].name = name, r.ports[p].unit = unit->name;
             r.tensors[t].port = port_like(r, name, port, unit->name);
@@ -152,9 +139,12 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.storage = splits.weights == splits.optimizer ? splits.master : splits.compute;
     const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
     const int64_t multiple = program.mesh.size(splits.optimizer) * std::max(options.pad_elements, line);
-    for (const ir::Block& block : program.blocks) program.units.push_back(make_unit(program, block, partial, splits, multiple));
-    const std::set<std::string> shared = shared_parameters(program);
-    for (Routine& r : program.routines) bind_to_units(program, shared, r);
+    for (const ir::Block& block : program.blocks) {
+        const bool any =
+            std::any_of(program.params.begin(), program.params.end(), [&](auto& p) { return p.block == block.name; });
+        if (any) program.units.push_back(make_unit(program, block, partial, splits, multiple));
+    }
+    for (Routine& r : program.routines) bind_to_units(program, r);
 
     std::vector<Routine> made;
     for (const ir::Unit& unit : program.units) {

@@ -18,6 +18,7 @@ using ir::MemoryKind;
 using ir::PortKind;
 using ir::Routine;
 using ir::RoutineKind;
+using pipeline::Work;
 
 int64_t flat_bytes(const ir::Program& p, const ir::Unit& u, const ir::AxisList& split, Dtype type) {
     return u.padded / p.mesh.size(split) * bytes_of(type);
@@ -38,8 +39,9 @@ void lay_out_ports(const ir::Program& program, Routine& r) {
 
 class Scheduler {
 public:
-    explicit Scheduler(ir::Program& program) : p_(program) {
+    Scheduler(ir::Program& program, const ScheduleOptions& options) : p_(program), options_(options), stages_(program.stages) {
         for (Routine& r : p_.routines) lay_out_ports(p_, r);
+        if (stages_.empty()) stages_.push_back({0, p_.block_instances()});
     }
 
     void run() {
@@ -48,7 +50,7 @@ public:
             windows_.clear();
             accumulated_.clear();
             counting();
-            for (int64_t m = 0; m < p_.microbatches; ++m) microbatch(m);
+            row_of_steps();
             if (is_train()) finish();
             else totals();
             p_.entries.push_back(std::move(entry_));
@@ -97,24 +99,18 @@ private:
         entry_.calls.push_back(std::move(c));
     }
 
-    int64_t instances(const std::string& block) const {
-        for (const ir::Block& b : p_.blocks) {
-            if (b.name == block) return b.count;
-        }
-        return 1;
+    // The one before it in the model.
+    ir::BlockInstance before(const ir::BlockInstance& b) const {
+        if (b.instance > 0) return {b.block, b.instance - 1};
+        const auto at = std::find_if(p_.blocks.begin(), p_.blocks.end(), [&](const ir::Block& x) { return x.name == b.block; });
+        ensure(at > p_.blocks.begin() && at < p_.blocks.end(), "schedule: nothing stands before block " + b.block);
+        return {(at - 1)->name, (at - 1)->count - 1};
     }
 
     // The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
     std::string edge(const std::string& block, int64_t instance, bool incoming) const {
-        std::string b = block;
-        int64_t i = instance;
-        if (incoming && --i < 0) {
-            for (size_t k = 1; k < p_.blocks.size(); ++k) {
-                if (p_.blocks[k].name == block) b = p_.blocks[k - 1].name;
-            }
-            i = instances(b) - 1;
-        }
-        return fmt::format("{}[{}]", b, i);
+        const ir::BlockInstance maker = incoming ? before({block, instance}) : ir::BlockInstance{block, instance};
+        return fmt::format("{}[{}]", maker.block, maker.instance);
     }
 
     ir::Binding bind(const Routine& r, int port, int64_t instance, int64_t microbatch, int64_t chunk) {
@@ -146,7 +142,7 @@ private:
                 break;
             }
             case PortKind::Frame:
-                b.buffer = buffer(fmt::format("{}frame.{}[{}]@{}", prefix(), r.block, instance, microbatch),
+                b.buffer = buffer(fmt::format("{}{}.{}[{}]@{}", prefix(), p.name, r.block, instance, microbatch),
                                   MemoryKind::Activations, p.bytes, false);
                 break;
             case PortKind::Params: {
@@ -252,15 +248,48 @@ private:
         return out;
     }
 
-    void compute(const Routine& r, int64_t instance, int64_t m) {
-        const auto which = [&](const ir::Unit* u) { return u->name == r.block ? instance : 0; };
+    // A routine that a step of the row runs, for a stage.
+    struct Run {
+        const Routine* routine;
+        int64_t instance, microbatch, stage;
+        size_t step;  // of the row
+    };
+    using Place = std::pair<std::string, int64_t>;  // a unit and its instance
+    static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.name == run.routine->block ? run.instance : 0; }
+
+    void compute(const Run& run) {
+        const Routine& r = *run.routine;
         for (const ir::Unit* u : units(r, PortKind::Params)) {
-            if (u->is_gathered() && !still_gathered(*u, which(u))) call(*p_.routine("gather." + u->name), which(u), m);
+            const Place place = {u->name, instance_of(*u, run)};
+            if (!u->is_gathered()) continue;
+            if (!gathered_.contains(place) && !still_gathered(*u, place.second))
+                call(*p_.routine("gather." + u->name), place.second, run.microbatch);
+            gathered_[place] = run.stage;
         }
-        for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, instance, m, chunk);
-        for (const ir::Unit* u : units(r, PortKind::Params)) {
-            if (u->is_gathered()) call(*p_.routine("free." + u->name), which(u), m);
+        for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, run.instance, run.microbatch, chunk);
+        if (options_.resident_stages == 0) free_gathered({}, run.microbatch);
+    }
+
+    // Ends the gathered copies of units whose stage is not one of `kept`.
+    void free_gathered(const std::set<int64_t>& kept, int64_t microbatch) {
+        for (auto it = gathered_.begin(); it != gathered_.end();) {
+            const auto& [place, stage] = *it;
+            if (kept.contains(stage)) {
+                ++it;
+                continue;
+            }
+            call(*p_.routine("free." + place.first), place.second, microbatch);
+            it = gathered_.erase(it);
         }
+    }
+
+    // The stages of the next steps of a row, so many as stay gathered.
+    std::set<int64_t> next_stages(const std::vector<pipeline::Step>& row, size_t from) const {
+        std::set<int64_t> out;
+        for (size_t i = from; i < row.size() && static_cast<int64_t>(out.size()) < options_.resident_stages; ++i) {
+            if (row[i].kind == pipeline::StepKind::Run) out.insert(row[i].action.stage);
+        }
+        return out;
     }
 
     // A unit that was freed by the call just before is kept instead.
@@ -273,41 +302,115 @@ private:
         return false;
     }
 
-    void microbatch(int64_t m) {
-        // In the order in which routines stand: forwards (and what fuse_loss cut from them) block by block, then backwards.
-        std::vector<std::pair<const Routine*, int64_t>> order;
-        for (const ir::Block& block : p_.blocks) {
-            for (int64_t i = 0; i < block.count; ++i) {
-                for (const Routine& r : p_.routines) {
-                    const bool forward = r.kind == RoutineKind::Forward || r.kind == RoutineKind::Loss;
-                    if (r.block == block.name && r.entry == entry_.name && forward && r.serves(i)) order.emplace_back(&r, i);
-                }
+    std::vector<pipeline::Step> row() const {
+        if (const auto it = options_.rows.find(entry_.name); it != options_.rows.end()) return it->second;
+        std::vector<pipeline::Step> out;
+        for (int64_t m = 0; m < p_.microbatches; ++m) {
+            out.push_back({pipeline::StepKind::Run, {pipeline::Work::Forward, 0, m}, -1});
+            if (is_train()) out.push_back({pipeline::StepKind::Run, {pipeline::Work::Backward, 0, m}, -1});
+        }
+        return out;
+    }
+
+    const std::vector<ir::BlockInstance>& blocks_of(int64_t stage) const {
+        const auto at = std::find_if(stages_.begin(), stages_.end(), [&](const ir::Stage& s) { return s.index == stage; });
+        ensure(at != stages_.end(), fmt::format("schedule: pipeline rank {} has no stage {}", p_.pipeline_rank, stage));
+        return at->blocks;
+    }
+
+    // The routines of one step of the row: forwards (and what fuse_loss cut from them) block by block, backwards the other way.
+    std::vector<Run> runs_of(const pipeline::Step& step, size_t index) const {
+        const pipeline::Action& a = step.action;
+        if (step.kind != pipeline::StepKind::Run) return {transfer(step, index)};
+        std::vector<ir::BlockInstance> blocks = blocks_of(a.stage);
+        if (a.work != Work::Forward) std::reverse(blocks.begin(), blocks.end());
+        std::vector<Run> out;
+        for (const ir::BlockInstance& b : blocks) {
+            for (const Routine& r : p_.routines) {
+                if (r.block == b.block && r.entry == entry_.name && is_part_of(a.work, r.kind) && r.serves(b.instance))
+                    out.push_back({&r, b.instance, a.microbatch, a.stage, index});
             }
         }
-        for (auto block = p_.blocks.rbegin(); block != p_.blocks.rend(); ++block) {
-            for (int64_t i = block->count - 1; i >= 0; --i) {
-                for (const Routine& r : p_.routines) {
-                    if (r.block == block->name && r.entry == entry_.name && r.kind == RoutineKind::Backward && r.serves(i))
-                        order.emplace_back(&r, i);
-                }
+        return out;
+    }
+    static bool is_part_of(Work work, RoutineKind kind) {
+        switch (work) {
+            case Work::Forward: return ir::is_forward(kind);
+            case Work::Backward: return kind == RoutineKind::Backward;
+            case Work::BackwardInput: return kind == RoutineKind::BackwardInput;
+            case Work::BackwardWeight: return kind == RoutineKind::BackwardWeight;
+            case Work::Idle: break;
+        }
+        return false;
+    }
+
+    // What is transferred stands at a cut: y, or d.y, of the last block of the stage before it.
+    Run transfer(const pipeline::Step& step, size_t index) const {
+        const bool forward = step.action.work == Work::Forward, sends = step.kind == pipeline::StepKind::Send;
+        const int64_t made_by = step.action.stage, ours = sends ? made_by : forward ? made_by + 1 : made_by - 1;
+        const ir::BlockInstance from = forward == sends ? blocks_of(ours).back() : before(blocks_of(ours).front());
+        for (const Routine& r : p_.routines) {
+            if (r.kind != RoutineKind::Transfer || r.entry != entry_.name || r.block != from.block || !r.serves(from.instance))
+                continue;
+            const ir::Op& op = r.ops.at(0);
+            if (r.ports[0].name == (forward ? "y" : "d.y") && op.out.empty() == sends && op.integer("peer") == step.peer)
+                return {&r, from.instance, step.action.microbatch, ours, index};
+        }
+        throw InternalError(fmt::format("schedule: nothing {} {}[{}] to or from pipeline rank {}", sends ? "sends" : "receives",
+                                        from.block, from.instance, step.peer));
+    }
+
+    // For every unit the runs that add to its gradients, in order.
+    std::map<Place, std::vector<size_t>> runs_that_add(const std::vector<Run>& runs) const {
+        std::map<Place, std::vector<size_t>> out;
+        for (size_t k = 0; k < runs.size(); ++k) {
+            for (const ir::Unit* u : units(*runs[k].routine, PortKind::Gradients)) {
+                std::vector<size_t>& all = out[{u->name, instance_of(*u, runs[k])}];
+                if (all.empty() || all.back() != k) all.push_back(k);
             }
         }
-        // The last routine of this microbatch that adds to each unit: its reductions stand behind it.
-        std::map<std::pair<std::string, int64_t>, size_t> last;
-        for (size_t k = 0; k < order.size(); ++k) {
-            const auto [r, i] = order[k];
-            for (const ir::Unit* u : units(*r, PortKind::Gradients)) last[{u->name, u->name == r->block ? i : 0}] = k;
+        return out;
+    }
+
+    // Of runs that add to one unit, those behind which it is reduced: the last of each microbatch, or the last of all where
+    // microbatches take turns (the head's loss is part of forwards), as no microbatch's part would then be whole by itself.
+    std::vector<size_t> ends_of_windows(const std::vector<Run>& runs, const std::vector<size_t>& adding) const {
+        if (options_.reduce == ReduceGradients::OnceAStep) return {adding.back()};
+        std::vector<size_t> ends;
+        std::set<int64_t> ended;
+        for (size_t i = 0; i < adding.size(); ++i) {
+            const int64_t m = runs[adding[i]].microbatch;
+            if (ended.contains(m)) return {adding.back()};
+            if (i + 1 < adding.size() && runs[adding[i + 1]].microbatch == m) continue;
+            ends.push_back(adding[i]);
+            ended.insert(m);
         }
-        for (size_t k = 0; k < order.size(); ++k) {
-            const auto [r, i] = order[k];
-            compute(*r, i, m);
-            for (const auto& [unit, at] : last) {
-                if (at != k) continue;
-                const ir::Unit& u = *p_.unit(unit.first);
-                if (!u.gradients.empty()) call(*p_.routine("reduce_micro." + u.name), unit.second, m);
-                if (m == p_.microbatches - 1) call(*p_.routine("reduce_step." + u.name), unit.second, m);
+        return ends;
+    }
+
+    void row_of_steps() {
+        std::vector<Run> runs;
+        const std::vector<pipeline::Step> row = this->row();
+        for (size_t i = 0; i < row.size(); ++i) {
+            const std::vector<Run> some = runs_of(row[i], i);
+            runs.insert(runs.end(), some.begin(), some.end());
+        }
+        const std::map<Place, std::vector<size_t>> adding = runs_that_add(runs);
+        std::map<size_t, std::set<Place>> reduced_behind;
+        for (const auto& [place, all] : adding) {
+            for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].insert(place);
+        }
+        for (size_t k = 0; k < runs.size(); ++k) {
+            const bool begins_step = k == 0 || runs[k].step != runs[k - 1].step;
+            if (begins_step && options_.resident_stages > 0) free_gathered(next_stages(row, runs[k].step), runs[k].microbatch);
+            compute(runs[k]);
+            for (const Place& place : reduced_behind[k]) {
+                const ir::Unit& u = *p_.unit(place.first);
+                if (!u.gradients.empty()) call(*p_.routine("reduce_micro." + u.name), place.second, runs[k].microbatch);
+                if (adding.at(place).back() == k) call(*p_.routine("reduce_step." + u.name), place.second, runs[k].microbatch);
             }
         }
+        free_gathered({}, p_.microbatches - 1);
     }
 
     // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
@@ -315,7 +418,9 @@ private:
         entry_ = {"snapshot", {}};
         for (const ir::Unit& u : p_.units) {
             const Routine* r = p_.routine("snapshot." + u.name);
-            for (int64_t i = 0; r && i < u.count; ++i) call(*r, i, 0);
+            for (int64_t i : u.instances()) {
+                if (r) call(*r, i, 0);
+            }
         }
         if (!entry_.calls.empty()) p_.entries.push_back(std::move(entry_));
     }
@@ -328,27 +433,41 @@ private:
 
     void finish() {
         const int64_t m = p_.microbatches - 1;
-        for (const ir::Unit& u : p_.units) {
-            for (int64_t i = 0; i < u.count; ++i) call(*p_.routine("stats." + u.name), i, m);
-        }
+        const auto of_units = [&](const char* verb) {
+            for (const ir::Unit& u : p_.units) {
+                for (int64_t i : u.mirror ? std::vector<int64_t>{} : u.instances()) call(*p_.routine(verb + u.name), i, m);
+            }
+        };
+        exchange_with_mirrors(false, m);
+        of_units("stats.");
         call(*p_.routine("stats.all"), 0, m);
-        for (const ir::Unit& u : p_.units) {
-            for (int64_t i = 0; i < u.count; ++i) call(*p_.routine("update." + u.name), i, m);
+        of_units("update.");
+        exchange_with_mirrors(true, m);
+    }
+
+    // Gradients, or weights, of parameters that are on several pipeline ranks.
+    void exchange_with_mirrors(bool weights, int64_t m) {
+        for (const Routine& r : p_.routines) {
+            const bool of_states = r.kind == RoutineKind::Transfer && r.ports.at(0).kind == PortKind::State;
+            if (of_states && (r.ports[0].name == "weights") == weights) call(r, 0, m);
         }
     }
 
     ir::Program& p_;
+    const ScheduleOptions& options_;
+    std::vector<ir::Stage> stages_;
     ir::Entry entry_;
     std::map<std::string, int> buffers_;
     std::map<std::string, int> windows_;
+    std::map<Place, int64_t> gathered_;  // units that stay gathered: the stage that used them last
     std::set<std::string> open_;         // windows of local gradients that are open
     std::set<std::string> accumulated_;  // what has been added to in this window
 };
 
 }  // namespace
 
-ir::Program schedule(ir::Program program) {
-    Scheduler(program).run();
+ir::Program schedule(ir::Program program, const ScheduleOptions& options) {
+    Scheduler(program, options).run();
     return program;
 }
 

@@ -1,14 +1,31 @@
 // Requires: routines with ports; units.
 // Produces: the buffers of a step and, for every entry, its list of calls with their bindings. The train entry: count and begin;
-//   for every microbatch forwards, loss chunks and backwards, each with the gathers, frees and reductions of the units that it
-//   binds; then reduce_step after the last call that accumulates into a unit, stats, update. This list is the only loop.
+//   for every step of this pipeline rank's row the forwards and loss chunks, or backwards, of a stage, or a transfer, each with
+//   the gathers and frees of the units that it binds; reductions behind the last call that accumulates into a unit (of a
+//   microbatch, or of the step); then stats, update. This list is the only loop.
 // Leaves alone: routines, but for the sizes of their ports.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "ir/program.h"
+#include "pipeline/transfers.h"
 
 namespace lockstep::passes {
 
-ir::Program schedule(ir::Program program);
+enum class ReduceGradients { EachMicrobatch, OnceAStep };
+
+struct ScheduleOptions {
+    // What this pipeline rank runs, by entry. An entry without a row runs its one stage, microbatch by microbatch.
+    std::map<std::string, std::vector<pipeline::Step>> rows;
+    ReduceGradients reduce = ReduceGradients::EachMicrobatch;  // where gradients are split
+    // Gathered parameters of so many stages, those that the row runs next, stay between uses; 0: they are freed after each
+    // routine.
+    int64_t resident_stages = 0;
+};
+
+ir::Program schedule(ir::Program program, const ScheduleOptions& options);
 
 }  // namespace lockstep::passes

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <map>
+#include <numeric>
+
 #include "base/error.h"
 #include "ops/builder.h"
 
@@ -31,7 +35,7 @@ std::vector<int64_t> padding_of(const ir::Segment& s) {
 class UnitRoutines {
 public:
     UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
-        : mesh_(program.mesh), unit_(unit), options_(options), sums_(sum_type(program)) {}
+        : mesh_(program.mesh), unit_(unit), options_(options), sums_(sum_type(program)), mirrored_(mirrored(program, unit)) {}
 
     std::vector<Routine> reading() {
         std::vector<Routine> out;
@@ -46,6 +50,11 @@ public:
         std::vector<Routine> out;
         if (!unit_.gradients.empty()) out.push_back(reduce_micro());
         out.push_back(reduce_step());
+        for (const auto& [peer, segments] : mirrored_) {
+            out.push_back(exchange(unit_.mirror ? Exchange::Give : Exchange::Add, peer, segments));
+            out.push_back(exchange(unit_.mirror ? Exchange::Take : Exchange::Show, peer, segments));
+        }
+        if (unit_.mirror) return out;
         out.push_back(stats());
         out.push_back(update());
         if (options_.snapshot) out.push_back(snapshot(out.back()));
@@ -65,12 +74,22 @@ private:
         return r;
     }
 
+    std::vector<size_t> all_segments() const {
+        std::vector<size_t> all(unit_.segments.size());
+        std::iota(all.begin(), all.end(), 0);
+        return all;
+    }
+
     // One tensor a segment, split over `axes`, in the port `port`.
     std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes,
                                Dtype dtype) const {
+        return flat(r, port, kind, access, axes, dtype, all_segments());
+    }
+    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes, Dtype dtype,
+                               const std::vector<size_t>& segments) const {
         Builder b(r);
         std::vector<TensorId> out;
-        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+        for (size_t i : segments) {
             out.push_back(b.port_tensor(port, kind, access, fmt::format("{}{}", port, i), {static_cast<int>(i)}, "", dtype));
             r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
             r.tensors[out.back()].offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype);
@@ -110,6 +129,52 @@ private:
             op.note = note;
             r.ops.push_back(std::move(op));
         }
+    }
+
+    // Segments of shared parameters, by the pipeline rank that mirrors them; on a mirror, by their owner.
+    using Mirrored = std::map<int64_t, std::vector<size_t>>;
+    static Mirrored mirrored(const ir::Program& program, const ir::Unit& unit) {
+        Mirrored out;
+        for (size_t i = 0; i < unit.segments.size(); ++i) {
+            const std::vector<int64_t>& holders = program.param(unit.segments[i].members[0].param)->holders;
+            for (size_t k = 0; k < holders.size(); ++k) {
+                if (unit.mirror ? k == 0 : k > 0) out[holders[k]].push_back(i);
+            }
+        }
+        return out;
+    }
+
+    // Between owner and mirror, from or to the rank of the same coordinates: gradients that the mirror gives and the owner adds
+    // to its own, weights that the owner shows and the mirror takes.
+    enum class Exchange { Give, Add, Show, Take };
+
+    Routine exchange(Exchange what, int64_t peer, const std::vector<size_t>& segments) const {
+        constexpr std::array<const char*, 4> names = {"mirror.give", "mirror.add", "mirror.show", "mirror.take"};
+        constexpr std::array<Access, 4> accesses = {Access::Read, Access::Accumulate, Access::Read, Access::Write};
+        const bool weights = what == Exchange::Show || what == Exchange::Take;
+        Routine r = start(names[static_cast<size_t>(what)], ir::RoutineKind::Transfer);
+        r.name += fmt::format(".{}", peer);
+        const AxisList& split = weights ? unit_.weights : unit_.optimizer;
+        const auto here = flat(r, weights ? "weights" : reduced_port(), PortKind::State, accesses[static_cast<size_t>(what)],
+                               split, weights ? unit_.storage : sums_, segments);
+        for (const TensorId t : here) {
+            ir::Op op;
+            op.kind = "transfer";
+            op.group = mesh_.whole(mesh::Axis::pp);
+            op.attrs = {{"peer", peer}};
+            op.note = "a parameter that blocks on two pipeline ranks read";
+            const bool adds = what == Exchange::Add;
+            if (accesses[static_cast<size_t>(what)] == Access::Read) op.in = {t};
+            else op.out = {adds ? like(r, t, r.tensors[t].name + ".mirrored") : t};
+            r.ops.push_back(op);
+            if (adds) Builder(r).accumulate(t, op.out[0]);
+        }
+        return r;
+    }
+    static TensorId like(Routine& r, TensorId t, const std::string& name) {
+        const TensorId made = Builder(r).make({name, r.tensors[t].dims, r.tensors[t].dtype});
+        r.tensors[made].placement = r.tensors[t].placement;
+        return made;
     }
 
     // Padding of gradients is garbage of the arena until it is cleared here.
@@ -214,12 +279,12 @@ private:
         const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
         Builder b(r);
         const TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64);
-        r.tensors[norm2].placement.partial = mesh_.all();
+        r.tensors[norm2].placement.partial = mesh_.world();
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
             const AxisList counted = mesh::subtract(mesh_.all(), mesh::unite(unit_.optimizer, unit_.segments[i].shards));
             const TensorId squares = b.op("sum_squares", {grads[i]}, {{"squares", {}, Dtype::F64}},
                                           {{"count_if", std::vector<int64_t>(counted.begin(), counted.end())}})[0];
-            r.tensors[squares].placement.partial = mesh_.all();
+            r.tensors[squares].placement.partial = mesh_.world();
             b.accumulate(norm2, squares);
         }
         return r;
@@ -312,6 +377,7 @@ private:
     const ir::Unit& unit_;
     const PartitionOptions& options_;
     const Dtype sums_;
+    const Mirrored mirrored_;
 };
 
 Dtype type_of_scalar(const ir::Program& program, std::string_view name) {
@@ -319,6 +385,23 @@ Dtype type_of_scalar(const ir::Program& program, std::string_view name) {
         if (const TensorId t = r.find(name); t >= 0) return r.tensors[t].dtype;
     }
     throw InternalError(fmt::format("partition_parameters: no routine has the scalar {}", name));
+}
+
+// The loss of this rank's tokens, on one of the ranks that have it; 0 on pipeline ranks without the last block.
+TensorId owned_loss(const ir::Program& program, Builder& b) {
+    const auto owned = [&](std::vector<TensorId> loss, const AxisList& count_if) {
+        return b.op("owned", std::move(loss), {{"loss.owned", {}, Dtype::F64}},
+                    {{"count_if", std::vector<int64_t>(count_if.begin(), count_if.end())}})[0];
+    };
+    for (const Routine& other : program.routines) {
+        const TensorId t = other.find("loss_sum");
+        if (t < 0 || other.entry != "train") continue;
+        const AxisList partial = other.tensors[t].placement.partial;
+        const TensorId loss_sum = b.port("loss_sum", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+        b.routine().tensors[loss_sum].placement.partial = partial;
+        return owned({loss_sum}, mesh::subtract(program.mesh.all(), partial));
+    }
+    return owned({}, {});
 }
 
 }  // namespace
@@ -337,19 +420,10 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
     r.kind = ir::RoutineKind::Stats;
     r.dims = {{"control", 7, 7}};
     Builder b(r);
-    const AxisList all = program.mesh.all();
-    AxisList loss_partial;
-    for (const Routine& other : program.routines) {
-        if (const TensorId t = other.find("loss_sum"); t >= 0 && other.entry == "train")
-            loss_partial = other.tensors[t].placement.partial;
-    }
+    const AxisList all = program.mesh.world();
     TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Read, {}, Dtype::F64);
-    const TensorId loss_sum = b.port("loss_sum", PortKind::Scalar, Access::Read, {}, Dtype::F64);
     r.tensors[norm2].placement.partial = all;
-    r.tensors[loss_sum].placement.partial = loss_partial;
-    const AxisList others = mesh::subtract(all, loss_partial);
-    TensorId loss = b.op("owned", {loss_sum}, {{"loss.owned", {}, Dtype::F64}},
-                         {{"count_if", std::vector<int64_t>(others.begin(), others.end())}})[0];
+    TensorId loss = owned_loss(program, b);
     r.tensors[loss].placement.partial = all;
     if (!all.empty()) {
         ir::Op op;

@@ -37,10 +37,12 @@ void Capture::see(Executor& executor, const Produced& p) {
     const ir::Program& program = executor.program();
     const ir::Routine& r = *p.routine;
     const ir::Tensor& t = r.tensors[p.tensor];
-    const bool block =
-        r.kind == ir::RoutineKind::Forward || r.kind == ir::RoutineKind::Loss || r.kind == ir::RoutineKind::Backward;
-    if (!block || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return;
-    const std::string kind = r.name.substr(r.block.size() + 1);
+    if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return;
+    // A backward in two parts has the names of the whole one.
+    std::string kind = r.name.substr(r.block.size() + 1);
+    for (const char* part : {"backward_input", "backward_weight"}) {
+        if (kind.starts_with(part)) kind.replace(0, std::string_view(part).size(), "backward");
+    }
     const std::string name = fmt::format("{}[{}].{}.{}", r.block, p.call->instance, kind, t.name);
     if (!wanted_(name)) return;
 

@@ -10,7 +10,11 @@ namespace lockstep::runtime {
 Evaluator::Evaluator(Ranks& ranks, const BatchShape& shape)
     : ranks_(ranks), windows_of_batch_(shape.microbatch * ranks.executor(0).program().microbatches) {
     const BatchShape whole{shape.microbatch, windows_of_batch_, shape.seq_len};  // no sequence of a batch is masked
-    for (int r = 0; r < ranks.count(); ++r) loaders_.emplace_back(ranks.executor(r).program(), "eval", r, whole);
+    for (int r = 0; r < ranks.count(); ++r) {
+        const ir::Program& p = ranks.executor(r).program();
+        loaders_.emplace_back(p, "eval", r, whole);
+        if (p.buffer("eval.total_loss") >= 0) has_totals_ = r;
+    }
 }
 
 int64_t Evaluator::batches(const data::Dataset& heldout) const { return ceil_div(heldout.windows(), windows_of_batch_); }
@@ -26,9 +30,9 @@ EvalResult Evaluator::evaluate(const data::Dataset& heldout, int64_t batches) {
             });
             e.run("eval");
         });
-        // The sum stands on the ranks in parts; the last routine of the entry has made it whole on every rank.
-        result.loss_sum += *ranks_.executor(0).scalar("eval.total_loss");
-        result.targets += std::llround(*ranks_.executor(0).scalar("eval.total_count"));
+        // The sum stands in parts on the ranks that have the last block; the last routine of the entry has made it whole on each.
+        result.loss_sum += *ranks_.executor(has_totals_).scalar("eval.total_loss");
+        result.targets += std::llround(*ranks_.executor(has_totals_).scalar("eval.total_count"));
     }
     return result;
 }

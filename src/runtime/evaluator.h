@@ -30,6 +30,7 @@ public:
 private:
     Ranks& ranks_;
     int64_t windows_of_batch_;
+    int has_totals_ = 0;  // a rank that has the last block
     std::vector<Loader> loaders_;
 };
 

@@ -33,6 +33,10 @@ comm::Type comm_type(Dtype t) {
 // The member's own block as [outer, dim, inner].
 comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op, size_t member) {
     comm::Request q;
+    if (op.kind == "transfer") {
+        const ir::Tensor& t = r.tensors[op.subject()];
+        return comm::transfer(comm_type(t.dtype), nullptr, nullptr, ir::local_elements(p.mesh, r, t));
+    }
     const ir::Tensor &in = r.tensors[op.in[member]], &out = r.tensors[op.out[member]];
     q.type = comm_type(in.dtype);
     q.op = in.placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
@@ -100,10 +104,11 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
         Prepared p;
         if (op.kernel == "comm") {
             std::vector<int> members;
-            for (int64_t m : program_.mesh.group(program_.mesh.ranks() == 1 ? 0 : rank_, op.group))
+            for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank_, op.group)))
                 members.push_back(static_cast<int>(m));
             p.group = comm_.add_group(members);
-            for (size_t i = 0; i < op.in.size(); ++i) p.requests.push_back(request_of(program_, r, op, i));
+            for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
+                p.requests.push_back(request_of(program_, r, op, i));
         } else {
             p.is_view = ir::is_view(r, op);
             p.kernel = kernels::make_kernel({program_.mesh, r, op, rank_, options_.threads});
@@ -280,8 +285,8 @@ void Executor::run_collective(const ir::Op& op, const Prepared& p, void* const* 
     comm::Request requests[kMaxOperands];
     for (size_t k = 0; k < p.requests.size(); ++k) {
         requests[k] = p.requests[k];
-        requests[k].in = in[k];
-        requests[k].out = out[k];
+        if (k < op.in.size()) requests[k].in = in[k];
+        if (k < op.out.size()) requests[k].out = out[k];
         requests[k].accumulate = op.accumulates(static_cast<int>(k)) && !fresh;
     }
     comm_.run(channel, p.group, std::span(requests, p.requests.size()));

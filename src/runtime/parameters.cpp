@@ -86,6 +86,24 @@ bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh
     return true;
 }
 
+void for_each_parameter(const std::vector<ir::Program>& programs, const std::function<void(const ir::Parameter&, int64_t)>& f) {
+    const auto holds = [](const ir::Unit& u, int64_t instance) {
+        const std::vector<int64_t> all = u.instances();
+        return !u.mirror && std::binary_search(all.begin(), all.end(), instance);
+    };
+    for (const ir::Block& block : programs[0].blocks) {
+        for (int64_t i = 0; i < block.count; ++i) {
+            for (const ir::Program& p : programs) {
+                const ir::Unit* u = p.unit(block.name);
+                if (!u || !holds(*u, i)) continue;
+                for (const ir::Segment& s : u->segments) {
+                    for (const ir::Member& m : s.members) f(*p.param(m.param), i);
+                }
+            }
+        }
+    }
+}
+
 std::string global_name(const ir::Parameter& param, int64_t instance) {
     std::string name = param.name;
     if (const size_t at = name.find("{}"); at != std::string::npos) name.replace(at, 2, std::to_string(instance));

@@ -24,6 +24,11 @@ void for_each_run(const ir::Program& program, const ir::Unit& unit, int64_t inst
 // Is this rank the one that counts for a state split so: coordinate 0 on every sub-axis that shards neither it nor the parameter?
 bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh::AxisList& split, int64_t rank);
 
+// f(param, instance) for every parameter of every layer of the model that these programs, one a pipeline rank, make up; in the
+// order of the model.
+void for_each_parameter(const std::vector<ir::Program>& programs,
+                        const std::function<void(const ir::Parameter&, int64_t instance)>& f);
+
 // Hugging Face's name of one layer's parameter, and its global shape without padding.
 std::string global_name(const ir::Parameter& param, int64_t instance);
 std::vector<int64_t> global_shape(const ir::Parameter& param);

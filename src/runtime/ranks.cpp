@@ -47,14 +47,13 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
-Ranks::Ranks(const ir::Program& program, const RanksOptions& options)
-    : world_(static_cast<int>(program.mesh.ranks()), options.links) {
-    const auto n = static_cast<size_t>(program.mesh.ranks());
+Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& options)
+    : programs_(programs), world_(static_cast<int>(programs[0].mesh.world_ranks()), options.links) {
+    const auto n = static_cast<size_t>(programs[0].mesh.world_ranks());
     communicators_.resize(n), executors_.resize(n), errors_.resize(n);
     for (size_t r = 0; r < n; ++r) communicators_[r] = world_.communicator(static_cast<int>(r));
     running_ = static_cast<int>(n);
-    for (size_t r = 0; r < n; ++r)
-        threads_.emplace_back([this, r, &program, options] { work(static_cast<int>(r), program, options); });
+    for (size_t r = 0; r < n; ++r) threads_.emplace_back([this, r, options] { work(static_cast<int>(r), options); });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return running_ == 0; });
     for (const std::exception_ptr& e : errors_) {
@@ -78,9 +77,11 @@ Ranks::~Ranks() {
     }
 }
 
-void Ranks::work(int rank, const ir::Program& program, const RanksOptions& options) {
+void Ranks::work(int rank, const RanksOptions& options) {
+    const mesh::Mesh& mesh = programs_[0].mesh;
+    const ir::Program& program = programs_[static_cast<size_t>(rank / mesh.ranks())];
     const std::vector<int> cpus = usable_cpus();
-    const int threads = options.threads_per_rank, wanted = threads * static_cast<int>(program.mesh.ranks());
+    const int threads = options.threads_per_rank, wanted = threads * static_cast<int>(mesh.world_ranks());
     ExecutorOptions own;
     own.threads = threads, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
     own.comm_cpus = cpus;  // any: what computing leaves over

@@ -27,13 +27,15 @@ std::vector<int> usable_cpus();
 
 class Ranks {
 public:
-    Ranks(const ir::Program& program, const RanksOptions& options);
+    // The programs, one a pipeline rank, outlive the ranks.
+    Ranks(const std::vector<ir::Program>& programs, const RanksOptions& options);
     ~Ranks();
     Ranks(const Ranks&) = delete;
     Ranks& operator=(const Ranks&) = delete;
 
     int count() const { return static_cast<int>(threads_.size()); }
     Executor& executor(int rank) { return *executors_[rank]; }
+    const std::vector<ir::Program>& programs() const { return programs_; }
 
     // f(executor) on every rank's thread; returns when all have. Where one fails all stop, and its error is thrown here; the
     // job is then over.
@@ -41,8 +43,9 @@ public:
     void parallel(Task f);
 
 private:
-    void work(int rank, const ir::Program& program, const RanksOptions& options);
+    void work(int rank, const RanksOptions& options);
 
+    const std::vector<ir::Program>& programs_;
     comm::World world_;
     std::vector<std::unique_ptr<comm::Communicator>> communicators_;
     std::vector<std::unique_ptr<Executor>> executors_;

@@ -16,7 +16,7 @@ Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root)
     : trainer_(trainer),
       root_(std::move(root)),
       recipe_(recipe.toml()),
-      program_hash_(runtime::program_hash(trainer.ranks().executor(0).program())),
+      program_hash_(runtime::program_hash(trainer.ranks().programs())),
       keep_(recipe.integer("checkpoint.keep_latest_k")),
       async_(trainer.ranks().executor(0).program().entry("snapshot") != nullptr) {
     remove_partial(root_);

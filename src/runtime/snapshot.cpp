@@ -18,8 +18,9 @@ namespace {
 using checkpoint::TensorSource;
 using checkpoint::TensorSpec;
 
-void require_same_model(const ir::Program& p, const TensorSource& source, StateKind kind, const std::string& path) {
-    for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
+void require_same_model(const std::vector<ir::Program>& programs, const TensorSource& source, StateKind kind,
+                        const std::string& path) {
+    for_each_parameter(programs, [&](const ir::Parameter& param, int64_t i) {
         const std::string name = prefix_of(kind) + global_name(param, i);
         const TensorSpec spec = source.contains(name) ? source.spec(name) : TensorSpec{name, "absent", {}};
         if (is_float(spec.dtype) && spec.shape == global_shape(param)) return;
@@ -39,7 +40,7 @@ void read_state(Executor& e, const TensorSource& source, StateKind kind) {
 
 // A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
 void read_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const std::vector<StateKind>& kinds) {
-    for (StateKind kind : kinds) require_same_model(ranks.executor(0).program(), source, kind, origin);
+    for (StateKind kind : kinds) require_same_model(ranks.programs(), source, kind, origin);
     std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks.count()));
     ranks.parallel([&](Executor& e) {
         try {
@@ -64,17 +65,11 @@ const std::string& file_of(StateKind kind) {
     return model ? checkpoint::kModelFile : checkpoint::kOptimizerFile;
 }
 
-void for_each_parameter(const ir::Program& p, const std::function<void(const ir::Parameter&, int64_t)>& f) {
-    for (const ir::Unit& u : p.units) {
-        for (int64_t i = 0; i < u.count; ++i) {
-            for (const ir::Segment& s : u.segments) {
-                for (const ir::Member& m : s.members) f(*p.param(m.param), i);
-            }
-        }
-    }
+std::string program_hash(const std::vector<ir::Program>& programs) {
+    std::string text;
+    for (const ir::Program& p : programs) text += ir::print(p);
+    return hex_checksum(text);
 }
-
-std::string program_hash(const ir::Program& program) { return hex_checksum(ir::print(program)); }
 
 std::unique_ptr<TensorSource> open_weights(const std::string& folder, const checkpoint::Manifest& m) {
     if (HuggingFaceFolder::is_at(folder)) return std::make_unique<HuggingFaceFolder>(folder, m.files);

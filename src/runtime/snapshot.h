@@ -31,10 +31,8 @@ std::unique_ptr<checkpoint::TensorSource> open_weights(const std::string& folder
 // A state's tensors in a checkpoint's files.
 std::string prefix_of(StateKind kind);  // of a parameter's name
 const std::string& file_of(StateKind kind);
-// f(param, instance) for every parameter of every layer.
-void for_each_parameter(const ir::Program& program, const std::function<void(const ir::Parameter&, int64_t instance)>& f);
 
-// A hash of the program's text: equal hashes compute equal bits on one machine.
-std::string program_hash(const ir::Program& program);
+// A hash of the programs' text: equal hashes compute equal bits on one machine.
+std::string program_hash(const std::vector<ir::Program>& programs);
 
 }  // namespace lockstep::runtime

@@ -13,10 +13,10 @@
 namespace lockstep::runtime {
 
 StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
-    const ir::Program& p = ranks.executor(0).program();
+    const std::vector<ir::Program>& programs = ranks.programs();
     for (StateKind kind : kSavedStates) {
-        const std::string type(file_type(place_of(p.units.front(), kind).type));
-        for_each_parameter(p, [&](const ir::Parameter& param, int64_t i) {
+        const std::string type(file_type(place_of(programs[0].units.front(), kind).type));
+        for_each_parameter(programs, [&](const ir::Parameter& param, int64_t i) {
             const std::string name = prefix_of(kind) + global_name(param, i);
             names_[kind].push_back(name);
             tensors_[name] = {{name, type, global_shape(param)}, {}};

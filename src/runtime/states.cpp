@@ -11,6 +11,8 @@
 namespace lockstep::runtime {
 
 StatePlace place_of(const ir::Unit& unit, StateKind kind) {
+    // A mirror has a copy of its owner's weights and nothing else.
+    if (unit.mirror) return {kind == StateKind::Copy ? "weights" : "", unit.weights, unit.storage};
     switch (kind) {
         case StateKind::Weights:
             if (unit.has_master()) return {"master", unit.optimizer, unit.master};
@@ -30,7 +32,7 @@ void for_each_state_run(Executor& executor, StateKind kind, StateBytes bytes, co
     const ir::Program& p = executor.program();
     for (const ir::Unit& unit : p.units) {
         const StatePlace place = place_of(unit, kind);
-        for (int64_t i = 0; i < unit.count && !place.buffer.empty(); ++i) {
+        for (int64_t i : place.buffer.empty() ? std::vector<int64_t>{} : unit.instances()) {
             const char* copied = bytes == StateBytes::Snapshot ? "snapshot." : "";
             const int buffer = p.buffer(fmt::format("{}{}.{}[{}]", copied, place.buffer, unit.name, i));
             ensure(buffer >= 0, fmt::format("state {} of {}[{}] has no buffer", place.buffer, unit.name, i));
@@ -64,19 +66,12 @@ void fill_weights(Executor& executor, const ValueOf& value) {
     fill(executor, [&](const Run& run) { return [&](int64_t i) { return value(*run.param, run.instance, i); }; });
 }
 
-void allocate_tensors(const ir::Program& program, GlobalTensors& tensors) {
-    for (const ir::Unit& unit : program.units) {
-        for (int64_t i = 0; i < unit.count; ++i) {
-            for (const ir::Segment& s : unit.segments) {
-                for (const ir::Member& m : s.members) {
-                    const ir::Parameter& param = *program.param(m.param);
-                    const std::vector<int64_t> shape = global_shape(param);
-                    tensors[global_name(param, i)].resize(
-                        static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())));
-                }
-            }
-        }
-    }
+void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& tensors) {
+    for_each_parameter(programs, [&](const ir::Parameter& param, int64_t i) {
+        const std::vector<int64_t> shape = global_shape(param);
+        tensors[global_name(param, i)].resize(
+            static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())));
+    });
 }
 
 void export_state(Executor& executor, StateKind kind, GlobalTensors& tensors) {

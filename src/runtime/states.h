@@ -41,7 +41,7 @@ void fill_weights(Executor& executor, const ValueOf& value);
 // Writes this rank's owned part of a state into whole global tensors, in double. Ranks may call it at the same time on the same
 // map once every tensor in it has its full size.
 using GlobalTensors = std::map<std::string, std::vector<double>>;
-void allocate_tensors(const ir::Program& program, GlobalTensors& tensors);
+void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& tensors);
 void export_state(Executor& executor, StateKind kind, GlobalTensors& tensors);
 
 }  // namespace lockstep::runtime

@@ -36,10 +36,10 @@ Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compile
       lr_(recipe),
       placement_(compile::placement_of(recipe, compiled.layout.ranks, static_cast<int>(usable_cpus().size()))),
       shape_(batch_shape(compiled.layout)),
-      ranks_(std::make_unique<Ranks>(compiled.program, ranks_options(recipe, compiled.layout))) {
+      ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(recipe, compiled.layout))) {
     shape_.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    for (int r = 0; r < ranks_->count(); ++r) loaders_.emplace_back(compiled.program, "train", r, shape_);
-    if (compiled.program.entry("eval")) evaluator_.emplace(*ranks_, shape_);
+    for (int r = 0; r < ranks_->count(); ++r) loaders_.emplace_back(compiled.of_rank(r), "train", r, shape_);
+    if (compiled.programs[0].entry("eval")) evaluator_.emplace(*ranks_, shape_);
     ranks_->parallel([this](Executor& e) { fill_initial_weights(e, shape_.seed); });
 }
 
@@ -49,14 +49,17 @@ void Trainer::fill_weights(const ValueOf& value) {
 
 GlobalTensors Trainer::state(StateKind kind) {
     GlobalTensors tensors;
-    allocate_tensors(compiled_.program, tensors);
+    allocate_tensors(compiled_.programs, tensors);
     ranks_->parallel([&](Executor& e) { export_state(e, kind, tensors); });
     return tensors;
 }
 
 std::vector<ir::Timeline> Trainer::new_timelines() const {
     std::vector<ir::Timeline> all(static_cast<size_t>(ranks_->count()));
-    for (ir::Timeline& t : all) t = ir::room_for(compiled_.program, *compiled_.program.entry("train"));  // a copy has no room
+    for (size_t r = 0; r < all.size(); ++r) {  // each by itself: a copy has no room
+        const ir::Program& p = compiled_.of_rank(static_cast<int64_t>(r));
+        all[r] = ir::room_for(p, *p.entry("train"));
+    }
     return all;
 }
 

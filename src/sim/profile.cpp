@@ -72,7 +72,8 @@ private:
 
 class Profiler {
 public:
-    Profiler(const ir::Program& p, const Cluster& c, const mesh::Link& ring) : p_(p), c_(c), ring_(ring) {}
+    Profiler(const ir::Program& p, const Cluster& c, const mesh::Link& ring, const GroupOf& group)
+        : p_(p), c_(c), ring_(ring), group_(group) {}
 
     Profile profile(const ir::Routine& r, int threads, const auto& cold) const {
         Profile out;
@@ -107,14 +108,16 @@ private:
     }
 
     Segment collective(const ir::Routine& r, const ir::Op& op) const {
-        const int64_t members = p_.mesh.size(op.group);
+        const int64_t first = p_.pipeline_rank * p_.mesh.ranks();
+        const std::vector<int64_t> ranks = ir::members_of(p_, op, p_.mesh.group(first, op.group));
+        const auto members = static_cast<int64_t>(ranks.size());
         mesh::RingTraffic traffic;
-        for (size_t i = 0; i < op.in.size(); ++i)
+        for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
             traffic.add(op.kind == "all_reduce", members, ops::block_bytes(p_.mesh, r, op, i));
         Segment s;
-        s.group = 0;
+        s.group = group_(op);
         if (c_.devices) {
-            const LinkLevel& level = link_of(c_, p_.mesh.group(0, op.group));
+            const LinkLevel& level = link_of(c_, ranks);
             s.link_s = traffic.time_s(level.link);
             s.link = static_cast<int>(&level - c_.links.data());
             return s;
@@ -129,14 +132,15 @@ private:
     const ir::Program& p_;
     const Cluster& c_;
     const mesh::Link& ring_;
+    const GroupOf& group_;
 };
 
 }  // namespace
 
 std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, const Cluster& cluster,
-                                 const compile::Placement& placement, const mesh::Link& ring) {
-    const Profiler profiler(p, cluster, ring);
-    const double ranks = static_cast<double>(p.mesh.ranks());
+                                 const compile::Placement& placement, const mesh::Link& ring, const GroupOf& group) {
+    const Profiler profiler(p, cluster, ring, group);
+    const double ranks = static_cast<double>(p.mesh.world_ranks());
     std::optional<Reuse> reuse;
     if (!cluster.devices) reuse.emplace(p, entry, cluster.costs.cache_bytes / ranks);
     std::vector<Profile> out(p.routines.size());

@@ -1,6 +1,7 @@
 // What each routine asks of a machine, once a routine however often it is called: its ops in pieces between collectives.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "compile/placement.h"
@@ -20,8 +21,10 @@ struct Profile {
     double measured = 0, unmeasured = 0;  // of its core_s: from rows of the table, from rates alone
 };
 
-// By routine. `ring` holds back collectives between threads (tests of overlap); devices have the cluster's links.
+// By routine, of the first rank of the program's pipeline rank. `ring` holds back collectives between threads (tests of overlap);
+// devices have the cluster's links. group(op): the number under which the simulator knows who meets in a collective.
+using GroupOf = std::function<int(const ir::Op&)>;
 std::vector<Profile> profiles_of(const ir::Program& program, const ir::Entry& entry, const Cluster& cluster,
-                                 const compile::Placement& placement, const mesh::Link& ring);
+                                 const compile::Placement& placement, const mesh::Link& ring, const GroupOf& group);
 
 }  // namespace lockstep::sim

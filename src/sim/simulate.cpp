@@ -45,30 +45,82 @@ void record(ir::Timeline& timeline, const Event& e, int call, const Profile& pro
     }
 }
 
+// Who meets whom, among the simulated ranks: first each with those for which it stands, then whoever meets across pipeline ranks.
+class Groups {
+public:
+    explicit Groups(const std::vector<ir::Program>& programs) {
+        for (size_t p = 0; p < programs.size(); ++p) members_.push_back({static_cast<int>(p)});
+    }
+    int of(const ir::Program& p, const ir::Op& op) {
+        if (mesh::intersect(op.group, p.mesh.whole(mesh::Axis::pp)).empty()) return static_cast<int>(p.pipeline_rank);
+        std::vector<int> members;
+        const int64_t of_stage = p.mesh.ranks();
+        for (int64_t rank : ir::members_of(p, op, p.mesh.group(p.pipeline_rank * of_stage, op.group))) {
+            const auto pipeline_rank = static_cast<int>(rank / of_stage);
+            if (members.empty() || members.back() != pipeline_rank) members.push_back(pipeline_rank);
+        }
+        const auto at = std::find(members_.begin(), members_.end(), members);
+        if (at == members_.end()) members_.push_back(members);
+        return static_cast<int>(at - members_.begin());
+    }
+    const std::vector<std::vector<int>>& members() const { return members_; }
+
+private:
+    std::vector<std::vector<int>> members_;
+};
+
+// Is it for another pipeline rank that the computing thread waited: in a transfer, or for one on the other thread?
+bool waited_for_pipeline(const ir::Program& p, const ir::Entry& entry, const Event& e, int call) {
+    const auto transfers = [&](int c) { return p.routines[entry.calls[c].routine].kind == ir::RoutineKind::Transfer; };
+    if (e.segment >= 0) return transfers(call);
+    const std::vector<int>& waits = entry.calls[call].waits;
+    return std::any_of(waits.begin(), waits.end(), transfers);
+}
+
 }  // namespace
 
-Simulated simulate(const ir::Program& program, const ir::Entry& entry, const Cluster& cluster,
+Simulated simulate(const std::vector<ir::Program>& programs, const std::string& name, const Cluster& cluster,
                    const compile::Placement& placement, const mesh::Link& ring) {
-    const std::vector<Profile> profiles = profiles_of(program, entry, cluster, placement, ring);
-    const Loaded loaded = load(entry, profiles, placement);
-    const Machine machine = cluster.devices
-                                ? Machine{2, 1}  // a device computes and communicates at the same time
-                                : Machine{static_cast<double>(cluster.costs.cores), static_cast<double>(program.mesh.ranks())};
+    Groups groups(programs);
+    std::vector<const ir::Entry*> entries;
+    std::vector<std::vector<Profile>> profiles;
+    std::vector<Loaded> loaded;
+    std::vector<Rank> ranks;
+    for (const ir::Program& p : programs) {
+        entries.push_back(p.entry(name));
+        profiles.push_back(
+            profiles_of(p, *entries.back(), cluster, placement, ring, [&](const ir::Op& op) { return groups.of(p, op); }));
+        loaded.push_back(load(*entries.back(), profiles.back(), placement));
+        ranks.push_back(loaded.back().rank);
+    }
+    // A device computes and communicates at the same time.
+    const Machine machine =
+        cluster.devices ? Machine{2.0 * static_cast<double>(programs.size()), 1}
+                        : Machine{static_cast<double>(cluster.costs.cores), static_cast<double>(programs[0].mesh.ranks())};
     Simulated out;
+    out.timelines.resize(programs.size());
     double measured = 0, unmeasured = 0;
-    for (const Event& e : run({loaded.rank}, {{0}}, machine)) {
-        const int call = loaded.calls[static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
-        const Profile& profile = profiles[entry.calls[call].routine];
-        record(out.timeline, e, call, profile);
+    const double share = 1 / static_cast<double>(programs.size());
+    for (const Event& e : run(ranks, groups.members(), machine)) {
+        const auto rank = static_cast<size_t>(e.rank);
+        const int call = loaded[rank].calls[static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
+        const Profile& profile = profiles[rank][entries[rank]->calls[call].routine];
+        record(out.timelines[rank], e, call, profile);
         out.step_time_s = std::max(out.step_time_s, e.end_s);
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
-        if (e.thread == 0 && communicates) out.exposed_communication_s += e.end_s - e.start_s;
+        if (e.thread != 0 || !communicates) continue;
+        out.exposed_communication_s += share * (e.end_s - e.start_s);
+        if (waited_for_pipeline(programs[rank], *entries[rank], e, call))
+            out.bubble_s += share * ((e.segment < 0 ? e.end_s : e.ready_s) - e.start_s);
     }
-    for (const ir::Call& call : entry.calls)
-        measured += profiles[call.routine].measured, unmeasured += profiles[call.routine].unmeasured;
+    for (size_t p = 0; p < programs.size(); ++p) {
+        for (const ir::Call& call : entries[p]->calls)
+            measured += profiles[p][call.routine].measured, unmeasured += profiles[p][call.routine].unmeasured;
+        out.timelines[p].program = &programs[p], out.timelines[p].entry = entries[p];
+    }
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     out.step_time_s += cluster.costs.step_overhead_s;
-    out.timeline.end_s = out.step_time_s;
+    for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;
 }
 

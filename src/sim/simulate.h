@@ -1,21 +1,24 @@
 // A program's step on a machine's clock, without running it.
 #pragma once
 
+#include <string>
+
 #include "ir/timeline.h"
 #include "sim/profile.h"
 
 namespace lockstep::sim {
 
 struct Simulated {
-    ir::Timeline timeline;  // of one rank; all run the same program, so it stands for all
+    std::vector<ir::Timeline> timelines;  // of one rank of each pipeline rank; the others run the same, so it stands for all
     double step_time_s = 0;
-    double exposed_communication_s = 0;  // the computing thread in collectives, or waiting for the other thread
+    double exposed_communication_s = 0;  // the computing thread in collectives, or waiting for the other thread; mean of ranks
+    double bubble_s = 0;                 // of that, for another pipeline rank
     double measured_share = 0;           // of the ops' time: from measured rows rather than rates
 };
 
-// The ranks of `program` on `cluster`, placed as `placement` says. Ranks that share cores stand in for each other: they want
-// the same at the same time, so one is simulated with its part of the machine.
-Simulated simulate(const ir::Program& program, const ir::Entry& entry, const Cluster& cluster,
+// One entry of the ranks that run `programs`, one a pipeline rank, on `cluster`, placed as `placement` says. Ranks of a pipeline
+// rank want the same at the same time: one of them is simulated with its part of the machine.
+Simulated simulate(const std::vector<ir::Program>& programs, const std::string& entry, const Cluster& cluster,
                    const compile::Placement& placement, const mesh::Link& ring = {});
 
 }  // namespace lockstep::sim

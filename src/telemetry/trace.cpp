@@ -15,10 +15,7 @@ using Json = nlohmann::ordered_json;
 
 class Writer {
 public:
-    Writer(const std::string& path, const ir::Program& program, const ir::Entry& entry)
-        : out_(path), program_(program), entry_(entry) {
-        out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-    }
+    explicit Writer(const std::string& path) : out_(path) { out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"; }
 
     void rank(size_t rank, const ir::Timeline& timeline) {
         name("process_name", rank, 0, fmt::format("rank {}", rank));
@@ -30,7 +27,7 @@ public:
             const std::vector<ir::TimedOp>& all = timeline.threads[thread];
             for (size_t i = 0, end = 0; i < all.size(); i = end) {
                 for (end = i; end < all.size() && all[end].call == all[i].call;) ++end;
-                call(rank, thread, {all.data() + i, end - i});
+                call(rank, thread, timeline, {all.data() + i, end - i});
             }
         }
     }
@@ -63,9 +60,9 @@ private:
                {"args", std::move(args)}});
     }
 
-    void call(size_t rank, size_t thread, std::span<const ir::TimedOp> ops) {
-        const ir::Call& call = entry_.calls[ops[0].call];
-        const ir::Routine& r = program_.routines[call.routine];
+    void call(size_t rank, size_t thread, const ir::Timeline& timeline, std::span<const ir::TimedOp> ops) {
+        const ir::Call& call = timeline.entry->calls[ops[0].call];
+        const ir::Routine& r = timeline.program->routines[call.routine];
         slice(rank, thread, r.name, ir::name_of(r.kind), ops.front().start_s, ops.back().end_s,
               {{"call", ops[0].call},
                {"instance", call.instance},
@@ -77,7 +74,7 @@ private:
                 continue;
             }
             const ir::Op& op = r.ops[t.op];
-            Json args = {{"op", t.op}, {"result", r.tensors[op.out[0]].name}, {"kernel", op.kernel}};
+            Json args = {{"op", t.op}, {"result", r.tensors[op.subject()].name}, {"kernel", op.kernel}};
             if (t.ready_s > t.start_s) args["waited_us"] = 1e6 * (t.ready_s - t.start_s);
             slice(rank, thread, op.kind, ops::rule(op.kind).collective ? "communication" : "op", t.start_s, t.end_s,
                   std::move(args));
@@ -85,16 +82,13 @@ private:
     }
 
     std::ofstream out_;
-    const ir::Program& program_;
-    const ir::Entry& entry_;
     bool first_ = true;
 };
 
 }  // namespace
 
-void write_trace(const std::string& path, const ir::Program& program, const ir::Entry& entry,
-                 std::span<const ir::Timeline> timelines) {
-    Writer writer(path, program, entry);
+void write_trace(const std::string& path, std::span<const ir::Timeline> timelines) {
+    Writer writer(path);
     for (size_t rank = 0; rank < timelines.size(); ++rank) writer.rank(rank, timelines[rank]);
     if (!writer.finish()) throw UserError("trace.cannot_write", "--trace", fmt::format("--trace {}: cannot be written", path));
 }

@@ -10,7 +10,6 @@
 namespace lockstep::telemetry {
 
 // timelines[i] is of rank i. UserError trace.cannot_write.
-void write_trace(const std::string& path, const ir::Program& program, const ir::Entry& entry,
-                 std::span<const ir::Timeline> timelines);
+void write_trace(const std::string& path, std::span<const ir::Timeline> timelines);
 
 }  // namespace lockstep::telemetry

@@ -63,7 +63,7 @@ std::string recipe_of(const Layout& l) {
 }
 
 ir::Program program_of(const Layout& l) {
-    return compile::compile(compile::Recipe::from_text(recipe_of(l), "test"), {kernels::reference_catalog(), "", {}}).program;
+    return compile::compile(compile::Recipe::from_text(recipe_of(l), "test"), {kernels::reference_catalog(), "", {}}).programs[0];
 }
 
 std::string verdict(const std::optional<std::string>& machine) { return machine ? "illegal: " + *machine : "legal"; }

@@ -20,7 +20,7 @@ compile::Compiled compiled_for(const std::vector<std::string>& entries, const Se
 }
 
 std::string refusal_of(const compile::Compiled& c) {
-    const std::vector<const ir::Program*> ranks(static_cast<size_t>(c.layout.ranks), &c.program);
+    const std::vector<const ir::Program*> ranks(static_cast<size_t>(c.layout.ranks), &c.programs[0]);
     const auto refused = passes::check(ranks);
     return refused ? refused->reason + ": " + refused->message : "";
 }
@@ -32,17 +32,17 @@ INSTANTIATE_TEST_SUITE_P(Sample, Entries, ::testing::ValuesIn(sample_settings())
 TEST_P(Entries, EvaluationAloneIsSoundAndHasNoStatesOfTraining) {
     const compile::Compiled c = compiled_for({"eval"}, GetParam().settings);
     EXPECT_EQ(refusal_of(c), "");
-    ASSERT_EQ(c.program.entries.size(), 1u);
-    EXPECT_EQ(c.program.entries[0].name, "eval");
-    for (const ir::Buffer& b : c.program.buffers) {
+    ASSERT_EQ(c.programs[0].entries.size(), 1u);
+    EXPECT_EQ(c.programs[0].entries[0].name, "eval");
+    for (const ir::Buffer& b : c.programs[0].buffers) {
         EXPECT_NE(b.kind, ir::MemoryKind::Gradients) << b.name;
         EXPECT_NE(b.kind, ir::MemoryKind::Optimizer) << b.name;
     }
-    for (const ir::Routine& r : c.program.routines) {
+    for (const ir::Routine& r : c.programs[0].routines) {
         const bool reads = r.kind == ir::RoutineKind::Gather || r.kind == ir::RoutineKind::Free;
         EXPECT_TRUE(r.entry == "eval" || reads) << r.name;
     }
-    EXPECT_LT(c.program.arena_bytes, compiled_for({"train"}, GetParam().settings).program.arena_bytes);
+    EXPECT_LT(c.programs[0].arena_bytes, compiled_for({"train"}, GetParam().settings).programs[0].arena_bytes);
 }
 
 TEST_P(Entries, GenerationIsSound) {
@@ -50,9 +50,9 @@ TEST_P(Entries, GenerationIsSound) {
     settings.emplace_back("training.global_batch_size", "-1");
     const compile::Compiled c = compiled_for({"prefill", "decode"}, settings);
     EXPECT_EQ(refusal_of(c), "");
-    ASSERT_EQ(c.program.entries.size(), 2u);
-    EXPECT_EQ(c.program.routine("head.prefill"), nullptr);
-    const ir::Routine& layer = *c.program.routine("layer.decode");
+    ASSERT_EQ(c.programs[0].entries.size(), 2u);
+    EXPECT_EQ(c.programs[0].routine("head.prefill"), nullptr);
+    const ir::Routine& layer = *c.programs[0].routine("layer.decode");
     EXPECT_EQ(layer.dims[static_cast<size_t>(layer.dim("seq"))].size, 1);
     EXPECT_EQ(layer.dims[static_cast<size_t>(layer.dim("kv_seq"))].size, 8);
     for (const ir::Tensor& t : layer.tensors) {
@@ -60,14 +60,14 @@ TEST_P(Entries, GenerationIsSound) {
         EXPECT_EQ(layer.ports[static_cast<size_t>(t.port)].name, "cache");
     }
     // Every call is the same in both entries but for the length of its sequences.
-    EXPECT_EQ(ir::parse(ir::print(c.program)), c.program);
+    EXPECT_EQ(ir::parse(ir::print(c.programs[0])), c.programs[0]);
 }
 
 // Each damaged program must be refused for what is wrong with it.
 TEST(Generation, CheckRefusesForeignOrUnfilledCaches) {
     const auto refusal_after = [](const std::function<void(ir::Program&)>& damage) {
         compile::Compiled c = compiled_for({"prefill", "decode"}, {});
-        damage(c.program);
+        damage(c.programs[0]);
         return refusal_of(c);
     };
     const auto cache_of = [](ir::Program& p, ir::Entry& e, int64_t instance) -> ir::Binding& {

@@ -27,7 +27,7 @@ int64_t parameters(const char* model, const std::string& flavor) {
     recipe.set("training.seq_len", "64");
     compile::CompileOptions options;
     options.stop_after = "build_blocks";
-    const ir::Program program = compile::compile(recipe, options).program;
+    const ir::Program program = compile::compile(recipe, options).programs[0];
     int64_t sum = 0;
     for (const ir::Parameter& p : program.params) {
         int64_t n = 1;

@@ -29,6 +29,13 @@ void train_with(const Settings& settings, const std::function<void(compile::Comp
     runtime::Trainer trainer(recipe, compiled, source);
 }
 
+const char* const kPipeline = "parallelism.pipeline_parallel_degree";
+const char* const kLayersPerStage = "parallelism.pipeline_parallel_layers_per_stage";
+const char* const kParts = "parallelism.module_fqns_per_model_part";
+
+// Two pipeline ranks, cut as the lists say.
+void compile_parts(const std::string& parts) { compile_with({{kPipeline, "2"}, {kParts, "[" + parts + "]"}}); }
+
 struct ErrorCase {
     const char* name;
     std::function<void()> act;
@@ -63,10 +70,12 @@ const ErrorCase kErrors[] = {
      "run.toml:2: model.converters must be a list of strings"},
     {"date", [] { parse("[training]\nsteps = 2020-01-01\n"); }, "recipe.wrong_type", "training.steps",
      "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings"},
-    {"not_available", [] { parse("[parallelism]\npipeline_parallel_degree = 2\n"); }, "recipe.not_available",
-     "parallelism.pipeline_parallel_degree",
-     "run.toml:2: parallelism.pipeline_parallel_degree = 2 asks for what this version does not have (pipeline stages); leave it "
-     "at 1"},
+    {"not_available", [] { parse("[parallelism]\nexpert_parallel_degree = 2\n"); }, "recipe.not_available",
+     "parallelism.expert_parallel_degree",
+     "run.toml:2: parallelism.expert_parallel_degree = 2 asks for what this version does not have (ranks over which experts are "
+     "split); leave it at 1"},
+    {"list_in_a_list", [] { parse("[parallelism]\nmodule_fqns_per_model_part = [[1]]\n"); }, "recipe.wrong_type",
+     "parallelism.module_fqns_per_model_part", "run.toml:2: parallelism.module_fqns_per_model_part must be a list of strings"},
     {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps stands outside any [section]"},
     {"syntax", [] { parse("[training\nsteps = 3\n"); }, "recipe.syntax", "", "run.toml:1: not TOML: "},
     {"unreadable", [] { compile::Recipe::from_file("/no/such/file.toml"); }, "recipe.unreadable", "/no/such/file.toml",
@@ -186,13 +195,85 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"cluster.ranks", "6"}, {kTp, "4"}, {kShard, "-1"}});
      },
-     "recipe.ranks", "cluster.ranks", "6 ranks are not divisible by data_parallel_replicate_degree x tensor_parallel_degree = 4"},
+     "recipe.ranks", "cluster.ranks",
+     "6 ranks are not divisible by pipeline_parallel_degree x data_parallel_replicate_degree x tensor_parallel_degree = 4"},
     {"other_ranks",
      [] {
          compile_with({{"cluster.ranks", "8"}, {kTp, "2"}, {kShard, "2"}});
      },
      "recipe.ranks", "cluster.ranks",
-     "the degrees make 1 x 2 x 2 = 4 ranks, but 8 are asked for: change a degree or cluster.ranks"},
+     "the degrees make 1 x 1 x 2 x 2 = 4 ranks, but 8 are asked for: change a degree or cluster.ranks"},
+    // The pipeline.
+    {"reshard",
+     [] {
+         compile_with({{"parallelism.fsdp_reshard_after_forward", "often"}});
+     },
+     "recipe.choice", "parallelism.fsdp_reshard_after_forward",
+     "parallelism.fsdp_reshard_after_forward = \"often\": must be default or always or never"},
+    {"unknown_schedule",
+     [] {
+         compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_schedule", "2F2B"}});
+     },
+     "pipeline.unknown_schedule", "parallelism.pipeline_parallel_schedule",
+     "there is no pipeline schedule '2F2B': choose one of GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZB-H1, InterleavedZeroBubble, "
+     "ZBVZeroBubble"},
+    {"too_many_stages",
+     [] {
+         compile_with({{kPipeline, "5"}});
+     },
+     "pipeline.too_many_stages", kPipeline,
+     "5 stages, but the model has 4 blocks (embedding, layers and head): lower parallelism.pipeline_parallel_degree, or have "
+     "more "
+     "layers a stage"},
+    {"stages_divide",
+     [] {
+         compile_with({{kPipeline, "2"}, {"model.n_layers", "7"}, {kLayersPerStage, "3"}});
+     },
+     "pipeline.stages_divide", kLayersPerStage,
+     "the cut makes 3 stages for parallelism.pipeline_parallel_degree = 2 ranks, which do not share them evenly: change the cut "
+     "or "
+     "the degree"},
+    {"less_layers",
+     [] {
+         compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_first_stage_less_layers", "4"}});
+     },
+     "pipeline.less_layers", "parallelism.pipeline_parallel_first_stage_less_layers",
+     "2 layers, with 4 fewer in the first stage and 1 fewer in the last, do not fill 2 stages of 3: lower "
+     "parallelism.pipeline_parallel_first_stage_less_layers or parallelism.pipeline_parallel_last_stage_less_layers, or have "
+     "fewer "
+     "stages"},
+    {"less_layers_negative",
+     [] {
+         compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_last_stage_less_layers", "-2"}});
+     },
+     "recipe.too_small", "parallelism.pipeline_parallel_last_stage_less_layers",
+     "parallelism.pipeline_parallel_last_stage_less_layers = -2: must be at least 0, or -1"},
+    {"layers_per_stage",
+     [] {
+         compile_with({{kPipeline, "2"}, {kLayersPerStage, "-1"}});
+     },
+     "recipe.too_small", kLayersPerStage, "parallelism.pipeline_parallel_layers_per_stage = -1: must be at least 1, or 0"},
+    {"model_part_order", [] { compile_parts("[\"tok_embeddings\", \"layers.1\"], [\"layers.0\", \"norm\", \"output\"]"); },
+     "pipeline.model_part", kParts,
+     "parallelism.module_fqns_per_model_part: \"layers.1\" stands where layers.0 is next; give each module once, in the order of "
+     "the model"},
+    {"model_part_missing", [] { compile_parts("[\"tok_embeddings\", \"layers.0\"], [\"layers.1\"]"); }, "pipeline.model_part",
+     kParts, "parallelism.module_fqns_per_model_part: norm is in no part"},
+    {"model_part_of_the_head", [] { compile_parts("[\"tok_embeddings\", \"layers.0\", \"layers.1\", \"norm\"], [\"output\"]"); },
+     "pipeline.model_part", kParts,
+     "parallelism.module_fqns_per_model_part: norm and output are one block: put both into the same part"},
+    {"model_part_too_much",
+     [] { compile_parts("[\"tok_embeddings\", \"layers.0\"], [\"layers.1\", \"norm\", \"output\", \"layers.2\"]"); },
+     "pipeline.model_part", kParts,
+     "parallelism.module_fqns_per_model_part: \"layers.2\" comes after the whole model; give each module once"},
+    {"csv_unreadable",
+     [] {
+         compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_schedule_csv", "/no/such.csv"}});
+     },
+     "pipeline.csv_unreadable", "parallelism.pipeline_parallel_schedule_csv",
+     "parallelism.pipeline_parallel_schedule_csv = \"/no/such.csv\": cannot be read (No such file or directory); give the path "
+     "of a "
+     "CSV file"},
     {"sequence",
      [] {
          compile_with({{"training.seq_len", "9"}, {kTp, "2"}});
@@ -318,7 +399,7 @@ const ErrorCase kErrors[] = {
          train_with({{"runtime.comm_thread", "maybe"}});
      },
      "recipe.comm_thread", "runtime.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
-    {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.program.arena_bytes = int64_t{1} << 60; }); },
+    {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.programs[0].arena_bytes = int64_t{1} << 60; }); },
      "runtime.out_of_memory", "training.local_batch_size",
      "rank 0: the system refused 1152921504606846976 bytes for the arena; `lockstep check` says what they are for and which keys "
      "lower them"},

@@ -31,7 +31,7 @@ ir::Program program_after(const std::string& pass, const Settings& settings, Bac
     compile::CompileOptions options;
     options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(1);
     options.stop_after = pass;
-    return compile::compile(small_recipe(settings), options).program;
+    return compile::compile(small_recipe(settings), options).programs[0];
 }
 
 const std::vector<NamedSettings>& sample_settings() {
@@ -39,7 +39,7 @@ const std::vector<NamedSettings>& sample_settings() {
                       replicate = "parallelism.data_parallel_replicate_degree", preset = "partition.preset",
                       batch = "training.global_batch_size", recompute = "activation_checkpoint.mode",
                       param = "training.mixed_precision_param", reduce = "training.mixed_precision_reduce",
-                      residual = "training.fp32_residual_connection";
+                      residual = "training.fp32_residual_connection", pp = "parallelism.pipeline_parallel_degree";
     static const std::vector<NamedSettings> all = {
         {"one_rank", {}},
         {"four_way_tp_with_cut_heads", {{tp, "4"}, {shard, "2"}, {batch, "4"}}},
@@ -78,6 +78,21 @@ const std::vector<NamedSettings>& sample_settings() {
           {tp, "2"},
           {recompute, "full"},
           {"parallelism.prefetch", "2"}}},
+        {"pipeline", {{pp, "2"}, {batch, "4"}}},
+        {"pipeline_tied_interleaved",
+         {{pp, "2"},
+          {shard, "2"},
+          {tp, "2"},
+          {batch, "8"},
+          {"model.n_layers", "4"},
+          {"model.tie_embeddings", "1"},
+          {"parallelism.pipeline_parallel_schedule", "Interleaved1F1B"}}},
+        {"pipeline_zero_bubble_recompute",
+         {{pp, "3"},
+          {batch, "3"},
+          {"model.n_layers", "5"},
+          {recompute, "full"},
+          {"parallelism.pipeline_parallel_schedule", "ZB-H1"}}},
     };
     return all;
 }

@@ -122,7 +122,7 @@ TEST(RecomputeBudget, TheTableSaysWhatIsWorthSaving) {
         const std::map<std::string, int> held = kind == "einsum" ? std::map<std::string, int>{{"qkv_rope", 3}, {"addmm", 1}}
                                                                  : std::map<std::string, int>{{"add_rmsnorm", 1}};
         int64_t count = 0;
-        const ir::Program p = compile::compile(small_recipe(settings), options).program;
+        const ir::Program p = compile::compile(small_recipe(settings), options).programs[0];
         for (const ir::Call& c : p.entry("train")->calls) {
             for (const ir::Op& op : p.routines[c.routine].ops) {
                 if (op.attrs.contains("recomputed")) count += op.kind == kind ? 1 : held.contains(op.kind) ? held.at(op.kind) : 0;

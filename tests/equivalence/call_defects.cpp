@@ -118,7 +118,7 @@ bool is_recomputed(const Program& p) {
 
 std::vector<Defect> call_defects() {
     const auto on_program = [](const std::string& name, std::function<bool(Program&)> edit) {
-        return Defect{name, [edit](Subject& s) { return edit(s.compiled.program); }};
+        return Defect{name, in_programs(edit)};
     };
     const auto without = [&](const std::string& name, std::function<bool(const Program&, const Routine&, const Call&)> unwanted) {
         return on_program(name, [=](Program& p) {

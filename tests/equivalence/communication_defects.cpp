@@ -18,7 +18,7 @@ const Kinds kGather = {RoutineKind::Gather}, kReduceMicro = {RoutineKind::Reduce
             kReductions = {RoutineKind::ReduceMicro, RoutineKind::ReduceStep};
 
 Defect in_ops(const std::string& name, const Kinds& routines, const char* kind, std::function<bool(Routine&, Op&)> edit) {
-    return {name, [=](Subject& s) { return each_op(s.compiled.program, routines, kind, edit); }};
+    return {name, in_programs([=](Program& p) { return each_op(p, routines, kind, edit); })};
 }
 
 bool drop(Routine&, Op& op) {
@@ -148,28 +148,25 @@ bool sums_as_maxima(Program& p) {
 }  // namespace
 
 std::vector<Defect> communication_defects() {
-    const auto on_program = [](bool (*edit)(Program&)) { return [edit](Subject& s) { return edit(s.compiled.program); }; };
+    const auto on_program = [](bool (*edit)(Program&)) { return in_programs(edit); };
     const auto along_batch = [](const char* kind) {
-        return [kind](Subject& s) {
-            Program& p = s.compiled.program;
+        return in_programs([kind](Program& p) {
             return each_op(p, kCompute, kind, [&](Routine& r, Op& op) { return other_dim(p.mesh, r, op); });
-        };
+        });
     };
     const auto counted_if = [](const char* kind, bool by_rank_0) {
-        return [=](Subject& s) {
-            Program& p = s.compiled.program;
+        return in_programs([=](Program& p) {
             return each_op(p, kStats, kind,
                            [&](Routine&, Op& op) { return set_count_if(op, by_rank_0 ? p.mesh.all() : AxisList{}); });
-        };
+        });
     };
     return {
         in_ops("the step's all_reduce of gradients is dropped", kReduceStep, "all_reduce", drop),
         in_ops("the step's all_reduce leaves out a sub-axis", kReduceStep, "all_reduce", drop_last_axis),
         {"the step's all_reduce runs twice", on_program(twice)},
-        {"gradients of norms are not summed over tp",
-         [](Subject& s) { return forget_tensor_parallel(s.compiled.program, false); }},
+        {"gradients of norms are not summed over tp", in_programs([](Program& p) { return forget_tensor_parallel(p, false); })},
         {"gradients of shared keys and values are not summed over tp",
-         [](Subject& s) { return forget_tensor_parallel(s.compiled.program, true); }},
+         in_programs([](Program& p) { return forget_tensor_parallel(p, true); })},
         {"the step's reduce_scatter keeps each rank's own part", on_program(slice_own)},
         in_ops("gradients are scattered in reverse order", kReductions, "reduce_scatter", reverse_group),
         in_ops("padding of gradients is not cleared", kReductions, "zero_padding", drop),

@@ -26,6 +26,15 @@ struct Defect {
     std::function<bool(Subject&)> seed;  // false where the layout has no place for it
 };
 
+// The same edit of every pipeline rank's program.
+inline std::function<bool(Subject&)> in_programs(std::function<bool(ir::Program&)> edit) {
+    return [edit = std::move(edit)](Subject& s) {
+        bool any = false;
+        for (ir::Program& p : s.compiled.programs) any = edit(p) || any;
+        return any;
+    };
+}
+
 // In three files: what is done in an operation, what is communicated, what is called and bound.
 std::vector<Defect> operation_defects();
 std::vector<Defect> communication_defects();

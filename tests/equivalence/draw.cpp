@@ -23,6 +23,7 @@ public:
         degrees();
         model();
         batch();
+        pipeline();
         partition();
         optimizer();
         set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
@@ -35,7 +36,8 @@ public:
     compile::Recipe again(const compile::Recipe& recipe) {
         recipe_ = recipe;
         degrees();
-        set("training.local_batch_size", one_of({1, 1, 2}));
+        set_microbatch(one_of({1, 1, 2}));
+        pipeline();
         for (const char* state : {"weights", "gradients", "optimizer"}) set(fmt::format("partition.{}", state).c_str(), "");
         partition();
         execution();
@@ -82,12 +84,31 @@ private:
             tp_ = one_of<int64_t>({1, 2, 2, 2, 3, 4, 4, 6});
             shard_ = one_of<int64_t>({1, 2, 2, 3, 4});
             replicate_ = one_of<int64_t>({1, 1, 1, 2, 2, 3});
-        } while (tp_ * shard_ * replicate_ > 12);
+            pp_ = one_of<int64_t>({1, 1, 2, 2, 3, 4});
+        } while (tp_ * shard_ * replicate_ * pp_ > 12);
+        set("parallelism.pipeline_parallel_degree", pp_);
         set("parallelism.tensor_parallel_degree", tp_);
         set("parallelism.data_parallel_shard_degree", shard_);
         set("parallelism.data_parallel_replicate_degree", replicate_);
         sequence_parallel_ = chance(0.6);
         set("parallelism.sequence_parallel", sequence_parallel_);
+    }
+
+    // Under a pipeline this is the size of a microbatch, and local_batch_size says nothing where the global one is given.
+    void set_microbatch(int64_t sequences) {
+        set("training.local_batch_size", sequences);
+        set("parallelism.pipeline_parallel_microbatch_size", sequences);
+    }
+
+    void pipeline() {
+        set("parallelism.pipeline_parallel_schedule",
+            one_of<std::string>(
+                {"GPipe", "1F1B", "1F1B", "Interleaved1F1B", "LoopedBFS", "ZB-H1", "InterleavedZeroBubble", "ZBVZeroBubble"}));
+        set("parallelism.fsdp_reshard_after_forward", one_of<std::string>({"default", "default", "always", "never"}));
+        set("partition.reduce_gradients", one_of<std::string>({"default", "default", "step", "microbatch"}));
+        const bool uneven = chance(0.3);
+        set("parallelism.pipeline_parallel_first_stage_less_layers", uneven ? below(2) : -1);
+        set("parallelism.pipeline_parallel_last_stage_less_layers", uneven ? below(2) : -1);
     }
 
     void model() {
@@ -101,7 +122,7 @@ private:
         set("model.n_heads", n);
         set("model.head_dim", one_of({2, 4, 6}));
         set("model.dim", between(8, 24));
-        set("model.n_layers", one_of({1, 2, 2, 3}));
+        set("model.n_layers", pp_ > 1 ? between(pp_ - 1, 2 * pp_) : one_of<int64_t>({1, 2, 2, 3}));
         set("model.ffn_dim", tp_ * one_of<int64_t>({1, 3, 5}));
         set("model.vocab_size", one_of({12, 13, 17, 24, 30}));
         set("model.tie_embeddings", chance(0.5) ? 1 : 0);
@@ -136,10 +157,11 @@ private:
     void batch() {
         int64_t seq = between(4, 12);
         if (sequence_parallel_) seq = std::max(tp_, seq / tp_ * tp_);
-        const int64_t local = one_of({1, 1, 2}), microbatches = one_of({1, 1, 2, 3}), whole = local * shard_ * replicate_;
+        const int64_t local = one_of({1, 1, 2}), whole = local * shard_ * replicate_,
+                      microbatches = pp_ > 1 ? one_of<int64_t>({1, pp_, pp_, 2 * pp_, 5}) : one_of<int64_t>({1, 1, 2, 3});
         const int64_t missing = whole > 1 && chance(0.4) ? between(1, whole - 1) : 0;
         set("training.seq_len", seq);
-        set("training.local_batch_size", local);
+        set_microbatch(local);
         set("training.global_batch_size", whole * microbatches - missing);
         set("debug.synthetic_masked", one_of({0.0, 0.0, 0.3, 0.9}));  // 0.9: ranks and microbatches without any target
         set("training.document_mask", chance(0.4));
@@ -186,7 +208,7 @@ private:
     Dtype dtype_;
     bool mixed_;
     compile::Recipe recipe_;
-    int64_t tp_ = 1, shard_ = 1, replicate_ = 1;
+    int64_t tp_ = 1, shard_ = 1, replicate_ = 1, pp_ = 1;
     bool sequence_parallel_ = false, gpt2_ = false, key_bias_ = false;
 };
 
@@ -221,10 +243,12 @@ Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
 compile::Recipe one_rank(const compile::Recipe& recipe) {
     compile::Recipe one = recipe;
     one.set("training.local_batch_size", std::to_string(recipe.integer("training.global_batch_size")));
-    for (const char* axis : {"data_parallel_replicate", "data_parallel_shard", "tensor_parallel"}) {
+    for (const char* axis : {"data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "pipeline_parallel"}) {
         one.set(fmt::format("parallelism.{}_degree", axis), "1");
     }
     one.set("parallelism.prefetch", "0");
+    one.set("parallelism.fsdp_reshard_after_forward", "default");
+    one.set("partition.reduce_gradients", "default");
     one.set("partition.preset", "none");
     for (const char* state : {"weights", "gradients", "optimizer"}) one.set(fmt::format("partition.{}", state), "none");
     one.set("training.fuse_loss", "false");
@@ -235,8 +259,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
 }
 
 std::string refusal(const compile::Compiled& compiled) {
-    const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &compiled.program);
-    const auto refused = passes::check(ranks);
+    const auto refused = passes::check(compiled.of_ranks());
     return refused ? refused->reason + ": " + refused->message : "";
 }
 

@@ -13,8 +13,9 @@ namespace lockstep::testing {
 using Kinds = std::vector<ir::RoutineKind>;
 
 inline const Kinds kForwards = {ir::RoutineKind::Forward, ir::RoutineKind::Loss};
-inline const Kinds kBackwards = {ir::RoutineKind::Backward};
-inline const Kinds kCompute = {ir::RoutineKind::Forward, ir::RoutineKind::Loss, ir::RoutineKind::Backward};
+inline const Kinds kBackwards = {ir::RoutineKind::Backward, ir::RoutineKind::BackwardInput, ir::RoutineKind::BackwardWeight};
+inline const Kinds kCompute = {ir::RoutineKind::Forward, ir::RoutineKind::Loss, ir::RoutineKind::Backward,
+                               ir::RoutineKind::BackwardInput, ir::RoutineKind::BackwardWeight};
 
 // Every op of one kind in routines of these kinds; `edit` returns whether it changed the op. Ops that it leaves without
 // results are dropped.
@@ -26,7 +27,7 @@ inline bool each_op(ir::Program& p, const Kinds& routines, std::string_view kind
         for (ir::Op& op : r.ops) {
             if (op.kind == kind) any = edit(r, op) || any;
         }
-        std::erase_if(r.ops, [](const ir::Op& op) { return op.out.empty(); });
+        std::erase_if(r.ops, [](const ir::Op& op) { return op.out.empty() && op.kind != "transfer"; });
     }
     return any;
 }

@@ -13,7 +13,7 @@ namespace {
 
 std::set<std::string> kinds_of(const compile::Compiled& compiled) {
     std::set<std::string> kinds;
-    for (const ir::Routine& r : compiled.program.routines) {
+    for (const ir::Routine& r : compiled.programs[0].routines) {
         for (const ir::Op& op : r.ops) kinds.insert(op.kind);
     }
     return kinds;

@@ -15,11 +15,11 @@ using ir::RoutineKind;
 const Kinds kUpdate = {RoutineKind::Update}, kStats = {RoutineKind::Stats};
 
 Defect set_to(const std::string& name, const Kinds& routines, const char* kind, const char* key, const ir::Attr& value) {
-    return {name, [=](Subject& s) { return set_attr(s.compiled.program, routines, kind, key, value); }};
+    return {name, in_programs([=](ir::Program& p) { return set_attr(p, routines, kind, key, value); })};
 }
 
 Defect in_ops(const std::string& name, const Kinds& routines, const char* kind, std::function<bool(Routine&, Op&)> edit) {
-    return {name, [=](Subject& s) { return each_op(s.compiled.program, routines, kind, edit); }};
+    return {name, in_programs([=](ir::Program& p) { return each_op(p, routines, kind, edit); })};
 }
 
 Defect in_data(const std::string& name, std::function<void(Sample)> alter,
@@ -157,22 +157,21 @@ std::vector<Defect> operation_defects() {
                [](Routine&, Op& op) { return another_place(op); }),
         in_ops("dropout of recomputed attention has another mask", kBackwards, "attention",
                [](Routine&, Op& op) { return another_place(op); }),
-        {"dropout counts a rank's own tokens", [](Subject& s) { return count_own_tokens(s.compiled.program); }},
-        {"backward takes every layer's masks for the first's",
-         [](Subject& s) {
-             return each_call(s.compiled.program, kBackwards, [](const Routine& r, ir::Call& c) {
+        {"dropout counts a rank's own tokens", in_programs([](ir::Program& p) { return count_own_tokens(p); })},
+        {"backward takes every layer's masks for the first's", in_programs([](ir::Program& p) {
+             return each_call(p, kBackwards, [](const Routine& r, ir::Call& c) {
                  return std::any_of(r.ops.begin(), r.ops.end(), ops::has_dropout) && std::exchange(c.instance, 0) != 0;
              });
-         }},
+         })},
         in_ops("a branch's gradient is dropped, another taken twice", kBackwards, "add",
                [](Routine&, Op& op) {
                    const bool differ = op.in[0] != op.in[1];
                    op.in[1] = op.in[0];
                    return differ;
                }),
-        {"columns of padding take part in the softmax", [](Subject& s) { return set_valid_vocab(s.compiled.program, 1); }},
-        {"the last token of the vocabulary is masked", [](Subject& s) { return set_valid_vocab(s.compiled.program, -1); }},
-        {"document mask ignored in backward", [](Subject& s) { return forget_documents_in_backward(s.compiled.program); }},
+        {"columns of padding take part in the softmax", in_programs([](ir::Program& p) { return set_valid_vocab(p, 1); })},
+        {"the last token of the vocabulary is masked", in_programs([](ir::Program& p) { return set_valid_vocab(p, -1); })},
+        {"document mask ignored in backward", in_programs([](ir::Program& p) { return forget_documents_in_backward(p); })},
 
         in_ops("weight decay on norms", kUpdate, "adamw",
                [](Routine&, Op& op) {

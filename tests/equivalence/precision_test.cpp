@@ -64,7 +64,7 @@ TEST(PrecisionDefects, TheSoundProgramIsAcceptedAndTrains) {
 TEST(PrecisionDefects, MasterWeightsThatAreNotUpdated) {
     const compile::Recipe r = recipe("zero1");
     compile::Compiled defect = compile_recipe(r, Backend::Reference);
-    edit_routines(defect.program, ir::RoutineKind::Update,
+    edit_routines(defect.programs[0], ir::RoutineKind::Update,
                   [](ir::Routine& u) { std::erase_if(u.ops, [](const ir::Op& op) { return op.kind == "adamw"; }); });
     EXPECT_NE(refusal(defect).find("precision: rank 0: update.embed: "), std::string::npos) << refusal(defect);
     const Shown shown = run_defect(r, defect);
@@ -74,7 +74,7 @@ TEST(PrecisionDefects, MasterWeightsThatAreNotUpdated) {
 TEST(PrecisionDefects, ACopyThatIsCastBeforeTheUpdate) {
     const compile::Recipe r = recipe("zero2");
     compile::Compiled defect = compile_recipe(r, Backend::Reference);
-    edit_routines(defect.program, ir::RoutineKind::Update, [](ir::Routine& u) {
+    edit_routines(defect.programs[0], ir::RoutineKind::Update, [](ir::Routine& u) {
         std::stable_partition(u.ops.begin(), u.ops.end(), [](const ir::Op& op) { return op.kind == "cast"; });
     });
     EXPECT_NE(refusal(defect).find("is cast before its update"), std::string::npos) << refusal(defect);
@@ -85,7 +85,7 @@ TEST(PrecisionDefects, ACopyThatIsCastBeforeTheUpdate) {
 TEST(PrecisionDefects, AnUpdateThatTheForwardNeverSees) {
     const compile::Recipe r = recipe("zero1");
     compile::Compiled defect = compile_recipe(r, Backend::Reference);
-    edit_routines(defect.program, ir::RoutineKind::Update,
+    edit_routines(defect.programs[0], ir::RoutineKind::Update,
                   [](ir::Routine& u) { std::erase_if(u.ops, [](const ir::Op& op) { return op.kind == "all_gather"; }); });
     EXPECT_NE(refusal(defect), "");
     const Shown shown = run_defect(r, defect);
@@ -101,7 +101,7 @@ TEST(PrecisionDefects, GradientsReducedInANarrowerTypeThanAskedFor) {
         r.set("training.mixed_precision_reduce", "bfloat16");
         compile::Compiled defect = compile_recipe(r, Backend::Cpu);
         EXPECT_EQ(refusal(defect), "");
-        for (ir::Unit& u : defect.program.units) u.reduce = Dtype::F32;
+        for (ir::Unit& u : defect.programs[0].units) u.reduce = Dtype::F32;
         EXPECT_NE(refusal(defect).find("gradients cross ranks as bf16, not f32"), std::string::npos) << refusal(defect);
     }
 }

@@ -86,7 +86,7 @@ TEST(Equivalence, WaitsAreEnough) {
         const Outcome listed = run(d->recipe, d->compiled, 2);
         for (const ir::Stream first : {ir::Stream::Comm, ir::Stream::Compute}) {
             compile::Compiled early = d->compiled;
-            run_early(early.program, first);
+            for (ir::Program& p : early.programs) run_early(p, first);
             std::string where;
             EXPECT_EQ(difference(listed, run(d->recipe, early, 2), &where), 0) << "seed " << seed << " at " << where << "\n"
                                                                                << d->recipe.toml();

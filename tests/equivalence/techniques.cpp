@@ -8,23 +8,36 @@ namespace lockstep::testing {
 namespace {
 
 constexpr std::array<std::string_view, kTechniques> kNames = {
-    "tp",         "sequence_parallel", "kv_heads < tp",  "dp_shard",      "dp_replicate",   "zero1",        "zero2",
-    "zero3",      "recompute",         "selective",      "microbatches",  "tied",           "gpt2",         "dropout",
-    "qk_norm",    "qkv_bias",          "sliding_window", "document_mask", "masked targets", "padded vocab", "padded batch",
-    "fused loss", "prefetch",          "comm_thread",    "debug_fill",    "clipping"};
+    "tp",          "sequence_parallel",  "kv_heads < tp",  "dp_shard",      "dp_replicate",   "zero1",        "zero2",
+    "zero3",       "recompute",          "selective",      "microbatches",  "tied",           "gpt2",         "dropout",
+    "qk_norm",     "qkv_bias",           "sliding_window", "document_mask", "masked targets", "padded vocab", "padded batch",
+    "fused loss",  "prefetch",           "comm_thread",    "debug_fill",    "clipping",       "pipeline",     "looped",
+    "zero bubble", "fewer microbatches", "uneven stages",  "reduced once",  "kept gathered"};
 
 enum class Recomputed { Nothing, Some, All };
 
-Recomputed recomputed_by(const ir::Program& p) {
+Recomputed recomputed_by(const std::vector<ir::Program>& programs) {
     bool any = false, rest = false;
-    for (const ir::Routine& r : p.routines) {
-        if (r.kind != ir::RoutineKind::Backward || r.block != "layer") continue;
+    const auto backward = [&](const ir::Routine& r) {
         const bool again =
             std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return op.attrs.contains("recomputed"); });
         any = any || again;
         rest = rest || !again || r.port("frame") >= 0;
+    };
+    for (const ir::Program& p : programs) {
+        for (const ir::Routine& r : p.routines) {
+            if (r.block == "layer" && (r.kind == ir::RoutineKind::Backward || r.kind == ir::RoutineKind::BackwardInput))
+                backward(r);
+        }
     }
     return !any ? Recomputed::Nothing : rest ? Recomputed::Some : Recomputed::All;
+}
+
+// Stages of more than one block more than others: what the embedding and the head weigh.
+bool is_uneven(const passes::Cut& cut) {
+    const auto [least, most] = std::minmax_element(cut.stages.begin(), cut.stages.end(),
+                                                   [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    return most->size() > least->size() + 1;
 }
 
 }  // namespace
@@ -52,7 +65,7 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::Zero1, l.partition.optimizer > 1 && l.partition.gradients == 1);
     note(Technique::Zero2, l.partition.gradients > 1 && l.partition.weights == 1);
     note(Technique::Zero3, l.partition.weights > 1);
-    const Recomputed recomputed = recomputed_by(draw.compiled.program);
+    const Recomputed recomputed = recomputed_by(draw.compiled.programs);
     note(Technique::Recompute, recomputed == Recomputed::All);
     note(Technique::SelectiveRecompute, recomputed == Recomputed::Some);
     note(Technique::Microbatches, l.microbatches > 1);
@@ -71,6 +84,16 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::Prefetch, l.partition.weights > 1 && r.integer("parallelism.prefetch") > 0);
     note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
     note(Technique::DebugFill, r.flag("runtime.debug_fill"));
+    const compile::Stages& stages = draw.compiled.stages;
+    const bool pipeline = l.pipeline_ranks > 1;
+    note(Technique::Pipeline, pipeline);
+    note(Technique::Looped, pipeline && stages.table.stages > l.pipeline_ranks);
+    note(Technique::ZeroBubble, pipeline && compile::backwards_of(r, l).in_parts);
+    note(Technique::FewMicrobatches, pipeline && l.microbatches < l.pipeline_ranks);
+    note(Technique::UnevenStages, pipeline && is_uneven(stages.cut));
+    note(Technique::ReducedOnce,
+         l.partition.gradients > 1 && l.microbatches > 1 && l.reduce_gradients == passes::ReduceGradients::OnceAStep);
+    note(Technique::KeptGathered, l.partition.weights > 1 && l.resident_stages > 0);
     note(Technique::Clipping, std::any_of(outcome.grad_norms.begin(), outcome.grad_norms.end(), is_clipped));
     return out;
 }
@@ -85,7 +108,9 @@ std::string_view impossible(Technique a, Technique b) {
     };
     const auto is_gpt = [](Technique t) { return t == Technique::Gpt || t == Technique::Dropout; };
     if ((is_llama(a) && is_gpt(b)) || (is_gpt(a) && is_llama(b))) return "of different models";
-    if ((a == Technique::Zero1 || a == Technique::Zero2) && b == Technique::Prefetch) return "whole weights are never gathered";
+    const auto needs_gathers = [](Technique t) { return t == Technique::Prefetch || t == Technique::KeptGathered; };
+    if ((a == Technique::Zero1 || a == Technique::Zero2) && needs_gathers(b)) return "whole weights are never gathered";
+    if (a == Technique::Zero1 && b == Technique::ReducedOnce) return "whole gradients are reduced once in any case";
     return "";
 }
 

@@ -36,9 +36,16 @@ enum class Technique {
     Prefetch,
     CommThread,
     DebugFill,
-    Clipping
+    Clipping,
+    Pipeline,
+    Looped,           // several stages a pipeline rank
+    ZeroBubble,       // backwards in two parts
+    FewMicrobatches,  // than pipeline ranks
+    UnevenStages,
+    ReducedOnce,  // split gradients, several microbatches
+    KeptGathered  // split weights
 };
-constexpr int kTechniques = 26;
+constexpr int kTechniques = 33;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

@@ -247,7 +247,7 @@ TEST(OpFlops, RecomputeIsExecutedButNotCounted) {
 }
 
 TEST(OpMatmul, ShapesAreLocalAndTransposesFollowStorage) {
-    const mesh::Mesh mesh = mesh::Mesh::build({1, 1, 1, 2}, {});
+    const mesh::Mesh mesh = mesh::Mesh::build({1, 1, 1, 1, 2}, {});
     const auto shape = [&](std::vector<ir::DimId> a, std::vector<ir::DimId> b, std::vector<ir::DimId> y) {
         ir::Routine r;
         r.dims = {{"m", 6, 6}, {"n", 10, 10}, {"k", 14, 14}, {"j", 3, 3}};

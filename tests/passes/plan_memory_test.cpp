@@ -159,7 +159,7 @@ ir::Program large(const Settings& settings) {
     for (const auto& [key, value] : settings) recipe.set(key, value);
     compile::CompileOptions options;
     options.catalog = kernels::reference_catalog();
-    return compile::compile(recipe, options).program;
+    return compile::compile(recipe, options).programs[0];
 }
 
 // What an execution in the order of the list holds at its worst point: no plan can do with less.

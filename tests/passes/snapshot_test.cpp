@@ -44,24 +44,24 @@ ir::Entry& snapshot_of(ir::Program& p) {
 }
 
 TEST(Snapshot, CopiesWhatUpdatesChangeAndIsCounted) {
-    EXPECT_EQ(compiled("zero1", "disabled").program.entry("snapshot"), nullptr);
+    EXPECT_EQ(compiled("zero1", "disabled").programs[0].entry("snapshot"), nullptr);
     for (const char* partition : {"none", "zero1", "zero2", "zero3"}) {
         const compile::Compiled c = compiled(partition), without = compiled(partition, "disabled");
-        EXPECT_EQ(refusal(c.program), "") << partition;
+        EXPECT_EQ(refusal(c.programs[0]), "") << partition;
         const auto kind = [](const compile::Compiled& x, ir::MemoryKind k) {
-            return compile::report_of(x.program).bytes[static_cast<size_t>(k)];
+            return compile::report_of(x.programs[0]).bytes[static_cast<size_t>(k)];
         };
         const int64_t copies = kind(c, ir::MemoryKind::Snapshot);
         int64_t states = kind(c, ir::MemoryKind::Weights);
-        for (const ir::Buffer& b : c.program.buffers) states += b.name.starts_with("moment") ? b.bytes : 0;
+        for (const ir::Buffer& b : c.programs[0].buffers) states += b.name.starts_with("moment") ? b.bytes : 0;
         EXPECT_EQ(copies, states) << partition;
-        EXPECT_EQ(c.program.arena_bytes, without.program.arena_bytes + copies) << partition;
+        EXPECT_EQ(c.programs[0].arena_bytes, without.programs[0].arena_bytes + copies) << partition;
         EXPECT_EQ(kind(without, ir::MemoryKind::Snapshot), 0);
     }
 }
 
 TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
-    const ir::Program sound = compiled("zero3").program;
+    const ir::Program sound = compiled("zero3").programs[0];
     ir::Program p = sound;
     snapshot_of(p).calls.pop_back();
     EXPECT_NE(refusal(p).find("meaning: rank 0, snapshot: the snapshot lacks"), std::string::npos) << refusal(p);
@@ -91,7 +91,7 @@ TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
 }
 
 TEST(Snapshot, CheckRefusesAStepThatChangesStatesWithoutWaiting) {
-    ir::Program p = compiled("zero3").program;
+    ir::Program p = compiled("zero3").programs[0];
     for (ir::Routine& r : p.routines) {  // an update under another name would not wait
         if (r.kind == ir::RoutineKind::Update && r.block == "layer") r.kind = ir::RoutineKind::Stats;
     }

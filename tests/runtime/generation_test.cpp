@@ -34,7 +34,7 @@ compile::Compiled compiled_for(const compile::Recipe& r, Backend backend, const 
     options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(1);
     options.entries = entries;
     compile::Compiled c = compile::compile(r, options);
-    const std::vector<const ir::Program*> ranks(static_cast<size_t>(c.layout.ranks), &c.program);
+    const std::vector<const ir::Program*> ranks(static_cast<size_t>(c.layout.ranks), &c.programs[0]);
     const auto refused = passes::check(ranks);
     EXPECT_FALSE(refused) << refused->reason << ": " << refused->message;
     return c;
@@ -77,9 +77,9 @@ private:
 std::vector<double> whole_forward(const std::vector<std::vector<int32_t>>& texts, const Settings& model, Dtype dtype) {
     const compile::Recipe r = recipe(model, dtype, static_cast<int64_t>(texts.size()));
     const compile::Compiled c = compiled_for(r, Backend::Reference, {"eval"});
-    runtime::Ranks ranks(c.program, {});
+    runtime::Ranks ranks(c.programs, {});
     const Texts source(texts);
-    runtime::Loader loader(c.program, "eval", 0, runtime::batch_shape(c.layout));
+    runtime::Loader loader(c.programs[0], "eval", 0, runtime::batch_shape(c.layout));
     runtime::Capture capture(ranks, [](const std::string& name) { return name == "head[0].eval.logits"; });
     ranks.parallel([&](runtime::Executor& e) {
         runtime::fill_weights(e, weight);
@@ -101,7 +101,7 @@ double largest_difference(const Settings& layout, const Settings& model, Dtype d
     compile::Recipe r = recipe(model, dtype, 2);
     for (const auto& [key, value] : layout) r.set(key, value);
     const compile::Compiled c = compiled_for(r, backend, {"prefill", "decode"});
-    runtime::Ranks ranks(c.program, {});
+    runtime::Ranks ranks(c.programs, {});
     ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weight); });
     runtime::Generator generator(ranks);
     EXPECT_EQ(generator.sequences(), 2);
@@ -169,7 +169,7 @@ TEST(Generation, AStepAllocatesNothing) {
 #endif
     for (const NamedSettings& layout : kLayouts) {
         const compile::Compiled c = compiled_for(recipe(layout.settings, Dtype::F32, 1), Backend::Cpu, {"prefill", "decode"});
-        runtime::Ranks ranks(c.program, {});
+        runtime::Ranks ranks(c.programs, {});
         runtime::Generator generator(ranks);
         const std::vector<std::vector<int32_t>> prompts = {text(1, 70)};
         std::vector<int32_t> next(static_cast<size_t>(generator.sequences()), runtime::kNoToken);
@@ -185,10 +185,10 @@ TEST(Generation, AStepAllocatesNothing) {
 
 TEST(Generation, EntriesOverlayTheirTransientsAndShareTheRest) {
     const compile::Recipe r = recipe({}, Dtype::F32, 1);
-    const int64_t both = compiled_for(r, Backend::Cpu, {"prefill", "decode"}).program.arena_bytes;
+    const int64_t both = compiled_for(r, Backend::Cpu, {"prefill", "decode"}).programs[0].arena_bytes;
     const compile::Compiled c = compiled_for(r, Backend::Cpu, {"prefill", "decode"});
     int64_t weights = 0, caches = 0;
-    for (const ir::Buffer& b : c.program.buffers) {
+    for (const ir::Buffer& b : c.programs[0].buffers) {
         if (b.kind == ir::MemoryKind::Weights) weights += b.bytes;
         if (b.name.starts_with("cache.")) caches += b.bytes;
         EXPECT_NE(b.kind, ir::MemoryKind::Optimizer) << b.name;

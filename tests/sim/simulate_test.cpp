@@ -20,11 +20,15 @@ sim::Cluster threads(int cores) {
 }
 
 ir::Program program(const Settings& settings) {
-    return compile::compile(small_recipe(settings), {kernels::cpu_catalog(1), "", {}}).program;
+    return compile::compile(small_recipe(settings), {kernels::cpu_catalog(1), "", {}}).programs[0];
+}
+
+sim::Simulated simulated(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
+    return sim::simulate({p}, "train", c, placement, ring);
 }
 
 double step_s(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
-    return sim::simulate(p, *p.entry("train"), c, placement, ring).step_time_s;
+    return simulated(p, c, placement, ring).step_time_s;
 }
 
 TEST(Simulate, OneRankTakesItsFlopsOverTheRate) {
@@ -43,9 +47,9 @@ TEST(Simulate, RanksShareCores) {
 TEST(Simulate, TheTimelineHoldsEveryOpOnceInOrder) {
     const ir::Program p = program({{"parallelism.tensor_parallel_degree", "2"}, {"parallelism.data_parallel_shard_degree", "2"}});
     for (const bool beside : {false, true}) {
-        const sim::Simulated s = sim::simulate(p, *p.entry("train"), threads(4), {1, beside});
+        const sim::Simulated s = simulated(p, threads(4), {1, beside});
         size_t ops = 0, expected = 0;
-        for (const auto& thread : s.timeline.threads) {
+        for (const auto& thread : s.timelines[0].threads) {
             double at = 0;
             for (const ir::TimedOp& t : thread) {
                 EXPECT_GE(t.start_s, at - 1e-12);
@@ -60,7 +64,7 @@ TEST(Simulate, TheTimelineHoldsEveryOpOnceInOrder) {
             expected += std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return !ir::is_view(r, op); });
         }
         EXPECT_EQ(ops, expected);
-        EXPECT_EQ(s.timeline.threads[1].empty(), !beside);
+        EXPECT_EQ(s.timelines[0].threads[1].empty(), !beside);
     }
 }
 
@@ -70,13 +74,13 @@ TEST(Simulate, SlowLinksAreHiddenBehindComputeOrTheOtherWayRound) {
     double least = 1e9;
     for (const double bytes_per_s : {1e10, 1e7, 1e6, 1e5}) {
         const mesh::Link link{bytes_per_s, 0};
-        const sim::Simulated s = sim::simulate(p, *p.entry("train"), threads(4), {1, true}, link);
+        const sim::Simulated s = simulated(p, threads(4), {1, true}, link);
         double communication = 0;
-        for (const ir::TimedOp& t : s.timeline.threads[1]) communication += t.op >= 0 ? t.end_s - t.ready_s : 0;
+        for (const ir::TimedOp& t : s.timelines[0].threads[1]) communication += t.op >= 0 ? t.end_s - t.ready_s : 0;
         EXPECT_GE(s.step_time_s, std::max(compute, communication) - 1e-9);
         EXPECT_LT(s.step_time_s, compute + communication + 1e-9);
         least = std::min(least, s.step_time_s / std::max(compute, communication));
-        const sim::Simulated inline_ = sim::simulate(p, *p.entry("train"), threads(4), {1, false}, link);
+        const sim::Simulated inline_ = simulated(p, threads(4), {1, false}, link);
         EXPECT_GE(inline_.step_time_s, s.step_time_s - 1e-9);
         EXPECT_GE(inline_.exposed_communication_s, s.exposed_communication_s - 1e-9);
     }

@@ -45,11 +45,14 @@ Made make_step_control(const KernelContext& c) {
 }  // namespace
 
 Made make_scalars(const KernelContext& c) {
+    if (c.op.kind == "owned") {
+        return kernel_from([owner = counts(c) && !c.op.in.empty()](const KernelArgs& a) {
+            *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0;
+        });
+    }
     const bool is_double = c.in(c.op.kind == "step_control" ? 2 : 0).dtype == Dtype::F64;
     if (c.op.kind == "sum_squares") return is_double ? make_sum_squares<double>(c) : make_sum_squares<float>(c);
-    if (c.op.kind == "step_control") return is_double ? make_step_control<double>(c) : make_step_control<float>(c);
-    return kernel_from(
-        [owner = counts(c)](const KernelArgs& a) { *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0; });
+    return is_double ? make_step_control<double>(c) : make_step_control<float>(c);
 }
 
 }  // namespace lockstep::kernels::reference

@@ -1,0 +1,261 @@
+#include "compile/stages.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "ops/rule.h"
+#include "pipeline/csv.h"
+#include "pipeline/schedules.h"
+
+namespace lockstep::compile {
+namespace {
+
+using ir::BlockInstance;
+using pipeline::Work;
+
+const char* const kSchedule = "parallelism.pipeline_parallel_schedule";
+const char* const kCsv = "parallelism.pipeline_parallel_schedule_csv";
+const char* const kParts = "parallelism.module_fqns_per_model_part";
+const char* const kLayers = "parallelism.pipeline_parallel_layers_per_stage";
+const char* const kFirstLess = "parallelism.pipeline_parallel_first_stage_less_layers";
+const char* const kLastLess = "parallelism.pipeline_parallel_last_stage_less_layers";
+const char* const kDegree = "parallelism.pipeline_parallel_degree";
+
+using Cut = std::vector<std::vector<BlockInstance>>;
+
+// FLOPs that one rank executes for a block in one microbatch: of its forwards (and loss), and of its backwards.
+struct Cost {
+    double forward = 0, backward = 0;
+    double both() const { return forward + backward; }
+};
+
+Cost cost_of(const ir::Program& p, const BlockInstance& b) {
+    Cost cost;
+    for (const ir::Routine& r : p.routines) {
+        if (r.block != b.block || r.entry != "train" || !r.serves(b.instance)) continue;
+        double flops = 0;
+        for (const ir::Op& op : r.ops) flops += ops::flops_of(p.mesh, r, op).executed * static_cast<double>(r.chunks);
+        if (ir::is_forward(r.kind)) cost.forward += flops;
+        if (ir::is_backward(r.kind)) cost.backward += flops;
+    }
+    return cost;
+}
+
+// The cut into `n` stages of consecutive blocks whose costliest stage is cheapest; of several such cuts the one whose first
+// stages are the longest.
+Cut cut_by_cost(const ir::Program& p, const std::vector<BlockInstance>& blocks, size_t n) {
+    const size_t count = blocks.size();
+    std::vector<double> before(count + 1, 0);
+    for (size_t i = 0; i < count; ++i) before[i + 1] = before[i] + cost_of(p, blocks[i]).both();
+    // least[s][i]: the costliest stage of the best cut of blocks i.. into s stages; ends[s][i]: where its first stage ends.
+    const double never = std::numeric_limits<double>::infinity();
+    std::vector<std::vector<double>> least(n + 1, std::vector<double>(count + 1, never));
+    std::vector<std::vector<size_t>> ends(n + 1, std::vector<size_t>(count + 1, count));
+    least[0][count] = 0;
+    for (size_t s = 1; s <= n; ++s) {
+        for (size_t i = 0; i < count; ++i) {
+            for (size_t end = i + 1; end <= count; ++end) {
+                const double most = std::max(before[end] - before[i], least[s - 1][end]);
+                if (most <= least[s][i]) least[s][i] = most, ends[s][i] = end;
+            }
+        }
+    }
+    Cut cut;
+    for (size_t s = n, i = 0; s > 0; i = ends[s][i], --s)
+        cut.emplace_back(blocks.begin() + static_cast<long>(i), blocks.begin() + static_cast<long>(ends[s][i]));
+    return cut;
+}
+
+// TorchTitan's rule (its pipeline_parallel.py): embedding and head weigh as many layers as the first and the last stage have
+// fewer; stages are equal but for the first ones, which share out what is left over.
+Cut cut_by_layers(const std::vector<BlockInstance>& blocks, int64_t n, int64_t first_less, int64_t last_less) {
+    const auto layers = static_cast<int64_t>(blocks.size()) - 2, effective = layers + first_less + last_less;
+    const int64_t each = effective / n, more = effective % n;
+    if (each == 0 || first_less > each || last_less > each) {
+        throw UserError(
+            "pipeline.less_layers",
+            first_less > each  ? kFirstLess
+            : last_less > each ? kLastLess
+                               : kDegree,
+            fmt::format("{} layers, with {} fewer in the first stage and {} fewer in the last, do not fill {} stages of {}: "
+                        "lower {} or {}, or have fewer stages",
+                        layers, first_less, last_less, n, each, kFirstLess, kLastLess));
+    }
+    Cut cut;
+    auto at = blocks.begin();
+    for (int64_t s = 0; s < n; ++s) {
+        int64_t take = each + (s < more ? 1 : 0);
+        if (s == 0) take += 1 - first_less;     // the embedding
+        if (s == n - 1) take += 1 - last_less;  // the head
+        cut.emplace_back(at, at + take);
+        at += take;
+    }
+    return cut;
+}
+
+// TorchTitan's names of what a model is made of. Its head is norm and output, which are one block here.
+std::vector<std::string> names_of(const ir::Program& p, const BlockInstance& b) {
+    if (b.block == p.blocks.front().name) return {"tok_embeddings"};
+    if (b.block == p.blocks.back().name) return {"norm", "output"};
+    return {fmt::format("layers.{}", b.instance)};
+}
+
+Cut cut_by_names(const ir::Program& p, const std::vector<BlockInstance>& blocks, const std::vector<std::string>& parts) {
+    const auto refuse = [](const std::string& what) {
+        throw UserError("pipeline.model_part", kParts, fmt::format("{}: {}", kParts, what));
+    };
+    Cut cut;
+    size_t block = 0, name = 0;  // the next one to come
+    for (const std::string& part : parts) {
+        cut.emplace_back();
+        std::istringstream words(part);
+        for (std::string word; std::getline(words, word, ',');) {
+            word.erase(0, word.find_first_not_of(' '));
+            word.erase(word.find_last_not_of(' ') + 1);
+            if (block == blocks.size()) refuse(fmt::format("\"{}\" comes after the whole model; give each module once", word));
+            const std::vector<std::string> names = names_of(p, blocks[block]);
+            if (word != names[name])
+                refuse(fmt::format("\"{}\" stands where {} is next; give each module once, in the order of the model", word,
+                                   names[name]));
+            if (name == 0) cut.back().push_back(blocks[block]);
+            if (++name == names.size()) ++block, name = 0;
+        }
+        if (name != 0) refuse("norm and output are one block: put both into the same part");
+        if (cut.back().empty()) refuse("a part is empty");
+    }
+    if (block < blocks.size()) refuse(fmt::format("{} is in no part", names_of(p, blocks[block])[0]));
+    return cut;
+}
+
+std::string read_csv_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    if (!(file && text << file.rdbuf()))
+        throw UserError(
+            "pipeline.csv_unreadable", kCsv,
+            fmt::format("{} = \"{}\": cannot be read ({}); give the path of a CSV file", kCsv, path, std::strerror(errno)));
+    return text.str();
+}
+
+// Of layers in the first or last stage; TorchTitan's default is 1.
+int64_t fewer(const Recipe& r, const char* key) {
+    const int64_t n = r.integer(key);
+    if (n < -1) throw UserError("recipe.too_small", key, fmt::format("{} = {}: must be at least 0, or -1", key, n));
+    return n < 0 ? 1 : n;
+}
+
+// How many stages the cut has: what the keys say, else the usual number for the schedule, as TorchTitan has it.
+int64_t stage_count(const Recipe& r, const Layout& layout, int64_t layers, const pipeline::Schedule& schedule) {
+    const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
+    if (const auto& parts = r.list(kParts); !parts.empty()) return static_cast<int64_t>(parts.size());
+    const int64_t each = r.integer(kLayers);
+    if (each < 0) throw UserError("recipe.too_small", kLayers, fmt::format("{} = {}: must be at least 1, or 0", kLayers, each));
+    if (each == 0) return ranks * std::min<int64_t>(schedule.max_stages_per_rank, 2);
+    return ceil_div(layers + fewer(r, kFirstLess) + fewer(r, kLastLess), each);
+}
+
+Cut cut_of(const Recipe& r, const ir::Program& whole, int64_t n) {
+    const std::vector<BlockInstance> blocks = whole.block_instances();
+    if (const auto& parts = r.list(kParts); !parts.empty()) return cut_by_names(whole, blocks, parts);
+    if (n > static_cast<int64_t>(blocks.size())) {
+        throw UserError(
+            "pipeline.too_many_stages", kDegree,
+            fmt::format("{} stages, but the model has {} blocks (embedding, layers and head): lower {}, or have more layers a "
+                        "stage",
+                        n, blocks.size(), kDegree));
+    }
+    const int64_t first = fewer(r, kFirstLess), last = fewer(r, kLastLess);
+    const bool by_cost = r.integer(kFirstLess) < 0 && r.integer(kLastLess) < 0 && r.integer(kLayers) == 0;
+    return by_cost ? cut_by_cost(whole, blocks, static_cast<size_t>(n)) : cut_by_layers(blocks, n, first, last);
+}
+
+pipeline::Table table_of(const Recipe& r, const Layout& layout, int64_t layers) {
+    const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
+    if (const std::string& csv = r.text(kCsv); !csv.empty())
+        return pipeline::read_csv(read_csv_file(csv), {csv, ranks, layout.microbatches});
+    const pipeline::Schedule& schedule = pipeline::find_schedule(r.text(kSchedule));
+    const int64_t n = stage_count(r, layout, layers, schedule);
+    if (n % ranks != 0) {
+        throw UserError(
+            "pipeline.stages_divide", r.list(kParts).empty() ? kLayers : kParts,
+            fmt::format("the cut makes {} stages for {} = {} ranks, which do not share them evenly: change the cut or the "
+                        "degree",
+                        n, kDegree, ranks));
+    }
+    return pipeline::make_schedule(schedule.name, {ranks, n / ranks, layout.microbatches});
+}
+
+pipeline::Table forwards_alone(pipeline::Table table) {
+    for (pipeline::Row& row : table.rows) std::erase_if(row, [](const pipeline::Action& a) { return a.work != Work::Forward; });
+    return table;
+}
+
+}  // namespace
+
+Stages stages_of(const Recipe& recipe, const Layout& layout, const ir::Program& whole) {
+    Stages out;
+    const std::vector<BlockInstance> blocks = whole.block_instances();
+    if (layout.mesh.degree(mesh::Axis::pp) == 1) {
+        out.cut = {{blocks}, {0}};
+        return out;
+    }
+    out.table = table_of(recipe, layout, static_cast<int64_t>(blocks.size()) - 2);
+    out.cut.stages = cut_of(recipe, whole, out.table.stages);
+    if (static_cast<int64_t>(out.cut.stages.size()) != out.table.stages) {
+        throw UserError(
+            "pipeline.model_part", kParts,
+            fmt::format("{} has {} parts, but the schedule {} stages", kParts, out.cut.stages.size(), out.table.stages));
+    }
+    out.cut.rank_of.resize(out.cut.stages.size());
+    for (size_t rank = 0; rank < out.table.rows.size(); ++rank) {
+        for (const pipeline::Action& a : out.table.rows[rank]) {
+            if (a.work != Work::Idle) out.cut.rank_of[static_cast<size_t>(a.stage)] = static_cast<int64_t>(rank);
+        }
+    }
+    std::vector<Cost> costs;
+    for (const std::vector<BlockInstance>& stage : out.cut.stages) {
+        costs.emplace_back();
+        for (const BlockInstance& b : stage) {
+            const Cost c = cost_of(whole, b);
+            costs.back().forward += c.forward, costs.back().backward += c.backward;
+        }
+    }
+    const auto cost = [&](const pipeline::Action& a) {
+        if (a.work == Work::Idle) return 0.0;
+        const Cost& c = costs[static_cast<size_t>(a.stage)];
+        const double flops = a.work == Work::Forward ? c.forward : a.work == Work::Backward ? c.backward : c.backward / 2;
+        return std::max(flops, 1.0);
+    };
+    const auto train = pipeline::with_transfers(out.table, cost),
+               eval = pipeline::with_transfers(forwards_alone(out.table), cost);
+    for (size_t rank = 0; rank < train.size(); ++rank) out.rows.push_back({{"train", train[rank]}, {"eval", eval[rank]}});
+    return out;
+}
+
+Backwards backwards_of(const Recipe& r, const Layout& layout) {
+    if (layout.mesh.degree(mesh::Axis::pp) == 1) return {};
+    if (r.text(kCsv).empty()) {
+        const bool splits = pipeline::find_schedule(r.text(kSchedule)).splits_backward;
+        return {!splits, splits};
+    }
+    Backwards out{false, false};
+    for (const pipeline::Row& row : table_of(r, layout, 0).rows) {
+        for (const pipeline::Action& a : row) {
+            out.whole = out.whole || a.work == Work::Backward;
+            out.in_parts = out.in_parts || a.work == Work::BackwardInput;
+        }
+    }
+    return out;
+}
+
+}  // namespace lockstep::compile

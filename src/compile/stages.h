@@ -1,0 +1,34 @@
+// Which blocks make a stage, which pipeline rank runs it, and in what order each rank runs its stages' forwards and backwards:
+// from the recipe's keys and, where they leave it open, from the cost of the blocks.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compile/layout.h"
+#include "compile/recipe.h"
+#include "passes/assign_stages.h"
+#include "pipeline/transfers.h"
+
+namespace lockstep::compile {
+
+struct Stages {
+    passes::Cut cut;
+    pipeline::Table table;  // of the train entry
+    // What each pipeline rank runs, sends and receives, by entry. Empty where there is one pipeline rank.
+    std::vector<std::map<std::string, std::vector<pipeline::Step>>> rows;
+};
+
+// The cut follows parallelism.module_fqns_per_model_part; else TorchTitan's rule where layers_per_stage, first_stage_less_layers
+// or last_stage_less_layers are set; else it is the one whose costliest stage is cheapest, in executed FLOPs of `whole`, whose
+// kernels are chosen. Throws UserError pipeline.* or recipe.* naming the key to change.
+Stages stages_of(const Recipe& recipe, const Layout& layout, const ir::Program& whole);
+
+// How the recipe's schedule runs backwards: whole, in two parts (input, weight), or some so and some so.
+struct Backwards {
+    bool whole = true, in_parts = false;
+};
+Backwards backwards_of(const Recipe& recipe, const Layout& layout);
+
+}  // namespace lockstep::compile

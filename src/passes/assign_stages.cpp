@@ -1,0 +1,186 @@
+#include "passes/assign_stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ops/builder.h"
+#include "passes/select_kernels.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::BlockInstance;
+using ir::PortKind;
+using ir::Routine;
+using ir::RoutineKind;
+
+// The blocks that read each parameter.
+using Users = std::map<std::string, std::set<std::string>>;
+
+Users users_of(const ir::Program& program) {
+    Users users;
+    for (const Routine& r : program.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Params) users[t.source].insert(r.block);
+        }
+    }
+    return users;
+}
+
+// What crosses a cut behind a block: `y` of its forward, or `d.y` of its backward.
+struct Crossing {
+    BlockInstance from;  // the block before the cut
+    std::string port, entry;
+    int64_t peer = 0;
+    bool sends = false;
+};
+
+std::string name_of(const Crossing& c) {
+    return fmt::format("{}{}.{}{}.{}{}", c.entry == "train" ? "" : c.entry + ".", c.sends ? "send" : "receive",
+                       c.port == "y" ? "" : "d.", c.from.block, c.sends ? "to" : "from", c.peer);
+}
+
+class StageProgram {
+public:
+    StageProgram(const ir::Program& whole, const Users& users, const Cut& cut, int64_t rank)
+        : whole_(whole), users_(users), cut_(cut), out_(whole), rank_(rank) {}
+
+    ir::Program make(const ops::KernelCatalog& catalog) {
+        out_.pipeline_rank = rank_;
+        for (size_t s = 0; s < cut_.stages.size(); ++s) {
+            if (cut_.rank_of[s] == rank_) out_.stages.push_back({static_cast<int64_t>(s), cut_.stages[s]});
+        }
+        hold_blocks();
+        keep_routines();
+        keep_parameters();
+        for (size_t s = 0; s + 1 < cut_.stages.size(); ++s) cross(s);
+        for (auto& [name, r] : transfers_) {
+            std::sort(r.instances.begin(), r.instances.end());
+            select_kernels(out_.mesh, r, catalog);
+            out_.routines.push_back(std::move(r));
+        }
+        return std::move(out_);
+    }
+
+private:
+    void hold_blocks() {
+        for (ir::Block& b : out_.blocks) b.held.emplace();
+        for (const ir::Stage& s : out_.stages) {
+            for (const BlockInstance& b : s.blocks) {
+                const auto at = std::find_if(out_.blocks.begin(), out_.blocks.end(), [&](auto& x) { return x.name == b.block; });
+                at->held->push_back(b.instance);
+            }
+        }
+        for (ir::Block& b : out_.blocks) std::sort(b.held->begin(), b.held->end());
+    }
+
+    // Routines of blocks that are not here go; so do those that end an evaluation where there is no loss.
+    void keep_routines() {
+        std::erase_if(out_.routines, [&](Routine& r) {
+            if (r.block.empty()) return false;
+            const ir::Block& block = *out_.block(r.block);
+            if (r.instances.empty()) return block.held->empty();
+            std::erase_if(r.instances, [&](int64_t i) { return !block.holds(i); });
+            return r.instances.empty();
+        });
+        const bool has_loss = std::any_of(out_.routines.begin(), out_.routines.end(),
+                                          [](const Routine& r) { return !r.block.empty() && r.port("loss_sum") >= 0; });
+        if (!has_loss) std::erase_if(out_.routines, [](const Routine& r) { return r.block.empty() && r.port("loss_sum") >= 0; });
+    }
+
+    // Those that the routines here read; of a shared one, who else has it.
+    void keep_parameters() {
+        std::set<std::string> used;
+        for (const Routine& r : out_.routines) {
+            for (const ir::Tensor& t : r.tensors) {
+                if (t.port >= 0 && r.ports[t.port].kind == PortKind::Params) used.insert(t.source);
+            }
+        }
+        std::erase_if(out_.params, [&](const ir::Parameter& p) { return !used.contains(p.key); });
+        for (ir::Parameter& p : out_.params) {
+            const std::vector<int64_t> all = holders_of(p);
+            if (all.size() > 1) p.holders = all;
+        }
+    }
+
+    // Its owner has its own block; mirrors have others that read it.
+    std::vector<int64_t> holders_of(const ir::Parameter& p) const {
+        std::vector<int64_t> out;
+        const auto add = [&](const std::string& block) {
+            for (size_t s = 0; s < cut_.stages.size(); ++s) {
+                const bool here =
+                    std::any_of(cut_.stages[s].begin(), cut_.stages[s].end(), [&](auto& b) { return b.block == block; });
+                if (here && p.shared && std::find(out.begin(), out.end(), cut_.rank_of[s]) == out.end())
+                    out.push_back(cut_.rank_of[s]);
+            }
+        };
+        add(p.block);
+        for (const std::string& block : users_.at(p.key)) add(block);
+        return out;
+    }
+
+    // The transfers of this rank between stages s and s + 1.
+    void cross(size_t s) {
+        const int64_t before = cut_.rank_of[s], after = cut_.rank_of[s + 1];
+        if (before == after || (before != rank_ && after != rank_)) return;
+        const BlockInstance& from = cut_.stages[s].back();
+        for (const Routine& r : whole_.routines) {
+            if (r.block != from.block || !r.serves(from.instance)) continue;
+            for (const char* port : {"y", "d.y"}) {
+                const int at = r.port(port);
+                const bool carries = at >= 0 && r.ports[at].kind == PortKind::Value;
+                if (!carries) continue;
+                const bool sends = (std::string_view(port) == "y") == (before == rank_);
+                add({from, port, r.entry, before == rank_ ? after : before, sends}, r, at);
+            }
+        }
+    }
+
+    void add(const Crossing& c, const Routine& like, int port) {
+        Routine& r = transfers_[name_of(c)];
+        if (std::find(r.instances.begin(), r.instances.end(), c.from.instance) != r.instances.end()) return;
+        r.instances.push_back(c.from.instance);
+        if (!r.name.empty()) return;
+        r.name = name_of(c);
+        r.block = c.from.block;
+        r.kind = RoutineKind::Transfer;
+        r.entry = c.entry;
+        r.dims = like.dims;
+        r.ports = {{c.port, PortKind::Value, c.sends ? ir::Access::Read : ir::Access::Write, "", -1}};
+        ir::Tensor t = like.tensors[like.port_tensors(port).at(0)];
+        t.name = c.port;
+        t.port = 0;
+        t.source.clear();
+        r.tensors = {t};
+        ir::Op op;
+        op.kind = "transfer";
+        (c.sends ? op.in : op.out) = {0};
+        op.group = out_.mesh.whole(mesh::Axis::pp);
+        op.attrs = {{"peer", c.peer}};
+        r.ops = {op};
+    }
+
+    const ir::Program& whole_;
+    const Users& users_;
+    const Cut& cut_;
+    ir::Program out_;
+    const int64_t rank_;
+    std::map<std::string, Routine> transfers_;
+};
+
+}  // namespace
+
+std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const ops::KernelCatalog& catalog) {
+    const Users users = users_of(whole);
+    for (ir::Parameter& p : whole.params) p.shared = users.at(p.key).size() > 1;
+    const int64_t ranks = whole.mesh.degree(mesh::Axis::pp);
+    if (ranks == 1) return {std::move(whole)};
+    std::vector<ir::Program> out;
+    for (int64_t rank = 0; rank < ranks; ++rank) out.push_back(StageProgram(whole, users, cut, rank).make(catalog));
+    return out;
+}
+
+}  // namespace lockstep::passes
