@@ -41,8 +41,8 @@ struct Cost {
 
 Cost cost_of(const ir::Program& p, const BlockInstance& b) {
     Cost cost;
-    for (const ir::Routine& r : p.routines) {
-        if (r.block != b.block || r.entry != "train" || !r.serves(b.instance)) continue;
+    for (const ir::Routine& r : p.routines) {  // of the first entry: where there is training, that
+        if (r.block != b.block || r.entry != p.routines.front().entry || !r.serves(b.instance)) continue;
         double flops = 0;
         for (const ir::Op& op : r.ops) flops += ops::flops_of(p.mesh, r, op).executed * static_cast<double>(r.chunks);
         if (ir::is_forward(r.kind)) cost.forward += flops;

@@ -260,7 +260,8 @@ private:
 
     void collective(const Routine& r, const Op& op) {
         const auto wrong = [&](const std::string& what) {
-            fail("collective", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.subject()].name, what));
+            fail("collective",
+                 fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what));
         };
         if (op.group.empty()) return wrong("its group is empty");
         if (op.kind == "transfer") {

@@ -95,7 +95,8 @@ inline bool remove_calls(ir::Program& p, const std::function<bool(const ir::Rout
 }
 
 // The order in which one thread runs the calls when calls of `first` start as soon as their waits allow, and the others only
-// when nothing of `first` can. Every such order is an execution that streams and waits permit.
+// when nothing of `first` can. Every such order is an execution that streams and waits permit. What all pipeline ranks meet in
+// comes when all before it is done: with one thread, who sits in it could not send what another still waits for.
 inline void run_early(ir::Program& p, ir::Stream first) {
     std::vector<ir::Call>& calls = train_calls(p);
     std::vector<bool> done(calls.size(), false);
@@ -106,6 +107,11 @@ inline void run_early(ir::Program& p, ir::Stream first) {
         if (i == calls.size()) return false;
         if (!std::all_of(calls[i].waits.begin(), calls[i].waits.end(), [&](int w) { return done[static_cast<size_t>(w)]; }))
             return false;
+        const ir::Routine& r = p.routines[static_cast<size_t>(calls[i].routine)];
+        const bool of_all = r.kind != ir::RoutineKind::Transfer && std::any_of(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) {
+                                return !mesh::intersect(op.group, p.mesh.whole(mesh::Axis::pp)).empty();
+                            });
+        if (of_all && !std::all_of(done.begin(), done.begin() + static_cast<long>(i), [](bool d) { return d; })) return false;
         done[i] = true;
         order.push_back(i++);
         return true;

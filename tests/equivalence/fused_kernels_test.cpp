@@ -62,7 +62,7 @@ TEST(FusedKernels, OfGpt2Too) {
 // What has no fast kernel.
 std::set<std::string> plain_loops(const compile::Compiled& compiled) {
     std::set<std::string> kinds;
-    for (const ir::Routine& r : compiled.program.routines) {
+    for (const ir::Routine& r : compiled.programs[0].routines) {
         for (const ir::Op& op : r.ops) {
             if (op.kernel.starts_with("reference.")) kinds.insert(op.kind);
         }

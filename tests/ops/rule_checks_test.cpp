@@ -176,6 +176,8 @@ const Refusal kRefusals[] = {
     {"reduce_scatter", {"seq"}, {"batch"}, {{"dim", int64_t{0}}}, "a and y must have the same dims"},
     {"all_reduce", {"seq"}, {"seq", "seq"}, {}, "a member of a launch has one operand and one result, not 1 and 2"},
     {"slice", {"seq"}, {"seq"}, {}, "needs the attribute dim"},
+    {"transfer", {"seq"}, {"seq"}, {{"peer", int64_t{1}}}, "it gives one tensor or takes one"},
+    {"transfer", {"seq"}, {}, {}, "needs the attribute peer"},
     {"adamw", {"seq", "seq", "seq", "seq", "seq"}, {"seq", "seq", "seq"}, {{"beta1", 0.9}}, "needs the attribute beta2"},
     {"sum_squares", {"seq"}, {""}, {}, "needs the attribute count_if"},
     {"owned", {""}, {""}, {}, "needs the attribute count_if"},
