@@ -74,7 +74,7 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
 
 // Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in
 // the order of its list, and heads that do not meet are the only way to stand still.
-std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks, const std::string& entry) {
+std::optional<Refusal> check_entry_order(const std::vector<const ir::Program*>& ranks, const std::string& entry) {
     const Representatives players(ranks);
     std::vector<std::vector<Launch>> queues;
     for (size_t i = 0; i < players.count(); ++i) {
@@ -169,8 +169,12 @@ std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
         }
     }
     if (const std::string wrong = check_cut(ranks); !wrong.empty()) return Refusal{"cut", wrong};
+    return check_order(ranks);
+}
+
+std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks) {
     for (const ir::Entry& e : ranks[0]->entries) {
-        if (auto refusal = check_order(ranks, e.name)) return refusal;
+        if (auto refusal = check_entry_order(ranks, e.name)) return refusal;
     }
     return std::nullopt;
 }

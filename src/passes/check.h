@@ -19,10 +19,12 @@
 namespace lockstep::passes {
 
 struct Refusal {
-    std::string reason;   // "order", "memory", "meaning", or an invariant of ops/verify.h
+    std::string reason;   // "order", "memory", "meaning", "cut", or an invariant of ops/verify.h
     std::string message;  // rank, call and buffer
 };
 
 std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks);
+// Of it the proof that no rank waits forever. Assumes what ops/verify.h does.
+std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks);
 
 }  // namespace lockstep::passes

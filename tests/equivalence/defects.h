@@ -35,10 +35,11 @@ inline std::function<bool(Subject&)> in_programs(std::function<bool(ir::Program&
     };
 }
 
-// In three files: what is done in an operation, what is communicated, what is called and bound.
+// By file: what is done in an operation, what is communicated, what is called and bound, what a pipeline adds to these.
 std::vector<Defect> operation_defects();
 std::vector<Defect> communication_defects();
 std::vector<Defect> call_defects();
+std::vector<Defect> pipeline_defects();
 
 // As run() of run.h, on the subject's program and data.
 Outcome run(const compile::Recipe& recipe, const Subject& subject, int steps);

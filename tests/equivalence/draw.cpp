@@ -216,8 +216,9 @@ private:
 
 Backend backend_of(Dtype dtype) { return dtype == Dtype::F64 ? Backend::Reference : Backend::Cpu; }
 
-std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed) {
+std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed, const std::function<bool(const compile::Recipe&)>& wanted) {
     Draw d{seed, Drawer(seed, dtype, mixed).run(), {}};
+    if (wanted && !wanted(d.recipe)) return std::nullopt;
     try {
         d.compiled = compile_recipe(d.recipe, backend_of(dtype));
     } catch (const UserError&) {

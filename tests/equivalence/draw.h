@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -21,7 +22,9 @@ struct Draw {
 
 // Nothing where the compiler refuses the recipe (UserError), or where it has one rank. F64 runs on the reference kernels,
 // F32 on the CPU's. `mixed`: parameters and activations are stored one type below, float32 under F64 and bfloat16 under F32.
-std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed = false);
+// `wanted`: recipes for which it is false are not compiled.
+std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed = false,
+                         const std::function<bool(const compile::Recipe&)>& wanted = nullptr);
 
 // The same model, data and global batch on one rank: one microbatch, nothing split, recomputed, fused or overlapped.
 compile::Recipe one_rank(const compile::Recipe& recipe);
