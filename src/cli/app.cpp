@@ -84,10 +84,17 @@ int run(int argc, const char* const* argv) {
 
     CLI::App* show_app = app.add_subcommand("show", "print the program as text");
     add_recipe(*show_app, show_args.recipe);
-    show_app->add_option("--after", show_args.after, "stop after this pass");
-    show_app->add_option("--against", show_args.against, "another recipe: print how the two programs differ");
+    auto* after_option = show_app->add_option("--after", show_args.after, "stop after this pass");
+    auto* against_option =
+        show_app->add_option("--against", show_args.against, "another recipe: print how the two programs differ");
     show_app->add_option("--skip", show_args.skip, "switch a pass off (fuse_loss, recompute, overlap)");
-    show_app->add_flag("--passes", show_args.passes, "the passes and their times instead of the program");
+    auto* passes_option = show_app->add_flag("--passes", show_args.passes, "the passes and their times instead of the program");
+    show_app
+        ->add_flag("--schedule", show_args.schedule,
+                   "the pipeline instead of the program: which blocks each stage has, and the order of forwards and backwards")
+        ->excludes(after_option)
+        ->excludes(against_option)
+        ->excludes(passes_option);
     show_app->add_flag("--json", show_args.json, "one JSON object on standard output");
     show_app->footer("Example: lockstep show recipes/demo.toml --after shard");
 

@@ -40,7 +40,7 @@ struct ShowArgs {
     RecipeArgs recipe;
     std::string after, against;
     std::vector<std::string> skip;
-    bool passes = false, json = false;
+    bool passes = false, schedule = false, json = false;
 };
 struct DiffArgs {
     RecipeArgs recipe;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/stage_json.h"
 #include "pipeline/csv.h"
 #include "pipeline/schedules.h"
 #include "pipeline/timeline.h"
@@ -44,19 +45,13 @@ pipeline::Table read_table(const ScheduleArgs& args) {
 }
 
 Json to_json(const pipeline::Table& table, double span, double bubble, const pipeline::InFlight& held) {
-    Json rows = Json::array();
-    for (const pipeline::Row& row : pipeline::with_waits(table).rows) {
-        Json cells = Json::array();
-        for (const pipeline::Action& a : row) cells.push_back(pipeline::text_of(a));
-        rows.push_back(cells);
-    }
     return {{"ranks", table.rows.size()},
             {"stages", table.stages},
             {"microbatches", table.microbatches},
             {"bubble_fraction", bubble / span},
             {"in_flight_of_stage", held.of_stage},
             {"in_flight_of_rank", held.of_rank},
-            {"rows", rows}};
+            {"rows", rows_json(table)}};
 }
 
 }  // namespace

@@ -7,7 +7,10 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/stage_json.h"
 #include "ir/text.h"
+#include "pipeline/csv.h"
+#include "pipeline/timeline.h"
 
 namespace lockstep::cli {
 namespace {
@@ -67,6 +70,44 @@ std::string text_of(const compile::Compiled& compiled) {
     return text;
 }
 
+// Which blocks a stage has, of repeated ones the first and the last: "embed, layer 0-2".
+std::string blocks_text(const ir::Program& p, const std::vector<ir::BlockInstance>& blocks) {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < blocks.size();) {
+        size_t end = i + 1;
+        while (end < blocks.size() && blocks[end].block == blocks[i].block) ++end;
+        std::string part = blocks[i].block;
+        if (p.block(part)->count > 1) part += fmt::format(" {}", blocks[i].instance);
+        if (end - i > 1) part += fmt::format("-{}", blocks[end - 1].instance);
+        parts.push_back(part);
+        i = end;
+    }
+    return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+int show_schedule(const compile::Compiled& compiled, bool json) {
+    const auto& [cut, table, rows] = compiled.stages;
+    if (json) {
+        nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+        for (size_t s = 0; s < cut.stages.size(); ++s) {
+            nlohmann::ordered_json blocks = nlohmann::ordered_json::array();
+            for (const ir::BlockInstance& b : cut.stages[s]) {
+                const bool one = compiled.programs[0].block(b.block)->count == 1;
+                blocks.push_back(one ? b.block : fmt::format("{}[{}]", b.block, b.instance));
+            }
+            stages.push_back({{"stage", s}, {"rank", cut.rank_of[s]}, {"blocks", blocks}});
+        }
+        fmt::print("{}\n", nlohmann::ordered_json{{"stages", stages}, {"rows", rows_json(table)}}.dump());
+        return kDone;
+    }
+    for (size_t s = 0; s < cut.stages.size(); ++s)
+        fmt::print("stage {:<3} on pipeline rank {:<3} {}\n", s, cut.rank_of[s],
+                   blocks_text(compiled.programs[0], cut.stages[s]));
+    if (table.rows.empty()) fmt::print("one stage, no pipeline: its forwards and backwards run microbatch by microbatch\n");
+    else fmt::print("{}", pipeline::draw(pipeline::with_waits(table)));
+    return kDone;
+}
+
 }  // namespace
 
 int show(const ShowArgs& args) {
@@ -80,11 +121,12 @@ int show(const ShowArgs& args) {
         compile::Recipe recipe = read_recipe(source);
         take_vocabulary(recipe, MissingData::Assume);
         compile::CompileOptions options = compile_options(recipe);
-        options.stop_after = args.after;
+        options.stop_after = args.schedule ? "assign_stages" : args.after;
         options.skip = args.skip;
         return compile::compile(recipe, options);
     };
     const compile::Compiled compiled = compiled_from(args.recipe);
+    if (args.schedule) return show_schedule(compiled, args.json);
     std::string text = text_of(compiled);
     if (!args.against.empty()) {
         RecipeArgs other = args.recipe;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cli/commands.h"
+#include "pipeline/timeline.h"
 
 namespace lockstep::cli {
 namespace {
@@ -35,6 +36,15 @@ nlohmann::ordered_json stage_json(const ir::Program& program, const compile::Sta
             {"reserve", reserve_bytes},
             {"flops_model", report.flops_model},
             {"flops_executed", report.flops_executed}};
+}
+
+nlohmann::ordered_json rows_json(const pipeline::Table& table) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const pipeline::Row& row : pipeline::with_waits(table).rows) {
+        nlohmann::ordered_json& cells = rows.emplace_back(nlohmann::ordered_json::array());
+        for (const pipeline::Action& a : row) cells.push_back(pipeline::text_of(a));
+    }
+    return rows;
 }
 
 void print_bytes(const compile::Compiled& compiled, const std::vector<compile::StageReport>& reports, int64_t capacity_bytes) {

@@ -1,0 +1,49 @@
+// lockstep show --schedule as a user types it.
+#include <gtest/gtest.h>
+
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+const char* kTraining = R"([training]
+dataset = "synthetic"
+global_batch_size = 4
+seq_len = 16
+)";
+
+TEST(CliShow, DrawsTheScheduleThatTheRecipeRuns) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) +
+                          "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"Interleaved1F1B\"\n");
+    const nlohmann::json j = s.lockstep("show r.toml --schedule --json").json();
+    ASSERT_EQ(j["stages"].size(), 4u);
+    EXPECT_EQ(j["stages"][2], nlohmann::json::parse(R"({"stage": 2, "rank": 0, "blocks": ["layer[1]"]})"));
+    EXPECT_EQ(j["stages"][3]["rank"], 1);
+    EXPECT_EQ(j["rows"], s.lockstep("schedule Interleaved1F1B --ranks 2 --microbatches 4 --json").json()["rows"]);
+
+    const Finished drawn = s.lockstep(
+        "show r.toml --schedule --parallelism.pipeline_parallel_schedule 1F1B "
+        "--parallelism.pipeline_parallel_last_stage_less_layers 1 --model.n_layers 5");
+    EXPECT_EQ(drawn.code, 0) << drawn.err;
+    EXPECT_NE(drawn.out.find("stage 0   on pipeline rank 0   embed, layer 0-2\n"
+                             "stage 1   on pipeline rank 1   layer 3-4, head\n"
+                             "        Rank 0 Rank 1\n"
+                             "Step 0: 0F0"),
+              std::string::npos)
+        << drawn.out;
+}
+
+TEST(CliShow, SaysThatThereIsOneStage) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    EXPECT_NE(s.lockstep("show r.toml --schedule").out.find("one stage, no pipeline"), std::string::npos);
+    const nlohmann::json j = s.lockstep("show r.toml --schedule --json").json();
+    ASSERT_EQ(j["stages"].size(), 1u);
+    EXPECT_EQ(j["stages"][0]["blocks"], (std::vector<std::string>{"embed", "layer[0]", "layer[1]", "head"}));
+    EXPECT_TRUE(j["rows"].empty());
+    EXPECT_EQ(s.lockstep("show r.toml --schedule --after shard").code, 2);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
