@@ -27,7 +27,8 @@ int check(const CheckArgs& args) {
     try {
         recipe = read_recipe(args.recipe);
         take_vocabulary(recipe, MissingData::Assume);
-        const compile::CompileOptions options = compile_options(recipe);
+        compile::CompileOptions options = compile_options(recipe);
+        options.few_microbatches = true;
         compiled = compile::compile(recipe, options);
         reports = compile::reports_of(compiled);
         require_runnable(recipe, options, compiled);
@@ -54,6 +55,9 @@ int check(const CheckArgs& args) {
     fmt::print("capacity       {:>31}\n", gib(capacity_per_rank(recipe, compiled)));
     fmt::print("FLOPs of a rank and step: model {:.4g}, executed {:.4g}\n", compile::flops_model_of_a_rank(reports),
                compile::flops_executed_of_a_rank(reports));
+    if (compiled.microbatches_for_each() > 1)
+        fmt::print("proved on {} of {} microbatches, which the others repeat; `train` proves all\n",
+                   compiled.programs[0].microbatches, compiled.layout.microbatches);
     fmt::print("runs: no deadlock, no buffer reused too early, every gradient counted once; fits\n");
     return kDone;
 }

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
+#include "ops/rule.h"
 #include "sim/simulate.h"
 #include "telemetry/console.h"
 #include "telemetry/trace.h"
@@ -25,11 +26,16 @@ struct Plan {
     double capacity_bytes = 0;                   // of a rank, less the reserve; 0: not said
     bool fits = true;
 
+    // The microbatches that were not simulated take as long as those of the steady state.
+    double step_s() const {
+        const int64_t more = compiled.layout.microbatches - compiled.programs[0].microbatches;
+        return simulated.step_time_s + static_cast<double>(more) * simulated.microbatch_s;
+    }
     double tokens_per_s() const {
         const auto tokens = static_cast<double>(compiled.layout.global_batch * compiled.layout.seq_len);
-        return tokens / simulated.step_time_s;
+        return tokens / step_s();
     }
-    double utilization(double flops) const { return flops / simulated.step_time_s / peak_flops_per_s; }
+    double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
 // The element type of the op with the most FLOPs: its roof is what utilization is of.
@@ -38,6 +44,7 @@ std::string main_dtype(const ir::Program& p) {
     std::string dtype = "f32";
     for (const ir::Routine& r : p.routines) {
         for (const ir::Op& op : r.ops) {
+            if (ops::rule(op.kind).collective) continue;
             const ops::CostKey key = ops::cost_key(p.mesh, r, op, 1);
             if (key.flops > most) most = key.flops, dtype = key.dtype;
         }
@@ -54,11 +61,13 @@ Plan make_plan(const PlanArgs& args) {
     const int64_t ranks = compile::layout_of(recipe).ranks;
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
     plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, ranks, costs.cores);
-    plan.compiled = compile::compile(recipe, compile_options(recipe, plan.placement.threads_per_rank));
+    compile::CompileOptions options = compile_options(recipe, plan.placement.threads_per_rank);
+    options.few_microbatches = true;
+    plan.compiled = compile::compile(recipe, options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated = sim::simulate(plan.compiled.programs, "train", plan.cluster, plan.placement, compile::local_link(recipe));
     for (const ir::Timeline& t : plan.simulated.timelines)
-        compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of);
+        compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = main_dtype(plan.compiled.programs[0]);
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, ranks * plan.placement.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
@@ -115,11 +124,11 @@ Json to_json(const Plan& p) {
         stage["costliest"] = costly;
         stages.push_back(stage);
     }
-    return {{"step_time_s", p.simulated.step_time_s},
+    return {{"step_time_s", p.step_s()},
             {"tokens_per_s", p.tokens_per_s()},
             {"mfu", p.utilization(compile::flops_model_of_a_rank(p.reports))},
             {"hfu", p.utilization(compile::flops_executed_of_a_rank(p.reports))},
-            {"bubble_fraction", p.simulated.bubble_s / p.simulated.step_time_s},
+            {"bubble_fraction", p.simulated.bubble_s / p.step_s()},
             {"exposed_communication_s", p.simulated.exposed_communication_s},
             {"fits", p.fits},
             {"ranks", p.compiled.layout.ranks},
@@ -130,7 +139,7 @@ Json to_json(const Plan& p) {
 }
 
 void print(const Plan& p) {
-    const double step_s = p.simulated.step_time_s;
+    const double step_s = p.step_s();
     fmt::print("{}: {}\n", p.cluster.name, p.cluster.description);
     if (p.cluster.declared) fmt::print("DECLARED: these rates were not measured; so nothing below was\n");
     fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
@@ -139,6 +148,9 @@ void print(const Plan& p) {
                    ? fmt::format(", {} computing and one communicating thread each", p.placement.threads_per_rank)
                    : fmt::format(", {} threads each, communication inline", p.placement.threads_per_rank));
     fmt::print("step time    {:.6g} s\n", step_s);
+    if (p.compiled.microbatches_for_each() > 1)
+        fmt::print("             from {} of {} microbatches: each further one takes {:.6g} s\n",
+                   p.compiled.programs[0].microbatches, p.compiled.layout.microbatches, p.simulated.microbatch_s);
     fmt::print("tokens       {:.6g} /s, {:.6g} /s and rank\n", p.tokens_per_s(),
                p.tokens_per_s() / static_cast<double>(p.compiled.layout.ranks));
     fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "compile/report.h"
 #include "ops/rule.h"
 
 namespace lockstep::compile {
@@ -34,7 +35,7 @@ std::string name_of(const ir::Routine& r, const ir::Op& op) {
     return fmt::format("{} {} ({})", r.name, r.tensors[op.subject()].name, op.kind);
 }
 
-void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timelines, const Naming& naming) {
+void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timelines, const Naming& naming, double microbatches) {
     Breakdown step;
     const double share = 1.0 / static_cast<double>(timelines.size());
     std::map<const ir::Program*, std::vector<std::vector<Costs>>> known;
@@ -51,10 +52,12 @@ void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timel
                 }
                 const Costs& c = costs[timeline.entry->calls[t.call].routine][t.op];
                 TimeSpent& spent = (thread == 0 ? step.ops : step.beside)[c.name];
-                spent.time_s += share * (t.end_s - t.ready_s);
-                spent.count += share;
-                spent.flops += share * c.flops;
-                spent.bytes += share * c.bytes;
+                const double times =
+                    is_of_microbatches(timeline.program->routines[timeline.entry->calls[t.call].routine]) ? microbatches : 1;
+                spent.time_s += times * share * (t.end_s - t.ready_s);
+                spent.count += times * share;
+                spent.flops += times * share * c.flops;
+                spent.bytes += times * share * c.bytes;
                 spent.communication = c.communication;
                 if (thread == 0) step.waiting_s += share * (t.ready_s - t.start_s);
             }

@@ -153,7 +153,9 @@ const std::vector<std::string>& optional_passes() {
 
 Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     Compiled out;
-    const Layout& layout = out.layout = layout_of(recipe);
+    out.layout = layout_of(recipe);
+    Layout layout = out.layout;
+    if (options.few_microbatches) layout.microbatches = representative_microbatches(recipe, layout);
     const passes::FuseLossOptions fuse{recipe.integer("training.loss_chunk_tokens")};
     passes::OverlapOptions overlap;
     overlap.prefetch = recipe.integer("parallelism.prefetch");
@@ -223,11 +225,25 @@ std::vector<const ir::Program*> Compiled::of_ranks() const {
     return out;
 }
 
-int64_t Compiled::arena_bytes() const { return largest_arena(programs); }
+double Compiled::microbatches_for_each() const {
+    return static_cast<double>(layout.microbatches) / static_cast<double>(programs.at(0).microbatches);
+}
+
+int64_t Compiled::arena_bytes(const ir::Program& program) const {
+    int64_t inputs = 0;
+    for (const ir::Buffer& b : program.buffers) inputs += b.kind == ir::MemoryKind::Input && b.resident ? b.bytes : 0;
+    return program.arena_bytes + inputs / program.microbatches * (layout.microbatches - program.microbatches);
+}
+
+int64_t Compiled::arena_bytes() const {
+    int64_t most = 0;
+    for (const ir::Program& p : programs) most = std::max(most, arena_bytes(p));
+    return most;
+}
 
 int64_t Compiled::all_arena_bytes() const {
     int64_t bytes = 0;
-    for (const ir::Program& p : programs) bytes += p.arena_bytes * layout.mesh.ranks();
+    for (const ir::Program& p : programs) bytes += arena_bytes(p) * layout.mesh.ranks();
     return bytes;
 }
 

@@ -25,6 +25,7 @@ struct CompileOptions {
     std::string stop_after;                 // a pass's name; empty: all
     std::vector<std::string> skip;          // passes switched off where the program stays legal (see optional_passes)
     std::vector<std::string> entries = {};  // what is compiled; empty: train, and eval where validation.enable
+    bool few_microbatches = false;          // so many as represent the step (stages.h): not to be run
 };
 
 struct Compiled {
@@ -35,8 +36,11 @@ struct Compiled {
 
     const ir::Program& of_rank(int64_t rank) const { return programs[static_cast<size_t>(rank / layout.mesh.ranks())]; }
     std::vector<const ir::Program*> of_ranks() const;
-    int64_t arena_bytes() const;      // of a rank, the largest
-    int64_t all_arena_bytes() const;  // of all ranks together
+    // Microbatches of the step for each that the programs have: 1, unless few_microbatches was asked for.
+    double microbatches_for_each() const;
+    int64_t arena_bytes(const ir::Program& program) const;  // of a rank, with the inputs of all microbatches
+    int64_t arena_bytes() const;                            // of the rank with the most
+    int64_t all_arena_bytes() const;                        // of all ranks together
 };
 
 // Throws UserError for what the recipe asks; InternalError naming the pass that broke an invariant.

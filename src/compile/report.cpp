@@ -6,24 +6,50 @@
 #include "ops/rule.h"
 
 namespace lockstep::compile {
-StageReport report_of(const ir::Program& p) {
-    StageReport report;
-    report.total_bytes = p.arena_bytes;
-    const ir::Entry* train = p.entry("train");
-    ensure(train, "report_of: no entry train");
+namespace {
+
+// Of the train entry's calls of such routines.
+template <class Wanted>
+ops::Flops flops_of_calls(const ir::Program& p, const Wanted& wanted) {
     std::vector<ops::Flops> of_routine(p.routines.size());
     for (size_t i = 0; i < p.routines.size(); ++i) {
+        if (!wanted(p.routines[i])) continue;
         for (const ir::Op& op : p.routines[i].ops) {
             const ops::Flops f = ops::flops_of(p.mesh, p.routines[i], op);
             of_routine[i].model += f.model;
             of_routine[i].executed += f.executed;
         }
     }
+    ops::Flops sum;
+    for (const ir::Call& c : p.entry("train")->calls) {
+        sum.model += of_routine[c.routine].model;
+        sum.executed += of_routine[c.routine].executed;
+    }
+    return sum;
+}
+
+}  // namespace
+
+bool is_of_microbatches(const ir::Routine& r) {
+    using ir::RoutineKind;
+    const bool of_states = !r.ports.empty() && r.ports[0].kind == ir::PortKind::State;
+    const bool counts = r.kind == RoutineKind::Begin && std::any_of(r.ports.begin(), r.ports.end(), [](const ir::Port& p) {
+                            return p.kind == ir::PortKind::Input;
+                        });
+    return ir::is_forward(r.kind) || ir::is_backward(r.kind) || counts || (r.kind == RoutineKind::Transfer && !of_states);
+}
+
+StageReport report_of(const ir::Program& p) {
+    StageReport report;
+    report.total_bytes = p.arena_bytes;
+    const ir::Entry* train = p.entry("train");
+    ensure(train, "report_of: no entry train");
+    const ops::Flops flops = flops_of_calls(p, [](const ir::Routine&) { return true; });
+    report.flops_model = flops.model;
+    report.flops_executed = flops.executed;
     std::vector<int> first(p.buffers.size(), -1), last(p.buffers.size(), -1);
     for (size_t i = 0; i < train->calls.size(); ++i) {
         const ir::Call& c = train->calls[i];
-        report.flops_model += of_routine[c.routine].model;
-        report.flops_executed += of_routine[c.routine].executed;
         const auto use = [&](int b) {
             if (first[b] < 0) first[b] = static_cast<int>(i);
             last[b] = static_cast<int>(i);
@@ -52,7 +78,19 @@ StageReport report_of(const ir::Program& p) {
 
 std::vector<StageReport> reports_of(const Compiled& compiled) {
     std::vector<StageReport> out;
-    for (const ir::Program& p : compiled.programs) out.push_back(report_of(p));
+    const double more = compiled.microbatches_for_each();
+    for (const ir::Program& p : compiled.programs) {
+        StageReport report = report_of(p);
+        if (more > 1) {
+            const int64_t inputs = compiled.arena_bytes(p) - p.arena_bytes;
+            report.bytes[static_cast<size_t>(ir::MemoryKind::Input)] += inputs;
+            report.total_bytes += inputs;
+            const ops::Flops once = flops_of_calls(p, [](const ir::Routine& r) { return !is_of_microbatches(r); });
+            report.flops_model = once.model + more * (report.flops_model - once.model);
+            report.flops_executed = once.executed + more * (report.flops_executed - once.executed);
+        }
+        out.push_back(report);
+    }
     return out;
 }
 

@@ -18,7 +18,9 @@ struct StageReport {
 };
 
 StageReport report_of(const ir::Program& program);
-// By pipeline rank; and what a rank has on average.
+// Is it called for each microbatch, rather than for the step?
+bool is_of_microbatches(const ir::Routine& routine);
+// By pipeline rank, of all microbatches of the step; and what a rank has on average.
 std::vector<StageReport> reports_of(const Compiled& compiled);
 double flops_model_of_a_rank(const std::vector<StageReport>& reports);
 double flops_executed_of_a_rank(const std::vector<StageReport>& reports);

@@ -242,6 +242,18 @@ Stages stages_of(const Recipe& recipe, const Layout& layout, const ir::Program& 
     return out;
 }
 
+int64_t representative_microbatches(const Recipe& r, const Layout& layout) {
+    const int64_t ranks = layout.mesh.degree(mesh::Axis::pp), all = layout.microbatches;
+    if (ranks == 1 || !r.text(kCsv).empty()) return all;
+    const pipeline::Schedule& schedule = pipeline::find_schedule(r.text(kSchedule));
+    const int64_t few = ranks + 16;  // behind the first round, enough to see the steady state in
+    if (few >= all || schedule.max_stages_per_rank > 1) return all;
+    const auto held = [&](int64_t microbatches) {
+        return pipeline::in_flight(pipeline::make_schedule(schedule.name, {ranks, 1, microbatches})).of_stage;
+    };
+    return held(few) == held(few + ranks) ? few : all;
+}
+
 Backwards backwards_of(const Recipe& r, const Layout& layout) {
     if (layout.mesh.degree(mesh::Axis::pp) == 1) return {};
     if (r.text(kCsv).empty()) {

@@ -25,6 +25,11 @@ struct Stages {
 // kernels are chosen. Throws UserError pipeline.* or recipe.* naming the key to change.
 Stages stages_of(const Recipe& recipe, const Layout& layout, const ir::Program& whole);
 
+// A long step of a pipeline repeats itself: once every rank holds as many microbatches as it ever will, each further one takes
+// as long as the one before and needs nothing but its input. So many microbatches show that; all of the step's where it does not
+// (GPipe, schedules with several stages a rank, a schedule of one's own).
+int64_t representative_microbatches(const Recipe& recipe, const Layout& layout);
+
 // How the recipe's schedule runs backwards: whole, in two parts (input, weight), or some so and some so.
 struct Backwards {
     bool whole = true, in_parts = false;

@@ -90,7 +90,7 @@ private:
     void call(const Routine& r, int64_t instance, int64_t microbatch, int64_t chunk = 0) {
         if (r.ops.empty() && r.kind != RoutineKind::Free) return;
         Call c;
-        c.routine = p_.routine_index(r.name);
+        c.routine = static_cast<int>(&r - p_.routines.data());
         c.instance = instance;
         c.microbatch = microbatch;
         c.chunk = chunk;

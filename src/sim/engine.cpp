@@ -1,9 +1,12 @@
 #include "sim/engine.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
+#include <queue>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -11,6 +14,7 @@ namespace lockstep::sim {
 namespace {
 
 constexpr double kDone = 1e-12;  // of a share of work
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 enum class Phase { Waiting, Gathering, Running, Ended };
 
@@ -23,29 +27,36 @@ struct Player {
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
     double core = 0, link = 0;        // shares of the segment's core and memory work, and of its link time, still to do
     double core_rate = 0, link_rate = 0;
+    double as_of_s = 0;   // when these shares were right
+    int64_t version = 0;  // of the rates: what was foreseen under older ones does not come
 
     const Work& now() const { return thread->work[work]; }
     const Segment& piece() const { return now().segments[segment]; }
+    bool runs() const { return phase == Phase::Running; }
+    bool is_done() const { return core <= kDone && link <= kDone; }
 };
 
 class Engine {
 public:
     Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine)
-        : groups_(groups), machine_(machine), ended_(ranks.size()), arrived_(groups.size() * 2) {
+        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), arrived_(groups.size() * 2) {
         for (size_t r = 0; r < ranks.size(); ++r) {
-            for (size_t t = 0; t < ranks[r].threads.size(); ++t)
+            for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
+                players_of_[r].push_back(static_cast<int>(players_.size()));
                 players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t)});
+                for (const Work& w : ranks[r].threads[t].work) {
+                    if (static_cast<size_t>(w.id) >= ended_[r].size()) ended_[r].resize(static_cast<size_t>(w.id) + 1, false);
+                }
+            }
         }
     }
 
     std::vector<Event> run() {
+        for (size_t p = 0; p < players_.size(); ++p) wake(static_cast<int>(p));
         while (true) {
-            while (settle()) {
-            }
+            settle();
             set_rates();
-            const double step_s = next_end();
-            if (step_s == std::numeric_limits<double>::infinity()) break;
-            advance(step_s);
+            if (!next_event()) break;
         }
         for (const Player& p : players_)
             ensure(p.phase == Phase::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
@@ -53,25 +64,39 @@ public:
     }
 
 private:
-    // Starts and ends everything that can start or end now. True if something changed.
-    bool settle() {
-        bool changed = false;
-        for (Player& p : players_) {
-            if (p.phase == Phase::Waiting) changed |= try_start(p);
-            if (p.phase == Phase::Gathering) changed |= try_gather(p);
-            if (p.phase == Phase::Running && p.core <= kDone && p.link <= kDone) finish(p), changed = true;
+    // A player whose state may change now.
+    void wake(int player) { awake_.push_back(player); }
+
+    void settle() {
+        while (!awake_.empty()) {
+            Player& p = players_[static_cast<size_t>(awake_.front())];
+            awake_.pop_front();
+            while (step(p)) {
+            }
         }
-        return changed;
+    }
+    // True if it went on.
+    bool step(Player& p) {
+        switch (p.phase) {
+            case Phase::Waiting: return try_start(p);
+            case Phase::Gathering: return try_gather(p);
+            case Phase::Running:
+                if (!p.is_done()) return false;
+                finish(p);
+                return true;
+            case Phase::Ended: break;
+        }
+        return false;
     }
 
     bool try_start(Player& p) {
         if (p.work == p.thread->work.size()) {
             p.phase = Phase::Ended;
-            return true;
+            return false;
         }
-        const std::set<int>& ended = ended_[static_cast<size_t>(p.rank)];
+        const std::vector<bool>& ended = ended_[static_cast<size_t>(p.rank)];
         for (int w : p.now().waits) {
-            if (!ended.contains(w)) return false;
+            if (!ended[static_cast<size_t>(w)]) return false;
         }
         if (!p.now().waits.empty())
             events_.push_back({p.rank, p.index, static_cast<int>(p.work), -1, p.start_s, p.start_s, now_s_});
@@ -84,61 +109,91 @@ private:
     void enter(Player& p) {
         p.start_s = now_s_;
         if (p.segment == p.now().segments.size()) {
-            ended_[static_cast<size_t>(p.rank)].insert(p.now().id);
+            ended_[static_cast<size_t>(p.rank)][static_cast<size_t>(p.now().id)] = true;
+            for (int other : players_of_[static_cast<size_t>(p.rank)]) wake(other);
             ++p.work;
             p.phase = Phase::Waiting;
             return;
         }
         p.phase = Phase::Gathering;
-        if (p.piece().group >= 0) ++arrivals(p);
+        const int group = p.piece().group;
+        if (group < 0 || groups_[static_cast<size_t>(group)].size() == 1) return;
+        ++arrivals(p)[p.rank];
+        for (int member : groups_[static_cast<size_t>(group)]) {
+            for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
+        }
     }
 
     // Collectives of one group on one thread meet in order: a member that has come k times waits for the others' k-th.
-    int& arrivals(const Player& p) {
-        return arrived_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)][p.rank];
+    std::map<int, int>& arrivals(const Player& p) {
+        return arrived_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
     }
 
     bool try_gather(Player& p) {
-        if (p.piece().group >= 0) {
-            const int mine = arrivals(p);
-            auto& all = arrived_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
-            for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
+        const int group = p.piece().group;
+        if (group >= 0 && groups_[static_cast<size_t>(group)].size() > 1) {
+            std::map<int, int>& all = arrivals(p);
+            const int mine = all[p.rank];
+            for (int member : groups_[static_cast<size_t>(group)]) {
                 if (all[member] < mine) return false;
             }
         }
         p.phase = Phase::Running;
-        p.ready_s = now_s_;
+        p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
         p.link = p.piece().link_s > 0 ? 1 : 0;
-        return true;
+        changed_.insert(p.rank);
+        return p.is_done();
     }
 
     void finish(Player& p) {
         events_.push_back({p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
+        changed_.insert(p.rank);
         ++p.segment;
         enter(p);
     }
 
-    // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
+    // Of everybody who shares something with a rank where a segment has begun or ended.
     void set_rates() {
+        if (changed_.empty()) return;
+        std::vector<Player*> of;
+        if (machine_.cores < kNever) {
+            for (Player& p : players_) {
+                if (p.runs()) of.push_back(&p);
+            }
+        } else {
+            for (int rank : changed_) {
+                for (int p : players_of_[static_cast<size_t>(rank)]) {
+                    if (players_[static_cast<size_t>(p)].runs()) of.push_back(&players_[static_cast<size_t>(p)]);
+                }
+            }
+        }
+        changed_.clear();
+        for (Player* p : of) advance(*p);
+        set_rates(of);
+        for (Player* p : of) foresee(*p);
+    }
+
+    // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
+    void set_rates(const std::vector<Player*>& running) {
         double wanted = 0;
         std::vector<Player*> busy;
-        std::map<std::pair<int, int>, int> on_link;
-        for (Player& p : players_) {
-            if (p.phase != Phase::Running) continue;
-            if (p.core > kDone) wanted += p.thread->cores * machine_.copies, busy.push_back(&p);
-            if (p.link > kDone && p.piece().link >= 0) ++on_link[{p.rank, p.piece().link}];
+        for (Player* p : running) {
+            if (p->core > kDone) wanted += p->thread->cores * machine_.copies, busy.push_back(p);
         }
         const double share = wanted > machine_.cores ? machine_.cores / wanted : 1;
         for (Player* p : busy) {
             const Segment& s = p->piece();
-            p->core_rate = s.core_s > 0 ? share / s.core_s : std::numeric_limits<double>::infinity();
+            p->core_rate = s.core_s > 0 ? share / s.core_s : kNever;
         }
         share_memory(busy);
-        for (Player& p : players_) {
-            if (p.phase != Phase::Running || p.link <= kDone) continue;
-            const int sharing = p.piece().link >= 0 ? on_link[{p.rank, p.piece().link}] : 1;
-            p.link_rate = 1 / (p.piece().link_s * sharing);
+        for (Player* p : running) {
+            if (p->link <= kDone) continue;
+            const auto on_same_link = [&](const Player* o) {
+                return o->rank == p->rank && o->link > kDone && o->piece().link == p->piece().link;
+            };
+            const auto sharing = p->piece().link >= 0 ? std::count_if(running.begin(), running.end(), on_same_link) : 1;
+            p->link_rate = 1 / (p->piece().link_s * static_cast<double>(sharing));
         }
     }
 
@@ -155,30 +210,64 @@ private:
         }
     }
 
-    double next_end() const {
-        double step_s = std::numeric_limits<double>::infinity();
-        for (const Player& p : players_) {
-            if (p.phase != Phase::Running) continue;
-            if (p.core > kDone) step_s = std::min(step_s, p.core / p.core_rate);
-            if (p.link > kDone) step_s = std::min(step_s, p.link / p.link_rate);
-        }
-        return step_s;
+    void advance(Player& p) {
+        const double passed_s = now_s_ - p.as_of_s;
+        p.as_of_s = now_s_;
+        if (passed_s <= 0) return;
+        if (p.core > kDone) p.core = std::max(0.0, p.core - passed_s * p.core_rate);
+        if (p.link > kDone) p.link = std::max(0.0, p.link - passed_s * p.link_rate);
     }
 
-    void advance(double step_s) {
-        now_s_ += step_s;
-        for (Player& p : players_) {
-            if (p.phase != Phase::Running) continue;
-            if (p.core > kDone) p.core = std::max(0.0, p.core - step_s * p.core_rate);
-            if (p.link > kDone) p.link = std::max(0.0, p.link - step_s * p.link_rate);
-        }
+    // When, at these rates, the first of a segment's two kinds of work is done.
+    void foresee(Player& p) {
+        double after_s = kNever;
+        if (p.core > kDone) after_s = std::min(after_s, p.core / p.core_rate);
+        if (p.link > kDone) after_s = std::min(after_s, p.link / p.link_rate);
+        if (p.is_done()) after_s = 0;  // by rounding, at somebody else's end
+        ++p.version;
+        if (after_s < kNever) ahead_.push({now_s_ + after_s, static_cast<int>(&p - players_.data()), p.version});
     }
+
+    // To the next moment at which work is done; false where nothing runs.
+    bool next_event() {
+        bool any = false;
+        while (!ahead_.empty() && (!any || ahead_.top().time_s <= now_s_)) {
+            const Foreseen e = ahead_.top();
+            ahead_.pop();
+            Player& p = players_[static_cast<size_t>(e.player)];
+            if (e.version != p.version) continue;
+            any = true;
+            now_s_ = e.time_s;
+            // What ends now has ended: rounding leaves nothing of it.
+            const bool core_ends = p.core > kDone && p.as_of_s + p.core / p.core_rate <= now_s_,
+                       link_ends = p.link > kDone && p.as_of_s + p.link / p.link_rate <= now_s_;
+            advance(p);
+            if (core_ends) p.core = 0;
+            if (link_ends) p.link = 0;
+            changed_.insert(p.rank);
+            wake(e.player);
+        }
+        return any;
+    }
+
+    struct Foreseen {
+        double time_s;
+        int player;
+        int64_t version;
+        bool operator<(const Foreseen& o) const {
+            return std::tie(time_s, player) > std::tie(o.time_s, o.player);
+        }  // soonest first
+    };
 
     const std::vector<std::vector<int>>& groups_;
     const Machine machine_;
     std::vector<Player> players_;
-    std::vector<std::set<int>> ended_;         // ids, by rank
-    std::vector<std::map<int, int>> arrived_;  // [group * 2 + thread][rank]: collectives reached
+    std::vector<std::vector<int>> players_of_;  // by rank
+    std::vector<std::vector<bool>> ended_;      // calls, by rank
+    std::vector<std::map<int, int>> arrived_;   // [group * 2 + thread][rank]: collectives reached
+    std::deque<int> awake_;
+    std::set<int> changed_;  // ranks where a segment has begun or ended
+    std::priority_queue<Foreseen> ahead_;
     std::vector<Event> events_;
     double now_s_ = 0;
 };

@@ -31,7 +31,7 @@ struct Rank {
 };
 
 struct Machine {
-    double cores = 1;
+    double cores = 1;  // infinite: ranks share nothing but links (a device each)
     // Every rank given stands for this many that do the same at the same time: they share the cores and the memory with it.
     double copies = 1;
 };

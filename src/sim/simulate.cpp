@@ -1,6 +1,7 @@
 #include "sim/simulate.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
@@ -59,9 +60,9 @@ public:
             const auto pipeline_rank = static_cast<int>(rank / of_stage);
             if (members.empty() || members.back() != pipeline_rank) members.push_back(pipeline_rank);
         }
-        const auto at = std::find(members_.begin(), members_.end(), members);
-        if (at == members_.end()) members_.push_back(members);
-        return static_cast<int>(at - members_.begin());
+        const auto at = std::find(members_.begin(), members_.end(), members) - members_.begin();
+        if (at == static_cast<long>(members_.size())) members_.push_back(members);
+        return static_cast<int>(at);
     }
     const std::vector<std::vector<int>>& members() const { return members_; }
 
@@ -69,12 +70,32 @@ private:
     std::vector<std::vector<int>> members_;
 };
 
-// Is it for another pipeline rank that the computing thread waited: in a transfer, or for one on the other thread?
+// Is it for another pipeline rank that the computing thread waited: in a launch that they share, or for one on the other thread?
 bool waited_for_pipeline(const ir::Program& p, const ir::Entry& entry, const Event& e, int call) {
-    const auto transfers = [&](int c) { return p.routines[entry.calls[c].routine].kind == ir::RoutineKind::Transfer; };
-    if (e.segment >= 0) return transfers(call);
+    const auto shared = [&](int c) {
+        const ir::Routine& r = p.routines[entry.calls[c].routine];
+        return std::any_of(r.ops.begin(), r.ops.end(),
+                           [&](const ir::Op& op) { return !mesh::intersect(op.group, p.mesh.whole(mesh::Axis::pp)).empty(); });
+    };
+    if (e.segment >= 0) return shared(call);
     const std::vector<int>& waits = entry.calls[call].waits;
-    return std::any_of(waits.begin(), waits.end(), transfers);
+    return std::any_of(waits.begin(), waits.end(), shared);
+}
+
+// How long a microbatch takes once every rank holds all that it will hold: between backwards of the first pipeline rank.
+double steady_s(const ir::Timeline& first, int64_t ranks) {
+    const ir::Program& p = *first.program;
+    std::vector<double> ends(static_cast<size_t>(p.microbatches), 0);
+    for (const ir::TimedOp& t : first.threads[0]) {
+        const ir::Call& call = first.entry->calls[t.call];
+        if (ir::is_backward(p.routines[call.routine].kind)) {
+            double& end = ends[static_cast<size_t>(call.microbatch)];
+            end = std::max(end, t.end_s);
+        }
+    }
+    const int64_t last = p.microbatches - ranks, apart = std::min<int64_t>(8, last);
+    if (apart < 1) return 0;
+    return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
 
 }  // namespace
@@ -93,9 +114,9 @@ Simulated simulate(const std::vector<ir::Program>& programs, const std::string& 
         loaded.push_back(load(*entries.back(), profiles.back(), placement));
         ranks.push_back(loaded.back().rank);
     }
-    // A device computes and communicates at the same time.
+    // Devices share nothing; each computes and communicates at the same time.
     const Machine machine =
-        cluster.devices ? Machine{2.0 * static_cast<double>(programs.size()), 1}
+        cluster.devices ? Machine{std::numeric_limits<double>::infinity(), 1}
                         : Machine{static_cast<double>(cluster.costs.cores), static_cast<double>(programs[0].mesh.ranks())};
     Simulated out;
     out.timelines.resize(programs.size());
@@ -118,6 +139,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, const std::string& 
             measured += profiles[p][call.routine].measured, unmeasured += profiles[p][call.routine].unmeasured;
         out.timelines[p].program = &programs[p], out.timelines[p].entry = entries[p];
     }
+    if (programs.size() > 1) out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     out.step_time_s += cluster.costs.step_overhead_s;
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;

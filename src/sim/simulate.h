@@ -13,6 +13,7 @@ struct Simulated {
     double step_time_s = 0;
     double exposed_communication_s = 0;  // the computing thread in collectives, or waiting for the other thread; mean of ranks
     double bubble_s = 0;                 // of that, for another pipeline rank
+    double microbatch_s = 0;             // of a pipeline in its steady state; 0: the step is too short to show it
     double measured_share = 0;           // of the ops' time: from measured rows rather than rates
 };
 

@@ -68,6 +68,55 @@ TEST(Simulate, TheTimelineHoldsEveryOpOnceInOrder) {
     }
 }
 
+compile::Compiled pipeline_of(const char* schedule, bool few, const char* batch = "60") {
+    compile::CompileOptions options{kernels::cpu_catalog(1), "", {}};
+    options.few_microbatches = few;
+    return compile::compile(small_recipe({{"parallelism.pipeline_parallel_degree", "4"},
+                                          {"parallelism.pipeline_parallel_schedule", schedule},
+                                          {"model.n_layers", "6"},
+                                          {"training.global_batch_size", batch}}),
+                            options);
+}
+
+TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
+    for (const char* schedule : {"1F1B", "ZB-H1"}) {
+        const compile::Compiled few = pipeline_of(schedule, true), all = pipeline_of(schedule, false);
+        EXPECT_EQ(few.programs[0].microbatches, 20);
+        EXPECT_EQ(all.programs[0].microbatches, 60);
+        const auto reports = compile::reports_of(few), whole = compile::reports_of(all);
+        for (size_t k = 0; k < 4; ++k) {
+            EXPECT_EQ(reports[k].bytes, whole[k].bytes) << schedule << ", pipeline rank " << k;
+            EXPECT_NEAR(reports[k].flops_executed / whole[k].flops_executed, 1, 1e-12);
+        }
+        for (const bool devices : {false, true}) {
+            sim::Cluster c = threads(2);
+            c.devices = devices;
+            c.links = {{0, {1e6, 1e-6}}};
+            const sim::Simulated a = sim::simulate(few.programs, "train", c, {1, devices}, {}),
+                                 b = sim::simulate(all.programs, "train", c, {1, devices}, {});
+            EXPECT_NEAR((a.step_time_s + 40 * a.microbatch_s) / b.step_time_s, 1, 2e-3) << schedule << devices;
+        }
+    }
+    EXPECT_EQ(pipeline_of("GPipe", true).programs[0].microbatches, 60);
+    EXPECT_EQ(pipeline_of("Interleaved1F1B", true).programs[0].microbatches, 60);
+}
+
+TEST(Simulate, ABubbleIsTheOneOfThePaper) {
+    // Equal stages, devices whose links take no time: (p - 1) / (m + p - 1) of the step is waiting.
+    compile::CompileOptions options{kernels::cpu_catalog(1), "", {}};
+    const compile::Compiled c = compile::compile(small_recipe({{"parallelism.pipeline_parallel_degree", "4"},
+                                                               {"model.n_layers", "64"},
+                                                               {"parallelism.pipeline_parallel_first_stage_less_layers", "0"},
+                                                               {"parallelism.pipeline_parallel_last_stage_less_layers", "0"},
+                                                               {"training.global_batch_size", "8"}}),
+                                                 options);
+    sim::Cluster cluster = threads(1);
+    cluster.devices = true;
+    cluster.links = {{0, {1e30, 0}}};
+    const sim::Simulated s = sim::simulate(c.programs, "train", cluster, {1, true}, {});
+    EXPECT_NEAR(s.bubble_s / s.step_time_s, 3.0 / 11, 0.02);
+}
+
 TEST(Simulate, SlowLinksAreHiddenBehindComputeOrTheOtherWayRound) {
     const ir::Program p = program({{"parallelism.data_parallel_shard_degree", "2"}, {"model.n_layers", "8"}});
     const double compute = step_s(p, threads(4), {1, true});
