@@ -150,7 +150,7 @@ private:
             const ir::Binding& b = c.bindings[k];
             if (port.kind == PortKind::Scalar && port.access == Access::Accumulate) {
                 if (port.name == "loss_sum")
-                    add(i, loss_[e_.name], {r.name, c.instance, c.microbatch, c.chunk}, b.fresh, "the loss");
+                    add(i, loss_[e_.name], {contributor(r), c.instance, c.microbatch, c.chunk}, b.fresh, "the loss");
                 if (port.name == "count") add(i, count_, c.microbatch, b.fresh, "the number of targets");
                 if (port.name == "norm2") add(i, norm_, Place{r.block, c.instance}, b.fresh, "the norm");
             }
@@ -281,7 +281,7 @@ private:
             const int port = maker.port("loss_sum");
             if (port < 0 || maker.entry != "train" || maker.ports[port].access != Access::Accumulate) continue;
             for (int64_t m = 0; m < p_.microbatches; ++m) {
-                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({maker.name, 0, m, chunk});
+                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({contributor(maker), 0, m, chunk});
             }
         }
         if (norm_.size() != units) fail(i, "the norm lacks a unit");

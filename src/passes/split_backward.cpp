@@ -17,10 +17,6 @@ using ir::Routine;
 using ir::RoutineKind;
 using ir::TensorId;
 
-bool is_frame(const Routine& r, TensorId t) {
-    return r.tensors[t].port >= 0 && r.ports[r.tensors[t].port].kind == PortKind::Frame;
-}
-
 // Which of a backward's ops the gradient of its input needs, and those that only add up what these make.
 std::vector<bool> input_part(const Routine& backward) {
     std::vector<bool> live(backward.tensors.size(), false), part(backward.ops.size(), false);
@@ -107,27 +103,26 @@ void rename(Routine& r, RoutineKind kind, const std::string& word) {
     r.name.replace(r.block.size() + 1, std::string("backward").size(), word);
 }
 
-std::vector<std::string> saved_in(const Routine& r) {
+std::vector<std::string> sources_in(const Routine& r, std::string_view port) {
     std::vector<std::string> out;
-    for (size_t t = 0; t < r.tensors.size(); ++t) {
-        if (is_frame(r, static_cast<TensorId>(t)) && r.ports[r.tensors[t].port].name == "frame")
-            out.push_back(r.tensors[t].source);
+    for (const ir::Tensor& t : r.tensors) {
+        if (t.port >= 0 && r.ports[t.port].name == port) out.push_back(t.source);
     }
     return out;
 }
 
-// The tensors of the port `frame` go to the ports of their classes, by source.
-void divide_frame(Routine& r, const std::map<std::string, std::string>& class_of) {
-    const int frame = r.port("frame");
-    if (frame < 0) return;
+// The tensors of a port go to the ports of their classes, by source.
+void divide_port(Routine& r, const std::string& from, const std::map<std::string, std::string>& class_of) {
+    const int whole = r.port(from);
+    if (whole < 0) return;
     for (size_t t = 0; t < r.tensors.size(); ++t) {
-        if (r.tensors[t].port != frame) continue;
+        if (r.tensors[t].port != whole) continue;
         const std::string& name = class_of.at(r.tensors[t].source);
-        if (name == "frame") continue;
+        if (name == from) continue;
         int port = r.port(name);
         if (port < 0) {
             port = static_cast<int>(r.ports.size());
-            r.ports.push_back({name, PortKind::Frame, r.ports[frame].access, "", -1});
+            r.ports.push_back({name, r.ports[whole].kind, r.ports[whole].access, "", -1});
         }
         r.tensors[t].port = port;
     }
@@ -144,6 +139,15 @@ Routine& forward_of(std::vector<Routine>& routines, const Routine& backward) {
     return *at;
 }
 
+// Where both ways occur, the first part may be the first that adds to its gradients when the second is not to its own, as a whole
+// backward came between them: those of the second have a port of their own, in the whole backward too.
+void divide_gradients(Parts& parts, Routine& backward) {
+    std::map<std::string, std::string> class_of;
+    for (const std::string& s : sources_in(backward, "gradients")) class_of[s] = "gradients";
+    for (const std::string& s : sources_in(parts.weight, "gradients")) class_of[s] = "gradients.weight";
+    for (Routine* r : {&parts.weight, &backward}) divide_port(*r, "gradients", class_of);
+}
+
 }  // namespace
 
 ir::Program split_backward(ir::Program program, WholeBackward whole) {
@@ -153,12 +157,13 @@ ir::Program split_backward(ir::Program program, WholeBackward whole) {
         if (backward.kind != RoutineKind::Backward) continue;
         Parts parts = split(backward);
         drop_unused(parts.input), drop_unused(parts.weight);
-        const std::vector<std::string> by_input = saved_in(parts.input), by_weight = saved_in(parts.weight);
+        const std::vector<std::string> by_input = sources_in(parts.input, "frame"), by_weight = sources_in(parts.weight, "frame");
         std::map<std::string, std::string> class_of;
         for (const std::string& s : by_input) class_of[s] = "frame";
         for (const std::string& s : by_weight) class_of[s] = class_of.contains(s) ? "frame.both" : "frame.kept";
         Routine& forward = forward_of(routines, backward);
-        for (Routine* r : {&parts.input, &parts.weight, &forward, &backward}) divide_frame(*r, class_of);
+        for (Routine* r : {&parts.input, &parts.weight, &forward, &backward}) divide_port(*r, "frame", class_of);
+        if (whole == WholeBackward::Keep) divide_gradients(parts, backward);
         rename(parts.input, RoutineKind::BackwardInput, "backward_input");
         rename(parts.weight, RoutineKind::BackwardWeight, "backward_weight");
         std::vector<Routine>& list = made[backward.name];

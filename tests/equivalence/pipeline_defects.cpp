@@ -411,6 +411,7 @@ std::vector<Defect> defects_of_microbatches() {
         on_later("a later stage's forward reads the microbatch before", in(kForwards, named("x"))),
         on_later("a later stage's loader is one microbatch late",
                  in(kCompute, [](const Port& port) { return port.kind == PortKind::Input; })),
+        on_one("backward reads x of the microbatch before", in(kBackwards, named("x"))),
         on_one("backward reads d.y of the microbatch before", in(kBackwards, named("d.y"))),
         on_one("backward writes d.x into the microbatch before", in(kBackwards, named("d.x"))),
         on_one("backward_weight reads d.y of the microbatch before", in(kBackwardWeight, named("d.y"))),

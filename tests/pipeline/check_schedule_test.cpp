@@ -14,7 +14,8 @@
 namespace lockstep::pipeline {
 namespace {
 
-using testing::needs;
+using testing::kTableMutations;
+using testing::mutate;
 using testing::Random;
 using testing::random_legal;
 
@@ -111,58 +112,9 @@ bool ends(const Table& t) {
     return true;
 }
 
-// A random cell that is not idle.
-std::pair<Row*, int64_t> pick(Table& t, Random& random) {
-    for (;;) {
-        Row& row = t.rows[random.below(static_cast<int64_t>(t.rows.size()))];
-        if (row.empty()) continue;
-        const int64_t i = random.below(static_cast<int64_t>(row.size()));
-        if (row[i].work != Work::Idle) return {&row, i};
-    }
-}
-
-int64_t other(int64_t value, int64_t below, Random& random) {  // the number past the end among them
-    const int64_t v = random.below(below);
-    return v == value ? below : v;
-}
-
-constexpr const char* kMutations[] = {"drop",        "double",     "other letter", "other microbatch",
-                                      "other stage", "other rank", "reverse"};
-
-// False where the table has no place for this mutation.
-bool mutate(Table& t, int64_t kind, Random& random) {
-    auto [row, i] = pick(t, random);
-    const Action a = (*row)[i];
-    switch (kind) {
-        case 0: row->erase(row->begin() + i); return true;
-        case 1: row->insert(row->begin() + random.below(static_cast<int64_t>(row->size()) + 1), a); return true;
-        case 2: {
-            const Work letters[] = {Work::Forward, Work::Backward, Work::BackwardInput, Work::BackwardWeight};
-            while ((*row)[i].work == a.work) (*row)[i].work = letters[random.below(4)];
-            return true;
-        }
-        case 3: (*row)[i].microbatch = other(a.microbatch, t.microbatches, random); return true;
-        case 4: (*row)[i].stage = other(a.stage, t.stages, random); return true;
-        case 5: {
-            Row& to = t.rows[random.below(static_cast<int64_t>(t.rows.size()))];
-            if (&to == row) return false;
-            row->erase(row->begin() + i);
-            to.insert(to.begin() + random.below(static_cast<int64_t>(to.size()) + 1), a);
-            return true;
-        }
-        default: {  // something runs before what it needs, on this rank or around through others
-            const auto cause = std::find_if(row->begin(), row->begin() + i,
-                                            [&](const Action& b) { return b.work != Work::Idle && needs(t, a, b); });
-            if (cause == row->begin() + i) return false;
-            std::rotate(cause, row->begin() + i, row->begin() + i + 1);
-            return true;
-        }
-    }
-}
-
 TEST(CheckSchedule, RefusesEachMutationOfRandomLegalTables) {
     Random random(1);
-    for (int64_t kind = 0; kind < static_cast<int64_t>(std::size(kMutations)); ++kind) {
+    for (int64_t kind = 0; kind < static_cast<int64_t>(kTableMutations.size()); ++kind) {
         int refused = 0;
         for (int draw = 0; draw < 400; ++draw) {
             Table table = random_legal(random);
@@ -170,7 +122,7 @@ TEST(CheckSchedule, RefusesEachMutationOfRandomLegalTables) {
             ASSERT_FALSE(sound) << sound->message << "\n" << print_csv(table);
             if (!mutate(table, kind, random)) continue;
             const auto wrong = check_schedule(table);
-            ASSERT_TRUE(wrong) << kMutations[kind] << "\n" << print_csv(table);
+            ASSERT_TRUE(wrong) << kTableMutations[static_cast<size_t>(kind)] << "\n" << print_csv(table);
             const Row& row = table.rows[wrong->cell.rank];
             ASSERT_LE(wrong->cell.position, static_cast<int64_t>(row.size()));
             if (wrong->cell.position < static_cast<int64_t>(row.size())) {
@@ -178,7 +130,7 @@ TEST(CheckSchedule, RefusesEachMutationOfRandomLegalTables) {
             }
             ++refused;
         }
-        EXPECT_GE(refused, 100) << kMutations[kind];
+        EXPECT_GE(refused, 100) << kTableMutations[static_cast<size_t>(kind)];
     }
 }
 

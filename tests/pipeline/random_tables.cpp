@@ -48,4 +48,53 @@ Table random_legal(Random& random) {
     return table;
 }
 
+namespace {
+
+// A random cell that is not idle.
+std::pair<Row*, int64_t> pick(Table& t, Random& random) {
+    for (;;) {
+        Row& row = t.rows[random.below(static_cast<int64_t>(t.rows.size()))];
+        if (row.empty()) continue;
+        const int64_t i = random.below(static_cast<int64_t>(row.size()));
+        if (row[i].work != Work::Idle) return {&row, i};
+    }
+}
+
+int64_t other(int64_t value, int64_t below, Random& random) {  // the number past the end among them
+    const int64_t v = random.below(below);
+    return v == value ? below : v;
+}
+
+}  // namespace
+
+bool mutate(Table& t, int64_t kind, Random& random) {
+    auto [row, i] = pick(t, random);
+    const Action a = (*row)[i];
+    switch (kind) {
+        case 0: row->erase(row->begin() + i); return true;
+        case 1: row->insert(row->begin() + random.below(static_cast<int64_t>(row->size()) + 1), a); return true;
+        case 2: {
+            const Work letters[] = {Work::Forward, Work::Backward, Work::BackwardInput, Work::BackwardWeight};
+            while ((*row)[i].work == a.work) (*row)[i].work = letters[random.below(4)];
+            return true;
+        }
+        case 3: (*row)[i].microbatch = other(a.microbatch, t.microbatches, random); return true;
+        case 4: (*row)[i].stage = other(a.stage, t.stages, random); return true;
+        case 5: {
+            Row& to = t.rows[random.below(static_cast<int64_t>(t.rows.size()))];
+            if (&to == row) return false;
+            row->erase(row->begin() + i);
+            to.insert(to.begin() + random.below(static_cast<int64_t>(to.size()) + 1), a);
+            return true;
+        }
+        default: {  // something runs before what it needs, on this rank or around through others
+            const auto cause = std::find_if(row->begin(), row->begin() + i,
+                                            [&](const Action& b) { return b.work != Work::Idle && needs(t, a, b); });
+            if (cause == row->begin() + i) return false;
+            std::rotate(cause, row->begin() + i, row->begin() + i + 1);
+            return true;
+        }
+    }
+}
+
 }  // namespace lockstep::testing

@@ -1,6 +1,7 @@
 // Random legal tables, in orders that no named schedule has.
 #pragma once
 
+#include <array>
 #include <random>
 
 #include "pipeline/table.h"
@@ -21,5 +22,11 @@ bool needs(const pipeline::Table& table, const pipeline::Action& later, const pi
 
 // Up to 4 ranks, some with several stages anywhere on the way, up to 5 microbatches, some backwards split, some idle cells.
 pipeline::Table random_legal(Random& random);
+
+// What makes a legal table illegal. `reverse`: something runs before what it needs, on this rank or around through others.
+inline constexpr std::array kTableMutations = {"drop",        "double",     "other letter", "other microbatch",
+                                               "other stage", "other rank", "reverse"};
+// At a random place; false where the table has none for this mutation.
+bool mutate(pipeline::Table& table, int64_t mutation, Random& random);
 
 }  // namespace lockstep::testing
