@@ -171,7 +171,8 @@ int run(int argc, const char* const* argv) {
     add_recipe(*plan_app, plan_args.recipe);
     plan_app->add_option("--cluster", plan_args.cluster, "cluster file: clusters/*.toml, or what `lockstep bench` wrote")
         ->required();
-    plan_app->add_option("--trace", plan_args.trace, "file for the timeline of a rank's step, in the form of `train --trace`");
+    plan_app->add_option("--trace", plan_args.trace,
+                         "file for the timeline of a step, a rank of each pipeline rank, in the form of `train --trace`");
     plan_app->add_flag("--json", plan_args.json, "one JSON object on standard output");
     plan_app->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
 

@@ -18,7 +18,10 @@ public:
     explicit Writer(const std::string& path) : out_(path) { out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"; }
 
     void rank(size_t rank, const ir::Timeline& timeline) {
-        name("process_name", rank, 0, fmt::format("rank {}", rank));
+        const ir::Program& p = *timeline.program;
+        const bool pipeline = p.mesh.degree(mesh::Axis::pp) > 1;
+        name("process_name", rank, 0,
+             fmt::format("rank {}{}", rank, pipeline ? fmt::format(", pipeline rank {}", p.pipeline_rank) : ""));
         name("thread_name", rank, 0, "compute");
         if (!timeline.threads[1].empty()) name("thread_name", rank, 1, "communication");
         if (timeline.data_end_s > timeline.data_begin_s)
@@ -89,7 +92,10 @@ private:
 
 void write_trace(const std::string& path, std::span<const ir::Timeline> timelines) {
     Writer writer(path);
-    for (size_t rank = 0; rank < timelines.size(); ++rank) writer.rank(rank, timelines[rank]);
+    for (size_t i = 0; i < timelines.size(); ++i) {
+        const auto ranks = static_cast<size_t>(timelines[i].program->mesh.world_ranks());
+        writer.rank(i * (ranks / timelines.size()), timelines[i]);
+    }
     if (!writer.finish()) throw UserError("trace.cannot_write", "--trace", fmt::format("--trace {}: cannot be written", path));
 }
 

@@ -9,7 +9,7 @@
 
 namespace lockstep::telemetry {
 
-// timelines[i] is of rank i. UserError trace.cannot_write.
+// timelines: of all ranks, or of the first of each pipeline rank. UserError trace.cannot_write.
 void write_trace(const std::string& path, std::span<const ir::Timeline> timelines);
 
 }  // namespace lockstep::telemetry

@@ -1,6 +1,8 @@
 // bench, plan, train --profile and --trace as a user types them: what docs/cli.md promises of them.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/cli/command.h"
 
 namespace lockstep::testing {
@@ -102,6 +104,46 @@ TEST(CliPlan, TracesLieOverEachOther) {
     f = s.lockstep("plan r.toml --cluster c.toml --trace /nowhere/x.json");
     EXPECT_EQ(f.code, 1);
     EXPECT_NE(f.err.find("--trace /nowhere/x.json: cannot be written [trace.cannot_write]"), std::string::npos) << f.err;
+}
+
+// Names of the block routines that a rank's process ran.
+std::set<std::string> blocks_of(const nlohmann::json& trace, int rank) {
+    std::set<std::string> out;
+    for (const auto& e : trace["traceEvents"]) {
+        if (e["ph"] != "X" || e["pid"] != rank) continue;
+        if (e["cat"] == "forward" || e["cat"] == "backward")
+            out.insert(e["name"].get<std::string>() + " " + std::to_string(e["args"]["instance"].get<int>()));
+    }
+    return out;
+}
+
+TEST(CliPlan, EveryPipelineRankIsInTheTraces) {
+    Scratch s;
+    s.write("r.toml",
+            tiny_recipe(kTraining) +
+                "[parallelism]\npipeline_parallel_degree = 2\ntensor_parallel_degree = 2\n"
+                "module_fqns_per_model_part = [\"tok_embeddings,layers.0\", \"layers.1,layers.2,layers.3,norm,output\"]\n");
+    s.write("c.toml", kCluster);
+    const std::string layers = " --model.n_layers 4";
+    Finished f = s.lockstep("train r.toml --trace real.json --json" + layers);
+    ASSERT_EQ(f.code, 0) << f.err;
+    f = s.lockstep("plan r.toml --cluster c.toml --trace planned.json --json" + layers);
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json();
+    EXPECT_GT(j["bubble_fraction"].get<double>(), 0);
+    EXPECT_LT(j["bubble_fraction"].get<double>(), 1);
+    ASSERT_EQ(j["stages"].size(), 2u);
+    EXPECT_EQ(j["stages"][1]["stages"], std::vector<int>{1});
+    EXPECT_EQ(j["stages"][1]["layers"], 3);
+    const auto real = nlohmann::json::parse(s.read("real.json")), planned = nlohmann::json::parse(s.read("planned.json"));
+    EXPECT_TRUE(blocks_of(real, 0).contains("layer.forward 0"));
+    EXPECT_FALSE(blocks_of(real, 0).contains("layer.forward 1"));
+    for (int i = 1; i < 4; ++i) EXPECT_TRUE(blocks_of(real, 2).contains("layer.backward " + std::to_string(i))) << i;
+    for (int first : {0, 2}) {  // the first rank of each pipeline rank
+        EXPECT_EQ(blocks_of(real, first), blocks_of(planned, first));
+        EXPECT_EQ(slices(real, first), slices(planned, first));
+        EXPECT_EQ(slices(real, first), slices(real, first + 1));
+    }
 }
 
 TEST(CliBench, WritesWhatPlanReads) {
