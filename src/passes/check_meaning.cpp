@@ -135,6 +135,21 @@ private:
             fail(call, fmt::format("takes {} for the scalar {}", p_.buffers[buffer].name, name));
     }
 
+    // A buffer of inputs, activations or saved values is of one microbatch, the latter of one block's instance too. What the
+    // loader supplies to a microbatch is in one buffer.
+    void data(int call, const ir::Routine& r, const ir::Port& port, int buffer) {
+        const ir::Call& c = e_.calls[call];
+        std::string whose = fmt::format("microbatch {}", c.microbatch);
+        if (port.kind == PortKind::Frame) whose += fmt::format(" of {}[{}]", r.block, c.instance);
+        else if (port.kind == PortKind::Input) whose += " of " + port.name;
+        else if (port.kind != PortKind::Value) return;
+        const auto it = data_owner_.emplace(buffer, whose).first;
+        if (it->second != whose)
+            fail(call, fmt::format("takes {} for {}, and it holds {}", p_.buffers[buffer].name, whose, it->second));
+        if (port.kind == PortKind::Input && input_of_.emplace(whose, buffer).first->second != buffer)
+            fail(call, fmt::format("takes {} for {}, which is elsewhere", p_.buffers[buffer].name, whose));
+    }
+
     // Adds one part to a sum over the step, such as the loss: each once, and fresh only where nothing stands.
     template <class T>
     void add(int call, std::set<T>& sum, const T& part, bool fresh, const char* what) {
@@ -157,6 +172,7 @@ private:
             if (port.kind == PortKind::Scalar) scalar(i, port.name, b.buffer);
             if (port.name == "inv_n" && port.access == Access::Read) inverse_read_ = true;
             if (is_cache(port)) cache(i, r, static_cast<int>(k), b);
+            data(i, r, port, b.buffer);
             if (port.unit.empty()) continue;
             const ir::Unit& u = *p_.unit(port.unit);
             const Place at = place(r, u, c.instance);
@@ -251,6 +267,7 @@ private:
         if (r.ports[0].name != "weights") {
             if (!ready(r, c)) fail(i, "exchanges gradients that are not complete and reduced");
             if (finished_) fail(i, "exchanges gradients after the step's norm is known");
+            if (c.bindings[0].fresh) fail(i, "overwrites gradients with those of a mirror");
             if (counted_.contains(at)) fail(i, "adds to gradients that are counted already");
         } else if (mirror) {
             updated_.insert(at);
@@ -344,6 +361,8 @@ private:
     std::set<int64_t> count_;
     std::map<std::string, int> scalar_buffer_;
     std::map<int, std::string> scalar_name_;
+    std::map<int, std::string> data_owner_;  // buffer -> whose
+    std::map<std::string, int> input_of_;    // whose -> buffer
     std::set<Place> norm_, counted_, updated_;
     std::set<std::string> exchanged_;  // transfers of shared parameters
     bool finished_ = false, inverse_read_ = false;

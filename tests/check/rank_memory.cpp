@@ -197,12 +197,25 @@ void RankMemory::refuse_foreign_states(const Touch& touch) {
     if (touch.port < 0) return;
     const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
     const bool state = p.kind == PortKind::State && outlives_steps(p);
+    refuse_foreign_data(touch);
     if (!state && p.kind != PortKind::Params) return;
     const int64_t instance = p.unit == routine_->block ? call_->instance : 0;
     const std::string whose = fmt::format("{} of {}[{}]", state ? p.name : "weights", p.unit, instance);
     if (p.kind == PortKind::Params && routine_->kind == RoutineKind::Gather) holds_[touch.buffer] = whose;
     const std::string& holds = holds_.emplace(touch.buffer, whose).first->second;
     if (holds != whose) refuse(fmt::format("takes for {} what holds {}:", whose, holds), touch.buffer);
+}
+
+// Activations and inputs are of the microbatch that the call says, a frame of its block too; an input is where it was before.
+void RankMemory::refuse_foreign_data(const Touch& touch) {
+    const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
+    if (p.kind != PortKind::Value && p.kind != PortKind::Frame && p.kind != PortKind::Input) return;
+    const std::string whose =
+        fmt::format("{}/{}/{}/{}", entry_->name, call_->microbatch, p.kind == PortKind::Input ? p.name : "",
+                    p.kind == PortKind::Frame ? fmt::format("{}[{}]", routine_->block, call_->instance) : "");
+    if (holds_.emplace(touch.buffer, whose).first->second != whose) refuse("takes for " + whose + " another's", touch.buffer);
+    if (p.kind == PortKind::Input && inputs_.emplace(whose, touch.buffer).first->second != touch.buffer)
+        refuse("a second place for " + whose + ":", touch.buffer);
 }
 
 // Weights are read before the update of the step, and updated once.

@@ -64,6 +64,7 @@ private:
     void refuse_second_write(const Touch& touch);
     void open_or_free(const Touch& touch);
     void refuse_foreign_states(const Touch& touch);
+    void refuse_foreign_data(const Touch& touch);
     void leave(const Touch& touch, const Moment& moment);
     void touch_weights(const Touch& touch);
     [[noreturn]] void refuse(const std::string& why, int buffer) const;
@@ -77,8 +78,9 @@ private:
     std::vector<Cell> cells_;
     std::map<int, std::vector<std::pair<size_t, size_t>>> written_;  // cells of activations, frames, windows written in this step
     std::map<int, bool> gathered_;                                   // buffer -> alive
-    std::map<int, std::string> holds_;  // buffer -> whose weights or moments, by the first call that says so
-    std::map<int, int> updated_;        // weights buffer -> step of its update
+    std::map<int, std::string> holds_;   // buffer -> whose weights or moments, by the first call that says so
+    std::map<std::string, int> inputs_;  // what -> buffer
+    std::map<int, int> updated_;         // weights buffer -> step of its update
     GradientLedger ledger_;
 };
 

@@ -1,0 +1,93 @@
+// Damaged programs of pipelines: what `check` accepts must run and train bit for bit as the undamaged program does. (What it
+// refuses is not run, it may stand still.) Seeds are fixed; a difference prints recipe, seed and damage.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+#include <random>
+
+#include "mutations.h"
+#include "passes/check.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::check_test {
+namespace {
+
+constexpr int kMutants = 1000, kSteps = 2;
+
+struct Layout {
+    const char* schedule;
+    int pipeline, shard, tensor, tied, microbatches;
+    const char *preset, *reduce;
+};
+constexpr std::array kLayouts = {
+    Layout{"GPipe", 2, 2, 1, 1, 3, "zero3", "step"},                  //
+    Layout{"1F1B", 3, 1, 1, 0, 4, "none", "default"},                 //
+    Layout{"1F1B", 2, 2, 1, 1, 3, "zero2", "microbatch"},             //
+    Layout{"Interleaved1F1B", 2, 1, 2, 0, 2, "none", "default"},      //
+    Layout{"Interleaved1F1B", 2, 2, 1, 1, 4, "zero3", "microbatch"},  //
+    Layout{"ZB-H1", 2, 1, 1, 1, 3, "none", "default"},                //
+    Layout{"ZB-H1", 3, 2, 1, 1, 4, "zero1", "default"},               //
+    Layout{"ZB-H1", 2, 2, 1, 0, 3, "zero3", "step"},                  //
+};
+
+compile::Recipe recipe_of(const Layout& l) {
+    return compile::Recipe::from_text(
+        fmt::format("[model]\nname = \"llama3\"\ndim = 8\nn_layers = 3\nn_heads = 2\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 6\n"
+                    "vocab_size = 13\ntie_embeddings = {}\n[training]\nseq_len = 4\ndtype = \"float64\"\nsteps = 5\n"
+                    "global_batch_size = {}\n[parallelism]\npipeline_parallel_degree = {}\npipeline_parallel_schedule = \"{}\"\n"
+                    "pipeline_parallel_microbatch_size = 1\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n"
+                    "[partition]\npreset = \"{}\"\nreduce_gradients = \"{}\"\n[optimizer]\nlr = "
+                    "5e-3\n[lr_scheduler]\nwarmup_steps = 0\n[runtime]\ncomm_thread = "
+                    "\"off\"\n",
+                    l.tied, l.shard * l.microbatches, l.pipeline, l.schedule, l.shard, l.tensor, l.preset, l.reduce),
+        "test");
+}
+
+TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
+    std::vector<compile::Recipe> recipes;
+    std::vector<compile::Compiled> bases;
+    std::vector<testing::Outcome> sound;
+    for (const Layout& l : kLayouts) {
+        recipes.push_back(recipe_of(l));
+        bases.push_back(testing::compile_recipe(recipes.back(), testing::Backend::Reference));
+        ASSERT_FALSE(passes::check(bases.back().of_ranks())) << recipes.back().toml();
+        sound.push_back(testing::run(recipes.back(), bases.back(), kSteps));
+    }
+    std::array<std::array<int, 2>, kMutations> count = {};  // accepted, refused
+    for (int seed = 0; seed < kMutants; ++seed) {
+        std::mt19937_64 random(static_cast<uint64_t>(seed));
+        const size_t layout = static_cast<size_t>(seed) % bases.size();
+        compile::Compiled damaged = bases[layout];
+        ir::Program& program = damaged.programs[random() % damaged.programs.size()];
+        const ir::Program base = program;
+        std::optional<Mutant> mutant;
+        Mutation kind{};
+        while (!mutant) {
+            kind = static_cast<Mutation>(random() % kMutations);
+            mutant = mutate(base, kind, random);
+        }
+        program = mutant->program;
+        const bool refused = passes::check(damaged.of_ranks()).has_value();
+        ++count[static_cast<size_t>(kind)][refused ? 1 : 0];
+        if (refused) continue;
+        const std::string shown = fmt::format("seed {}, pipeline rank {}: {}: {}\n{}", seed, program.pipeline_rank, name_of(kind),
+                                              mutant->text, recipes[layout].toml());
+        try {
+            std::string where;
+            const testing::Outcome outcome = testing::run(recipes[layout], damaged, kSteps);
+            EXPECT_EQ(testing::difference(sound[layout], outcome, &where), 0) << where << ", " << shown;
+        } catch (const std::exception& e) {
+            ADD_FAILURE() << e.what() << "\n" << shown;
+        }
+    }
+    fmt::print("{:<18}{:>10}{:>10}\n", "damage", "accepted", "refused");
+    for (int k = 0; k < kMutations; ++k) {
+        const auto& [accepted, refused] = count[static_cast<size_t>(k)];
+        fmt::print("{:<18}{:>10}{:>10}\n", name_of(static_cast<Mutation>(k)), accepted, refused);
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::check_test
