@@ -178,7 +178,9 @@ private:
             const Place at = place(r, u, c.instance);
             const bool weights =
                 (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && !u.is_gathered());
-            if (weights || port.name == "master" || port.name == "moment1" || port.name == "moment2") own(i, b.buffer, at);
+            const bool read = port.kind == PortKind::Params;  // a window of gathered weights is of one unit instance too
+            if (weights || read || port.name == "master" || port.name == "moment1" || port.name == "moment2")
+                own(i, b.buffer, at);
             if (weights && updated_.contains(at) && r.kind != RoutineKind::Update && r.kind != RoutineKind::Transfer)
                 fail(i, "reads weights after their update");
             if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
