@@ -45,7 +45,9 @@ public:
                 players_of_[r].push_back(static_cast<int>(players_.size()));
                 players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t)});
                 for (const Work& w : ranks[r].threads[t].work) {
-                    if (static_cast<size_t>(w.id) >= ended_[r].size()) ended_[r].resize(static_cast<size_t>(w.id) + 1, false);
+                    int last = w.id;
+                    for (int waited : w.waits) last = std::max(last, waited);
+                    if (static_cast<size_t>(last) >= ended_[r].size()) ended_[r].resize(static_cast<size_t>(last) + 1, false);
                 }
             }
         }

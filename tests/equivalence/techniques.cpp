@@ -33,11 +33,11 @@ Recomputed recomputed_by(const std::vector<ir::Program>& programs) {
     return !any ? Recomputed::Nothing : rest ? Recomputed::Some : Recomputed::All;
 }
 
-// Stages of more than one block more than others: what the embedding and the head weigh.
+// Not all stages have as many blocks.
 bool is_uneven(const passes::Cut& cut) {
     const auto [least, most] = std::minmax_element(cut.stages.begin(), cut.stages.end(),
                                                    [](const auto& a, const auto& b) { return a.size() < b.size(); });
-    return most->size() > least->size() + 1;
+    return most->size() > least->size();
 }
 
 }  // namespace
