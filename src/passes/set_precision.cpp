@@ -86,9 +86,10 @@ private:
     // What takes anything passes on what is asked of its result: a sum in float64 takes the wide type. Nothing: no wish, as of
     // rows that are scattered into sums, each by itself.
     std::optional<Dtype> asks(const Op& op, size_t operand) const {
-        if (const auto type = wanted(op, operand)) return type;
-        if (op.kind == "scatter") return std::nullopt;
-        return free_[op.out[0]] ? type_[op.out[0]] : o_.wide;
+        std::optional<Dtype> type = wanted(op, operand);
+        if (type || op.kind == "scatter") return type;
+        type = free_[op.out[0]] ? type_[op.out[0]] : o_.wide;
+        return type;
     }
 
     void choose_by_users(const Op& op, size_t result) {
