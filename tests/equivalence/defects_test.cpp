@@ -11,6 +11,9 @@ namespace lockstep::testing {
 namespace {
 
 constexpr int kSteps = 3, kMostTries = 200;
+// Layouts after which a defect must have shown in float32, where few are tried: some are harmless in this or that one, as where
+// the bytes of a window that has ended still stand.
+constexpr int kFew = 4;
 constexpr double kVisible = 1e-8;  // a hundred times the tolerance of random_test.cpp
 
 struct Case {
@@ -94,7 +97,7 @@ TEST(Equivalence, EverySeededPipelineDefectShowsFloat64) { expect_all_seen(seed_
 TEST(Equivalence, EverySeededDefectShowsFloat32) {
     for (const Defects* defects : {&kAnywhere, &kOfPipelines}) {
         for (const Case& c : seed_all(*defects, Dtype::F32, 60)) {
-            EXPECT_FALSE(c.tries > 0 && c.caught.empty())
+            EXPECT_FALSE(c.tries >= kFew && c.caught.empty())
                 << c.defect.name << ": not seen in " << c.tries << " layouts that have a place for it";
         }
     }
