@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers bench bench-peers crash fuzz format lint clean configure
+.PHONY: demo test test-peers bench bench-peers crash fuzz sanitize format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -20,6 +20,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	$(build) --target benchmarks
 	build/release/bench/kernels_bench
 	build/release/bench/comm_bench
+	build/release/bench/schedules_bench
 	$(build) --target lockstep
 	build/release/lockstep bench --out build/this_machine.toml
 	python3 bench/plan/compare.py build/release/lockstep --cluster build/this_machine.toml
@@ -45,6 +46,15 @@ crash: configure      ## training killed at every write of a save and at random 
 fuzz: configure       ## random layouts against one rank
 	$(build) --target lockstep_tests
 	LOCKSTEP_DRAWS=$(DRAWS) build/release/tests/lockstep_tests --gtest_filter='Equivalence*'
+
+# Unit tests and random layouts (the presets say which folders). Under the thread sanitizer only suites that run ranks and do not call
+# oneDNN, whose threads (OpenMP) it does not know.
+sanitize: configure   ## tests under the address, undefined-behaviour and thread sanitizers; an hour on two cores
+	cmake --preset asan && cmake --build --preset asan -j $(JOBS) --target lockstep_tests
+	LOCKSTEP_DRAWS=12 ctest --test-dir build/asan --output-on-failure -j $(JOBS)
+	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) --target lockstep_tests
+	TSAN_OPTIONS=halt_on_error=1 LOCKSTEP_DRAWS=12 ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
+	    -R '^(Equivalence|EquivalenceResume|Saver|CommLocal|CommLocalFailure|CommTransfer|ThreadPool|Step)$$'
 
 format:
 	scripts/install_dependencies.sh clang-format

@@ -1,5 +1,5 @@
-// A barrier of a fixed set of threads that can be closed: after close(), a round that is not complete never will be.
-// Whether a round completed is decided in one atomic word, so either all of its members pass or none does.
+// Counts that threads wait for, and that can be closed: after close() nobody can add, and who waits for what has not come stops
+// waiting. Whether something came is decided in one atomic word, so it came for everybody or for nobody.
 // A waiter spins for some microseconds and then sleeps in the kernel: with more ranks than cores, spinning would keep the
 // awaited thread from running.
 #pragma once
@@ -15,26 +15,27 @@ inline void pause_cpu() {
 #endif
 }
 
-class alignas(64) Arrivals {
+class alignas(64) Count {
 public:
-    // round_end belongs to the calling member (starts at 0, nobody else touches it). Returns false if closed.
-    bool arrive_and_wait(uint32_t& round_end, int members) {
-        round_end += kOne * static_cast<uint32_t>(members);
+    // Returns false if closed.
+    bool add() {
         uint32_t word = word_.load(std::memory_order_relaxed);
         do {
             if (word & kClosed) return false;
         } while (!word_.compare_exchange_weak(word, word + kOne));
-        word += kOne;
-        if (reached(word, round_end)) {
-            word_.notify_all();
-            return true;
-        }
-        for (int spin = 0; spin < kSpins; ++spin) {
-            word = word_.load(std::memory_order_acquire);
-            if (reached(word, round_end)) return true;
+        word_.notify_all();
+        return true;
+    }
+
+    // Until there were `count`, which may wrap around and is less than 2^30 away. Returns false if it is closed and they will
+    // never come.
+    bool wait_for(uint32_t count) {
+        uint32_t word = word_.load(std::memory_order_acquire);
+        for (int spin = 0; spin < kSpins && !reached(word, count); ++spin) {
             pause_cpu();
+            word = word_.load(std::memory_order_acquire);
         }
-        while (!reached(word, round_end)) {
+        while (!reached(word, count)) {
             if (word & kClosed) return false;
             word_.wait(word, std::memory_order_acquire);
             word = word_.load(std::memory_order_acquire);
@@ -51,10 +52,23 @@ private:
     static constexpr uint32_t kClosed = 1, kOne = 2;
     static constexpr int kSpins = 200;
 
-    // Arrivals wrap around; a member is never more than one round away from the others.
-    static bool reached(uint32_t word, uint32_t round_end) { return static_cast<int32_t>((word & ~kClosed) - round_end) >= 0; }
+    static bool reached(uint32_t word, uint32_t count) { return static_cast<int32_t>((word & ~kClosed) - kOne * count) >= 0; }
 
-    std::atomic<uint32_t> word_{0};  // arrivals ever made, times kOne, plus kClosed
+    std::atomic<uint32_t> word_{0};  // how many there were, times kOne, plus kClosed
+};
+
+// A barrier of a fixed set of threads: either all members of a round pass it or none does.
+class Arrivals {
+public:
+    // round_end belongs to the calling member (starts at 0, nobody else touches it). Returns false if closed.
+    bool arrive_and_wait(uint32_t& round_end, int members) {
+        round_end += static_cast<uint32_t>(members);
+        return count_.add() && count_.wait_for(round_end);
+    }
+    void close() { count_.close(); }
+
+private:
+    Count count_;
 };
 
 }  // namespace lockstep::comm

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -15,16 +16,29 @@
 namespace lockstep::comm {
 namespace local {
 
-// What the members of a group share on one channel. `start` closes when the world aborts; `finish` never does: whoever
-// passed `start` only copies until it arrives, so nobody leaves a launch while another still uses its buffers.
+// What the first of two members has given and the second has not taken.
+struct Note {
+    Request request;
+    std::chrono::steady_clock::time_point given;
+};
+
+// What the members of a group share on one channel. What others are waited for in closes when the world aborts; `finish` never
+// does: whoever passed `start` only copies until it arrives, so nobody leaves a launch while another still uses its buffers.
 struct Channel {
     Arrivals start, finish;
     std::vector<Requests> launch;  // [members], written by each member before it arrives at start
+    Count given, taken;            // transfers
+    std::vector<Note> notes;       // of two members: [kTransfersInFlight], the k-th transfer's at k modulo that
+
+    void close() { start.close(), given.close(), taken.close(); }
 };
 
 struct Group {
     explicit Group(std::vector<int> ranks) : ranks(std::move(ranks)) {
-        for (Channel& channel : channels) channel.launch.resize(this->ranks.size());
+        for (Channel& channel : channels) {
+            channel.launch.resize(this->ranks.size());
+            if (this->ranks.size() == 2) channel.notes.resize(kTransfersInFlight);
+        }
     }
     const std::vector<int> ranks;
     Channel channels[kChannels];
@@ -42,6 +56,8 @@ bool same_shape(const Request& a, const Request& b) {
 }
 
 bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }
+
+bool is_transfer(Requests requests) { return requests.size() == 1 && requests[0].kind == Kind::Transfer; }
 
 std::string describe_at(Requests launch, size_t index) {
     if (launch.empty()) return "a barrier";
@@ -99,6 +115,8 @@ public:
         refuse_bad(channel_index, self, requests);
         local::Channel& channel = self.group->channels[channel_index];
         Rounds& rounds = self.rounds[channel_index];
+        if (is_transfer(requests))
+            return self.position == 0 ? give(channel, rounds, requests[0]) : take(channel_index, self, requests);
         const int members = static_cast<int>(channel.launch.size());
         channel.launch[static_cast<size_t>(self.position)] = requests;
         if (!channel.start.arrive_and_wait(rounds.start, members)) world_.throw_aborted();
@@ -121,9 +139,17 @@ public:
         }
     }
 
+    void await_transfer(int channel_index, GroupId id) override {
+        Membership& self = membership(id);
+        Rounds& rounds = self.rounds[channel_index];
+        ensure(rounds.awaited != rounds.transfers, fmt::format("rank {} awaits a transfer and has given none", rank_));
+        if (!self.group->channels[channel_index].taken.wait_for(++rounds.awaited)) world_.throw_aborted();
+    }
+
 private:
     struct Rounds {
         uint32_t start = 0, finish = 0;
+        uint32_t transfers = 0, awaited = 0;  // given, or taken, by this rank
     };
     struct Membership {
         Membership(local::Group* group, int position) : group(group), position(position) {}
@@ -132,6 +158,31 @@ private:
         Rounds rounds[kChannels];
     };
 
+    void give(local::Channel& channel, Rounds& rounds, const Request& request) {
+        if (rounds.transfers - rounds.awaited >= kTransfersInFlight &&
+            !channel.taken.wait_for(rounds.transfers - kTransfersInFlight + 1))
+            world_.throw_aborted();
+        channel.notes[rounds.transfers++ % kTransfersInFlight] = {request, std::chrono::steady_clock::now()};
+        if (!channel.given.add()) world_.throw_aborted();
+    }
+
+    void take(int channel_index, Membership& self, Requests requests) {
+        local::Channel& channel = self.group->channels[channel_index];
+        uint32_t& taken = self.rounds[channel_index].transfers;
+        if (!channel.given.wait_for(taken + 1)) world_.throw_aborted();
+        const local::Note& note = channel.notes[taken++ % kTransfersInFlight];
+        const Requests launch[] = {Requests(&note.request, 1), requests};
+        if (!same_shapes(launch[0], launch[1])) {
+            world_.abort(mismatch(*self.group, channel_index, launch));
+            world_.throw_aborted();
+        }
+        const int64_t bytes = requests[0].block_elements() * bytes_of(requests[0].type);
+        if (bytes > 0) std::memcpy(requests[0].out, note.request.in, static_cast<size_t>(bytes));
+        const auto held = link_time(world_.options().link, requests, 2);
+        if (held.count() > 0) std::this_thread::sleep_until(note.given + held);
+        channel.taken.add();  // where it is closed everybody ends
+    }
+
     Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
@@ -139,7 +190,8 @@ private:
         std::string why = channel < 0 || channel >= kChannels ? fmt::format("there is no channel {}", channel) : "";
         for (const Request& request : requests) {
             if (!why.empty()) break;
-            why = refusal(request, self.position, static_cast<int>(self.group->ranks.size()));
+            if (request.kind == Kind::Transfer && requests.size() > 1) why = "a transfer is a launch by itself";
+            if (why.empty()) why = refusal(request, self.position, static_cast<int>(self.group->ranks.size()));
             if (!why.empty()) why = fmt::format("{}: {}", describe(request), why);
         }
         if (why.empty()) return;
@@ -172,7 +224,7 @@ void World::abort(const std::string& reason) {
     aborted_ = true;
     reason_ = reason;
     for (const auto& group : groups_) {
-        for (local::Channel& channel : group->channels) channel.start.close();
+        for (local::Channel& channel : group->channels) channel.close();
     }
 }
 

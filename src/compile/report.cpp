@@ -32,11 +32,11 @@ ops::Flops flops_of_calls(const ir::Program& p, const Wanted& wanted) {
 
 bool is_of_microbatches(const ir::Routine& r) {
     using ir::RoutineKind;
-    const bool of_states = !r.ports.empty() && r.ports[0].kind == ir::PortKind::State;
     const bool counts = r.kind == RoutineKind::Begin && std::any_of(r.ports.begin(), r.ports.end(), [](const ir::Port& p) {
                             return p.kind == ir::PortKind::Input;
                         });
-    return ir::is_forward(r.kind) || ir::is_backward(r.kind) || counts || (r.kind == RoutineKind::Transfer && !of_states);
+    return ir::is_forward(r.kind) || ir::is_backward(r.kind) || counts ||
+           (r.kind == RoutineKind::Transfer && !ir::exchanges_states(r));
 }
 
 StageReport report_of(const ir::Program& p) {

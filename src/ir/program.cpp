@@ -92,11 +92,34 @@ int Program::routine_index(std::string_view n) const { return index_by_name(rout
 const Entry* Program::entry(std::string_view n) const { return find_by_name(entries, n); }
 int Program::buffer(std::string_view n) const { return index_by_name(buffers, n); }
 
+Meeting meeting_of(const Op& op) {
+    if (op.kind == "await_transfer") return Meeting::Await;
+    if (op.kind != "transfer") return Meeting::All;
+    return op.in.empty() ? Meeting::Take : Meeting::Give;
+}
+
+Op transfer(const mesh::Mesh& mesh, Meeting meeting, TensorId t, int64_t peer) {
+    Op op;
+    op.kind = meeting == Meeting::Await ? "await_transfer" : "transfer";
+    (meeting == Meeting::Take ? op.out : op.in) = {t};
+    op.group = mesh.whole(mesh::Axis::pp);
+    op.attrs = {{"peer", peer}};
+    return op;
+}
+
 std::vector<int64_t> members_of(const Program& program, const Op& op, const std::vector<int64_t>& group) {
     if (!op.attrs.contains("peer")) return group;
     const int64_t own = group.at(static_cast<size_t>(program.pipeline_rank)),
                   peer = group.at(static_cast<size_t>(op.integer("peer")));
     return op.in.empty() ? std::vector<int64_t>{peer, own} : std::vector<int64_t>{own, peer};
+}
+
+bool crosses_pipeline(const Program& program, const Op& op) {
+    return !mesh::intersect(op.group, program.mesh.whole(mesh::Axis::pp)).empty();
+}
+
+bool exchanges_states(const Routine& routine) {
+    return routine.kind == RoutineKind::Transfer && routine.ports.at(0).kind == PortKind::State;
 }
 
 int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor, int position) {

@@ -282,9 +282,26 @@ struct Program {
     int buffer(std::string_view name) const;
 };
 
+// How ranks meet in a collective. All: nobody goes on before all have come. Give and Take, the two sides of a transfer: who gives
+// goes on at once, who takes waits for what is given. Await: who gave waits until that has been taken; until then its bytes stay.
+// What one rank gives another is taken, and awaited, in the order in which it was given.
+enum class Meeting { All, Give, Take, Await };
+Meeting meeting_of(const Op& op);
+// One side of a transfer of `t` to or from pipeline rank `peer`; not All.
+Op transfer(const mesh::Mesh& mesh, Meeting meeting, TensorId t, int64_t peer);
+
+// So many transfers from one rank to another may be under way: given and not awaited.
+constexpr int kTransfersInFlight = 64;
+
 // The ranks that meet in a collective, by position: `group`, which is that of its sub-axes (Mesh::group); of a transfer
 // (attribute `peer`) the one that gives, then the one that takes.
 std::vector<int64_t> members_of(const Program& program, const Op& op, const std::vector<int64_t>& group);
+
+// Is it a collective with ranks of other stages?
+bool crosses_pipeline(const Program& program, const Op& op);
+
+// Does it transfer gradients or weights of a parameter that several pipeline ranks have?
+bool exchanges_states(const Routine& routine);
 
 // Local sizes of a tensor on any rank (sizes never depend on the rank).
 int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor, int position);

@@ -4,9 +4,9 @@
 //   reduce_scatter {dim}   the partial sum over the group is taken, the dim gains the sub-axes
 //   all_reduce             the partial sum over the group is taken
 //   slice {dim}            no communication: a rank keeps its part, the dim gains the sub-axes
-//   transfer {peer}        over pp: of the two ranks that differ in their pipeline rank, one gives its operand (and has no
-//   result),
-//                          the other has it as result (and gives nothing); `peer` is the other's pipeline rank
+//   transfer {peer}        over pp: of the two ranks that differ in their pipeline rank, one gives its operand and has no
+//                          result, the other has it as result and no operand; `peer` is the other's pipeline rank
+//   await_transfer {peer}  until the peer has taken the operand, which was given before; see ir::Meeting
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -35,6 +35,12 @@ std::vector<OpRule> collective_rules() {
     };
     transfer.collective = true;
     rules.push_back(std::move(transfer));
+    OpRule await;
+    await.name = "await_transfer";
+    await.operands = 1, await.results = 0;
+    await.check = [](const Routine&, const Op& op) { return has(op, {"peer"}); };
+    await.collective = true;
+    rules.push_back(std::move(await));
     return rules;
 }
 

@@ -178,9 +178,11 @@ double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_
 }
 
 double collective_s(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+    const ir::Meeting meeting = ir::meeting_of(op);
+    if (meeting == ir::Meeting::Give || meeting == ir::Meeting::Await) return 0;  // who takes moves the bytes
     double bytes = 0;
     for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) bytes += block_bytes(mesh, r, op, i);
-    return collective_s(table, op.kind, op.kind == "transfer" ? 2 : static_cast<int>(mesh.size(op.group)), bytes);
+    return collective_s(table, op.kind, meeting == ir::Meeting::Take ? 2 : static_cast<int>(mesh.size(op.group)), bytes);
 }
 
 }  // namespace lockstep::ops

@@ -264,7 +264,7 @@ private:
                  fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what));
         };
         if (op.group.empty()) return wrong("its group is empty");
-        if (op.kind == "transfer") {
+        if (ir::meeting_of(op) != ir::Meeting::All) {
             const int64_t peer = op.integer("peer");
             if (op.group != p_.mesh.whole(mesh::Axis::pp)) return wrong("its group is not that of the pipeline");
             if (peer < 0 || peer >= p_.mesh.degree(mesh::Axis::pp) || peer == p_.pipeline_rank)

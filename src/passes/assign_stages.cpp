@@ -35,12 +35,14 @@ struct Crossing {
     BlockInstance from;  // the block before the cut
     std::string port, entry;
     int64_t peer = 0;
-    bool sends = false;
+    ir::Meeting meeting = ir::Meeting::Give;
 };
 
 std::string name_of(const Crossing& c) {
-    return fmt::format("{}{}.{}{}.{}{}", c.entry == "train" ? "" : c.entry + ".", c.sends ? "send" : "receive",
-                       c.port == "y" ? "" : "d.", c.from.block, c.sends ? "to" : "from", c.peer);
+    const bool takes = c.meeting == ir::Meeting::Take;
+    return fmt::format("{}{}{}.{}{}.{}{}", c.meeting == ir::Meeting::Await ? "await." : "",
+                       c.entry == "train" ? "" : c.entry + ".", takes ? "receive" : "send", c.port == "y" ? "" : "d.",
+                       c.from.block, takes ? "from" : "to", c.peer);
 }
 
 class StageProgram {
@@ -93,12 +95,7 @@ private:
 
     // Those that the routines here read; of a shared one, who else has it.
     void keep_parameters() {
-        std::set<std::string> used;
-        for (const Routine& r : out_.routines) {
-            for (const ir::Tensor& t : r.tensors) {
-                if (t.port >= 0 && r.ports[t.port].kind == PortKind::Params) used.insert(t.source);
-            }
-        }
+        const Users used = users_of(out_);
         std::erase_if(out_.params, [&](const ir::Parameter& p) { return !used.contains(p.key); });
         for (ir::Parameter& p : out_.params) {
             const std::vector<int64_t> all = holders_of(p);
@@ -133,8 +130,13 @@ private:
                 const int at = r.port(port);
                 const bool carries = at >= 0 && r.ports[at].kind == PortKind::Value;
                 if (!carries) continue;
-                const bool sends = (std::string_view(port) == "y") == (before == rank_);
-                add({from, port, r.entry, before == rank_ ? after : before, sends}, r, at);
+                const int64_t peer = before == rank_ ? after : before;
+                if ((std::string_view(port) == "y") != (before == rank_)) {
+                    add({from, port, r.entry, peer, ir::Meeting::Take}, r, at);
+                } else {
+                    add({from, port, r.entry, peer, ir::Meeting::Give}, r, at);
+                    add({from, port, r.entry, peer, ir::Meeting::Await}, r, at);
+                }
             }
         }
     }
@@ -149,18 +151,14 @@ private:
         r.kind = RoutineKind::Transfer;
         r.entry = c.entry;
         r.dims = like.dims;
-        r.ports = {{c.port, PortKind::Value, c.sends ? ir::Access::Read : ir::Access::Write, "", -1}};
+        const bool takes = c.meeting == ir::Meeting::Take;
+        r.ports = {{c.port, PortKind::Value, takes ? ir::Access::Write : ir::Access::Read, "", -1}};
         ir::Tensor t = like.tensors[like.port_tensors(port).at(0)];
         t.name = c.port;
         t.port = 0;
         t.source.clear();
         r.tensors = {t};
-        ir::Op op;
-        op.kind = "transfer";
-        (c.sends ? op.in : op.out) = {0};
-        op.group = out_.mesh.whole(mesh::Axis::pp);
-        op.attrs = {{"peer", c.peer}};
-        r.ops = {op};
+        r.ops = {ir::transfer(out_.mesh, c.meeting, 0, c.peer)};
     }
 
     const ir::Program& whole_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -17,12 +18,14 @@ namespace {
 // A collective or a transfer as a rank launches it. Members meet where all but `call` is equal.
 struct Launch {
     int call, op;
+    ir::Meeting meeting;
     std::string name;  // of the routine; of a transfer, which is not the same on both sides, what it carries
+    int turn;          // the op's place in the routine; of a transfer: among those of this meeting
     int64_t instance, microbatch, chunk;
     std::vector<int64_t> group;  // ranks; of a transfer who gives, then who takes
 
     bool meets(const Launch& o) const {
-        return op == o.op && name == o.name && instance == o.instance && microbatch == o.microbatch && chunk == o.chunk &&
+        return turn == o.turn && name == o.name && instance == o.instance && microbatch == o.microbatch && chunk == o.chunk &&
                group == o.group;
     }
 };
@@ -51,15 +54,18 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
         const ir::Routine& r = p.routines[c.routine];
+        std::array<int, 4> turns = {};
         for (size_t k = 0; k < r.ops.size(); ++k) {
             const ir::Op& op = r.ops[k];
             if (!ops::rule(op.kind).collective) continue;
             auto it = groups.find(op.group);
             if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
-            const bool transfer = op.kind == "transfer";
-            out.push_back({static_cast<int>(i), static_cast<int>(k),
-                           transfer ? fmt::format("{} of {} in {}", r.ports.at(0).name, r.block, r.entry) : r.name, c.instance,
-                           c.microbatch, c.chunk, ir::members_of(p, op, it->second)});
+            const ir::Meeting meeting = ir::meeting_of(op);
+            const bool all = meeting == ir::Meeting::All;
+            out.push_back({static_cast<int>(i), static_cast<int>(k), meeting,
+                           all ? r.name : fmt::format("{} of {} in {}", r.ports.at(0).name, r.block, r.entry),
+                           all ? static_cast<int>(k) : turns[static_cast<size_t>(meeting)]++, c.instance, c.microbatch, c.chunk,
+                           ir::members_of(p, op, it->second)});
         }
     }
     return out;
@@ -74,53 +80,111 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
 
 // Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in
 // the order of its list, and heads that do not meet are the only way to stand still.
-std::optional<Refusal> check_entry_order(const std::vector<const ir::Program*>& ranks, const std::string& entry) {
-    const Representatives players(ranks);
-    std::vector<std::vector<Launch>> queues;
-    for (size_t i = 0; i < players.count(); ++i) {
-        const ir::Program& p = *ranks[players.rank(i)];
-        const ir::Entry* e = p.entry(entry);
-        queues.push_back(e ? launches(p, *e, static_cast<int64_t>(players.rank(i))) : std::vector<Launch>{});
+class Play {
+public:
+    Play(const std::vector<const ir::Program*>& ranks, const std::string& entry)
+        : ranks_(ranks), entry_(entry), players_(ranks), head_(players_.count(), 0) {
+        for (size_t i = 0; i < players_.count(); ++i) {
+            const ir::Program& p = *ranks[players_.rank(i)];
+            const ir::Entry* e = p.entry(entry);
+            queues_.push_back(e ? launches(p, *e, static_cast<int64_t>(players_.rank(i))) : std::vector<Launch>{});
+        }
     }
-    std::vector<size_t> head(queues.size(), 0);
-    // The launch at the head of the queue of the player who stands for `rank`, as that rank sees it if it meets `mine`.
-    const auto waits_for = [&](size_t me, const Launch& mine, int64_t rank) {
-        const size_t other = players.of(rank);
-        if (other == me) return false;
-        if (head[other] == queues[other].size()) return true;
-        // A representative's groups are those of its own coordinates, which are everybody's first of a pipeline rank.
-        return !mine.meets(queues[other][head[other]]);
-    };
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (size_t i = 0; i < queues.size(); ++i) {
-            while (head[i] < queues[i].size()) {
-                const Launch mine = queues[i][head[i]];
-                if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
-                    break;
-                std::set<size_t> met = {i};
-                for (int64_t rank : mine.group) met.insert(players.of(rank));
-                for (size_t other : met) ++head[other];
-                moved = true;
+
+    std::optional<Refusal> run() {
+        for (bool moved = true; moved && wrong_.empty();) {
+            moved = false;
+            for (size_t i = 0; i < queues_.size(); ++i) {
+                while (!ended(i) && wrong_.empty() && go(i, queues_[i][head_[i]])) moved = true;
             }
         }
+        for (size_t i = 0; i < queues_.size() && wrong_.empty(); ++i) {
+            if (!ended(i)) stands_still(i);
+        }
+        for (const auto& [group, t] : under_way_) {
+            if (t.taken < t.given.size()) left(group, t.given[t.taken], "is never received");
+            if (t.awaited < t.taken) left(group, t.given[t.awaited], "is never awaited, so its bytes may change too early");
+        }
+        if (wrong_.empty()) return std::nullopt;
+        return Refusal{"order", wrong_};
     }
-    for (size_t i = 0; i < queues.size(); ++i) {
-        if (head[i] == queues[i].size()) continue;
-        const Launch& mine = queues[i][head[i]];
+
+private:
+    // What one rank gives another.
+    struct Transfers {
+        std::vector<Launch> given;
+        size_t taken = 0, awaited = 0;
+    };
+
+    bool ended(size_t player) const { return head_[player] == queues_[player].size(); }
+
+    // A launch of all goes for all of its members, a transfer for whoever does its part. False where it has to wait.
+    bool go(size_t i, const Launch& mine) {
+        if (mine.meeting == ir::Meeting::All) {
+            if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
+                return false;
+            std::set<size_t> met = {i};
+            for (int64_t rank : mine.group) met.insert(players_.of(rank));
+            for (size_t other : met) ++head_[other];
+            return true;
+        }
+        Transfers& t = under_way_[mine.group];
+        if (mine.meeting == ir::Meeting::Give) {
+            t.given.push_back(mine);
+            if (t.given.size() - t.awaited > ir::kTransfersInFlight)
+                wrong_ = fmt::format("{}: more than {} transfers are on their way", named(i, mine), ir::kTransfersInFlight);
+        } else {
+            const bool takes = mine.meeting == ir::Meeting::Take;
+            size_t& next = takes ? t.taken : t.awaited;
+            if (next == (takes ? t.given.size() : t.taken)) return false;
+            if (!t.given[next].meets(mine))
+                wrong_ = fmt::format("{}, where {} is next", named(i, mine), text(players_.of(mine.group[0]), t.given[next]));
+            ++next;
+        }
+        ++head_[i];
+        return true;
+    }
+
+    // Is the launch at the head of the queue of the player who stands for `rank` another one than `mine`?
+    bool waits_for(size_t me, const Launch& mine, int64_t rank) const {
+        const size_t other = players_.of(rank);
+        if (other == me) return false;
+        if (ended(other)) return true;
+        if (mine.meeting != ir::Meeting::All) return true;
+        // A representative's groups are those of its own coordinates, which are everybody's first of a pipeline rank.
+        return !mine.meets(queues_[other][head_[other]]);
+    }
+
+    void stands_still(size_t i) {
+        const Launch& mine = queues_[i][head_[i]];
         for (int64_t rank : mine.group) {
-            if (!waits_for(i, mine, rank)) continue;
-            const size_t other = players.of(rank);
-            const ir::Program &p = *ranks[players.rank(i)], &q = *ranks[players.rank(other)];
-            return Refusal{"order", fmt::format("deadlock in {}: rank {} waits in {}, rank {} {}", entry, players.rank(i),
-                                                text_of(p, *p.entry(entry), mine), players.rank(other),
-                                                head[other] < queues[other].size()
-                                                    ? "in " + text_of(q, *q.entry(entry), queues[other][head[other]])
-                                                    : "has nothing left to launch")};
+            if (!waits_for(i, mine, rank) || !wrong_.empty()) continue;
+            const size_t other = players_.of(rank);
+            wrong_ = fmt::format("deadlock in {}: {}, rank {} {}", entry_, named(i, mine), players_.rank(other),
+                                 ended(other) ? "has nothing left to launch" : "in " + text(other, queues_[other][head_[other]]));
         }
     }
-    return std::nullopt;
-}
+
+    void left(const std::vector<int64_t>& group, const Launch& launch, const char* what) {
+        if (wrong_.empty()) wrong_ = fmt::format("{}: {} {}", entry_, text(players_.of(group[0]), launch), what);
+    }
+
+    std::string text(size_t player, const Launch& l) const {
+        const ir::Program& p = *ranks_[players_.rank(player)];
+        return text_of(p, *p.entry(entry_), l);
+    }
+    std::string named(size_t player, const Launch& l) const {
+        return fmt::format("rank {} waits in {}", players_.rank(player), text(player, l));
+    }
+
+    const std::vector<const ir::Program*>& ranks_;
+    const std::string entry_;
+    const Representatives players_;
+    std::vector<std::vector<Launch>> queues_;
+    std::vector<size_t> head_;
+    std::map<std::vector<int64_t>, Transfers> under_way_;  // by who gives, who takes
+    std::string wrong_;
+};
 
 // Every block instance is run by one pipeline rank, and all of them by some.
 std::string check_cut(const std::vector<const ir::Program*>& ranks) {
@@ -174,7 +238,7 @@ std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
 
 std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks) {
     for (const ir::Entry& e : ranks[0]->entries) {
-        if (auto refusal = check_entry_order(ranks, e.name)) return refusal;
+        if (auto refusal = Play(ranks, e.name).run()) return refusal;
     }
     return std::nullopt;
 }

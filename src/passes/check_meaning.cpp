@@ -135,19 +135,36 @@ private:
             fail(call, fmt::format("takes {} for the scalar {}", p_.buffers[buffer].name, name));
     }
 
-    // A buffer of inputs, activations or saved values is of one microbatch, the latter of one block's instance too. What the
-    // loader supplies to a microbatch is in one buffer.
+    // What a buffer of inputs, activations or saved values holds: its name, of a block's instance (inputs: of none), microbatch.
+    using Data = std::tuple<std::string_view, std::string_view, int64_t, int64_t>;
+    static std::string text_of(const Data& d) {
+        const auto& [name, block, instance, microbatch] = d;
+        const std::string of = block.empty() ? "" : fmt::format(" of {}[{}]", block, instance);
+        return fmt::format("{}{} in microbatch {}", name, of, microbatch);
+    }
+
+    // The activation between two blocks is of the one that makes it: x of a block is y of the one before.
+    Data data_of(const ir::Routine& r, const ir::Port& port, const ir::Call& c) const {
+        if (port.kind == PortKind::Input) return {port.name, "", 0, c.microbatch};
+        const bool from_before = port.kind == PortKind::Value && (port.name == "x" || port.name == "d.x");
+        if (!from_before) return {port.name, r.block, c.instance, c.microbatch};
+        const std::string_view name = port.name == "x" ? "y" : "d.y";
+        if (c.instance > 0) return {name, r.block, c.instance - 1, c.microbatch};
+        size_t block = 0;
+        while (block + 1 < p_.blocks.size() && p_.blocks[block + 1].name != r.block) ++block;
+        return {name, p_.blocks[block].name, p_.blocks[block].count - 1, c.microbatch};
+    }
+
+    // Each is in one buffer, which holds nothing else.
     void data(int call, const ir::Routine& r, const ir::Port& port, int buffer) {
-        const ir::Call& c = e_.calls[call];
-        std::string whose = fmt::format("microbatch {}", c.microbatch);
-        if (port.kind == PortKind::Frame) whose += fmt::format(" of {}[{}]", r.block, c.instance);
-        else if (port.kind == PortKind::Input) whose += " of " + port.name;
-        else if (port.kind != PortKind::Value) return;
-        const auto it = data_owner_.emplace(buffer, whose).first;
-        if (it->second != whose)
-            fail(call, fmt::format("takes {} for {}, and it holds {}", p_.buffers[buffer].name, whose, it->second));
-        if (port.kind == PortKind::Input && input_of_.emplace(whose, buffer).first->second != buffer)
-            fail(call, fmt::format("takes {} for {}, which is elsewhere", p_.buffers[buffer].name, whose));
+        if (port.kind != PortKind::Frame && port.kind != PortKind::Input && port.kind != PortKind::Value) return;
+        const Data data = data_of(r, port, e_.calls[call]);
+        const auto it = data_owner_.emplace(buffer, data).first;
+        if (it->second != data)
+            fail(call,
+                 fmt::format("takes {} for {}, and it holds {}", p_.buffers[buffer].name, text_of(data), text_of(it->second)));
+        if (buffer_of_.emplace(data, buffer).first->second != buffer)
+            fail(call, fmt::format("takes {} for {}, which is elsewhere", p_.buffers[buffer].name, text_of(data)));
     }
 
     // Adds one part to a sum over the step, such as the loss: each once, and fresh only where nothing stands.
@@ -187,7 +204,7 @@ private:
         }
         if (r.kind == RoutineKind::ReduceMicro) reduce_micro(i, r, c);
         if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
-        if (r.kind == RoutineKind::Transfer && r.ports.at(0).kind == PortKind::State) exchange(i, r, c);
+        if (ir::exchanges_states(r)) exchange(i, r, c);
         if (r.kind == RoutineKind::Stats && e_.name == "train") stats(i, r, c);
         if (r.kind == RoutineKind::Update) update(i, r, c);
         if ((r.kind == RoutineKind::Snapshot) != (e_.name == "snapshot")) fail(i, "stands in another entry than its own");
@@ -280,8 +297,7 @@ private:
     // The transfers of shared parameters that stand in the program have all been done.
     bool exchanged(const std::string& unit, bool weights) const {
         return std::all_of(p_.routines.begin(), p_.routines.end(), [&](const ir::Routine& r) {
-            const bool asked = r.kind == RoutineKind::Transfer && r.block == unit && r.ports.at(0).kind == PortKind::State &&
-                               (r.ports[0].name == "weights") == weights;
+            const bool asked = ir::exchanges_states(r) && r.block == unit && (r.ports[0].name == "weights") == weights;
             return !asked || exchanged_.contains(r.name);
         });
     }
@@ -363,8 +379,8 @@ private:
     std::set<int64_t> count_;
     std::map<std::string, int> scalar_buffer_;
     std::map<int, std::string> scalar_name_;
-    std::map<int, std::string> data_owner_;  // buffer -> whose
-    std::map<std::string, int> input_of_;    // whose -> buffer
+    std::map<int, Data> data_owner_;  // by buffer
+    std::map<Data, int> buffer_of_;
     std::set<Place> norm_, counted_, updated_;
     std::set<std::string> exchanged_;  // transfers of shared parameters
     bool finished_ = false, inverse_read_ = false;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -257,8 +258,27 @@ private:
     using Place = std::pair<std::string, int64_t>;  // a unit and its instance
     static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.name == run.routine->block ? run.instance : 0; }
 
+    static bool gives(const Routine& r) {
+        return r.kind == RoutineKind::Transfer && ir::meeting_of(r.ops.at(0)) == ir::Meeting::Give;
+    }
+
+    // Of what is sent over one cut in one direction one is on its way: the one before has been taken, and its bytes are free.
+    // Those to one rank are awaited in the order in which they were sent.
+    void send(const Run& run) {
+        std::deque<Run>& before = sent_[run.routine->ops[0].integer("peer")];
+        const auto over_same_cut = [&](const Run& s) { return s.routine == run.routine && s.instance == run.instance; };
+        while (std::any_of(before.begin(), before.end(), over_same_cut)) await_first(before);
+        call(*run.routine, run.instance, run.microbatch);
+        before.push_back(run);
+    }
+    void await_first(std::deque<Run>& sent) {
+        call(*p_.routine("await." + sent.front().routine->name), sent.front().instance, sent.front().microbatch);
+        sent.pop_front();
+    }
+
     void compute(const Run& run) {
         const Routine& r = *run.routine;
+        if (gives(r)) return send(run);
         for (const ir::Unit* u : units(r, PortKind::Params)) {
             const Place place = {u->name, instance_of(*u, run)};
             if (!u->is_gathered()) continue;
@@ -283,11 +303,27 @@ private:
         }
     }
 
-    // The stages of the next steps of a row, so many as stay gathered.
-    std::set<int64_t> next_stages(const std::vector<pipeline::Step>& row, size_t from) const {
+    // The steps of a row that run a stage, ascending.
+    using StepsOf = std::map<int64_t, std::vector<size_t>>;
+    static StepsOf steps_of(const std::vector<pipeline::Step>& row) {
+        StepsOf out;
+        for (size_t i = 0; i < row.size(); ++i) {
+            if (row[i].kind == pipeline::StepKind::Run) out[row[i].action.stage].push_back(i);
+        }
+        return out;
+    }
+
+    // The stages that run next from a step on, so many as stay gathered.
+    std::set<int64_t> next_stages(const StepsOf& steps_of, size_t from) const {
+        std::vector<std::pair<size_t, int64_t>> next;  // step, stage
+        for (const auto& [stage, steps] : steps_of) {
+            const auto at = std::lower_bound(steps.begin(), steps.end(), from);
+            if (at != steps.end()) next.emplace_back(*at, stage);
+        }
+        std::sort(next.begin(), next.end());
         std::set<int64_t> out;
-        for (size_t i = from; i < row.size() && static_cast<int64_t>(out.size()) < options_.resident_stages; ++i) {
-            if (row[i].kind == pipeline::StepKind::Run) out.insert(row[i].action.stage);
+        for (const auto& [step, stage] : next) {
+            if (static_cast<int64_t>(out.size()) < options_.resident_stages) out.insert(stage);
         }
         return out;
     }
@@ -353,7 +389,8 @@ private:
             if (r.kind != RoutineKind::Transfer || r.entry != entry_.name || r.block != from.block || !r.serves(from.instance))
                 continue;
             const ir::Op& op = r.ops.at(0);
-            if (r.ports[0].name == (forward ? "y" : "d.y") && op.out.empty() == sends && op.integer("peer") == step.peer)
+            const bool in_direction = ir::meeting_of(op) == (sends ? ir::Meeting::Give : ir::Meeting::Take);
+            if (r.ports[0].name == (forward ? "y" : "d.y") && in_direction && op.integer("peer") == step.peer)
                 return {&r, from.instance, step.action.microbatch, ours, index};
         }
         throw InternalError(fmt::format("schedule: nothing {} {}[{}] to or from pipeline rank {}", sends ? "sends" : "receives",
@@ -400,9 +437,10 @@ private:
         for (const auto& [place, all] : adding) {
             for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].insert(place);
         }
+        const StepsOf steps = steps_of(row);
         for (size_t k = 0; k < runs.size(); ++k) {
             const bool begins_step = k == 0 || runs[k].step != runs[k - 1].step;
-            if (begins_step && options_.resident_stages > 0) free_gathered(next_stages(row, runs[k].step), runs[k].microbatch);
+            if (begins_step && options_.resident_stages > 0) free_gathered(next_stages(steps, runs[k].step), runs[k].microbatch);
             compute(runs[k]);
             for (const Place& place : reduced_behind[k]) {
                 const ir::Unit& u = *p_.unit(place.first);
@@ -411,6 +449,9 @@ private:
             }
         }
         free_gathered({}, p_.microbatches - 1);
+        for (auto& [peer, sent] : sent_) {
+            while (!sent.empty()) await_first(sent);
+        }
     }
 
     // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
@@ -448,8 +489,7 @@ private:
     // Gradients, or weights, of parameters that are on several pipeline ranks.
     void exchange_with_mirrors(bool weights, int64_t m) {
         for (const Routine& r : p_.routines) {
-            const bool of_states = r.kind == RoutineKind::Transfer && r.ports.at(0).kind == PortKind::State;
-            if (of_states && (r.ports[0].name == "weights") == weights) call(r, 0, m);
+            if (ir::exchanges_states(r) && (r.ports[0].name == "weights") == weights) call(r, 0, m);
         }
     }
 
@@ -459,9 +499,10 @@ private:
     ir::Entry entry_;
     std::map<std::string, int> buffers_;
     std::map<std::string, int> windows_;
-    std::map<Place, int64_t> gathered_;  // units that stay gathered: the stage that used them last
-    std::set<std::string> open_;         // windows of local gradients that are open
-    std::set<std::string> accumulated_;  // what has been added to in this window
+    std::map<int64_t, std::deque<Run>> sent_;  // by peer: what is not awaited yet
+    std::map<Place, int64_t> gathered_;        // units that stay gathered: the stage that used them last
+    std::set<std::string> open_;               // windows of local gradients that are open
+    std::set<std::string> accumulated_;        // what has been added to in this window
 };
 
 }  // namespace

@@ -157,17 +157,15 @@ private:
         const AxisList& split = weights ? unit_.weights : unit_.optimizer;
         const auto here = flat(r, weights ? "weights" : reduced_port(), PortKind::State, accesses[static_cast<size_t>(what)],
                                split, weights ? unit_.storage : sums_, segments);
+        const bool gives = accesses[static_cast<size_t>(what)] == Access::Read, adds = what == Exchange::Add;
         for (const TensorId t : here) {
-            ir::Op op;
-            op.kind = "transfer";
-            op.group = mesh_.whole(mesh::Axis::pp);
-            op.attrs = {{"peer", peer}};
-            op.note = "a parameter that blocks on two pipeline ranks read";
-            const bool adds = what == Exchange::Add;
-            if (accesses[static_cast<size_t>(what)] == Access::Read) op.in = {t};
-            else op.out = {adds ? like(r, t, r.tensors[t].name + ".mirrored") : t};
-            r.ops.push_back(op);
-            if (adds) Builder(r).accumulate(t, op.out[0]);
+            const TensorId taken = adds ? like(r, t, r.tensors[t].name + ".mirrored") : t;
+            r.ops.push_back(ir::transfer(mesh_, gives ? ir::Meeting::Give : ir::Meeting::Take, taken, peer));
+            r.ops.back().note = "a parameter that blocks on two pipeline ranks read";
+            if (adds) Builder(r).accumulate(t, taken);
+        }
+        for (const TensorId t : here) {
+            if (gives) r.ops.push_back(ir::transfer(mesh_, ir::Meeting::Await, t, peer));
         }
         return r;
     }

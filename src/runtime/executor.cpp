@@ -18,6 +18,7 @@ namespace lockstep::runtime {
 namespace {
 
 constexpr size_t kMaxOperands = 64;
+static_assert(comm::kTransfersInFlight >= ir::kTransfersInFlight);
 constexpr int kSnapshotChannel = 2;  // beside the streams of a step: no collectives
 
 comm::Type comm_type(Dtype t) {
@@ -33,7 +34,7 @@ comm::Type comm_type(Dtype t) {
 // The member's own block as [outer, dim, inner].
 comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op, size_t member) {
     comm::Request q;
-    if (op.kind == "transfer") {
+    if (ir::meeting_of(op) != ir::Meeting::All) {
         const ir::Tensor& t = r.tensors[op.subject()];
         return comm::transfer(comm_type(t.dtype), nullptr, nullptr, ir::local_elements(p.mesh, r, t));
     }
@@ -107,11 +108,12 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
             for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank_, op.group)))
                 members.push_back(static_cast<int>(m));
             p.group = comm_.add_group(members);
-            for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
-                p.requests.push_back(request_of(program_, r, op, i));
+            const size_t requests = ir::meeting_of(op) == ir::Meeting::Await ? 0 : std::max(op.in.size(), op.out.size());
+            for (size_t i = 0; i < requests; ++i) p.requests.push_back(request_of(program_, r, op, i));
         } else {
             p.is_view = ir::is_view(r, op);
-            p.kernel = kernels::make_kernel({program_.mesh, r, op, rank_, options_.threads});
+            if (options_.delay_s) p.delay_s = options_.delay_s(r, op);
+            else p.kernel = kernels::make_kernel({program_.mesh, r, op, rank_, options_.threads});
         }
         if (!op.accumulate.empty()) {
             const ir::TensorId sum = op.out[op.accumulate[0]];
@@ -263,9 +265,14 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
         const bool fresh = p.fresh_port >= 0 && call.bindings[p.fresh_port].fresh;
         const double start_s = timeline ? now_s() : 0;
         try {
-            if (p.kernel)
+            if (p.kernel) {
                 p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), pool, call.instance});
-            else run_collective(op, p, in, out, fresh, channel);
+            } else if (!op.group.empty()) {
+                run_collective(op, p, in, out, fresh, channel);
+            } else if (channel == 0) {
+                owed_s_ += p.delay_s;
+                sleep_off();
+            }
         } catch (const comm::Aborted&) {
             throw;
         } catch (const std::exception& e) {
@@ -282,6 +289,7 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
 }
 
 void Executor::run_collective(const ir::Op& op, const Prepared& p, void* const* in, void* const* out, bool fresh, int channel) {
+    if (p.requests.empty()) return comm_.await_transfer(channel, p.group);
     comm::Request requests[kMaxOperands];
     for (size_t k = 0; k < p.requests.size(); ++k) {
         requests[k] = p.requests[k];
@@ -290,6 +298,14 @@ void Executor::run_collective(const ir::Op& op, const Prepared& p, void* const* 
         requests[k].accumulate = op.accumulates(static_cast<int>(k)) && !fresh;
     }
     comm_.run(channel, p.group, std::span(requests, p.requests.size()));
+}
+
+// A sleep is some tens of microseconds too long: those are not slept later.
+void Executor::sleep_off() {
+    if (owed_s_ < 1e-3) return;
+    const auto start = Clock::now();
+    std::this_thread::sleep_for(std::chrono::duration<double>(owed_s_));
+    owed_s_ -= std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // Freed buffers and scratch before its use hold NaN: whoever reads them is found out.

@@ -24,6 +24,9 @@ struct ExecutorOptions {
     bool comm_thread = false;
     std::vector<int> comm_cpus;  // where the communication thread may run; empty: where the computing thread may
     bool debug_fill = false;     // freed and scratch bytes are filled with NaN
+    // Where set the compute stream sleeps for so many seconds in place of each op; communication stays real. For experiments
+    // on schedules.
+    std::function<double(const ir::Routine&, const ir::Op&)> delay_s;
 };
 
 // What a watcher sees after an op: where one of its results stands.
@@ -79,6 +82,7 @@ private:
         std::vector<comm::Request> requests;  // without addresses
         int fresh_port = -1;                  // the port whose binding says whether an accumulating result overwrites
         bool is_view = false;
+        double delay_s = 0;
     };
     struct Code {
         std::vector<Address> addresses;  // by tensor
@@ -94,6 +98,7 @@ private:
     void wait_for(int stream, int call);
     void wait_for_snapshot();
     void fill_with_nan(const ir::Call& call);
+    void sleep_off();
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
     void note(int thread, int call, int op, double start_s);
 
@@ -119,6 +124,7 @@ private:
     std::atomic<bool> failed_{false};
     std::atomic<bool> copying_{false};  // a snapshot has begun and has not ended
     double snapshot_wait_s_ = 0;
+    double owed_s_ = 0;  // of delays: not slept yet, or too long
     std::thread comm_thread_;
 };
 

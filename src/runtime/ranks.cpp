@@ -84,6 +84,7 @@ void Ranks::work(int rank, const RanksOptions& options) {
     const int threads = options.threads_per_rank, wanted = threads * static_cast<int>(mesh.world_ranks());
     ExecutorOptions own;
     own.threads = threads, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
+    own.delay_s = options.delay_s;
     own.comm_cpus = cpus;  // any: what computing leaves over
     // Threads keep a processor: their own, or one that as many share as every other; all of them take equally long then, and the
     // system's scheduler, which does not know of barriers, would now and then leave one processor to one rank and the rest to

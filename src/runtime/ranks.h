@@ -20,6 +20,7 @@ struct RanksOptions {
     bool comm_thread = false;
     bool debug_fill = false;
     comm::LocalOptions links;
+    std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
 };
 
 // Processors that this process may use, after affinity and the cgroup's quota.

@@ -25,6 +25,7 @@ struct Player {
     size_t work = 0, segment = 0;
     Phase phase = Phase::Waiting;
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
+    int turn = 0;                     // of its meetings this one is the k-th
     double core = 0, link = 0;        // shares of the segment's core and memory work, and of its link time, still to do
     double core_rate = 0, link_rate = 0;
     double as_of_s = 0;   // when these shares were right
@@ -36,10 +37,21 @@ struct Player {
     bool is_done() const { return core <= kDone && link <= kDone; }
 };
 
+// How often the members of a group have come to a meeting on one thread: their k-th is one and the same.
+struct Meetings {
+    std::map<int, int> come;  // by rank: to those of all; who gives: gave
+    int takes = 0, taken = 0, awaits = 0;
+
+    int come_of(int rank) const {
+        const auto at = come.find(rank);
+        return at == come.end() ? 0 : at->second;
+    }
+};
+
 class Engine {
 public:
     Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine)
-        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), arrived_(groups.size() * 2) {
+        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), meetings_(groups.size() * 2) {
         for (size_t r = 0; r < ranks.size(); ++r) {
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
@@ -118,28 +130,35 @@ private:
             return;
         }
         p.phase = Phase::Gathering;
-        const int group = p.piece().group;
-        if (group < 0 || groups_[static_cast<size_t>(group)].size() == 1) return;
-        ++arrivals(p)[p.rank];
-        for (int member : groups_[static_cast<size_t>(group)]) {
+        if (!meets(p)) return;
+        Meetings& m = meetings(p);
+        const ir::Meeting meeting = p.piece().meeting;
+        p.turn = meeting == ir::Meeting::Take ? ++m.takes : meeting == ir::Meeting::Await ? ++m.awaits : ++m.come[p.rank];
+        wake_group(p);
+    }
+
+    static bool is_over(const Meetings& m, const std::vector<int>& members, const Player& p) {
+        switch (p.piece().meeting) {
+            case ir::Meeting::Give: return true;
+            case ir::Meeting::Take: return m.come_of(members[0]) >= p.turn;
+            case ir::Meeting::Await: return m.taken >= p.turn;
+            case ir::Meeting::All: break;
+        }
+        return std::all_of(members.begin(), members.end(), [&](int member) { return m.come_of(member) >= p.turn; });
+    }
+
+    bool meets(const Player& p) const { return p.piece().group >= 0 && groups_[static_cast<size_t>(p.piece().group)].size() > 1; }
+    void wake_group(const Player& p) {
+        for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
             for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
         }
     }
-
-    // Collectives of one group on one thread meet in order: a member that has come k times waits for the others' k-th.
-    std::map<int, int>& arrivals(const Player& p) {
-        return arrived_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
+    Meetings& meetings(const Player& p) {
+        return meetings_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
     }
 
     bool try_gather(Player& p) {
-        const int group = p.piece().group;
-        if (group >= 0 && groups_[static_cast<size_t>(group)].size() > 1) {
-            std::map<int, int>& all = arrivals(p);
-            const int mine = all[p.rank];
-            for (int member : groups_[static_cast<size_t>(group)]) {
-                if (all[member] < mine) return false;
-            }
-        }
+        if (meets(p) && !is_over(meetings(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
         p.phase = Phase::Running;
         p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
@@ -151,6 +170,10 @@ private:
     void finish(Player& p) {
         events_.push_back({p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
         changed_.insert(p.rank);
+        if (meets(p) && p.piece().meeting == ir::Meeting::Take) {
+            ++meetings(p).taken;
+            wake_group(p);
+        }
         ++p.segment;
         enter(p);
     }
@@ -266,7 +289,7 @@ private:
     std::vector<Player> players_;
     std::vector<std::vector<int>> players_of_;  // by rank
     std::vector<std::vector<bool>> ended_;      // calls, by rank
-    std::vector<std::map<int, int>> arrived_;   // [group * 2 + thread][rank]: collectives reached
+    std::vector<Meetings> meetings_;            // [group * 2 + thread]
     std::deque<int> awake_;
     std::set<int> changed_;  // ranks where a segment has begun or ended
     std::priority_queue<Foreseen> ahead_;

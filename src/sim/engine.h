@@ -5,14 +5,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "ir/program.h"
+
 namespace lockstep::sim {
 
-// Work without a break. Takes max of: core_s of its thread's cores, memory_s of the machine's memory, link_s after the last
-// member of its group has come; the three go on side by side.
+// Work without a break. Takes max of: core_s of its thread's cores, memory_s of the machine's memory, link_s; the three go on
+// side by side, from when those have come for whom it waits.
 struct Segment {
     double core_s = 0, memory_s = 0, link_s = 0;
     int group = -1;  // a collective over the ranks groups[group]; -1: none
     int link = -1;   // which of the rank's links it uses; collectives of one rank on one link share it. -1: nobody shares
+    ir::Meeting meeting = ir::Meeting::All;  // of a transfer groups[group] is who gives, then who takes
 };
 
 struct Work {  // one call

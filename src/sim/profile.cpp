@@ -116,6 +116,8 @@ private:
             traffic.add(op.kind == "all_reduce", members, ops::block_bytes(p_.mesh, r, op, i));
         Segment s;
         s.group = group_(op);
+        s.meeting = ir::meeting_of(op);
+        if (s.meeting == ir::Meeting::Give || s.meeting == ir::Meeting::Await) return s;  // who takes moves the bytes
         if (c_.devices) {
             const LinkLevel& level = link_of(c_, ranks);
             s.link_s = traffic.time_s(level.link);

@@ -53,7 +53,7 @@ public:
         for (size_t p = 0; p < programs.size(); ++p) members_.push_back({static_cast<int>(p)});
     }
     int of(const ir::Program& p, const ir::Op& op) {
-        if (mesh::intersect(op.group, p.mesh.whole(mesh::Axis::pp)).empty()) return static_cast<int>(p.pipeline_rank);
+        if (!ir::crosses_pipeline(p, op)) return static_cast<int>(p.pipeline_rank);
         std::vector<int> members;
         const int64_t of_stage = p.mesh.ranks();
         for (int64_t rank : ir::members_of(p, op, p.mesh.group(p.pipeline_rank * of_stage, op.group))) {
@@ -74,8 +74,7 @@ private:
 bool waited_for_pipeline(const ir::Program& p, const ir::Entry& entry, const Event& e, int call) {
     const auto shared = [&](int c) {
         const ir::Routine& r = p.routines[entry.calls[c].routine];
-        return std::any_of(r.ops.begin(), r.ops.end(),
-                           [&](const ir::Op& op) { return !mesh::intersect(op.group, p.mesh.whole(mesh::Axis::pp)).empty(); });
+        return std::any_of(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); });
     };
     if (e.segment >= 0) return shared(call);
     const std::vector<int>& waits = entry.calls[call].waits;

@@ -27,7 +27,7 @@ inline bool each_op(ir::Program& p, const Kinds& routines, std::string_view kind
         for (ir::Op& op : r.ops) {
             if (op.kind == kind) any = edit(r, op) || any;
         }
-        std::erase_if(r.ops, [](const ir::Op& op) { return op.out.empty() && op.kind != "transfer"; });
+        std::erase_if(r.ops, [](const ir::Op& op) { return op.out.empty() && ir::meeting_of(op) == ir::Meeting::All; });
     }
     return any;
 }
@@ -109,7 +109,7 @@ inline void run_early(ir::Program& p, ir::Stream first) {
             return false;
         const ir::Routine& r = p.routines[static_cast<size_t>(calls[i].routine)];
         const bool of_all = r.kind != ir::RoutineKind::Transfer && std::any_of(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) {
-                                return !mesh::intersect(op.group, p.mesh.whole(mesh::Axis::pp)).empty();
+                                return ir::crosses_pipeline(p, op);
                             });
         if (of_all && !std::all_of(done.begin(), done.begin() + static_cast<long>(i), [](bool d) { return d; })) return false;
         done[i] = true;

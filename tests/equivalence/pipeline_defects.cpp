@@ -46,7 +46,8 @@ bool has_loss(const Program& p) {
     return std::any_of(p.routines.begin(), p.routines.end(), [](const Routine& r) { return r.port("loss_sum") >= 0; });
 }
 bool carries(const Routine& r, const char* port, bool sends) {
-    return r.kind == RoutineKind::Transfer && r.ports[0].name == port && r.ops[0].out.empty() == sends;
+    const ir::Meeting meeting = sends ? ir::Meeting::Give : ir::Meeting::Take;
+    return r.kind == RoutineKind::Transfer && r.ports[0].name == port && ir::meeting_of(r.ops[0]) == meeting;
 }
 bool is_mirror_call(const Routine& r, const char* verb) { return r.name.starts_with(std::string("mirror.") + verb); }
 

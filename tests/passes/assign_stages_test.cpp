@@ -165,6 +165,44 @@ TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
     }
 }
 
+TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
+    const compile::Compiled c = compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kBatch, "4"}});
+    const ir::Program& first = c.programs[0];
+    const auto at = [&](const std::string& call) { return position(first, "train", call); };
+    EXPECT_LT(at("send.layer.to1[1]@0"), at("layer.forward[0]@1"));
+    EXPECT_LT(at("layer.forward[1]@1"), at("await.send.layer.to1[1]@0"));
+    EXPECT_LT(at("await.send.layer.to1[1]@0"), at("send.layer.to1[1]@1"));
+    EXPECT_LT(at("send.layer.to1[1]@3"), at("await.send.layer.to1[1]@3"));
+
+    const auto refusal_of = [&](const auto& edit) {
+        std::vector<ir::Program> programs = c.programs;
+        std::vector<ir::Call>& calls = programs[0].entries[0].calls;
+        const auto index = [&](const std::string& name, int64_t microbatch) {
+            return std::find_if(calls.begin(), calls.end(), [&](const ir::Call& call) {
+                return programs[0].routines[static_cast<size_t>(call.routine)].name == name && call.microbatch == microbatch;
+            });
+        };
+        edit(calls, index);
+        for (ir::Call& call : calls) call.waits.clear();
+        for (ir::Call& call : calls) call.stream = ir::Stream::Compute;
+        const auto refusal = passes::check({&programs[0], &programs[1]});
+        return refusal ? refusal->reason + ": " + refusal->message : "";
+    };
+    EXPECT_EQ(refusal_of([](auto&, const auto&) {}), "");
+    const auto expect = [&](const std::string& part, const auto& edit) {
+        const std::string refusal = refusal_of(edit);
+        EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
+    };
+    expect("send.layer.to1[1] in microbatch 3, chunk 0, op 0 is never awaited",
+           [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 3)); });
+    expect("where transfer of send.layer.to1[1] in microbatch 0, chunk 0, op 0 is next",
+           [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 0)); });
+    expect("is read after its bytes were given to",
+           [](auto&, const auto& index) { std::iter_swap(index("await.send.layer.to1", 0), index("await.send.layer.to1", 3)); });
+    expect("it holds y of layer[1] in microbatch 0",
+           [](auto&, const auto& index) { index("send.layer.to1", 1)->bindings = index("send.layer.to1", 0)->bindings; });
+}
+
 TEST(AssignStages, PlansOfEveryScheduleAreLegal) {
     for (const char* schedule :
          {"GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "ZB-H1", "InterleavedZeroBubble", "ZBVZeroBubble"}) {

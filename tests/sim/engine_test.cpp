@@ -57,6 +57,21 @@ TEST(SimEngine, CollectivesOfOneGroupMeetInOrder) {
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4);
 }
 
+Segment side(ir::Meeting meeting, double core_s = 0) { return {core_s, 0, 0, 0, -1, meeting}; }
+
+TEST(SimEngine, WhoGivesGoesOnAndWhoTakesWaits) {
+    using ir::Meeting;
+    const Rank giver = one_thread({core(1), side(Meeting::Give), core(1), side(Meeting::Give), side(Meeting::Await), core(1)});
+    const Rank taker = one_thread({side(Meeting::Take, 0.25), core(3), side(Meeting::Take, 0.25)});
+    const auto events = run({giver, taker}, {{0, 1}}, {2, 1});
+    EXPECT_DOUBLE_EQ(end_of(events, 0), 3);  // the first is taken at 1.25 s, before it is awaited at 2
+    EXPECT_DOUBLE_EQ(end_of(events, 1), 4.5);
+    // With both awaited the giver stands until the second has been taken, at 4.5 s.
+    Rank patient = giver;
+    patient.threads[0].work[0].segments.insert(patient.threads[0].work[0].segments.end() - 1, side(Meeting::Await));
+    EXPECT_DOUBLE_EQ(end_of(run({patient, taker}, {{0, 1}}, {2, 1}), 0), 5.5);
+}
+
 TEST(SimEngine, CommunicationRunsBesideAndIsWaitedFor) {
     Rank r;
     r.threads = {{1, {call(0, {core(1)}), call(2, {core(1)}, {1})}}, {1, {call(1, {{0, 0, 1.5, 0, -1}})}}};

@@ -101,6 +101,27 @@ TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
     EXPECT_EQ(pipeline_of("Interleaved1F1B", true).programs[0].microbatches, 60);
 }
 
+TEST(Simulate, WhoWaitsForWhomCanBeReadFromATimeline) {
+    for (const char* schedule : {"GPipe", "1F1B", "ZB-H1"}) {
+        const compile::Compiled c = pipeline_of(schedule, false, "8");
+        const std::vector<ir::Timeline> expected = sim::simulate(c.programs, "train", threads(2), {1, false}, {}).timelines;
+        std::vector<ir::Timeline> seen = expected;
+        for (ir::Timeline& t : seen) {
+            for (ir::TimedOp& op : t.threads[0]) op.ready_s = op.start_s;
+        }
+        ir::match_collectives(seen);
+        int waited = 0;
+        for (size_t rank = 0; rank < seen.size(); ++rank) {
+            for (size_t i = 0; i < seen[rank].threads[0].size(); ++i) {
+                const ir::TimedOp &a = seen[rank].threads[0][i], &b = expected[rank].threads[0][i];
+                EXPECT_NEAR(a.ready_s, b.ready_s, 1e-12) << schedule << ", rank " << rank << ", op " << i;
+                waited += b.ready_s > b.start_s;
+            }
+        }
+        EXPECT_GT(waited, 8);
+    }
+}
+
 TEST(Simulate, ABubbleIsTheOneOfThePaper) {
     // Equal stages, devices whose links take no time: (p - 1) / (m + p - 1) of the step is waiting.
     compile::CompileOptions options{kernels::cpu_catalog(1), "", {}};
