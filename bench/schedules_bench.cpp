@@ -15,7 +15,7 @@ using namespace lockstep;
 
 namespace {
 
-constexpr int kRanks = 4, kSteps = 5;
+constexpr int kRanks = 4, kSteps = 3;
 
 compile::Recipe recipe_of(const char* schedule) {
     return compile::Recipe::from_text(
@@ -27,13 +27,13 @@ compile::Recipe recipe_of(const char* schedule) {
         "schedules_bench");
 }
 
-// Devices that compute at a rate at which a layer's forward takes some milliseconds.
+// Devices so slow that a layer's forward takes 15 ms: long beside what a sleep is off by.
 sim::Cluster slow_devices() {
     sim::Cluster c;
     c.declared = c.devices = true;
     c.links = {{0, {1e30, 0}}};
     c.costs.cores = 1;
-    c.costs.flops_per_s["f32"] = {2e9};
+    c.costs.flops_per_s["f32"] = {5e8};
     c.costs.bytes_per_s = {1e30};
     return c;
 }

@@ -268,10 +268,11 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
             if (p.kernel) {
                 p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), pool, call.instance});
             } else if (!op.group.empty()) {
+                if (channel == 0) sleep_off(0);
                 run_collective(op, p, in, out, fresh, channel);
             } else if (channel == 0) {
                 owed_s_ += p.delay_s;
-                sleep_off();
+                sleep_off(1e-3);
             }
         } catch (const comm::Aborted&) {
             throw;
@@ -301,8 +302,8 @@ void Executor::run_collective(const ir::Op& op, const Prepared& p, void* const* 
 }
 
 // A sleep is some tens of microseconds too long: those are not slept later.
-void Executor::sleep_off() {
-    if (owed_s_ < 1e-3) return;
+void Executor::sleep_off(double least_s) {
+    if (owed_s_ <= least_s) return;
     const auto start = Clock::now();
     std::this_thread::sleep_for(std::chrono::duration<double>(owed_s_));
     owed_s_ -= std::chrono::duration<double>(Clock::now() - start).count();

@@ -98,7 +98,7 @@ private:
     void wait_for(int stream, int call);
     void wait_for_snapshot();
     void fill_with_nan(const ir::Call& call);
-    void sleep_off();
+    void sleep_off(double least_s);
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
     void note(int thread, int call, int op, double start_s);
 

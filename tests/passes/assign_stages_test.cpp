@@ -197,7 +197,7 @@ TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
            [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 3)); });
     expect("where transfer of send.layer.to1[1] in microbatch 0, chunk 0, op 0 is next",
            [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 0)); });
-    expect("is read after its bytes were given to",
+    expect("act.layer[1]@3 is read where nothing stands",
            [](auto&, const auto& index) { std::iter_swap(index("await.send.layer.to1", 0), index("await.send.layer.to1", 3)); });
     expect("it holds y of layer[1] in microbatch 0",
            [](auto&, const auto& index) { index("send.layer.to1", 1)->bindings = index("send.layer.to1", 0)->bindings; });
