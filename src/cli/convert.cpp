@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "base/text_file.h"
 #include "cli/stored.h"
 #include "data/prepared_data.h"
 #include "runtime/hugging_face.h"
@@ -64,10 +64,13 @@ Outcome import_from(const ConvertArgs& args) {
                      source.read_as(e.spec.name, begin, count, dtype, to, cursor);
                  });
     if (const fs::path tokenizer = fs::path(args.in) / data::kTokenizerFile; fs::exists(tokenizer)) {
+        const TextFile text = read_text_file(tokenizer);
+        if (!text.is_readable())
+            throw UserError("convert.tokenizer", tokenizer.string(),
+                            fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert the weights alone",
+                                        tokenizer.string(), text.reason));
         AtomicFile file(fs::path(folder.temporary()) / data::kTokenizerFile);
-        std::stringstream text;
-        text << std::ifstream(tokenizer, std::ios::binary).rdbuf();
-        file.append(text.str());
+        file.append(text.text);
         file.finish();
         file.publish();
     }

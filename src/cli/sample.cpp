@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/round.h"
+#include "base/text_file.h"
 #include "cli/stored.h"
 #include "cli/text_stream.h"
 #include "runtime/generator.h"
@@ -32,15 +33,10 @@ void check_options(const SampleArgs& a) {
 }
 
 std::string read_prompt(const std::string& file) {
-    std::stringstream text;
-    if (file == "-") {
-        text << std::cin.rdbuf();
-    } else {
-        std::ifstream in(file, std::ios::binary);
-        if (!in) throw UserError("sample.prompt_file", file, fmt::format("--prompt-file {}: cannot be read", file));
-        text << in.rdbuf();
-    }
-    return text.str();
+    if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+    TextFile in = read_text_file(file);
+    if (!in.is_readable()) throw UserError("sample.prompt_file", file, fmt::format("--prompt-file {}: cannot be read", file));
+    return std::move(in.text);
 }
 
 std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {

@@ -1,13 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/text_file.h"
 #include "cli/commands.h"
 #include "cli/stage_json.h"
 #include "pipeline/csv.h"
@@ -34,14 +31,12 @@ void list_names(bool json) {
 }
 
 pipeline::Table read_table(const ScheduleArgs& args) {
-    std::ifstream file(args.file, std::ios::binary);
-    std::ostringstream text;
-    if (!(file && text << file.rdbuf())) {
-        throw UserError(
-            "schedule.unreadable", "--from",
-            fmt::format("schedule {}: cannot be read ({}); give the path of a CSV file", args.file, std::strerror(errno)));
+    const TextFile file = read_text_file(args.file);
+    if (!file.is_readable()) {
+        throw UserError("schedule.unreadable", "--from",
+                        fmt::format("schedule {}: cannot be read ({}); give the path of a CSV file", args.file, file.reason));
     }
-    return pipeline::read_csv(text.str(), {args.file, args.ranks, args.microbatches});
+    return pipeline::read_csv(file.text, {args.file, args.ranks, args.microbatches});
 }
 
 Json to_json(const pipeline::Table& table, double span, double bubble, const pipeline::InFlight& held) {

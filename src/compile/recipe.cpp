@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text_file.h"
 #include "models/model.h"
 
 namespace lockstep::compile {
@@ -189,19 +190,10 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
 }
 
 Recipe Recipe::from_file(const std::string& path) {
-    FILE* file = std::fopen(path.c_str(), "rb");
-    std::string text;
-    bool readable = file != nullptr;
-    if (file) {
-        char chunk[1 << 14];
-        size_t n;
-        while ((n = std::fread(chunk, 1, sizeof chunk, file)) > 0) text.append(chunk, n);
-        readable = std::ferror(file) == 0;
-        std::fclose(file);
-    }
-    if (!readable)
+    const TextFile file = read_text_file(path);
+    if (!file.is_readable())
         throw UserError("recipe.unreadable", path, fmt::format("recipe {}: cannot be read; give the path of a TOML file", path));
-    return from_text(text, path);
+    return from_text(file.text, path);
 }
 
 void Recipe::set(const std::string& key, const std::string& text) {

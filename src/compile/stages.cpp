@@ -4,15 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/round.h"
+#include "base/text_file.h"
 #include "ops/rule.h"
 #include "pipeline/csv.h"
 #include "pipeline/schedules.h"
@@ -138,13 +136,11 @@ Cut cut_by_names(const ir::Program& p, const std::vector<BlockInstance>& blocks,
 }
 
 std::string read_csv_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    if (!(file && text << file.rdbuf()))
-        throw UserError(
-            "pipeline.csv_unreadable", kCsv,
-            fmt::format("{} = \"{}\": cannot be read ({}); give the path of a CSV file", kCsv, path, std::strerror(errno)));
-    return text.str();
+    TextFile file = read_text_file(path);
+    if (!file.is_readable())
+        throw UserError("pipeline.csv_unreadable", kCsv,
+                        fmt::format("{} = \"{}\": cannot be read ({}); give the path of a CSV file", kCsv, path, file.reason));
+    return std::move(file.text);
 }
 
 // Of layers in the first or last stage; TorchTitan's default is 1.

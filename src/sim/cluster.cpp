@@ -5,10 +5,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/text_file.h"
 
 namespace lockstep::sim {
 namespace {
@@ -170,11 +169,10 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
 }
 
 Cluster read_cluster(const std::string& path) {
-    std::ifstream in(path);
-    if (!in) throw UserError("cluster.cannot_read", "--cluster", fmt::format("--cluster {}: cannot be read", path));
-    std::stringstream text;
-    text << in.rdbuf();
-    return parse_cluster(text.str(), path);
+    const TextFile file = read_text_file(path);
+    if (!file.is_readable())
+        throw UserError("cluster.cannot_read", "--cluster", fmt::format("--cluster {}: cannot be read", path));
+    return parse_cluster(file.text, path);
 }
 
 std::string print(const Cluster& c) {
@@ -199,8 +197,7 @@ std::string print(const Cluster& c) {
     for (const ops::CostRow& r : t.rows)
         out += fmt::format(
             "[[kernels]]\nop = \"{}\"\nkernel = \"{}\"\ndtype = \"{}\"\nvariant = \"{}\"\nthreads = {}\nsizes = {}\nflops = "
-            "{:.10g}\n"
-            "bytes = {:.10g}\nwarm_s = {:.4g}\ncold_s = {:.4g}\ncrowded_s = {:.4g}\n",
+            "{:.10g}\nbytes = {:.10g}\nwarm_s = {:.4g}\ncold_s = {:.4g}\ncrowded_s = {:.4g}\n",
             r.key.op, r.key.kernel, r.key.dtype, r.key.variant, r.key.threads, list(r.key.sizes), r.key.flops, r.key.bytes,
             r.warm_s, r.cold_s, r.crowded_s);
     return out;

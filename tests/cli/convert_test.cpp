@@ -239,6 +239,10 @@ TEST(ConvertRefusals, SayWhatDoesNotFit) {
     expect(s.lockstep("convert hf made").err, "is there already; choose another folder, or remove it", "convert.exists");
     expect(s.lockstep("convert hf other --dtype int8").err, "--dtype int8: must be float32, bfloat16 or float16",
            "convert.dtype");
+    std::filesystem::create_directories(s.path("hf/tokenizer.json"));
+    expect(s.lockstep("convert hf other").err,
+           "hf/tokenizer.json: cannot be read (Is a directory); make it readable, or remove it", "convert.tokenizer");
+    std::filesystem::remove(s.path("hf/tokenizer.json"));
     expect(s.lockstep("convert nowhere other").err, "nowhere holds no complete checkpoint", "checkpoint.not_found");
     std::filesystem::resize_file(s.path("hf/model-00002-of-00002.safetensors"), 3000);
     expect(s.lockstep("convert hf damaged").err, "model-00002-of-00002.safetensors", "checkpoint.truncated");

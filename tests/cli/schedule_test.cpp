@@ -39,6 +39,9 @@ TEST(CliSchedule, KindErrors) {
     EXPECT_EQ(missing.code, 1);
     EXPECT_EQ(missing.json()["error"]["id"], "schedule.unreadable");
     EXPECT_NE(missing.err.find("none.csv: cannot be read (No such file or directory)"), std::string::npos) << missing.err;
+    EXPECT_NE(s.lockstep("schedule --from .").err.find("schedule .: cannot be read (Is a directory)"), std::string::npos);
+    s.write("empty.csv", "");
+    EXPECT_NE(s.lockstep("schedule --from empty.csv").err.find("empty.csv has 0 lines"), std::string::npos);
     EXPECT_EQ(s.lockstep("schedule 1F2B").code, 1);
     EXPECT_EQ(s.lockstep("schedule 1F1B --stages-per-rank 2").code, 1);
 }
