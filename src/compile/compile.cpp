@@ -162,8 +162,13 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     const bool fuse_loss = recipe.flag("training.fuse_loss");
     using P = ir::Program;
 
+    const auto build = [&](P) {
+        P whole = build_blocks(recipe, layout);
+        out.stages.table = table_of(recipe, layout, whole);
+        return whole;
+    };
     const std::vector<Pass> before = {
-        each("build_blocks", [&](P) { return build_blocks(recipe, layout); }),
+        each("build_blocks", build),
         each("attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }),
         each("cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }),
         each("differentiate", [&](P p) { return passes::differentiate(std::move(p)); }),
@@ -172,7 +177,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
         each("fuse_loss", [&](P p) { return fuse_loss ? passes::fuse_loss(std::move(p), fuse) : p; }),
     };
     const auto assign_stages = [&](Programs whole) {
-        out.stages = stages_of(recipe, layout, whole[0]);
+        out.stages = stages_of(recipe, out.stages.table, whole[0]);
         return passes::assign_stages(std::move(whole[0]), out.stages.cut, options.catalog);
     };
     const auto schedule = [&](P p) {
@@ -180,12 +185,13 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
         if (!out.stages.rows.empty()) o.rows = out.stages.rows[static_cast<size_t>(p.pipeline_rank)];
         return passes::schedule(std::move(p), o);
     };
-    const Backwards backwards = backwards_of(recipe, layout);
     const auto split = [&](P p) {
+        const Backwards backwards = backwards_of(out.stages.table);
+        if (!backwards.in_parts) return p;
         return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
     };
     const std::vector<Pass> after = {
-        each("split_backward", [&](P p) { return backwards.in_parts ? split(std::move(p)) : p; }),
+        each("split_backward", split),
         each("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), options.catalog); }),
         {"assign_stages", assign_stages},
         each("partition_parameters",

@@ -175,11 +175,20 @@ Cut cut_of(const Recipe& r, const ir::Program& whole, int64_t n) {
     return by_cost ? cut_by_cost(whole, blocks, static_cast<size_t>(n)) : cut_by_layers(blocks, n, first, last);
 }
 
-pipeline::Table table_of(const Recipe& r, const Layout& layout, int64_t layers) {
+pipeline::Table forwards_alone(pipeline::Table table) {
+    for (pipeline::Row& row : table.rows) std::erase_if(row, [](const pipeline::Action& a) { return a.work != Work::Forward; });
+    return table;
+}
+
+}  // namespace
+
+pipeline::Table table_of(const Recipe& r, const Layout& layout, const ir::Program& whole) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
+    if (ranks == 1) return {};
     if (const std::string& csv = r.text(kCsv); !csv.empty())
         return pipeline::read_csv(read_csv_file(csv), {csv, ranks, layout.microbatches});
     const pipeline::Schedule& schedule = pipeline::find_schedule(r.text(kSchedule));
+    const auto layers = static_cast<int64_t>(whole.block_instances().size()) - 2;
     const int64_t n = stage_count(r, layout, layers, schedule);
     if (n % ranks != 0) {
         throw UserError(
@@ -191,21 +200,14 @@ pipeline::Table table_of(const Recipe& r, const Layout& layout, int64_t layers) 
     return pipeline::make_schedule(schedule.name, {ranks, n / ranks, layout.microbatches});
 }
 
-pipeline::Table forwards_alone(pipeline::Table table) {
-    for (pipeline::Row& row : table.rows) std::erase_if(row, [](const pipeline::Action& a) { return a.work != Work::Forward; });
-    return table;
-}
-
-}  // namespace
-
-Stages stages_of(const Recipe& recipe, const Layout& layout, const ir::Program& whole) {
+Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program& whole) {
     Stages out;
     const std::vector<BlockInstance> blocks = whole.block_instances();
-    if (layout.mesh.degree(mesh::Axis::pp) == 1) {
+    if (table.rows.empty()) {
         out.cut = {{blocks}, {0}};
         return out;
     }
-    out.table = table_of(recipe, layout, static_cast<int64_t>(blocks.size()) - 2);
+    out.table = std::move(table);
     out.cut.stages = cut_of(recipe, whole, out.table.stages);
     if (static_cast<int64_t>(out.cut.stages.size()) != out.table.stages) {
         throw UserError(
@@ -250,14 +252,10 @@ int64_t representative_microbatches(const Recipe& r, const Layout& layout) {
     return held(few) == held(few + ranks) ? few : all;
 }
 
-Backwards backwards_of(const Recipe& r, const Layout& layout) {
-    if (layout.mesh.degree(mesh::Axis::pp) == 1) return {};
-    if (r.text(kCsv).empty()) {
-        const bool splits = pipeline::find_schedule(r.text(kSchedule)).splits_backward;
-        return {!splits, splits};
-    }
+Backwards backwards_of(const pipeline::Table& table) {
+    if (table.rows.empty()) return {};
     Backwards out{false, false};
-    for (const pipeline::Row& row : table_of(r, layout, 0).rows) {
+    for (const pipeline::Row& row : table.rows) {
         for (const pipeline::Action& a : row) {
             out.whole = out.whole || a.work == Work::Backward;
             out.in_parts = out.in_parts || a.work == Work::BackwardInput;

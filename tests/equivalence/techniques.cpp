@@ -85,11 +85,12 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
     note(Technique::DebugFill, r.flag("runtime.debug_fill"));
     const compile::Stages& stages = draw.compiled.stages;
-    const bool pipeline = l.pipeline_ranks > 1;
+    const int64_t pipeline_ranks = l.mesh.degree(mesh::Axis::pp);
+    const bool pipeline = pipeline_ranks > 1;
     note(Technique::Pipeline, pipeline);
-    note(Technique::Looped, pipeline && stages.table.stages > l.pipeline_ranks);
-    note(Technique::ZeroBubble, pipeline && compile::backwards_of(r, l).in_parts);
-    note(Technique::FewMicrobatches, pipeline && l.microbatches < l.pipeline_ranks);
+    note(Technique::Looped, pipeline && stages.table.stages > pipeline_ranks);
+    note(Technique::ZeroBubble, pipeline && compile::backwards_of(stages.table).in_parts);
+    note(Technique::FewMicrobatches, pipeline && l.microbatches < pipeline_ranks);
     note(Technique::UnevenStages, pipeline && is_uneven(stages.cut));
     note(Technique::ReducedOnce,
          l.partition.gradients > 1 && l.microbatches > 1 && l.reduce_gradients == passes::ReduceGradients::OnceAStep);
