@@ -81,26 +81,30 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     return o;
 }
 
-using NamedTypes = std::vector<std::pair<std::string_view, Dtype>>;
+template <class Value>
+using Named = std::vector<std::pair<std::string_view, Value>>;
 
-Dtype type_named(const Recipe& r, const char* key, const NamedTypes& known) {
+// What the key's text names, or UserError `id`.
+template <class Value>
+Value choice(const char* id, const Recipe& r, const char* key, const Named<Value>& known) {
     const std::string& text = r.text(key);
     std::vector<std::string_view> names;
-    for (const auto& [name, type] : known) {
-        if (name == text) return type;
+    for (const auto& [name, value] : known) {
+        if (name == text) return value;
         names.push_back(name);
     }
-    throw UserError("recipe.dtype", key, fmt::format("{} = \"{}\": must be {}", key, text, fmt::join(names, " or ")));
+    throw UserError(id, key, fmt::format("{} = \"{}\": must be {}", key, text, fmt::join(names, " or ")));
 }
 
 // training.dtype is the type of master weights and moments, mixed_precision_param that of parameters and activations; sums are in
 // float32 at least.
 void set_types(const Recipe& r, Layout& l) {
     const char *dtype = "training.dtype", *param = "training.mixed_precision_param", *reduce = "training.mixed_precision_reduce";
-    const NamedTypes all = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float64", Dtype::F64}};
-    const Dtype master = type_named(r, dtype, all);
+    const Named<Dtype> all = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float64", Dtype::F64}};
+    const Named<Dtype> between_ranks = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}};
+    const Dtype master = choice("recipe.dtype", r, dtype, all);
     l.precision.wide = master == Dtype::F64 ? Dtype::F64 : Dtype::F32;
-    l.precision.narrow = r.text(param).empty() ? master : type_named(r, param, all);
+    l.precision.narrow = r.text(param).empty() ? master : choice("recipe.dtype", r, param, all);
     if (bytes_of(l.precision.narrow) > bytes_of(master))
         throw UserError("recipe.mixed_precision", param,
                         fmt::format("{} = \"{}\" is wider than {} = \"{}\", in which parameters are kept: lower the one or raise "
@@ -108,26 +112,21 @@ void set_types(const Recipe& r, Layout& l) {
                                     param, r.text(param), dtype, r.text(dtype)));
     l.partition.master = master;
     l.precision.wide_residual = r.flag("training.fp32_residual_connection");
-    const Dtype asked = type_named(r, reduce, {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}});
+    const Dtype asked = choice("recipe.dtype", r, reduce, between_ranks);
     l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;
 }
 
 // How long parameters stay gathered, and how often gradients are reduced: with a pipeline, as torchtitan does it.
 void set_windows(const Recipe& r, Layout& l) {
     const char *reshard = "parallelism.fsdp_reshard_after_forward", *reduce = "partition.reduce_gradients";
-    const auto choice = [&](const char* key, std::vector<std::pair<std::string_view, int64_t>> known) {
-        std::vector<std::string_view> names;
-        for (const auto& [name, value] : known) {
-            if (name == r.text(key)) return value;
-            names.push_back(name);
-        }
-        throw UserError("recipe.choice", key, fmt::format("{} = \"{}\": must be {}", key, r.text(key), fmt::join(names, " or ")));
-    };
     constexpr int64_t kAll = 1 << 30, kActive = 3;  // PyTorch keeps three stages of a rank that has more
-    const bool pipeline = l.pipeline_ranks > 1;
-    l.resident_stages = choice(reshard, {{"default", pipeline ? kActive : 0}, {"always", 0}, {"never", kAll}});
-    const bool once = choice(reduce, {{"default", pipeline}, {"step", 1}, {"microbatch", 0}}) != 0;
-    l.reduce_gradients = once ? passes::ReduceGradients::OnceAStep : passes::ReduceGradients::EachMicrobatch;
+    const bool pipeline = l.mesh.degree(mesh::Axis::pp) > 1;
+    using passes::ReduceGradients;
+    const ReduceGradients each = ReduceGradients::EachMicrobatch, once = ReduceGradients::OnceAStep;
+    const Named<int64_t> stages = {{"default", pipeline ? kActive : 0}, {"always", 0}, {"never", kAll}};
+    const Named<ReduceGradients> times = {{"default", pipeline ? once : each}, {"step", once}, {"microbatch", each}};
+    l.resident_stages = choice("recipe.choice", r, reshard, stages);
+    l.reduce_gradients = choice("recipe.choice", r, reduce, times);
 }
 
 void check_divides(const char* key, int64_t value, int64_t by, const char* by_key) {
@@ -159,7 +158,6 @@ Layout layout_of(const Recipe& r) {
         throw UserError("recipe.too_small", "parallelism.data_parallel_shard_degree",
                         fmt::format("parallelism.data_parallel_shard_degree = {}: must be at least 1, or -1", shard));
     l.ranks = pp * replicate * shard * tp;
-    l.pipeline_ranks = pp;
     l.data_ranks = replicate * shard;
     if (ranks > 0 && ranks != l.ranks) {
         throw UserError(
@@ -196,7 +194,6 @@ Layout layout_of(const Recipe& r) {
     }
     l.partition = partition_of(r, replicate, shard);
     set_types(r, l);
-    set_windows(r, l);
     const std::string& async = r.text("checkpoint.async_mode");
     if (async != "disabled" && async != "async" && async != "async_with_pinned_mem") {
         throw UserError("recipe.async_mode", "checkpoint.async_mode",
@@ -210,6 +207,7 @@ Layout layout_of(const Recipe& r) {
         else cuts[mesh::Axis::dp_replicate].push_back(replicate / (n / shard));
     }
     l.mesh = mesh::Mesh::build({pp, replicate, shard, 1, tp}, cuts);
+    set_windows(r, l);
     return l;
 }
 

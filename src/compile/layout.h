@@ -11,7 +11,7 @@ namespace lockstep::compile {
 
 struct Layout {
     mesh::Mesh mesh;
-    int64_t ranks = 1, data_ranks = 1, pipeline_ranks = 1;
+    int64_t ranks = 1, data_ranks = 1;
     int64_t local_batch = 1;   // sequences of a microbatch on one data rank
     int64_t global_batch = 1;  // sequences of a step that count; the rest of the last microbatch is masked
     int64_t microbatches = 1;

@@ -28,6 +28,12 @@ ops::Flops flops_of_calls(const ir::Program& p, const Wanted& wanted) {
     return sum;
 }
 
+double mean(const std::vector<StageReport>& reports, double StageReport::*of) {
+    double sum = 0;
+    for (const StageReport& r : reports) sum += r.*of;
+    return sum / static_cast<double>(reports.size());
+}
+
 }  // namespace
 
 bool is_of_microbatches(const ir::Routine& r) {
@@ -93,14 +99,6 @@ std::vector<StageReport> reports_of(const Compiled& compiled) {
     }
     return out;
 }
-
-namespace {
-double mean(const std::vector<StageReport>& reports, double StageReport::*of) {
-    double sum = 0;
-    for (const StageReport& r : reports) sum += r.*of;
-    return sum / static_cast<double>(reports.size());
-}
-}  // namespace
 
 double flops_model_of_a_rank(const std::vector<StageReport>& reports) { return mean(reports, &StageReport::flops_model); }
 double flops_executed_of_a_rank(const std::vector<StageReport>& reports) { return mean(reports, &StageReport::flops_executed); }
