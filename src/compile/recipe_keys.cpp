@@ -19,8 +19,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "a named shape of it; any other key of [model] changes one number of the shape"},
         {"model.hf_assets_path", std::string(), S::Acts,
          "folder of transformers: initial weights with checkpoint.initial_load_in_hf where initial_load_path is empty; nothing "
-         "else, "
-         "as the tokenizer stands with the prepared data"},
+         "else, as the tokenizer stands with the prepared data"},
         {"model.tokenizer_path", std::string(), S::Ignored, "the tokenizer stands with the prepared data"},
         {"model.converters", Strings{}, S::Only, "float8 and other conversions"},
         {"model.print_after_conversion", false, S::Ignored, "there are no conversions"},
@@ -56,8 +55,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "kernels)"},
         {"training.mixed_precision_param", std::string(), S::Acts,
          "element type of parameters and activations: bfloat16 or float32; empty: training.dtype. Statistics of norms, softmax, "
-         "loss "
-         "and sums are float32 in any case"},
+         "loss and sums are float32 in any case"},
         {"training.mixed_precision_reduce", std::string("float32"), S::Acts,
          "element type in which gradients cross ranks: float32 or bfloat16; they add up in float32 in any case"},
         {"training.fp32_residual_connection", false, S::Acts,
@@ -65,8 +63,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "autocast"},
         {"training.max_time", std::string(), S::Acts,
          "seconds, or hours:minutes:seconds, since the command began: the run ends with a checkpoint while another step and a "
-         "save "
-         "would still fit; empty: no limit"},
+         "save would still fit; empty: no limit"},
         {"training.max_nonfinite_steps", int64_t{10}, S::Acts,
          "steps in a row whose loss or gradients are not finite, after which the run stops; 0: never"},
         {"training.fuse_loss", true, S::Acts, "output projection and cross-entropy in chunks of tokens"},
@@ -101,8 +98,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "layers of a stage, at most; 0: one stage a rank, or two where the schedule runs several"},
         {"parallelism.pipeline_parallel_first_stage_less_layers", int64_t{-1}, S::Acts,
          "layers that the first stage has fewer, as it has the embedding; -1: stages are cut so that the costliest is cheapest, "
-         "or 1 "
-         "where another of these keys is set"},
+         "or 1 where another of these keys is set"},
         {"parallelism.pipeline_parallel_last_stage_less_layers", int64_t{-1}, S::Acts,
          "layers that the last stage has fewer, as it has the head; -1: as above"},
         {"parallelism.pipeline_parallel_expert_parallel_overlap", true, S::Ignored, "there are no experts"},
@@ -116,8 +112,7 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"parallelism.expert_parallel_comm_backend", std::string("standard"), S::Ignored, "there are no experts"},
         {"parallelism.fsdp_reshard_after_forward", std::string("default"), S::Acts,
          "gathered parameters are freed after each use (always), or stay for the step (never); default: always, with a pipeline "
-         "they "
-         "stay while one of the rank's next three stages uses them"},
+         "they stay while one of the rank's next three stages uses them"},
         {"parallelism.disable_loss_parallel", false, S::Only, "the loss always runs on the sharded vocabulary"},
         {"parallelism.enable_async_tensor_parallel", false, S::Ignored, "collectives inside a layer run where they stand"},
         {"parallelism.prefetch", int64_t{1}, S::Acts, "units of parameters gathered ahead of the one in use"},
@@ -203,8 +198,7 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"runtime.kernels", std::string("cpu"), S::Acts, "cpu, or reference (plain loops in double precision)"},
         {"runtime.disabled_kernels", std::string(), S::Acts,
          "ops, separated by commas, that get no kernel of their own but run as their parts (qkv_rope,swiglu): finds a wrong "
-         "kernel, "
-         "or what one gains"},
+         "kernel, or what one gains"},
         {"runtime.debug_fill", false, S::Acts, "freed memory is filled with NaN"},
         {"runtime.comm_thread", std::string("auto"), S::Acts,
          "on: gathers and reductions of parameters run on a thread beside each rank; off: inline; auto: on where cores outnumber "
@@ -212,8 +206,7 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"runtime.local_link_bytes_per_s", 0.0, S::Acts,
          "for experiments on overlap: collectives between threads take as long as rings over links of this speed; 0: as fast as "
-         "they "
-         "can"},
+         "they can"},
         {"runtime.local_link_latency_s", 0.0, S::Acts, "alike: seconds of a step of the ring"},
 
         {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees"},

@@ -10,9 +10,8 @@
 //              op is linear in it
 //   collective operand and result placements differ by exactly the group
 //   border     what crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
-//   precision  sums, statistics and the loss are never bfloat16; a unit's routines keep to its element types; what forward reads
-//   is
-//              cast from the master weights after their update
+//   precision  sums, statistics and the loss are never bfloat16; a unit's routines keep to its element types; what forward
+//              reads is cast from the master weights after their update
 //   kernel     when one op of a routine has a kernel, all have
 //   instance   routines of a block that name their instances, ascending, serve each of them once together; a call is of one
 //              that its routine serves

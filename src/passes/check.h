@@ -4,9 +4,8 @@
 //            queue: no deadlock under rendezvous
 //   memory   every value that is read was written before, through the same buffer, by a call that happens before the reader in
 //            every execution; bytes are reused only after their last reader; gathered parameters are freed once
-//   meaning  every gradient holds each microbatch's contribution once, is reduced once, is counted in the norm once and is used
-//   by
-//            one update, after the step's norm and loss are known; weights are not read after their update
+//   meaning  every gradient holds each microbatch's contribution once, is reduced once, is counted in the norm once and is
+//            used by one update, after the step's norm and loss are known; weights are not read after their update
 // for the entries of two consecutive steps (streams join at a step's end, so what carries over are the states alone).
 #pragma once
 

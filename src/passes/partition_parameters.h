@@ -7,8 +7,7 @@
 //     stats         squares of gradients, each element counted by one owner; then once `stats.all`: one all_reduce over the world
 //                   of norm and loss, clip coefficient, commit flag
 //     mirror.*      of a unit whose shared parameters other pipeline ranks mirror: before stats the owner adds the mirror's
-//     reduced
-//                   gradients to its own, after update the mirror takes the owner's weights
+//                   reduced gradients to its own, after update the mirror takes the owner's weights
 //     update        AdamW on the optimizer's shard, all_gather where weights are split less
 //     snapshot      where asked for: copies of all that update changes, for a checkpoint to be written from
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of

@@ -223,16 +223,14 @@ const ErrorCase kErrors[] = {
      },
      "pipeline.too_many_stages", kPipeline,
      "5 stages, but the model has 4 blocks (embedding, layers and head): lower parallelism.pipeline_parallel_degree, or have "
-     "more "
-     "layers a stage"},
+     "more layers a stage"},
     {"stages_divide",
      [] {
          compile_with({{kPipeline, "2"}, {"model.n_layers", "7"}, {kLayersPerStage, "3"}});
      },
      "pipeline.stages_divide", kLayersPerStage,
      "the cut makes 3 stages for parallelism.pipeline_parallel_degree = 2 ranks, which do not share them evenly: change the cut "
-     "or "
-     "the degree"},
+     "or the degree"},
     {"less_layers",
      [] {
          compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_first_stage_less_layers", "4"}});
@@ -240,8 +238,7 @@ const ErrorCase kErrors[] = {
      "pipeline.less_layers", "parallelism.pipeline_parallel_first_stage_less_layers",
      "2 layers, with 4 fewer in the first stage and 1 fewer in the last, do not fill 2 stages of 3: lower "
      "parallelism.pipeline_parallel_first_stage_less_layers or parallelism.pipeline_parallel_last_stage_less_layers, or have "
-     "fewer "
-     "stages"},
+     "fewer stages"},
     {"less_layers_negative",
      [] {
          compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_last_stage_less_layers", "-2"}});
@@ -272,8 +269,7 @@ const ErrorCase kErrors[] = {
      },
      "pipeline.csv_unreadable", "parallelism.pipeline_parallel_schedule_csv",
      "parallelism.pipeline_parallel_schedule_csv = \"/no/such.csv\": cannot be read (No such file or directory); give the path "
-     "of a "
-     "CSV file"},
+     "of a CSV file"},
     {"sequence",
      [] {
          compile_with({{"training.seq_len", "9"}, {kTp, "2"}});
@@ -304,8 +300,7 @@ const ErrorCase kErrors[] = {
      },
      "recipe.mixed_precision", "training.mixed_precision_param",
      "training.mixed_precision_param = \"float32\" is wider than training.dtype = \"bfloat16\", in which parameters are kept: "
-     "lower "
-     "the one or raise the other"},
+     "lower the one or raise the other"},
     {"recompute",
      [] {
          compile_with({{"activation_checkpoint.mode", "some"}});
