@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "passes/select_kernels.h"
@@ -98,32 +99,48 @@ bool has_derivative(const OpCase& c) {
 
 std::string title(const OpCase& c) { return c.kind + "_" + c.name; }
 
+// A case as a seed draws it, with its derivative where it has one: as the CPU's kernels run it, as the reference does, and what
+// both read.
+struct Drawn {
+    ir::Routine fast, exact;
+    Values values;
+    bool differentiated = false;
+    int threads = 1;
+};
+
+Drawn draw(const OpCase& c, const mesh::Mesh& mesh, unsigned seed, Results kind,
+           const std::function<ir::Routine(ir::Routine)>& typed) {
+    std::mt19937 random(seed);
+    Drawn d;
+    d.threads = 1 + static_cast<int>(seed % 2);
+    const ir::Routine plain = make_routine(c, mesh, random, kind);
+    d.differentiated = kind == Results::Written && c.split.empty() && has_derivative(c);
+    d.fast = d.exact = typed(d.differentiated ? with_derivative(c, mesh, plain) : plain);
+    d.values = operands(c, plain, mesh, random);
+    for (const std::string& name : names_of(d.fast, ir::Access::Read)) {
+        if (!name.starts_with("seed")) continue;
+        d.values[name].resize(static_cast<size_t>(ir::local_elements(mesh, d.fast, d.fast.tensors[d.fast.find(name)])));
+        for (double& v : d.values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
+    }
+    passes::select_kernels(mesh, d.fast, kernels::cpu_catalog(d.threads));
+    passes::select_kernels(mesh, d.exact, kernels::reference_catalog());
+    return d;
+}
+
 class OpTable : public ::testing::TestWithParam<OpCase> {};
 
 TEST_P(OpTable, CpuKernelsAgreeWithTheReference) {
     const OpCase& c = GetParam();
     const mesh::Mesh mesh = mesh_of(c);
     for (unsigned seed = 0; seed < 12; ++seed) {
-        const int threads = 1 + static_cast<int>(seed % 2);
         for (Results kind : {Results::Written, Results::Accumulated}) {
-            std::mt19937 random(seed);
-            const ir::Routine plain = make_routine(c, mesh, random, kind);
-            const bool differentiate = kind == Results::Written && c.split.empty() && has_derivative(c);
-            ir::Routine fast = differentiate ? with_derivative(c, mesh, plain) : plain, exact = fast;
-            Values values = operands(c, plain, mesh, random);
-            for (const std::string& name : names_of(fast, ir::Access::Read)) {
-                if (!name.starts_with("seed")) continue;
-                values[name].resize(static_cast<size_t>(ir::local_elements(mesh, fast, fast.tensors[fast.find(name)])));
-                for (double& v : values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
-            }
-            passes::select_kernels(mesh, fast, kernels::cpu_catalog(threads));
-            passes::select_kernels(mesh, exact, kernels::reference_catalog());
+            const Drawn d = draw(c, mesh, seed, kind, [](ir::Routine r) { return r; });
             for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
                 for (bool fresh : {true, false}) {
                     const std::string what =
                         title(c) + ", seed " + std::to_string(seed) + ", rank " + std::to_string(rank) + (fresh ? ", fresh" : "");
-                    expect_close(results(mesh, exact, rank, 1, values, fresh), results(mesh, fast, rank, threads, values, fresh),
-                                 1e-5, what);
+                    expect_close(results(mesh, d.exact, rank, 1, d.values, fresh),
+                                 results(mesh, d.fast, rank, d.threads, d.values, fresh), 1e-5, what);
                 }
             }
         }
@@ -155,29 +172,21 @@ ir::Routine in_bfloat16(ir::Routine r, bool cast_widens) {
     return r;
 }
 
+// Both compute from equal values and round results once; intermediate values that are stored may differ by a rounding.
+void expect_bfloat16_agrees(const Drawn& d, const mesh::Mesh& mesh, const std::string& what) {
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+        expect_close(results(mesh, d.exact, rank, 1, d.values, false), results(mesh, d.fast, rank, d.threads, d.values, false),
+                     0x1p-6, what);
+    }
+}
+
 TEST_P(OpTable, CpuKernelsAgreeWithTheReferenceInBfloat16) {
     const OpCase& c = GetParam();
     const mesh::Mesh mesh = mesh_of(c);
     for (unsigned seed = 0; seed < 6; ++seed) {
-        const int threads = 1 + static_cast<int>(seed % 2);
-        std::mt19937 random(seed);
-        const ir::Routine plain = make_routine(c, mesh, random, Results::Written);
-        const bool differentiate = c.split.empty() && has_derivative(c);
-        ir::Routine fast = in_bfloat16(differentiate ? with_derivative(c, mesh, plain) : plain, seed % 2 == 0), exact = fast;
-        Values values = operands(c, plain, mesh, random);
-        for (const std::string& name : names_of(fast, ir::Access::Read)) {
-            if (!name.starts_with("seed")) continue;
-            values[name].resize(static_cast<size_t>(ir::local_elements(mesh, fast, fast.tensors[fast.find(name)])));
-            for (double& v : values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
-        }
-        passes::select_kernels(mesh, fast, kernels::cpu_catalog(threads));
-        passes::select_kernels(mesh, exact, kernels::reference_catalog());
-        for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-            // Both compute from equal values and round results once; intermediate values that are stored may differ by a
-            // rounding.
-            expect_close(results(mesh, exact, rank, 1, values, false), results(mesh, fast, rank, threads, values, false), 0x1p-6,
-                         title(c) + ", seed " + std::to_string(seed));
-        }
+        const Drawn d =
+            draw(c, mesh, seed, Results::Written, [&](ir::Routine r) { return in_bfloat16(std::move(r), seed % 2 == 0); });
+        expect_bfloat16_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
     }
 }
 
@@ -229,26 +238,11 @@ TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideBfloat16) {
     const OpCase& c = GetParam();
     const mesh::Mesh mesh = mesh_of(c);
     for (unsigned seed = 0; seed < 6; ++seed) {
-        const int threads = 1 + static_cast<int>(seed % 2);
-        std::mt19937 random(seed);
-        const ir::Routine plain = make_routine(c, mesh, random, Results::Written);
-        const bool differentiate = c.split.empty() && has_derivative(c);
-        ir::Routine fast = with_a_wide_stream(differentiate ? with_derivative(c, mesh, plain) : plain), exact = fast;
-        Values values = operands(c, plain, mesh, random);
-        for (const std::string& name : names_of(fast, ir::Access::Read)) {
-            if (!name.starts_with("seed")) continue;
-            values[name].resize(static_cast<size_t>(ir::local_elements(mesh, fast, fast.tensors[fast.find(name)])));
-            for (double& v : values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
-        }
-        passes::select_kernels(mesh, fast, kernels::cpu_catalog(threads));
-        passes::select_kernels(mesh, exact, kernels::reference_catalog());
+        const Drawn d = draw(c, mesh, seed, Results::Written, with_a_wide_stream);
         size_t served = 0;
-        for (const ir::Op& op : fast.ops) served += on_stream(op) && op.kernel.starts_with("cpu.");
-        EXPECT_GE(served, differentiate && c.kind != "bias_dropout_add" ? 2u : 1u) << title(c);
-        for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-            expect_close(results(mesh, exact, rank, 1, values, false), results(mesh, fast, rank, threads, values, false), 0x1p-6,
-                         title(c) + ", seed " + std::to_string(seed));
-        }
+        for (const ir::Op& op : d.fast.ops) served += on_stream(op) && op.kernel.starts_with("cpu.");
+        EXPECT_GE(served, d.differentiated && c.kind != "bias_dropout_add" ? 2u : 1u) << title(c);
+        expect_bfloat16_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
     }
 }
 
