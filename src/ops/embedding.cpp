@@ -7,8 +7,25 @@ namespace {
 
 using Span = std::span<const TensorId>;
 
-std::string indexed(const Routine& rt, const Op& op) {
-    return rt.tensors[op.in[1]].dtype == Dtype::I32 ? std::string() : std::string("operand 1 holds ids, int32");
+// Operand 1 holds ids; `rows` has a row of `table`, which begins with vocab, for each of them.
+std::string rows_of_table(const Routine& rt, const Op& op, TensorId table, TensorId rows) {
+    if (rt.tensors[op.in[1]].dtype != Dtype::I32) return "operand 1 holds ids, int32";
+    const std::vector<DimId>& of_table = dims_of(rt, table);
+    std::vector<DimId> dims = dims_of(rt, op.in[1]);
+    if (!of_table.empty()) dims.insert(dims.end(), of_table.begin() + 1, of_table.end());
+    if (!of_table.empty() && dims_of(rt, rows) == dims) return "";
+    return fmt::format("{} has the dims of the ids and those of {} after its first", rt.tensors[rows].name,
+                       rt.tensors[table].name);
+}
+
+// Operand 1 holds ids; `picked` has an element for each of them, `from` a row, which ends with vocab.
+std::string element_of_row(const Routine& rt, const Op& op, TensorId from, TensorId picked) {
+    const TensorId ids = op.in[1];
+    if (rt.tensors[ids].dtype != Dtype::I32) return "operand 1 holds ids, int32";
+    std::vector<DimId> dims = dims_of(rt, from);
+    if (!dims.empty()) dims.pop_back();
+    const bool is_row = !dims_of(rt, from).empty() && dims == dims_of(rt, ids);
+    return is_row ? same_dims(rt, picked, ids) : fmt::format("{} has the dims of the ids and one more", rt.tensors[from].name);
 }
 
 // gather(table [vocab, hidden], ids [...]) -> [..., hidden]
@@ -16,7 +33,7 @@ OpRule gather() {
     OpRule r;
     r.name = "gather";
     r.operands = 2, r.results = 1;
-    r.check = indexed;
+    r.check = [](const Routine& rt, const Op& op) { return rows_of_table(rt, op, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.op("scatter", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
     };
@@ -29,7 +46,7 @@ OpRule scatter() {
     OpRule r;
     r.name = "scatter";
     r.operands = 2, r.results = 1;
-    r.check = indexed;
+    r.check = [](const Routine& rt, const Op& op) { return rows_of_table(rt, op, op.out[0], op.in[0]); };
     r.linear = {0};
     r.takes_what_comes = true;
     return r;
@@ -40,7 +57,7 @@ OpRule pick() {
     OpRule r;
     r.name = "pick";
     r.operands = 2, r.results = 1;
-    r.check = indexed;
+    r.check = [](const Routine& rt, const Op& op) { return element_of_row(rt, op, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.op("unpick", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])})[0], -1};
     };
@@ -53,7 +70,7 @@ OpRule unpick() {
     OpRule r;
     r.name = "unpick";
     r.operands = 2, r.results = 1;
-    r.check = indexed;
+    r.check = [](const Routine& rt, const Op& op) { return element_of_row(rt, op, op.out[0], op.in[0]); };
     r.linear = {0};
     return r;
 }
