@@ -1,9 +1,9 @@
-// Every recipe that comes with Lockstep and says how much memory its ranks have fits into it.
-#include <fmt/format.h>
+// The recipes that come with Lockstep and say how much memory their ranks have fit into it, with all of their batch.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "tests/cli/command.h"
@@ -11,35 +11,89 @@
 namespace lockstep::testing {
 namespace {
 
-std::string text_of(const std::filesystem::path& path) {
+namespace fs = std::filesystem;
+
+const fs::path kSource = LOCKSTEP_SOURCE_DIR;
+
+std::string text_of(const fs::path& path) {
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();
     return text.str();
 }
 
+// The number that a recipe gives a key, or `otherwise`.
+double number(const std::string& text, const std::string& key, double otherwise) {
+    const size_t at = text.find("\n" + key + " = ");
+    return at == std::string::npos ? otherwise : std::stod(text.substr(at + key.size() + 4));
+}
+
+std::string path_of(const std::string& recipe) { return (kSource / "recipes" / (recipe + ".toml")).string(); }
+
+nlohmann::json plan(const Scratch& s, const std::string& recipe, const std::string& cluster, const std::string& flags = "") {
+    const Finished f =
+        s.lockstep("plan " + path_of(recipe) + " --json --cluster " + (kSource / "clusters" / cluster).string() + flags);
+    EXPECT_EQ(f.code, 0) << recipe << ": " << f.out << f.err;
+    return f.json();
+}
+
+void expect_sound(const nlohmann::json& plan, int64_t ranks) {
+    EXPECT_TRUE(plan["fits"]);
+    EXPECT_TRUE(plan["declared"]);
+    EXPECT_EQ(plan["ranks"], ranks);
+    EXPECT_GT(plan["mfu"], 0.1);
+    EXPECT_LT(plan["mfu"], 1);
+}
+
 TEST(CliRecipes, FitTheMemoryThatTheyDeclare) {
     Scratch s;
-    int declared = 0;
-    for (const auto& file : std::filesystem::directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) + "/recipes")) {
-        const std::string text = text_of(file.path()), path = file.path().string();
+    std::set<std::string> fit;
+    for (const auto& file : fs::directory_iterator(kSource / "recipes")) {
+        const std::string text = text_of(file.path());
         if (text.find("memory_gib_per_rank") == std::string::npos) continue;
-        SCOPED_TRACE(path);
-        // More than two microbatches a pipeline rank take time to check and no memory: 1F1B holds one a rank at most.
-        const size_t at = text.find("pipeline_parallel_degree = ");
-        const int degree = at == std::string::npos ? 1 : std::stoi(text.substr(at + 27));
-        const bool large = text.find("global_batch_size = ") != std::string::npos && degree > 1;
-        const std::string fewer = large ? fmt::format(" --training.global_batch_size {}", 2 * degree) : "";
-        const Finished f = s.lockstep("check " + path + " --json" + fewer);
+        SCOPED_TRACE(file.path());
+        const Finished f = s.lockstep("check " + file.path().string() + " --json");
         ASSERT_EQ(f.code, 0) << f.err;
         const nlohmann::json j = f.json();
         EXPECT_TRUE(j["fits"]);
-        EXPECT_EQ(j["stages"].size(), static_cast<size_t>(degree));
-        const double capacity = std::stod(text.substr(text.find("memory_gib_per_rank = ") + 22)) * (1 << 30);
+        EXPECT_EQ(static_cast<double>(j["stages"].size()), number(text, "pipeline_parallel_degree", 1));
+        const double capacity = number(text, "memory_gib_per_rank", 0) * (1 << 30);
         for (const auto& stage : j["stages"])
             EXPECT_LE(stage["bytes"]["total"].get<double>() + stage["reserve"].get<double>(), capacity);
-        ++declared;
+        fit.insert(file.path().stem());
     }
-    EXPECT_GE(declared, 7);
+    for (const char* name :
+         {"llama3_8b", "llama3_8b_torchtitan", "llama3_8b_torchtitan_pp", "llama3_70b", "llama3_70b_torchtitan", "llama3_405b",
+          "llama3_405b_pp", "gpt_22b_frontier", "gpt_175b_frontier", "gpt_1t_frontier"})
+        EXPECT_TRUE(fit.contains(name)) << name;
+}
+
+TEST(CliRecipes, ATrillionParametersArePlannedWithTheBytesOfTheCheck) {
+    Scratch s;
+    const nlohmann::json j = plan(s, "gpt_1t_frontier", "frontier.toml");
+    expect_sound(j, 512);
+    // 1F1B waits for p - 1 of m + p - 1 microbatches where nothing else is waited for.
+    EXPECT_GT(j["bubble_fraction"], 0.8 * 63 / 1663);
+    const nlohmann::json check = s.lockstep("check " + path_of("gpt_1t_frontier") + " --json").json();
+    ASSERT_EQ(j["stages"].size(), 64u);
+    ASSERT_EQ(check["stages"].size(), 64u);
+    for (size_t k = 0; k < 64; ++k) EXPECT_EQ(j["stages"][k]["bytes"], check["stages"][k]["bytes"]) << k;
+}
+
+TEST(CliRecipes, PublishedLayoutsOfTorchtitanArePlanned) {
+    Scratch s;
+    const auto on = [&](const char* recipe, const std::string& flags = "") { return plan(s, recipe, "h100.toml", flags); };
+    const nlohmann::json few = on("llama3_8b_torchtitan");
+    const nlohmann::json many = on("llama3_8b_torchtitan", " --parallelism.data_parallel_shard_degree 128");
+    expect_sound(few, 8), expect_sound(many, 128);
+    // Master weights and moments: 12 bytes a parameter, of which a rank has an eighth or a 128th.
+    const auto states = [](const nlohmann::json& j) {
+        const nlohmann::json& bytes = j["stages"][0]["bytes"];
+        return bytes["weights"].get<double>() + bytes["optimizer"].get<double>();
+    };
+    EXPECT_NEAR(states(few), 12 * 8.03e9 / 8, 0.01 * states(few));
+    EXPECT_NEAR(states(many), 12 * 8.03e9 / 128, 0.01 * states(many));
+    expect_sound(on("llama3_8b_torchtitan_pp"), 32);
+    expect_sound(on("llama3_70b_torchtitan"), 256);
 }
 
 }  // namespace
