@@ -51,13 +51,19 @@ private:
 std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t rank) {
     std::vector<Launch> out;
     std::map<mesh::AxisList, std::vector<int64_t>> groups;
+    std::vector<std::vector<size_t>> collectives;  // by routine: ops
+    for (const ir::Routine& r : p.routines) {
+        collectives.emplace_back();
+        for (size_t k = 0; k < r.ops.size(); ++k) {
+            if (ops::rule(r.ops[k].kind).collective) collectives.back().push_back(k);
+        }
+    }
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
         const ir::Routine& r = p.routines[c.routine];
         std::array<int, 4> turns = {};
-        for (size_t k = 0; k < r.ops.size(); ++k) {
+        for (size_t k : collectives[static_cast<size_t>(c.routine)]) {
             const ir::Op& op = r.ops[k];
-            if (!ops::rule(op.kind).collective) continue;
             auto it = groups.find(op.group);
             if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
             const ir::Meeting meeting = ir::meeting_of(op);

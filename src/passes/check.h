@@ -1,7 +1,7 @@
 // Requires: sealed programs, one a rank (equal pointers where ranks run the same one, as they normally do).
 // Proves, or refuses with the first thing found:
 //   order    every rank reaches the same collectives of its groups in the same order, even if all of its communication shared one
-//            queue: no deadlock under rendezvous
+//            queue: no deadlock
 //   memory   every value that is read was written before, through the same buffer, by a call that happens before the reader in
 //            every execution; bytes are reused only after their last reader; gathered parameters are freed once
 //   meaning  every gradient holds each microbatch's contribution once, is reduced once, is counted in the norm once and is

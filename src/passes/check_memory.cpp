@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "ir/happens_before.h"
 
@@ -140,10 +142,18 @@ private:
         });
     }
 
-    // The bytes of a port's tensors. Of flat gradients only the parameters are read: what lies between is cleared, and so
-    // written.
-    std::vector<Bytes> bytes_of_port(const ir::Routine& r, int port, const ir::Binding& b, bool writes) const {
+    // The bytes of a port's tensors, from what it is bound to on.
+    std::vector<Bytes> bytes_of_port(const ir::Routine& r, int port, const ir::Binding& b, bool writes) {
+        auto& known = bytes_of_port_[{&r, port * 2 + (writes ? 1 : 0)}];
+        if (!known) known = bytes_within_port(r, port, writes);
+        std::vector<Bytes> out = *known;
         const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
+        for (Bytes& bytes : out) bytes.begin += base, bytes.end += base;
+        return out;
+    }
+
+    // Of flat gradients only the parameters are read: what lies between is cleared, and so written.
+    std::vector<Bytes> bytes_within_port(const ir::Routine& r, int port, bool writes) const {
         const ir::Port& p = r.ports[port];
         std::vector<Bytes> out;
         const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) ||
@@ -152,12 +162,12 @@ private:
             const int64_t size = ::lockstep::bytes_of(r.tensors[r.port_tensors(port)[0]].dtype);
             for (const ir::Segment& s : p_.unit(p.unit)->segments) {
                 for (const ir::Member& m : s.members)
-                    out.push_back({base + (s.begin + m.begin) * size, base + (s.begin + m.begin + m.count) * size});
+                    out.push_back({(s.begin + m.begin) * size, (s.begin + m.begin + m.count) * size});
             }
             return out;
         }
         for (ir::TensorId t : r.port_tensors(port)) {
-            const int64_t begin = base + std::max<int64_t>(r.tensors[t].offset_bytes, 0);
+            const int64_t begin = std::max<int64_t>(r.tensors[t].offset_bytes, 0);
             out.push_back({begin, begin + ir::local_bytes(p_.mesh, r, r.tensors[t])});
         }
         return out;
@@ -237,6 +247,7 @@ private:
     const ir::Entry& e_;
     const ir::HappensBefore happens_before_;
     std::map<int64_t, Stretch> stretches_;  // by begin; they cover the arena
+    std::map<std::pair<const ir::Routine*, int>, std::optional<std::vector<Bytes>>> bytes_of_port_;
     std::set<int> persistent_, gathered_;
     std::map<int, std::map<int64_t, int64_t>> written_;
     std::string wrong_;

@@ -39,8 +39,8 @@ struct Player {
 
 // How often the members of a group have come to a meeting on one thread: their k-th is one and the same.
 struct Meetings {
-    std::map<int, int> come;  // by rank: to those of all; who gives: gave
-    int takes = 0, taken = 0, awaits = 0;
+    std::map<int, int> come;  // to those of all, by rank
+    int gives = 0, takes = 0, taken = 0, awaits = 0;
 
     int come_of(int rank) const {
         const auto at = come.find(rank);
@@ -133,14 +133,17 @@ private:
         if (!meets(p)) return;
         Meetings& m = meetings(p);
         const ir::Meeting meeting = p.piece().meeting;
-        p.turn = meeting == ir::Meeting::Take ? ++m.takes : meeting == ir::Meeting::Await ? ++m.awaits : ++m.come[p.rank];
+        p.turn = meeting == ir::Meeting::Give    ? ++m.gives
+                 : meeting == ir::Meeting::Take  ? ++m.takes
+                 : meeting == ir::Meeting::Await ? ++m.awaits
+                                                 : ++m.come[p.rank];
         wake_group(p);
     }
 
     static bool is_over(const Meetings& m, const std::vector<int>& members, const Player& p) {
         switch (p.piece().meeting) {
             case ir::Meeting::Give: return true;
-            case ir::Meeting::Take: return m.come_of(members[0]) >= p.turn;
+            case ir::Meeting::Take: return m.gives >= p.turn;
             case ir::Meeting::Await: return m.taken >= p.turn;
             case ir::Meeting::All: break;
         }

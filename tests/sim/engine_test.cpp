@@ -66,6 +66,11 @@ TEST(SimEngine, WhoGivesGoesOnAndWhoTakesWaits) {
     const auto events = run({giver, taker}, {{0, 1}}, {2, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0), 3);  // the first is taken at 1.25 s, before it is awaited at 2
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4.5);
+    // A meeting of all between the same two counts for itself.
+    Rank first = giver, second = taker;
+    first.threads[0].work[0].segments.push_back(collective(0.5));
+    second.threads[0].work[0].segments.push_back(collective(0.5));
+    EXPECT_DOUBLE_EQ(end_of(run({first, second}, {{0, 1}}, {2, 1}), 0), 5);
     // With both awaited the giver stands until the second has been taken, at 4.5 s.
     Rank patient = giver;
     patient.threads[0].work[0].segments.insert(patient.threads[0].work[0].segments.end() - 1, side(Meeting::Await));
