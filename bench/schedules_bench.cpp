@@ -1,6 +1,6 @@
 // Pipeline schedules on 4 ranks with delays in place of compute: every op sleeps as long as the simulator says that it takes,
 // transfers, waits and the order of everything are real. Prints the planned and the measured step of each schedule and what it
-// gains on 1F1B; exit code 1 where a measured gain is off the planned one by more than 10 % of it.
+// gains on 1F1B; exit code 1 where a measured gain is off the planned one by more than 10 % of it and 1.5 % of a step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ int main() {
         const double planned = sim::simulate(c.programs, "train", cluster, {1, false}).step_time_s, measured = run_s(c, cluster);
         if (base_planned == 0) base_planned = planned, base_measured = measured;
         const double gain = base_planned / planned - 1, got = base_measured / measured - 1;
-        const bool inside = std::abs(got - gain) <= 0.1 * std::abs(gain);
+        const bool inside = std::abs(got - gain) <= std::max(0.1 * std::abs(gain), 0.015);
         good &= inside;
         fmt::print("{:<22}{:>12.1f}{:>12.1f}{:>9.3f}{:>13.1f} %{:>13.1f} %{}\n", schedule, 1e3 * planned, 1e3 * measured,
                    planned / measured, 100 * gain, 100 * got, inside ? "" : "  OUTSIDE");

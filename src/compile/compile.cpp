@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "compile/save_lists.h"
 #include "models/model.h"
 #include "ops/builder.h"
@@ -31,31 +33,29 @@ namespace {
 
 using Programs = std::vector<ir::Program>;  // by pipeline rank
 
+// Makes another of each program, by itself; before that, if it has `all`, of all of them at once.
 struct Pass {
     const char* name;
-    std::function<Programs(Programs)> run;
+    std::function<ir::Program(ir::Program)> each;
+    std::function<Programs(Programs)> all;
 
     bool is_skipped(const CompileOptions& options) const {
         return std::find(options.skip.begin(), options.skip.end(), name) != options.skip.end();
     }
-    // The programs after it, in their one canonical form.
+    // A program after it, in its one canonical form.
+    ir::Program one(ir::Program program) const {
+        if (each) program = each(std::move(program));
+        for (ir::Routine& r : program.routines) ops::renumber(r);
+        return program;
+    }
     Programs operator()(Programs programs) const {
-        programs = run(std::move(programs));
-        for (ir::Program& p : programs) {
-            for (ir::Routine& r : p.routines) ops::renumber(r);
-        }
+        if (all) programs = all(std::move(programs));
+        parallel_for(programs.size(), [&](size_t i) { programs[i] = one(std::move(programs[i])); });
         return programs;
     }
 };
 
-// A pass that takes each program by itself; before assign_stages there is one.
-template <class F>
-Pass each(const char* name, F run) {
-    return {name, [run](Programs programs) {
-                for (ir::Program& p : programs) p = run(std::move(p));
-                return programs;
-            }};
-}
+Pass each(const char* name, std::function<ir::Program(ir::Program)> run) { return {name, std::move(run), {}}; }
 
 // How a pass becomes part of the result: timed, and the programs verified.
 class Runner {
@@ -69,15 +69,18 @@ public:
         report.skipped = pass.is_skipped(options_);
         if (!report.skipped) {
             const auto start = std::chrono::steady_clock::now();
-            const Programs before = programs;
-            programs = pass(std::move(programs));
-            for (const ir::Program& program : programs) {
-                if (const auto violation = ops::verify(program)) {
+            std::atomic<bool> changed = pass.all != nullptr;
+            if (pass.all) programs = pass.all(std::move(programs));
+            parallel_for(programs.size(), [&](size_t i) {
+                const ir::Program before = programs[i];
+                programs[i] = pass.one(std::move(programs[i]));
+                if (const auto violation = ops::verify(programs[i])) {
                     throw InternalError(
                         fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
                 }
-            }
-            report.changed = programs != before;
+                if (programs[i] != before) changed = true;
+            });
+            report.changed = changed;
             report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         }
         for (const ir::Program& p : programs) {
@@ -193,7 +196,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     const std::vector<Pass> after = {
         each("split_backward", split),
         each("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), options.catalog); }),
-        {"assign_stages", assign_stages},
+        {"assign_stages", {}, assign_stages},
         each("partition_parameters",
              [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); }),
         each("schedule", schedule),

@@ -115,7 +115,8 @@ std::vector<int64_t> members_of(const Program& program, const Op& op, const std:
 }
 
 bool crosses_pipeline(const Program& program, const Op& op) {
-    return !mesh::intersect(op.group, program.mesh.whole(mesh::Axis::pp)).empty();
+    return std::any_of(op.group.begin(), op.group.end(),
+                       [&](int a) { return program.mesh.sub_axes[static_cast<size_t>(a)].axis == mesh::Axis::pp; });
 }
 
 bool exchanges_states(const Routine& routine) {

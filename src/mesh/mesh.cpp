@@ -97,10 +97,16 @@ int64_t Mesh::index(int64_t rank, const AxisList& list) const {
 }
 
 std::vector<int64_t> Mesh::group(int64_t rank, const AxisList& list) const {
-    const AxisList outside = subtract(world(), list);
-    std::vector<int64_t> members(size(list));
-    for (int64_t r = 0; r < world_ranks(); ++r) {
-        if (index(r, outside) == index(rank, outside)) members[index(r, list)] = r;
+    std::vector<int64_t> stride(sub_axes.size(), 1);  // between ranks whose coordinates on a sub-axis differ by one
+    for (size_t a = sub_axes.size(); a-- > 1;) stride[a - 1] = stride[a] * sub_axes[a].size;
+    std::vector<int64_t> members = {rank};
+    for (int a : list) members[0] -= coordinate(rank, a) * stride[a];
+    for (int a : list) {
+        std::vector<int64_t> more;
+        for (int64_t m : members) {
+            for (int64_t k = 0; k < sub_axes[a].size; ++k) more.push_back(m + k * stride[a]);
+        }
+        members = std::move(more);
     }
     return members;
 }

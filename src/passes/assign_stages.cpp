@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/parallel.h"
 #include "ops/builder.h"
 #include "passes/select_kernels.h"
 
@@ -176,8 +177,9 @@ std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const 
     for (ir::Parameter& p : whole.params) p.shared = users.at(p.key).size() > 1;
     const int64_t ranks = whole.mesh.degree(mesh::Axis::pp);
     if (ranks == 1) return {std::move(whole)};
-    std::vector<ir::Program> out;
-    for (int64_t rank = 0; rank < ranks; ++rank) out.push_back(StageProgram(whole, users, cut, rank).make(catalog));
+    std::vector<ir::Program> out(static_cast<size_t>(ranks));
+    parallel_for(out.size(),
+                 [&](size_t rank) { out[rank] = StageProgram(whole, users, cut, static_cast<int64_t>(rank)).make(catalog); });
     return out;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/parallel.h"
 #include "ops/rule.h"
 #include "ops/verify.h"
 #include "passes/check_meaning.h"
@@ -222,21 +223,30 @@ std::string check_cut(const std::vector<const ir::Program*>& ranks) {
     return "";
 }
 
+std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
+    if (const auto violation = ops::verify(p))
+        return Refusal{violation->invariant, fmt::format("rank {}: {}", rank, violation->message)};
+    for (const ir::Entry& e : p.entries) {
+        std::string wrong = check_memory(p, e);
+        if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", rank, e.name, wrong)};
+        wrong = check_meaning(p, e);
+        if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", rank, e.name, wrong)};
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
     std::set<const ir::Program*> seen;
+    std::vector<size_t> first;  // of each program: the rank that runs it first
     for (size_t r = 0; r < ranks.size(); ++r) {
-        const ir::Program& p = *ranks[r];
-        if (!seen.insert(&p).second) continue;
-        if (const auto violation = ops::verify(p))
-            return Refusal{violation->invariant, fmt::format("rank {}: {}", r, violation->message)};
-        for (const ir::Entry& e : p.entries) {
-            std::string wrong = check_memory(p, e);
-            if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", r, e.name, wrong)};
-            wrong = check_meaning(p, e);
-            if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", r, e.name, wrong)};
-        }
+        if (seen.insert(ranks[r]).second) first.push_back(r);
+    }
+    std::vector<std::optional<Refusal>> refusals(first.size());
+    parallel_for(first.size(), [&](size_t i) { refusals[i] = check_program(*ranks[first[i]], first[i]); });
+    for (const std::optional<Refusal>& refusal : refusals) {
+        if (refusal) return refusal;
     }
     if (const std::string wrong = check_cut(ranks); !wrong.empty()) return Refusal{"cut", wrong};
     return check_order(ranks);
