@@ -47,6 +47,7 @@ public:
         word_.fetch_or(kClosed);
         word_.notify_all();
     }
+    bool is_closed() const { return word_.load() & kClosed; }
 
 private:
     static constexpr uint32_t kClosed = 1, kOne = 2;

@@ -28,7 +28,7 @@ int64_t bytes_of(Type type);
 //   ReduceScatter:  in [outer, dim * n, inner], out [outer, dim, inner]; out = or += the reduced block k
 //   AllReduce:      in and out [outer, dim, inner]
 //   Transfer:       of two members the first gives in [outer, dim, inner], the second takes it as out; the others' in, out
-//                   unused. A launch by itself, and no meeting: see Communicator::await_transfer
+//                   unused. Not beside others in a launch, and no meeting: see Communicator::await_transfer
 // in and out do not overlap, except: AllReduce with out == in; AllGather and ReduceScatter with outer == 1 where the
 // smaller tensor is exactly this member's block of the larger one.
 struct Request {
@@ -69,8 +69,9 @@ enum class GroupId : int {};
 // Two threads of a rank may launch at the same time if each keeps to its own channel; on one channel of one group all
 // members launch in the same order.
 inline constexpr int kChannels = 2;
-// So many transfers from one rank to another may be under way on a channel; who gives one more waits.
-inline constexpr uint32_t kTransfersInFlight = 64;
+// So many launches of transfers from one rank to another may be under way on a channel: given and not awaited. One more is
+// refused.
+inline constexpr int kTransfersInFlight = 64;
 
 class Communicator {
 public:
@@ -93,8 +94,8 @@ public:
     void barrier(int channel, GroupId group) { run(channel, group, std::span<const Request>()); }
 
     // To give (Kind::Transfer, by the first of two members) is to leave a note: run() returns at once, and what is given stays
-    // untouched until it has been taken. This returns when that holds for the earliest of this rank's that it has not returned
-    // for yet. Who takes waits, and takes in the order of giving. After an abort the bytes stay until all ranks have ended.
+    // untouched until it has been taken. This returns when that holds for the earliest launch of this rank's for which it has not
+    // returned yet. Who takes waits, and takes in the order of giving.
     virtual void await_transfer(int channel, GroupId group) = 0;
 
     // Every launch that waits for a member now or later, on any rank, throws Aborted(reason). The first reason stays.

@@ -11,14 +11,15 @@
 
 #include "base/error.h"
 #include "comm/arrivals.h"
+#include "comm/launch.h"
 #include "comm/local_copy.h"
 
 namespace lockstep::comm {
 namespace local {
 
-// What the first of two members has given and the second has not taken.
+// What the first of two members has given in a launch and the second has not taken.
 struct Note {
-    Request request;
+    std::vector<Request> requests;
     std::chrono::steady_clock::time_point given;
 };
 
@@ -26,9 +27,10 @@ struct Note {
 // does: whoever passed `start` only copies until it arrives, so nobody leaves a launch while another still uses its buffers.
 struct Channel {
     Arrivals start, finish;
-    std::vector<Requests> launch;  // [members], written by each member before it arrives at start
-    Count given, taken;            // transfers
-    std::vector<Note> notes;       // of two members: [kTransfersInFlight], the k-th transfer's at k modulo that
+    std::vector<Requests> launch;       // [members], written by each member before it arrives at start
+    Count given, taken;                 // launches of transfers
+    std::vector<Note> notes;            // of two members: [kTransfersInFlight], the k-th launch's at k modulo that
+    std::atomic<bool> copying = false;  // out of a note
 
     void close() { start.close(), given.close(), taken.close(); }
 };
@@ -48,33 +50,12 @@ struct Group {
 
 namespace {
 
-using local::Requests;
+bool is_transfer(Requests requests) { return !requests.empty() && requests[0].kind == Kind::Transfer; }
 
-bool same_shape(const Request& a, const Request& b) {
-    return a.kind == b.kind && a.type == b.type && a.outer == b.outer && a.dim == b.dim && a.inner == b.inner &&
-           (a.op == b.op || a.kind == Kind::AllGather || a.kind == Kind::Transfer);
-}
-
-bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }
-
-bool is_transfer(Requests requests) { return requests.size() == 1 && requests[0].kind == Kind::Transfer; }
-
-std::string describe_at(Requests launch, size_t index) {
-    if (launch.empty()) return "a barrier";
-    if (index >= launch.size()) return fmt::format("{} requests only", launch.size());
-    return fmt::format("{} as request {} of {}", describe(launch[index]), index + 1, launch.size());
-}
-
-// Names the first two members that differ, at the first request where they do: the same text on every member.
-std::string mismatch(const local::Group& group, int channel, std::span<const Requests> launch) {
+// Names the first two members that differ: the same text on every member.
+std::string difference_in(const local::Group& group, int channel, std::span<const Requests> launch) {
     const auto other = std::find_if(launch.begin(), launch.end(), [&](Requests r) { return !same_shapes(r, launch[0]); });
-    const size_t shorter = std::min(launch[0].size(), other->size());
-    const auto [at, unused] =
-        std::mismatch(launch[0].begin(), launch[0].begin() + static_cast<std::ptrdiff_t>(shorter), other->begin(), same_shape);
-    const auto index = static_cast<size_t>(at - launch[0].begin());
-    return fmt::format("ranks launched different collectives in group {} on channel {}: rank {} {}, rank {} {}", group.ranks,
-                       channel, group.ranks[0], describe_at(launch[0], index),
-                       group.ranks[static_cast<size_t>(other - launch.begin())], describe_at(*other, index));
+    return mismatch(group.ranks, channel, launch[0], static_cast<int>(other - launch.begin()), *other);
 }
 
 // The time that rings over the modelled links take for the whole launch.
@@ -116,10 +97,10 @@ public:
         local::Channel& channel = self.group->channels[channel_index];
         Rounds& rounds = self.rounds[channel_index];
         if (is_transfer(requests))
-            return self.position == 0 ? give(channel, rounds, requests[0]) : take(channel_index, self, requests);
+            return self.position == 0 ? give(channel, rounds, requests) : take(channel_index, self, requests);
         const int members = static_cast<int>(channel.launch.size());
         channel.launch[static_cast<size_t>(self.position)] = requests;
-        if (!channel.start.arrive_and_wait(rounds.start, members)) world_.throw_aborted();
+        if (!channel.start.arrive_and_wait(rounds.start, members)) leave();
 
         const auto began = std::chrono::steady_clock::now();
         const std::span<const Requests> launch = channel.launch;
@@ -130,12 +111,12 @@ public:
             const auto held = link_time(world_.options().link, requests, members);
             if (held.count() > 0) std::this_thread::sleep_until(began + held);
         } else {
-            difference = mismatch(*self.group, channel_index, launch);
+            difference = difference_in(*self.group, channel_index, launch);
         }
         channel.finish.arrive_and_wait(rounds.finish, members);
         if (!matches) {
             world_.abort(difference);
-            world_.throw_aborted();
+            leave();
         }
     }
 
@@ -143,7 +124,7 @@ public:
         Membership& self = membership(id);
         Rounds& rounds = self.rounds[channel_index];
         ensure(rounds.awaited != rounds.transfers, fmt::format("rank {} awaits a transfer and has given none", rank_));
-        if (!self.group->channels[channel_index].taken.wait_for(++rounds.awaited)) world_.throw_aborted();
+        if (!self.group->channels[channel_index].taken.wait_for(++rounds.awaited)) leave();
     }
 
 private:
@@ -158,45 +139,64 @@ private:
         Rounds rounds[kChannels];
     };
 
-    void give(local::Channel& channel, Rounds& rounds, const Request& request) {
-        if (rounds.transfers - rounds.awaited >= kTransfersInFlight &&
-            !channel.taken.wait_for(rounds.transfers - kTransfersInFlight + 1))
-            world_.throw_aborted();
-        channel.notes[rounds.transfers++ % kTransfersInFlight] = {request, std::chrono::steady_clock::now()};
-        if (!channel.given.add()) world_.throw_aborted();
+    void give(local::Channel& channel, Rounds& rounds, Requests requests) {
+        local::Note& note = channel.notes[rounds.transfers++ % kTransfersInFlight];
+        note.requests.assign(requests.begin(), requests.end());
+        note.given = std::chrono::steady_clock::now();
+        if (!channel.given.add()) leave();
     }
 
     void take(int channel_index, Membership& self, Requests requests) {
         local::Channel& channel = self.group->channels[channel_index];
         uint32_t& taken = self.rounds[channel_index].transfers;
-        if (!channel.given.wait_for(taken + 1)) world_.throw_aborted();
+        if (!channel.given.wait_for(taken + 1)) leave();
         const local::Note& note = channel.notes[taken++ % kTransfersInFlight];
-        const Requests launch[] = {Requests(&note.request, 1), requests};
-        if (!same_shapes(launch[0], launch[1])) {
-            world_.abort(mismatch(*self.group, channel_index, launch));
-            world_.throw_aborted();
+        channel.copying = true;
+        std::string difference;
+        if (!channel.given.is_closed()) {
+            const Requests launch[] = {note.requests, requests};
+            if (same_shapes(launch[0], launch[1])) copy(note.requests, requests);
+            else difference = difference_in(*self.group, channel_index, launch);
         }
-        const int64_t bytes = requests[0].block_elements() * bytes_of(requests[0].type);
-        if (bytes > 0) std::memcpy(requests[0].out, note.request.in, static_cast<size_t>(bytes));
+        channel.copying = false;
+        channel.copying.notify_all();
+        if (!difference.empty()) world_.abort(difference);
         const auto held = link_time(world_.options().link, requests, 2);
         if (held.count() > 0) std::this_thread::sleep_until(note.given + held);
-        channel.taken.add();  // where it is closed everybody ends
+        if (!channel.taken.add()) leave();
+    }
+    static void copy(Requests from, Requests to) {
+        for (size_t i = 0; i < to.size(); ++i) {
+            const int64_t bytes = to[i].block_elements() * bytes_of(to[i].type);
+            if (bytes > 0) std::memcpy(to[i].out, from[i].in, static_cast<size_t>(bytes));
+        }
+    }
+
+    // Throws Aborted, when nobody copies from this rank any more: who begins to copy after the abort sees it and does not.
+    [[noreturn]] void leave() {
+        wait_for_takers();
+        world_.throw_aborted();
+    }
+    void wait_for_takers() {
+        for (Membership& m : memberships_) {
+            for (local::Channel& channel : m.group->channels) {
+                if (m.position == 0) channel.copying.wait(true);
+            }
+        }
     }
 
     Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
     void refuse_bad(int channel, const Membership& self, Requests requests) {
-        std::string why = channel < 0 || channel >= kChannels ? fmt::format("there is no channel {}", channel) : "";
-        for (const Request& request : requests) {
-            if (!why.empty()) break;
-            if (request.kind == Kind::Transfer && requests.size() > 1) why = "a transfer is a launch by itself";
-            if (why.empty()) why = refusal(request, self.position, static_cast<int>(self.group->ranks.size()));
-            if (!why.empty()) why = fmt::format("{}: {}", describe(request), why);
-        }
+        std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()));
+        const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
+        if (why.empty() && is_transfer(requests) && self.position == 0 && rounds.transfers - rounds.awaited == kTransfersInFlight)
+            why = fmt::format("more than {} launches of transfers under way", kTransfersInFlight);
         if (why.empty()) return;
         const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
         world_.abort(message);
+        wait_for_takers();
         throw InternalError(message);
     }
 

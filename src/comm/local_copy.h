@@ -5,11 +5,9 @@
 
 #include <span>
 
-#include "comm/communicator.h"
+#include "comm/launch.h"
 
 namespace lockstep::comm::local {
-
-using Requests = std::span<const Request>;
 
 // Does position's share of request `index`; launch[k] are the requests of member k.
 // AllReduce writes into every member's out, the other kinds into position's only.

@@ -5,21 +5,22 @@
 #include <chrono>
 #include <random>
 
-#include "comm/local.h"
-#include "ranks.h"
+#include "tests/comm/jobs.h"
 
-namespace lockstep::comm {
+namespace lockstep::comm::test {
 namespace {
 
-using test::run_ranks;
+class CommTransfer : public testing::TestWithParam<Job> {};
+INSTANTIATE_TEST_SUITE_P(Jobs, CommTransfer,
+                         testing::Values(local_job(2), memory_job("TwoProcesses", 1, {0, 1}), memory_job("OneProcess", 2, {0})),
+                         name_of_job);
 
 Request give(const std::vector<float>& x) { return transfer(Type::Float32, x.data(), nullptr, static_cast<int64_t>(x.size())); }
 Request take(std::vector<float>& x) { return transfer(Type::Float32, nullptr, x.data(), static_cast<int64_t>(x.size())); }
 
-TEST(CommTransfer, WhoGivesGoesOn) {
-    World world(2);
+TEST_P(CommTransfer, WhoGivesGoesOn) {
     std::atomic<bool> given = false;
-    const auto errors = run_ranks(world, [&](Communicator& comm) {
+    const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group({0, 1});
         std::vector<std::vector<float>> x(3, std::vector<float>(5));
         if (comm.rank() == 0) {
@@ -40,14 +41,13 @@ TEST(CommTransfer, WhoGivesGoesOn) {
             }
         }
     });
-    EXPECT_EQ(errors, std::vector<std::string>(2));
+    expect_all(errors, "");
 }
 
 // Both ways and on both channels at once; now and then somebody is late.
-TEST(CommTransfer, BytesAreThoseOfTheGiving) {
+TEST_P(CommTransfer, BytesAreThoseOfTheGiving) {
     constexpr int kCount = 3000;
-    World world(2);
-    const auto errors = run_ranks(world, [&](Communicator& comm) {
+    const auto errors = GetParam().run([&](Communicator& comm) {
         const int me = comm.rank();
         const GroupId out = comm.add_group({me, 1 - me}), in = comm.add_group({1 - me, me});
         std::vector<std::thread> threads;
@@ -70,76 +70,16 @@ TEST(CommTransfer, BytesAreThoseOfTheGiving) {
         }
         for (std::thread& t : threads) t.join();
     });
-    EXPECT_EQ(errors, std::vector<std::string>(2));
+    expect_all(errors, "");
 }
 
-TEST(CommTransfer, MoreThanFitWait) {
-    World world(2);
-    std::atomic<uint32_t> given = 0;
-    const auto errors = run_ranks(world, [&](Communicator& comm) {
-        const GroupId group = comm.add_group({0, 1});
-        std::vector<std::vector<float>> x(2 * kTransfersInFlight, std::vector<float>(1));
-        for (size_t k = 0; k < x.size(); ++k) {
-            if (comm.rank() == 0) {
-                x[k] = {static_cast<float>(k)};
-                comm.run(0, group, give(x[k]));
-                ++given;
-            } else {
-                EXPECT_LE(given, kTransfersInFlight + k);
-                comm.run(0, group, take(x[k]));
-                EXPECT_EQ(x[k][0], static_cast<float>(k));
-            }
-        }
-        for (size_t k = 0; k < x.size() && comm.rank() == 0; ++k) comm.await_transfer(0, group);
-    });
-    EXPECT_EQ(errors, std::vector<std::string>(2));
-}
-
-TEST(CommTransfer, AnotherSizeEndsBoth) {
-    World world(2);
-    const auto errors = run_ranks(world, [&](Communicator& comm) {
-        const GroupId group = comm.add_group({0, 1});
-        std::vector<float> x(comm.rank() == 0 ? 4 : 5);
-        comm.run(0, group, comm.rank() == 0 ? give(x) : take(x));
-        if (comm.rank() == 0) comm.await_transfer(0, group);
-    });
-    for (const std::string& error : errors) {
-        EXPECT_EQ(
-            error,
-            "ranks launched different collectives in group [0, 1] on channel 0: rank 0 transfer float32 [1, 4, 1] as request "
-            "1 of 1, rank 1 transfer float32 [1, 5, 1] as request 1 of 1");
-    }
-}
-
-TEST(CommTransfer, AnAbortWakesWhoeverWaits) {
-    World world(3);
-    const auto errors = run_ranks(world, [&](Communicator& comm) {
-        std::vector<float> x(4);
-        if (comm.rank() == 2) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            comm.abort("rank 2 is ill");
-            return;
-        }
-        const GroupId pair = comm.add_group({0, 1});
-        if (comm.rank() == 0) {  // waits for what rank 1 never takes
-            comm.run(0, pair, give(x));
-            comm.await_transfer(0, pair);
-        } else {  // waits for what rank 0 never gives
-            comm.run(1, pair, take(x));
-        }
-    });
-    EXPECT_EQ(errors[0], "rank 2 is ill");
-    EXPECT_EQ(errors[1], "rank 2 is ill");
-}
-
-TEST(CommTransfer, NothingGivenIsNotAwaited) {
-    World world(2);
-    const auto errors = run_ranks(world, [&](Communicator& comm) {
+TEST_P(CommTransfer, NothingGivenIsNotAwaited) {
+    const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group({0, 1});
         if (comm.rank() == 0) comm.await_transfer(0, group);
     });
-    EXPECT_EQ(errors[0], "rank 0 awaits a transfer and has given none");
+    EXPECT_EQ(errors.at(0), "rank 0 awaits a transfer and has given none");
 }
 
 }  // namespace
-}  // namespace lockstep::comm
+}  // namespace lockstep::comm::test

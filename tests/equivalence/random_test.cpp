@@ -56,7 +56,7 @@ Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
 }
 
 TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat64) {
-    const int64_t wanted = from_environment("LOCKSTEP_DRAWS", 150);
+    const int64_t wanted = from_environment("LOCKSTEP_DRAWS", 80);
     const Summary s = hold_to_one_rank(Dtype::F64, wanted);
     fmt::print("How often techniques met:\n{}", s.pairs.table());
     if (wanted >= 2000) {
@@ -65,15 +65,15 @@ TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat64) {
 }
 
 TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat32) {
-    hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 150) * 2 / 15));
+    hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 80) * 2 / 15));
 }
 
 TEST(Equivalence, EveryLayoutTrainsAsOneRankFloat32UnderFloat64) {
-    hold_to_one_rank(Dtype::F64, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 150) * 2 / 15), true);
+    hold_to_one_rank(Dtype::F64, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 80) * 2 / 15), true);
 }
 
 TEST(Equivalence, EveryLayoutTrainsAsOneRankBfloat16) {
-    hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 150) * 2 / 15), true);
+    hold_to_one_rank(Dtype::F32, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 80) * 2 / 15), true);
 }
 
 // The two extreme orders that streams and waits permit, run by one thread, give bit for bit the order of the list.

@@ -65,7 +65,7 @@ void hold_to_one_rank(Dtype dtype, int wanted) {
 
 int draws() {
     const char* text = std::getenv("LOCKSTEP_DRAWS");
-    return std::max(4, (text ? std::atoi(text) : 150) / 5);
+    return std::max(4, (text ? std::atoi(text) : 80) / 5);
 }
 
 TEST(EquivalenceResume, AnyLayoutGoesOnWhereAnotherStoppedFloat64) { hold_to_one_rank(Dtype::F64, draws()); }

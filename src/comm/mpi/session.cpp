@@ -1,0 +1,43 @@
+#include "comm/mpi/session.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "comm/mpi/binding.h"
+#include "comm/mpi/messages.h"
+
+namespace lockstep::comm::mpi {
+
+bool is_built() { return true; }
+
+Session::Session(int threads) : notice_(undo_binding(threads)) {  // before MPI starts threads of its own
+    // Open MPI catches SIGSEGV and its kin to print a stack, and can lock up there when the heap is damaged: the job would hang
+    // instead of ending. 64 is a signal that nobody raises.
+    setenv("OMPI_MCA_opal_signal", "64", 0);
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+    try {
+        require_threads(provided);
+    } catch (...) {
+        MPI_Finalize();
+        throw;
+    }
+}
+
+void require_threads(int provided) {
+    if (provided >= MPI_THREAD_MULTIPLE) return;
+    throw UserError(
+        "mpi.no_threads", "",
+        fmt::format("this MPI grants thread level {} of {}, and the threads of ranks call it at the same time; use one "
+                    "that was built with MPI_THREAD_MULTIPLE, as Debian's Open MPI is",
+                    provided, MPI_THREAD_MULTIPLE));
+}
+
+Session::~Session() { MPI_Finalize(); }
+
+std::unique_ptr<processes::Wire> Session::wire() { return make_wire(); }
+
+}  // namespace lockstep::comm::mpi

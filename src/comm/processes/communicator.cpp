@@ -1,0 +1,260 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "comm/local_copy.h"
+#include "comm/processes/leader.h"
+#include "comm/processes/rows.h"
+
+namespace lockstep::comm::processes {
+namespace {
+
+bool is_transfer(const Request& request) { return request.kind == Kind::Transfer; }
+
+int64_t bytes_of_block(const Request& request) { return request.block_elements() * bytes_of(request.type); }
+
+class ProcessCommunicator final : public Communicator {
+public:
+    ProcessCommunicator(World& world, State& state, int rank) : world_(world), state_(state), rank_(rank) {}
+
+    int rank() const override { return rank_; }
+    int ranks() const override { return world_.ranks(); }
+    int position(GroupId group) const override { return membership(group).position; }
+    int members(GroupId group) const override { return membership(group).group->layout.members(); }
+    void abort(const std::string& reason) override { world_.abort(reason); }
+
+    GroupId add_group(std::vector<int> ranks) override;
+    using Communicator::run;
+    void run(int channel, GroupId group, Requests requests) override;
+    void await_transfer(int channel, GroupId group) override;
+
+private:
+    struct Counts {  // of launches; they wrap around
+        uint32_t start = 0, middle = 0, finish = 0;
+        uint32_t given = 0, awaited = 0, taken = 0;  // of transfers
+    };
+    struct Membership {
+        Membership(Group* group, int position) : group(group), position(position) {}
+        Group* group;
+        int position;
+        Counts counts[kChannels];
+    };
+
+    Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
+    const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
+
+    std::string why_refused(int channel, Membership& self, Requests requests) const;
+    void meet(Membership& self, int channel, Requests requests);
+    bool execute_here(Group& group, int channel, int position, Requests requests);
+    void copy_from_leader(const Group& group, const Channel& channel, Requests requests);
+    void give(Membership& self, int channel, Requests requests);
+    void take(Membership& self, int channel, Requests requests);
+    void take_here(Group& group, int channel, Requests requests, uint32_t launch);
+    void receive(Group& group, int channel, Requests requests);
+
+    // False where the job is stopping, also by a failure of f itself, which aborts it.
+    template <class F>
+    bool succeeds(F f) {
+        try {
+            f();
+            return true;
+        } catch (const Stopped&) {
+        } catch (const std::exception& error) {
+            world_.abort(fmt::format("rank {}: {}", rank_, error.what()));
+        }
+        return false;
+    }
+
+    World& world_;
+    State& state_;
+    const int rank_;
+    std::vector<Membership> memberships_;
+};
+
+GroupId ProcessCommunicator::add_group(std::vector<int> ranks) {
+    const auto self = std::find(ranks.begin(), ranks.end(), rank_);
+    ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
+    Group* group = &state_.group(ranks, world_);
+    const auto known =
+        std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
+    if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
+    memberships_.emplace_back(group, static_cast<int>(self - ranks.begin()));
+    return static_cast<GroupId>(memberships_.size() - 1);
+}
+
+std::string ProcessCommunicator::why_refused(int channel, Membership& self, Requests requests) const {
+    std::string why = refusal(channel, requests, self.position, self.group->layout.members());
+    if (!why.empty()) return why;
+    const auto transfers = static_cast<size_t>(std::count_if(requests.begin(), requests.end(), is_transfer));
+    if (transfers == 0) return "";
+    if (transfers < requests.size()) return "transfers and other collectives in one launch";
+    if (transfers > kTransfersInALaunch) return fmt::format("{} transfers in one launch, of {}", transfers, kTransfersInALaunch);
+    const Counts& counts = self.counts[channel];
+    if (self.position == 0 && counts.given - counts.awaited == kTransfersInFlight)
+        return fmt::format("more than {} launches of transfers under way", kTransfersInFlight);
+    return "";
+}
+
+void ProcessCommunicator::run(int channel, GroupId id, Requests requests) {
+    Membership& self = membership(id);
+    const std::string why = why_refused(channel, self, requests);
+    if (!why.empty()) {
+        const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
+        world_.abort(message);
+        throw InternalError(message);
+    }
+    if (requests.empty() || !is_transfer(requests[0])) return meet(self, channel, requests);
+    self.position == 0 ? give(self, channel, requests) : take(self, channel, requests);
+}
+
+void ProcessCommunicator::meet(Membership& self, int index, Requests requests) {
+    Group& group = *self.group;
+    Channel& channel = group.channels[index];
+    Counts& counts = self.counts[index];
+    const int here = static_cast<int>(group.here.size());
+    channel.launch[self.position] = requests;
+    channel.digests[self.position] = digest_of(requests);
+    if (!channel.start.arrive_and_wait(counts.start, here)) state_.control.throw_aborted();
+
+    bool right = true;
+    if (group.in_one_process()) {
+        right = execute_here(group, index, self.position, requests);
+    } else {
+        if (self.position == group.leader()) channel.failed = !succeeds([&] { lead(state_, group, index); });
+        channel.middle.arrive_and_wait(counts.middle, here);
+        right = !channel.failed;
+        if (right && self.position != group.leader()) copy_from_leader(group, channel, requests);
+    }
+    channel.finish.arrive_and_wait(counts.finish, here);
+    if (!right) state_.control.throw_aborted();
+}
+
+bool ProcessCommunicator::execute_here(Group& group, int index, int position, Requests requests) {
+    const Channel& channel = group.channels[index];
+    const auto other = std::find_if(channel.digests.begin(), channel.digests.end(),
+                                    [&](uint64_t digest) { return digest != channel.digests[0]; });
+    if (other != channel.digests.end()) {
+        const auto at = static_cast<int>(other - channel.digests.begin());
+        world_.abort(mismatch(group.ranks, index, channel.launch[0], at, channel.launch[at]));
+        return false;
+    }
+    for (size_t i = 0; i < requests.size(); ++i) local::execute(channel.launch, i, position);
+    return true;
+}
+
+void ProcessCommunicator::copy_from_leader(const Group& group, const Channel& channel, Requests requests) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+        const Request& r = requests[i];
+        const int64_t bytes = bytes_of_block(r) * (r.kind == Kind::AllGather ? group.layout.members() : 1);
+        if (r.kind != Kind::ReduceScatter && bytes > 0)
+            std::memcpy(r.out, channel.launch[group.leader()][i].out, static_cast<size_t>(bytes));
+    }
+}
+
+void ProcessCommunicator::give(Membership& self, int index, Requests requests) {
+    if (state_.control.stopping()) state_.control.throw_aborted();
+    Group& group = *self.group;
+    Channel& channel = group.channels[index];
+    Gift& gift = channel.gifts[self.counts[index].given++ % kTransfersInFlight];
+    if (group.in_one_process()) {
+        gift.requests.assign(requests.begin(), requests.end());
+        channel.given.add();
+        return;
+    }
+    const bool sent = succeeds([&] {
+        const int to = group.layout.process_of[group.layout.part_of[1]], tag = tag_of(group, index);
+        const auto send = [&](const std::byte* data, int64_t bytes) {
+            gift.messages.emplace_back(*state_.wire, state_.wire->send(to, tag, data, bytes));
+        };
+        write_header(requests, gift.header);
+        send(gift.header.data(), static_cast<int64_t>(gift.header.size()));
+        for (const Request& r : requests) {
+            const int64_t bytes = bytes_of_block(r), limit = state_.options.message_bytes;
+            for (int64_t at = 0; at < bytes; at += limit)
+                send(static_cast<const std::byte*>(r.in) + at, std::min(limit, bytes - at));
+        }
+    });
+    if (!sent) state_.control.throw_aborted();
+    state_.control.add_unattended(1);
+}
+
+void ProcessCommunicator::await_transfer(int index, GroupId id) {
+    Membership& self = membership(id);
+    Channel& channel = self.group->channels[index];
+    Counts& counts = self.counts[index];
+    ensure(counts.awaited != counts.given, fmt::format("rank {} awaits a transfer and has given none", rank_));
+    Gift& gift = channel.gifts[counts.awaited++ % kTransfersInFlight];
+    if (self.group->in_one_process()) {
+        if (!channel.taken.wait_for(counts.awaited)) state_.control.throw_aborted();
+        return;
+    }
+    if (!succeeds([&] { wait_for(state_.control, gift.messages); })) state_.control.throw_aborted();
+    gift.messages.clear();
+    state_.control.add_unattended(-1);
+}
+
+void ProcessCommunicator::take(Membership& self, int index, Requests requests) {
+    Group& group = *self.group;
+    const uint32_t launch = self.counts[index].taken++;
+    const bool right =
+        succeeds([&] { group.in_one_process() ? take_here(group, index, requests, launch) : receive(group, index, requests); });
+    if (!right) state_.control.throw_aborted();
+}
+
+void ProcessCommunicator::take_here(Group& group, int index, Requests requests, uint32_t launch) {
+    Channel& channel = group.channels[index];
+    if (!channel.given.wait_for(launch + 1)) throw Stopped();
+    const Inside inside(state_.control);  // a stop is not through while this copies
+    const std::vector<Request>& given = channel.gifts[launch % kTransfersInFlight].requests;
+    if (!same_shapes(given, requests)) {
+        world_.abort(mismatch(group.ranks, index, given, 1, requests));
+        throw Stopped();
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+        if (bytes_of_block(requests[i]) > 0)
+            std::memcpy(requests[i].out, given[i].in, static_cast<size_t>(bytes_of_block(requests[i])));
+    }
+    channel.taken.add();
+}
+
+void ProcessCommunicator::receive(Group& group, int index, Requests requests) {
+    Channel& channel = group.channels[index];
+    const Inside inside(state_.control);
+    const int from = group.layout.process_of[group.layout.part_of[0]], tag = tag_of(group, index);
+    // Taken back, where this is stopped, before it leaves.
+    struct Clear {
+        std::vector<Message>& messages;
+        ~Clear() { messages.clear(); }
+    } clear{channel.taking};
+    const auto expect = [&](std::byte* data, int64_t bytes) {
+        channel.taking.emplace_back(*state_.wire, state_.wire->receive(from, tag, data, bytes));
+    };
+    channel.header.assign(static_cast<size_t>(header_capacity(2)), std::byte{0});
+    expect(channel.header.data(), static_cast<int64_t>(channel.header.size()));
+    for (const Request& r : requests) {
+        const int64_t bytes = bytes_of_block(r), limit = state_.options.message_bytes;
+        for (int64_t at = 0; at < bytes; at += limit) expect(static_cast<std::byte*>(r.out) + at, std::min(limit, bytes - at));
+    }
+    wait_for(state_.control, std::span(channel.taking).first(1));
+    std::vector<Request> given;
+    const bool transfers = read_header(channel.header, given);
+    if (!transfers || !same_shapes(given, requests)) {
+        world_.abort(transfers ? mismatch(group.ranks, index, given, 1, requests)
+                               : fmt::format("ranks launched different collectives in group {} on channel {}: rank {} something "
+                                             "other than transfers, rank {} {}",
+                                             group.ranks, index, group.ranks[0], rank_, describe(requests[0])));
+        throw Stopped();
+    }
+    wait_for(state_.control, channel.taking);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_communicator(World& world, State& state, int rank) {
+    return std::make_unique<ProcessCommunicator>(world, state, rank);
+}
+
+}  // namespace lockstep::comm::processes

@@ -1,0 +1,311 @@
+#include "comm/processes/leader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "comm/processes/chain_reduce.h"
+#include "comm/processes/direct_reduce.h"
+#include "comm/processes/gather.h"
+
+namespace lockstep::comm::processes {
+namespace {
+
+constexpr uint64_t kCollectives = 0x6374, kTransfers = 0x7472;  // the first word of a header
+
+// A scratch of the process, for one launch.
+class Borrowed {
+public:
+    explicit Borrowed(State& state) : state_(state), scratch_(state.take_scratch()) {}
+    ~Borrowed() { state_.give_back(std::move(scratch_)); }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    Scratch& operator*() { return *scratch_; }
+
+private:
+    State& state_;
+    std::unique_ptr<Scratch> scratch_;
+};
+
+template <class Engine>
+void drive(const Control& control, Engine&& engine) {
+    Patience patience(control);
+    for (Progress p = engine.advance(); p != Progress::Done; p = engine.advance()) {
+        p == Progress::Some ? patience.reset() : patience.wait();
+    }
+}
+
+class Leader {
+public:
+    Leader(State& state, Group& group, int channel, Scratch& scratch)
+        : state_(state),
+          group_(group),
+          layout_(group.layout),
+          channel_(group.channels[channel]),
+          channel_index_(channel),
+          link_{*state.wire, tag_of(group, channel), layout_, group.me, state.options.piece_bytes, scratch} {}
+
+    void agree();
+    void run(size_t index);
+
+private:
+    void exchange_digests();
+    [[noreturn]] void stop_for_difference(int position);
+    [[noreturn]] void stop_for(Requests first, int position, Requests other);
+    void all_gather(size_t index);
+    void reduce_scatter(size_t index);
+    void all_reduce(size_t index);
+    void all_reduce_small(size_t index);
+    void gather(int64_t total_bytes, int64_t element_bytes, std::byte* out);
+    void reduce(const Request& mine, size_t index);
+    const Request& of(int position, size_t index) const { return channel_.launch[position][index]; }
+    std::byte* out(int position, size_t index) const { return static_cast<std::byte*>(of(position, index).out); }
+    const std::byte* in(int position, size_t index) const { return static_cast<const std::byte*>(of(position, index).in); }
+
+    State& state_;
+    Group& group_;
+    const Layout& layout_;
+    Channel& channel_;
+    const int channel_index_;
+    const Link link_;
+};
+
+// Every process learns the digests of all members, in rounds of doubling distance: nobody is through before everybody has come.
+// A buffer holds those of this part, then of the next, and so on around.
+void Leader::exchange_digests() {
+    const int parts = layout_.parts();
+    const auto part = [&](int distance) { return (group_.me + distance) % parts; };
+    const auto count = [&](int first, int end) {
+        size_t members = 0;
+        for (int d = first; d < end; ++d) members += layout_.positions[part(d)].size();
+        return members;
+    };
+    std::vector<uint64_t>& words = link_.scratch.words;
+    const auto members = static_cast<size_t>(layout_.members());
+    // [marker, digests around], then what is sent, then what is received
+    const size_t room = static_cast<size_t>(header_capacity(layout_.members())) / sizeof(uint64_t);
+    words.assign(1 + members + 2 * room, 0);
+    words[0] = kCollectives;
+    size_t at = 1;
+    for (int position : group_.here) words[at++] = channel_.digests[position];
+    std::byte* received = reinterpret_cast<std::byte*>(words.data() + 1 + members + room);
+    for (int known = 1; known < parts; known *= 2) {
+        const int more = std::min(known, parts - known);
+        Message messages[2];
+        messages[0] = link_.receive(part(known), received, static_cast<int64_t>(room * sizeof(uint64_t)));
+        messages[1] =
+            link_.send(part(parts - known), words.data(), static_cast<int64_t>((1 + count(0, more)) * sizeof(uint64_t)));
+        wait_for(state_.control, messages);
+        std::vector<Request> transfers;
+        if (read_header({received, room * sizeof(uint64_t)}, transfers)) stop_for(transfers, 1, channel_.launch[group_.leader()]);
+        const size_t arrived = count(known, known + more);
+        std::memcpy(words.data() + at, received + sizeof(uint64_t), arrived * sizeof(uint64_t));
+        at += arrived;
+    }
+    at = 1;
+    for (int d = 0; d < parts; ++d) {
+        for (int position : layout_.positions[part(d)]) channel_.digests[position] = words[at++];
+    }
+}
+
+void Leader::agree() {
+    exchange_digests();
+    const std::vector<uint64_t>& digests = channel_.digests;
+    const auto other = std::find_if(digests.begin(), digests.end(), [&](uint64_t d) { return d != digests[0]; });
+    if (other != digests.end()) stop_for_difference(static_cast<int>(other - digests.begin()));
+}
+
+void Leader::stop_for(Requests first, int position, Requests other) {
+    state_.control.abort(mismatch(group_.ranks, channel_index_, first, position, other));
+    throw Stopped();
+}
+
+// All know which members differ; what they launched comes together where position 0 is.
+void Leader::stop_for_difference(int position) {
+    const int first_part = layout_.part_of[0], other_part = layout_.part_of[position];
+    std::vector<std::byte>& shapes = link_.scratch.staging;
+    if (group_.me == first_part) {
+        if (group_.me == other_part) stop_for(channel_.launch[0], position, channel_.launch[position]);
+        int64_t count = 0;
+        Message message = link_.receive(other_part, &count, sizeof count);
+        wait_for(state_.control, {&message, 1});
+        shapes.resize(static_cast<size_t>(count) * sizeof(Shape));
+        message = link_.receive(other_part, shapes.data(), static_cast<int64_t>(shapes.size()));
+        wait_for(state_.control, {&message, 1});
+        std::vector<Request> other;
+        for (int64_t i = 0; i < count; ++i) {
+            Shape shape{};
+            std::memcpy(&shape, shapes.data() + i * static_cast<int64_t>(sizeof shape), sizeof shape);
+            other.push_back(request_of(shape));
+        }
+        stop_for(channel_.launch[0], position, other);
+    }
+    Message messages[2];
+    if (group_.me == other_part) {
+        const Requests own = channel_.launch[position];
+        const auto count = static_cast<int64_t>(own.size());
+        shapes.resize(sizeof count + own.size() * sizeof(Shape));
+        std::memcpy(shapes.data(), &count, sizeof count);
+        for (size_t i = 0; i < own.size(); ++i) {
+            const Shape shape = shape_of(own[i]);
+            std::memcpy(shapes.data() + sizeof count + i * sizeof shape, &shape, sizeof shape);
+        }
+        messages[0] = link_.send(first_part, shapes.data(), sizeof count);
+        messages[1] = link_.send(first_part, shapes.data() + sizeof count, static_cast<int64_t>(own.size() * sizeof(Shape)));
+    }
+    for (Patience patience(state_.control);; patience.wait()) messages[0].done(), messages[1].done();  // until it stops
+}
+
+void Leader::gather(int64_t total_bytes, int64_t element_bytes, std::byte* to) {
+    drive(state_.control,
+          Gather(link_, group_.hops(choose_gather(layout_, total_bytes, state_.options.small_bytes)), element_bytes, to));
+}
+
+void Leader::reduce(const Request& mine, size_t index) {
+    std::vector<const std::byte*>& ins = link_.scratch.ins;
+    ins.assign(static_cast<size_t>(layout_.members()), nullptr);
+    for (int position : group_.here) ins[position] = in(position, index);
+    const Operands operands = {mine.type, mine.op, ins};
+    const int64_t operand_blocks = mine.kind == Kind::ReduceScatter ? layout_.members() : 1;
+    const int64_t bytes = operand_blocks * mine.block_elements() * bytes_of(mine.type);
+    switch (choose_reduce(layout_, bytes, state_.options.small_bytes)) {
+        case ReduceBy::Direct: return drive(state_.control, DirectReduce(link_, operands));
+        case ReduceBy::Chain: return drive(state_.control, ChainReduce(link_, operands));
+    }
+}
+
+void Leader::all_gather(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int64_t run = mine.dim * mine.inner, members = layout_.members(), element_bytes = bytes_of(mine.type);
+    std::vector<Block>& blocks = link_.scratch.blocks;
+    blocks.clear();
+    for (int part = 0; part < layout_.parts(); ++part) {
+        for (int position : layout_.positions[part]) {
+            blocks.push_back(
+                {part, {position * run, mine.outer, run, members * run}, part == group_.me ? in(position, index) : nullptr});
+        }
+    }
+    gather(members * mine.block_elements() * element_bytes, element_bytes, out(group_.leader(), index));
+}
+
+void Leader::reduce_scatter(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int64_t run = mine.dim * mine.inner, members = layout_.members();
+    std::vector<Target>& targets = link_.scratch.targets;
+    targets.clear();
+    for (int part = 0; part < layout_.parts(); ++part) {
+        for (int position : layout_.positions[part]) {
+            Target target{part, {position * run, mine.outer, run, members * run}, {0, mine.outer, run, run}};
+            if (part == group_.me) target.out = out(position, index), target.accumulate = of(position, index).accumulate;
+            targets.push_back(target);
+        }
+    }
+    reduce(mine, index);
+}
+
+// Each part reduces a slice; then the slices are gathered.
+void Leader::all_reduce(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int64_t total = mine.block_elements(), parts = layout_.parts(), element_bytes = bytes_of(mine.type);
+    if (total * element_bytes * layout_.members() <= state_.options.small_bytes) return all_reduce_small(index);
+    const int64_t line = 64 / element_bytes, slice = ((total + parts - 1) / parts + line - 1) / line * line;
+    std::byte* to = out(group_.leader(), index);
+    std::vector<Target>& targets = link_.scratch.targets;
+    std::vector<Block>& blocks = link_.scratch.blocks;
+    targets.clear(), blocks.clear();
+    for (int part = 0; part < parts; ++part) {
+        const int64_t begin = std::min(total, part * slice), count = std::min(total, begin + slice) - begin;
+        const Area area = {begin, 1, count, count};
+        targets.push_back({part, area, area, to});
+        blocks.push_back({part, area, to + begin * element_bytes});
+    }
+    reduce(mine, index);
+    gather(total * element_bytes, element_bytes, to);
+}
+
+// One latency instead of two: everybody gets all operands and reduces them.
+void Leader::all_reduce_small(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int64_t total = mine.block_elements(), element_bytes = bytes_of(mine.type);
+    std::vector<std::byte>& operands = link_.scratch.operands;  // [members, total]
+    operands.resize(static_cast<size_t>(state_.options.small_bytes));
+    std::vector<Block>& blocks = link_.scratch.blocks;
+    blocks.clear();
+    for (int part = 0; part < layout_.parts(); ++part) {
+        for (int position : layout_.positions[part])
+            blocks.push_back({part, {position * total, 1, total, total}, part == group_.me ? in(position, index) : nullptr});
+    }
+    gather(total * element_bytes * layout_.members(), element_bytes, operands.data());
+    std::vector<Rows>& sources = link_.scratch.sources;
+    sources.clear();
+    for (int64_t position = 0; position < layout_.members(); ++position)
+        sources.push_back({operands.data() + position * total * element_bytes, total});
+    reduce_rows(mine.type, mine.op, sources, {out(group_.leader(), index), total}, 1, total, false);
+}
+
+void Leader::run(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    if (mine.block_elements() == 0) return;
+    switch (mine.kind) {
+        case Kind::AllGather: return all_gather(index);
+        case Kind::ReduceScatter: return reduce_scatter(index);
+        case Kind::AllReduce: return all_reduce(index);
+        case Kind::Transfer: return;  // see communicator.cpp
+    }
+}
+
+}  // namespace
+
+void Patience::wait() {
+    if (control_.stopping()) throw Stopped();
+    ++looks_;
+    if (looks_ < 100) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(looks_ < 1000 ? 20 : 100));
+}
+
+void wait_for(const Control& control, std::span<Message> messages) {
+    for (Message& message : messages) {
+        for (Patience patience(control); !message.done();) patience.wait();
+    }
+}
+
+void lead(State& state, Group& group, int channel) {
+    Borrowed scratch(state);
+    const Inside inside(state.control);
+    Leader leader(state, group, channel, *scratch);
+    leader.agree();
+    const size_t requests = group.channels[channel].launch[group.leader()].size();
+    for (size_t index = 0; index < requests; ++index) leader.run(index);
+}
+
+void write_header(Requests transfers, std::vector<std::byte>& header) {
+    const uint64_t words[2] = {kTransfers, transfers.size()};
+    header.resize(sizeof words + transfers.size() * sizeof(Shape));
+    std::memcpy(header.data(), words, sizeof words);
+    for (size_t i = 0; i < transfers.size(); ++i) {
+        const Shape shape = shape_of(transfers[i]);
+        std::memcpy(header.data() + sizeof words + i * sizeof shape, &shape, sizeof shape);
+    }
+}
+
+bool read_header(std::span<const std::byte> header, std::vector<Request>& transfers) {
+    uint64_t words[2] = {};
+    std::memcpy(words, header.data(), sizeof words);
+    transfers.clear();
+    if (words[0] != kTransfers) return false;
+    for (size_t i = 0; i < words[1]; ++i) {
+        Shape shape{};
+        std::memcpy(&shape, header.data() + sizeof words + i * sizeof shape, sizeof shape);
+        transfers.push_back(request_of(shape));
+    }
+    return true;
+}
+
+int64_t header_capacity(int members) {
+    const auto transfers = static_cast<int64_t>(2 * sizeof(uint64_t) + kTransfersInALaunch * sizeof(Shape));
+    const auto digests = static_cast<int64_t>(static_cast<size_t>(1 + members) * sizeof(uint64_t));
+    return std::max(transfers, digests);
+}
+
+}  // namespace lockstep::comm::processes

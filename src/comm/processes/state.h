@@ -1,0 +1,78 @@
+// What the threads of one process share: its groups, and memory for the launches that lead between processes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/arrivals.h"
+#include "comm/launch.h"
+#include "comm/processes/control.h"
+#include "comm/processes/layout.h"
+#include "comm/processes/link.h"
+#include "comm/processes/world.h"
+
+namespace lockstep::comm::processes {
+
+// A launch of transfers that has been given and not been waited for.
+struct Gift {
+    std::vector<Request> requests;  // to a member in this process
+    std::vector<std::byte> header;  // to one in another
+    std::vector<Message> messages;
+};
+
+// What the members of a group in this process share on one channel. `start` closes when the job stops, the others never: whoever
+// passed `start` comes to the end of the launch.
+struct Channel {
+    Arrivals start, middle, finish;
+    std::vector<Requests> launch;   // [members], of those here, written before they arrive at start
+    std::vector<uint64_t> digests;  // alike; then the leader fills in the others
+    bool failed = false;            // written by the leader before middle
+
+    std::vector<Gift> gifts;  // [kTransfersInFlight], of the first member of two
+    Count given, taken;       // between two members in this process
+    std::vector<std::byte> header;
+    std::vector<Message> taking;
+};
+
+struct Group {
+    Group(std::vector<int> ranks, int number, const World& world);
+    const std::vector<int> ranks;
+    const int number;
+    const Layout layout;
+    const int me;                        // the part that this process is
+    const std::vector<int>& here;        // positions
+    const Hops direct, ring, two_level;  // the last is empty where it is never chosen
+    Channel channels[kChannels];
+
+    int leader() const { return here.front(); }
+    bool in_one_process() const { return layout.parts() == 1; }
+    const Hops& hops(GatherBy by) const;
+};
+
+struct State {
+    State(std::unique_ptr<Wire> wire, int ranks_per_process, Options options);
+
+    Group& group(const std::vector<int>& ranks, const World& world);
+    std::unique_ptr<Scratch> take_scratch();
+    void give_back(std::unique_ptr<Scratch> scratch);
+
+    const std::unique_ptr<Wire> wire;
+    const int ranks_per_process;
+    const Options options;
+    Topology topology;
+
+    std::mutex mutex;  // guards what follows
+    std::map<std::vector<int>, std::unique_ptr<Group>> groups;
+    std::vector<std::unique_ptr<Scratch>> scratches;
+
+    Control control;  // last: its thread uses the rest
+
+private:
+    void close_groups();
+};
+
+std::unique_ptr<Communicator> make_communicator(World& world, State& state, int rank);
+
+}  // namespace lockstep::comm::processes

@@ -1,0 +1,37 @@
+#include "comm/processes/targets.h"
+
+#include <algorithm>
+
+namespace lockstep::comm::processes {
+namespace {
+
+std::span<const Target> targets_of(const std::vector<Target>& targets, int part) {
+    const auto before = [](const Target& t, int p) { return t.part < p; };
+    const auto first = std::lower_bound(targets.begin(), targets.end(), part, before);
+    return {first, std::lower_bound(first, targets.end(), part + 1, before)};
+}
+
+}  // namespace
+
+Job job_of(const std::vector<Target>& targets, int part, int64_t round, int64_t limit) {
+    for (const Target& target : targets_of(targets, part)) {
+        const int64_t pieces = count_pieces(target.from, limit);
+        if (round < pieces) return {&target, piece_of(target.from, limit, round)};
+        round -= pieces;
+    }
+    return {};
+}
+
+int64_t rounds_of(const std::vector<Target>& targets, int part, int64_t limit) {
+    int64_t rounds = 0;
+    for (const Target& target : targets_of(targets, part)) rounds += count_pieces(target.from, limit);
+    return rounds;
+}
+
+void store(const Operands& operands, std::span<const Rows> sources, const Job& job) {
+    const Target& t = *job.target;
+    std::byte* to = t.out + first_element(t.to, job.piece) * bytes_of(operands.type);
+    reduce_rows(operands.type, operands.op, sources, {to, t.to.stride}, job.piece.rows, job.piece.columns, t.accumulate);
+}
+
+}  // namespace lockstep::comm::processes

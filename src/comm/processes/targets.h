@@ -1,0 +1,31 @@
+// What DirectReduce and ChainReduce have in common: the pieces of the targets of each part, numbered in *rounds*. In a round
+// every part that has a piece left gets one, so that results come to all of them evenly.
+#pragma once
+
+#include <span>
+
+#include "comm/processes/link.h"
+#include "comm/processes/rows.h"
+
+namespace lockstep::comm::processes {
+
+struct Operands {
+    Type type;
+    ReduceOp op;
+    std::span<const std::byte* const> in;  // by position, of this process's members
+};
+
+struct Job {
+    const Target* target = nullptr;  // null: that part has no piece in that round
+    Piece piece;
+};
+Job job_of(const std::vector<Target>& targets, int part, int64_t round, int64_t limit);
+int64_t rounds_of(const std::vector<Target>& targets, int part, int64_t limit);
+
+inline Rows rows_of(const std::byte* operand, const Job& job, int64_t element_bytes) {
+    return {operand + first_element(job.target->from, job.piece) * element_bytes, job.target->from.stride};
+}
+// The result of a job, from sources in ascending position, at its place in the target.
+void store(const Operands& operands, std::span<const Rows> sources, const Job& job);
+
+}  // namespace lockstep::comm::processes

@@ -1,0 +1,114 @@
+#include "comm/processes/world.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+#include "comm/processes/state.h"
+
+namespace lockstep::comm::processes {
+
+Group::Group(std::vector<int> list, int number, const World& world)
+    : ranks(std::move(list)),
+      number(number),
+      layout(layout_of(ranks, world.ranks_per_process(), world.topology())),
+      me(layout.part_of_process(world.first_rank() / world.ranks_per_process())),
+      here(layout.positions[me]),
+      direct(gather_hops(layout, GatherBy::Direct, me)),
+      ring(gather_hops(layout, GatherBy::Ring, me)),
+      two_level(choose_gather(layout, 1, 0) == GatherBy::TwoLevel ? gather_hops(layout, GatherBy::TwoLevel, me) : Hops{}) {
+    for (Channel& channel : channels) {
+        channel.launch.resize(ranks.size());
+        channel.digests.resize(ranks.size());
+        if (ranks.size() == 2) channel.gifts.resize(kTransfersInFlight);
+    }
+}
+
+const Hops& Group::hops(GatherBy by) const {
+    switch (by) {
+        case GatherBy::Direct: return direct;
+        case GatherBy::Ring: return ring;
+        case GatherBy::TwoLevel: return two_level;
+    }
+    throw InternalError("comm: no such way to gather");
+}
+
+State::State(std::unique_ptr<Wire> own_wire, int ranks_per_process, Options options)
+    : wire(std::move(own_wire)),
+      ranks_per_process(ranks_per_process),
+      options(options),
+      control(*wire,
+              fmt::format("{} ranks a process, messages of {} bytes, pieces of {}, small up to {}", ranks_per_process,
+                          options.message_bytes, options.piece_bytes, options.small_bytes),
+              [this] { close_groups(); }) {
+    std::map<int, int> number;
+    for (int process = 0; process < wire->processes(); ++process) {
+        const int host = number.try_emplace(wire->host_of(process), static_cast<int>(number.size())).first->second;
+        topology.host_of_rank.insert(topology.host_of_rank.end(), static_cast<size_t>(ranks_per_process), host);
+    }
+}
+
+void State::close_groups() {
+    const std::lock_guard lock(mutex);
+    for (const auto& [ranks, group] : groups) {
+        for (Channel& channel : group->channels) channel.start.close(), channel.given.close(), channel.taken.close();
+    }
+}
+
+Group& State::group(const std::vector<int>& ranks, const World& world) {
+    std::vector<int> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+    ensure(!ranks.empty() && distinct && sorted.front() >= 0 && sorted.back() < world.ranks(),
+           fmt::format("group {} is not of distinct ranks below {}", ranks, world.ranks()));
+    const bool shared = sorted.front() / ranks_per_process != sorted.back() / ranks_per_process;
+    const int number = shared ? control.number_of(ranks) : -1;
+    std::unique_lock lock(mutex);
+    if (control.stopping()) {  // before a stop closes the groups, or this one would stay open
+        lock.unlock();
+        control.throw_aborted();
+    }
+    std::unique_ptr<Group>& group = groups[ranks];
+    if (!group) group = std::make_unique<Group>(ranks, number, world);
+    return *group;
+}
+
+std::unique_ptr<Scratch> State::take_scratch() {
+    const std::lock_guard lock(mutex);
+    if (scratches.empty()) return std::make_unique<Scratch>();
+    std::unique_ptr<Scratch> scratch = std::move(scratches.back());
+    scratches.pop_back();
+    return scratch;
+}
+
+void State::give_back(std::unique_ptr<Scratch> scratch) {
+    const std::lock_guard lock(mutex);
+    scratches.push_back(std::move(scratch));
+}
+
+World::World(std::unique_ptr<Wire> wire, int ranks_per_process, Options options) : exceptions_(std::uncaught_exceptions()) {
+    ensure(ranks_per_process >= 1 && options.piece_bytes >= 1 && options.message_bytes >= 1, "comm: a world of nothing");
+    options.piece_bytes = std::min(options.piece_bytes, options.message_bytes);
+    state_ = std::make_unique<State>(std::move(wire), ranks_per_process, options);
+}
+
+World::~World() {
+    if (std::uncaught_exceptions() > exceptions_) abort(fmt::format("process {} ended early", state_->wire->process()));
+}
+
+int World::ranks() const { return state_->wire->processes() * state_->ranks_per_process; }
+int World::ranks_per_process() const { return state_->ranks_per_process; }
+int World::first_rank() const { return state_->wire->process() * state_->ranks_per_process; }
+const Topology& World::topology() const { return state_->topology; }
+void World::abort(const std::string& reason) { state_->control.abort(reason); }
+
+std::unique_ptr<Communicator> World::communicator(int rank) {
+    ensure(rank >= first_rank() && rank < first_rank() + ranks_per_process(),
+           fmt::format("rank {} in a process of ranks {} to {}", rank, first_rank(), first_rank() + ranks_per_process() - 1));
+    return make_communicator(*this, *state_, rank);
+}
+
+}  // namespace lockstep::comm::processes

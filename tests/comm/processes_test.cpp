@@ -1,0 +1,161 @@
+// Ranks in several processes, over a wire of memory: the cases of every transport, and what this one has alone.
+#include "comm/processes/world.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "base/error.h"
+#include "tests/comm/jobs.h"
+
+namespace lockstep::comm::test {
+namespace {
+
+// Small pieces and nothing small: long ways for few bytes.
+const processes::Options kPieces = {.piece_bytes = 1500, .message_bytes = 4000, .small_bytes = 0};
+const processes::Options kLong = {.piece_bytes = 1 << 14, .message_bytes = 1 << 15, .small_bytes = 0};
+
+std::vector<Job> jobs_of_processes() {
+    return {memory_job("P2", 1, {0, 1}),
+            memory_job("P2x2", 2, {0, 1}),
+            memory_job("P2x3TwoHosts", 3, {0, 1}, kPieces),
+            memory_job("P4x1TwoHosts", 1, {0, 0, 1, 1}, kPieces),
+            memory_job("P6x1ScatteredHosts", 1, {0, 1, 2, 0, 1, 2}, kPieces),
+            memory_job("P5x1UnequalHosts", 1, {7, 7, 7, 5, 5}, kPieces),
+            memory_job("P4x2TwoHosts", 2, {0, 0, 1, 1}, kLong)};
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, Comm, testing::ValuesIn(jobs_of_processes()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Processes, CommFailure,
+                         testing::Values(memory_job("P2", 1, {0, 1}), memory_job("P4", 1, {0, 0, 1, 1}, kPieces),
+                                         memory_job("P2x2", 2, {0, 1}), memory_job("P3x2", 2, {0, 1, 2}, kLong)),
+                         name_of_job);
+
+// Two processes of one rank; `body` gets the world of each.
+template <class Body0, class Body1>
+void two_processes(Body0 body0, Body1 body1, int ranks_per_process1 = 1) {
+    Network network({0, 1});
+    std::thread other([&] {
+        processes::World world(std::make_unique<MemoryWire>(network, 1), ranks_per_process1);
+        body1(world);
+    });
+    {
+        processes::World world(std::make_unique<MemoryWire>(network, 0), 1);
+        body0(world);
+    }
+    other.join();
+}
+
+std::string barriers_until_the_end(processes::World& world, std::vector<int> ranks) {
+    try {
+        const auto comm = world.communicator(world.first_rank());
+        const GroupId group = comm->add_group(std::move(ranks));
+        while (true) comm->barrier(0, group);
+    } catch (const Aborted& aborted) {
+        return aborted.what();
+    }
+}
+
+TEST(CommProcesses, AbortFromOutsideTheRanks) {
+    two_processes(
+        [](processes::World& world) {
+            std::thread outside([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                world.abort("stopped on request");
+            });
+            EXPECT_EQ(barriers_until_the_end(world, {0, 1}), "stopped on request");
+            outside.join();
+        },
+        [](processes::World& world) {
+            EXPECT_EQ(barriers_until_the_end(world, {0, 1}), "stopped on request");
+        });
+}
+
+TEST(CommProcesses, AProcessThatAnExceptionEndsStopsTheOthers) {
+    Network network({0, 1});
+    std::thread other([&] {
+        EXPECT_THROW(
+            {
+                processes::World world(std::make_unique<MemoryWire>(network, 1), 1);
+                throw std::runtime_error("no space left");
+            },
+            std::runtime_error);
+    });
+    {
+        processes::World world(std::make_unique<MemoryWire>(network, 0), 1);
+        EXPECT_EQ(barriers_until_the_end(world, {0, 1}), "process 1 ended early");
+    }
+    other.join();
+}
+
+TEST(CommProcesses, ProcessesStartedDifferentlyStop) {
+    const std::string text =
+        "processes must be started alike: process 0 has 1 ranks a process, messages of 1073741824 bytes, pieces of 262144, "
+        "small "
+        "up to 65536, process 1 has 2 ranks a process, messages of 1073741824 bytes, pieces of 262144, small up to 65536";
+    two_processes(
+        [&](processes::World& world) {
+            EXPECT_EQ(barriers_until_the_end(world, {0, 1}), text);
+        },
+        [&](processes::World& world) {
+            EXPECT_EQ(barriers_until_the_end(world, {2, 0}), text);
+        },
+        2);
+}
+
+TEST(CommProcesses, ALaunchOfTransfersIsOfTransfersAndOnlySoMany) {
+    const auto errors = memory_job("", 1, {0, 0}).run([](Communicator& comm) {
+        const GroupId pair = comm.add_group({0, 1});
+        float value = 1;
+        const Request mixed[] = {transfer(Type::Float32, &value, &value, 1), all_reduce(Type::Float32, &value, &value, 1)};
+        comm.run(0, pair, mixed);
+    });
+    EXPECT_EQ(errors.at(0).substr(errors.at(0).find("launched")),
+              "launched a collective that cannot run: transfers and other collectives in one launch");
+    const auto many = memory_job("", 1, {0, 0}).run([](Communicator& comm) {
+        const GroupId pair = comm.add_group({0, 1});
+        float value = 1;
+        if (comm.rank() == 1) comm.barrier(1, pair);
+        for (int launch = 0;; ++launch) comm.run(0, pair, transfer(Type::Float32, &value, nullptr, 1));
+    });
+    expect_all(many, "rank 0 launched a collective that cannot run: more than 64 launches of transfers under way");
+}
+
+TEST(CommProcesses, SixtyFourLaunchesOfTransfersMayBeUnderWay) {
+    for (const Job& job : {memory_job("", 1, {0, 0}), memory_job("", 2, {0})}) {
+        std::atomic<int> wrong = 0;
+        const auto errors = job.run([&](Communicator& comm) {
+            const GroupId pair = comm.add_group({0, 1});
+            std::vector<std::vector<int>> values(kTransfersInFlight, std::vector<int>(100));
+            for (int round = 0; round < 3; ++round) {
+                for (int i = 0; i < kTransfersInFlight; ++i) {
+                    std::vector<int>& value = values[static_cast<size_t>(i)];
+                    if (comm.rank() == 0) value.assign(100, i + round);
+                    comm.run(0, pair, transfer(Type::Int32, value.data(), value.data(), 100));
+                    wrong += value[99] != i + round;
+                }
+                for (int i = 0; comm.rank() == 0 && i < kTransfersInFlight; ++i) comm.await_transfer(0, pair);
+            }
+        });
+        EXPECT_EQ(wrong, 0);
+        expect_all(errors, "");
+    }
+}
+
+TEST(CommProcesses, RanksKnowTheirHosts) {
+    Network network({8, 3, 8});
+    std::vector<std::thread> threads;
+    for (int process = 0; process < 3; ++process) {
+        threads.emplace_back([&, process] {
+            processes::World world(std::make_unique<MemoryWire>(network, process), 2);
+            EXPECT_EQ(world.topology().host_of_rank, (std::vector<int>{0, 0, 1, 1, 0, 0}));
+            EXPECT_EQ(world.first_rank(), 2 * process);
+            EXPECT_THROW(world.communicator((2 * process + 2) % 6), InternalError);
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace lockstep::comm::test
