@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers bench bench-peers crash fuzz sanitize format lint clean configure
+.PHONY: demo test test-peers test-slurm bench bench-peers crash fuzz sanitize format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -38,14 +38,20 @@ test-peers: configure   ## models of Hugging Face transformers in and out, again
 	$(build) --target lockstep
 	test -d build/transformers || (python3 -m venv build/transformers && build/transformers/bin/pip install -q -r tests/peers/requirements.txt)
 	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
+test-slurm: configure   ## the batch script under a Slurm of one node, started for it; as root
+	scripts/install_dependencies.sh slurm-wlm munge
+	$(build) --target lockstep
+	tests/cluster/slurm.sh build/release/lockstep
+
 crash: configure      ## training killed at every write of a save and at random moments; needs strace
 	scripts/install_dependencies.sh strace
 	$(build) --target lockstep
 	scripts/crash.py build/release/lockstep
 
 fuzz: configure       ## random layouts against one rank
-	$(build) --target lockstep_tests
+	$(build)
 	LOCKSTEP_DRAWS=$(DRAWS) build/release/tests/lockstep_tests --gtest_filter='Equivalence*'
+	LOCKSTEP_DRAWS=$(DRAWS) ctest --test-dir build/release -R EquivalenceMpi --verbose
 
 # Unit tests and random layouts (the presets say which folders). Under the thread sanitizer only suites that run ranks and do not call
 # oneDNN, whose threads (OpenMP) it does not know.
@@ -54,7 +60,7 @@ sanitize: configure   ## tests under the address, undefined-behaviour and thread
 	LOCKSTEP_DRAWS=12 ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) --target lockstep_tests
 	TSAN_OPTIONS=halt_on_error=1 LOCKSTEP_DRAWS=12 ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
-	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm|.*/CommFailure|.*/CommTransfer|CommLocal|CommProcesses|ThreadPool|Step)$$'
+	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm|.*/CommFailure|.*/CommTransfer|CommLocal|CommProcesses|Crew|EquivalenceProcesses|ThreadPool|Step)$$'
 
 format:
 	scripts/install_dependencies.sh clang-format

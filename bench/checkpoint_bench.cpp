@@ -14,6 +14,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/processors.h"
 #include "data/synthetic_source.h"
 #include "kernels/kernel.h"
 #include "runtime/saver.h"
@@ -164,6 +165,6 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < with.size(); ++i) longer.push_back(with[i] - without[i]);
     print("slower", bytes, longer, copy, "memcpy");
     fmt::print("a step takes {:.3f} s, one with a save beside it {:.3f} s, on {} ranks and {} processors\n", median(without),
-               median(with), s.compiled.layout.ranks, runtime::usable_cpus().size());
+               median(with), s.compiled.layout.ranks, usable_cpus().size());
     std::filesystem::remove_all(folder);
 }

@@ -38,8 +38,8 @@ std::string this_process() {
 
 fs::path partial(const fs::path& path) { return path.string() + std::string(kPartial); }
 
-OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+OutputFile::OutputFile(fs::path path, Open how) : path_(std::move(path)) {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | (how == Open::New ? O_CREAT | O_TRUNC : 0), 0644);
     if (descriptor_ < 0) cannot_write(path_, "open", errno);
 }
 

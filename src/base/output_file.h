@@ -12,10 +12,12 @@ namespace lockstep {
 constexpr std::string_view kPartial = ".partial";
 std::filesystem::path partial(const std::filesystem::path& path);  // the temporary name
 
-// A new file, or an old one emptied. What is written may be lost in a crash until close() has returned.
+// A new file, or an old one emptied, or one that another process has made and that several write. What is written may be lost in
+// a crash until close() has returned.
 class OutputFile {
 public:
-    explicit OutputFile(std::filesystem::path path);
+    enum class Open { New, Existing };
+    explicit OutputFile(std::filesystem::path path, Open how = Open::New);
     OutputFile(OutputFile&& other) noexcept;
     OutputFile& operator=(OutputFile&&) = delete;
     ~OutputFile();

@@ -56,29 +56,44 @@ Manifest from_json(const Json& j) {
 
 std::string folder_of(const std::string& root, int64_t step) { return fmt::format("{}/step-{:08}", root, step); }
 
-NewFolder::NewFolder(const std::string& path) : path_(fs::path(path).lexically_normal().string()) {
+NewFolder::NewFolder(const std::string& path, const Writers& writers)
+    : writers_(writers), path_(fs::path(path).lexically_normal().string()) {
     while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
     temporary_ = partial(path_);
     std::error_code ignored;
-    fs::remove_all(temporary_, ignored);
-    make_folder(temporary_);
+    writers_.together([&] {
+        if (!writers_.is_first()) return;
+        fs::remove_all(temporary_, ignored);
+        make_folder(temporary_);
+    });
+    writers_.together([&] {
+        if (fs::is_directory(temporary_, ignored)) return;
+        throw UserError("checkpoint.not_shared", temporary_,
+                        fmt::format("{} was made by the first process, and this one does not see it: the folder of a job's "
+                                    "checkpoints must be on a file system that all its hosts share",
+                                    temporary_));
+    });
 }
 
 NewFolder::~NewFolder() {
     std::error_code error;
-    if (!published_) fs::remove_all(temporary_, error);
+    if (!published_ && writers_.is_first()) fs::remove_all(temporary_, error);
 }
 
 void NewFolder::publish() {
-    sync_folder(temporary_);
-    lockstep::publish(path_);
+    writers_.together([&] {
+        if (!writers_.is_first()) return;
+        sync_folder(temporary_);
+        lockstep::publish(path_);
+    });
     published_ = true;
 }
 
-NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step) : name_(folder_of(root, step)), folder_(name_) {}
+NewCheckpoint::NewCheckpoint(const std::string& root, int64_t step, const Writers& writers)
+    : writers_(writers), name_(folder_of(root, step)), folder_(name_, writers) {}
 
-void NewCheckpoint::write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill) {
-    files_[file] = write_safetensors(temporary() + "/" + file, layout, fill);
+void NewCheckpoint::write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill, OwnElements own) {
+    files_[file] = write_safetensors(temporary() + "/" + file, layout, fill, writers_, own);
 }
 
 void NewCheckpoint::add(const FileSums& files) { files_.insert(files.begin(), files.end()); }
@@ -87,9 +102,12 @@ std::string NewCheckpoint::publish(Manifest manifest) {
     manifest.files = files_;
     Json j = to_json(manifest);
     j["xxh3"] = hex_checksum(j.dump());  // of what stands before it
-    OutputFile out(temporary() + "/" + kManifestFile);
-    out.append(j.dump(1) + "\n");
-    out.close();
+    writers_.together([&] {
+        if (!writers_.is_first()) return;
+        OutputFile out(temporary() + "/" + kManifestFile);
+        out.append(j.dump(1) + "\n");
+        out.close();
+    });
     folder_.publish();
     return name_;
 }

@@ -32,7 +32,8 @@ struct Manifest {
 // file.cannot_write.
 class NewFolder {
 public:
-    explicit NewFolder(const std::string& path);
+    // Of several writers the first makes it. UserError checkpoint.not_shared where another does not see it.
+    explicit NewFolder(const std::string& path, const Writers& writers = {});
     ~NewFolder();  // removes it unless it was published
     NewFolder(const NewFolder&) = delete;
     NewFolder& operator=(const NewFolder&) = delete;
@@ -42,23 +43,25 @@ public:
     void publish();
 
 private:
+    const Writers writers_;
     std::string path_, temporary_;
     bool published_ = false;
 };
 
 class NewCheckpoint {
 public:
-    NewCheckpoint(const std::string& root, int64_t step);
+    NewCheckpoint(const std::string& root, int64_t step, const Writers& writers = {});
 
     // The folder under its temporary name. A file that is put there by others has no checksum unless it is added.
     const std::string& temporary() const { return folder_.temporary(); }
-    void write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill);
+    void write(const std::string& file, const SafetensorsLayout& layout, FillTensor fill, OwnElements own = kOwnAll);
     void add(const FileSums& files);
     // Writes the manifest, with the checksums of the files written, and gives the folder its name, which is returned. An older
     // checkpoint of the same step is replaced.
     std::string publish(Manifest manifest);
 
 private:
+    const Writers writers_;
     std::string name_;
     NewFolder folder_;
     FileSums files_;

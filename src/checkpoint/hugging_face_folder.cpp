@@ -80,7 +80,7 @@ void HuggingFaceWeights::read(const std::string& name, int64_t begin, int64_t co
 }
 
 FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                    FillTensor fill) {
+                                    FillTensor fill, const Writers& writers, OwnElements own) {
     std::vector<std::vector<TensorSpec>> shards(1);
     int64_t in_shard = 0, total = 0;
     for (const TensorSpec& t : tensors) {
@@ -94,13 +94,16 @@ FileSums write_hugging_face_weights(const std::string& folder, const std::vector
         const std::string file =
             shards.size() == 1 ? kWeightsFile : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
         for (const TensorSpec& t : shards[i]) weight_map[t.name] = file;
-        sums[file] = write_safetensors(folder + "/" + file, SafetensorsLayout(shards[i], {{"format", "pt"}}), fill);
+        sums[file] = write_safetensors(folder + "/" + file, SafetensorsLayout(shards[i], {{"format", "pt"}}), fill, writers, own);
     }
     if (shards.size() == 1) return sums;
-    AtomicFile index(folder + "/" + kIndexFile);
-    index.append(Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
-    index.finish();
-    index.publish();
+    writers.together([&] {
+        if (!writers.is_first()) return;
+        AtomicFile index(folder + "/" + kIndexFile);
+        index.append(Json{{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}}.dump(2) + "\n");
+        index.finish();
+        index.publish();
+    });
     return sums;
 }
 

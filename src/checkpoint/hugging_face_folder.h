@@ -37,6 +37,6 @@ private:
 // fill's calls is that of the file at hand; each element is asked for once, in order. Returns the checksums of the weights'
 // files.
 FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                    FillTensor fill);
+                                    FillTensor fill, const Writers& writers = {}, OwnElements own = kOwnAll);
 
 }  // namespace lockstep::checkpoint

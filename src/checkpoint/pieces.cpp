@@ -29,24 +29,74 @@ constexpr int64_t kWriteAheadBytes = 32 << 20;
 
 }  // namespace
 
-PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill) {
-    PieceSums sums{bytes, kPieceBytes, {}};
-    OutputFile out(path);
+namespace {
+
+// f(begin, count, room) for every piece; the disk is told to begin with what f has written.
+void for_each_piece(const OutputFile& out, int64_t bytes, FunctionRef<void(int64_t, int64_t, char*)> f) {
     std::vector<char> piece(static_cast<size_t>(kPieceBytes));
     int64_t started = 0;
     for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
         const int64_t count = std::min(kPieceBytes, bytes - begin);
-        fill(begin, count, piece.data());
-        const std::string_view view(piece.data(), static_cast<size_t>(count));
+        f(begin, count, piece.data());
+        if (begin + count - started < kWriteAheadBytes) continue;
+        out.start_writing(started, begin + count - started);
+        started = begin + count;
+    }
+}
+
+PieceSums write_alone(const std::string& path, int64_t bytes, FillBytes fill) {
+    PieceSums sums{bytes, kPieceBytes, {}};
+    OutputFile out(path);
+    for_each_piece(out, bytes, [&](int64_t begin, int64_t count, char* piece) {
+        fill(begin, count, piece);
+        const std::string_view view(piece, static_cast<size_t>(count));
         sums.xxh3.push_back(checksum(view));
         out.write_at(begin, view);
-        if (begin + count - started >= kWriteAheadBytes) {
-            out.start_writing(started, begin + count - started);
-            started = begin + count;
-        }
-    }
+    });
     out.close();
     return sums;
+}
+
+// A piece may hold bytes of several processes, so its checksum is taken from what has been written: each process reads its share.
+PieceSums write_together(const std::string& path, int64_t bytes, FillBytes fill, const Writers& writers, OwnBytes own) {
+    writers.together([&] {
+        if (writers.is_first()) OutputFile(path).close();
+    });
+    writers.together([&] {
+        OutputFile out(path, OutputFile::Open::Existing);
+        for_each_piece(out, bytes, [&](int64_t begin, int64_t count, char* piece) {
+            own(begin, count, [&](int64_t at, int64_t n) {
+                fill(at, n, piece);
+                out.write_at(at, {piece, static_cast<size_t>(n)});
+            });
+        });
+        out.close();
+    });
+    const int64_t pieces = ceil_div(bytes, kPieceBytes), process = writers.crew->process(), processes = writers.crew->processes();
+    std::vector<uint64_t> shares;
+    writers.together([&] {
+        const PieceReader reader(path, PieceSums{bytes, kPieceBytes, {}});
+        std::vector<char> piece(static_cast<size_t>(kPieceBytes));
+        for (int64_t k = pieces * process / processes; k < pieces * (process + 1) / processes; ++k) {
+            const int64_t count = std::min(kPieceBytes, bytes - k * kPieceBytes);
+            reader.read_unchecked(k * kPieceBytes, count, piece.data());
+            shares.push_back(checksum({piece.data(), static_cast<size_t>(count)}));
+        }
+    });
+    PieceSums sums{bytes, kPieceBytes, {}};
+    const std::string_view view(reinterpret_cast<const char*>(shares.data()), shares.size() * sizeof shares[0]);
+    for (const std::string& share : writers.crew->exchange(std::string(view), writers.channel)) {
+        const size_t at = sums.xxh3.size();
+        sums.xxh3.resize(at + share.size() / sizeof(uint64_t));
+        std::memcpy(sums.xxh3.data() + at, share.data(), share.size());
+    }
+    return sums;
+}
+
+}  // namespace
+
+PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill, const Writers& writers, OwnBytes own) {
+    return writers.are_several() ? write_together(path, bytes, fill, writers, own) : write_alone(path, bytes, fill);
 }
 
 PieceReader::PieceReader(std::string path, std::optional<PieceSums> sums) : path_(std::move(path)), sums_(std::move(sums)) {

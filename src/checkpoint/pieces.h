@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "comm/crew.h"
 
 namespace lockstep::checkpoint {
 
@@ -20,10 +21,25 @@ struct PieceSums {
 };
 using FileSums = std::map<std::string, PieceSums>;  // by name of file
 
-// Writes a file of `bytes` bytes and puts it on the disk. fill(begin, count, to) supplies its bytes, piece by piece in order.
-// UserError file.cannot_write.
+// Who writes: this process alone, or a crew together, in a folder that all its processes see, each the bytes that it has. Its
+// processes make the same calls, and all get the first error of any; a thread beside the crew's main one has another channel.
+struct Writers {
+    comm::Crew* crew = nullptr;
+    int channel = 0;
+
+    bool are_several() const { return crew && !crew->is_alone(); }
+    // The process that does what is done once.
+    bool is_first() const { return !crew || crew->is_first(); }
+    void together(FunctionRef<void()> f) const { crew ? crew->together(f, channel) : f(); }
+};
+
+// Writes a file of `bytes` bytes and puts it on the disk. fill(begin, count, to) supplies its bytes, in order and, where this
+// process is the only writer, piece by piece; of several each is asked for those stretches of a piece that own(begin, count, f)
+// calls f with. UserError file.cannot_write.
 using FillBytes = FunctionRef<void(int64_t begin, int64_t count, char* to)>;
-PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill);
+using OfStretch = FunctionRef<void(int64_t begin, int64_t count)>;
+using OwnBytes = FunctionRef<void(int64_t begin, int64_t count, OfStretch f)>;
+PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill, const Writers& writers, OwnBytes own);
 
 class PieceReader {
 public:
@@ -45,9 +61,9 @@ public:
     int64_t file_bytes() const { return file_bytes_; }
     // UserError checkpoint.damaged, checkpoint.truncated. From several threads.
     void read(int64_t begin, int64_t count, void* to, Cursor& cursor) const;
+    void read_unchecked(int64_t begin, int64_t count, char* to) const;
 
 private:
-    void read_unchecked(int64_t begin, int64_t count, char* to) const;
     void check(int64_t piece, const char* bytes, int64_t count) const;
 
     std::string path_;

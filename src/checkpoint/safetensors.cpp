@@ -110,27 +110,54 @@ void SafetensorsWriter::finish() {
     file_.publish();
 }
 
-PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& layout, FillTensor fill) {
+PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& layout, FillTensor fill, const Writers& writers,
+                            OwnElements own) {
     const std::string& header = layout.header();
     const auto header_bytes = static_cast<int64_t>(header.size());
     const std::vector<TensorEntry>& tensors = layout.tensors();
-    size_t next = 0;  // the first tensor whose bytes are not all written
-    return write_pieces(path, layout.file_bytes(), [&](int64_t begin, int64_t count, char* to) {
+    // of_header(begin, count), then of_tensor(tensor, begin in it, count) for the bytes begin .. begin + count. `next`: a tensor
+    // that ends behind them or further on; calls come in order.
+    const auto split = [&](int64_t begin, int64_t count, size_t& next, const auto& of_header, const auto& of_tensor) {
         const int64_t end = begin + count;
         if (begin < header_bytes) {
             const int64_t n = std::min(end, header_bytes) - begin;
-            std::memcpy(to, header.data() + begin, static_cast<size_t>(n));
-            begin += n, to += n;
+            of_header(begin, n);
+            begin += n;
         }
         while (begin < end) {
             const TensorEntry& tensor = tensors[next];
             const int64_t at = begin - header_bytes - tensor.begin_bytes, n = std::min(end - begin, tensor.bytes - at);
-            const int64_t element_bytes = dtype_bytes(tensor.spec.dtype);
-            if (n > 0) fill(tensor, at / element_bytes, n / element_bytes, to);
-            begin += n, to += n;
-            if (at + n == tensor.bytes) ++next;
+            if (n > 0) of_tensor(tensor, at, n), begin += n;
+            if (begin < end) ++next;
         }
-    });
+    };
+    size_t next = 0, next_own = 0;
+    const auto fill_bytes = [&](int64_t begin, int64_t count, char* to) {
+        split(
+            begin, count, next,
+            [&](int64_t at, int64_t n) {
+                std::memcpy(to, header.data() + at, static_cast<size_t>(n));
+                to += n;
+            },
+            [&](const TensorEntry& tensor, int64_t at, int64_t n) {
+                const int64_t element_bytes = dtype_bytes(tensor.spec.dtype);
+                fill(tensor, at / element_bytes, n / element_bytes, to);
+                to += n;
+            });
+    };
+    const auto own_bytes = [&](int64_t begin, int64_t count, OfStretch f) {
+        split(
+            begin, count, next_own,
+            [&](int64_t at, int64_t n) {
+                if (writers.is_first()) f(at, n);
+            },
+            [&](const TensorEntry& tensor, int64_t at, int64_t n) {
+                const int64_t element_bytes = dtype_bytes(tensor.spec.dtype), first = header_bytes + tensor.begin_bytes;
+                own(tensor, at / element_bytes, n / element_bytes,
+                    [&](int64_t element, int64_t elements) { f(first + element * element_bytes, elements * element_bytes); });
+            });
+    };
+    return write_pieces(path, layout.file_bytes(), fill_bytes, writers, own_bytes);
 }
 
 namespace {

@@ -64,9 +64,13 @@ private:
 };
 
 // Writes a whole file front to back, with checksums, and puts it on the disk: the fast way. fill(tensor, begin, count, to)
-// supplies elements begin .. begin + count, each element once. UserError file.cannot_write.
+// supplies elements begin .. begin + count, each element once; of several writers each is asked for the stretches that own()
+// calls its f with. UserError file.cannot_write.
 using FillTensor = FunctionRef<void(const TensorEntry& tensor, int64_t element_begin, int64_t count, char* to)>;
-PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& layout, FillTensor fill);
+using OwnElements = FunctionRef<void(const TensorEntry& tensor, int64_t element_begin, int64_t count, OfStretch f)>;
+inline constexpr auto kOwnAll = [](const TensorEntry&, int64_t begin, int64_t count, OfStretch f) { f(begin, count); };
+PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& layout, FillTensor fill,
+                            const Writers& writers = {}, OwnElements own = kOwnAll);
 
 // Checks the whole header when it opens; see safetensors.cpp for each id. Reads may come from several threads. With checksums
 // every byte is checked before it is handed out.

@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/launched.h"
 #include "comm/communicator.h"
+#include "comm/mpi/session.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -38,6 +40,7 @@ void take_settings(const CLI::App& app, RecipeArgs& args) {
 
 // One message for a person, one object for a program.
 int fail(bool json, int code, const std::string& message, const std::string& key = "", const std::string& id = "") {
+    if (launched().process > 0) return code;  // the first one says it
     telemetry::error(id.empty() ? message : fmt::format("{} [{}]", message, id));
     if (!key.empty() && message.find(key) == std::string::npos) telemetry::error("change: " + key);
     if (json) fmt::print("{}\n", nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}, {"id", id}}}}.dump());
@@ -48,7 +51,8 @@ int fail(bool json, int code, const std::string& message, const std::string& key
 
 int run(int argc, const char* const* argv) {
     CLI::App app{"Lockstep compiles the whole training step of a large language model into one program: checked, then run."};
-    app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION + " (cpu kernels, ranks as threads)");
+    app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION + " (cpu kernels; ranks as threads" +
+                                          (comm::mpi::is_built() ? ", processes by MPI" : "") + ")");
     app.require_subcommand(1);
     bool colors = true;
     TrainArgs train_args;
@@ -61,7 +65,8 @@ int run(int argc, const char* const* argv) {
     PrepareArgs prepare_args;
     ExplainArgs explain_args;
 
-    CLI::App* train_app = app.add_subcommand("train", "train a recipe; ranks are threads of this process");
+    CLI::App* train_app = app.add_subcommand(
+        "train", "train a recipe; ranks are threads of this process, or of all that mpirun or srun has started");
     add_recipe(*train_app, train_args.recipe);
     train_app->add_option(
         "--watch", train_args.watch,
@@ -217,14 +222,16 @@ int run(int argc, const char* const* argv) {
         take_settings(*eval_app, eval_args.checkpoint);
         take_settings(*sample_app, sample_args.checkpoint);
     } catch (const CLI::ParseError& e) {
+        if (launched().process > 0) return e.get_exit_code() == 0 ? kDone : kUsage;
         return app.exit(e) == 0 ? kDone : kUsage;
     }
     try {
-        if (*train_app) return train(train_args);
+        if (*train_app) return in_crew([&](comm::Crew& crew) { return train(train_args, crew); });
+        if (*eval_app) return in_crew([&](comm::Crew& crew) { return eval(eval_args, crew); });
+        if (launched().process > 0) return kDone;  // the first process does it alone
         if (*check_app) return check(check_args);
         if (*show_app) return show(show_args);
         if (*diff_app) return diff(diff_args);
-        if (*eval_app) return eval(eval_args);
         if (*sample_app) return sample(sample_args);
         if (*plan_app) return plan(plan_args);
         if (*bench_app) return bench(bench_args);

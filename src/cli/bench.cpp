@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/processors.h"
 #include "cli/commands.h"
 #include "measure/machine.h"
 #include "runtime/ranks.h"
@@ -19,7 +20,7 @@ int bench(const BenchArgs& args) {
     std::ofstream out(args.out);  // now, rather than after two minutes
     if (!out) throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
     measure::MachineOptions options;
-    options.cpus = runtime::usable_cpus();
+    options.cpus = usable_cpus();
     options.memory_bytes = static_cast<double>(telemetry::machine_memory_bytes());
     options.budget_s = args.quick ? std::min(args.seconds, 5.0) : args.seconds;
     options.small_only = args.quick;

@@ -185,8 +185,22 @@ void Checkpointing::resume() {
                                         root_, complete.size(), why_not_));
         }
     }
+    require_same_step();
     if (!loaded_.empty()) last_saved_ = job_.trainer->progress().steps;
     if (saver_) saver_->set_latest(loaded_);
+}
+
+// Each process has looked for checkpoints by itself.
+void Checkpointing::require_same_step() {
+    comm::Crew& crew = job_.trainer->ranks().crew();
+    const std::vector<std::string> steps = crew.exchange(std::to_string(job_.trainer->progress().steps));
+    const auto other = std::find_if(steps.begin(), steps.end(), [&](const std::string& step) { return step != steps[0]; });
+    if (other == steps.end()) return;
+    throw UserError(
+        "checkpoint.not_shared", "job.dump_folder",
+        fmt::format("process {} would go on from step {}, the first from step {}: {} must be on a file system that all "
+                    "hosts of the job share",
+                    other - steps.begin(), *other, steps[0], root_));
 }
 
 void Checkpointing::save_now(runtime::SaveContents contents) {

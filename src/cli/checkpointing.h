@@ -38,6 +38,7 @@ private:
     bool load(const std::string& folder, const runtime::LoadParts& parts);
     void load_step(int64_t wanted, const std::vector<int64_t>& complete);
     void load_initial();
+    void require_same_step();
     void load_hugging_face(const std::string& path);
 
     Job& job_;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/crew.h"
 #include "compile/compile.h"
 
 namespace lockstep::cli {
@@ -96,11 +97,11 @@ struct ExplainArgs {
     bool json = false;
 };
 
-int train(const TrainArgs& args);
+int train(const TrainArgs& args, comm::Crew& crew);
 int check(const CheckArgs& args);
 int show(const ShowArgs& args);
 int diff(const DiffArgs& args);
-int eval(const EvalArgs& args);
+int eval(const EvalArgs& args, comm::Crew& crew);
 int sample(const SampleArgs& args);
 int convert(const ConvertArgs& args);
 int prepare(const PrepareArgs& args);
@@ -115,15 +116,20 @@ compile::Recipe read_recipe(const RecipeArgs& args);
 // train go on with the model's own and say so.
 enum class MissingData { Refuse, Assume };
 void take_vocabulary(compile::Recipe& recipe, MissingData missing);
-// The catalog of runtime.kernels, and passes to skip.
-compile::CompileOptions compile_options(const compile::Recipe& recipe);
+// Where a recipe leaves the number of ranks open, a crew of several processes has one each.
+void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
+// The catalog of runtime.kernels, and passes to skip, for the machines of a crew; none: this one.
+compile::CompileOptions compile_options(const compile::Recipe& recipe, const comm::Crew* crew = nullptr);
 // The same for ranks of another machine.
 compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads_per_rank);
 // Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
 // run.
-void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled);
-// Bytes that one rank may use: cluster.memory_gib_per_rank, else this machine's share.
-int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled);
+void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
+                      const comm::Crew* crew = nullptr);
+// All processes have compiled the same programs. UserError job.other_program.
+void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew);
+// Bytes that one rank may use: cluster.memory_gib_per_rank, else its share of a machine of the crew; none: of this one.
+int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled, const comm::Crew* crew = nullptr);
 // "dp_replicate 1 x dp_shard 2 x tp 2", with pp before it where there is a pipeline.
 std::string degrees_text(const mesh::Mesh& mesh);
 std::string gib(int64_t bytes);

@@ -12,7 +12,7 @@
 #include "kernels/kernel.h"
 #include "ops/rule.h"
 #include "passes/check.h"
-#include "runtime/ranks.h"
+#include "runtime/snapshot.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
@@ -68,9 +68,14 @@ void disable(ops::KernelCatalog& catalog, const std::string& list) {
 
 }  // namespace
 
-compile::CompileOptions compile_options(const compile::Recipe& recipe) {
-    const int cores = static_cast<int>(runtime::usable_cpus().size());
-    return compile_options(recipe, compile::placement_of(recipe, compile::layout_of(recipe).ranks, cores).threads_per_rank);
+void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {
+    if (crew.is_alone() || recipe.integer("cluster.ranks") != 0 || recipe.integer("parallelism.data_parallel_shard_degree") != -1)
+        return;
+    if (compile::layout_of(recipe).ranks % crew.processes() != 0) recipe.set("cluster.ranks", std::to_string(crew.processes()));
+}
+
+compile::CompileOptions compile_options(const compile::Recipe& recipe, const comm::Crew* crew) {
+    return compile_options(recipe, runtime::placement_of(recipe, compile::layout_of(recipe).ranks, crew).threads_per_rank);
 }
 
 compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads) {
@@ -99,18 +104,30 @@ std::string degrees_text(const mesh::Mesh& mesh) {
     return text;
 }
 
-int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled) {
+int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled, const comm::Crew* crew) {
     const double declared = recipe.number("cluster.memory_gib_per_rank");
     if (declared > 0) return static_cast<int64_t>(declared * (1 << 30));
-    return telemetry::machine_memory_bytes() / compiled.layout.ranks;
+    return telemetry::machine_memory_bytes() / (crew ? crew->ranks_on_a_host(compiled.layout.ranks) : compiled.layout.ranks);
 }
 
-void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled) {
+void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew) {
+    const std::vector<std::string> hashes = crew.exchange(crew.is_alone() ? "" : runtime::program_hash(compiled.programs));
+    const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) { return hash != hashes[0]; });
+    if (other == hashes.end()) return;
+    throw UserError(
+        "job.other_program", "runtime.kernels",
+        fmt::format("process {} has compiled another program than the first: their machines take other kernels, or they "
+                    "read another recipe; use machines alike, or runtime.kernels = \"reference\"",
+                    other - hashes.begin()));
+}
+
+void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
+                      const comm::Crew* crew) {
     if (const auto refusal = passes::check(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
     const int64_t needed = compiled.arena_bytes(),
                   reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
-    const int64_t capacity = capacity_per_rank(recipe, compiled) - reserve;
+    const int64_t capacity = capacity_per_rank(recipe, compiled, crew) - reserve;
     if (needed <= capacity) return;
     std::string advice;
     std::string key = "training.local_batch_size";

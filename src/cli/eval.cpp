@@ -57,8 +57,9 @@ int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::Tok
 
 }  // namespace
 
-int eval(const EvalArgs& args) {
-    const Stored stored = open_stored(args.checkpoint, {{"training.global_batch_size", "-1"}});
+int eval(const EvalArgs& args, comm::Crew& crew) {
+    Stored stored = open_stored(args.checkpoint, {{"training.global_batch_size", "-1"}});
+    take_ranks(stored.recipe, crew);
     const compile::Recipe& recipe = stored.recipe;
     Tokens tokens = open_tokens(args, stored);
     const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size"));
@@ -71,11 +72,12 @@ int eval(const EvalArgs& args) {
     const data::SampleMode mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
     const data::Dataset data(std::move(tokens.file), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0});
 
-    compile::CompileOptions options = compile_options(recipe);
+    compile::CompileOptions options = compile_options(recipe, &crew);
     options.entries = {"eval"};
     const compile::Compiled compiled = compile::compile(recipe, options);
-    require_runnable(recipe, options, compiled);
-    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout));
+    require_runnable(recipe, options, compiled, &crew);
+    require_same_programs(compiled, crew);
+    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout, &crew));
     runtime::load_weights(ranks, stored.folder);
     runtime::Evaluator evaluator(ranks, runtime::batch_shape(compiled.layout));
 
@@ -83,6 +85,7 @@ int eval(const EvalArgs& args) {
     const auto start = std::chrono::steady_clock::now();
     const runtime::EvalResult result = evaluator.evaluate(data, batches);
     const double time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!crew.is_first()) return kDone;
     const int64_t windows = std::min(batches * evaluator.windows_of_batch(), data.windows());
     const int64_t bytes = tokens.tokenizer ? target_bytes(data, windows, tokens.tokenizer->parts()) : 0;
     const double bits_per_byte = bytes > 0 ? result.loss_sum / std::log(2.0) / static_cast<double>(bytes) : 0;

@@ -10,10 +10,11 @@
 
 namespace lockstep::cli {
 
-std::unique_ptr<Job> start_job(const RecipeArgs& args) {
+std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
     const auto start = std::chrono::steady_clock::now();
     auto job = std::make_unique<Job>();
     job->recipe = read_recipe(args);
+    if (crew) take_ranks(job->recipe, *crew);
     const compile::Recipe& r = job->recipe;
     const auto seq_len = static_cast<int>(r.integer("training.seq_len"));
     const auto seed = static_cast<uint64_t>(r.integer("debug.seed"));
@@ -48,11 +49,12 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args) {
         throw UserError("recipe.dataset", "training.dataset",
                         fmt::format("training.dataset = \"{}\": must be prepared or synthetic", r.text("training.dataset")));
     }
-    const compile::CompileOptions options = compile_options(r);
+    const compile::CompileOptions options = compile_options(r, crew);
     job->compiled = compile::compile(r, options);
-    require_runnable(r, options, job->compiled);
+    require_runnable(r, options, job->compiled, crew);
+    if (crew) require_same_programs(job->compiled, *crew);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
-    job->trainer = std::make_unique<runtime::Trainer>(r, job->compiled, *job->source);
+    job->trainer = std::make_unique<runtime::Trainer>(r, job->compiled, *job->source, crew);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return job;
 }

@@ -21,6 +21,7 @@ struct Job {
     double start_up_s = 0;
 };
 
-std::unique_ptr<Job> start_job(const RecipeArgs& args);
+// `crew` has the ranks and outlives the job; none: all are threads of this process.
+std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew = nullptr);
 
 }  // namespace lockstep::cli

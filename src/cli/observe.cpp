@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/processors.h"
 #include "measure/roofs.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"
@@ -93,7 +94,7 @@ runtime::StepResult Observer::step() {
     if (!traced && !profiled) return trainer_.step();
     const runtime::StepResult result = trainer_.step(timelines_);
     ir::match_collectives(timelines_);
-    if (traced) telemetry::write_trace(args_.trace, timelines_);
+    if (traced && trainer_.ranks().crew().is_first()) telemetry::write_trace(args_.trace, timelines_);
     if (profiled) compile::add_step(breakdown_, profiled_++, timelines_, compile::kind_of);
     return result;
 }
@@ -104,9 +105,10 @@ Json Observer::finish(bool quiet) {
         telemetry::warn(fmt::format("--profile: the run took {} steps, and the first {} are not counted", taken_, kWarmUp));
         return nullptr;
     }
+    if (!trainer_.ranks().crew().is_first()) return nullptr;
     measure::Roofs roofs;
     if (args_.cluster.empty()) {
-        roofs = measure::roofs(runtime::usable_cpus());
+        roofs = measure::roofs(usable_cpus());
     } else {
         const ops::CostTable costs = sim::read_cluster(args_.cluster).costs;
         roofs = {costs.flops_per_s.at("f32"), costs.bytes_per_s};

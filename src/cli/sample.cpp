@@ -219,7 +219,7 @@ int sample(const SampleArgs& args) {
     options.entries = {"prefill", "decode"};
     const compile::Compiled compiled = compile::compile(recipe, options);
     require_runnable(recipe, options, compiled);
-    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout));
+    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout, nullptr));
     runtime::load_weights(ranks, stored.folder);
     runtime::Generator generator(ranks);
     Sampling sampling(args, generator, tokenizer);

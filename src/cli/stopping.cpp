@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -25,6 +26,7 @@ extern "C" void on_signal(int signal) { stop_signal = signal; }
 void remember_signals() {
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
+    std::signal(SIGUSR1, on_signal);  // what Slurm is told to send, and mpirun hands on without ending the job
 }
 
 double seconds_of(const std::string& text) {
@@ -62,13 +64,23 @@ void Stopping::after_step(const runtime::StepResult& r, double save_s) {
     else if (limit_s_ > 0 && seconds(now - begun_) + longest_step_s_ + save_s > limit_s_) reason_ = Reason::Time;
 }
 
-Stopping::Reason Stopping::reason() const {
-    return reason_ != Reason::None ? reason_ : stop_signal != 0 ? Reason::Signal : Reason::None;
+bool Stopping::asked(comm::Crew& crew) {
+    if (reason_ == Reason::None && stop_signal != 0) reason_ = Reason::Signal, signal_ = stop_signal;
+    if (crew.is_alone()) return reason_ != Reason::None;
+    const int own[] = {static_cast<int>(reason_), signal_};
+    for (const std::string& text : crew.exchange({reinterpret_cast<const char*>(own), sizeof own})) {
+        int theirs[2];
+        std::memcpy(theirs, text.data(), sizeof theirs);
+        if (theirs[0] == 0) continue;
+        reason_ = static_cast<Reason>(theirs[0]), signal_ = theirs[1];
+        return true;
+    }
+    return false;
 }
 
 std::string Stopping::text() const {
     switch (reason()) {
-        case Reason::Signal: return fmt::format("stopped by signal {}", stop_signal.load());
+        case Reason::Signal: return fmt::format("stopped by signal {}", signal_);
         case Reason::Time: return fmt::format("stopped by training.max_time = {:.0f} s", limit_s_);
         case Reason::NonFinite:
             return fmt::format("stopped: {} steps in a row were not finite (training.max_nonfinite_steps)", nonfinite_);

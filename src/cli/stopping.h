@@ -12,7 +12,7 @@ namespace lockstep::cli {
 class Stopping {
 public:
     using Clock = std::chrono::steady_clock;
-    // SIGINT and SIGTERM no longer end the process from here on. `begun`: when the time limit began to run.
+    // SIGINT, SIGTERM and SIGUSR1 no longer end the process from here on. `begun`: when the time limit began to run.
     // UserError recipe.max_time, recipe.max_nonfinite_steps.
     Stopping(const compile::Recipe& recipe, Clock::time_point begun);
 
@@ -20,7 +20,9 @@ public:
     void after_step(const runtime::StepResult& r, double save_s);
 
     enum class Reason { None, Signal, Time, NonFinite };
-    Reason reason() const;
+    // Looks for a signal; of several processes that ask, at the same time, all get the same answer. From then on it is reason().
+    bool asked(comm::Crew& crew);
+    Reason reason() const { return reason_; }
     std::string text() const;  // "stopped by signal 15"
 
 private:
@@ -28,6 +30,7 @@ private:
     double limit_s_ = 0, longest_step_s_ = 0;  // limit 0: none
     int64_t max_nonfinite_ = 0, nonfinite_ = 0;
     Reason reason_ = Reason::None;
+    int signal_ = 0;  // if it was one
 };
 
 // Ignores nothing and stops nothing: only remembers the signal. Called first thing in `train`.

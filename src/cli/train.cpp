@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "cli/checkpointing.h"
+#include "cli/groups.h"
 #include "cli/job.h"
 #include "cli/observe.h"
 #include "cli/stopping.h"
@@ -43,10 +44,10 @@ public:
 
     Run(Job& job, const TrainArgs& args, Clock::time_point begun)
         : job_(job),
+          crew_(job.trainer->ranks().crew()),
           recipe_(job.recipe),
-          dump_(make_folder(recipe_.text("job.dump_folder"))),
-          lock_(dump_),
-          metrics_(dump_ + "/metrics.jsonl"),
+          dump_(recipe_.text("job.dump_folder")),
+          files_(crew_, recipe_, dump_),
           checkpoints_(job, dump_ + "/" + recipe_.text("checkpoint.folder")),
           stopping_(recipe_, begun),
           flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
@@ -56,7 +57,6 @@ public:
         if (recipe_.integer("metrics.log_freq") < 1)
             throw UserError("recipe.log_freq", "metrics.log_freq",
                             fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
-        std::ofstream(dump_ + "/recipe.toml") << recipe_.toml();
     }
 
     int run() {
@@ -73,9 +73,12 @@ public:
         }
         observer_.emplace(observe_, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
         window_start_ = Clock::now();
-        while (job_.trainer->progress().steps < steps_ && stopping_.reason() == Stopping::Reason::None) {
+        while (job_.trainer->progress().steps < steps_ && !stopping_.asked(crew_)) {
             const runtime::StepResult r = observer_->step();
-            if (capture) write_watched(r.step, capture->take());
+            if (capture) {
+                const auto watched = capture->take();
+                crew_.together([&] { write_watched(r.step, watched); });
+            }
             after(r);
             stopping_.after_step(r, checkpoints_.longest_save_s());
         }
@@ -87,6 +90,9 @@ public:
     nlohmann::ordered_json profile(bool quiet) { return observer_ ? observer_->finish(quiet) : nullptr; }
 
     nlohmann::ordered_json summary() const {
+        int64_t resident = 0;  // of all processes
+        for (const std::string& bytes : crew_.exchange(std::to_string(resident_ - job_.anonymous_bytes_before)))
+            resident += std::stoll(bytes);
         const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
         nlohmann::ordered_json out = {
             {"steps", job_.trainer->progress().steps},
@@ -94,7 +100,7 @@ public:
             {"tokens_per_s", step_s > 0 ? static_cast<double>(job_.trainer->tokens_per_step()) / step_s : 0.0},
             {"step_time_s", step_s},
             {"peak_bytes_planned", job_.compiled.all_arena_bytes()},
-            {"peak_bytes_resident", resident_ - job_.anonymous_bytes_before},
+            {"peak_bytes_resident", resident},
             {"checkpoint", or_null(checkpoints_.latest())},
             {"checkpoints_written", checkpoints_.written()},
             {"checkpoint_stall_s", checkpoints_.stall_s()},
@@ -164,21 +170,22 @@ private:
         const double tflops = flops_model_ * static_cast<double>(window_steps_) / window_s / 1e12;
         resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
         const double arena_gib = static_cast<double>(job_.compiled.arena_bytes()) / (1 << 30);
-        telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},
-                                {"grad_norm", r.grad_norm},
-                                {"lr", r.lr},
-                                {"n_tokens_seen", static_cast<double>(job_.trainer->progress().tokens_seen)},
-                                {"throughput(tps)", tokens / window_s / ranks},
-                                {"tokens_per_s", tokens / window_s},
-                                {"tflops", tflops},
-                                {"time_metrics/end_to_end(s)", window_s / static_cast<double>(window_steps_)},
-                                {"time_metrics/data_loading(s)", window_data_s_ / static_cast<double>(window_steps_)},
-                                {"time_metrics/data_loading(%)", 100 * window_data_s_ / window_s},
-                                {"memory/max_active(GiB)", arena_gib},
-                                {"memory/max_active(%)",
-                                 100 * arena_gib * (1 << 30) / static_cast<double>(capacity_per_rank(recipe_, job_.compiled))}};
+        telemetry::Metrics m = {
+            {"loss_metrics/global_avg_loss", r.loss},
+            {"grad_norm", r.grad_norm},
+            {"lr", r.lr},
+            {"n_tokens_seen", static_cast<double>(job_.trainer->progress().tokens_seen)},
+            {"throughput(tps)", tokens / window_s / ranks},
+            {"tokens_per_s", tokens / window_s},
+            {"tflops", tflops},
+            {"time_metrics/end_to_end(s)", window_s / static_cast<double>(window_steps_)},
+            {"time_metrics/data_loading(s)", window_data_s_ / static_cast<double>(window_steps_)},
+            {"time_metrics/data_loading(%)", 100 * window_data_s_ / window_s},
+            {"memory/max_active(GiB)", arena_gib},
+            {"memory/max_active(%)",
+             100 * arena_gib * (1 << 30) / static_cast<double>(capacity_per_rank(recipe_, job_.compiled, &crew_))}};
         if (validated) m.emplace_back("validation_metrics/loss", heldout_loss_);
-        metrics_.write(r.step, m);
+        if (files_.metrics) files_.metrics->write(r.step, m);
         bar_.clear();
         telemetry::info(fmt::format("step {:>6}  loss {:.5f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tok/s  {:.3f} tflops/rank{}",
                                     r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, tflops,
@@ -192,6 +199,7 @@ private:
     // line.
     void write_watched(int64_t step, const std::map<std::string, runtime::Captured>& tensors) {
         for (const auto& [name, t] : tensors) {
+            if (!crew_.is_first()) break;
             const std::string path = fmt::format("{}/{}.step{}.txt", make_folder(dump_ + "/watch"), name, step);
             std::ofstream out(path);
             fmt::memory_buffer text;
@@ -212,11 +220,25 @@ private:
         }
     }
 
+    // What the first process of a crew keeps for all.
+    struct Files {
+        Files(comm::Crew& crew, const compile::Recipe& recipe, const std::string& dump) {
+            crew.together([&] {
+                if (!crew.is_first()) return;
+                lock.emplace(make_folder(dump));
+                metrics.emplace(dump + "/metrics.jsonl");
+                std::ofstream(dump + "/recipe.toml") << recipe.toml();
+            });
+        }
+        std::optional<FolderLock> lock;
+        std::optional<telemetry::MetricsFile> metrics;
+    };
+
     Job& job_;
+    comm::Crew& crew_;
     const compile::Recipe& recipe_;
     const std::string dump_;
-    const FolderLock lock_;
-    telemetry::MetricsFile metrics_;
+    Files files_;
     Checkpointing checkpoints_;
     Stopping stopping_;
     const double flops_model_;
@@ -234,18 +256,26 @@ private:
 
 }  // namespace
 
-int train(const TrainArgs& args) {
+int train(const TrainArgs& args, comm::Crew& crew) {
     const auto begun = std::chrono::steady_clock::now();
     remember_signals();
-    const std::unique_ptr<Job> job = start_job(args.recipe);
+    const std::unique_ptr<Job> job = start_job(args.recipe, &crew);
     const compile::Layout& layout = job->compiled.layout;
-    telemetry::info(fmt::format("{} ranks ({}), {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s",
-                                layout.ranks, degrees_text(layout.mesh), layout.microbatches,
-                                layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
+    telemetry::info(fmt::format(
+        "{} ranks ({}){}, {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s", layout.ranks,
+        degrees_text(layout.mesh),
+        crew.is_alone()
+            ? ""
+            : fmt::format(" in {} processes on {} host{}", crew.processes(), crew.hosts(), crew.hosts() > 1 ? "s" : ""),
+        layout.microbatches, layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
+    warn_of_hosts(job->recipe, compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
     Run run(*job, args, begun);
-    const int code = run.run();
+    int code = kDone;
+    crew.guard([&] { code = run.run(); });
     nlohmann::ordered_json summary = run.summary();
-    if (nlohmann::ordered_json profile = run.profile(args.json); !profile.is_null()) summary["profile"] = std::move(profile);
+    if (nlohmann::ordered_json profile = run.profile(args.json || !crew.is_first()); !profile.is_null())
+        summary["profile"] = std::move(profile);
+    if (!crew.is_first()) return code;
     if (args.json) {
         fmt::print("{}\n", summary.dump());
         return code;

@@ -207,7 +207,8 @@ private:
 
 }  // namespace
 
-World::World(int ranks, LocalOptions options) : ranks_(ranks), options_(options) {
+World::World(int ranks, LocalOptions options)
+    : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0)} {
     ensure(ranks >= 1, "a world has at least one rank");
 }
 

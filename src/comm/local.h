@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/transport.h"
 #include "mesh/ring.h"
 
 namespace lockstep::comm {
@@ -23,20 +23,23 @@ namespace local {
 struct Group;
 }
 
-class World {
+class World final : public Transport {
 public:
     explicit World(int ranks, LocalOptions options = {});
-    ~World();
+    ~World() override;
     World(const World&) = delete;
     World& operator=(const World&) = delete;
 
-    int ranks() const { return ranks_; }
+    int ranks() const override { return ranks_; }
+    int first_rank() const override { return 0; }
+    int ranks_here() const override { return ranks_; }
+    const Topology& topology() const override { return topology_; }
     const LocalOptions& options() const { return options_; }
 
-    std::unique_ptr<Communicator> communicator(int rank);
+    std::unique_ptr<Communicator> communicator(int rank) override;
 
-    // From any thread, at any time; see Communicator::abort. A launch that all its members have entered still completes.
-    void abort(const std::string& reason);
+    // A launch that all its members have entered still completes.
+    void abort(const std::string& reason) override;
     [[noreturn]] void throw_aborted();
 
     // The group of these ranks in this order, made on first use. For Communicators.
@@ -45,7 +48,8 @@ public:
 private:
     const int ranks_;
     const LocalOptions options_;
-    std::mutex mutex_;  // guards what follows; no launch takes it unless it throws
+    const Topology topology_;  // one host
+    std::mutex mutex_;         // guards what follows; no launch takes it unless it throws
     std::vector<std::unique_ptr<local::Group>> groups_;
     bool aborted_ = false;
     std::string reason_;

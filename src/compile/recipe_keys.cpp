@@ -210,6 +210,10 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"runtime.local_link_latency_s", 0.0, S::Acts, "alike: seconds of a step of the ring"},
 
         {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees"},
+        {"cluster.ranks_per_host", int64_t{0}, S::Acts,
+         "ranks on a host, in their order, where hosts are described and not found: `check` says which groups lie on several; 0: "
+         "as the "
+         "links of cluster.file say"},
         {"cluster.file", std::string(), S::Acts,
          "cluster file of `lockstep bench`: its rows say which of several kernels is faster, and what computing again takes; "
          "empty: static rules"},

@@ -16,7 +16,8 @@ namespace lockstep::runtime {
 struct Captured {
     std::vector<int64_t> shape;  // batch is that of the whole step
     std::vector<double> values;
-    int64_t order = 0;  // when it was first produced, on the step's clock of rank 0
+    int64_t order = 0;    // when it was first produced, by the order on the ranks of a process
+    bool is_max = false;  // of parts: their maximum counts, not their sum
 };
 
 class Capture {
@@ -27,7 +28,7 @@ public:
     Capture(const Capture&) = delete;
     Capture& operator=(const Capture&) = delete;
 
-    // What has been captured since the last call, by name.
+    // What has been captured since the last call, by name; of all processes, which call it at the same time.
     std::map<std::string, Captured> take();
 
 private:

@@ -30,8 +30,8 @@ public:
 private:
     Ranks& ranks_;
     int64_t windows_of_batch_;
-    int has_totals_ = 0;  // a rank that has the last block
-    std::vector<Loader> loaders_;
+    Executor* totals_ = nullptr;   // of a rank here that has the last block, if there is one
+    std::vector<Loader> loaders_;  // by place
 };
 
 }  // namespace lockstep::runtime

@@ -23,7 +23,7 @@ std::pair<const ir::Routine*, const ir::Call*> find_port(const ir::Program& p, c
 }  // namespace
 
 Generator::Generator(Ranks& ranks) : ranks_(ranks) {
-    const ir::Program& p = ranks.executor(0).program();
+    const ir::Program& p = ranks.first().program();
     ensure(p.microbatches == 1, "generator: caches belong to one microbatch");
     const ir::Routine& layer = *find_port(p, "prefill", "cache").first;
     const ir::Routine& head = *find_port(p, "decode", "logits").first;

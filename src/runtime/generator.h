@@ -14,7 +14,7 @@ inline constexpr int32_t kNoToken = -1;
 
 class Generator {
 public:
-    // `ranks` run the program, and outlive this.
+    // `ranks` run the program, all of them here, and outlive this.
     explicit Generator(Ranks& ranks);
 
     int64_t sequences() const { return sequences_; }

@@ -160,7 +160,7 @@ void write_tokenizer(const std::string& folder, const HuggingFaceForm& form, Jso
 }  // namespace
 
 checkpoint::FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& form, const std::string& dtype,
-                                        const checkpoint::TensorSource& parameters) {
+                                        const checkpoint::TensorSource& parameters, const checkpoint::Writers& writers) {
     Json config = models::to_hugging_face(form.model);
     const std::vector<StoredTensor> tensors = models::stored_tensors(form.model);
     check_parameters(parameters, tensors);
@@ -173,15 +173,27 @@ checkpoint::FileSums write_hugging_face(const std::string& folder, const Hugging
     const int64_t bytes = checkpoint::dtype_bytes(dtype);
     checkpoint::TensorSource::Cursor cursor;
     const checkpoint::FileSums sums = checkpoint::write_hugging_face_weights(
-        folder, specs, form.shard_bytes, [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
+        folder, specs, form.shard_bytes,
+        [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
             const StoredTensor& t = *by_name.at(e.spec.name);
             stretches_of_whole(t, begin, count, [&](int64_t part, int64_t there, int64_t here, int64_t n) {
                 parameters.read_as(t.parts[static_cast<size_t>(part)].name, there, n, dtype, to + (here - begin) * bytes, cursor);
             });
+        },
+        writers,
+        [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, checkpoint::OfStretch f) {
+            const StoredTensor& t = *by_name.at(e.spec.name);
+            stretches_of_whole(t, begin, count, [&](int64_t part, int64_t there, int64_t here, int64_t n) {
+                parameters.for_each_here(t.parts[static_cast<size_t>(part)].name, there, n,
+                                         [&](int64_t at, int64_t some) { f(here + at - there, some); });
+            });
         });
     config["torch_dtype"] = torch_name_of(dtype);
-    write_tokenizer(folder, form, config);
-    write_text(fs::path(folder) / kConfigFile, config.dump(2) + "\n");
+    writers.together([&] {
+        if (!writers.is_first()) return;
+        write_tokenizer(folder, form, config);
+        write_text(fs::path(folder) / kConfigFile, config.dump(2) + "\n");
+    });
     return sums;
 }
 

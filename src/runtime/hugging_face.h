@@ -54,6 +54,6 @@ struct HuggingFaceForm {
 // Writes a folder that is there and empty, with `parameters` in the type `dtype` of safetensors. Returns the checksums of its
 // weights. UserError convert.no_architecture, convert.shape where the parameters are not those of form.model.
 checkpoint::FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& form, const std::string& dtype,
-                                        const checkpoint::TensorSource& parameters);
+                                        const checkpoint::TensorSource& parameters, const checkpoint::Writers& writers = {});
 
 }  // namespace lockstep::runtime

@@ -1,16 +1,17 @@
-// The ranks of a job as threads of this process: the embedded engine, without launcher or ports. Each rank's thread makes its
-// own executor (so that its arena lies near it) and then runs what it is told, all ranks at once.
+// The ranks of a job that are threads of this process: all of them, or this process's part of a crew's. Each rank's thread makes
+// its own executor (so that its arena lies near it) and then runs what it is told, all ranks at once.
 #pragma once
 
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "base/function_ref.h"
-#include "comm/local.h"
+#include "comm/crew.h"
 #include "runtime/executor.h"
 
 namespace lockstep::runtime {
@@ -20,34 +21,43 @@ struct RanksOptions {
     bool comm_thread = false;
     bool debug_fill = false;
     comm::LocalOptions links;
+    comm::Crew* crew = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
 };
 
-// Processors that this process may use, after affinity and the cgroup's quota.
-std::vector<int> usable_cpus();
-
 class Ranks {
 public:
-    // The programs, one a pipeline rank, outlive the ranks.
+    // The programs, one a pipeline rank, outlive the ranks. UserError job.processes.
     Ranks(const std::vector<ir::Program>& programs, const RanksOptions& options);
     ~Ranks();
     Ranks(const Ranks&) = delete;
     Ranks& operator=(const Ranks&) = delete;
 
-    int count() const { return static_cast<int>(threads_.size()); }
-    Executor& executor(int rank) { return *executors_[rank]; }
+    int count() const { return transport_->ranks(); }  // of the job
+    // Those of this process, by place().
+    std::span<const std::unique_ptr<Executor>> here() { return executors_; }
+    size_t place(int64_t rank) const { return static_cast<size_t>(rank - transport_->first_rank()); }
+    Executor& executor(int rank) { return *executors_.at(place(rank)); }
+    Executor& first() { return *executors_.front(); }
     const std::vector<ir::Program>& programs() const { return programs_; }
+    comm::Crew& crew() { return crew_; }
+    const std::vector<int>& host_of() const { return transport_->topology().host_of_rank; }  // by rank of the job
 
-    // f(executor) on every rank's thread; returns when all have. Where one fails all stop, and its error is thrown here; the
-    // job is then over.
+    // f(executor) on the thread of every rank here; returns when all have. Where one fails all stop, and its error is thrown
+    // here; the job is then over.
     using Task = FunctionRef<void(Executor&)>;
     void parallel(Task f);
 
 private:
-    void work(int rank, const RanksOptions& options);
+    void work(size_t place, const RanksOptions& options);
+    void pin(size_t place, ExecutorOptions& own) const;
 
     const std::vector<ir::Program>& programs_;
-    comm::World world_;
+    comm::Crew alone_;
+    comm::Crew& crew_;
+    const int exceptions_;  // under way when this was made
+    std::unique_ptr<comm::Transport> transport_;
+    // By place:
     std::vector<std::unique_ptr<comm::Communicator>> communicators_;
     std::vector<std::unique_ptr<Executor>> executors_;
     std::vector<std::exception_ptr> errors_;

@@ -18,8 +18,11 @@ Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root)
       recipe_(recipe.toml()),
       program_hash_(runtime::program_hash(trainer.ranks().programs())),
       keep_(recipe.integer("checkpoint.keep_latest_k")),
-      async_(trainer.ranks().executor(0).program().entry("snapshot") != nullptr) {
-    remove_partial(root_);
+      async_(trainer.ranks().first().program().entry("snapshot") != nullptr),
+      writers_{&trainer.ranks().crew(), async_ ? 1 : 0} {
+    writers_.together([&] {
+        if (writers_.is_first()) remove_partial(root_);
+    });
 }
 
 Saver::~Saver() {
@@ -35,23 +38,29 @@ void Saver::write_file(checkpoint::NewCheckpoint& folder, const std::vector<Stat
     for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype.empty() ? spec.dtype : dtype;
     const checkpoint::SafetensorsLayout layout(specs, {{"format", "pt"}});
     StateTensors::Cursor cursor;
-    folder.write(file_of(kinds.front()), layout, [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
-        states_->read_as(e.spec.name, begin, count, e.spec.dtype, to, cursor);
-    });
+    folder.write(
+        file_of(kinds.front()), layout,
+        [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
+            states_->read_as(e.spec.name, begin, count, e.spec.dtype, to, cursor);
+        },
+        [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, checkpoint::OfStretch f) {
+            states_->for_each_here(e.spec.name, begin, count, f);
+        });
 }
 
 void Saver::write(checkpoint::Manifest manifest, SaveContents contents, const ModelForm& form) {
     const auto start = std::chrono::steady_clock::now();
     try {
         if (async_) {
-            for (int r = 0; r < trainer_.ranks().count(); ++r) trainer_.ranks().executor(r).snapshot();
+            for (const auto& e : trainer_.ranks().here()) e->snapshot();
         }
-        checkpoint::NewCheckpoint folder(root_, manifest.steps);
-        if (form.hugging_face) folder.add(write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_));
+        checkpoint::NewCheckpoint folder(root_, manifest.steps, writers_);
+        if (form.hugging_face)
+            folder.add(write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_, writers_));
         else write_file(folder, {StateKind::Weights}, form.dtype);
         if (contents == SaveContents::All) write_file(folder, {StateKind::Moment1, StateKind::Moment2}, "");
         set_latest(folder.publish(std::move(manifest)));
-        checkpoint::remove_old(root_, keep_);
+        if (writers_.is_first()) checkpoint::remove_old(root_, keep_);
         longest_write_s_ =
             std::max(longest_write_s_.load(), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     } catch (...) {
@@ -64,17 +73,17 @@ void Saver::save(SaveContents contents, const ModelForm& form) {
     const auto start = std::chrono::steady_clock::now();
     finish();
     if (!states_) states_.emplace(trainer_.ranks(), async_ ? StateBytes::Snapshot : StateBytes::Live);
-    const ir::Program& p = trainer_.ranks().executor(0).program();
+    const ir::Program& p = trainer_.ranks().first().program();
     checkpoint::Manifest m;
     m.steps = trainer_.progress().steps;
     m.samples_seen = trainer_.progress().samples_seen;
     m.tokens_seen = trainer_.progress().tokens_seen;
-    m.optimizer_steps = static_cast<int64_t>(*trainer_.ranks().executor(0).scalar("steps"));
+    m.optimizer_steps = static_cast<int64_t>(*trainer_.ranks().first().scalar("steps"));
     m.dtype = form.dtype.empty() ? file_type(p.units.front().master) : form.dtype;
     m.program_hash = program_hash_;
     m.recipe = recipe_;
     if (async_) {
-        for (int r = 0; r < trainer_.ranks().count(); ++r) trainer_.ranks().executor(r).begin_snapshot();
+        for (const auto& e : trainer_.ranks().here()) e->begin_snapshot();
         writer_ = std::thread([this, m, contents, form] { write(m, contents, form); });
     } else {
         write(m, contents, form);
@@ -116,7 +125,7 @@ void Saver::set_latest(const std::string& folder) {
 
 double Saver::stall_s() const {
     double waited = 0;
-    for (int r = 0; r < trainer_.ranks().count(); ++r) waited = std::max(waited, trainer_.ranks().executor(r).snapshot_wait_s());
+    for (const auto& e : trainer_.ranks().here()) waited = std::max(waited, e->snapshot_wait_s());
     return held_s_ + waited;
 }
 

@@ -1,6 +1,7 @@
 // Writes a trainer's checkpoints. Where the program has an entry `snapshot` (checkpoint.async_mode), a thread beside training
 // copies the states with it and writes the copies: the next update waits for the copying, the next save for the writing.
-// Elsewhere save() returns when all is on the disk. Every rank of the process is written by one thread, front to back.
+// Elsewhere save() returns when all is on the disk. Every rank of a process is written by one thread, front to back; the
+// processes of a crew write the same files together, and each call is made by all of them.
 #pragma once
 
 #include <atomic>
@@ -57,6 +58,7 @@ private:
     const std::string root_, recipe_, program_hash_;
     const int64_t keep_;
     const bool async_;
+    const checkpoint::Writers writers_;
     std::optional<StateTensors> states_;  // once something was saved
     std::thread writer_;
     std::atomic<bool> failed_{false};

@@ -41,12 +41,12 @@ void read_state(Executor& e, const TensorSource& source, StateKind kind) {
 // A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
 void read_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const std::vector<StateKind>& kinds) {
     for (StateKind kind : kinds) require_same_model(ranks.programs(), source, kind, origin);
-    std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks.count()));
+    std::vector<std::exception_ptr> errors(ranks.here().size());
     ranks.parallel([&](Executor& e) {
         try {
             for (StateKind kind : kinds) read_state(e, source, kind);
         } catch (const UserError&) {
-            errors[static_cast<size_t>(e.rank())] = std::current_exception();
+            errors[ranks.place(e.rank())] = std::current_exception();
         }
     });
     for (const std::exception_ptr& error : errors) {
@@ -77,24 +77,38 @@ std::unique_ptr<TensorSource> open_weights(const std::string& folder, const chec
 }
 
 void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
-    read_states(ranks, source, origin, {StateKind::Weights, StateKind::Copy});
+    ranks.crew().together([&] { read_states(ranks, source, origin, {StateKind::Weights, StateKind::Copy}); });
 }
 
-void load_weights(Ranks& ranks, const std::string& folder) {
-    load_weights(ranks, *open_weights(folder, checkpoint::read_manifest(folder)), folder + "/" + checkpoint::kModelFile);
+namespace {
+
+void load_weights_here(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest) {
+    read_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile,
+                {StateKind::Weights, StateKind::Copy});
 }
 
-checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
+checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
     const checkpoint::Manifest m = checkpoint::read_manifest(folder);
-    load_weights(trainer.ranks(), *open_weights(folder, m), folder + "/" + checkpoint::kModelFile);
+    load_weights_here(trainer.ranks(), folder, m);
     const bool imported = m.steps == 0 && !m.has_optimizer();  // from elsewhere: moments are zero
     if (parts.optimizer && !imported) {
         const std::string& file = checkpoint::kOptimizerFile;
         read_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file,
                     {StateKind::Moment1, StateKind::Moment2});
-        for (int r = 0; r < trainer.ranks().count(); ++r)
-            *trainer.ranks().executor(r).scalar("steps") = static_cast<double>(m.optimizer_steps);
+        for (const auto& e : trainer.ranks().here()) *e->scalar("steps") = static_cast<double>(m.optimizer_steps);
     }
+    return m;
+}
+
+}  // namespace
+
+void load_weights(Ranks& ranks, const std::string& folder) {
+    ranks.crew().together([&] { load_weights_here(ranks, folder, checkpoint::read_manifest(folder)); });
+}
+
+checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
+    checkpoint::Manifest m;
+    trainer.ranks().crew().together([&] { m = load_here(trainer, folder, parts); });
     Progress progress = trainer.progress();
     if (parts.dataloader) progress.samples_seen = m.samples_seen;
     if (parts.train_state) progress.steps = m.steps, progress.tokens_seen = m.tokens_seen;

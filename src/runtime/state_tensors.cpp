@@ -21,7 +21,7 @@ StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
             names_[kind].push_back(name);
             tensors_[name] = {{name, type, global_shape(param)}, {}};
         });
-        for (int r = 0; r < ranks.count(); ++r) add_parts(ranks.executor(r), kind, bytes);
+        for (const auto& e : ranks.here()) add_parts(*e, kind, bytes);
     }
     for (auto& [name, tensor] : tensors_)
         std::sort(tensor.parts.begin(), tensor.parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
@@ -42,17 +42,27 @@ std::vector<checkpoint::TensorSpec> StateTensors::specs(StateKind kind) const {
     return out;
 }
 
+void StateTensors::for_each_here(const std::string& name, int64_t begin, int64_t count, checkpoint::OfStretch f) const {
+    const std::vector<Part>& parts = tensors_.find(name)->second.parts;
+    auto part = std::upper_bound(parts.begin(), parts.end(), begin, [](int64_t at, const Part& p) { return at < p.begin; });
+    if (part != parts.begin()) --part;
+    for (; part != parts.end() && part->begin < begin + count; ++part) {
+        const int64_t from = std::max(begin, part->begin), to = std::min(begin + count, part->begin + part->count);
+        if (from < to) f(from, to - from);
+    }
+}
+
 void StateTensors::read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor&) const {
     const Tensor& tensor = tensors_.find(name)->second;
     const std::vector<Part>& parts = tensor.parts;
     const int64_t element_bytes = checkpoint::dtype_bytes(tensor.spec.dtype);
     auto* to = static_cast<char*>(data);
     auto part = std::upper_bound(parts.begin(), parts.end(), begin, [](int64_t at, const Part& p) { return at < p.begin; });
-    ensure(part != parts.begin(), fmt::format("state_tensors: no rank holds element {} of {}", begin, name));
+    ensure(part != parts.begin(), fmt::format("state_tensors: no rank here holds element {} of {}", begin, name));
     --part;
     for (const int64_t end = begin + count; begin < end; ++part) {
         ensure(part != parts.end() && part->begin <= begin && begin < part->begin + part->count,
-               fmt::format("state_tensors: no rank holds element {} of {}", begin, name));
+               fmt::format("state_tensors: no rank here holds element {} of {}", begin, name));
         const int64_t n = std::min(end, part->begin + part->count) - begin;
         std::memcpy(to, part->data + (begin - part->begin) * element_bytes, static_cast<size_t>(n * element_bytes));
         begin += n;

@@ -1,4 +1,4 @@
-// The states of all ranks, where they stand in memory, as a checkpoint's global tensors. Of replicas the owner's count.
+// The states of the ranks here, where they stand in memory, as a checkpoint's global tensors. Of replicas the owner's count.
 #pragma once
 
 #include <map>
@@ -21,6 +21,7 @@ public:
     bool contains(const std::string& name) const override { return tensors_.contains(name); }
     const checkpoint::TensorSpec& spec(const std::string& name) const override { return tensors_.find(name)->second.spec; }
     void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
+    void for_each_here(const std::string& name, int64_t begin, int64_t count, checkpoint::OfStretch f) const override;
 
 private:
     struct Part {  // elements in a rank's memory

@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
+#include "base/processors.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::runtime {
@@ -16,13 +21,19 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layout) {
-    const compile::Placement placement = compile::placement_of(r, layout.ranks, static_cast<int>(usable_cpus().size()));
+compile::Placement placement_of(const compile::Recipe& r, int64_t ranks, const comm::Crew* crew) {
+    return crew ? compile::placement_of(r, crew->ranks_on_a_host(ranks), crew->cores())
+                : compile::placement_of(r, ranks, static_cast<int>(usable_cpus().size()));
+}
+
+RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layout, comm::Crew* crew) {
+    const compile::Placement placement = placement_of(r, layout.ranks, crew);
     RanksOptions o;
     o.threads_per_rank = placement.threads_per_rank;
     o.comm_thread = placement.comm_thread;
     o.debug_fill = r.flag("runtime.debug_fill");
     o.links.link = compile::local_link(r);
+    o.crew = crew;
     return o;
 }
 
@@ -30,15 +41,15 @@ BatchShape batch_shape(const compile::Layout& layout) {
     return {layout.local_batch * layout.data_ranks, layout.global_batch, layout.seq_len};
 }
 
-Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source)
+Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, comm::Crew* crew)
     : compiled_(compiled),
       source_(source),
       lr_(recipe),
-      placement_(compile::placement_of(recipe, compiled.layout.ranks, static_cast<int>(usable_cpus().size()))),
+      placement_(placement_of(recipe, compiled.layout.ranks, crew)),
       shape_(batch_shape(compiled.layout)),
-      ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(recipe, compiled.layout))) {
+      ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(recipe, compiled.layout, crew))) {
     shape_.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    for (int r = 0; r < ranks_->count(); ++r) loaders_.emplace_back(compiled.of_rank(r), "train", r, shape_);
+    for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), "train", e->rank(), shape_);
     if (compiled.programs[0].entry("eval")) evaluator_.emplace(*ranks_, shape_);
     ranks_->parallel([this](Executor& e) { fill_initial_weights(e, shape_.seed); });
 }
@@ -51,6 +62,20 @@ GlobalTensors Trainer::state(StateKind kind) {
     GlobalTensors tensors;
     allocate_tensors(compiled_.programs, tensors);
     ranks_->parallel([&](Executor& e) { export_state(e, kind, tensors); });
+    if (ranks_->crew().is_alone()) return tensors;
+    for (auto& [name, whole] : tensors) {  // every element stands on one process, and is zero on the others
+        const auto bytes = std::as_bytes(std::span(whole));
+        const std::vector<std::string> parts =
+            ranks_->crew().exchange({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        std::fill(whole.begin(), whole.end(), 0.0);
+        for (const std::string& part : parts) {
+            for (size_t i = 0; i < whole.size(); ++i) {
+                double value = 0;
+                std::memcpy(&value, part.data() + i * sizeof value, sizeof value);
+                whole[i] += value;
+            }
+        }
+    }
     return tensors;
 }
 
@@ -63,6 +88,33 @@ std::vector<ir::Timeline> Trainer::new_timelines() const {
     return all;
 }
 
+// Those of other processes' ranks.
+void Trainer::share(std::vector<ir::Timeline>& timelines) {
+    using Json = nlohmann::json;
+    Json own = Json::array();
+    for (const auto& e : ranks_->here()) {
+        const ir::Timeline& t = timelines[static_cast<size_t>(e->rank())];
+        Json threads = Json::array();
+        for (const std::vector<ir::TimedOp>& thread : t.threads) {
+            Json ops = Json::array();
+            for (const ir::TimedOp& op : thread) ops.push_back({op.call, op.op, op.start_s, op.end_s, op.ready_s});
+            threads.push_back(std::move(ops));
+        }
+        own.push_back({{"rank", e->rank()}, {"threads", threads}, {"data", {t.data_begin_s, t.data_end_s}}});
+    }
+    const std::vector<uint8_t> bytes = Json::to_cbor(own);
+    for (const std::string& text : ranks_->crew().exchange({bytes.begin(), bytes.end()})) {
+        for (const Json& j : Json::from_cbor(text)) {
+            ir::Timeline& t = timelines[j.at("rank").get<size_t>()];
+            for (size_t k = 0; k < t.threads.size(); ++k) {
+                t.threads[k].clear();
+                for (const Json& op : j.at("threads")[k]) t.threads[k].push_back({op[0], op[1], op[2], op[3], op[4]});
+            }
+            t.data_begin_s = j.at("data")[0], t.data_end_s = j.at("data")[1];
+        }
+    }
+}
+
 StepResult Trainer::step() { return step(nullptr); }
 
 StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&timelines); }
@@ -70,16 +122,18 @@ StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&ti
 StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     StepResult result;
     result.lr = lr_.at(progress_.steps);
+    const bool shared = timelines && !ranks_->crew().is_alone();
+    if (shared) ranks_->crew().exchange("");  // all begin at about the same time: that is zero on every process
     const Clock::time_point start = Clock::now();
     ranks_->parallel([&](Executor& e) {
         ir::Timeline* timeline = timelines ? &(*timelines)[static_cast<size_t>(e.rank())] : nullptr;
         e.record(timeline, start);
         const Clock::time_point begin = Clock::now();
-        loaders_[e.rank()].load(e, progress_.samples_seen, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
-            source_.sample(i, ids, targets, pos, doc);
-        });
+        loaders_[ranks_->place(e.rank())].load(
+            e, progress_.samples_seen,
+            [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source_.sample(i, ids, targets, pos, doc); });
         *e.scalar("lr") = result.lr;
-        if (e.rank() == 0) result.data_time_s = seconds_since(begin);
+        if (ranks_->place(e.rank()) == 0) result.data_time_s = seconds_since(begin);
         if (timeline) {
             timeline->data_begin_s = std::chrono::duration<double>(begin - start).count();
             timeline->data_end_s = seconds_since(start);
@@ -87,7 +141,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         e.run("train");
         e.record(nullptr, start);
     });
-    const auto control = kernels::StepControl::read(ranks_->executor(0).scalar("control"));
+    const auto control = kernels::StepControl::read(ranks_->first().scalar("control"));  // the same on every rank
     result.step = ++progress_.steps;
     progress_.samples_seen += shape_.global_batch;
     progress_.tokens_seen += tokens_per_step();
@@ -95,6 +149,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     result.grad_norm = control.grad_norm;
     result.committed = control.commit;
     result.step_time_s = seconds_since(start);
+    if (shared) share(*timelines);
     if (timelines) {
         for (ir::Timeline& t : *timelines) t.end_s = result.step_time_s;
     }

@@ -21,7 +21,7 @@ struct StepResult {
     double grad_norm = 0, lr = 0;
     bool committed = true;   // false: loss or norm was not finite and no state has changed
     double step_time_s = 0;  // of the whole step
-    double data_time_s = 0;  // of it, rank 0 reading samples
+    double data_time_s = 0;  // of it, the first rank here reading samples
 };
 
 // Where training stands, beside the states: what a checkpoint's manifest records.
@@ -29,14 +29,18 @@ struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
 
-// Threads, links and checks of the job's ranks, and the batch that they load. UserError recipe.comm_thread.
-RanksOptions ranks_options(const compile::Recipe& recipe, const compile::Layout& layout);
+// How `ranks` of a recipe share the machines of a crew; none: this one. UserError recipe.comm_thread.
+compile::Placement placement_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
+// Threads, links and checks of the job's ranks, and the batch that they load.
+RanksOptions ranks_options(const compile::Recipe& recipe, const compile::Layout& layout, comm::Crew* crew);
 BatchShape batch_shape(const compile::Layout& layout);
 
 class Trainer {
 public:
-    // `source` is shared by all ranks and outlives the trainer. Weights have their initial values.
-    Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source);
+    // `source` is shared by the ranks here and outlives the trainer, as does the crew; none: all ranks are here. Weights have
+    // their initial values.
+    Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source,
+            comm::Crew* crew = nullptr);
 
     StepResult step();
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;
@@ -57,6 +61,7 @@ public:
 
 private:
     StepResult step(std::vector<ir::Timeline>* timelines);
+    void share(std::vector<ir::Timeline>& timelines);
 
     const compile::Compiled& compiled_;
     const data::Source& source_;
@@ -64,7 +69,7 @@ private:
     const compile::Placement placement_;
     BatchShape shape_;
     std::unique_ptr<Ranks> ranks_;
-    std::vector<Loader> loaders_;
+    std::vector<Loader> loaders_;  // by place
     std::optional<Evaluator> evaluator_;
     Progress progress_;
 };

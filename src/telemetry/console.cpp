@@ -23,11 +23,13 @@ void set_up_console(bool colors) {
     }
 }
 
+void mute() { spdlog::set_level(spdlog::level::off); }
+
 void info(std::string_view line) { spdlog::info("{}", line); }
 void warn(std::string_view line) { spdlog::warn("{}", line); }
 void error(std::string_view line) { spdlog::error("{}", line); }
 
-ProgressBar::ProgressBar() : terminal_(isatty(STDERR_FILENO) != 0) {}
+ProgressBar::ProgressBar() : terminal_(isatty(STDERR_FILENO) != 0 && spdlog::get_level() != spdlog::level::off) {}
 ProgressBar::~ProgressBar() { clear(); }
 
 void ProgressBar::show(int64_t done, int64_t total, std::string_view text) {

@@ -8,9 +8,18 @@ namespace lockstep::testing {
 
 Finished Scratch::lockstep(const std::string& arguments, double signal_after_s) const {
     const std::string wait = signal_after_s > 0 ? fmt::format(" & p=$!; sleep {}; kill -TERM $p; wait $p", signal_after_s) : "";
-    const std::string command =
-        fmt::format("cd '{}' && {{ '{}' {} >out.txt 2>err.txt{}; }}", folder_.string(), LOCKSTEP_BINARY, arguments, wait);
-    const int status = std::system(command.c_str());
+    return shell(fmt::format("{{ $LOCKSTEP {} >out.txt 2>err.txt{}; }}", arguments, wait));
+}
+
+Finished Scratch::in_processes(int processes, const std::string& arguments) const {
+    return shell(fmt::format("timeout 100 $MPIRUN -n {} $LOCKSTEP {} >out.txt 2>err.txt", processes, arguments));
+}
+
+Finished Scratch::shell(const std::string& command) const {
+    const std::string whole = fmt::format(
+        "LOCKSTEP='{}'; MPIRUN='{} --allow-run-as-root --oversubscribe --bind-to none -mca mpi_yield_when_idle 1'; cd '{}' && {}",
+        LOCKSTEP_BINARY, LOCKSTEP_MPIRUN, folder_.string(), command);
+    const int status = std::system(whole.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read("out.txt"), read("err.txt")};
 }
 

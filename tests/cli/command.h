@@ -19,6 +19,10 @@ class Scratch : public ScratchFolder {
 public:
     // Arguments as the shell takes them. `timeout_s` 0: none. `signal_after_s`: sends SIGTERM after that long.
     Finished lockstep(const std::string& arguments, double signal_after_s = 0) const;
+    // In so many processes of mpirun. Arguments may hold " : ", as mpirun's may.
+    Finished in_processes(int processes, const std::string& arguments) const;
+    // Any command line, with LOCKSTEP in place of the binary and MPIRUN of mpirun with what this machine asks of it.
+    Finished shell(const std::string& command) const;
 };
 
 // A tiny recipe on synthetic data; more lines may follow it under their own sections.

@@ -14,8 +14,8 @@ namespace lockstep::comm::processes {
 Group::Group(std::vector<int> list, int number, const World& world)
     : ranks(std::move(list)),
       number(number),
-      layout(layout_of(ranks, world.ranks_per_process(), world.topology())),
-      me(layout.part_of_process(world.first_rank() / world.ranks_per_process())),
+      layout(layout_of(ranks, world.ranks_here(), world.topology())),
+      me(layout.part_of_process(world.first_rank() / world.ranks_here())),
       here(layout.positions[me]),
       direct(gather_hops(layout, GatherBy::Direct, me)),
       ring(gather_hops(layout, GatherBy::Ring, me)),
@@ -100,14 +100,14 @@ World::~World() {
 }
 
 int World::ranks() const { return state_->wire->processes() * state_->ranks_per_process; }
-int World::ranks_per_process() const { return state_->ranks_per_process; }
+int World::ranks_here() const { return state_->ranks_per_process; }
 int World::first_rank() const { return state_->wire->process() * state_->ranks_per_process; }
 const Topology& World::topology() const { return state_->topology; }
 void World::abort(const std::string& reason) { state_->control.abort(reason); }
 
 std::unique_ptr<Communicator> World::communicator(int rank) {
-    ensure(rank >= first_rank() && rank < first_rank() + ranks_per_process(),
-           fmt::format("rank {} in a process of ranks {} to {}", rank, first_rank(), first_rank() + ranks_per_process() - 1));
+    ensure(rank >= first_rank() && rank < first_rank() + ranks_here(),
+           fmt::format("rank {} in a process of ranks {} to {}", rank, first_rank(), first_rank() + ranks_here() - 1));
     return make_communicator(*this, *state_, rank);
 }
 

@@ -10,9 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "comm/communicator.h"
 #include "comm/processes/wire.h"
-#include "comm/topology.h"
+#include "comm/transport.h"
 
 namespace lockstep::comm::processes {
 
@@ -27,24 +26,22 @@ struct Options {
 
 struct State;
 
-class World {
+class World final : public Transport {
 public:
     // Does not wait for other processes, but where they are started with other arguments all stop.
     World(std::unique_ptr<Wire> wire, int ranks_per_process, Options options = {});
     // Waits until all processes are here; destroyed by an exception, it stops them first.
-    ~World();
+    ~World() override;
     World(const World&) = delete;
     World& operator=(const World&) = delete;
 
-    int ranks() const;              // of the job
-    int ranks_per_process() const;  // of this process: from first_rank() on
-    int first_rank() const;
-    const Topology& topology() const;
-
-    std::unique_ptr<Communicator> communicator(int rank);  // one of this process's
-
-    // From any thread; see Communicator::abort. Does not wait for the others.
-    void abort(const std::string& reason);
+    int ranks() const override;
+    int first_rank() const override;
+    int ranks_here() const override;
+    const Topology& topology() const override;
+    std::unique_ptr<Communicator> communicator(int rank) override;
+    // Does not wait for the others.
+    void abort(const std::string& reason) override;
 
 private:
     const int exceptions_;  // under way when this was made

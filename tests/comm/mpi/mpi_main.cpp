@@ -10,18 +10,18 @@
 
 #include "base/error.h"
 #include "comm/mpi/binding.h"
-#include "comm/mpi/session.h"
 #include "tests/comm/jobs.h"
+#include "tests/comm/mpi/start.h"
 
 namespace lockstep::comm::test {
 namespace {
 
-mpi::Session* session;
+mpi::Session* own_session;
 int processes = 1, ranks_per_process = 1;
 
 Job mpi_job(const std::string& name, lockstep::comm::processes::Options options) {
     return {name, processes * ranks_per_process, [options](const Body& body) {
-                lockstep::comm::processes::World world(session->wire(), ranks_per_process, options);
+                lockstep::comm::processes::World world(session().wire(), ranks_per_process, options);
                 return run_ranks(world, world.first_rank(), ranks_per_process, body);
             }};
 }
@@ -68,13 +68,16 @@ TEST(Mpi, ABindingToOneProcessorIsUndone) {
 }
 
 TEST(Mpi, RanksOfAHostAreThoseThatTheLauncherPutThere) {
-    lockstep::comm::processes::World world(session->wire(), ranks_per_process);
+    lockstep::comm::processes::World world(session().wire(), ranks_per_process);
     const std::vector<int>& hosts = world.topology().host_of_rank;
     const int here = std::atoi(std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE")) * ranks_per_process;
     EXPECT_EQ(std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(world.first_rank())]), here);
 }
 
 }  // namespace
+
+mpi::Session& session() { return *own_session; }
+
 }  // namespace lockstep::comm::test
 
 int main(int argc, char** argv) {
@@ -82,7 +85,7 @@ int main(int argc, char** argv) {
     if (argc > 1) ranks_per_process = std::atoi(argv[1]);
     lockstep::comm::mpi::Session own(ranks_per_process + 1);
     if (!own.notice().empty()) std::fprintf(stderr, "%s\n", own.notice().c_str());
-    session = &own;
+    own_session = &own;
     processes = own.wire()->processes();
     if (processes < 2) {
         std::fprintf(stderr, "start this with mpirun and two or more processes\n");

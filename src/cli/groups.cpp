@@ -1,0 +1,91 @@
+#include "cli/groups.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "sim/cluster.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::string size(double bytes) {
+    return bytes < (1 << 30) ? fmt::format("{:.3f} MiB", bytes / (1 << 20)) : gib(static_cast<int64_t>(bytes));
+}
+
+std::string text_of(const std::vector<int64_t>& ranks) {
+    if (ranks.size() <= 8) return fmt::format("{}", fmt::join(ranks, " "));
+    return fmt::format("{} {} {} ... {}", ranks[0], ranks[1], ranks[2], ranks.back());
+}
+
+std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
+    const std::string& file = recipe.text("cluster.file");
+    if (file.empty()) return std::nullopt;
+    sim::Cluster cluster = sim::read_cluster(file);
+    return cluster.devices ? std::optional(std::move(cluster)) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<int> hosts_described(const compile::Recipe& recipe, int64_t ranks) {
+    int64_t per_host = recipe.integer("cluster.ranks_per_host");
+    if (per_host < 0)
+        throw UserError("recipe.too_small", "cluster.ranks_per_host",
+                        fmt::format("cluster.ranks_per_host = {}: must be at least 0", per_host));
+    if (per_host == 0) {
+        const std::optional<sim::Cluster> cluster =
+            described_cluster(recipe);  // its last link joins hosts, the one before a host
+        if (!cluster || cluster->links.size() < 2) return {};
+        per_host = cluster->links[cluster->links.size() - 2].ranks;
+    }
+    std::vector<int> out(static_cast<size_t>(ranks));
+    for (size_t r = 0; r < out.size(); ++r) out[r] = static_cast<int>(static_cast<int64_t>(r) / per_host);
+    return out;
+}
+
+void print_groups(const std::vector<compile::GroupTraffic>& groups) {
+    if (groups.empty()) return;
+    size_t axes = 4, ranks = 8;
+    for (const compile::GroupTraffic& g : groups)
+        axes = std::max(axes, g.axes.size()), ranks = std::max(ranks, text_of(g.first).size());
+    fmt::print("groups       {:<{}}  of ranks  groups  hosts  {:<{}}  a rank sends in a step\n", "along", axes, "e.g.", ranks);
+    for (const compile::GroupTraffic& g : groups) {
+        std::vector<std::string> parts;
+        for (const auto& [kind, bytes] : g.bytes) parts.push_back(fmt::format("{} {}", kind, size(bytes)));
+        fmt::print("             {:<{}}{:>10}{:>8}{:>7}  {:<{}}  {}\n", g.axes, axes, g.members, g.groups,
+                   g.hosts > 0 ? std::to_string(g.hosts) : "-", text_of(g.first), ranks, fmt::join(parts, ", "));
+    }
+}
+
+nlohmann::ordered_json groups_json(const std::vector<compile::GroupTraffic>& groups) {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (const compile::GroupTraffic& g : groups)
+        out.push_back({{"along", g.axes},
+                       {"members", g.members},
+                       {"groups", g.groups},
+                       {"hosts", g.hosts},
+                       {"ranks", g.first},
+                       {"bytes_sent_by_a_rank", g.bytes}});
+    return out;
+}
+
+void warn_of_hosts(const compile::Recipe& recipe, const std::vector<compile::GroupTraffic>& groups) {
+    for (const compile::GroupTraffic& g : groups) {
+        if (g.hosts <= 1 || g.axes.find("tp") == std::string::npos || g.axes.find(',') != std::string::npos) continue;
+        const std::optional<sim::Cluster> cluster = described_cluster(recipe);
+        const double bandwidth = cluster ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s : 0;
+        telemetry::warn(fmt::format(
+            "tensor-parallel groups lie on {} hosts each, and every layer waits for what goes between them: {} a rank and "
+            "step{}; "
+            "a tensor_parallel_degree that fits on a host is faster",
+            g.hosts, size(g.total_bytes()),
+            bandwidth > 0 ? fmt::format(", {:.3g} s at {:.3g} GB/s", g.total_bytes() / bandwidth, bandwidth / 1e9) : ""));
+    }
+}
+
+}  // namespace lockstep::cli

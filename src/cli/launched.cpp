@@ -1,0 +1,67 @@
+#include "cli/launched.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "comm/mpi/session.h"
+#include "comm/processes/wire.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::optional<int> number(const char* name) {
+    const char* text = std::getenv(name);
+    if (!text || !*text || std::string(text).find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+    return std::atoi(text);
+}
+
+}  // namespace
+
+Launched launched() {
+    struct Names {
+        const char *process, *processes, *on_this_host;
+    };
+    // Open MPI's mpirun; MPICH's and others that speak PMI; a step of srun (a batch script by itself has no step).
+    constexpr Names kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+                                    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"}};
+    for (const Names& names : kLaunchers) {
+        const std::optional<int> process = number(names.process), processes = number(names.processes);
+        if (process && processes && *process < *processes) return {*process, *processes, number(names.on_this_host).value_or(1)};
+    }
+    return {};
+}
+
+int in_crew(FunctionRef<int(comm::Crew&)> f) {
+    const Launched as = launched();
+    if (as.processes == 1) {
+        comm::Crew alone;
+        return f(alone);
+    }
+    if (as.process > 0) telemetry::mute();
+    // Each process's share of the processors, and one for what moves messages.
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    comm::mpi::Session session(std::max(2, static_cast<int>(processors) / std::max(1, as.on_this_host)));
+    if (!session.notice().empty()) telemetry::info(session.notice());
+    comm::Crew crew([&] { return session.wire(); });
+    int code = 0;
+    crew.guard([&] {
+        if (crew.processes() != as.processes)
+            throw UserError(
+                "job.launcher", "",
+                fmt::format("the launcher started {} processes, but MPI sees {}: use srun --mpi=pmix, or the mpirun of "
+                            "the MPI that lockstep was built with",
+                            as.processes, crew.processes()));
+        code = f(crew);
+    });
+    return code;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,19 @@
+// How this process was started: by itself, or by a launcher (mpirun, srun) as one of several.
+#pragma once
+
+#include "base/function_ref.h"
+#include "comm/crew.h"
+
+namespace lockstep::cli {
+
+struct Launched {
+    int process = 0, processes = 1, on_this_host = 1;
+};
+// By what the launcher has put into the environment.
+Launched launched();
+
+// f(crew) with the crew of all processes; MPI runs around it where there are several, and only the first one speaks. Where f
+// fails on one, all are stopped. UserError mpi.not_built, mpi.no_threads, job.launcher.
+int in_crew(FunctionRef<int(comm::Crew&)> f);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,80 @@
+#include "compile/traffic.h"
+
+#include <algorithm>
+#include <set>
+
+#include "compile/report.h"
+#include "mesh/ring.h"
+#include "ops/cost.h"
+
+namespace lockstep::compile {
+namespace {
+
+using ByKind = std::map<std::string, double>;
+// Transfers lead between two stages, all others stay within one.
+const std::string kPipeline = "pp";
+
+std::string axes_of(const ir::Program& p, const ir::Op& op) {
+    return ir::meeting_of(op) == ir::Meeting::All ? p.mesh.text(op.group) : kPipeline;
+}
+
+// What a rank of the program sends, by axes. `more`: microbatches of the step for each of the program's.
+std::map<std::string, ByKind> sent_by(const ir::Program& p, double more) {
+    std::map<std::string, ByKind> out;
+    for (const ir::Call& call : p.entry("train")->calls) {
+        const ir::Routine& r = p.routines[call.routine];
+        for (const ir::Op& op : r.ops) {
+            if (!ops::rule(op.kind).collective) continue;
+            const ir::Meeting meeting = ir::meeting_of(op);
+            if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // whoever gave has sent
+            mesh::RingTraffic ring;
+            const int64_t members = meeting == ir::Meeting::All ? p.mesh.size(op.group) : 2;
+            for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
+                ring.add(op.kind == "all_reduce", members, ops::block_bytes(p.mesh, r, op, i));
+            out[axes_of(p, op)][op.kind] += ring.bytes * (is_of_microbatches(r) ? more : 1);
+        }
+    }
+    return out;
+}
+
+void place(GroupTraffic& g, const ir::Program& p, const mesh::AxisList& axes, const std::vector<int>& host_of) {
+    g.members = p.mesh.size(axes);
+    g.groups = p.mesh.world_ranks() / g.members;
+    for (int64_t rank = 0; rank < p.mesh.world_ranks(); ++rank) {
+        if (p.mesh.index(rank, axes) != 0) continue;
+        const std::vector<int64_t> ranks = p.mesh.group(rank, axes);
+        std::set<int> hosts;
+        for (int64_t r : ranks) {
+            if (!host_of.empty()) hosts.insert(host_of[static_cast<size_t>(r)]);
+        }
+        const auto count = static_cast<int64_t>(hosts.size());
+        if (g.first.empty() || count > g.hosts) g.first = ranks, g.hosts = count;
+    }
+}
+
+}  // namespace
+
+double GroupTraffic::total_bytes() const {
+    double sum = 0;
+    for (const auto& [kind, b] : bytes) sum += b;
+    return sum;
+}
+
+std::vector<GroupTraffic> traffic_of(const Compiled& compiled, const std::vector<int>& host_of) {
+    std::map<std::string, GroupTraffic> by_axes;
+    for (const ir::Program& p : compiled.programs) {
+        for (const auto& [axes, kinds] : sent_by(p, compiled.microbatches_for_each())) {
+            GroupTraffic& g = by_axes[axes];
+            for (const auto& [kind, bytes] : kinds) g.bytes[kind] = std::max(g.bytes[kind], bytes);
+            if (!g.axes.empty()) continue;
+            g.axes = axes;
+            place(g, p, axes == kPipeline ? p.mesh.whole(mesh::Axis::pp) : *p.mesh.parse(axes), host_of);
+        }
+    }
+    std::vector<GroupTraffic> out;
+    for (auto& [axes, g] : by_axes) out.push_back(std::move(g));
+    std::stable_sort(out.begin(), out.end(), [](const GroupTraffic& a, const GroupTraffic& b) { return a.members < b.members; });
+    return out;
+}
+
+}  // namespace lockstep::compile

@@ -1,0 +1,59 @@
+// `lockstep check` and the mesh as a table.
+#include <gtest/gtest.h>
+
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+const char* kRecipe = R"([training]
+dataset = "synthetic"
+seq_len = 16
+steps = 6
+[parallelism]
+tensor_parallel_degree = 2
+data_parallel_shard_degree = 4
+)";
+
+TEST(CliGroups, CheckSaysWhoTalksToWhom) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kRecipe));
+    const Finished f = s.lockstep("check r.toml --cluster.ranks_per_host 4");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.err.find("tensor-parallel groups lie on"), std::string::npos) << f.err;
+    const nlohmann::json groups = s.lockstep("check r.toml --json --cluster.ranks_per_host 4").json()["groups"];
+    bool tp = false, shard = false;
+    for (const nlohmann::json& g : groups) {
+        EXPECT_NE(f.out.find(g["along"].get<std::string>()), std::string::npos) << f.out;
+        if (g["along"] == "tp") {
+            tp = true;
+            EXPECT_EQ(g["hosts"], 1);
+            EXPECT_EQ(g["groups"], 4);
+            EXPECT_EQ(g["ranks"], (std::vector<int>{0, 1}));
+        }
+        if (g["along"] == "dp_shard") {
+            shard = true;
+            EXPECT_EQ(g["hosts"], 2);
+            EXPECT_EQ(g["members"], 4);
+            EXPECT_EQ(g["ranks"], (std::vector<int>{0, 2, 4, 6}));
+            EXPECT_GT(g["bytes_sent_by_a_rank"]["all_gather"], 0);
+        }
+    }
+    EXPECT_TRUE(tp && shard) << groups.dump(1);
+}
+
+TEST(CliGroups, TensorParallelAcrossHostsIsLegalAndSaidOnce) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kRecipe));
+    const Finished f = s.lockstep("check r.toml --cluster.ranks_per_host 1");
+    EXPECT_EQ(f.code, 0) << f.err;
+    const size_t at = f.err.find("tensor-parallel groups lie on 2 hosts each, and every layer waits");
+    EXPECT_NE(at, std::string::npos) << f.err;
+    EXPECT_EQ(f.err.find("tensor-parallel groups lie on", at + 1), std::string::npos) << f.err;
+    const Finished bad = s.lockstep("check r.toml --cluster.ranks_per_host -1");
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_NE(bad.err.find("cluster.ranks_per_host = -1: must be at least 0"), std::string::npos) << bad.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,207 @@
+// The command line with ranks in several processes of mpirun: what a user sees is what one process shows, once.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "comm/mpi/session.h"
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+const char* kTraining = R"([training]
+dataset = "synthetic"
+local_batch_size = 1
+global_batch_size = 4
+seq_len = 16
+steps = 6
+[checkpoint]
+enable = true
+interval = 3
+)";
+const char* kFourRanks = " --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2";
+const char* kPipeline =
+    " --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2 --checkpoint.async_mode async";
+
+class CliProcesses : public ::testing::Test {
+protected:
+    void SetUp() override {
+        if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
+        s.write("r.toml", tiny_recipe(kTraining));
+    }
+
+    // Steps with their losses and norms, as printed in metrics.jsonl.
+    std::string steps_of(const std::string& folder) const {
+        std::istringstream lines(s.read(folder + "/metrics.jsonl"));
+        std::string out;
+        for (std::string line; std::getline(lines, line);) {
+            const nlohmann::json m = nlohmann::json::parse(line);
+            out += fmt::format("{} {} {}\n", m["step"].dump(), m["loss_metrics/global_avg_loss"].dump(), m["grad_norm"].dump());
+        }
+        return out;
+    }
+    void expect_same_files(const std::string& a, const std::string& b, int step) const {
+        for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+            const std::string path = fmt::format("/checkpoint/step-{:08}/{}", step, file), one = s.read(a + path);
+            EXPECT_FALSE(one.empty()) << a << path;
+            EXPECT_TRUE(one == s.read(b + path)) << b << path;
+        }
+    }
+    static size_t count(const std::string& text, const std::string& part) {
+        size_t n = 0;
+        for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+        return n;
+    }
+
+    Scratch s;
+};
+
+TEST_F(CliProcesses, TrainAsThreadsDo) {
+    for (const char* layout : {kFourRanks, kPipeline}) {
+        const Finished threads = s.lockstep(fmt::format("train r.toml --json --job.dump_folder threads{}", layout));
+        ASSERT_EQ(threads.code, 0) << threads.err;
+        for (int processes : {2, 4}) {
+            const std::string folder = fmt::format("processes{}", processes);
+            const Finished f =
+                s.in_processes(processes, fmt::format("train r.toml --json --job.dump_folder {}{}", folder, layout));
+            ASSERT_EQ(f.code, 0) << f.err;
+            EXPECT_EQ(count(f.err, fmt::format(" in {} processes on 1 host, ", processes)), 1u) << f.err;
+            EXPECT_EQ(count(f.err, "written: "), 0u);
+            EXPECT_EQ(f.json()["final_loss"], threads.json()["final_loss"]);
+            EXPECT_EQ(f.json()["peak_bytes_planned"], threads.json()["peak_bytes_planned"]);
+            EXPECT_EQ(steps_of(folder), steps_of("threads"));
+            expect_same_files("threads", folder, 3);
+            expect_same_files("threads", folder, 6);
+            std::filesystem::remove_all(s.path(folder));
+        }
+        std::filesystem::remove_all(s.path("threads"));
+    }
+}
+
+TEST_F(CliProcesses, GoOnWhereOtherProcessesStopped) {
+    ASSERT_EQ(s.lockstep(fmt::format("train r.toml --job.dump_folder whole{}", kFourRanks)).code, 0);
+    const std::string parts = fmt::format("train r.toml --job.dump_folder parts --lr_scheduler.total_steps 6{}", kFourRanks);
+    ASSERT_EQ(s.in_processes(4, parts + " --training.steps 3").code, 0);
+    const Finished second = s.in_processes(2, parts);
+    ASSERT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(count(second.err, "resumed from parts/checkpoint/step-00000003 at step 3\n"), 1u) << second.err;
+    expect_same_files("whole", "parts", 6);
+}
+
+TEST_F(CliProcesses, EvaluateAsThreadsDo) {
+    s.write("text.txt", [] {
+        std::string text;
+        for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text\n", i * 7919 % 1000);
+        return text;
+    }());
+    ASSERT_EQ(s.lockstep("data prepare text.txt --out data --tokenizer bytes --heldout 0.2").code, 0);
+    const std::string train =
+        " --training.dataset prepared --training.dataset_path data --model.vocab_size 320 --training.steps 3 "
+        "--validation.enable true --validation.freq 3 --validation.steps 4";
+    const Finished threads = s.lockstep("train r.toml --json --job.dump_folder a" + train + kPipeline),
+                   processes = s.in_processes(4, "train r.toml --json --job.dump_folder b" + train + kPipeline);
+    ASSERT_EQ(threads.code, 0) << threads.err;
+    ASSERT_EQ(processes.code, 0) << processes.err;
+    EXPECT_EQ(threads.json()["heldout_loss"], processes.json()["heldout_loss"]);
+    const Finished one = s.lockstep("eval a --json"), four = s.in_processes(4, "eval a --json");
+    ASSERT_EQ(one.code, 0) << one.err;
+    ASSERT_EQ(four.code, 0) << four.err;
+    EXPECT_EQ(one.json()["loss"], four.json()["loss"]);
+    EXPECT_EQ(one.json()["tokens"], four.json()["tokens"]);
+}
+
+TEST_F(CliProcesses, WatchAndTraceAllRanks) {
+    const std::string watch = fmt::format(
+        " --training.steps 3 --watch 'layer[0].forward.v' --watch 'layer[1].forward.y' --trace {{}}.json{}", kPipeline);
+    const Finished threads = s.lockstep("train r.toml --job.dump_folder a" + fmt::format(fmt::runtime(watch), "a"));
+    const Finished processes = s.in_processes(2, "train r.toml --job.dump_folder b" + fmt::format(fmt::runtime(watch), "b"));
+    ASSERT_EQ(threads.code, 0) << threads.err;
+    ASSERT_EQ(processes.code, 0) << processes.err;
+    for (const char* file : {"layer[0].forward.v.step1.txt", "layer[1].forward.y.step3.txt"}) {
+        EXPECT_FALSE(s.read(std::string("a/watch/") + file).empty()) << file;
+        EXPECT_EQ(s.read(std::string("a/watch/") + file), s.read(std::string("b/watch/") + file)) << file;
+    }
+    const auto events = [&](const char* file) {
+        std::map<int, int> of_rank;
+        const nlohmann::json trace = nlohmann::json::parse(s.read(file));
+        for (const nlohmann::json& e : trace["traceEvents"]) of_rank[e["pid"]] += e["ph"] == "X";
+        return of_rank;
+    };
+    EXPECT_EQ(events("b.json").size(), 4u);
+    EXPECT_EQ(events("a.json"), events("b.json"));
+}
+
+TEST_F(CliProcesses, OneSignalStopsAllWithACheckpoint) {
+    s.write("signaled.toml", s.read("r.toml"));  // a name that no other test's processes have
+    const Finished f = s.shell(
+        "{ timeout 100 $MPIRUN -n 2 $LOCKSTEP train signaled.toml --training.steps 100000 --checkpoint.interval 100000 >out.txt "
+        "2>err.txt & "
+        "p=$!; until grep -q 'step  ' err.txt; do sleep 0.1; done; kill -USR1 $(pgrep -n -f \"$LOCKSTEP train signaled.toml\"); "
+        "wait "
+        "$p; }");
+    EXPECT_EQ(f.code, 4) << f.err;
+    EXPECT_EQ(count(f.err, "stopped by signal 10 after step "), 1u) << f.err;
+    const size_t at = f.err.find("after step ") + 11;
+    const int step = std::stoi(f.err.substr(at));
+    EXPECT_TRUE(std::filesystem::exists(s.path(fmt::format("out/checkpoint/step-{:08}/manifest.json", step))));
+    EXPECT_EQ(
+        s.in_processes(2, fmt::format("train signaled.toml --training.steps {} --lr_scheduler.total_steps 100000", step + 2))
+            .code,
+        0);
+}
+
+TEST_F(CliProcesses, AKilledProcessEndsAllAndTheRunGoesOn) {
+    s.write("killed.toml", s.read("r.toml"));
+    const std::string arguments = "train killed.toml --training.steps 400 --checkpoint.interval 10 --checkpoint.keep_latest_k 3";
+    ASSERT_EQ(s.lockstep(arguments + " --job.dump_folder whole --cluster.ranks 2").code, 0);
+    const Finished killed =
+        s.shell(fmt::format("{{ timeout 100 $MPIRUN -n 2 $LOCKSTEP {} >out.txt 2>err.txt & p=$!; until ls -d "
+                            "out/checkpoint/step-*[0-9]; do sleep 0.05; "
+                            "done >/dev/null 2>&1; kill -KILL $(pgrep -n -f \"$LOCKSTEP train killed.toml\"); wait $p; }}",
+                            arguments));
+    EXPECT_EQ(killed.code, 137) << killed.err;
+    const Finished again = s.in_processes(2, arguments);
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(count(again.err, "resumed from out/checkpoint/step-"), 1u) << again.err;
+    expect_same_files("whole", "out", 400);
+}
+
+TEST_F(CliProcesses, ADegreeLeftOpenIsThatOfTheProcesses) {
+    const Finished f = s.in_processes(2, "train r.toml");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(count(f.err, "2 ranks (dp_replicate 1 x dp_shard 2 x tp 1) in 2 processes"), 1u) << f.err;
+}
+
+TEST_F(CliProcesses, SayWhatIsWrongOnce) {
+    const auto refused = [&](const Finished& f, const std::string& message, const std::string& id) {
+        EXPECT_EQ(f.code, 1) << f.err;
+        EXPECT_EQ(count(f.err, message), 1u) << f.err;
+        EXPECT_EQ(count(f.err, "[" + id + "]"), 1u) << f.err;
+    };
+    refused(s.in_processes(3, fmt::format("train r.toml{}", kFourRanks)), "the recipe has 4 ranks, and 3 processes were started",
+            "job.processes");
+    refused(s.in_processes(2, "train missing.toml"), "recipe missing.toml: cannot be read", "recipe.unreadable");
+    refused(s.in_processes(1, fmt::format("train r.toml{0} : -n 1 $LOCKSTEP train r.toml{0} --training.seq_len 18", kFourRanks)),
+            "process 1 has compiled another program than the first", "job.other_program");
+    std::filesystem::create_directories(s.path("elsewhere"));
+    refused(s.shell(fmt::format("timeout 100 $MPIRUN -n 1 $LOCKSTEP train r.toml{0} : -wdir $PWD/elsewhere -n 1 $LOCKSTEP train "
+                                "../r.toml{0} >out.txt 2>err.txt",
+                                kFourRanks)),
+            "and this one does not see it: the folder of a job's checkpoints must be on a file system that all its hosts share",
+            "checkpoint.not_shared");
+    s.write("file", "");
+    refused(s.in_processes(2, "train r.toml --job.dump_folder file/x"), "file/x cannot be made", "train.dump_folder");
+    const Finished json = s.in_processes(2, "train missing.toml --json");
+    EXPECT_EQ(json.json()["error"]["id"], "recipe.unreadable") << json.out;
+    refused(s.shell("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 timeout 100 $LOCKSTEP train r.toml >out.txt 2>err.txt"),
+            "the launcher started 2 processes, but MPI sees 1: use srun --mpi=pmix", "job.launcher");
+    // Commands of one process: the first one does them.
+    const Finished check = s.in_processes(3, "check r.toml");
+    EXPECT_EQ(check.code, 0) << check.err;
+    EXPECT_EQ(count(check.out, "runs: no deadlock"), 1u) << check.out;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

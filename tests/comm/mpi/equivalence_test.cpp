@@ -1,0 +1,53 @@
+// Random layouts with their ranks in the processes of mpirun, held to the same bits as ranks in one process, in float64 and
+// float32 by turns. The first process makes both and compares. LOCKSTEP_DRAWS, LOCKSTEP_SEED: as for Equivalence; a thirtieth is
+// drawn here.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tests/base/scratch_folder.h"
+#include "tests/comm/mpi/start.h"
+#include "tests/equivalence/crew_run.h"
+
+namespace lockstep::testing {
+namespace {
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text ? std::atoll(text) : otherwise;
+}
+
+TEST(EquivalenceMpi, TheSameBitsAsThreads) {
+    comm::Crew crew([] { return comm::test::session().wire(); });
+    crew.guard([&] {
+        const int64_t wanted = std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 210) / 30);
+        auto seed = static_cast<uint64_t>(from_environment("LOCKSTEP_SEED", 1));
+        const uint64_t first = seed;
+        for (int64_t counted = 0; counted < wanted; ++seed) {
+            const Dtype dtype = seed % 2 == 0 ? Dtype::F64 : Dtype::F32;
+            const std::optional<Draw> d = draw_for(crew.processes(), seed, dtype);
+            if (!d) continue;
+            ++counted;
+            const ScratchFolder scratch;  // the first process's is everybody's
+            const std::string root = crew.exchange(scratch.path("processes"))[0];
+            const Saved saved = train_and_save(*d, root, crew);
+            const std::string own = std::to_string(saved.outcome.losses.back());
+            for (const std::string& theirs : crew.exchange(own)) EXPECT_EQ(theirs, own);
+            std::string why;
+            if (crew.is_first()) {
+                comm::Crew alone;
+                why = difference_of(train_and_save(*d, scratch.path("threads"), alone), saved);
+            }
+            EXPECT_EQ(crew.exchange(why)[0], "") << "seed " << seed << " in " << crew.processes() << " processes\n"
+                                                 << d->recipe.toml();
+        }
+        if (crew.is_first())
+            fmt::print("{} layouts of the seeds {} to {} in {} processes: the same bits as in one\n", wanted, first, seed - 1,
+                       crew.processes());
+    });
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,81 @@
+// What a plan says is sent, against what goes over a wire that counts.
+#include "compile/traffic.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/comm/crews.h"
+#include "tests/compile/recipes.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+compile::Recipe recipe(const std::string& parallelism) {
+    return compile::Recipe::from_text(
+        fmt::format("[model]\ndim = 64\nn_layers = 3\nn_heads = 4\nffn_dim = 192\nvocab_size = 512\n"
+                    "[training]\nseq_len = 32\nlocal_batch_size = 2\nglobal_batch_size = 8\nsteps = 4\n"
+                    "[lr_scheduler]\nwarmup_steps = 0\n[parallelism]\n{}",
+                    parallelism),
+        "test");
+}
+
+// Every rank is a process and a host, so all that it sends goes over the wire.
+TEST(Traffic, IsWhatGoesOverTheWire) {
+    for (const char* parallelism :
+         {"data_parallel_shard_degree = 2\n", "data_parallel_replicate_degree = 2\n", "tensor_parallel_degree = 2\n",
+          "tensor_parallel_degree = 2\nsequence_parallel = false\n",
+          "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F1B\"\n",
+          "pipeline_parallel_degree = 2\npipeline_parallel_schedule = \"Interleaved1F1B\"\ndata_parallel_shard_degree = 2\n",
+          "tensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n"}) {
+        const compile::Recipe r = recipe(parallelism);
+        const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
+        const auto ranks = static_cast<size_t>(compiled.layout.ranks);
+        std::vector<int> hosts(ranks);
+        for (size_t i = 0; i < ranks; ++i) hosts[i] = static_cast<int>(i);
+        double planned = 0;  // of the rank that sends most
+        for (const compile::GroupTraffic& g : compile::traffic_of(compiled, hosts)) {
+            EXPECT_EQ(g.hosts, g.members) << parallelism;
+            planned += g.total_bytes();
+        }
+        comm::test::Networks networks;
+        const auto errors = comm::test::in_crews(
+            hosts,
+            [&](comm::Crew& crew) {
+                const data::SyntheticSource source = synthetic_data(r, compiled);
+                runtime::Trainer trainer(r, compiled, source, &crew);
+                std::vector<int64_t> before;
+                trainer.step();
+                crew.exchange("");
+                if (crew.is_first()) before = networks.at(1).sent_bytes;
+                crew.exchange("");
+                trainer.step();
+                crew.exchange("");
+                if (!crew.is_first()) return;
+                double most = 0;
+                for (size_t p = 0; p < ranks; ++p)
+                    most = std::max(most, static_cast<double>(networks.at(1).sent_bytes[p] - before[p]));
+                EXPECT_NEAR(most, planned, 0.02 * planned) << parallelism;
+            },
+            &networks);
+        for (const std::exception_ptr& e : errors) EXPECT_EQ(e, nullptr);
+    }
+}
+
+TEST(Traffic, GroupsOnHosts) {
+    const compile::Recipe r = recipe("tensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n");
+    const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
+    std::map<std::string, compile::GroupTraffic> by_axes;
+    for (compile::GroupTraffic& g : compile::traffic_of(compiled, {0, 0, 1, 1})) by_axes[g.axes] = g;
+    ASSERT_TRUE(by_axes.contains("tp") && by_axes.contains("dp_shard"));
+    EXPECT_EQ(by_axes["tp"].hosts, 1);
+    EXPECT_EQ(by_axes["tp"].groups, 2);
+    EXPECT_EQ(by_axes["dp_shard"].hosts, 2);
+    EXPECT_EQ(by_axes["dp_shard"].first, (std::vector<int64_t>{0, 2}));
+    EXPECT_GT(by_axes["dp_shard"].bytes["all_gather"], 0);
+    for (compile::GroupTraffic& g : compile::traffic_of(compiled, {0, 1, 0, 1})) by_axes[g.axes] = g;
+    EXPECT_EQ(by_axes["tp"].hosts, 2);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
