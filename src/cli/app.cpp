@@ -64,6 +64,7 @@ int run(int argc, const char* const* argv) {
     ConvertArgs convert_args;
     PrepareArgs prepare_args;
     ExplainArgs explain_args;
+    ReportArgs report_args;
 
     CLI::App* train_app = app.add_subcommand(
         "train", "train a recipe; ranks are threads of this process, or of all that mpirun or srun has started");
@@ -204,6 +205,12 @@ int run(int argc, const char* const* argv) {
     schedule_app->add_flag("--json", schedule_args.json, "one JSON object on standard output");
     schedule_app->footer("Example: lockstep schedule ZB-H1 --ranks 4 --microbatches 8");
 
+    CLI::App* report_app = app.add_subcommand("report", "what the flight records of a job that hung or lost a rank say");
+    report_app->add_option("folder", report_args.folder, "a run's folder, or the folder of the records")->required();
+    report_app->add_option("--ops", report_args.ops, "last ops of each rank to print (default 5)")->check(CLI::NonNegativeNumber);
+    report_app->add_flag("--json", report_args.json, "one JSON object on standard output");
+    report_app->footer("Example: lockstep report outputs/demo");
+
     CLI::App* recipe_app = app.add_subcommand("recipe", "explain recipe keys: default, whether they act, meaning");
     recipe_app->add_option("--explain,key", explain_args.key, "a key or a section; all where left out");
     recipe_app->add_flag("--json", explain_args.json, "one JSON array on standard output");
@@ -238,6 +245,7 @@ int run(int argc, const char* const* argv) {
         if (*convert_app) return convert(convert_args);
         if (*schedule_app) return schedule(schedule_args);
         if (*prepare_app) return prepare(prepare_args);
+        if (*report_app) return report(report_args);
         return explain(explain_args);
     } catch (const UserError& e) {
         return fail(json, kRefused, e.what(), e.key(), e.id());

@@ -92,6 +92,11 @@ struct ScheduleArgs {
     int64_t ranks = 4, stages_per_rank = 0, microbatches = 8;
     bool csv = false, json = false;
 };
+struct ReportArgs {
+    std::string folder;
+    int64_t ops = 5;  // of each rank
+    bool json = false;
+};
 struct ExplainArgs {
     std::string key;
     bool json = false;
@@ -108,6 +113,7 @@ int prepare(const PrepareArgs& args);
 int plan(const PlanArgs& args);
 int bench(const BenchArgs& args);
 int schedule(const ScheduleArgs& args);
+int report(const ReportArgs& args);
 int explain(const ExplainArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.

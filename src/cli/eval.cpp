@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/stored.h"
+#include "cli/watch.h"
 #include "data/prepared_data.h"
 #include "runtime/snapshot.h"
 #include "telemetry/console.h"
@@ -78,6 +79,7 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     require_runnable(recipe, options, compiled, &crew);
     require_same_programs(compiled, crew);
     runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout, &crew));
+    const Watch watch(recipe, ranks);
     runtime::load_weights(ranks, stored.folder);
     runtime::Evaluator evaluator(ranks, runtime::batch_shape(compiled.layout));
 

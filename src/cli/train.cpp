@@ -14,6 +14,7 @@
 #include "cli/job.h"
 #include "cli/observe.h"
 #include "cli/stopping.h"
+#include "cli/watch.h"
 #include "compile/report.h"
 #include "runtime/capture.h"
 #include "telemetry/console.h"
@@ -269,6 +270,7 @@ int train(const TrainArgs& args, comm::Crew& crew) {
             : fmt::format(" in {} processes on {} host{}", crew.processes(), crew.hosts(), crew.hosts() > 1 ? "s" : ""),
         layout.microbatches, layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
     warn_of_hosts(job->recipe, compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
+    const Watch watch(job->recipe, job->trainer->ranks());
     Run run(*job, args, begun);
     int code = kDone;
     crew.guard([&] { code = run.run(); });

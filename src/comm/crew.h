@@ -10,12 +10,12 @@
 
 #include "base/function_ref.h"
 #include "comm/local.h"
+#include "comm/processes/wire.h"
 #include "comm/transport.h"
 
 namespace lockstep::comm {
 
 namespace processes {
-class Wire;
 class World;
 }  // namespace processes
 
@@ -51,6 +51,9 @@ public:
     // A transport for ranks that all processes make at the same time; `links` is for ranks of one process alone. The crew
     // outlives it. UserError job.processes where the ranks cannot be shared out evenly.
     std::unique_ptr<Transport> transport(int ranks, const LocalOptions& links);
+
+    // A wire of its own, for which every process calls this at the same time; alone: none.
+    std::unique_ptr<processes::Wire> wire() { return make_wire_ ? make_wire_() : nullptr; }
 
     // Every exchange throws Aborted(reason), now and later, on all processes. The first reason stays.
     void abort(const std::string& reason);

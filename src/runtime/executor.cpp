@@ -69,7 +69,8 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
       pool_(options.threads, options.cpus),
       comm_pool_(1),
       snapshot_pool_(1),
-      code_(program.routines.size()) {
+      code_(program.routines.size()),
+      flight_(options.flight_entries) {
     for (size_t i = 0; i < code_.size(); ++i) prepare(program.routines[i], code_[i]);
     arena_bytes_ = std::max<int64_t>(round_up(program.arena_bytes, 1 << 21), 1 << 21);
     void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -166,6 +167,7 @@ void Executor::run(const std::string& name) {
     if (timeline_) {
         for (std::vector<ir::TimedOp>& thread : timeline_->threads) thread.clear();
     }
+    ++runs_;
     try {
         ended_[0] = ended_[1] = -1;
         if (options_.comm_thread) {
@@ -178,6 +180,7 @@ void Executor::run(const std::string& name) {
         } else {
             for (size_t i = 0; i < entry->calls.size(); ++i) run_call(*entry, i, 0);
         }
+        begin_op(0, nullptr, -1, -1);
     } catch (const comm::Aborted&) {
         failed_ = true;
         ended_[0] = std::numeric_limits<int>::max();
@@ -226,6 +229,7 @@ void Executor::comm_loop() {
         if (stop_) return;
         try {
             run_stream(*entry_.load(), static_cast<int>(ir::Stream::Comm));
+            begin_op(1, nullptr, -1, -1);
         } catch (const std::exception&) {  // run_call has aborted all ranks; the compute stream says why
             failed_ = true;
             ended_[1] = std::numeric_limits<int>::max();
@@ -238,6 +242,11 @@ void Executor::comm_loop() {
 
 void Executor::note(int thread, int call, int op, double start_s) {
     timeline_->threads[static_cast<size_t>(thread)].push_back({call, op, start_s, now_s(), start_s});
+}
+
+void Executor::begin_op(int channel, const ir::Entry* entry, int call, int op) {
+    if (channel == kSnapshotChannel) return;
+    flight_.begin(channel, {runs_, entry, call, op, std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
 }
 
 void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
@@ -264,6 +273,7 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
         for (size_t k = 0; k < op.out.size(); ++k) out[k] = address(op.out[k]);
         const bool fresh = p.fresh_port >= 0 && call.bindings[p.fresh_port].fresh;
         const double start_s = timeline ? now_s() : 0;
+        begin_op(channel, &entry, static_cast<int>(index), static_cast<int>(i));
         try {
             if (p.kernel) {
                 p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), pool, call.instance});

@@ -15,6 +15,7 @@
 #include "comm/communicator.h"
 #include "ir/timeline.h"
 #include "kernels/kernel.h"
+#include "runtime/flight.h"
 
 namespace lockstep::runtime {
 
@@ -24,6 +25,7 @@ struct ExecutorOptions {
     bool comm_thread = false;
     std::vector<int> comm_cpus;  // where the communication thread may run; empty: where the computing thread may
     bool debug_fill = false;     // freed and scratch bytes are filled with NaN
+    int64_t flight_entries = 1;  // ops of each stream that flight() remembers
     // Where set the compute stream sleeps for so many seconds in place of each op; communication stays real. For experiments
     // on schedules.
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;
@@ -68,6 +70,9 @@ public:
     using Clock = std::chrono::steady_clock;
     void record(ir::Timeline* timeline, Clock::time_point zero) { timeline_ = timeline, zero_ = zero; }
 
+    // The last ops that have begun, for other threads to read while the rank runs.
+    const Flight& flight() const { return flight_; }
+
     // Called on the compute thread after every op that it has run. Slow; for watch and diff.
     void set_watcher(std::function<void(const Produced&)> watcher) { watcher_ = std::move(watcher); }
 
@@ -101,6 +106,7 @@ private:
     void sleep_off(double least_s);
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
     void note(int thread, int call, int op, double start_s);
+    void begin_op(int channel, const ir::Entry* entry, int call, int op);
 
     const ir::Program& program_;
     const int64_t rank_;
@@ -115,6 +121,8 @@ private:
     std::function<void(const Produced&)> watcher_;
     ir::Timeline* timeline_ = nullptr;
     Clock::time_point zero_;
+    Flight flight_;
+    int64_t runs_ = 0;  // of entries, begun
 
     std::atomic<int> ended_[2];           // calls of each stream: index of the last that has ended, of the current step
     std::atomic<uint32_t> step_{0};       // steps begun; the comm thread sleeps on it

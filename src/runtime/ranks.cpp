@@ -79,7 +79,7 @@ void Ranks::work(size_t place, const RanksOptions& options) {
     const ir::Program& program = programs_[static_cast<size_t>(rank / programs_[0].mesh.ranks())];
     ExecutorOptions own;
     own.threads = options.threads_per_rank, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
-    own.delay_s = options.delay_s;
+    own.flight_entries = options.flight_entries, own.delay_s = options.delay_s;
     pin(place, own);
     const auto attempt = [&](const auto& f) {
         try {

@@ -20,6 +20,7 @@ struct RanksOptions {
     int threads_per_rank = 1;
     bool comm_thread = false;
     bool debug_fill = false;
+    int64_t flight_entries = 1;
     comm::LocalOptions links;
     comm::Crew* crew = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
@@ -35,12 +36,12 @@ public:
 
     int count() const { return transport_->ranks(); }  // of the job
     // Those of this process, by place().
-    std::span<const std::unique_ptr<Executor>> here() { return executors_; }
+    std::span<const std::unique_ptr<Executor>> here() const { return executors_; }
     size_t place(int64_t rank) const { return static_cast<size_t>(rank - transport_->first_rank()); }
     Executor& executor(int rank) { return *executors_.at(place(rank)); }
     Executor& first() { return *executors_.front(); }
     const std::vector<ir::Program>& programs() const { return programs_; }
-    comm::Crew& crew() { return crew_; }
+    comm::Crew& crew() const { return crew_; }
     const std::vector<int>& host_of() const { return transport_->topology().host_of_rank; }  // by rank of the job
 
     // f(executor) on the thread of every rank here; returns when all have. Where one fails all stop, and its error is thrown

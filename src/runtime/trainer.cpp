@@ -32,6 +32,7 @@ RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layo
     o.threads_per_rank = placement.threads_per_rank;
     o.comm_thread = placement.comm_thread;
     o.debug_fill = r.flag("runtime.debug_fill");
+    o.flight_entries = r.integer("comm.trace_buf_size");
     o.links.link = compile::local_link(r);
     o.crew = crew;
     return o;

@@ -24,6 +24,7 @@ void set_up_console(bool colors) {
 }
 
 void mute() { spdlog::set_level(spdlog::level::off); }
+void unmute() { spdlog::set_level(spdlog::level::info); }
 
 void info(std::string_view line) { spdlog::info("{}", line); }
 void warn(std::string_view line) { spdlog::warn("{}", line); }

@@ -11,6 +11,7 @@ namespace lockstep::telemetry {
 void set_up_console(bool colors);
 // Nothing is printed from now on: another process speaks for this one.
 void mute();
+void unmute();
 void info(std::string_view line);
 void warn(std::string_view line);
 void error(std::string_view line);

@@ -168,6 +168,35 @@ TEST_F(CliProcesses, AKilledProcessEndsAllAndTheRunGoesOn) {
     expect_same_files("whole", "out", 400);
 }
 
+// Stopped, not killed: nothing tells the launcher.
+TEST_F(CliProcesses, AStoppedProcessIsNoticedAndReported) {
+    s.write("halted.toml", s.read("r.toml"));
+    const Finished f = s.shell(
+        "{ timeout 100 $MPIRUN -n 4 $LOCKSTEP train halted.toml --training.steps 100000 --comm.train_timeout_seconds 2 >out.txt "
+        "2>err.txt & "
+        "p=$!; until grep -q 'step  ' err.txt; do sleep 0.1; done; kill -STOP $(pgrep -n -f \"$LOCKSTEP train halted.toml\"); "
+        "wait $p; }");
+    EXPECT_EQ(f.code, 3) << f.err;
+    const size_t at = f.err.find("has not been heard of for 2.0 s: it was stopped, has died or is cut off");
+    ASSERT_NE(at, std::string::npos) << f.err;
+    const char lost = f.err[f.err.rfind("(rank ", at) + 6];
+    EXPECT_EQ(count(f.err, "(rank "), lost == '0' ? 3u : 1u) << f.err;
+    EXPECT_NE(s.shell("pgrep -f \"$LOCKSTEP train halted.toml\" >out.txt").code, 0) << "left: " << s.read("out.txt");
+    const Finished report = s.lockstep("report out");
+    EXPECT_EQ(report.code, 0) << report.err;
+    EXPECT_NE(report.out.find(fmt::format("ranks without a record: {} (stopped, dead or cut off)", lost)), std::string::npos)
+        << report.out;
+    const nlohmann::json j = s.lockstep("report out/comm_traces --json").json();
+    EXPECT_EQ(j["without_record"], std::vector<int>{lost - '0'});
+    const Finished none = s.lockstep("report data");
+    EXPECT_EQ(none.code, 1);
+    EXPECT_NE(none.err.find("data: holds no flight records"), std::string::npos) << none.err;
+    EXPECT_NE(none.err.find("[report.no_records]"), std::string::npos) << none.err;
+    EXPECT_NE(
+        s.lockstep("train r.toml --comm.train_timeout_seconds -1").err.find("must be at least 0 (0: never) [recipe.timeout]"),
+        std::string::npos);
+}
+
 TEST_F(CliProcesses, ADegreeLeftOpenIsThatOfTheProcesses) {
     const Finished f = s.in_processes(2, "train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;

@@ -1,0 +1,34 @@
+#include "cli/watch.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+
+Watch::Watch(const compile::Recipe& recipe, runtime::Ranks& ranks) {
+    const auto seconds = [&](const char* key) {
+        const int64_t s = recipe.integer(key);
+        if (s < 0) throw UserError("recipe.timeout", key, fmt::format("{} = {}: must be at least 0 (0: never)", key, s));
+        return static_cast<double>(s);
+    };
+    runtime::WatchdogOptions options;
+    options.timeout_s = seconds("comm.train_timeout_seconds");
+    options.first_timeout_s = std::max(options.timeout_s, seconds("comm.init_timeout_seconds"));
+    options.folder = recipe.text("job.dump_folder") + "/" + recipe.text("comm.save_traces_folder");
+    options.prefix = recipe.text("comm.save_traces_file_prefix");
+    options.end = [process = ranks.crew().process()](const std::string& message) {
+        if (!message.empty()) {
+            telemetry::unmute();  // the process that usually speaks may be the one that is lost
+            telemetry::error(process == 0 ? message : fmt::format("process {}: {}", process, message));
+        }
+        std::_Exit(kFailed);
+    };
+    if (options.timeout_s > 0) watchdog_.emplace(ranks, std::move(options));
+}
+
+}  // namespace lockstep::cli

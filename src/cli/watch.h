@@ -1,0 +1,20 @@
+// The watchdog of a run, by the keys of [comm].
+#pragma once
+
+#include <optional>
+
+#include "compile/recipe.h"
+#include "runtime/watchdog.h"
+
+namespace lockstep::cli {
+
+class Watch {
+public:
+    // UserError recipe.timeout.
+    Watch(const compile::Recipe& recipe, runtime::Ranks& ranks);
+
+private:
+    std::optional<runtime::Watchdog> watchdog_;
+};
+
+}  // namespace lockstep::cli

@@ -1,0 +1,70 @@
+#include "comm/heartbeat.h"
+
+#include <algorithm>
+
+namespace lockstep::comm {
+
+Heartbeat::Heartbeat(Crew& crew, double first_timeout_s, double timeout_s)
+    : crew_(crew),
+      first_timeout_s_(first_timeout_s),
+      timeout_s_(timeout_s),
+      wire_(crew.wire()),
+      silent_s_(static_cast<size_t>(crew.processes())),
+      heard_(silent_s_.size()),
+      left_(silent_s_.size()),
+      states_(silent_s_.size()) {}
+
+void Heartbeat::post(int to, Kind kind, const std::string& body) { wire_->post(to, static_cast<char>(kind) + body); }
+
+void Heartbeat::hear() {
+    std::string message;
+    for (int from = 0; wire_->poll(from, message);) {
+        const auto p = static_cast<size_t>(from);
+        silent_s_[p] = 0, heard_[p] = true;
+        const auto kind = static_cast<Kind>(message[0]);
+        if (kind == kLeave) left_[p] = true;
+        else if (kind == kBeat) states_[p] = message.substr(1);
+        else if (end_.empty()) tell_end(message.substr(1));
+    }
+}
+
+bool Heartbeat::is_silent(int process) const {
+    const auto p = static_cast<size_t>(process);
+    return silent_s_[p] > (heard_[p] ? timeout_s_ : first_timeout_s_);
+}
+
+void Heartbeat::beat(const std::string& state, double passed_s) {
+    states_[static_cast<size_t>(crew_.process())] = state;
+    if (!wire_) return;
+    for (double& s : silent_s_) s += passed_s;
+    hear();
+    if (!crew_.is_first()) {
+        if (!leaving_) post(0, kBeat, state);
+        if (is_silent(0) && !leaving_) silent_ = 0;
+        return;
+    }
+    for (int p = 1; p < crew_.processes(); ++p) {
+        if (left_[static_cast<size_t>(p)]) continue;
+        post(p, kBeat, "");
+        if (silent_ < 0 && is_silent(p)) silent_ = p;
+    }
+}
+
+void Heartbeat::tell_end(const std::string& reason) {
+    end_ = reason;
+    if (!wire_) return;
+    if (!crew_.is_first()) return post(0, kEnd, reason);
+    for (int p = 1; p < crew_.processes(); ++p) post(p, kEnd, reason);
+}
+
+bool Heartbeat::leave() {
+    if (!wire_) return true;
+    hear();
+    if (!crew_.is_first()) {
+        if (!std::exchange(leaving_, true)) post(0, kLeave, "");
+        return true;
+    }
+    return std::all_of(left_.begin() + 1, left_.end(), [](bool left) { return left; });
+}
+
+}  // namespace lockstep::comm

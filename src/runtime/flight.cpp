@@ -1,0 +1,42 @@
+#include "runtime/flight.h"
+
+#include <algorithm>
+
+namespace lockstep::runtime {
+
+Flight::Flight(int64_t entries) : entries_(static_cast<uint64_t>(std::max<int64_t>(1, entries))) {
+    for (Stream& s : streams_) s.slots = std::make_unique<Slot[]>(entries_);
+}
+
+void Flight::begin(int stream, const FlightEntry& e) {
+    Stream& s = streams_[static_cast<size_t>(stream)];
+    const uint64_t index = s.begun.load(std::memory_order_relaxed);
+    Slot& slot = s.slots[index % entries_];
+    slot.run.store(e.run, std::memory_order_relaxed);
+    slot.entry.store(e.entry, std::memory_order_relaxed);
+    slot.call.store(e.call, std::memory_order_relaxed);
+    slot.op.store(e.op, std::memory_order_relaxed);
+    slot.begin_s.store(e.begin_s, std::memory_order_relaxed);
+    s.begun.store(index + 1, std::memory_order_release);
+}
+
+std::vector<FlightEntry> Flight::last(int stream, int64_t most) const {
+    const Stream& s = streams_[static_cast<size_t>(stream)];
+    const uint64_t end = s.begun.load(std::memory_order_acquire),
+                   wanted = std::min<uint64_t>(static_cast<uint64_t>(most), entries_);
+    const uint64_t first = end - std::min(end, wanted);
+    std::vector<FlightEntry> out;
+    for (uint64_t i = first; i < end; ++i) {
+        const Slot& slot = s.slots[i % entries_];
+        out.push_back({slot.run.load(std::memory_order_relaxed), slot.entry.load(std::memory_order_relaxed),
+                       slot.call.load(std::memory_order_relaxed), slot.op.load(std::memory_order_relaxed),
+                       slot.begin_s.load(std::memory_order_relaxed)});
+    }
+    const uint64_t now = s.begun.load(std::memory_order_acquire);
+    // Those that the stream has overwritten meanwhile, and the one that it may be writing.
+    const uint64_t kept = now + 1 > entries_ ? now + 1 - entries_ : 0;
+    if (kept > first) out.erase(out.begin(), out.begin() + static_cast<long>(std::min<uint64_t>(kept - first, out.size())));
+    return out;
+}
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,214 @@
+#include "runtime/watchdog.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/output_file.h"
+
+namespace lockstep::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+constexpr double kLooksATimeout = 8, kLongestLook_s = 0.5;
+constexpr size_t kPlacesInAMessage = 8;
+
+double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
+std::string host() {
+    char name[256] = "?";
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Ranks& ranks, WatchdogOptions options)
+    : ranks_(ranks),
+      options_(std::move(options)),
+      heartbeat_(ranks.crew(), options_.first_timeout_s, options_.timeout_s),
+      streams_(ranks.here().size()) {
+    thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+    {
+        const std::lock_guard lock(mutex_);
+        leaving_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void Watchdog::watch() {
+    const double interval_s = std::min(kLongestLook_s, options_.timeout_s / kLooksATimeout);
+    Clock::time_point last = Clock::now();
+    double left_s = 0;
+    for (bool gone = false; !gone && !ended_;) {
+        std::unique_lock lock(mutex_);
+        const auto interval = std::chrono::duration<double>(leaving_ ? interval_s / 10 : interval_s);
+        changed_.wait_for(lock, interval, [&] { return leaving_ && left_s == 0; });
+        const bool leaving = leaving_;
+        lock.unlock();
+        const Clock::time_point now = Clock::now();
+        const double passed_s = std::min(std::chrono::duration<double>(now - last).count(), 2 * interval_s);
+        last = now;
+        if (leaving) {
+            left_s += std::max(passed_s, 1e-9);
+            gone = heartbeat_.leave() || left_s > options_.timeout_s;
+            if (!gone) heartbeat_.beat("", passed_s);
+        } else {
+            look(passed_s);
+        }
+    }
+}
+
+void Watchdog::look(double passed_s) {
+    for (size_t r = 0; r < streams_.size(); ++r) {
+        for (size_t k = 0; k < 2; ++k) {
+            Stream& s = streams_[r][k];
+            const uint64_t begun = ranks_.here()[r]->flight().begun(static_cast<int>(k));
+            s.stood_s = begun == s.begun ? s.stood_s + passed_s : 0;
+            s.begun = begun;
+        }
+    }
+    heartbeat_.beat(state(), passed_s);
+    if (!heartbeat_.end().empty()) return end(heartbeat_.end());
+    std::string reason = stuck();
+    if (const int silent = heartbeat_.silent(); silent >= 0) {
+        const int64_t each = ranks_.count() / ranks_.crew().processes(), first = silent * each;
+        reason = fmt::format("process {} ({}) has not been heard of for {:.1f} s: it was stopped, has died or is cut off", silent,
+                             each == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + each - 1),
+                             options_.timeout_s);
+    }
+    if (reason.empty()) return;
+    heartbeat_.tell_end(reason);
+    end(reason);
+}
+
+Watchdog::Place Watchdog::place_of(const Executor& e, const FlightEntry& f) {
+    if (!f.entry) return {f};
+    const ir::Call& call = f.entry->calls[static_cast<size_t>(f.call)];
+    const ir::Routine& r = e.program().routines[static_cast<size_t>(call.routine)];
+    return {f, &r, &call, &r.ops[static_cast<size_t>(f.op)]};
+}
+
+Watchdog::Place Watchdog::now_at(const Executor& e, int stream) {
+    const std::vector<FlightEntry> last = e.flight().last(stream, 1);
+    return last.empty() ? Place{} : place_of(e, last[0]);
+}
+
+bool Watchdog::Place::waits() const { return op && op->kernel == "comm"; }
+
+std::string Watchdog::text_of(const Executor& e, const Place& place, double stood_s) {
+    const ir::Program& p = e.program();
+    std::string with;
+    if (place.waits())
+        with =
+            fmt::format(" with ranks {}", fmt::join(ir::members_of(p, *place.op, p.mesh.group(e.rank(), place.op->group)), " "));
+    return fmt::format("rank {} has been for {:.1f} s in step {} of this run, {} (layer {}, microbatch {}), {}{}", e.rank(),
+                       stood_s, place.entry.run, place.routine->name, place.call->instance, place.call->microbatch,
+                       place.op->kind, with);
+}
+
+std::string Watchdog::state() const {
+    std::string out;
+    for (size_t r = 0; r < streams_.size(); ++r) {
+        const Executor& e = *ranks_.here()[r];
+        std::string own;
+        for (int k = 0; k < 2; ++k) {
+            const Place place = now_at(e, k);
+            if (place.op) own += text_of(e, place, streams_[r][static_cast<size_t>(k)].stood_s) + "\n";
+        }
+        out += own.empty() ? fmt::format("rank {} has been for {:.1f} s between two steps\n", e.rank(), streams_[r][0].stood_s)
+                           : own;
+    }
+    return out;
+}
+
+std::string Watchdog::stuck() const {
+    for (size_t r = 0; r < streams_.size(); ++r) {
+        const Executor& e = *ranks_.here()[r];
+        for (int k = 0; k < 2; ++k) {
+            const double stood_s = streams_[r][static_cast<size_t>(k)].stood_s;
+            if (stood_s <= options_.timeout_s) continue;
+            const Place place = now_at(e, k);
+            if (place.waits()) return text_of(e, place, stood_s);
+        }
+    }
+    return "";
+}
+
+void Watchdog::end(const std::string& reason) {
+    std::string message = reason, where;
+    size_t places = 0;
+    const std::vector<std::string>& states = ranks_.crew().is_first() ? heartbeat_.states() : std::vector<std::string>{state()};
+    for (const std::string& text : states) {
+        for (size_t at = 0, line = 0; (line = text.find('\n', at)) != std::string::npos; at = line + 1) {
+            if (places++ < kPlacesInAMessage) where += "\n  " + text.substr(at, line - at);
+        }
+    }
+    if (places > kPlacesInAMessage) where += fmt::format("\n  and {} more", places - kPlacesInAMessage);
+    message += where;
+    try {
+        write_records(reason);
+        message += fmt::format("\nflight records: {} (lockstep report {})", options_.folder, options_.folder);
+    } catch (const std::exception& e) {
+        message += fmt::format("\nno flight record: {}", e.what());
+    }
+    ended_ = true;
+    options_.end(ranks_.crew().is_first() || heartbeat_.silent() == 0 ? message : "");
+}
+
+void Watchdog::write_records(const std::string& reason) const {
+    make_folder(options_.folder);
+    const double now = now_s();
+    for (size_t r = 0; r < streams_.size(); ++r) {
+        const Executor& e = *ranks_.here()[r];
+        const ir::Program& p = e.program();
+        Json streams = Json::array();
+        for (int k = 0; k < 2; ++k) {
+            Json ops = Json::array();
+            const std::vector<FlightEntry> all = e.flight().last(k, e.flight().entries());
+            for (size_t i = 0; i < all.size(); ++i) {
+                const FlightEntry& f = all[i];
+                Json op = {{"step", f.run}, {"began_s_ago", now - f.begin_s}};
+                if (i + 1 < all.size()) op["time_s"] = all[i + 1].begin_s - f.begin_s;
+                const Place place = place_of(e, f);
+                if (!place.op) {
+                    op["op"] = "rest";
+                } else {
+                    op["entry"] = f.entry->name, op["call"] = f.call, op["routine"] = place.routine->name;
+                    op["layer"] = place.call->instance, op["microbatch"] = place.call->microbatch, op["op"] = place.op->kind;
+                    if (!place.op->out.empty()) op["result"] = place.routine->tensors[place.op->out[0]].name;
+                    if (place.waits()) op["ranks"] = ir::members_of(p, *place.op, p.mesh.group(e.rank(), place.op->group));
+                }
+                ops.push_back(std::move(op));
+            }
+            streams.push_back(std::move(ops));
+        }
+        const std::string path = fmt::format("{}/{}{}.json", options_.folder, options_.prefix, e.rank());
+        AtomicFile out(path);
+        out.append(Json{{"rank", e.rank()},
+                        {"ranks", ranks_.count()},
+                        {"process", ranks_.crew().process()},
+                        {"host", host()},
+                        {"pid", getpid()},
+                        {"reason", reason},
+                        {"streams", {{"compute", streams[0]}, {"communication", streams[1]}}}}
+                       .dump(1) +
+                   "\n");
+        out.finish();
+        out.publish();
+    }
+}
+
+}  // namespace lockstep::runtime

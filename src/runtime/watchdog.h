@@ -1,0 +1,68 @@
+// Notices ranks that no longer go on: a process that has died, was stopped or is cut off, and a rank that waits too long in a
+// collective. Then every process that still runs writes a flight record of each of its ranks, says which ranks are where, and
+// ends: nothing that waits for a lost rank could be unwound.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/heartbeat.h"
+#include "runtime/ranks.h"
+
+namespace lockstep::runtime {
+
+struct WatchdogOptions {
+    double first_timeout_s = 300, timeout_s = 100;  // comm.init_timeout_seconds, comm.train_timeout_seconds
+    std::string folder;                             // of the records, made when there are some
+    std::string prefix = "rank_";                   // of their names
+    // Ends the process; prints what is the matter, where it is not empty: one process speaks for all.
+    std::function<void(const std::string& message)> end;
+};
+
+class Watchdog {
+public:
+    // `ranks` outlive this. Every process of their crew makes one at about the same time.
+    Watchdog(Ranks& ranks, WatchdogOptions options);
+    // Says goodbye to the other processes; the first one waits for the others' until the timeout.
+    ~Watchdog();
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
+
+private:
+    // Where a stream of a rank stands, and for how long it has stood there while this process ran.
+    struct Stream {
+        uint64_t begun = 0;
+        double stood_s = 0;
+    };
+    struct Place {  // what a stream does now
+        FlightEntry entry;
+        const ir::Routine* routine = nullptr;
+        const ir::Call* call = nullptr;
+        const ir::Op* op = nullptr;  // null: nothing
+        bool waits() const;          // for other ranks
+    };
+
+    void watch();
+    void look(double passed_s);
+    static Place place_of(const Executor& e, const FlightEntry& entry);
+    static Place now_at(const Executor& e, int stream);
+    static std::string text_of(const Executor& e, const Place& place, double stood_s);
+    std::string state() const;
+    std::string stuck() const;
+    void end(const std::string& reason);
+    void write_records(const std::string& reason) const;
+
+    Ranks& ranks_;
+    const WatchdogOptions options_;
+    comm::Heartbeat heartbeat_;
+    std::vector<std::array<Stream, 2>> streams_;  // by place
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool leaving_ = false, ended_ = false;
+    std::thread thread_;
+};
+
+}  // namespace lockstep::runtime
