@@ -34,7 +34,7 @@ std::string host() {
 Watchdog::Watchdog(Ranks& ranks, WatchdogOptions options)
     : ranks_(ranks),
       options_(std::move(options)),
-      heartbeat_(ranks.crew(), options_.first_timeout_s, options_.timeout_s),
+      heartbeat_(ranks.crew(), options_.first_timeout_s, options_.silence_s()),
       streams_(ranks.here().size()) {
     thread_ = std::thread([this] { watch(); });
 }
@@ -87,7 +87,7 @@ void Watchdog::look(double passed_s) {
         const int64_t each = ranks_.count() / ranks_.crew().processes(), first = silent * each;
         reason = fmt::format("process {} ({}) has not been heard of for {:.1f} s: it was stopped, has died or is cut off", silent,
                              each == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + each - 1),
-                             options_.timeout_s);
+                             options_.silence_s());
     }
     if (reason.empty()) return;
     heartbeat_.tell_end(reason);

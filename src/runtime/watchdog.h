@@ -15,9 +15,12 @@
 namespace lockstep::runtime {
 
 struct WatchdogOptions {
-    double first_timeout_s = 300, timeout_s = 100;  // comm.init_timeout_seconds, comm.train_timeout_seconds
-    std::string folder;                             // of the records, made when there are some
-    std::string prefix = "rank_";                   // of their names
+    // comm.init_timeout_seconds, comm.train_timeout_seconds. A process is silent after three quarters: it is the better reason,
+    // where a rank waits for its ranks as well.
+    double first_timeout_s = 300, timeout_s = 100;
+    double silence_s() const { return 0.75 * timeout_s; }
+    std::string folder;            // of the records, made when there are some
+    std::string prefix = "rank_";  // of their names
     // Ends the process; prints what is the matter, where it is not empty: one process speaks for all.
     std::function<void(const std::string& message)> end;
 };

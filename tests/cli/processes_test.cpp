@@ -138,7 +138,7 @@ TEST_F(CliProcesses, OneSignalStopsAllWithACheckpoint) {
     const Finished f = s.shell(
         "{ timeout 100 $MPIRUN -n 2 $LOCKSTEP train signaled.toml --training.steps 100000 --checkpoint.interval 100000 >out.txt "
         "2>err.txt & "
-        "p=$!; until grep -q 'step  ' err.txt; do sleep 0.1; done; kill -USR1 $(pgrep -n -f \"$LOCKSTEP train signaled.toml\"); "
+        "p=$!; until grep -q 'step  ' err.txt; do sleep 0.1; done; kill -USR1 $(pgrep -n -f \"^$LOCKSTEP train signaled.toml\"); "
         "wait "
         "$p; }");
     EXPECT_EQ(f.code, 4) << f.err;
@@ -159,7 +159,7 @@ TEST_F(CliProcesses, AKilledProcessEndsAllAndTheRunGoesOn) {
     const Finished killed =
         s.shell(fmt::format("{{ timeout 100 $MPIRUN -n 2 $LOCKSTEP {} >out.txt 2>err.txt & p=$!; until ls -d "
                             "out/checkpoint/step-*[0-9]; do sleep 0.05; "
-                            "done >/dev/null 2>&1; kill -KILL $(pgrep -n -f \"$LOCKSTEP train killed.toml\"); wait $p; }}",
+                            "done >/dev/null 2>&1; kill -KILL $(pgrep -n -f \"^$LOCKSTEP train killed.toml\"); wait $p; }}",
                             arguments));
     EXPECT_EQ(killed.code, 137) << killed.err;
     const Finished again = s.in_processes(2, arguments);
@@ -174,14 +174,14 @@ TEST_F(CliProcesses, AStoppedProcessIsNoticedAndReported) {
     const Finished f = s.shell(
         "{ timeout 100 $MPIRUN -n 4 $LOCKSTEP train halted.toml --training.steps 100000 --comm.train_timeout_seconds 2 >out.txt "
         "2>err.txt & "
-        "p=$!; until grep -q 'step  ' err.txt; do sleep 0.1; done; kill -STOP $(pgrep -n -f \"$LOCKSTEP train halted.toml\"); "
+        "p=$!; until grep -q 'step  ' err.txt; do sleep 0.1; done; kill -STOP $(pgrep -n -f \"^$LOCKSTEP train halted.toml\"); "
         "wait $p; }");
     EXPECT_EQ(f.code, 3) << f.err;
-    const size_t at = f.err.find("has not been heard of for 2.0 s: it was stopped, has died or is cut off");
+    const size_t at = f.err.find("has not been heard of for 1.5 s: it was stopped, has died or is cut off");
     ASSERT_NE(at, std::string::npos) << f.err;
     const char lost = f.err[f.err.rfind("(rank ", at) + 6];
     EXPECT_EQ(count(f.err, "(rank "), lost == '0' ? 3u : 1u) << f.err;
-    EXPECT_NE(s.shell("pgrep -f \"$LOCKSTEP train halted.toml\" >out.txt").code, 0) << "left: " << s.read("out.txt");
+    EXPECT_NE(s.shell("pgrep -f \"^$LOCKSTEP train halted.toml\" >out.txt").code, 0) << "left: " << s.read("out.txt");
     const Finished report = s.lockstep("report out");
     EXPECT_EQ(report.code, 0) << report.err;
     EXPECT_NE(report.out.find(fmt::format("ranks without a record: {} (stopped, dead or cut off)", lost)), std::string::npos)

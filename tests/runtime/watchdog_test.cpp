@@ -55,14 +55,14 @@ TEST(Watchdog, ARankThatWaitsTooLongIsNamedWithWhomItWaitsFor) {
     ASSERT_EQ(ended.messages.size(), 1u);
     EXPECT_EQ(ended.messages[0].find("rank 0 has been for "), 0u) << ended.messages[0];
     EXPECT_NE(ended.messages[0].find("in step 2 of this run, "), std::string::npos) << ended.messages[0];
-    EXPECT_NE(ended.messages[0].find("all_gather with ranks 0 1"), std::string::npos) << ended.messages[0];
+    EXPECT_NE(ended.messages[0].find("all_reduce with ranks 0 1"), std::string::npos) << ended.messages[0];
     EXPECT_NE(ended.messages[0].find("rank 1 has been for "), std::string::npos) << ended.messages[0];
     EXPECT_NE(ended.messages[0].find("between two steps"), std::string::npos) << ended.messages[0];
     const nlohmann::json record = nlohmann::json::parse(s.read("records/rank_0.json")), ops = record["streams"]["compute"];
     EXPECT_EQ(record["ranks"], 2);
     EXPECT_GT(ops.size(), 10u);
     EXPECT_LE(ops.size(), 50u);
-    EXPECT_EQ(ops.back()["op"], "all_gather");
+    EXPECT_EQ(ops.back()["op"], "all_reduce");
     EXPECT_EQ(ops.back()["ranks"], (std::vector<int>{0, 1}));
     EXPECT_GT(ops.back()["began_s_ago"], 0.25);
     EXPECT_FALSE(ops.back().contains("time_s"));
@@ -119,7 +119,7 @@ TEST(Watchdog, AProcessThatFallsSilentEndsAllWithItsName) {
         for (const std::string& message : ended.messages) {
             if (message.empty()) continue;
             ++spoke;
-            EXPECT_EQ(message.find(fmt::format("process {0} (rank {0}) has not been heard of for 0.4 s", lost)), 0u) << message;
+            EXPECT_EQ(message.find(fmt::format("process {0} (rank {0}) has not been heard of for 0.3 s", lost)), 0u) << message;
         }
         EXPECT_EQ(spoke, lost == 0 ? 2 : 1);
         for (int rank = 0; rank < 3; ++rank)
