@@ -109,4 +109,11 @@ void execute(std::span<const Requests> launch, size_t index, int position) {
     }
 }
 
+void take(Requests given, Requests taken) {
+    for (size_t i = 0; i < taken.size(); ++i) {
+        const int64_t bytes = taken[i].block_elements() * bytes_of(taken[i].type);
+        if (bytes > 0) std::memcpy(taken[i].out, given[i].in, static_cast<size_t>(bytes));
+    }
+}
+
 }  // namespace lockstep::comm::local
