@@ -120,7 +120,8 @@ public:
     void await_transfer(int channel_index, GroupId id) override {
         Membership& self = membership(id);
         Rounds& rounds = self.rounds[channel_index];
-        ensure(rounds.awaited != rounds.transfers, fmt::format("rank {} awaits a transfer and has given none", rank_));
+        if (rounds.awaited == rounds.transfers)
+            throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
         if (!self.group->channels[channel_index].taken.wait_for(++rounds.awaited)) leave();
     }
 

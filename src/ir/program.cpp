@@ -14,8 +14,8 @@ namespace {
 template <class T>
 const T& attr(const Op& op, std::string_view key) {
     auto it = op.attrs.find(std::string(key));
-    ensure(it != op.attrs.end() && std::holds_alternative<T>(it->second),
-           fmt::format("op {}: attribute {} is missing", op.kind, key));
+    if (it == op.attrs.end() || !std::holds_alternative<T>(it->second))
+        throw InternalError(fmt::format("op {}: attribute {} is missing", op.kind, key));
     return std::get<T>(it->second);
 }
 

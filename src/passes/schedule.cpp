@@ -185,7 +185,8 @@ private:
 
     const std::vector<ir::BlockInstance>& blocks_of(int64_t stage) const {
         const auto at = std::find_if(stages_.begin(), stages_.end(), [&](const ir::Stage& s) { return s.index == stage; });
-        ensure(at != stages_.end(), fmt::format("schedule: pipeline rank {} has no stage {}", p_.pipeline_rank, stage));
+        if (at == stages_.end())
+            throw InternalError(fmt::format("schedule: pipeline rank {} has no stage {}", p_.pipeline_rank, stage));
         return at->blocks;
     }
 

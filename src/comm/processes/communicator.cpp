@@ -171,7 +171,7 @@ void ProcessCommunicator::await_transfer(int index, GroupId id) {
     Membership& self = membership(id);
     Channel& channel = self.group->channels[index];
     Counts& counts = self.counts[index];
-    ensure(counts.awaited != counts.given, fmt::format("rank {} awaits a transfer and has given none", rank_));
+    if (counts.awaited == counts.given) throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
     Gift& gift = channel.gifts[counts.awaited++ % kTransfersInFlight];
     if (self.group->in_one_process()) {
         if (!channel.taken.wait_for(counts.awaited)) state_.control.throw_aborted();
