@@ -77,6 +77,7 @@ public:
                         fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
                 }
                 if (i >= before.size() || programs[i] != before[i]) changed = true;
+                if (i < before.size()) before[i] = {};  // here, where others free theirs too
             });
             report.changed = changed;
             report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

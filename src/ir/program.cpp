@@ -129,7 +129,9 @@ int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor&
 }
 
 int64_t local_elements(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor) {
-    return global_elements(routine, tensor) / mesh.size(tensor.placement.used());
+    int64_t n = global_elements(routine, tensor);
+    for (const AxisList& split : tensor.placement.dims) n /= mesh.size(split);  // no sub-axis splits two dims
+    return n;
 }
 
 int64_t local_bytes(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor) {
