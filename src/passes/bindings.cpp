@@ -17,11 +17,13 @@ using ir::Routine;
 using ir::RoutineKind;
 
 std::string Bindings::Name::text() const {
-    std::string out = entry.empty() ? "" : std::string(entry) + ".";
+    std::string out;
+    out.reserve(entry.size() + what.size() + of.size() + 24);
+    if (!entry.empty()) out.append(entry).append(".");
     out += what;
     if (!of.empty() || instance >= 0) out.append(".").append(of);
-    if (instance >= 0) out += fmt::format("[{}]", instance);
-    if (mark != 0) out += fmt::format("{}{}", mark, number);
+    if (instance >= 0) out.append("[").append(std::to_string(instance)).append("]");
+    if (mark != 0) out.append(1, mark).append(std::to_string(number));
     return out;
 }
 
