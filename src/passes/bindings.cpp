@@ -79,7 +79,8 @@ Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const
     if (instance > 0) return {block, instance - 1};
     const std::vector<ir::Block>& blocks = program_.blocks;
     const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const ir::Block& b) { return b.name == block; });
-    ensure(at > blocks.begin() && at < blocks.end(), "schedule: nothing stands before a block");
+    if (at == blocks.begin() || at == blocks.end())
+        throw InternalError(fmt::format("schedule: nothing stands before block {}", block));
     return {(at - 1)->name, (at - 1)->count - 1};
 }
 
