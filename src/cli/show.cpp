@@ -127,7 +127,7 @@ int show(const ShowArgs& args) {
     };
     const compile::Compiled compiled = compiled_from(args.recipe);
     if (args.schedule) return show_schedule(compiled, args.json);
-    std::string text = text_of(compiled);
+    std::string text = args.passes && !args.json ? "" : text_of(compiled);
     if (!args.against.empty()) {
         RecipeArgs other = args.recipe;
         other.path = args.against;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "cli/watch.h"
 #include "compile/report.h"
 #include "runtime/capture.h"
+#include "runtime/replicas.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
 
@@ -54,7 +56,11 @@ public:
           flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
           watch_(args.watch),
           observe_(args.observe),
-          steps_(recipe_.integer("training.steps")) {
+          steps_(recipe_.integer("training.steps")),
+          replica_check_freq_(recipe_.integer("debug.replica_check_freq")) {
+        if (replica_check_freq_ < 0)
+            throw UserError("recipe.replica_check_freq", "debug.replica_check_freq",
+                            fmt::format("debug.replica_check_freq = {}: must be at least 0 (0: never)", replica_check_freq_));
         if (recipe_.integer("metrics.log_freq") < 1)
             throw UserError("recipe.log_freq", "metrics.log_freq",
                             fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
@@ -62,6 +68,7 @@ public:
 
     int run() {
         checkpoints_.resume();
+        replicas_agreed_ = job_.trainer->progress().steps;
         if (recipe_.flag("checkpoint.create_seed_checkpoint")) {
             checkpoints_.at_end(Checkpointing::End::Stopped);
             return kDone;
@@ -155,7 +162,26 @@ private:
             job_.heldout && (r.step % std::max<int64_t>(recipe_.integer("validation.freq"), 1) == 0 || r.step == steps_);
         if (validate) heldout_loss_ = evaluate();
         if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_) log(r, validate);
+        if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);
         checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
+    }
+
+    // What differs may be in every checkpoint since the last look: none is written, and which one to take is said.
+    void check_replicas(int64_t step) {
+        const std::vector<runtime::ReplicaDifference> differences = runtime::replica_differences(job_.trainer->ranks());
+        if (differences.empty()) {
+            replicas_agreed_ = step;
+            return;
+        }
+        const runtime::ReplicaDifference& d = differences.front();
+        const bool two = d.ranks.size() == d.others.size();  // nobody can say which one is right
+        throw std::runtime_error(fmt::format(
+            "step {}: the {} on rank{} {} differ from those of rank{} {}, which must be the same{}{}. They agreed last at step "
+            "{}: go on from a "
+            "checkpoint of that step or before (checkpoint.load_step), without the machine at fault",
+            step, d.state, d.ranks.size() > 1 ? "s" : "", fmt::join(d.ranks, " "), d.others.size() > 1 ? "s" : "",
+            fmt::join(d.others, " "), two ? " (either may be wrong)" : "",
+            differences.size() > 1 ? fmt::format(", and {} more states", differences.size() - 1) : "", replicas_agreed_));
     }
 
     double evaluate() {
@@ -246,7 +272,8 @@ private:
     telemetry::ProgressBar bar_;
     const std::vector<std::string> watch_;
     const ObserveArgs observe_;
-    const int64_t steps_;
+    const int64_t steps_, replica_check_freq_;
+    int64_t replicas_agreed_ = 0;  // after which step
     std::vector<double> times_;
     double last_loss_ = std::nan(""), heldout_loss_ = std::nan("");
     std::optional<Observer> observer_;

@@ -11,14 +11,12 @@
 namespace lockstep::cli {
 
 Watch::Watch(const compile::Recipe& recipe, runtime::Ranks& ranks) {
-    const auto seconds = [&](const char* key) {
-        const int64_t s = recipe.integer(key);
-        if (s < 0) throw UserError("recipe.timeout", key, fmt::format("{} = {}: must be at least 0 (0: never)", key, s));
-        return static_cast<double>(s);
-    };
+    const int64_t timeout_s = recipe.integer("comm.train_timeout_seconds");
+    if (timeout_s < 0)
+        throw UserError("recipe.timeout", "comm.train_timeout_seconds",
+                        fmt::format("comm.train_timeout_seconds = {}: must be at least 0 (0: never)", timeout_s));
     runtime::WatchdogOptions options;
-    options.timeout_s = seconds("comm.train_timeout_seconds");
-    options.first_timeout_s = std::max(options.timeout_s, seconds("comm.init_timeout_seconds"));
+    options.timeout_s = static_cast<double>(timeout_s);
     options.folder = recipe.text("job.dump_folder") + "/" + recipe.text("comm.save_traces_folder");
     options.prefix = recipe.text("comm.save_traces_file_prefix");
     options.end = [process = ranks.crew().process()](const std::string& message) {

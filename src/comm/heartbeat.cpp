@@ -4,13 +4,11 @@
 
 namespace lockstep::comm {
 
-Heartbeat::Heartbeat(Crew& crew, double first_timeout_s, double timeout_s)
+Heartbeat::Heartbeat(Crew& crew, double timeout_s)
     : crew_(crew),
-      first_timeout_s_(first_timeout_s),
       timeout_s_(timeout_s),
       wire_(crew.wire()),
       silent_s_(static_cast<size_t>(crew.processes())),
-      heard_(silent_s_.size()),
       left_(silent_s_.size()),
       states_(silent_s_.size()) {}
 
@@ -20,17 +18,12 @@ void Heartbeat::hear() {
     std::string message;
     for (int from = 0; wire_->poll(from, message);) {
         const auto p = static_cast<size_t>(from);
-        silent_s_[p] = 0, heard_[p] = true;
+        silent_s_[p] = 0;
         const auto kind = static_cast<Kind>(message[0]);
         if (kind == kLeave) left_[p] = true;
         else if (kind == kBeat) states_[p] = message.substr(1);
         else if (end_.empty()) tell_end(message.substr(1));
     }
-}
-
-bool Heartbeat::is_silent(int process) const {
-    const auto p = static_cast<size_t>(process);
-    return silent_s_[p] > (heard_[p] ? timeout_s_ : first_timeout_s_);
 }
 
 void Heartbeat::beat(const std::string& state, double passed_s) {
@@ -40,13 +33,13 @@ void Heartbeat::beat(const std::string& state, double passed_s) {
     hear();
     if (!crew_.is_first()) {
         if (!leaving_) post(0, kBeat, state);
-        if (is_silent(0) && !leaving_) silent_ = 0;
+        if (silent_s_[0] > timeout_s_ && !leaving_) silent_ = 0;
         return;
     }
     for (int p = 1; p < crew_.processes(); ++p) {
         if (left_[static_cast<size_t>(p)]) continue;
         post(p, kBeat, "");
-        if (silent_ < 0 && is_silent(p)) silent_ = p;
+        if (silent_ < 0 && silent_s_[static_cast<size_t>(p)] > timeout_s_) silent_ = p;
     }
 }
 

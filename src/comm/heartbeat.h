@@ -14,9 +14,8 @@ namespace lockstep::comm {
 
 class Heartbeat {
 public:
-    // Every process makes one at about the same time. Of one thread. Alone it does nothing. first_timeout_s: before a process has
-    // been heard of at all.
-    Heartbeat(Crew& crew, double first_timeout_s, double timeout_s);
+    // Every process makes one, and waits here for the others. From then on of one thread. Alone it does nothing.
+    Heartbeat(Crew& crew, double timeout_s);
 
     // Once in a while, several times a timeout: tells `state` and hears the others. passed_s: since the last time; less than that
     // has passed where this process itself was stopped.
@@ -37,15 +36,14 @@ public:
 private:
     enum Kind : char { kBeat = 'b', kEnd = 'e', kLeave = 'l' };
     void hear();
-    bool is_silent(int process) const;
     void post(int to, Kind kind, const std::string& body);
 
     Crew& crew_;
-    const double first_timeout_s_, timeout_s_;
+    const double timeout_s_;
     std::unique_ptr<processes::Wire> wire_;
     // By process:
     std::vector<double> silent_s_;
-    std::vector<bool> heard_, left_;
+    std::vector<bool> left_;
     std::vector<std::string> states_;
     int silent_ = -1;
     std::string end_;

@@ -8,11 +8,14 @@
 #include <string_view>
 
 #include "base/checksum.h"
+#include "base/error.h"
 
 namespace lockstep::comm {
 namespace {
 
 bool reduces(Kind kind) { return kind == Kind::ReduceScatter || kind == Kind::AllReduce; }
+
+bool is_transfer(const Request& request) { return request.kind == Kind::Transfer; }
 
 bool same_shape(const Request& a, const Request& b) {
     const Shape x = shape_of(a), y = shape_of(b);
@@ -72,13 +75,29 @@ std::string mismatch(const std::vector<int>& ranks, int channel, Requests first,
                        ranks[0], describe_at(first, index), ranks[static_cast<size_t>(position)], describe_at(other, index));
 }
 
-std::string refusal(int channel, Requests launch, int position, int members) {
+bool are_transfers(Requests launch) { return !launch.empty() && is_transfer(launch[0]); }
+
+std::string refusal(int channel, Requests launch, int position, int members, uint32_t under_way) {
     if (channel < 0 || channel >= kChannels) return fmt::format("there is no channel {}", channel);
     for (const Request& request : launch) {
         const std::string why = refusal(request, position, members);
         if (!why.empty()) return fmt::format("{}: {}", describe(request), why);
     }
+    const auto transfers = static_cast<size_t>(std::count_if(launch.begin(), launch.end(), is_transfer));
+    if (transfers == 0) return "";
+    if (transfers < launch.size()) return "transfers and other collectives in one launch";
+    if (transfers > kTransfersInALaunch) return fmt::format("{} transfers in one launch, of {}", transfers, kTransfersInALaunch);
+    if (position == 0 && under_way >= kTransfersInFlight)
+        return fmt::format("more than {} launches of transfers under way", kTransfersInFlight);
     return "";
+}
+
+void require_group(const std::vector<int>& group, int ranks) {
+    std::vector<int> sorted = group;
+    std::sort(sorted.begin(), sorted.end());
+    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+    ensure(!group.empty() && distinct && sorted.front() >= 0 && sorted.back() < ranks,
+           fmt::format("group {} is not of distinct ranks below {}", group, ranks));
 }
 
 }  // namespace lockstep::comm

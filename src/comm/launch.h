@@ -1,6 +1,8 @@
-// Whether the members of a group launched the same: what every transport compares, and what it says where they did not.
+// Whether the members of a group may launch what they do, and launched the same: what every transport compares, and what it says
+// where they did not.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,7 +30,17 @@ uint64_t digest_of(Requests launch);
 // first position that differs from it, so that the text is the same whoever makes it.
 std::string mismatch(const std::vector<int>& ranks, int channel, Requests first, int position, Requests other);
 
-// Why the member at `position` of `members` may not launch this, or "" if it may.
-std::string refusal(int channel, Requests launch, int position, int members);
+// A launch of transfers has so many at most, so that its shapes fit in a message of known size.
+inline constexpr size_t kTransfersInALaunch = 64;
+
+// Of a launch that is not refused: whether it is of transfers, which are no meeting.
+bool are_transfers(Requests launch);
+
+// Why the member at `position` of `members` may not launch this, or "" if it may. `under_way`: launches of transfers that it has
+// given and not awaited.
+std::string refusal(int channel, Requests launch, int position, int members, uint32_t under_way);
+
+// Throws InternalError unless a group is of distinct ranks, in any order, of a job of so many.
+void require_group(const std::vector<int>& group, int ranks);
 
 }  // namespace lockstep::comm

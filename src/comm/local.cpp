@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -49,8 +48,6 @@ struct Group {
 }  // namespace local
 
 namespace {
-
-bool is_transfer(Requests requests) { return !requests.empty() && requests[0].kind == Kind::Transfer; }
 
 // Names the first two members that differ: the same text on every member.
 std::string difference_in(const local::Group& group, int channel, std::span<const Requests> launch) {
@@ -96,7 +93,7 @@ public:
         refuse_bad(channel_index, self, requests);
         local::Channel& channel = self.group->channels[channel_index];
         Rounds& rounds = self.rounds[channel_index];
-        if (is_transfer(requests))
+        if (are_transfers(requests))
             return self.position == 0 ? give(channel, rounds, requests) : take(channel_index, self, requests);
         const int members = static_cast<int>(channel.launch.size());
         channel.launch[static_cast<size_t>(self.position)] = requests;
@@ -123,7 +120,8 @@ public:
     void await_transfer(int channel_index, GroupId id) override {
         Membership& self = membership(id);
         Rounds& rounds = self.rounds[channel_index];
-        ensure(rounds.awaited != rounds.transfers, fmt::format("rank {} awaits a transfer and has given none", rank_));
+        if (rounds.awaited == rounds.transfers)
+            throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
         if (!self.group->channels[channel_index].taken.wait_for(++rounds.awaited)) leave();
     }
 
@@ -155,7 +153,7 @@ private:
         std::string difference;
         if (!channel.given.is_closed()) {
             const Requests launch[] = {note.requests, requests};
-            if (same_shapes(launch[0], launch[1])) copy(note.requests, requests);
+            if (same_shapes(launch[0], launch[1])) local::take(note.requests, requests);
             else difference = difference_in(*self.group, channel_index, launch);
         }
         channel.copying = false;
@@ -164,12 +162,6 @@ private:
         const auto held = link_time(world_.options().link, requests, 2);
         if (held.count() > 0) std::this_thread::sleep_until(note.given + held);
         if (!channel.taken.add()) leave();
-    }
-    static void copy(Requests from, Requests to) {
-        for (size_t i = 0; i < to.size(); ++i) {
-            const int64_t bytes = to[i].block_elements() * bytes_of(to[i].type);
-            if (bytes > 0) std::memcpy(to[i].out, from[i].in, static_cast<size_t>(bytes));
-        }
     }
 
     // Throws Aborted, when nobody copies from this rank any more: who begins to copy after the abort sees it and does not.
@@ -189,10 +181,9 @@ private:
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
     void refuse_bad(int channel, const Membership& self, Requests requests) {
-        std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()));
         const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
-        if (why.empty() && is_transfer(requests) && self.position == 0 && rounds.transfers - rounds.awaited == kTransfersInFlight)
-            why = fmt::format("more than {} launches of transfers under way", kTransfersInFlight);
+        const std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
+                                        rounds.transfers - rounds.awaited);
         if (why.empty()) return;
         const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
         world_.abort(message);
@@ -235,11 +226,7 @@ void World::throw_aborted() {
 }
 
 local::Group& World::group(const std::vector<int>& ranks) {
-    std::vector<int> sorted = ranks;
-    std::sort(sorted.begin(), sorted.end());
-    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-    ensure(!ranks.empty() && distinct && sorted.front() >= 0 && sorted.back() < ranks_,
-           fmt::format("group {} is not of distinct ranks below {}", ranks, ranks_));
+    require_group(ranks, ranks_);
     const std::lock_guard lock(mutex_);
     if (aborted_) throw Aborted(reason_);
     for (const auto& group : groups_) {

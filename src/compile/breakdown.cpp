@@ -12,16 +12,19 @@ struct Costs {
     std::string name;
     double flops = 0, bytes = 0;
     bool communication = false;
+    double times = 1;                          // that each of its records stands for
+    TimeSpent* spent[2] = {nullptr, nullptr};  // by thread: where it is counted; null until its first record
 };
 
 // Names and costs of every op, once: a step of a deep model records each op of a routine a hundred times.
-std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Naming& naming) {
+std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Naming& naming, double microbatches) {
     std::vector<std::vector<Costs>> all;
     for (const ir::Routine& r : program.routines) {
         std::vector<Costs>& costs = all.emplace_back();
+        const double times = is_of_microbatches(r) ? microbatches : 1;
         for (const ir::Op& op : r.ops) {
             costs.push_back({naming(r, op), ops::flops_of(program.mesh, r, op).executed,
-                             static_cast<double>(ops::bytes_moved(program.mesh, r, op)), ops::rule(op.kind).collective});
+                             static_cast<double>(ops::bytes_moved(program.mesh, r, op)), ops::rule(op.kind).collective, times});
         }
     }
     return all;
@@ -40,8 +43,8 @@ void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timel
     const double share = 1.0 / static_cast<double>(timelines.size());
     std::map<const ir::Program*, std::vector<std::vector<Costs>>> known;
     for (const ir::Timeline& timeline : timelines) {
-        if (!known.contains(timeline.program)) known[timeline.program] = costs_of(*timeline.program, naming);
-        const auto& costs = known[timeline.program];
+        if (!known.contains(timeline.program)) known[timeline.program] = costs_of(*timeline.program, naming, microbatches);
+        auto& costs = known[timeline.program];
         double inside_s = 0;
         for (size_t thread = 0; thread < 2; ++thread) {
             for (const ir::TimedOp& t : timeline.threads[thread]) {
@@ -50,14 +53,13 @@ void add_step(Breakdown& sum, int64_t steps, std::span<const ir::Timeline> timel
                     if (thread == 0) step.waiting_s += share * (t.end_s - t.start_s);
                     continue;
                 }
-                const Costs& c = costs[timeline.entry->calls[t.call].routine][t.op];
-                TimeSpent& spent = (thread == 0 ? step.ops : step.beside)[c.name];
-                const double times =
-                    is_of_microbatches(timeline.program->routines[timeline.entry->calls[t.call].routine]) ? microbatches : 1;
-                spent.time_s += times * share * (t.end_s - t.ready_s);
-                spent.count += times * share;
-                spent.flops += times * share * c.flops;
-                spent.bytes += times * share * c.bytes;
+                Costs& c = costs[timeline.entry->calls[t.call].routine][t.op];
+                if (!c.spent[thread]) c.spent[thread] = &(thread == 0 ? step.ops : step.beside)[c.name];
+                TimeSpent& spent = *c.spent[thread];
+                spent.time_s += c.times * share * (t.end_s - t.ready_s);
+                spent.count += c.times * share;
+                spent.flops += c.times * share * c.flops;
+                spent.bytes += c.times * share * c.bytes;
                 spent.communication = c.communication;
                 if (thread == 0) step.waiting_s += share * (t.ready_s - t.start_s);
             }

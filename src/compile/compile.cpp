@@ -42,15 +42,13 @@ struct Pass {
     bool is_skipped(const CompileOptions& options) const {
         return std::find(options.skip.begin(), options.skip.end(), name) != options.skip.end();
     }
-    // A program after it, in its one canonical form.
-    ir::Program one(ir::Program program) const {
-        if (each) program = each(std::move(program));
-        for (ir::Routine& r : program.routines) ops::renumber(r);
-        return program;
-    }
+    // The programs after it, in their one canonical form.
     Programs operator()(Programs programs) const {
         if (all) programs = all(std::move(programs));
-        parallel_for(programs.size(), [&](size_t i) { programs[i] = one(std::move(programs[i])); });
+        parallel_for(programs.size(), [&](size_t i) {
+            if (each) programs[i] = each(std::move(programs[i]));
+            for (ir::Routine& r : programs[i].routines) ops::renumber(r);
+        });
         return programs;
     }
 };
@@ -69,16 +67,17 @@ public:
         report.skipped = pass.is_skipped(options_);
         if (!report.skipped) {
             const auto start = std::chrono::steady_clock::now();
-            std::atomic<bool> changed = pass.all != nullptr;
-            if (pass.all) programs = pass.all(std::move(programs));
+            Programs before(programs.size());
+            parallel_for(programs.size(), [&](size_t i) { before[i] = programs[i]; });
+            programs = pass(std::move(programs));
+            std::atomic<bool> changed = programs.size() != before.size();
             parallel_for(programs.size(), [&](size_t i) {
-                const ir::Program before = programs[i];
-                programs[i] = pass.one(std::move(programs[i]));
                 if (const auto violation = ops::verify(programs[i])) {
                     throw InternalError(
                         fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
                 }
-                if (programs[i] != before) changed = true;
+                if (i >= before.size() || programs[i] != before[i]) changed = true;
+                if (i < before.size()) before[i] = {};  // here, where others free theirs too
             });
             report.changed = changed;
             report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -188,6 +188,8 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"validation.local_batch_size", int64_t{-1}, S::Only, "always that of training"},
         {"validation.seq_len", int64_t{-1}, S::Only, "always that of training"},
 
+        {"debug.replica_check_freq", int64_t{0}, S::Acts,
+         "every so many steps ranks that must hold the same states compare checksums of them; 0: never"},
         {"debug.seed", int64_t{0}, S::Acts, "of initial values, sample order and synthetic data"},
         {"debug.deterministic", true, S::Ignored, "runs are always deterministic"},
         {"debug.deterministic_warn_only", false, S::Ignored, "runs are always deterministic"},
@@ -221,8 +223,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "capacity that `check` holds the plan against; 0: this machine's memory / ranks"},
         {"cluster.reserve_gib_per_rank", 0.0, S::Acts, "memory outside the arena (libraries, drivers), declared"},
 
-        {"comm.init_timeout_seconds", int64_t{300}, S::Acts,
-         "as train_timeout_seconds, before a process has been heard of for the first time"},
+        {"comm.init_timeout_seconds", int64_t{300}, S::Ignored, "the launcher waits for processes that do not start"},
         {"comm.train_timeout_seconds", int64_t{100}, S::Acts,
          "a rank that waits longer in a collective, or a process that is silent longer, ends the job with a flight record of "
          "each rank; 0: never"},

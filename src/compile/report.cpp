@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "ops/rule.h"
 
 namespace lockstep::compile {
@@ -83,10 +84,11 @@ StageReport report_of(const ir::Program& p) {
 }
 
 std::vector<StageReport> reports_of(const Compiled& compiled) {
-    std::vector<StageReport> out;
+    std::vector<StageReport> out(compiled.programs.size());
     const double more = compiled.microbatches_for_each();
-    for (const ir::Program& p : compiled.programs) {
-        StageReport report = report_of(p);
+    parallel_for(out.size(), [&](size_t i) {
+        const ir::Program& p = compiled.programs[i];
+        StageReport& report = out[i] = report_of(p);
         if (more > 1) {
             const int64_t inputs = compiled.arena_bytes(p) - p.arena_bytes;
             report.bytes[static_cast<size_t>(ir::MemoryKind::Input)] += inputs;
@@ -95,8 +97,7 @@ std::vector<StageReport> reports_of(const Compiled& compiled) {
             report.flops_model = once.model + more * (report.flops_model - once.model);
             report.flops_executed = once.executed + more * (report.flops_executed - once.executed);
         }
-        out.push_back(report);
-    }
+    });
     return out;
 }
 

@@ -119,8 +119,8 @@ std::string print_call(const Program& p, const Call& c) {
     text += " :";
     for (size_t i = 0; i < c.bindings.size(); ++i) {
         const Binding& b = c.bindings[i];
-        text += fmt::format(" {}={}", r.ports[i].name, p.buffers[b.buffer].name);
-        if (b.offset_bytes != 0) text += fmt::format("+{}", b.offset_bytes);
+        text.append(" ").append(r.ports[i].name).append("=").append(p.buffers[b.buffer].name);  // most of a long program's text
+        if (b.offset_bytes != 0) text.append("+").append(std::to_string(b.offset_bytes));
         if (b.fresh) text += "!";
     }
     return text + "\n";

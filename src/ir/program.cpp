@@ -14,8 +14,8 @@ namespace {
 template <class T>
 const T& attr(const Op& op, std::string_view key) {
     auto it = op.attrs.find(std::string(key));
-    ensure(it != op.attrs.end() && std::holds_alternative<T>(it->second),
-           fmt::format("op {}: attribute {} is missing", op.kind, key));
+    if (it == op.attrs.end() || !std::holds_alternative<T>(it->second))
+        throw InternalError(fmt::format("op {}: attribute {} is missing", op.kind, key));
     return std::get<T>(it->second);
 }
 
@@ -129,7 +129,9 @@ int64_t local_size(const mesh::Mesh& mesh, const Routine& routine, const Tensor&
 }
 
 int64_t local_elements(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor) {
-    return global_elements(routine, tensor) / mesh.size(tensor.placement.used());
+    int64_t n = global_elements(routine, tensor);
+    for (const AxisList& split : tensor.placement.dims) n /= mesh.size(split);  // no sub-axis splits two dims
+    return n;
 }
 
 int64_t local_bytes(const mesh::Mesh& mesh, const Routine& routine, const Tensor& tensor) {

@@ -12,7 +12,7 @@ std::vector<DimId> Builder::dims(std::initializer_list<std::string_view> names) 
     std::vector<DimId> out;
     for (std::string_view n : names) {
         out.push_back(r_.dim(n));
-        ensure(out.back() >= 0, fmt::format("routine {} has no dim {}", r_.name, n));
+        if (out.back() < 0) throw InternalError(fmt::format("routine {} has no dim {}", r_.name, n));
     }
     return out;
 }
@@ -65,7 +65,7 @@ std::vector<TensorId> Builder::op(std::string_view kind, std::vector<TensorId> i
     op.note = std::move(note);
     for (const Result& r : out) op.out.push_back(make(r));
     const std::string wrong = check_op(r_, op);
-    ensure(wrong.empty(), fmt::format("routine {}, op {}: {}", r_.name, kind, wrong));
+    if (!wrong.empty()) throw InternalError(fmt::format("routine {}, op {}: {}", r_.name, kind, wrong));
     r_.ops.push_back(op);
     return r_.ops.back().out;
 }
@@ -161,9 +161,10 @@ void renumber(ir::Routine& routine) {
     std::vector<TensorId> to(routine.tensors.size(), -1);
     std::vector<ir::Tensor> tensors;
     std::vector<ir::Port> ports;
+    tensors.reserve(routine.tensors.size());
     const auto keep = [&](TensorId t) {
         to[t] = static_cast<TensorId>(tensors.size());
-        tensors.push_back(routine.tensors[t]);
+        tensors.push_back(std::move(routine.tensors[t]));
     };
     for (size_t p = 0; p < routine.ports.size(); ++p) {
         const std::vector<TensorId> members = routine.port_tensors(static_cast<int>(p));
@@ -176,7 +177,7 @@ void renumber(ir::Routine& routine) {
             tensors.back().port = static_cast<int>(ports.size());
             ++kept;
         }
-        if (kept > 0) ports.push_back(routine.ports[p]);
+        if (kept > 0) ports.push_back(std::move(routine.ports[p]));
     }
     for (const Op& op : routine.ops) {
         for (TensorId t : op.out) {
@@ -185,8 +186,10 @@ void renumber(ir::Routine& routine) {
     }
     for (Op& op : routine.ops) {
         for (TensorId& t : op.in) {
-            ensure(to[t] >= 0, fmt::format("routine {}, op {}: operand {} is defined nowhere", routine.name, op.kind,
-                                           routine.tensors[t].name));
+            if (to[t] < 0) {
+                throw InternalError(fmt::format("routine {}, op {}: operand {} is defined nowhere", routine.name, op.kind,
+                                                routine.tensors[t].name));
+            }
             t = to[t];
         }
         for (TensorId& t : op.out) t = to[t];

@@ -8,7 +8,7 @@ std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorI
     return [spec](Builder& b, const Op& op, std::span<const TensorId> d_out) {
         std::vector<TensorId> in;
         for (int i : spec.differentiable_out) {
-            ensure(d_out[i] >= 0, fmt::format("{}: result {} has no cotangent", spec.name, i));
+            if (d_out[i] < 0) throw InternalError(fmt::format("{}: result {} has no cotangent", spec.name, i));
             in.push_back(d_out[i]);
         }
         in.insert(in.end(), op.in.begin(), op.in.end());

@@ -28,7 +28,7 @@ const OpRule& rule(std::string_view kind) {
         return map;
     }();
     auto it = by_name.find(kind);
-    ensure(it != by_name.end(), fmt::format("no op kind is called {}", kind));
+    if (it == by_name.end()) throw InternalError(fmt::format("no op kind is called {}", kind));
     return *it->second;
 }
 

@@ -134,20 +134,27 @@ private:
         if (!any) return;
         if (!placed(r)) return fail("placement", fmt::format("{}: some tensors are placed and some are not", r.name));
         for (const ir::Tensor& t : r.tensors) {
-            AxisList all = t.placement.partial;
+            std::vector<int> times(p_.mesh.sub_axes.size(), 0);  // that a sub-axis stands in the placement
+            bool unknown = false, over_stages = false;
+            const auto count = [&](const AxisList& list, bool splits) {
+                for (int a : list) {
+                    const bool known = a >= 0 && a < static_cast<int>(times.size());
+                    unknown |= !known;
+                    if (known) ++times[a], over_stages |= splits && p_.mesh.sub_axes[a].axis == mesh::Axis::pp;
+                }
+            };
+            count(t.placement.partial, false);
             for (size_t i = 0; i < t.dims.size(); ++i) {
-                all = mesh::join(all, t.placement.dims[i]);
+                count(t.placement.dims[i], true);
                 if (r.dims[t.dims[i]].size % p_.mesh.size(t.placement.dims[i]) != 0) {
                     return fail("placement", fmt::format("{}: {} of {} is not divisible by {}", r.name, r.dims[t.dims[i]].name,
                                                          t.name, p_.mesh.text(t.placement.dims[i])));
                 }
             }
-            if (mesh::unite(all, {}).size() != all.size())
+            if (std::any_of(times.begin(), times.end(), [](int n) { return n > 1; }))
                 return fail("placement", fmt::format("{}: a sub-axis stands twice in {}", r.name, t.name));
-            if (!mesh::subtract(all, p_.mesh.world()).empty())
-                return fail("placement", fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
-            if (!mesh::subtract(t.placement.used(), p_.mesh.all()).empty())
-                return fail("placement", fmt::format("{}: {} is split over pipeline ranks", r.name, t.name));
+            if (unknown) return fail("placement", fmt::format("{}: {} names a sub-axis that the mesh lacks", r.name, t.name));
+            if (over_stages) return fail("placement", fmt::format("{}: {} is split over pipeline ranks", r.name, t.name));
         }
     }
 

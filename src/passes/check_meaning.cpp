@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <vector>
 
 namespace lockstep::passes {
 namespace {
@@ -16,8 +17,8 @@ using ir::RoutineKind;
 
 // A unit of one block instance.
 using Place = std::pair<std::string, int64_t>;
-// What one call adds: by name of the routine (`contributor`), instance, microbatch, chunk.
-using Part = std::tuple<std::string, int64_t, int64_t, int64_t>;
+// What one call adds: microbatch, chunk, number of who adds (`contributor`), instance.
+using Part = std::tuple<int64_t, int64_t, int, int64_t>;
 // Parts of every tensor of a unit's buffer, by offset.
 using Parts = std::map<int64_t, std::set<Part>>;
 
@@ -30,6 +31,12 @@ struct Gradient {
 class Meaning {
 public:
     Meaning(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry) {
+        std::map<std::string, int> numbers;
+        for (const ir::Routine& r : p_.routines) {
+            // A backward, and the two parts into which it may be split, contribute the same.
+            const std::string name = ir::is_backward(r.kind) ? r.block + ".backward" : r.name;
+            contributors_.push_back(numbers.emplace(name, static_cast<int>(numbers.size())).first->second);
+        }
         for (const ir::Entry& e : p_.entries) {
             for (const ir::Call& c : e.calls) {
                 const ir::Routine& r = p_.routines[c.routine];
@@ -85,8 +92,8 @@ private:
         }
     }
 
-    // A backward, and the two parts into which it may be split, contribute the same.
-    static std::string contributor(const ir::Routine& r) { return ir::is_backward(r.kind) ? r.block + ".backward" : r.name; }
+    int contributor(const ir::Routine& r) const { return contributors_[static_cast<size_t>(&r - p_.routines.data())]; }
+    Part part_of(const ir::Routine& r, const ir::Call& c) const { return {c.microbatch, c.chunk, contributor(r), c.instance}; }
 
     // Every contribution that a unit instance must receive in a step.
     Parts expected(const Place& at) const {
@@ -102,7 +109,7 @@ private:
                     if (!r.serves(instance) || (r.block == at.first && instance != at.second)) continue;
                     for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
                         for (int64_t part = 0; part < r.chunks * p_.microbatches; ++part)
-                            out[r.tensors[t].offset_bytes].insert({contributor(r), instance, part / r.chunks, part % r.chunks});
+                            out[r.tensors[t].offset_bytes].insert({part / r.chunks, part % r.chunks, contributor(r), instance});
                     }
                 }
             }
@@ -135,24 +142,24 @@ private:
             fail(call, fmt::format("takes {} for the scalar {}", p_.buffers[buffer].name, name));
     }
 
-    // What a buffer of inputs, activations or saved values holds: its name, of a block's instance (inputs: of none), microbatch.
-    using Data = std::tuple<std::string_view, std::string_view, int64_t, int64_t>;
+    // What a buffer of inputs, activations or saved values holds: microbatch, instance of a block (inputs: of none), its name.
+    using Data = std::tuple<int64_t, int64_t, std::string_view, std::string_view>;
     static std::string text_of(const Data& d) {
-        const auto& [name, block, instance, microbatch] = d;
+        const auto& [microbatch, instance, block, name] = d;
         const std::string of = block.empty() ? "" : fmt::format(" of {}[{}]", block, instance);
         return fmt::format("{}{} in microbatch {}", name, of, microbatch);
     }
 
     // The activation between two blocks is of the one that makes it: x of a block is y of the one before.
     Data data_of(const ir::Routine& r, const ir::Port& port, const ir::Call& c) const {
-        if (port.kind == PortKind::Input) return {port.name, "", 0, c.microbatch};
+        if (port.kind == PortKind::Input) return {c.microbatch, 0, "", port.name};
         const bool from_before = port.kind == PortKind::Value && (port.name == "x" || port.name == "d.x");
-        if (!from_before) return {port.name, r.block, c.instance, c.microbatch};
+        if (!from_before) return {c.microbatch, c.instance, r.block, port.name};
         const std::string_view name = port.name == "x" ? "y" : "d.y";
-        if (c.instance > 0) return {name, r.block, c.instance - 1, c.microbatch};
+        if (c.instance > 0) return {c.microbatch, c.instance - 1, r.block, name};
         size_t block = 0;
         while (block + 1 < p_.blocks.size() && p_.blocks[block + 1].name != r.block) ++block;
-        return {name, p_.blocks[block].name, p_.blocks[block].count - 1, c.microbatch};
+        return {c.microbatch, p_.blocks[block].count - 1, p_.blocks[block].name, name};
     }
 
     // Each is in one buffer, which holds nothing else.
@@ -181,8 +188,7 @@ private:
             const ir::Port& port = r.ports[k];
             const ir::Binding& b = c.bindings[k];
             if (port.kind == PortKind::Scalar && port.access == Access::Accumulate) {
-                if (port.name == "loss_sum")
-                    add(i, loss_[e_.name], {contributor(r), c.instance, c.microbatch, c.chunk}, b.fresh, "the loss");
+                if (port.name == "loss_sum") add(i, loss_[e_.name], part_of(r, c), b.fresh, "the loss");
                 if (port.name == "count") add(i, count_, c.microbatch, b.fresh, "the number of targets");
                 if (port.name == "norm2") add(i, norm_, Place{r.block, c.instance}, b.fresh, "the norm");
             }
@@ -221,8 +227,7 @@ private:
         for (ir::TensorId t : r.port_tensors(port)) {
             std::set<Part>& parts = g.full[r.tensors[t].offset_bytes];
             if (b.fresh) parts.clear();
-            if (!parts.insert({contributor(r), c.instance, c.microbatch, c.chunk}).second)
-                fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
+            if (!parts.insert(part_of(r, c)).second) fail(i, fmt::format("adds to {} twice", r.tensors[t].name));
         }
         if (g.finished) fail(i, "adds to gradients that are reduced already");
     }
@@ -316,7 +321,7 @@ private:
             const int port = maker.port("loss_sum");
             if (port < 0 || maker.entry != "train" || maker.ports[port].access != Access::Accumulate) continue;
             for (int64_t m = 0; m < p_.microbatches; ++m) {
-                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({contributor(maker), 0, m, chunk});
+                for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({m, chunk, contributor(maker), 0});
             }
         }
         if (norm_.size() != units) fail(i, "the norm lacks a unit");
@@ -368,6 +373,7 @@ private:
 
     const ir::Program& p_;
     const ir::Entry& e_;
+    std::vector<int> contributors_;                     // by routine
     std::map<int, int> copy_of_, copied_;               // buffers: copy -> state, state -> copy
     std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
     std::map<int, Gradient> gradients_;                 // by buffer

@@ -1,7 +1,9 @@
 #include "passes/overlap.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "ops/rule.h"
 
@@ -17,18 +19,23 @@ bool communicates(const ir::Routine& r) {
     return std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
 }
 
-// A gather that only casts, and a reduction without other ranks, are computation.
-Stream stream_of(const ir::Routine& r) {
-    const bool of_unit = r.kind == RoutineKind::Gather || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
-    return (of_unit && communicates(r)) || r.kind == RoutineKind::Transfer ? Stream::Comm : Stream::Compute;
+// By routine. A gather that only casts, and a reduction without other ranks, are computation.
+std::vector<Stream> streams_of(const ir::Program& p) {
+    std::vector<Stream> out;
+    for (const ir::Routine& r : p.routines) {
+        const bool of_unit =
+            r.kind == RoutineKind::Gather || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
+        out.push_back((of_unit && communicates(r)) || r.kind == RoutineKind::Transfer ? Stream::Comm : Stream::Compute);
+    }
+    return out;
 }
 
 // Moves every group of gathers in front of the computation that uses the group `depth` before it.
-std::vector<Call> prefetch(const ir::Program& p, const std::vector<Call>& calls, int64_t depth) {
+std::vector<Call> prefetch(const ir::Program& p, const std::vector<Stream>& streams, std::vector<Call> calls, int64_t depth) {
     const auto is_gather = [&](const Call& c) {
-        const ir::Routine& r = p.routines[c.routine];
-        return r.kind == RoutineKind::Gather && stream_of(r) == Stream::Comm;
+        return p.routines[c.routine].kind == RoutineKind::Gather && streams[c.routine] == Stream::Comm;
     };
+    if (std::none_of(calls.begin(), calls.end(), is_gather)) return calls;
     std::vector<size_t> first_use;  // position behind each group of gathers, in order
     std::vector<std::vector<Call>> groups;
     for (size_t i = 0; i < calls.size();) {
@@ -37,7 +44,7 @@ std::vector<Call> prefetch(const ir::Program& p, const std::vector<Call>& calls,
             continue;
         }
         groups.emplace_back();
-        while (i < calls.size() && is_gather(calls[i])) groups.back().push_back(calls[i++]);
+        while (i < calls.size() && is_gather(calls[i])) groups.back().push_back(std::move(calls[i++]));
         first_use.push_back(i);
     }
     std::map<size_t, std::vector<Call>> before;  // position -> gathers that now stand there
@@ -46,9 +53,11 @@ std::vector<Call> prefetch(const ir::Program& p, const std::vector<Call>& calls,
         for (Call& c : groups[g]) before[at].push_back(std::move(c));
     }
     std::vector<Call> out;
+    out.reserve(calls.size());
     for (size_t i = 0; i <= calls.size(); ++i) {
-        if (auto it = before.find(i); it != before.end()) out.insert(out.end(), it->second.begin(), it->second.end());
-        if (i < calls.size() && !is_gather(calls[i])) out.push_back(calls[i]);
+        if (auto it = before.find(i); it != before.end())
+            std::move(it->second.begin(), it->second.end(), std::back_inserter(out));
+        if (i < calls.size() && !is_gather(calls[i])) out.push_back(std::move(calls[i]));
     }
     return out;
 }
@@ -65,19 +74,19 @@ bool opens_local_gradients(const ir::Program& p, const Call& c) {
     return false;
 }
 
-void add_waits(const ir::Program& p, std::vector<Call>& calls, size_t in_flight) {
+void add_waits(const ir::Program& p, const std::vector<Stream>& streams, std::vector<Call>& calls, size_t in_flight) {
     struct Uses {
         int writer = -1;
         std::vector<int> readers;  // since the last write
     };
-    std::map<int, Uses> uses;
+    std::vector<Uses> uses(p.buffers.size());
     std::vector<int> reductions;  // calls of reduce_micro so far
     int latest[2] = {-1, -1};     // last call of each stream
     int awaited[2] = {-1, -1};    // by a call of stream s: the last call of the other stream already waited for
     for (size_t i = 0; i < calls.size(); ++i) {
         Call& c = calls[i];
         const ir::Routine& r = p.routines[c.routine];
-        c.stream = stream_of(r);
+        c.stream = streams[c.routine];
         const int s = static_cast<int>(c.stream);
         int needed = c.stream == Stream::Comm ? latest[static_cast<int>(Stream::Compute)] : -1;
         const auto after = [&](int call) {
@@ -90,7 +99,8 @@ void add_waits(const ir::Program& p, std::vector<Call>& calls, size_t in_flight)
                 u.readers.push_back(static_cast<int>(i));
             } else {
                 for (int reader : u.readers) after(reader);
-                u = {static_cast<int>(i), {}};
+                u.writer = static_cast<int>(i);
+                u.readers.clear();
             }
         }
         if (opens_local_gradients(p, c) && reductions.size() > in_flight) after(reductions[reductions.size() - 1 - in_flight]);
@@ -106,9 +116,10 @@ void add_waits(const ir::Program& p, std::vector<Call>& calls, size_t in_flight)
 }  // namespace
 
 ir::Program overlap(ir::Program program, const OverlapOptions& options) {
+    const std::vector<Stream> streams = streams_of(program);
     for (ir::Entry& e : program.entries) {
-        e.calls = prefetch(program, e.calls, options.prefetch);
-        add_waits(program, e.calls, static_cast<size_t>(std::max<int64_t>(options.prefetch, 1)));
+        e.calls = prefetch(program, streams, std::move(e.calls), options.prefetch);
+        add_waits(program, streams, e.calls, static_cast<size_t>(std::max<int64_t>(options.prefetch, 1)));
     }
     return program;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/error.h"
 #include "base/round.h"
@@ -29,24 +28,25 @@ class Neighbours {
 public:
     explicit Neighbours(int positions) : buckets_(static_cast<size_t>(positions / kWidth + 1)) {}
     void add(size_t id, const Item& item) {
-        for (int b = item.first / kWidth; b <= item.last / kWidth; ++b) buckets_[static_cast<size_t>(b)].push_back(id);
+        buckets_[static_cast<size_t>(item.first / kWidth)].beginning.push_back(id);
+        for (int b = item.first / kWidth; b <= item.last / kWidth; ++b) buckets_[static_cast<size_t>(b)].all.push_back(id);
     }
+    // Each once: those that are there where the item begins, and those that begin later.
     template <class F>
-    void for_each(const Item& item, const F& f) {
-        ++stamp_;
-        for (int b = item.first / kWidth; b <= item.last / kWidth; ++b) {
-            for (size_t id : buckets_[static_cast<size_t>(b)]) {
-                if (seen_.size() <= id) seen_.resize(id + 1, 0);
-                if (std::exchange(seen_[id], stamp_) != stamp_) f(id);
-            }
+    void for_each(const Item& item, const F& f) const {
+        int b = item.first / kWidth;
+        for (size_t id : buckets_[static_cast<size_t>(b)].all) f(id);
+        while (++b <= item.last / kWidth) {
+            for (size_t id : buckets_[static_cast<size_t>(b)].beginning) f(id);
         }
     }
 
 private:
     static constexpr int kWidth = 32;
-    std::vector<std::vector<size_t>> buckets_;
-    std::vector<int64_t> seen_;
-    int64_t stamp_ = 0;
+    struct Bucket {
+        std::vector<size_t> all, beginning;
+    };
+    std::vector<Bucket> buckets_;
 };
 
 // Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Returns the end.
@@ -66,7 +66,7 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
         placed.for_each(item, [&](size_t j) {
             if (conflict(i, j)) taken.emplace_back(items[j].offset, items[j].offset + items[j].bytes);
         });
-        std::sort(taken.begin(), taken.end());
+        std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
         for (const auto& [begin, stop] : taken) {
             if (begin - item.offset >= item.bytes) break;
             item.offset = std::max(item.offset, stop);

@@ -6,50 +6,30 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/error.h"
-#include "base/round.h"
+#include "passes/bindings.h"
 
 namespace lockstep::passes {
 namespace {
 
-using ir::Access;
 using ir::Call;
-using ir::MemoryKind;
 using ir::PortKind;
 using ir::Routine;
 using ir::RoutineKind;
 using pipeline::Work;
 
-int64_t flat_bytes(const ir::Program& p, const ir::Unit& u, const ir::AxisList& split, Dtype type) {
-    return u.padded / p.mesh.size(split) * bytes_of(type);
-}
-
-// Lays the tensors of a port one behind the other, where partition_parameters has not placed them, and sets the port's size.
-void lay_out_ports(const ir::Program& program, Routine& r) {
-    for (size_t p = 0; p < r.ports.size(); ++p) {
-        int64_t end = 0;
-        for (ir::TensorId t : r.port_tensors(static_cast<int>(p))) {
-            ir::Tensor& tensor = r.tensors[t];
-            if (tensor.offset_bytes < 0) tensor.offset_bytes = round_up(end, kAlignmentBytes);
-            end = std::max(end, tensor.offset_bytes + ir::local_bytes(program.mesh, r, tensor));
-        }
-        r.ports[p].bytes = end;
-    }
-}
-
 class Scheduler {
 public:
-    Scheduler(ir::Program& program, const ScheduleOptions& options) : p_(program), options_(options), stages_(program.stages) {
-        for (Routine& r : p_.routines) lay_out_ports(p_, r);
+    Scheduler(ir::Program& program, const ScheduleOptions& options)
+        : p_(program), options_(options), bindings_(program), stages_(program.stages) {
         if (stages_.empty()) stages_.push_back({0, p_.block_instances()});
     }
 
     void run() {
-        for (const std::string& entry : entries()) {
-            entry_ = {entry, {}};
-            windows_.clear();
-            accumulated_.clear();
+        for (std::string_view entry : entries()) {
+            begin(entry);
             counting();
             row_of_steps();
             if (is_train()) finish();
@@ -61,33 +41,20 @@ public:
 
 private:
     // Those that have forwards, in the order in which they stand.
-    std::vector<std::string> entries() const {
-        std::vector<std::string> out;
+    std::vector<std::string_view> entries() const {
+        std::vector<std::string_view> out;
         for (const Routine& r : p_.routines) {
             if (r.kind == RoutineKind::Forward && std::find(out.begin(), out.end(), r.entry) == out.end()) out.push_back(r.entry);
         }
         return out;
     }
     bool is_train() const { return entry_.name == "train"; }
-
-    int buffer(const std::string& name, MemoryKind kind, int64_t bytes, bool resident) {
-        if (const auto it = buffers_.find(name); it != buffers_.end()) {
-            ensure(p_.buffers[it->second].bytes >= bytes, "schedule: buffer " + name + " is too small for a port");
-            return it->second;
-        }
-        p_.buffers.push_back({name, kind, round_up(bytes, kAlignmentBytes), resident, -1});
-        return buffers_[name] = static_cast<int>(p_.buffers.size()) - 1;
+    void begin(std::string_view entry) {
+        entry_ = {std::string(entry), {}};
+        bindings_.begin_entry(entry);
     }
 
-    // A transient buffer of a unit: a new one for each window between its first use and its end.
-    int window(const std::string& name, MemoryKind kind, int64_t bytes, bool opens) {
-        int& number = windows_[name];
-        if (opens) ++number;
-        return buffer(fmt::format("{}{}#{}", prefix(), name, number), kind, bytes, false);
-    }
-    std::string prefix() const { return is_train() ? "" : entry_.name + "."; }
-
-    // Calls `routine` for block instance or unit instance i; binds every port by its kind and name.
+    // For an instance of its block or unit.
     void call(const Routine& r, int64_t instance, int64_t microbatch, int64_t chunk = 0) {
         if (r.ops.empty() && r.kind != RoutineKind::Free) return;
         Call c;
@@ -95,140 +62,8 @@ private:
         c.instance = instance;
         c.microbatch = microbatch;
         c.chunk = chunk;
-        for (size_t i = 0; i < r.ports.size(); ++i)
-            c.bindings.push_back(bind(r, static_cast<int>(i), instance, microbatch, chunk));
+        c.bindings = bindings_.bind(r, instance, microbatch, chunk);
         entry_.calls.push_back(std::move(c));
-    }
-
-    // The one before it in the model.
-    ir::BlockInstance before(const ir::BlockInstance& b) const {
-        if (b.instance > 0) return {b.block, b.instance - 1};
-        const auto at = std::find_if(p_.blocks.begin(), p_.blocks.end(), [&](const ir::Block& x) { return x.name == b.block; });
-        ensure(at > p_.blocks.begin() && at < p_.blocks.end(), "schedule: nothing stands before block " + b.block);
-        return {(at - 1)->name, (at - 1)->count - 1};
-    }
-
-    // The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
-    std::string edge(const std::string& block, int64_t instance, bool incoming) const {
-        const ir::BlockInstance maker = incoming ? before({block, instance}) : ir::BlockInstance{block, instance};
-        return fmt::format("{}[{}]", maker.block, maker.instance);
-    }
-
-    ir::Binding bind(const Routine& r, int port, int64_t instance, int64_t microbatch, int64_t chunk) {
-        const ir::Port& p = r.ports[port];
-        ir::Binding b;
-        const auto slice = [&](int64_t whole) {  // a chunked routine's port is one slice of the buffer
-            const bool cut = r.chunks > 1 && sliced(r, port);
-            b.offset_bytes = cut ? chunk * p.bytes : 0;
-            return cut ? p.bytes * r.chunks : whole;
-        };
-        switch (p.kind) {
-            case PortKind::Input:
-                b.buffer =
-                    buffer(fmt::format("{}in.{}@{}", prefix(), p.name, microbatch), MemoryKind::Input, slice(p.bytes), true);
-                break;
-            case PortKind::Scalar:
-                b.buffer = buffer(fmt::format("{}{}", p.name == "steps" || p.name == "lr" ? "" : prefix(), p.name),
-                                  p.name == "steps" ? MemoryKind::Optimizer : MemoryKind::Workspace, p.bytes, true);
-                if (p.access == Access::Accumulate) b.fresh = accumulated_.insert(p.name).second;
-                break;
-            case PortKind::Value: {
-                std::string name = fmt::format("{}.{}[{}]", p.name, r.block, instance);
-                if (p.name == "y") name = "act." + edge(r.block, instance, false);
-                if (p.name == "x") name = "act." + edge(r.block, instance, true);
-                if (p.name == "d.y") name = "d.act." + edge(r.block, instance, false);
-                if (p.name == "d.x") name = "d.act." + edge(r.block, instance, true);
-                b.buffer = buffer(fmt::format("{}{}@{}", prefix(), name, microbatch), MemoryKind::Activations, slice(p.bytes),
-                                  p.name == "logits");  // the result of an entry without a loss stays for whoever ran it
-                break;
-            }
-            case PortKind::Frame:
-                b.buffer = buffer(fmt::format("{}{}.{}[{}]@{}", prefix(), p.name, r.block, instance, microbatch),
-                                  MemoryKind::Activations, p.bytes, false);
-                break;
-            case PortKind::Params: {
-                const ir::Unit& u = *p_.unit(p.unit);
-                const int64_t which = u.name == r.block ? instance : 0;
-                if (!u.is_gathered()) {
-                    b.buffer = state("weights", MemoryKind::Weights, u, which, u.weights, u.storage);
-                } else {
-                    b.buffer = window(fmt::format("full.{}[{}]", u.name, which), MemoryKind::Gathered,
-                                      flat_bytes(p_, u, {}, u.compute), r.kind == RoutineKind::Gather);
-                }
-                break;
-            }
-            case PortKind::Gradients: {
-                const ir::Unit& u = *p_.unit(p.unit);
-                const int64_t which = u.name == r.block ? instance : 0;
-                if (u.gradients.empty()) {
-                    b.buffer = gradients(r, port, u, which);
-                } else {
-                    // A window of local gradients opens with the first call that adds to them in a microbatch.
-                    const std::string name = fmt::format("local.{}[{}]", u.name, which);
-                    const bool opens = r.kind != RoutineKind::ReduceMicro && open_.insert(name).second;
-                    b.buffer = window(name, MemoryKind::Gradients, flat_bytes(p_, u, {}, type_of(r, port)), opens);
-                    if (r.kind == RoutineKind::ReduceMicro) open_.erase(name);
-                }
-                if (p.access == Access::Accumulate) b.fresh = first_write(r, port, b.buffer);
-                break;
-            }
-            case PortKind::State: {
-                if (p.unit.empty()) {  // keys and values of a block's instance, shared by entries
-                    b.buffer =
-                        buffer(fmt::format("{}.{}[{}]", p.name, r.block, instance), MemoryKind::Activations, p.bytes, true);
-                    break;
-                }
-                const ir::Unit& u = *p_.unit(p.unit);
-                if (p.name == "weights") b.buffer = state(p.name, MemoryKind::Weights, u, instance, u.weights, u.storage);
-                if (p.name == "master" || p.name == "moment1" || p.name == "moment2")
-                    b.buffer = state(p.name, MemoryKind::Optimizer, u, instance, u.optimizer, u.master);
-                if (p.name == "gradients") {
-                    b.buffer = gradients(r, port, u, instance);
-                    if (p.access == Access::Accumulate) b.fresh = first_write(r, port, b.buffer);
-                }
-                if (r.kind == RoutineKind::Snapshot && p.access == Access::Write) {  // the copy of the port before it
-                    const ir::Buffer original = p_.buffers[bind(r, port - 1, instance, microbatch, chunk).buffer];
-                    b.buffer = buffer("snapshot." + original.name, MemoryKind::Snapshot, original.bytes, true);
-                }
-                if (p.name == "reduced") {
-                    b.buffer = buffer(fmt::format("reduced.{}[{}]", u.name, instance), MemoryKind::Gradients,
-                                      flat_bytes(p_, u, u.optimizer, type_of(r, port)), false);
-                }
-                break;
-            }
-        }
-        ensure(b.buffer >= 0, fmt::format("schedule: nothing to bind to port {} of {}", p.name, r.name));
-        return b;
-    }
-
-    int state(const std::string& what, MemoryKind kind, const ir::Unit& u, int64_t instance, const ir::AxisList& split,
-              Dtype type) {
-        return buffer(fmt::format("{}.{}[{}]", what, u.name, instance), kind, flat_bytes(p_, u, split, type), true);
-    }
-    int gradients(const Routine& r, int port, const ir::Unit& u, int64_t instance) {
-        return buffer(fmt::format("gradients.{}[{}]", u.name, instance), MemoryKind::Gradients,
-                      flat_bytes(p_, u, u.gradients, type_of(r, port)), false);
-    }
-    static Dtype type_of(const Routine& r, int port) { return r.tensors[r.port_tensors(port)[0]].dtype; }
-
-    // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
-    bool first_write(const Routine& r, int port, int buffer) {
-        bool any_new = false, any_old = false;
-        for (ir::TensorId t : r.port_tensors(port)) {
-            const bool is_new = accumulated_.insert(fmt::format("{}:{}", buffer, r.tensors[t].offset_bytes)).second;
-            (is_new ? any_new : any_old) = true;
-        }
-        ensure(!(any_new && any_old), fmt::format("schedule: {} would overwrite some gradients and add to others", r.name));
-        return any_new;
-    }
-
-    bool sliced(const Routine& r, int port) const {
-        for (ir::TensorId t : r.port_tensors(port)) {
-            for (ir::DimId d : r.tensors[t].dims) {
-                if (r.dims[d].name == "batch") return true;
-            }
-        }
-        return false;
     }
 
     void counting() {
@@ -350,7 +185,8 @@ private:
 
     const std::vector<ir::BlockInstance>& blocks_of(int64_t stage) const {
         const auto at = std::find_if(stages_.begin(), stages_.end(), [&](const ir::Stage& s) { return s.index == stage; });
-        ensure(at != stages_.end(), fmt::format("schedule: pipeline rank {} has no stage {}", p_.pipeline_rank, stage));
+        if (at == stages_.end())
+            throw InternalError(fmt::format("schedule: pipeline rank {} has no stage {}", p_.pipeline_rank, stage));
         return at->blocks;
     }
 
@@ -384,7 +220,9 @@ private:
     Run transfer(const pipeline::Step& step, size_t index) const {
         const bool forward = step.action.work == Work::Forward, sends = step.kind == pipeline::StepKind::Send;
         const int64_t made_by = step.action.stage, ours = sends ? made_by : forward ? made_by + 1 : made_by - 1;
-        const ir::BlockInstance from = forward == sends ? blocks_of(ours).back() : before(blocks_of(ours).front());
+        const ir::BlockInstance& at = forward == sends ? blocks_of(ours).back() : blocks_of(ours).front();
+        const Bindings::Maker from =
+            forward == sends ? Bindings::Maker{at.block, at.instance} : bindings_.before(at.block, at.instance);
         for (const Routine& r : p_.routines) {
             if (r.kind != RoutineKind::Transfer || r.entry != entry_.name || r.block != from.block || !r.serves(from.instance))
                 continue;
@@ -456,7 +294,7 @@ private:
 
     // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
     void snapshot() {
-        entry_ = {"snapshot", {}};
+        begin("snapshot");
         for (const ir::Unit& u : p_.units) {
             const Routine* r = p_.routine("snapshot." + u.name);
             for (int64_t i : u.instances()) {
@@ -495,14 +333,11 @@ private:
 
     ir::Program& p_;
     const ScheduleOptions& options_;
+    Bindings bindings_;
     std::vector<ir::Stage> stages_;
     ir::Entry entry_;
-    std::map<std::string, int> buffers_;
-    std::map<std::string, int> windows_;
     std::map<int64_t, std::deque<Run>> sent_;  // by peer: what is not awaited yet
     std::map<Place, int64_t> gathered_;        // units that stay gathered: the stage that used them last
-    std::set<std::string> open_;               // windows of local gradients that are open
-    std::set<std::string> accumulated_;        // what has been added to in this window
 };
 
 }  // namespace

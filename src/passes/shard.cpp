@@ -208,7 +208,8 @@ private:
     // The copy of v placed as `dims`, still partial over `keep` only.
     TensorId get(TensorId v, const std::vector<AxisList>& dims, const AxisList& keep, const std::string& why) {
         if (port_of(v) && port_of(v)->kind == PortKind::Input) return input(v, dims);
-        ensure(!copies_[v].empty(), fmt::format("shard: routine {} reads {} before it is made", f_.name, f_.tensors[v].name));
+        if (copies_[v].empty())
+            throw InternalError(fmt::format("shard: routine {} reads {} before it is made", f_.name, f_.tensors[v].name));
         const AxisList partial = mesh::intersect(place(copies_[v][0]).partial, keep);
         std::vector<TensorId> done;  // reduced already: never reduce twice
         for (TensorId c : copies_[v]) {

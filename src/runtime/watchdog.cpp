@@ -32,10 +32,7 @@ std::string host() {
 }  // namespace
 
 Watchdog::Watchdog(Ranks& ranks, WatchdogOptions options)
-    : ranks_(ranks),
-      options_(std::move(options)),
-      heartbeat_(ranks.crew(), options_.first_timeout_s, options_.silence_s()),
-      streams_(ranks.here().size()) {
+    : ranks_(ranks), options_(std::move(options)), heartbeat_(ranks.crew(), options_.silence_s()), streams_(ranks.here().size()) {
     thread_ = std::thread([this] { watch(); });
 }
 
@@ -48,8 +45,10 @@ Watchdog::~Watchdog() {
     thread_.join();
 }
 
+double Watchdog::interval_s() const { return std::min(kLongestLook_s, options_.timeout_s / kLooksATimeout); }
+
 void Watchdog::watch() {
-    const double interval_s = std::min(kLongestLook_s, options_.timeout_s / kLooksATimeout);
+    const double interval_s = this->interval_s();
     Clock::time_point last = Clock::now();
     double left_s = 0;
     for (bool gone = false; !gone && !ended_;) {
@@ -59,19 +58,19 @@ void Watchdog::watch() {
         const bool leaving = leaving_;
         lock.unlock();
         const Clock::time_point now = Clock::now();
-        const double passed_s = std::min(std::chrono::duration<double>(now - last).count(), 2 * interval_s);
+        const double gap_s = std::chrono::duration<double>(now - last).count(), passed_s = std::min(gap_s, 2 * interval_s);
         last = now;
         if (leaving) {
             left_s += std::max(passed_s, 1e-9);
             gone = heartbeat_.leave() || left_s > options_.timeout_s;
             if (!gone) heartbeat_.beat("", passed_s);
         } else {
-            look(passed_s);
+            look(passed_s, gap_s > options_.silence_s());
         }
     }
 }
 
-void Watchdog::look(double passed_s) {
+void Watchdog::look(double passed_s, bool was_stopped) {
     for (size_t r = 0; r < streams_.size(); ++r) {
         for (size_t k = 0; k < 2; ++k) {
             Stream& s = streams_[r][k];
@@ -81,6 +80,8 @@ void Watchdog::look(double passed_s) {
         }
     }
     heartbeat_.beat(state(), passed_s);
+    if (!heartbeat_.end().empty() && was_stopped)
+        return ended_ = true, options_.end("");  // it is this process that the others have lost
     if (!heartbeat_.end().empty()) return end(heartbeat_.end());
     std::string reason = stuck();
     if (const int silent = heartbeat_.silent(); silent >= 0) {
@@ -165,6 +166,8 @@ void Watchdog::end(const std::string& reason) {
         message += fmt::format("\nno flight record: {}", e.what());
     }
     ended_ = true;
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(3 * interval_s()));  // a launcher kills the others once one has ended
     options_.end(ranks_.crew().is_first() || heartbeat_.silent() == 0 ? message : "");
 }
 

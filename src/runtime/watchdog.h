@@ -15,9 +15,9 @@
 namespace lockstep::runtime {
 
 struct WatchdogOptions {
-    // comm.init_timeout_seconds, comm.train_timeout_seconds. A process is silent after three quarters: it is the better reason,
-    // where a rank waits for its ranks as well.
-    double first_timeout_s = 300, timeout_s = 100;
+    // comm.train_timeout_seconds. A process is silent after three quarters: it is the better reason, where a rank waits for its
+    // ranks as well.
+    double timeout_s = 100;
     double silence_s() const { return 0.75 * timeout_s; }
     std::string folder;            // of the records, made when there are some
     std::string prefix = "rank_";  // of their names
@@ -49,7 +49,8 @@ private:
     };
 
     void watch();
-    void look(double passed_s);
+    void look(double passed_s, bool was_stopped);
+    double interval_s() const;  // between two looks
     static Place place_of(const Executor& e, const FlightEntry& entry);
     static Place now_at(const Executor& e, int stream);
     static std::string text_of(const Executor& e, const Place& place, double stood_s);

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <queue>
-#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -166,13 +165,13 @@ private:
         p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
         p.link = p.piece().link_s > 0 ? 1 : 0;
-        changed_.insert(p.rank);
+        changed_.push_back(p.rank);
         return p.is_done();
     }
 
     void finish(Player& p) {
         events_.push_back({p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
-        changed_.insert(p.rank);
+        changed_.push_back(p.rank);
         if (meets(p) && p.piece().meeting == ir::Meeting::Take) {
             ++meetings(p).taken;
             wake_group(p);
@@ -184,12 +183,15 @@ private:
     // Of everybody who shares something with a rank where a segment has begun or ended.
     void set_rates() {
         if (changed_.empty()) return;
-        std::vector<Player*> of;
+        std::vector<Player*>& of = sharing_;
+        of.clear();
         if (machine_.cores < kNever) {
             for (Player& p : players_) {
                 if (p.runs()) of.push_back(&p);
             }
         } else {
+            std::sort(changed_.begin(), changed_.end());
+            changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
             for (int rank : changed_) {
                 for (int p : players_of_[static_cast<size_t>(rank)]) {
                     if (players_[static_cast<size_t>(p)].runs()) of.push_back(&players_[static_cast<size_t>(p)]);
@@ -205,7 +207,8 @@ private:
     // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
     void set_rates(const std::vector<Player*>& running) {
         double wanted = 0;
-        std::vector<Player*> busy;
+        std::vector<Player*>& busy = busy_;
+        busy.clear();
         for (Player* p : running) {
             if (p->core > kDone) wanted += p->thread->cores * machine_.copies, busy.push_back(p);
         }
@@ -225,11 +228,12 @@ private:
         }
     }
 
-    void share_memory(std::vector<Player*> busy) {
+    void share_memory(std::vector<Player*>& busy) {
         double left = 1, users = machine_.copies * static_cast<double>(busy.size());
         // Those who want least first: each gets an equal part of what is left, or less if it wants less.
         const auto wants = [](const Player* p) { return p->piece().memory_s > 0 ? p->core_rate * p->piece().memory_s : 0; };
-        std::stable_sort(busy.begin(), busy.end(), [&](const Player* a, const Player* b) { return wants(a) < wants(b); });
+        if (busy.size() > 1)
+            std::stable_sort(busy.begin(), busy.end(), [&](const Player* a, const Player* b) { return wants(a) < wants(b); });
         for (Player* p : busy) {
             const double got = std::min(wants(p), left / users);
             if (got < wants(p)) p->core_rate = got / p->piece().memory_s;
@@ -272,7 +276,7 @@ private:
             advance(p);
             if (core_ends) p.core = 0;
             if (link_ends) p.link = 0;
-            changed_.insert(p.rank);
+            changed_.push_back(p.rank);
             wake(e.player);
         }
         return any;
@@ -294,7 +298,8 @@ private:
     std::vector<std::vector<bool>> ended_;      // calls, by rank
     std::vector<Meetings> meetings_;            // [group * 2 + thread]
     std::deque<int> awake_;
-    std::set<int> changed_;  // ranks where a segment has begun or ended
+    std::vector<int> changed_;             // ranks where a segment has begun or ended
+    std::vector<Player*> sharing_, busy_;  // of set_rates
     std::priority_queue<Foreseen> ahead_;
     std::vector<Event> events_;
     double now_s_ = 0;

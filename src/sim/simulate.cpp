@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
-#include "base/error.h"
+#include "base/parallel.h"
 
 namespace lockstep::sim {
 namespace {
@@ -11,10 +12,16 @@ namespace {
 struct Loaded {
     Rank rank;
     std::array<std::vector<int>, 2> calls;  // by thread: Work's index -> call
+    std::vector<bool> crosses_pipeline;     // by routine: it meets other pipeline ranks
 };
 
-Loaded load(const ir::Entry& entry, const std::vector<Profile>& profiles, const compile::Placement& placement) {
+Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
+            const compile::Placement& placement) {
     Loaded out;
+    for (const ir::Routine& r : p.routines) {
+        const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
+        out.crosses_pipeline.push_back(std::any_of(r.ops.begin(), r.ops.end(), crosses));
+    }
     out.rank.threads.resize(placement.comm_thread ? 2 : 1);
     out.rank.threads[0].cores = placement.threads_per_rank;
     for (size_t i = 0; i < entry.calls.size(); ++i) {
@@ -51,31 +58,39 @@ class Groups {
 public:
     explicit Groups(const std::vector<ir::Program>& programs) {
         for (size_t p = 0; p < programs.size(); ++p) members_.push_back({static_cast<int>(p)});
+        for (const ir::Program& p : programs) {
+            for (const ir::Routine& r : p.routines) {
+                for (const ir::Op& op : r.ops) {
+                    if (!ir::crosses_pipeline(p, op)) continue;
+                    std::vector<int> members = stages_of(p, op);
+                    if (number_.try_emplace(members, static_cast<int>(members_.size())).second) members_.push_back(members);
+                }
+            }
+        }
     }
-    int of(const ir::Program& p, const ir::Op& op) {
-        if (!ir::crosses_pipeline(p, op)) return static_cast<int>(p.pipeline_rank);
+    int of(const ir::Program& p, const ir::Op& op) const {
+        return ir::crosses_pipeline(p, op) ? number_.at(stages_of(p, op)) : static_cast<int>(p.pipeline_rank);
+    }
+    const std::vector<std::vector<int>>& members() const { return members_; }
+
+private:
+    static std::vector<int> stages_of(const ir::Program& p, const ir::Op& op) {
         std::vector<int> members;
         const int64_t of_stage = p.mesh.ranks();
         for (int64_t rank : ir::members_of(p, op, p.mesh.group(p.pipeline_rank * of_stage, op.group))) {
             const auto pipeline_rank = static_cast<int>(rank / of_stage);
             if (members.empty() || members.back() != pipeline_rank) members.push_back(pipeline_rank);
         }
-        const auto at = std::find(members_.begin(), members_.end(), members) - members_.begin();
-        if (at == static_cast<long>(members_.size())) members_.push_back(members);
-        return static_cast<int>(at);
+        return members;
     }
-    const std::vector<std::vector<int>>& members() const { return members_; }
 
-private:
     std::vector<std::vector<int>> members_;
+    std::map<std::vector<int>, int> number_;  // of those across pipeline ranks
 };
 
 // Is it for another pipeline rank that the computing thread waited: in a launch that they share, or for one on the other thread?
-bool waited_for_pipeline(const ir::Program& p, const ir::Entry& entry, const Event& e, int call) {
-    const auto shared = [&](int c) {
-        const ir::Routine& r = p.routines[entry.calls[c].routine];
-        return std::any_of(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); });
-    };
+bool waited_for_pipeline(const Loaded& loaded, const ir::Entry& entry, const Event& e, int call) {
+    const auto shared = [&](int c) { return loaded.crosses_pipeline[static_cast<size_t>(entry.calls[c].routine)]; };
     if (e.segment >= 0) return shared(call);
     const std::vector<int>& waits = entry.calls[call].waits;
     return std::any_of(waits.begin(), waits.end(), shared);
@@ -101,18 +116,18 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
 
 Simulated simulate(const std::vector<ir::Program>& programs, const std::string& name, const Cluster& cluster,
                    const compile::Placement& placement, const mesh::Link& ring) {
-    Groups groups(programs);
-    std::vector<const ir::Entry*> entries;
-    std::vector<std::vector<Profile>> profiles;
-    std::vector<Loaded> loaded;
-    std::vector<Rank> ranks;
-    for (const ir::Program& p : programs) {
-        entries.push_back(p.entry(name));
-        profiles.push_back(
-            profiles_of(p, *entries.back(), cluster, placement, ring, [&](const ir::Op& op) { return groups.of(p, op); }));
-        loaded.push_back(load(*entries.back(), profiles.back(), placement));
-        ranks.push_back(loaded.back().rank);
-    }
+    const Groups groups(programs);
+    std::vector<const ir::Entry*> entries(programs.size());
+    std::vector<std::vector<Profile>> profiles(programs.size());
+    std::vector<Loaded> loaded(programs.size());
+    std::vector<Rank> ranks(programs.size());
+    parallel_for(programs.size(), [&](size_t i) {
+        const ir::Program& p = programs[i];
+        entries[i] = p.entry(name);
+        profiles[i] = profiles_of(p, *entries[i], cluster, placement, ring, [&](const ir::Op& op) { return groups.of(p, op); });
+        loaded[i] = load(p, *entries[i], profiles[i], placement);
+        ranks[i] = std::move(loaded[i].rank);
+    });
     // Devices share nothing; each computes and communicates at the same time.
     const Machine machine =
         cluster.devices ? Machine{std::numeric_limits<double>::infinity(), 1}
@@ -130,7 +145,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, const std::string& 
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
         if (e.thread != 0 || !communicates) continue;
         out.exposed_communication_s += share * (e.end_s - e.start_s);
-        if (waited_for_pipeline(programs[rank], *entries[rank], e, call))
+        if (waited_for_pipeline(loaded[rank], *entries[rank], e, call))
             out.bubble_s += share * ((e.segment < 0 ? e.end_s : e.ready_s) - e.start_s);
     }
     for (size_t p = 0; p < programs.size(); ++p) {

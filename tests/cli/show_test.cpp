@@ -1,4 +1,4 @@
-// lockstep show --schedule as a user types it.
+// lockstep show --schedule and --passes as a user types it.
 #include <gtest/gtest.h>
 
 #include "tests/cli/command.h"
@@ -43,6 +43,24 @@ TEST(CliShow, SaysThatThereIsOneStage) {
     EXPECT_EQ(j["stages"][0]["blocks"], (std::vector<std::string>{"embed", "layer[0]", "layer[1]", "head"}));
     EXPECT_TRUE(j["rows"].empty());
     EXPECT_EQ(s.lockstep("show r.toml --schedule --after shard").code, 2);
+}
+
+TEST(CliShow, SaysWhichPassesChangedTheProgram) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    const auto changed = [&](const std::string& flags) {
+        std::map<std::string, bool> out;
+        const nlohmann::json j = s.lockstep("show r.toml --passes --json " + flags).json();
+        for (const nlohmann::json& pass : j["passes"]) out[pass["name"]] = pass["changed"];
+        return out;
+    };
+    const std::map<std::string, bool> one_stage = changed(""), two_stages = changed("--parallelism.pipeline_parallel_degree 2"),
+                                      tied = changed("--model.tie_embeddings 1");
+    EXPECT_TRUE(one_stage.at("schedule"));
+    EXPECT_FALSE(one_stage.at("split_backward"));
+    EXPECT_FALSE(one_stage.at("assign_stages"));
+    EXPECT_TRUE(two_stages.at("assign_stages"));
+    EXPECT_TRUE(tied.at("assign_stages"));  // marks the embedding as shared
 }
 
 }  // namespace

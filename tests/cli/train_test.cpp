@@ -46,6 +46,20 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
     EXPECT_EQ(count, 6);
 }
 
+TEST(CliTrain, ReplicasAreHeldAgainstEachOther) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_replicate_degree = 2\ntensor_parallel_degree = 2\n");
+    const Finished with = s.lockstep("train r.toml --json --debug.replica_check_freq 2"),
+                   without = s.lockstep("train r.toml --json");
+    EXPECT_EQ(with.code, 0) << with.err;
+    EXPECT_EQ(with.json()["final_loss"], without.json()["final_loss"]);
+    const Finished bad = s.lockstep("train r.toml --debug.replica_check_freq -1");
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_NE(bad.err.find("debug.replica_check_freq = -1: must be at least 0 (0: never) [recipe.replica_check_freq]"),
+              std::string::npos)
+        << bad.err;
+}
+
 TEST(CliTrain, ResidentMemoryIsWhatCheckSaid) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a sanitizer's own memory counts as resident";

@@ -166,6 +166,36 @@ TEST_P(CommFailure, ARequestThatCannotRunStopsAllRanks) {
                "place");
 }
 
+// One of a pair launches `requests` until it is refused; the other waits for it on the other channel.
+Errors launch_until_refused(const Job& job, const std::vector<int>& pair, int who, const std::vector<Request>& requests) {
+    return job.run([&](Communicator& comm) {
+        if (comm.rank() != pair[0] && comm.rank() != pair[1]) return;
+        const GroupId group = comm.add_group(pair);
+        if (comm.rank() != who) comm.barrier(0, group);
+        while (true) comm.run(1, group, requests);
+    });
+}
+
+TEST_P(CommFailure, TransfersStandInLaunchesOfTheirOwnAndOnlySoMany) {
+    const int last = GetParam().ranks - 1;
+    const std::vector<int> pair = {0, last};
+    std::vector<float> in(4), out(4);
+    const Request one = transfer(Type::Float32, in.data(), out.data(), 4),
+                  sum = all_reduce(Type::Float32, in.data(), out.data(), 4);
+    const auto expect_refused = [&](int who, const std::vector<Request>& requests, const std::string& why) {
+        for (const auto& [rank, error] : launch_until_refused(GetParam(), pair, who, requests)) {
+            const bool idle = rank != 0 && rank != last;
+            EXPECT_EQ(error, idle ? "" : fmt::format("rank {} launched a collective that cannot run: {}", who, why));
+        }
+    };
+    for (int who : pair) {
+        expect_refused(who, {one, sum}, "transfers and other collectives in one launch");
+        expect_refused(who, {sum, one}, "transfers and other collectives in one launch");
+        expect_refused(who, std::vector<Request>(65, one), "65 transfers in one launch, of 64");
+    }
+    expect_refused(0, {one}, "more than 64 launches of transfers under way");
+}
+
 TEST(CommRequest, RefusalNamesWhatIsWrong) {
     float data[64] = {};
     EXPECT_EQ(refusal(all_reduce(Type::Float32, data, data, -1), 0, 2), "a negative extent");

@@ -104,45 +104,6 @@ TEST(CommProcesses, ProcessesStartedDifferentlyStop) {
         2);
 }
 
-TEST(CommProcesses, ALaunchOfTransfersIsOfTransfersAndOnlySoMany) {
-    const auto errors = memory_job("", 1, {0, 0}).run([](Communicator& comm) {
-        const GroupId pair = comm.add_group({0, 1});
-        float value = 1;
-        const Request mixed[] = {transfer(Type::Float32, &value, &value, 1), all_reduce(Type::Float32, &value, &value, 1)};
-        comm.run(0, pair, mixed);
-    });
-    EXPECT_EQ(errors.at(0).substr(errors.at(0).find("launched")),
-              "launched a collective that cannot run: transfers and other collectives in one launch");
-    const auto many = memory_job("", 1, {0, 0}).run([](Communicator& comm) {
-        const GroupId pair = comm.add_group({0, 1});
-        float value = 1;
-        if (comm.rank() == 1) comm.barrier(1, pair);
-        for (int launch = 0;; ++launch) comm.run(0, pair, transfer(Type::Float32, &value, nullptr, 1));
-    });
-    expect_all(many, "rank 0 launched a collective that cannot run: more than 64 launches of transfers under way");
-}
-
-TEST(CommProcesses, SixtyFourLaunchesOfTransfersMayBeUnderWay) {
-    for (const Job& job : {memory_job("", 1, {0, 0}), memory_job("", 2, {0})}) {
-        std::atomic<int> wrong = 0;
-        const auto errors = job.run([&](Communicator& comm) {
-            const GroupId pair = comm.add_group({0, 1});
-            std::vector<std::vector<int>> values(kTransfersInFlight, std::vector<int>(100));
-            for (int round = 0; round < 3; ++round) {
-                for (int i = 0; i < kTransfersInFlight; ++i) {
-                    std::vector<int>& value = values[static_cast<size_t>(i)];
-                    if (comm.rank() == 0) value.assign(100, i + round);
-                    comm.run(0, pair, transfer(Type::Int32, value.data(), value.data(), 100));
-                    wrong += value[99] != i + round;
-                }
-                for (int i = 0; comm.rank() == 0 && i < kTransfersInFlight; ++i) comm.await_transfer(0, pair);
-            }
-        });
-        EXPECT_EQ(wrong, 0);
-        expect_all(errors, "");
-    }
-}
-
 TEST(CommProcesses, RanksKnowTheirHosts) {
     Network network({8, 3, 8});
     std::vector<std::thread> threads;

@@ -73,6 +73,25 @@ TEST_P(CommTransfer, BytesAreThoseOfTheGiving) {
     expect_all(errors, "");
 }
 
+TEST_P(CommTransfer, SixtyFourLaunchesMayBeUnderWay) {
+    std::atomic<int> wrong = 0;
+    const auto errors = GetParam().run([&](Communicator& comm) {
+        const GroupId pair = comm.add_group({0, 1});
+        std::vector<std::vector<float>> values(kTransfersInFlight, std::vector<float>(100));
+        for (int round = 0; round < 3; ++round) {
+            for (int i = 0; i < kTransfersInFlight; ++i) {
+                std::vector<float>& value = values[static_cast<size_t>(i)];
+                if (comm.rank() == 0) value.assign(100, static_cast<float>(i + round));
+                comm.run(0, pair, comm.rank() == 0 ? give(value) : take(value));
+                wrong += value[99] != static_cast<float>(i + round);
+            }
+            for (int i = 0; comm.rank() == 0 && i < kTransfersInFlight; ++i) comm.await_transfer(0, pair);
+        }
+    });
+    EXPECT_EQ(wrong, 0);
+    expect_all(errors, "");
+}
+
 TEST_P(CommTransfer, NothingGivenIsNotAwaited) {
     const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group({0, 1});

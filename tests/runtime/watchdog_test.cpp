@@ -45,7 +45,7 @@ TEST(Watchdog, ARankThatWaitsTooLongIsNamedWithWhomItWaitsFor) {
     trainer.step();
     const ScratchFolder s;
     Ended ended;
-    runtime::Watchdog watchdog(trainer.ranks(), {0.3, 0.3, s.path("records"), "rank_", ended.end()});
+    runtime::Watchdog watchdog(trainer.ranks(), {0.3, s.path("records"), "rank_", ended.end()});
     EXPECT_THROW(trainer.ranks().parallel([&](runtime::Executor& e) {
         if (e.rank() == 0) return e.run("train");
         ended.wait(1);  // this rank is lost in thought
@@ -77,7 +77,7 @@ TEST(Watchdog, StepsThatGoOnAreLeftAlone) {
     const ScratchFolder s;
     const auto errors = comm::test::in_crews({0, 1}, [&](comm::Crew& crew) {
         runtime::Trainer trainer(r, compiled, source, &crew);
-        runtime::Watchdog watchdog(trainer.ranks(), {2, 0.2, s.path("records"), "rank_", ended.end()});
+        runtime::Watchdog watchdog(trainer.ranks(), {0.2, s.path("records"), "rank_", ended.end()});
         const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
         bool more = true;
         while (more) {
@@ -110,7 +110,7 @@ TEST(Watchdog, AProcessThatFallsSilentEndsAllWithItsName) {
                 ended.wait(2);
                 return;
             }
-            runtime::Watchdog watchdog(trainer.ranks(), {0.4, 0.4, s.path("records"), "rank_", ended.end()});
+            runtime::Watchdog watchdog(trainer.ranks(), {0.4, s.path("records"), "rank_", ended.end()});
             ended.wait(2);
         });
         for (const auto& e : errors) EXPECT_EQ(e, nullptr);

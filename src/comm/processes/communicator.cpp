@@ -12,8 +12,6 @@
 namespace lockstep::comm::processes {
 namespace {
 
-bool is_transfer(const Request& request) { return request.kind == Kind::Transfer; }
-
 int64_t bytes_of_block(const Request& request) { return request.block_elements() * bytes_of(request.type); }
 
 class ProcessCommunicator final : public Communicator {
@@ -46,7 +44,6 @@ private:
     Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
-    std::string why_refused(int channel, Membership& self, Requests requests) const;
     void meet(Membership& self, int channel, Requests requests);
     bool execute_here(Group& group, int channel, int position, Requests requests);
     void copy_from_leader(const Group& group, const Channel& channel, Requests requests);
@@ -85,28 +82,17 @@ GroupId ProcessCommunicator::add_group(std::vector<int> ranks) {
     return static_cast<GroupId>(memberships_.size() - 1);
 }
 
-std::string ProcessCommunicator::why_refused(int channel, Membership& self, Requests requests) const {
-    std::string why = refusal(channel, requests, self.position, self.group->layout.members());
-    if (!why.empty()) return why;
-    const auto transfers = static_cast<size_t>(std::count_if(requests.begin(), requests.end(), is_transfer));
-    if (transfers == 0) return "";
-    if (transfers < requests.size()) return "transfers and other collectives in one launch";
-    if (transfers > kTransfersInALaunch) return fmt::format("{} transfers in one launch, of {}", transfers, kTransfersInALaunch);
-    const Counts& counts = self.counts[channel];
-    if (self.position == 0 && counts.given - counts.awaited == kTransfersInFlight)
-        return fmt::format("more than {} launches of transfers under way", kTransfersInFlight);
-    return "";
-}
-
 void ProcessCommunicator::run(int channel, GroupId id, Requests requests) {
     Membership& self = membership(id);
-    const std::string why = why_refused(channel, self, requests);
+    const Counts& counts = self.counts[std::clamp(channel, 0, kChannels - 1)];
+    const std::string why =
+        refusal(channel, requests, self.position, self.group->layout.members(), counts.given - counts.awaited);
     if (!why.empty()) {
         const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
         world_.abort(message);
         throw InternalError(message);
     }
-    if (requests.empty() || !is_transfer(requests[0])) return meet(self, channel, requests);
+    if (!are_transfers(requests)) return meet(self, channel, requests);
     self.position == 0 ? give(self, channel, requests) : take(self, channel, requests);
 }
 
@@ -185,7 +171,7 @@ void ProcessCommunicator::await_transfer(int index, GroupId id) {
     Membership& self = membership(id);
     Channel& channel = self.group->channels[index];
     Counts& counts = self.counts[index];
-    ensure(counts.awaited != counts.given, fmt::format("rank {} awaits a transfer and has given none", rank_));
+    if (counts.awaited == counts.given) throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
     Gift& gift = channel.gifts[counts.awaited++ % kTransfersInFlight];
     if (self.group->in_one_process()) {
         if (!channel.taken.wait_for(counts.awaited)) state_.control.throw_aborted();
@@ -213,10 +199,7 @@ void ProcessCommunicator::take_here(Group& group, int index, Requests requests, 
         world_.abort(mismatch(group.ranks, index, given, 1, requests));
         throw Stopped();
     }
-    for (size_t i = 0; i < requests.size(); ++i) {
-        if (bytes_of_block(requests[i]) > 0)
-            std::memcpy(requests[i].out, given[i].in, static_cast<size_t>(bytes_of_block(requests[i])));
-    }
+    local::take(given, requests);
     channel.taken.add();
 }
 

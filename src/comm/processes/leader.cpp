@@ -28,6 +28,24 @@ private:
     std::unique_ptr<Scratch> scratch_;
 };
 
+void write_shapes(Requests launch, std::byte* to) {
+    for (const Request& request : launch) {
+        const Shape shape = shape_of(request);
+        std::memcpy(to, &shape, sizeof shape);
+        to += sizeof shape;
+    }
+}
+
+std::vector<Request> read_shapes(const std::byte* from, size_t count) {
+    std::vector<Request> launch;
+    for (size_t i = 0; i < count; ++i) {
+        Shape shape{};
+        std::memcpy(&shape, from + i * sizeof shape, sizeof shape);
+        launch.push_back(request_of(shape));
+    }
+    return launch;
+}
+
 template <class Engine>
 void drive(const Control& control, Engine&& engine) {
     Patience patience(control);
@@ -133,13 +151,7 @@ void Leader::stop_for_difference(int position) {
         shapes.resize(static_cast<size_t>(count) * sizeof(Shape));
         message = link_.receive(other_part, shapes.data(), static_cast<int64_t>(shapes.size()));
         wait_for(state_.control, {&message, 1});
-        std::vector<Request> other;
-        for (int64_t i = 0; i < count; ++i) {
-            Shape shape{};
-            std::memcpy(&shape, shapes.data() + i * static_cast<int64_t>(sizeof shape), sizeof shape);
-            other.push_back(request_of(shape));
-        }
-        stop_for(channel_.launch[0], position, other);
+        stop_for(channel_.launch[0], position, read_shapes(shapes.data(), static_cast<size_t>(count)));
     }
     Message messages[2];
     if (group_.me == other_part) {
@@ -147,10 +159,7 @@ void Leader::stop_for_difference(int position) {
         const auto count = static_cast<int64_t>(own.size());
         shapes.resize(sizeof count + own.size() * sizeof(Shape));
         std::memcpy(shapes.data(), &count, sizeof count);
-        for (size_t i = 0; i < own.size(); ++i) {
-            const Shape shape = shape_of(own[i]);
-            std::memcpy(shapes.data() + sizeof count + i * sizeof shape, &shape, sizeof shape);
-        }
+        write_shapes(own, shapes.data() + sizeof count);
         messages[0] = link_.send(first_part, shapes.data(), sizeof count);
         messages[1] = link_.send(first_part, shapes.data() + sizeof count, static_cast<int64_t>(own.size() * sizeof(Shape)));
     }
@@ -283,22 +292,14 @@ void write_header(Requests transfers, std::vector<std::byte>& header) {
     const uint64_t words[2] = {kTransfers, transfers.size()};
     header.resize(sizeof words + transfers.size() * sizeof(Shape));
     std::memcpy(header.data(), words, sizeof words);
-    for (size_t i = 0; i < transfers.size(); ++i) {
-        const Shape shape = shape_of(transfers[i]);
-        std::memcpy(header.data() + sizeof words + i * sizeof shape, &shape, sizeof shape);
-    }
+    write_shapes(transfers, header.data() + sizeof words);
 }
 
 bool read_header(std::span<const std::byte> header, std::vector<Request>& transfers) {
     uint64_t words[2] = {};
     std::memcpy(words, header.data(), sizeof words);
-    transfers.clear();
     if (words[0] != kTransfers) return false;
-    for (size_t i = 0; i < words[1]; ++i) {
-        Shape shape{};
-        std::memcpy(&shape, header.data() + sizeof words + i * sizeof shape, sizeof shape);
-        transfers.push_back(request_of(shape));
-    }
+    transfers = read_shapes(header.data() + sizeof words, words[1]);
     return true;
 }
 

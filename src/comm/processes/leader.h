@@ -46,8 +46,6 @@ void write_header(Requests transfers, std::vector<std::byte>& header);
 bool read_header(std::span<const std::byte> header, std::vector<Request>& transfers);
 int64_t header_capacity(int members);  // bytes that the header of any launch fits in
 
-inline constexpr size_t kTransfersInALaunch = 64;
-
 inline int tag_of(const Group& group, int channel) { return group.number * kChannels + channel; }
 
 }  // namespace lockstep::comm::processes

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "comm/launch.h"
 #include "comm/processes/state.h"
 
 namespace lockstep::comm::processes {
@@ -59,12 +60,9 @@ void State::close_groups() {
 }
 
 Group& State::group(const std::vector<int>& ranks, const World& world) {
-    std::vector<int> sorted = ranks;
-    std::sort(sorted.begin(), sorted.end());
-    const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-    ensure(!ranks.empty() && distinct && sorted.front() >= 0 && sorted.back() < world.ranks(),
-           fmt::format("group {} is not of distinct ranks below {}", ranks, world.ranks()));
-    const bool shared = sorted.front() / ranks_per_process != sorted.back() / ranks_per_process;
+    require_group(ranks, world.ranks());
+    const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
+    const bool shared = *first / ranks_per_process != *last / ranks_per_process;
     const int number = shared ? control.number_of(ranks) : -1;
     std::unique_lock lock(mutex);
     if (control.stopping()) {  // before a stop closes the groups, or this one would stay open

@@ -1,0 +1,207 @@
+#include "passes/bindings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+#include "base/round.h"
+
+namespace lockstep::passes {
+
+using ir::Access;
+using ir::MemoryKind;
+using ir::PortKind;
+using ir::Routine;
+using ir::RoutineKind;
+
+std::string Bindings::Name::text() const {
+    std::string out;
+    out.reserve(entry.size() + what.size() + of.size() + 24);
+    if (!entry.empty()) out.append(entry).append(".");
+    out += what;
+    if (!of.empty() || instance >= 0) out.append(".").append(of);
+    if (instance >= 0) out.append("[").append(std::to_string(instance)).append("]");
+    if (mark != 0) out.append(1, mark).append(std::to_string(number));
+    return out;
+}
+
+size_t Bindings::HashOfName::operator()(const Name& name) const {
+    const std::hash<std::string_view> hash;
+    size_t out = hash(name.what);
+    for (size_t part : {hash(name.of), hash(name.entry), static_cast<size_t>(name.instance), static_cast<size_t>(name.number)})
+        out = (out ^ part) * 0x9e3779b97f4a7c15;
+    return out ^ out >> 32;
+}
+
+Bindings::Bindings(ir::Program& program) : program_(program) {
+    for (Routine& r : program_.routines) lay_out(r);
+}
+
+void Bindings::lay_out(Routine& r) {
+    std::vector<Contents>& contents = contents_.emplace_back(r.ports.size());
+    for (size_t p = 0; p < r.ports.size(); ++p) {
+        Contents& c = contents[p];
+        if (!r.ports[p].unit.empty()) c.unit = program_.unit(r.ports[p].unit);
+        int64_t end = 0;
+        for (ir::TensorId t : r.port_tensors(static_cast<int>(p))) {
+            ir::Tensor& tensor = r.tensors[t];
+            if (tensor.offset_bytes < 0) tensor.offset_bytes = round_up(end, kAlignmentBytes);
+            end = std::max(end, tensor.offset_bytes + ir::local_bytes(program_.mesh, r, tensor));
+            if (c.offsets_bytes.empty()) c.type = tensor.dtype;
+            c.offsets_bytes.push_back(tensor.offset_bytes);
+            c.has_batch |= std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](int d) { return r.dims[d].name == "batch"; });
+        }
+        r.ports[p].bytes = end;
+    }
+}
+
+void Bindings::begin_entry(std::string_view name) {
+    entry_ = name == "train" ? "" : name;
+    windows_.clear();
+    accumulated_.clear();
+}
+
+std::vector<ir::Binding> Bindings::bind(const Routine& r, int64_t instance, int64_t microbatch, int64_t chunk) {
+    const std::vector<Contents>& contents = contents_[static_cast<size_t>(&r - program_.routines.data())];
+    std::vector<ir::Binding> out;
+    out.reserve(r.ports.size());
+    for (size_t i = 0; i < r.ports.size(); ++i) {
+        out.push_back(bind({r, r.ports[i], contents[i], instance, microbatch, chunk}, out));
+        if (out.back().buffer < 0)
+            throw InternalError(fmt::format("schedule: nothing to bind to port {} of {}", r.ports[i].name, r.name));
+    }
+    return out;
+}
+
+Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const {
+    if (instance > 0) return {block, instance - 1};
+    const std::vector<ir::Block>& blocks = program_.blocks;
+    const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const ir::Block& b) { return b.name == block; });
+    if (at == blocks.begin() || at == blocks.end())
+        throw InternalError(fmt::format("schedule: nothing stands before block {}", block));
+    return {(at - 1)->name, (at - 1)->count - 1};
+}
+
+ir::Binding Bindings::bind(const Place& at, const std::vector<ir::Binding>& before) {
+    const std::string& name = at.port.name;
+    switch (at.port.kind) {
+        case PortKind::Input: return of_microbatch({entry_, "in", name}, at, MemoryKind::Input, true);
+        case PortKind::Scalar: return scalar(at);
+        case PortKind::Value:  // the result of an entry without a loss stays for whoever ran it
+            return of_microbatch(value(at), at, MemoryKind::Activations, name == "logits");
+        case PortKind::Frame:
+            return of_microbatch({entry_, name, at.routine.block, at.instance}, at, MemoryKind::Activations, false);
+        case PortKind::Params: return {params(at)};
+        case PortKind::Gradients: return gradients(at);
+        case PortKind::State: return state(at, before);
+    }
+    return {};
+}
+
+// A chunked routine's port is one slice of the buffer.
+ir::Binding Bindings::of_microbatch(Name name, const Place& at, MemoryKind kind, bool resident) {
+    name.mark = '@', name.number = at.microbatch;
+    const bool sliced = at.routine.chunks > 1 && at.contents.has_batch && at.port.kind != PortKind::Frame;
+    const int64_t bytes = at.port.bytes;
+    return {buffer(name, kind, sliced ? bytes * at.routine.chunks : bytes, resident), sliced ? at.chunk * bytes : 0};
+}
+
+ir::Binding Bindings::scalar(const Place& at) {
+    const std::string& name = at.port.name;
+    const bool of_all = name == "steps" || name == "lr";
+    ir::Binding out = {buffer({of_all ? "" : entry_, name, ""}, name == "steps" ? MemoryKind::Optimizer : MemoryKind::Workspace,
+                              at.port.bytes, true)};
+    if (at.port.access == Access::Accumulate) out.fresh = accumulated_.emplace(out.buffer, 0).second;
+    return out;
+}
+
+// The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
+Bindings::Name Bindings::value(const Place& at) const {
+    const std::string &name = at.port.name, &block = at.routine.block;
+    const bool incoming = name == "x" || name == "d.x";
+    if (!incoming && name != "y" && name != "d.y") return {entry_, name, block, at.instance};
+    const Maker maker = incoming ? before(block, at.instance) : Maker{block, at.instance};
+    return {entry_, name.starts_with("d.") ? "d.act" : "act", maker.block, maker.instance};
+}
+
+int Bindings::params(const Place& at) {
+    const ir::Unit& u = *at.contents.unit;
+    const int64_t instance = u.name == at.routine.block ? at.instance : 0;
+    if (!u.is_gathered())
+        return buffer({"", "weights", u.name, instance}, MemoryKind::Weights, flat_bytes(u, u.weights, u.storage), true);
+    Name name = {entry_, "full", u.name, instance};
+    Window& window = windows_[name];
+    if (at.routine.kind == RoutineKind::Gather) ++window.number;
+    name.mark = '#', name.number = window.number;
+    return buffer(name, MemoryKind::Gathered, flat_bytes(u, {}, u.compute), false);
+}
+
+// A window of local gradients opens with the first call that adds to them in a microbatch.
+ir::Binding Bindings::gradients(const Place& at) {
+    const ir::Unit& u = *at.contents.unit;
+    const int64_t instance = u.name == at.routine.block ? at.instance : 0;
+    ir::Binding out;
+    if (u.gradients.empty()) {
+        out.buffer = whole_gradients(at, instance);
+    } else {
+        Name name = {entry_, "local", u.name, instance};
+        Window& window = windows_[name];
+        const bool ends = at.routine.kind == RoutineKind::ReduceMicro;
+        if (!ends && !window.open) ++window.number;
+        window.open = !ends;
+        name.mark = '#', name.number = window.number;
+        out.buffer = buffer(name, MemoryKind::Gradients, flat_bytes(u, {}, at.contents.type), false);
+    }
+    if (at.port.access == Access::Accumulate) out.fresh = first_write(at, out.buffer);
+    return out;
+}
+
+ir::Binding Bindings::state(const Place& at, const std::vector<ir::Binding>& before) {
+    const std::string& what = at.port.name;
+    if (!at.contents.unit)  // keys and values of a block's instance, shared by entries
+        return {buffer({"", what, at.routine.block, at.instance}, MemoryKind::Activations, at.port.bytes, true)};
+    const ir::Unit& u = *at.contents.unit;
+    const Name name = {"", what, u.name, at.instance};
+    if (what == "weights") return {buffer(name, MemoryKind::Weights, flat_bytes(u, u.weights, u.storage), true)};
+    if (what == "master" || what == "moment1" || what == "moment2")
+        return {buffer(name, MemoryKind::Optimizer, flat_bytes(u, u.optimizer, u.master), true)};
+    if (what == "reduced") return {buffer(name, MemoryKind::Gradients, flat_bytes(u, u.optimizer, at.contents.type), false)};
+    if (at.routine.kind == RoutineKind::Snapshot && at.port.access == Access::Write)  // the copy of the port before it
+        return {buffer(name, MemoryKind::Snapshot, program_.buffers[before.back().buffer].bytes, true)};
+    if (what != "gradients") return {};
+    ir::Binding out = {whole_gradients(at, at.instance)};
+    if (at.port.access == Access::Accumulate) out.fresh = first_write(at, out.buffer);
+    return out;
+}
+
+int Bindings::whole_gradients(const Place& at, int64_t instance) {
+    const ir::Unit& u = *at.contents.unit;
+    return buffer({"", "gradients", u.name, instance}, MemoryKind::Gradients, flat_bytes(u, u.gradients, at.contents.type),
+                  false);
+}
+
+int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resident) {
+    const auto [known, is_new] = buffers_.try_emplace(name, static_cast<int>(program_.buffers.size()));
+    if (is_new) program_.buffers.push_back({name.text(), kind, round_up(bytes, kAlignmentBytes), resident, -1});
+    else if (program_.buffers[known->second].bytes < bytes)
+        throw InternalError("schedule: buffer " + name.text() + " is too small for a port");
+    return known->second;
+}
+
+int64_t Bindings::flat_bytes(const ir::Unit& u, const ir::AxisList& split, Dtype type) const {
+    return u.padded / program_.mesh.size(split) * bytes_of(type);
+}
+
+// Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
+bool Bindings::first_write(const Place& at, int buffer) {
+    bool any_new = false, any_old = false;
+    for (int64_t offset_bytes : at.contents.offsets_bytes)
+        (accumulated_.emplace(buffer, offset_bytes).second ? any_new : any_old) = true;
+    if (any_new && any_old)
+        throw InternalError(fmt::format("schedule: {} would overwrite some gradients and add to others", at.routine.name));
+    return any_new;
+}
+
+}  // namespace lockstep::passes

@@ -1,0 +1,89 @@
+// Binds the ports of a call to the buffers of a step: one for each state, input and scalar, for each activation and frame of a
+// microbatch, and for each time that a unit's parameters are gathered or its gradients added up (a window). The program gets a
+// buffer where a port first needs it. What schedule() uses; it decides which calls there are, and in what order.
+// Requires: routines with ports, units. Calls are bound in their order. Routines, units and blocks stay where they are.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::passes {
+
+class Bindings {
+public:
+    // Lays the tensors of each port one behind the other, where partition_parameters has not placed them, and sets its size.
+    explicit Bindings(ir::Program& program);
+
+    // Calls are of this entry from now on. The name is the program's, as all others.
+    void begin_entry(std::string_view name);
+
+    // One binding a port, of a call of `routine` for an instance of its block or unit.
+    std::vector<ir::Binding> bind(const ir::Routine& routine, int64_t instance, int64_t microbatch, int64_t chunk);
+
+    struct Maker {  // of what crosses a border between blocks
+        std::string_view block;
+        int64_t instance;
+    };
+    // The block instance that stands before this one in the model.
+    Maker before(std::string_view block, int64_t instance) const;
+
+private:
+    // "eval.act.layer[3]@7", in parts: names are looked up for every port of every call, and their text made once a buffer.
+    struct Name {
+        std::string_view entry;  // empty: that of train, or of all
+        std::string_view what, of;
+        int64_t instance = -1;  // -1: none
+        char mark = 0;          // of `number`: '@' a microbatch, '#' a window
+        int64_t number = 0;
+        bool operator==(const Name&) const = default;
+        std::string text() const;
+    };
+    struct HashOfName {
+        size_t operator()(const Name& name) const;
+    };
+    struct Window {
+        int number = 0;     // so many have been opened
+        bool open = false;  // of gradients: they are being added up
+    };
+    // Of the tensors of a port.
+    struct Contents {
+        std::vector<int64_t> offsets_bytes;
+        Dtype type = Dtype::F32;
+        bool has_batch = false;
+        const ir::Unit* unit = nullptr;
+    };
+    struct Place {
+        const ir::Routine& routine;
+        const ir::Port& port;
+        const Contents& contents;
+        int64_t instance, microbatch, chunk;
+    };
+
+    void lay_out(ir::Routine& routine);
+    ir::Binding bind(const Place& at, const std::vector<ir::Binding>& before);
+    ir::Binding of_microbatch(Name name, const Place& at, ir::MemoryKind kind, bool resident);
+    ir::Binding scalar(const Place& at);
+    Name value(const Place& at) const;
+    int params(const Place& at);
+    ir::Binding gradients(const Place& at);
+    ir::Binding state(const Place& at, const std::vector<ir::Binding>& before);
+    int buffer(const Name& name, ir::MemoryKind kind, int64_t bytes, bool resident);
+    int whole_gradients(const Place& at, int64_t instance);
+    int64_t flat_bytes(const ir::Unit& unit, const ir::AxisList& split, Dtype type) const;
+    bool first_write(const Place& at, int buffer);
+
+    ir::Program& program_;
+    std::vector<std::vector<Contents>> contents_;  // by routine and port
+    std::string_view entry_;
+    std::unordered_map<Name, int, HashOfName> buffers_;
+    std::unordered_map<Name, Window, HashOfName> windows_;  // of this entry
+    std::set<std::pair<int, int64_t>> accumulated_;         // in this entry: buffers and offsets that have been added to
+};
+
+}  // namespace lockstep::passes
