@@ -51,8 +51,8 @@ MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
 MatmulBlocks matmul_blocks(const MatmulShape& s, MatmulKernel kernel) {
     const int64_t n = even_block(s.n, 2048, kColumnUnit);
     if (kernel == MatmulKernel::amx) {
-        const int64_t k = even_block(s.k, 1024, kAmxTile);
-        return {even_block(s.m, 512, kAmxTile), n, k, k / 2};
+        const int64_t k = even_block(s.k, 512, kAmxTile);
+        return {even_block(s.m, 256, kAmxTile), n, k, k / 2};
     }
     const int64_t k = even_block(s.k, 512, 8);
     return {even_block(s.m, 84, kTileRowsUnit), n, k, k};

@@ -67,10 +67,6 @@ struct TileMath {
             _tile_loadd(2, below, partial_stride * 4);
             _tile_loadd(3, below + kSide, partial_stride * 4);
         } else {
-            for (int64_t i = 0; i < rows; ++i) {
-                __builtin_prefetch(c + i * c_stride, 1);
-                __builtin_prefetch(c + i * c_stride + kColumns - 1, 1);
-            }
             _tile_zero(0);
             _tile_zero(1);
             _tile_zero(2);
