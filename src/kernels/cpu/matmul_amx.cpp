@@ -72,7 +72,14 @@ struct TileMath {
             _tile_zero(2);
             _tile_zero(3);
         }
+        // While this tile is multiplied the place of the one below it comes from memory.
+        const int64_t rows_a_step = (kRows * kSide + steps - 1) / steps;
+        const Out* next = c + kRows * c_stride;
         for (int64_t s = 0; s < steps; s += kSide, a += 2 * kPairs, b += 2 * kPairs) {
+            for (int64_t i = 0; i < rows_a_step; ++i, next += c_stride) {
+                __builtin_prefetch(next, 1);
+                if constexpr (std::is_same_v<Out, float>) __builtin_prefetch(next + kSide, 1);
+            }
             _tile_loadd(4, a, 64);
             _tile_loadd(6, b, 64);
             _tile_dpbf16ps(0, 4, 6);
