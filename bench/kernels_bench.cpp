@@ -59,14 +59,14 @@ double best_rate(int samples, const auto& sample) {
 }
 
 // By processor time, so that it is right although other work has a core for a while.
-double fma_roof_gflops(int threads) {
+double roof_gflops(int threads, double (*flops)(int64_t) = fma_flops) {
     constexpr int64_t kRounds = 4'000'000;
-    static std::map<int, double> measured;
-    if (measured.count(threads) != 0) return measured[threads];
+    static std::map<std::pair<int, double (*)(int64_t)>, double> measured;
+    double& roof = measured[{threads, flops}];
+    if (roof != 0) return roof;
     const double start = cpu_s();
-    for (int i = 0; i < 20; ++i) pool_of(threads).parallel([](int, int) { fma_flops(kRounds); });
-    const double roof = 20.0 * threads * (threads * fma_flops(1) * kRounds) / (cpu_s() - start) / 1e9;
-    return measured[threads] = roof;
+    for (int i = 0; i < 20; ++i) pool_of(threads).parallel([flops](int, int) { flops(kRounds); });
+    return roof = 20.0 * threads * (threads * flops(1) * kRounds) / (cpu_s() - start) / 1e9;
 }
 
 struct Floats {
@@ -119,7 +119,7 @@ void measure(benchmark::State& state, int threads, double amount, double floor, 
 }
 
 void measure_flops(benchmark::State& state, int threads, double flops, const auto& run) {
-    measure(state, threads, flops, fma_roof_gflops(threads), "GFLOPs", "of_roof", run);
+    measure(state, threads, flops, roof_gflops(threads), "GFLOPs", "of_roof", run);
 }
 
 void measure_bytes(benchmark::State& state, int threads, double bytes, const auto& run) {
@@ -128,34 +128,61 @@ void measure_bytes(benchmark::State& state, int threads, double bytes, const aut
 
 enum Pass { kForward, kInputGradient, kWeightGradient };
 
+const char* const kPassNames[] = {"fwd", "dX", "dW+="};
+
 // Args: tokens, out features, in features, pass, kernel, threads. Weights are [out, in].
-void matmul(benchmark::State& state) {
+MatmulShape shape_of(const benchmark::State& state) {
     const int64_t tokens = state.range(0), out = state.range(1), in = state.range(2);
+    if (state.range(3) == kInputGradient) return {tokens, in, out, Transpose::no, Transpose::no};
+    if (state.range(3) == kWeightGradient) return {out, in, tokens, Transpose::yes, Transpose::no};
+    return {tokens, out, in, Transpose::no, Transpose::yes};
+}
+
+void matmul(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(5));
-    MatmulShape shape{tokens, out, in, Transpose::no, Transpose::yes};
-    if (state.range(3) == kInputGradient) shape = {tokens, in, out, Transpose::no, Transpose::no};
-    if (state.range(3) == kWeightGradient) shape = {out, in, tokens, Transpose::yes, Transpose::no};
+    const MatmulShape shape = shape_of(state);
     const Matmul product(shape, threads, static_cast<MatmulKernel>(state.range(4)));
     const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
     measure_flops(state, threads, 2.0 * shape.m * shape.n * shape.k, [&] {
         product.run(pool_of(threads), a.get(), b.get(), c.get(), state.range(3) == kWeightGradient ? c.get() : nullptr,
                     workspace.get());
     });
-    state.SetLabel(std::string(state.range(4) == 0 ? "packed" : "onednn") + " " +
-                   (state.range(3) == kForward         ? "fwd"
-                    : state.range(3) == kInputGradient ? "dX"
-                                                       : "dW+="));
+    state.SetLabel(std::string(state.range(4) == 0 ? "packed " : "onednn ") + kPassNames[state.range(3)]);
 }
 
-void matmul_args(benchmark::internal::Benchmark* bench) {
-    const std::vector<std::vector<int64_t>> shapes{{1024, 512, 512},   {1024, 1408, 512}, {1024, 512, 1408},
-                                                   {1024, 32000, 512}, {128, 32000, 512}, {1024, 768, 3072}};
+// The same of bfloat16, with results in bfloat16, and in float32 for dW.
+void matmul_bf16(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(5));
+    const MatmulShape shape = shape_of(state);
+    const auto kernel = static_cast<MatmulKernel>(state.range(4));
+    if (kernel == MatmulKernel::amx && !has_amx()) return state.SkipWithError("this processor has no AMX");
+    const Matmul product(shape, threads, kernel, Matmul::Result::bf16);
+    const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
+    const std::vector<Bf16> narrow_a(a.get(), a.get() + shape.m * shape.k), narrow_b(b.get(), b.get() + shape.k * shape.n);
+    const Bf16 *const left = narrow_a.data(), *const right = narrow_b.data();
+    measure(state, threads, 2.0 * shape.m * shape.n * shape.k, roof_gflops(threads, bf16_flops), "GFLOPs", "of_roof", [&] {
+        if (state.range(3) == kWeightGradient) product.run(pool_of(threads), left, right, c.get(), c.get(), workspace.get());
+        else product.run(pool_of(threads), left, right, reinterpret_cast<Bf16*>(c.get()), nullptr, workspace.get());
+    });
+    const char* const name = kernel == MatmulKernel::amx ? "amx " : kernel == MatmulKernel::bf16_dot ? "dot " : "packed ";
+    state.SetLabel(std::string(name) + kPassNames[state.range(3)]);
+}
+
+void matmul_args(benchmark::internal::Benchmark* bench, const std::vector<MatmulKernel>& kernels) {
+    const std::vector<std::vector<int64_t>> shapes{{1024, 512, 512},  {1024, 1408, 512}, {1024, 512, 1408}, {1024, 32000, 512},
+                                                   {128, 32000, 512}, {1024, 768, 3072}, {1024, 3072, 768}};
     for (const std::vector<int64_t>& s : shapes)
         for (int pass : {kForward, kInputGradient, kWeightGradient})
-            for (int kernel : {0, 1})
-                for (int threads : {1, 2}) bench->Args({s[0], s[1], s[2], pass, kernel, threads});
+            for (MatmulKernel kernel : kernels)
+                for (int threads : {1, 2}) bench->Args({s[0], s[1], s[2], pass, static_cast<int>(kernel), threads});
 }
-BENCHMARK(matmul)->Apply(matmul_args)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(matmul)->Apply([](auto* bench) {
+                     matmul_args(bench, {MatmulKernel::packed, MatmulKernel::onednn});
+                 }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
+BENCHMARK(matmul_bf16)
+    ->Apply([](auto* bench) {
+        matmul_args(bench, {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx});
+    }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 
 // Args: batch, seq, kv_heads, group, head_dim, backward, threads. Causal.
 void attention_causal(benchmark::State& state) {
@@ -363,8 +390,9 @@ BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 int main(int argc, char** argv) {
     using namespace lockstep::kernels::cpu;
     benchmark::Initialize(&argc, argv);
-    std::printf("instruction set %s; FMA roof %.1f / %.1f GFLOP/s, copy %.1f / %.1f GB/s (1 / 2 threads)\n", name(detect_isa()),
-                fma_roof_gflops(1), fma_roof_gflops(2), copy_gbytes(1), copy_gbytes(2));
+    std::printf("instruction set %s; roofs %.1f / %.1f GFLOP/s, of bfloat16 %.1f / %.1f, copy %.1f / %.1f GB/s (1 / 2 threads)\n",
+                name(detect_isa()), roof_gflops(1), roof_gflops(2), roof_gflops(1, bf16_flops), roof_gflops(2, bf16_flops),
+                copy_gbytes(1), copy_gbytes(2));
     benchmark::RunSpecifiedBenchmarks();
     return 0;
 }

@@ -3,8 +3,7 @@
 
 compare.py LOCKSTEP_BINARY [--pairs N] [--threads N] [--cases llama/float32 gpt2/bfloat16 llama/fsdp llama/tp llama/tp_sp ...]
 
-The floor (bench/floor.py) stands on roofs measured before and after each case. In bfloat16 the same floor is given: on processors
-whose bfloat16 products are faster it is lower, and the printed share can exceed 1.
+The floor (bench/floor.py) stands on roofs measured before and after each case; in bfloat16 on that of bfloat16 products.
 """
 import argparse
 import pathlib
@@ -38,8 +37,8 @@ parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
 args = parser.parse_args()
 
 
-def roofs_now():
-    return [x[args.threads - 1] for x in roofs(args.lockstep)]
+def roofs_now(dtype):
+    return [x[args.threads - 1] for x in roofs(args.lockstep, dtype)]
 
 
 def show(name, x):
@@ -62,13 +61,13 @@ for case in args.cases:
             runs = {"lockstep": ours, f"torch {variant}": peer + ["--layout", variant]}
             if variant.startswith("tp"):
                 runs[f"torch {variant} loss parallel"] = peer + ["--layout", variant, "--loss-parallel"]
-        times, measured = {name: [] for name in runs}, [roofs_now()]
+        times, measured = {name: [] for name in runs}, [roofs_now(dtype)]
         for _ in range(args.pairs):
             for name, command in runs.items():
                 times[name].append(last_json(command)["step_time_s"])
-    measured.append(roofs_now())
+    measured.append(roofs_now(dtype))
     flops_per_s, bytes_per_s = (max(x) for x in zip(*measured))
-    floor = floor_s(SHAPES[model], TOKENS, SEQ, flops_per_s, bytes_per_s)
+    floor = floor_s(SHAPES[model], TOKENS, SEQ, flops_per_s, bytes_per_s, dtype=dtype)
     print(f"{case}, batch 4 x 256, {args.threads} threads, {args.pairs} rounds; roofs {flops_per_s / 1e9:.0f} GFLOP/s, {bytes_per_s / 1e9:.1f} GB/s")
     for name, x in times.items():
         show(name, x)

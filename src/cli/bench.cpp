@@ -39,6 +39,7 @@ int bench(const BenchArgs& args) {
         fmt::print("{}\n", nlohmann::ordered_json{{"out", args.out},
                                                   {"cores", t.cores},
                                                   {"flops_per_s", t.flops_per_s.at("f32")},
+                                                  {"bf16_flops_per_s", t.flops_per_s.at("bf16")},
                                                   {"bytes_per_s", t.bytes_per_s},
                                                   {"kernels", t.rows.size()},
                                                   {"collectives", t.collectives.size()},
@@ -48,8 +49,11 @@ int bench(const BenchArgs& args) {
     }
     fmt::print("{}\n", c.description);
     for (size_t i = 0; i < t.bytes_per_s.size(); ++i)
-        fmt::print("  {} thread{}: {:.1f} GFLOP/s of float32 multiply-adds, {:.1f} GB/s copied (read plus written)\n", i + 1,
-                   i == 0 ? "" : "s", t.flops_per_s.at("f32")[i] / 1e9, t.bytes_per_s[i] / 1e9);
+        fmt::print(
+            "  {} thread{}: {:.1f} GFLOP/s of float32 multiply-adds, {:.1f} of bfloat16, {:.1f} GB/s copied (read plus "
+            "written)\n",
+            i + 1, i == 0 ? "" : "s", t.flops_per_s.at("f32")[i] / 1e9, t.flops_per_s.at("bf16")[i] / 1e9,
+            t.bytes_per_s[i] / 1e9);
     fmt::print("  {} kernels and shapes, {} collectives in {:.0f} s\n", t.rows.size(), t.collectives.size(), took_s);
     fmt::print("written: {}; use: lockstep plan RECIPE --cluster {}\n", args.out, args.out);
     return kDone;

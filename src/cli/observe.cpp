@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/processors.h"
+#include "compile/report.h"
 #include "measure/roofs.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"
@@ -111,12 +112,14 @@ Json Observer::finish(bool quiet) {
         roofs = measure::roofs(usable_cpus());
     } else {
         const ops::CostTable costs = sim::read_cluster(args_.cluster).costs;
-        roofs = {costs.flops_per_s.at("f32"), costs.bytes_per_s};
+        roofs = {costs.flops_per_s, costs.bytes_per_s};
     }
     // All ranks together have the machine's roofs; a rank has no more than its own threads reach.
     const auto ranks = static_cast<double>(compiled_.layout.ranks);
-    const size_t threads = std::min(roofs.flops_per_s.size(), static_cast<size_t>(trainer_.placement().threads_per_rank));
-    const double flops = std::min(roofs.flops_per_s[threads - 1], roofs.flops_per_s.back() / ranks),
+    const auto of_dtype = roofs.flops_per_s.find(compile::main_dtype(compiled_.programs[0]));
+    const std::vector<double>& rates = of_dtype == roofs.flops_per_s.end() ? roofs.flops_per_s.at("f32") : of_dtype->second;
+    const size_t threads = std::min(rates.size(), static_cast<size_t>(trainer_.placement().threads_per_rank));
+    const double flops = std::min(rates[threads - 1], rates.back() / ranks),
                  bytes = std::min(roofs.copy_bytes_per_s[threads - 1], roofs.copy_bytes_per_s.back() / ranks);
     if (!quiet) print(breakdown_, flops, bytes, profiled_);
     return to_json(breakdown_, flops, bytes, profiled_);

@@ -38,20 +38,6 @@ struct Plan {
     double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
-// The element type of the op with the most FLOPs: its roof is what utilization is of.
-std::string main_dtype(const ir::Program& p) {
-    double most = -1;
-    std::string dtype = "f32";
-    for (const ir::Routine& r : p.routines) {
-        for (const ir::Op& op : r.ops) {
-            if (ops::rule(op.kind).collective) continue;
-            const ops::CostKey key = ops::cost_key(p.mesh, r, op, 1);
-            if (key.flops > most) most = key.flops, dtype = key.dtype;
-        }
-    }
-    return dtype;
-}
-
 Plan make_plan(const PlanArgs& args) {
     Plan plan;
     compile::Recipe recipe = read_recipe(args.recipe);
@@ -68,7 +54,7 @@ Plan make_plan(const PlanArgs& args) {
     plan.simulated = sim::simulate(plan.compiled.programs, "train", plan.cluster, plan.placement, compile::local_link(recipe));
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
-    const std::string dtype = main_dtype(plan.compiled.programs[0]);
+    const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, ranks * plan.placement.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(ranks);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "ops/cost.h"
 #include "ops/rule.h"
 
 namespace lockstep::compile {
@@ -132,6 +133,19 @@ std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options
     }
     std::stable_sort(out.begin(), out.end(), [](const Remedy& a, const Remedy& b) { return a.total_bytes < b.total_bytes; });
     return out;
+}
+
+std::string main_dtype(const ir::Program& p) {
+    double most = -1;
+    std::string dtype = "f32";
+    for (const ir::Routine& r : p.routines) {
+        for (const ir::Op& op : r.ops) {
+            if (ops::rule(op.kind).collective) continue;
+            const ops::CostKey key = ops::cost_key(p.mesh, r, op, 1);
+            if (key.flops > most) most = key.flops, dtype = key.dtype;
+        }
+    }
+    return dtype;
 }
 
 }  // namespace lockstep::compile

@@ -24,6 +24,8 @@ bool is_of_microbatches(const ir::Routine& routine);
 std::vector<StageReport> reports_of(const Compiled& compiled);
 double flops_model_of_a_rank(const std::vector<StageReport>& reports);
 double flops_executed_of_a_rank(const std::vector<StageReport>& reports);
+// The element type of the op with the most FLOPs: its roof is what utilization is of.
+std::string main_dtype(const ir::Program& program);
 
 // A change of one key that makes the plan smaller.
 struct Remedy {

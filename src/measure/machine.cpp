@@ -40,7 +40,7 @@ sim::Cluster machine(const MachineOptions& o) {
     c.costs.cache_bytes = cache > 0 ? static_cast<double>(cache) : 32 << 20;
     if (o.progress) o.progress("multiply-adds and copies", 0);
     const Roofs measured = roofs(o.cpus);
-    c.costs.flops_per_s["f32"] = measured.flops_per_s;
+    c.costs.flops_per_s = measured.flops_per_s;
     c.costs.bytes_per_s = measured.copy_bytes_per_s;
     if (o.progress) o.progress("collectives", 0);
     c.costs.collectives = collective_rows(o.cpus, c.costs.cache_bytes);

@@ -28,12 +28,14 @@ Roofs measured(const std::vector<int>& cpus) {
     constexpr int64_t kRounds = 2'000'000, kBytes = 128 << 20;
     const std::unique_ptr<char[]> from(new char[kBytes]), to(new char[kBytes]);
     std::memset(from.get(), 1, kBytes), std::memset(to.get(), 1, kBytes);
-    const double flops = kernels::cpu::fma_flops(kRounds);
     Roofs out;
     for (int threads = 1; threads <= static_cast<int>(cpus.size()); ++threads) {
         ThreadPool pool(threads, cpus);
-        out.flops_per_s.push_back(
-            best_rate(7, flops * threads, [&] { pool.parallel([](int, int) { kernels::cpu::fma_flops(kRounds); }); }));
+        const auto flops_per_s = [&](double (*run)(int64_t rounds)) {
+            return best_rate(7, run(kRounds) * threads, [&] { pool.parallel([&](int, int) { run(kRounds); }); });
+        };
+        out.flops_per_s["f32"].push_back(flops_per_s(kernels::cpu::fma_flops));
+        out.flops_per_s["bf16"].push_back(flops_per_s(kernels::cpu::bf16_flops));
         out.copy_bytes_per_s.push_back(best_rate(5, 2.0 * kBytes, [&] {
             pool.parallel([&](int thread, int parts) {
                 const Range mine = split(kBytes, parts, thread, 4096);

@@ -1,17 +1,19 @@
 // What this machine can do at most, measured now: multiply-adds and copies by 1 to n threads, each on its own processor.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 namespace lockstep::measure {
 
 struct Roofs {
     // [i]: i + 1 threads together.
-    std::vector<double> flops_per_s;       // float32 multiply-adds in registers
-    std::vector<double> copy_bytes_per_s;  // read plus written, arrays far larger than the caches
+    std::map<std::string, std::vector<double>> flops_per_s;  // "f32", "bf16": multiply-adds in registers (kernels/cpu/roof.h)
+    std::vector<double> copy_bytes_per_s;                    // read plus written, arrays far larger than the caches
 };
 
-// About 0.2 s a thread count. The best of several samples: other work on the machine only ever lowers one.
+// About 0.3 s a thread count. The best of several samples: other work on the machine only ever lowers one.
 Roofs roofs(const std::vector<int>& cpus);
 
 }  // namespace lockstep::measure

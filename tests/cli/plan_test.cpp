@@ -153,6 +153,7 @@ TEST(CliBench, WritesWhatPlanReads) {
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_GT(f.json()["kernels"].get<int>(), 50);
     EXPECT_GT(f.json()["flops_per_s"][0].get<double>(), 1e8);
+    EXPECT_GT(f.json()["bf16_flops_per_s"][0].get<double>(), 1e8);
     const std::string file = s.read("c.toml");
     for (const char* op : {"einsum", "attention_backward", "adamw", "rmsnorm", "cross_entropy", "rope", "swiglu"})
         EXPECT_NE(file.find(std::string("op = \"") + op + "\""), std::string::npos) << op;
@@ -193,6 +194,11 @@ TEST(CliProfile, SumsToTheStep) {
         EXPECT_EQ(p["steps"], 4);
         EXPECT_EQ(p["roof_flops_per_s"], 1e9);
     }
+    // Products of bfloat16 have a roof of their own.
+    s.write("d.toml", std::string(kCluster) + "bf16 = [4e9, 8e9]\n");
+    const Finished half = s.lockstep("train r.toml --profile --cluster d.toml --json --training.mixed_precision_param bfloat16");
+    ASSERT_EQ(half.code, 0) << half.err;
+    EXPECT_EQ(half.json()["profile"]["roof_flops_per_s"], 4e9);
     const Finished table = s.lockstep("train r.toml --profile --cluster c.toml");
     EXPECT_NE(table.out.find("einsum"), std::string::npos) << table.out;
     EXPECT_NE(table.out.find("waiting"), std::string::npos);

@@ -180,8 +180,10 @@ TEST(CpuWideStream, AProductThatIsAddedToIt) {
     exact.run(pool, a.wide.data(), b.wide.data(), want.data(), stream.data(), workspace.data());
     std::vector<MatmulKernel> kernels = {MatmulKernel::packed};
     if (has_bf16_dot()) kernels.push_back(MatmulKernel::bf16_dot);
+    if (has_amx()) kernels.push_back(MatmulKernel::amx);
     for (const MatmulKernel kernel : kernels) {
         const Matmul product(shape, 2, kernel);
+        workspace.resize(static_cast<size_t>(std::max(exact.workspace_bytes(), product.workspace_bytes()) / 4));
         Floats got(stream.size());
         product.run(pool, a.half.data(), b.half.data(), got.data(), stream.data(), workspace.data());
         for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-3) << i;

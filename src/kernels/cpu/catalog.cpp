@@ -18,16 +18,20 @@ struct Entry {
     int accumulates = -1;                // KernelEntry's
     bool in_place = false;
 };
-constexpr const char* kMatmulDot = "cpu.matmul_bf16";
+constexpr const char *kMatmulDot = "cpu.matmul_bf16", *kMatmulAmx = "cpu.matmul_amx";
+constexpr auto kDot = cpu::MatmulKernel::bf16_dot, kAmx = cpu::MatmulKernel::amx;
 constexpr Entry kEntries[] = {
     {"einsum", "cpu.matmul", "ff>f", make_matmul<float, float>, nullptr, 0},
     {"einsum", "cpu.matmul_onednn", "ff>f", make_matmul_onednn, nullptr, 0},
-    {"einsum", kMatmulDot, "TT>T", nullptr, make_matmul_dot<Bf16>},
-    {"einsum", kMatmulDot, "TT>f", nullptr, make_matmul_dot<float>, 0},
+    {"einsum", kMatmulAmx, "TT>T", nullptr, make_matmul<Bf16, Bf16, kAmx>},
+    {"einsum", kMatmulAmx, "TT>f", nullptr, make_matmul<Bf16, float, kAmx>, 0},
+    {"einsum", kMatmulDot, "TT>T", nullptr, make_matmul<Bf16, Bf16, kDot>},
+    {"einsum", kMatmulDot, "TT>f", nullptr, make_matmul<Bf16, float, kDot>, 0},
     {"einsum", "cpu.matmul", "TT>T", nullptr, make_matmul<Bf16, Bf16>},
     {"einsum", "cpu.matmul", "TT>f", nullptr, make_matmul<Bf16, float>, 0},
     {"addmm", "cpu.matmul", "fff>f", make_matmul<float, float>, nullptr, -1, true},
-    {"addmm", kMatmulDot, "fTT>f", nullptr, make_matmul_dot<float>, -1, true},
+    {"addmm", kMatmulAmx, "fTT>f", nullptr, make_matmul<Bf16, float, kAmx>, -1, true},
+    {"addmm", kMatmulDot, "fTT>f", nullptr, make_matmul<Bf16, float, kDot>, -1, true},
     {"addmm", "cpu.matmul", "fTT>f", nullptr, make_matmul<Bf16, float>, -1, true},
     {"qkv_rope", "cpu.qkv_rope", "TTTTi>TTT", make_qkv_rope<float>, make_qkv_rope<Bf16>},
     {"add", "cpu.add", "T>T", make_add<float>, make_add<Bf16>, -1, true},
@@ -125,14 +129,16 @@ void complete(ops::KernelEntry& entry, int threads) {
             ops::MatmulShape shape;
             return types(m, r, o) && ops::is_matmul(m, r, o, &shape);
         };
-        if (entry.kernel != "cpu.matmul_onednn")
-            entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
+        if (entry.kernel != "cpu.matmul_onednn") {
+            const auto kernel = entry.kernel == kMatmulAmx ? kAmx : entry.kernel == kMatmulDot ? kDot : cpu::MatmulKernel::packed;
+            entry.workspace_bytes = [threads, kernel](const Mesh& m, const Routine& r, const Op& o) {
                 ops::MatmulShape shape;
                 ops::is_matmul(m, r, o, &shape);
                 const auto result =
                     r.tensors[o.out[0]].dtype == Dtype::BF16 ? cpu::Matmul::Result::bf16 : cpu::Matmul::Result::f32;
-                return cpu::Matmul(matmul_shape(shape), threads, result).workspace_bytes();
+                return cpu::Matmul(matmul_shape(shape), threads, kernel, result).workspace_bytes();
             };
+        }
     }
     if (op == "attention" || op == "attention_backward") {
         const bool row = entry.kernel == kAttentionRow;
@@ -165,7 +171,10 @@ void complete(ops::KernelEntry& entry, int threads) {
     }
     if (op == "qkv_rope") {
         entry.serves = [types = entry.serves, threads](const Mesh& m, const Routine& r, const Op& o) {
-            return types(m, r, o) && qkv_rope(m, r, o, threads).pays();
+            if (!types(m, r, o)) return false;
+            const cpu::QkvRope shape = qkv_rope(m, r, o, threads);
+            // It multiplies floats: where there is faster for bfloat16 its parts are.
+            return shape.pays() && (shape.result == cpu::Matmul::Result::f32 || !cpu::has_fast_bf16());
         };
         entry.workspace_bytes = [threads](const Mesh& m, const Routine& r, const Op& o) {
             return qkv_rope(m, r, o, threads).workspace_bytes();
@@ -190,6 +199,7 @@ ops::KernelCatalog cpu_catalog(int threads) {
             const bool is_dot = std::string_view(e.kernel) == kMatmulDot;
             if (std::string_view(e.kernel) == "cpu.matmul_onednn" && !cpu::onednn_is_built()) continue;
             if (is_dot && !cpu::has_bf16_dot()) continue;
+            if (std::string_view(e.kernel) == kMatmulAmx && !cpu::has_amx()) continue;
             const std::string_view types = e.types;
             const char result = types[types.find('>') + 1];  // of result 0
             const Dtype dtype = result == 'T' ? storage : result == 'd' ? Dtype::F64 : Dtype::F32;

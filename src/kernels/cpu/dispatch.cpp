@@ -1,4 +1,9 @@
 // Picks each kernel's copy for the best instruction set of this machine, once, when the program starts.
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
@@ -76,7 +81,7 @@ Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Ta
     const Table name = baseline::name;
 #endif
 
-// Products alone have a fourth copy, for the processor's bfloat16 dot product.
+// Products have a fourth copy, for the processor's bfloat16 dot product.
 bool has_bf16_dot() {
 #if defined(__x86_64__)
     return detect_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
@@ -92,12 +97,29 @@ bool prefers_bf16_dot() {
 #endif
 }
 
+// And products by AMX. Linux saves a thread's tiles only for a process that has asked it to.
+bool has_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+    constexpr long kAskForFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    static const bool granted = has_bf16_dot() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+                                syscall(SYS_arch_prctl, kAskForFeature, kTileData) == 0;
+    return granted;
+#else
+    return false;
+#endif
+}
+
 #if defined(__x86_64__)
 namespace avx512bf16 {
 extern const PackedMatmuls packed_matmul;
 }
+namespace amx {
+extern const PackedMatmuls packed_matmul;
+}
 PackedMatmuls pick_table(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const PackedMatmuls& baseline) {
-    return has_bf16_dot() ? avx512bf16::packed_matmul : pick_table<PackedMatmuls>(avx512, avx2, baseline);
+    PackedMatmuls table = has_bf16_dot() ? avx512bf16::packed_matmul : pick_table<PackedMatmuls>(avx512, avx2, baseline);
+    table.amx = amx::packed_matmul.amx, table.amx_to_f32 = amx::packed_matmul.amx_to_f32;
+    return table;
 }
 #endif
 LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)

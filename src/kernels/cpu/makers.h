@@ -70,13 +70,9 @@ Made make_matmul(const KernelContext& c, cpu::MatmulKernel kernel) {
                    k.workspace);
     });
 }
-template <class In, class Out>
+template <class In, class Out, cpu::MatmulKernel kernel = cpu::MatmulKernel::packed>
 Made make_matmul(const KernelContext& c) {
-    return make_matmul<In, Out>(c, cpu::MatmulKernel::packed);
-}
-template <class Out>
-Made make_matmul_dot(const KernelContext& c) {
-    return make_matmul<Bf16, Out>(c, cpu::MatmulKernel::bf16_dot);
+    return make_matmul<In, Out>(c, kernel);
 }
 inline Made make_matmul_onednn(const KernelContext& c) { return make_matmul<float, float>(c, cpu::MatmulKernel::onednn); }
 

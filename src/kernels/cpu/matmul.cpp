@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kRowUnit = 16;       // borders between threads: a cache line of A transposed
 constexpr int64_t kTileRowsUnit = 42;  // a multiple of the tile rows of AVX2 (6) and AVX-512 (14)
-constexpr int64_t kColumnUnit = 32;    // a multiple of every set's tile columns (8, 16, 32)
+constexpr int64_t kColumnUnit = 32;    // a multiple of every set's tile columns (8, 16, 32), and of AMX's
+constexpr int64_t kAmxTile = 32;       // rows, and steps of K
 
 MatmulShape with_leading_dimensions(MatmulShape s) {
     if (s.lda == 0) s.lda = s.transpose_a == Transpose::yes ? s.m : s.k;
@@ -28,8 +29,16 @@ int64_t even_block(int64_t size, int64_t most, int64_t unit) {
     return std::max<int64_t>(unit, (block + unit - 1) / unit * unit);
 }
 
-PackedMatmul<Bf16, Bf16>* dot_kernel(Bf16*) { return packed_matmul.dot; }
-PackedMatmul<Bf16, float>* dot_kernel(float*) { return packed_matmul.dot_to_f32; }
+PackedMatmul<Bf16, Bf16>* kernel_for(MatmulKernel kernel, Bf16*) {
+    return kernel == MatmulKernel::amx        ? packed_matmul.amx
+           : kernel == MatmulKernel::bf16_dot ? packed_matmul.dot
+                                              : packed_matmul.bf16;
+}
+PackedMatmul<Bf16, float>* kernel_for(MatmulKernel kernel, float*) {
+    return kernel == MatmulKernel::amx        ? packed_matmul.amx_to_f32
+           : kernel == MatmulKernel::bf16_dot ? packed_matmul.dot_to_f32
+                                              : packed_matmul.bf16_to_f32;
+}
 
 MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
     MatmulShape part = s;
@@ -39,12 +48,20 @@ MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
 
 }  // namespace
 
-MatmulBlocks matmul_blocks(const MatmulShape& s) {
-    return {even_block(s.m, 84, kTileRowsUnit), even_block(s.n, 2048, kColumnUnit), even_block(s.k, 512, 8)};
+MatmulBlocks matmul_blocks(const MatmulShape& s, MatmulKernel kernel) {
+    const int64_t n = even_block(s.n, 2048, kColumnUnit);
+    if (kernel == MatmulKernel::amx) {
+        // On a Xeon with 2 MiB of second-level cache all of 320 to 1,024 along K and 128 to 512 rows lay within 15 % of each
+        // other.
+        const int64_t k = even_block(s.k, 512, kAmxTile);
+        return {even_block(s.m, 256, kAmxTile), n, k, k / 2};
+    }
+    const int64_t k = even_block(s.k, 512, 8);
+    return {even_block(s.m, 84, kTileRowsUnit), n, k, k};
 }
 
-int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result) {
-    const MatmulBlocks blocks = matmul_blocks(shape);
+int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result, MatmulKernel kernel) {
+    const MatmulBlocks blocks = matmul_blocks(shape, kernel);
     const int64_t sums = result == Matmul::Result::bf16 && shape.k > blocks.k ? shape.m * blocks.n : 0;
     return (blocks.packed_a_floats() + blocks.packed_b_floats() + sums + 15) / 16 * 16;
 }
@@ -69,6 +86,7 @@ Matmul::Matmul(const MatmulShape& shape, int threads, Result result)
 Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Result result)
     : shape_(with_leading_dimensions(shape)), kernel_(kernel), result_(result) {
     ensure(threads >= 1, "Matmul: threads must be at least 1");
+    ensure(kernel != MatmulKernel::amx || has_amx(), "Matmul: this processor has no AMX for bfloat16");
     // The grid whose shares of C have the smallest half perimeter: each thread packs its rows of A and columns of B.
     int64_t least = -1;
     for (int rows = 1; rows <= threads; ++rows) {
@@ -82,9 +100,14 @@ Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Resul
 
 int64_t Matmul::workspace_bytes() const {
     if (kernel_ == MatmulKernel::onednn) return 0;
-    const MatmulShape largest = part_shape(shape_, split(shape_.m, row_parts_, 0, kRowUnit).count(),
-                                           split(shape_.n, column_parts_, 0, kColumnUnit).count());
-    return row_parts_ * column_parts_ * packed_matmul_workspace_floats(largest, result_) * 4;
+    int64_t most = 0;  // not always that of the largest part: its blocks may be more and smaller
+    for (int r = 0; r < row_parts_; ++r)
+        for (int c = 0; c < column_parts_; ++c) {
+            const MatmulShape part = part_shape(shape_, split(shape_.m, row_parts_, r, kRowUnit).count(),
+                                                split(shape_.n, column_parts_, c, kColumnUnit).count());
+            most = std::max(most, packed_matmul_workspace_floats(part, result_, kernel_));
+        }
+    return row_parts_ * column_parts_ * most * 4;
 }
 
 template <class In, class Out>
@@ -95,7 +118,7 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
     ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !before), "Matmul::run: not prepared for a Bf16 result");
     ensure(kernel_ != MatmulKernel::onednn || !before || static_cast<const void*>(before) == c,
            "Matmul::run: oneDNN adds to what stands in C only");
-    ensure(kIsFloat ? kernel_ != MatmulKernel::bf16_dot : kernel_ != MatmulKernel::onednn,
+    ensure(kIsFloat ? kernel_ != MatmulKernel::bf16_dot && kernel_ != MatmulKernel::amx : kernel_ != MatmulKernel::onednn,
            "Matmul::run: this kernel does not take these operands");
     const MatmulShape& s = shape_;
     const int64_t floats = workspace_bytes() / 4 / pool.threads();
@@ -112,10 +135,8 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
         }
         const Out* part_before = before ? before + (part_c - c) : nullptr;
         float* const own = static_cast<float*>(workspace) + thread * floats;
-        if constexpr (!kIsFloat) {
-            if (kernel_ == MatmulKernel::bf16_dot) return dot_kernel(part_c)(part, part_a, part_b, part_c, part_before, own);
-        }
-        packed_matmul(part, part_a, part_b, part_c, part_before, own);
+        if constexpr (kIsFloat) packed_matmul(part, part_a, part_b, part_c, part_before, own);
+        else kernel_for(kernel_, part_c)(part, part_a, part_b, part_c, part_before, own);
     });
 }
 template void Matmul::run(ThreadPool&, const float*, const float*, float*, const float*, void*) const;

@@ -13,10 +13,14 @@
 namespace lockstep::kernels::cpu {
 
 enum class Transpose { no, yes };
-// packed and onednn multiply floats, bf16_dot pairs of bfloat16: fast where the processor has that instruction at full rate.
-enum class MatmulKernel { packed, onednn, bf16_dot };
+// packed and onednn multiply floats, bf16_dot pairs of bfloat16: fast where the processor has that instruction at full rate. amx
+// multiplies tiles of bfloat16, where the processor can and the system lets it.
+enum class MatmulKernel { packed, onednn, bf16_dot, amx };
 bool has_bf16_dot();      // the instruction; elsewhere bf16_dot is right and slow
-bool prefers_bf16_dot();  // where nothing was measured: at twice the rate of floats on AMD, at half of it on Intel without AMX
+bool prefers_bf16_dot();  // where nothing was measured: at twice the rate of floats on AMD, at half of it on Intel
+bool has_amx();           // asks the system for it at the first call; elsewhere Matmul refuses amx
+// Products of bfloat16 are faster than those of their widened floats.
+inline bool has_fast_bf16() { return has_amx() || prefers_bf16_dot(); }
 
 struct MatmulShape {
     int64_t m = 0, n = 0, k = 0;
@@ -63,12 +67,15 @@ struct PackedMatmuls {
     PackedMatmul<Bf16, float>* bf16_to_f32;
     PackedMatmul<Bf16, Bf16>* dot;
     PackedMatmul<Bf16, float>* dot_to_f32;
+    PackedMatmul<Bf16, Bf16>* amx = nullptr;  // only where has_amx()
+    PackedMatmul<Bf16, float>* amx_to_f32 = nullptr;
 
     operator PackedMatmul<float, float>*() const { return f32; }
     operator PackedMatmul<Bf16, Bf16>*() const { return bf16; }
     operator PackedMatmul<Bf16, float>*() const { return bf16_to_f32; }
 };
 extern const PackedMatmuls packed_matmul;
-int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result = Matmul::Result::f32);
+int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result = Matmul::Result::f32,
+                                       MatmulKernel kernel = MatmulKernel::packed);
 
 }  // namespace lockstep::kernels::cpu

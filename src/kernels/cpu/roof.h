@@ -9,4 +9,7 @@ namespace lockstep::kernels::cpu {
 // instruction set that the kernels use. Returns the FLOPs done.
 double fma_flops(int64_t rounds);
 
+// The same of bfloat16, summed in float32, by the instruction that its products would take: AMX, the dot product, or fma_flops.
+double bf16_flops(int64_t rounds);
+
 }  // namespace lockstep::kernels::cpu

@@ -115,11 +115,9 @@ LOCKSTEP_INLINE Vec maximum(Vec a, Vec b) { return a > b ? a : b; }
 
 // Lanes [half * kLanes / 2, (half + 1) * kLanes / 2) as doubles.
 LOCKSTEP_INLINE DoubleVec widen(Vec v, int half) {
-    float lanes[kLanes];
-    store(lanes, v);
-    HalfVec part;
-    __builtin_memcpy(&part, lanes + half * (kLanes / 2), sizeof part);
-    return __builtin_convertvector(part, DoubleVec);
+    HalfVec parts[2];  // a copy that stays in registers
+    __builtin_memcpy(parts, &v, sizeof v);
+    return __builtin_convertvector(parts[half], DoubleVec);
 }
 
 LOCKSTEP_INLINE Vec square_root(Vec v) {
