@@ -17,39 +17,9 @@ import sys
 import tempfile
 
 from hosts import HEADER_BYTES, HOSTS, RANKS_A_HOST, require_cluster, sent, set_rate, train
+from recipes import FSDP, HSDP, PIPELINE, write_recipe
 
-def degrees(**by_axis):
-    return [x for axis, degree in by_axis.items() for x in (f"--parallelism.{axis}_degree", str(degree))]
-
-
-FSDP = degrees(data_parallel_shard=8)
-HSDP = degrees(data_parallel_shard=2, data_parallel_replicate=4)
-PIPELINE = [*degrees(tensor_parallel=2, pipeline_parallel=4), "--training.local_batch_size", "8"]
 LAYOUTS = {"FSDP 8": FSDP, "HSDP 2 x 4": HSDP, "tp 2 x pp 4, 1F1B": PIPELINE}
-
-
-def recipe(folder, name, dim, layers, vocab, seq):
-    """A Llama on synthetic tokens, in float32."""
-    path = os.path.join(folder, f"{name}.toml")
-    with open(path, "w") as f:
-        f.write(f"""[model]
-dim = {dim}
-n_layers = {layers}
-n_heads = 4
-n_kv_heads = 4
-ffn_dim = {dim * 11 // 4}
-vocab_size = {vocab}
-[lr_scheduler]
-warmup_steps = 0
-[training]
-mixed_precision_param = "float32"
-dataset = "synthetic"
-local_batch_size = 1
-seq_len = {seq}
-[metrics]
-log_freq = 100
-""")
-    return path
 
 
 def lockstep_json(*command):
@@ -129,7 +99,7 @@ def flag(good):
 
 
 def check_bytes(lockstep, folder, rates):
-    path = recipe(folder, "bytes", dim=256, layers=6, vocab=2048, seq=128)
+    path = write_recipe(folder, "bytes", dim=256, layers=6, vocab=2048, seq=128)
     print("bytes of a step by host: planned if all went round rings; as the chosen algorithms send them; payload; with headers")
     print(f"{'layout':<20}{'Mbit/s':>7}{'host':>5}{'rings MB':>10}{'chosen MB':>11}{'sent MB':>9}{'ratio':>8}{'wire MB':>9}{'headers':>9}{'step s':>8}")
     good = True
@@ -150,7 +120,7 @@ def check_bytes(lockstep, folder, rates):
 
 
 def check_bandwidth(lockstep, folder, rates, cluster):
-    path = recipe(folder, "bandwidth", dim=768, layers=1, vocab=512, seq=16)
+    path = write_recipe(folder, "bandwidth", dim=768, layers=1, vocab=512, seq=16)
     print("\nFSDP over 8 ranks, 16 tokens each, one layer of 8.5 million parameters: wire bytes of the busiest host / time / rate")
     print(f"{'Mbit/s':>7}{'wire MB':>9}{'step s':>8}{'of the link':>13}{'payload alone':>15}{'planned s':>11}")
     good = True
@@ -172,7 +142,7 @@ def check_bandwidth(lockstep, folder, rates, cluster):
 def check_overlap(lockstep, folder):
     """The rate is chosen: that at which communication alone, as measured at another rate, takes 0.8 of compute alone."""
     seq, few_tokens = 512, 16
-    path = recipe(folder, "overlap", dim=256, layers=8, vocab=512, seq=seq)
+    path = write_recipe(folder, "overlap", dim=256, layers=8, vocab=512, seq=seq)
     flags = [*FSDP, "--training.steps", "6", "--runtime.comm_thread", "on"]
     step = lambda *more: train(lockstep, path, *flags, *more)["step_time_s"]
     set_rate(None)
