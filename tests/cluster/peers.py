@@ -3,7 +3,7 @@
 
     cluster.sh 4 200mbit PYTHON_WITH_TORCH peers.py LOCKSTEP [--rounds N] [--layouts FSDP HSDP] [--rates 200 1000]
 
-The ratio is of the steps of one round. Exit code 1 where the median of a case is below the goal of 1.5."""
+The ratio is of the steps of one round. Both warm up for two steps. Exit code 1 where the median of a case is below the goal of 1.5."""
 import argparse
 import os
 import pathlib
@@ -11,12 +11,12 @@ import statistics
 import sys
 import tempfile
 
-from hosts import HOSTS, RANKS, RANKS_A_HOST, last_json, mpirun, require_cluster, set_rate, train
+from hosts import HOSTS, last_json, mpirun, require_cluster, sent, set_rate, train
 from recipes import FSDP, HSDP, write_recipe
 
 GOAL = 1.5
 DIM, LAYERS, VOCAB, SEQ = 256, 6, 2048, 128
-LAYOUTS = {"FSDP": (FSDP, 1), "HSDP": (HSDP, RANKS // RANKS_A_HOST)}
+LAYOUTS = {"FSDP": (FSDP, 1), "HSDP": (HSDP, HOSTS)}  # flags, replicas
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("lockstep")
@@ -27,15 +27,21 @@ parser.add_argument("--rates", nargs="+", type=float, default=[200, 1000], help=
 args = parser.parse_args()
 require_cluster()
 lockstep = os.path.abspath(args.lockstep)
-assert HOSTS * RANKS_A_HOST == RANKS
+
+
+def megabytes(command):
+    """Result of the command, and what the busiest host sends meanwhile, over the steps."""
+    before = sent()
+    result = command()
+    return result, max(b[0] - a[0] for a, b in zip(before, sent())) / (args.steps + 2) / 1e6
 
 
 def spread(x):
     return f"{statistics.median(x):.3f} [{min(x):.3f} to {max(x):.3f}]"
 
 
-print(f"Llama {LAYERS} x {DIM}, {VOCAB} tokens, a sequence of {SEQ} a rank, float32; {args.rounds} rounds; seconds a step")
-print(f"{'layout':<8}{'Mbit/s':>7}  {'lockstep':<26}{'PyTorch':<26}tokens/s, lockstep over PyTorch")
+print(f"Llama {LAYERS} x {DIM}, {VOCAB} tokens, a sequence of {SEQ} a rank, float32; {args.rounds} rounds; seconds a step; MB on the wire of the busiest host, a step")
+print(f"{'layout':<8}{'Mbit/s':>7}  {'lockstep':<26}{'MB':>6}  {'PyTorch':<26}{'MB':>6}  tokens/s, lockstep over PyTorch")
 good = True
 with tempfile.TemporaryDirectory() as folder:
     recipe = write_recipe(folder, "peers", DIM, LAYERS, VOCAB, SEQ)
@@ -47,10 +53,13 @@ with tempfile.TemporaryDirectory() as folder:
             set_rate(rate)
             ours, theirs = [], []
             for _ in range(args.rounds):
-                ours.append(train(lockstep, recipe, *flags, "--training.steps", str(args.steps + 2))["step_time_s"])
-                theirs.append(last_json(mpirun(peer + [x for k, v in sizes.items() for x in (f"--{k}", str(v))]))["step_time_s"])
+                run, our_mb = megabytes(lambda: train(lockstep, recipe, *flags, "--training.steps", str(args.steps + 2)))
+                ours.append(run["step_time_s"])
+                run, their_mb = megabytes(lambda: last_json(mpirun(peer + [x for k, v in sizes.items() for x in (f"--{k}", str(v))])))
+                theirs.append(run["step_time_s"])
             ratios = [t / o for o, t in zip(ours, theirs)]
             inside = statistics.median(ratios) >= GOAL
             good &= inside
-            print(f"{layout:<8}{rate:>7.0f}  {spread(ours):<26}{spread(theirs):<26}{spread(ratios)}{'' if inside else '  BELOW THE GOAL'}", flush=True)
+            print(f"{layout:<8}{rate:>7.0f}  {spread(ours):<26}{our_mb:>6.1f}  {spread(theirs):<26}{their_mb:>6.1f}  {spread(ratios)}"
+                  f"{'' if inside else '  BELOW THE GOAL'}", flush=True)
 sys.exit(0 if good else 1)
