@@ -7,7 +7,6 @@ import sys
 import tempfile
 
 HOSTS, RANKS_A_HOST = 4, 2
-RANKS = HOSTS * RANKS_A_HOST
 NAMES = [f"n{i}" for i in range(HOSTS)]
 # Of a packet: Ethernet 14, IP 20, TCP 32 with its time stamps. The limiter counts packets as they are sent, after segmentation.
 HEADER_BYTES = 66
@@ -36,10 +35,10 @@ def sent():
     return [tuple(int(x) for x in cluster("sent", host).split()) for host in NAMES]
 
 
-def mpirun(command):
-    """Runs it as 8 processes, two a host; its standard output."""
-    hosts = ",".join(f"{host}:{RANKS_A_HOST}" for host in NAMES)
-    done = subprocess.run(["mpirun", "-n", str(RANKS), "--host", hosts, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+def mpirun(command, hosts=HOSTS, a_host=RANKS_A_HOST):
+    """Runs it as so many processes on each of the first hosts; its standard output."""
+    where = ",".join(f"{host}:{a_host}" for host in NAMES[:hosts])
+    done = subprocess.run(["mpirun", "-n", str(hosts * a_host), "--host", where, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, env=environment)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
@@ -50,8 +49,8 @@ def last_json(text):
     return json.loads(text.strip().splitlines()[-1])
 
 
-def train(lockstep, recipe, *flags):
-    """What `train --json` says of a job over all hosts."""
+def train(lockstep, recipe, *flags, **where):
+    """What `train --json` says of a job over hosts, `where` as for mpirun."""
     with tempfile.TemporaryDirectory() as folder:
-        out = mpirun([lockstep, "train", recipe, "--json", "--job.dump_folder", folder, *flags])
+        out = mpirun([lockstep, "train", recipe, "--json", "--job.dump_folder", folder, *flags], **where)
     return json.loads(out)
