@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers test-slurm bench bench-peers crash fuzz sanitize format lint clean configure
+.PHONY: demo test test-peers test-slurm bench bench-peers cluster cluster-peers crash fuzz sanitize format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -42,6 +42,18 @@ test-slurm: configure   ## the batch script under a Slurm of one node, started f
 	scripts/install_dependencies.sh slurm-wlm munge
 	$(build) --target lockstep
 	tests/cluster/slurm.sh build/release/lockstep
+
+cluster: configure      ## what ranks send on an emulated cluster of 4 hosts, beside the plan; use of the links; overlap; as root
+	scripts/install_dependencies.sh iproute2
+	$(build) --target lockstep
+	tests/cluster/cluster_test.sh
+	tests/cluster/cluster.sh 4 200mbit tests/cluster/traffic.py build/release/lockstep
+
+cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cluster, alternately; as root; needs PyPI
+	scripts/install_dependencies.sh iproute2
+	$(build) --target lockstep
+	test -d build/peers || (python3 -m venv build/peers && build/peers/bin/pip install -q -r bench/peers/requirements.txt)
+	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/peers.py build/release/lockstep
 
 crash: configure      ## training killed at every write of a save and at random moments; needs strace
 	scripts/install_dependencies.sh strace

@@ -32,86 +32,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
+from model import Attention, Gelu, Layer, Model, SwiGlu
+
 BATCH, SEQ, MICROBATCHES = 4, 256, 4
-
-
-class Attention(nn.Module):
-    def __init__(self, width, heads, bias, rotary):
-        super().__init__()
-        self.head_dim, self.rotary = width // heads, rotary
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=bias) for _ in range(4))
-        angle = torch.outer(torch.arange(SEQ), 10000.0 ** (-torch.arange(0, self.head_dim, 2) / self.head_dim))
-        self.register_buffer("cos", angle.cos()[:, None, :], persistent=False)
-        self.register_buffer("sin", angle.sin()[:, None, :], persistent=False)
-
-    def rotate(self, x):  # [batch, seq, heads, head_dim], halves against each other
-        a, b = x.float().chunk(2, -1)
-        return torch.cat((a * self.cos - b * self.sin, b * self.cos + a * self.sin), -1).type_as(x)
-
-    def forward(self, x):
-        q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.q, self.k, self.v))
-        if self.rotary:
-            q, k = self.rotate(q), self.rotate(k)
-        a = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
-        return self.o(a.transpose(1, 2).flatten(2))
-
-
-class SwiGlu(nn.Module):
-    def __init__(self, width, ffn):
-        super().__init__()
-        self.gate, self.up, self.down = (nn.Linear(*s, bias=False) for s in ((width, ffn), (width, ffn), (ffn, width)))
-
-    def forward(self, x):
-        return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-class Gelu(nn.Module):
-    def __init__(self, width, ffn):
-        super().__init__()
-        self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
-
-    def forward(self, x):
-        return self.down(F.gelu(self.up(x), approximate="tanh"))
-
-
-class Layer(nn.Module):
-    def __init__(self, norm, width, attention, feed_forward):
-        super().__init__()
-        self.norm1, self.norm2 = norm(width, eps=1e-5), norm(width, eps=1e-5)
-        self.attention, self.feed_forward = attention, feed_forward
-
-    def forward(self, x):
-        x = x + self.attention(self.norm1(x))
-        return x + self.feed_forward(self.norm2(x))
-
-
-class Model(nn.Module):
-    def __init__(self, norm, width, vocab, positions, layers):
-        super().__init__()
-        self.embed, self.positions = nn.Embedding(vocab, width), positions and nn.Embedding(positions, width)
-        self.layers = nn.ModuleList(layers)
-        self.norm, self.head = norm(width, eps=1e-5), nn.Linear(width, vocab, bias=False)
-        if positions:
-            self.head.weight = self.embed.weight
-        for w in self.parameters():
-            if w.dim() > 1:
-                nn.init.normal_(w, 0, 0.02)
-
-    def forward(self, ids):
-        x = self.embed(ids)
-        if self.positions:
-            x = x + self.positions.weight[:SEQ]
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(self.norm(x))
 
 
 def build():
     torch.manual_seed(0)
     if args.model == "llama":
-        layers = [Layer(nn.RMSNorm, 512, Attention(512, 8, False, True), SwiGlu(512, 1408)) for _ in range(6)]
+        layers = [Layer(nn.RMSNorm, 512, Attention(512, 8, SEQ, False, True), SwiGlu(512, 1408)) for _ in range(6)]
         return Model(nn.RMSNorm, 512, 32000, None, layers)
-    layers = [Layer(nn.LayerNorm, 768, Attention(768, 12, True, False), Gelu(768, 3072)) for _ in range(12)]
+    layers = [Layer(nn.LayerNorm, 768, Attention(768, 12, SEQ, True, False), Gelu(768, 3072)) for _ in range(12)]
     return Model(nn.LayerNorm, 768, 50304, 1024, layers)
 
 

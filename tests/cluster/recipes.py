@@ -1,0 +1,39 @@
+"""Recipes and layouts that are run on an emulated cluster of 4 hosts with 2 ranks each."""
+import os
+
+
+def degrees(**by_axis):
+    return [x for axis, degree in by_axis.items() for x in (f"--parallelism.{axis}_degree", str(degree))]
+
+
+FSDP = degrees(data_parallel_shard=8)
+HSDP = degrees(data_parallel_shard=2, data_parallel_replicate=4)
+PIPELINE = [*degrees(tensor_parallel=2, pipeline_parallel=4), "--training.local_batch_size", "8"]
+
+
+def write_recipe(folder, name, dim, layers, vocab, seq):
+    """A Llama on synthetic tokens, in float32."""
+    path = os.path.join(folder, f"{name}.toml")
+    with open(path, "w") as f:
+        f.write(f"""[model]
+dim = {dim}
+n_layers = {layers}
+n_heads = 4
+n_kv_heads = 4
+ffn_dim = {dim * 11 // 4}
+vocab_size = {vocab}
+rope_theta = 10000.0
+rope_scaling_factor = 1.0
+[optimizer]
+lr = 3e-4
+[lr_scheduler]
+warmup_steps = 0
+[training]
+mixed_precision_param = "float32"
+dataset = "synthetic"
+local_batch_size = 1
+seq_len = {seq}
+[metrics]
+log_freq = 100
+""")
+    return path

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""What 8 ranks on 4 emulated hosts send, beside the plan; how much of the links they use, and what of it hides behind compute.
+
+    cluster.sh 4 200mbit traffic.py LOCKSTEP [--only bytes|bandwidth|overlap] [--rates 200 1000] [--cluster FILE]
+
+Every host has two ranks, each a process, and one link. Bytes of a step are the difference of two runs of which one takes more steps,
+by host, as the link's limiter counts them; headers (66 bytes a packet, acknowledgements are nothing else) are taken off.
+bytes: payload within 2 % of what `check` plans and the algorithms of src/comm/processes send. bandwidth: a step that does little but
+communicate keeps the busiest host's link busy for 85 % of its time, at the first rate; at others, where compute is no longer little on few
+cores, for 85 % of the time in collectives. overlap: with communication of 0.8 of compute, a step of two ranks on two hosts takes at most 15 % more than the longer.
+With --cluster (a file of `lockstep bench`) the step of `bandwidth` is also planned, as if each rank had a link of the host's rate.
+Exit code 1 where a bound fails."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from hosts import HEADER_BYTES, HOSTS, RANKS_A_HOST, require_cluster, sent, set_rate, train
+from recipes import FSDP, HSDP, PIPELINE, degrees, write_recipe
+
+LAYOUTS = {"FSDP 8": FSDP, "HSDP 2 x 4": HSDP, "tp 2 x pp 4, 1F1B": PIPELINE}
+
+
+def lockstep_json(*command):
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+# --- What a host sends of a collective, as layout.h and layout.cpp choose its way. `ring_bytes`: what the plan has for a rank.
+
+def gathered(members, block):
+    """By host. Rings of two levels: a part crosses to each of the other hosts once."""
+    a_host = members // HOSTS
+    return [(HOSTS - 1) * a_host * block] * HOSTS
+
+
+def reduced(members, block):
+    """By host, where each member gets a block of the sum: everybody to its owner, or along a chain in ascending position."""
+    a_host = members // HOSTS
+    others = members - a_host
+    direct = [a_host * others] * HOSTS
+    chain = [members] * (HOSTS - 1) + [others]
+    received = [a_host] + [members + a_host] * (HOSTS - 2) + [members]
+    way = "direct" if max(direct) <= max(chain + received) else "chain"
+    return way, [x * block for x in (direct if way == "direct" else chain)]
+
+
+def sent_by_hosts(kind, members, ring_bytes):
+    """(way, bytes by host) of one group that lies on all hosts."""
+    if kind == "all_gather":
+        return "two rings" if members > HOSTS else "ring", gathered(members, ring_bytes / (members - 1))
+    if kind == "reduce_scatter":
+        return reduced(members, ring_bytes / (members - 1))
+    if kind == "all_reduce":
+        block = ring_bytes / (2 * (members - 1))
+        if ring_bytes < 1000:  # a few scalars
+            return "small", [0] * HOSTS
+        way, bytes = reduced(members, block)
+        return f"{way}, then gathered", [a + b for a, b in zip(bytes, gathered(members, block))]
+    # Between stages. The plan has that of a stage in the middle: activations onward, their gradients back.
+    return "to the neighbor", [ring_bytes / 2 if h in (0, HOSTS - 1) else ring_bytes for h in range(HOSTS)]
+
+
+def planned(lockstep, path, layout):
+    """(bytes by host if everything went round rings, bytes by host, ways)."""
+    check = lockstep_json(lockstep, "check", path, "--json", "--cluster.ranks_per_host", str(RANKS_A_HOST), *layout)
+    rings, hosts, ways = [0.0] * HOSTS, [0.0] * HOSTS, []
+    for group in check["groups"]:
+        if group["hosts"] == 1:
+            continue
+        assert group["hosts"] == HOSTS, group
+        for kind, ring_bytes in group["bytes_sent_by_a_rank"].items():
+            way, bytes = sent_by_hosts(kind, group["members"], ring_bytes)
+            for h in range(HOSTS):
+                # Of a ring through all hosts one member of each sends to the next host.
+                rings[h] += group["groups"] * (bytes[h] if kind == "transfer" else ring_bytes)
+                hosts[h] += group["groups"] * bytes[h]
+            if way != "small":
+                ways.append(f"{kind}: {way}")
+    return rings, hosts, ways
+
+
+def measured(lockstep, path, flags, few, many):
+    """(wire bytes, payload bytes) of a step by host, and the summary of the longer run."""
+    marks = [sent()]
+    for steps in (few, many):
+        summary = train(lockstep, path, "--training.steps", str(steps), *flags)
+        marks.append(sent())
+    wire, payload = [], []
+    for h in range(HOSTS):
+        bytes, packets = (((marks[2][h][i] - marks[1][h][i]) - (marks[1][h][i] - marks[0][h][i])) / (many - few) for i in (0, 1))
+        wire.append(bytes)
+        payload.append(bytes - HEADER_BYTES * packets)
+    return wire, payload, summary
+
+
+def flag(good):
+    return "" if good else "  OUTSIDE"
+
+
+def check_bytes(lockstep, folder, rates):
+    path = write_recipe(folder, "bytes", dim=256, layers=6, vocab=2048, seq=128)
+    print("bytes of a step by host: planned if all went round rings; as the chosen algorithms send them; payload; with headers")
+    print(f"{'layout':<20}{'Mbit/s':>7}{'host':>5}{'rings MB':>10}{'chosen MB':>11}{'sent MB':>9}{'ratio':>8}{'wire MB':>9}{'headers':>9}{'step s':>8}")
+    good = True
+    for name, layout in LAYOUTS.items():
+        rings, chosen, ways = planned(lockstep, path, layout)
+        for rate in rates:
+            set_rate(rate)
+            wire, payload, summary = measured(lockstep, path, layout, 2, 5)
+            for h in range(HOSTS):
+                inside = abs(payload[h] / chosen[h] - 1) <= 0.02
+                good &= inside
+                step = f"{summary['step_time_s']:>8.3f}" if h == 0 else ""
+                print(f"{name if h == 0 else '':<20}{rate:>7.0f}{f'n{h}':>5}{rings[h] / 1e6:>10.3f}{chosen[h] / 1e6:>11.3f}"
+                      f"{payload[h] / 1e6:>9.3f}{payload[h] / chosen[h]:>8.4f}{wire[h] / 1e6:>9.3f}"
+                      f"{100 * (wire[h] / payload[h] - 1):>7.1f} %{step}{flag(inside)}", flush=True)
+        print(f"{'':<20}{'; '.join(ways)}")
+    return good
+
+
+def check_bandwidth(lockstep, folder, rates, cluster):
+    path = write_recipe(folder, "bandwidth", dim=1024, layers=1, vocab=512, seq=16)
+    print("\nFSDP over 8 ranks, 16 tokens each, one layer of 12.8 million parameters: wire bytes of the busiest host / time / rate")
+    print(f"{'Mbit/s':>7}{'wire MB':>9}{'step s':>8}{'of the link':>13}{'in collectives s':>18}{'of the link':>13}{'planned s':>11}")
+    good = True
+    for rate in rates:
+        set_rate(rate)
+        profile = ["--profile"] + (["--cluster", cluster] if cluster else [])
+        wire, _, summary = measured(lockstep, path, [*FSDP, *profile], 1, 5)
+        step = summary["step_time_s"]
+        collectives = sum(op["time_s"] for op in summary["profile"]["ops"] if op["op"] in ("all_gather", "reduce_scatter", "all_reduce"))
+        busy_s = max(wire) / (rate * 1e6 / 8)
+        whole_step = rate == rates[0]
+        inside = busy_s / (step if whole_step else collectives) >= 0.85
+        good &= inside
+        plan = "-"
+        if cluster:
+            link = ["--runtime.local_link_bytes_per_s", str(rate * 1e6 / 8)]
+            plan = f"{lockstep_json(lockstep, 'plan', path, '--json', '--cluster', cluster, *FSDP, *link)['step_time_s']:.3f}"
+        print(f"{rate:>7.0f}{max(wire) / 1e6:>9.2f}{step:>8.3f}{100 * busy_s / step:>11.1f} %{collectives:>18.3f}"
+              f"{100 * busy_s / collectives:>11.1f} %{plan:>11}{flag(inside)}", flush=True)
+    return good
+
+
+def check_overlap(lockstep, folder, hosts, a_host):
+    """The rate is chosen: that at which communication alone, as measured at another rate, takes 0.8 of compute alone."""
+    seq, batch, few_tokens = 512, 2, 16
+    path = write_recipe(folder, "overlap", dim=256, layers=8, vocab=512, seq=seq)
+    ranks = hosts * a_host
+    flags = [*degrees(data_parallel_shard=ranks), "--training.steps", "6", "--runtime.comm_thread", "on"]
+    job = lambda *more: train(lockstep, path, *flags, *more, hosts=hosts, a_host=a_host)
+    run = lambda *more: job("--training.local_batch_size", str(batch), *more)
+    alone = lambda: job("--training.seq_len", str(few_tokens))["step_time_s"]
+    set_rate(None)
+    compute = run()["step_time_s"]
+    set_rate(400)
+    rate = 400 * alone() / (0.8 * compute)
+    set_rate(rate)
+    communication, both = alone(), run("--profile")
+    step = both["step_time_s"]
+    busy = sum(op["time_s"] for op in both["profile"]["ops"] if op["thread"] == "communication")
+    ratio = step / max(compute, communication)
+    inline = run("--runtime.comm_thread", "off")["step_time_s"]
+    crowded = ranks > len(os.sched_getaffinity(0))
+    inside = ratio <= 1.15 or crowded
+    print(f"\noverlap, FSDP over {ranks} ranks on {hosts} hosts, {seq * batch} tokens each, 8 layers, links of {rate:.0f} Mbit/s: compute (no limit, what is sent is "
+          f"copied in memory) {compute:.3f} s, communication ({few_tokens} tokens) {communication:.3f} s = {communication / compute:.2f} of it")
+    print(f"both {step:.3f} s = {ratio:.3f} of the longer{' (no bound: ranks outnumber cores)' if crowded else flag(inside)}, communication threads busy for {busy:.3f} s; without them {inline:.3f} s",
+          flush=True)
+    return inside
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lockstep")
+    parser.add_argument("--only", choices=["bytes", "bandwidth", "overlap"])
+    parser.add_argument("--rates", nargs="+", type=float, default=[200, 1000], help="Mbit/s of a host")
+    parser.add_argument("--cluster", help="file of `lockstep bench`, for planned steps")
+    args = parser.parse_args()
+    require_cluster()
+    lockstep = os.path.abspath(args.lockstep)
+    good = True
+    with tempfile.TemporaryDirectory() as folder:
+        if args.only in (None, "bytes"):
+            good &= check_bytes(lockstep, folder, args.rates)
+        if args.only in (None, "bandwidth"):
+            good &= check_bandwidth(lockstep, folder, args.rates, args.cluster)
+        if args.only in (None, "overlap"):
+            good &= check_overlap(lockstep, folder, hosts=2, a_host=1)
+            check_overlap(lockstep, folder, HOSTS, RANKS_A_HOST)
+    sys.exit(0 if good else 1)
+
+
+main()
