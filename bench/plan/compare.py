@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `lockstep plan` says beside what `lockstep train` takes: six models and layouts whose shapes are not in the table of
+"""What `lockstep plan` says beside what `lockstep train` takes: seven models and layouts whose shapes are not in the table of
 `lockstep bench`, and the overlap of slow links with compute.
 
     compare.py LOCKSTEP [--cluster FILE]     without FILE this machine is measured first
@@ -9,7 +9,7 @@ of compute and communication."""
 import argparse, json, os, subprocess, sys, tempfile
 
 here = os.path.dirname(os.path.abspath(__file__))
-RECIPES = ["one_rank", "two_threads", "fsdp", "tensor_parallel", "four_ranks", "zero1_recompute"]
+RECIPES = ["one_rank", "two_threads", "fsdp", "tensor_parallel", "pipeline", "four_ranks", "zero1_recompute"]
 
 
 def lockstep(binary, *args):

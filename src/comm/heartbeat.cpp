@@ -1,6 +1,8 @@
 #include "comm/heartbeat.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace lockstep::comm {
 
@@ -9,6 +11,7 @@ Heartbeat::Heartbeat(Crew& crew, double timeout_s)
       timeout_s_(timeout_s),
       wire_(crew.wire()),
       silent_s_(static_cast<size_t>(crew.processes())),
+      counts_(silent_s_.size()),
       left_(silent_s_.size()),
       states_(silent_s_.size()) {}
 
@@ -20,19 +23,27 @@ void Heartbeat::hear() {
         const auto p = static_cast<size_t>(from);
         silent_s_[p] = 0;
         const auto kind = static_cast<Kind>(message[0]);
-        if (kind == kLeave) left_[p] = true;
-        else if (kind == kBeat) states_[p] = message.substr(1);
-        else if (end_.empty()) tell_end(message.substr(1));
+        if (kind == kLeave) {
+            left_[p] = true;
+        } else if (kind == kBeat) {
+            if (from == 0) continue;  // it lives
+            const size_t line = message.find('\n');
+            counts_[p] = std::stoull(message.substr(1, line - 1)), states_[p] = message.substr(line + 1);
+        } else if (end_.empty()) {
+            tell_end(message.substr(1));
+        }
     }
 }
 
-void Heartbeat::beat(const std::string& state, double passed_s) {
-    states_[static_cast<size_t>(crew_.process())] = state;
+uint64_t Heartbeat::count() const { return std::accumulate(counts_.begin(), counts_.end(), uint64_t{0}); }
+
+void Heartbeat::beat(const std::string& state, uint64_t count, double passed_s) {
+    states_[static_cast<size_t>(crew_.process())] = state, counts_[static_cast<size_t>(crew_.process())] = count;
     if (!wire_) return;
     for (double& s : silent_s_) s += passed_s;
     hear();
     if (!crew_.is_first()) {
-        if (!leaving_) post(0, kBeat, state);
+        if (!leaving_) post(0, kBeat, std::to_string(count) + "\n" + state);
         if (silent_s_[0] > timeout_s_ && !leaving_) silent_ = 0;
         return;
     }

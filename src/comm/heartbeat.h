@@ -17,13 +17,15 @@ public:
     // Every process makes one, and waits here for the others. From then on of one thread. Alone it does nothing.
     Heartbeat(Crew& crew, double timeout_s);
 
-    // Once in a while, several times a timeout: tells `state` and hears the others. passed_s: since the last time; less than that
-    // has passed where this process itself was stopped.
-    void beat(const std::string& state, double passed_s);
+    // Once in a while, several times a timeout: tells `state`, and a count that grows while this process goes on, and hears the
+    // others. passed_s: since the last time; less than that has passed where this process itself was stopped.
+    void beat(const std::string& state, uint64_t count, double passed_s);
     // A process that was silent for the timeout; -1: none. The others know only of the first one.
     int silent() const { return silent_; }
     // What each process has told last, by process; known to the first one.
     const std::vector<std::string>& states() const { return states_; }
+    // The sum of all counts: it stands when no process goes on. Known to the first one.
+    uint64_t count() const;
 
     // Tells all that the job ends, and why. Not waited for.
     void tell_end(const std::string& reason);
@@ -43,6 +45,7 @@ private:
     std::unique_ptr<processes::Wire> wire_;
     // By process:
     std::vector<double> silent_s_;
+    std::vector<uint64_t> counts_;
     std::vector<bool> left_;
     std::vector<std::string> states_;
     int silent_ = -1;

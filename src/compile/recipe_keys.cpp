@@ -225,8 +225,9 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"comm.init_timeout_seconds", int64_t{300}, S::Ignored, "the launcher waits for processes that do not start"},
         {"comm.train_timeout_seconds", int64_t{100}, S::Acts,
-         "a rank that waits longer in a collective, or a process that is silent longer, ends the job with a flight record of "
-         "each rank; 0: never"},
+         "ranks that wait for each other while none has gone on for so long, or a process that is silent for three quarters of "
+         "it, end the "
+         "job with a flight record of each rank; 0: never"},
         {"comm.trace_buf_size", int64_t{20000}, S::Acts, "ops of each of a rank's streams that its flight record holds"},
         {"comm.save_traces_folder", std::string("comm_traces"), S::Acts, "of flight records, under job.dump_folder"},
         {"comm.save_traces_file_prefix", std::string("rank_"), S::Acts, "of a flight record's name, before the rank's number"},

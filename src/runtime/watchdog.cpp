@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kLooksATimeout = 8, kLongestLook_s = 0.5;
 constexpr size_t kPlacesInAMessage = 8;
+constexpr const char* kWith = " with ranks ";  // of an op in which ranks wait for each other
 
 double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
@@ -63,7 +64,7 @@ void Watchdog::watch() {
         if (leaving) {
             left_s += std::max(passed_s, 1e-9);
             gone = heartbeat_.leave() || left_s > options_.timeout_s;
-            if (!gone) heartbeat_.beat("", passed_s);
+            if (!gone) heartbeat_.beat("", 0, passed_s);
         } else {
             look(passed_s, gap_s > options_.silence_s());
         }
@@ -79,11 +80,18 @@ void Watchdog::look(double passed_s, bool was_stopped) {
             s.begun = begun;
         }
     }
-    heartbeat_.beat(state(), passed_s);
+    uint64_t begun = 0;
+    for (const std::array<Stream, 2>& of_rank : streams_) begun += of_rank[0].begun + of_rank[1].begun;
+    heartbeat_.beat(state(), begun, passed_s);
+    stood_s_ = heartbeat_.count() == count_ ? stood_s_ + passed_s : 0;
+    count_ = heartbeat_.count();
     if (!heartbeat_.end().empty() && was_stopped)
         return ended_ = true, options_.end("");  // it is this process that the others have lost
     if (!heartbeat_.end().empty()) return end(heartbeat_.end());
-    std::string reason = stuck();
+    // A rank may wait long for one that computes. Only the first process hears of all.
+    std::string reason;
+    if (ranks_.crew().is_first() && stood_s_ > options_.timeout_s && any_waits())
+        reason = fmt::format("no rank has gone on for {:.1f} s", stood_s_);
     if (const int silent = heartbeat_.silent(); silent >= 0) {
         const int64_t each = ranks_.count() / ranks_.crew().processes(), first = silent * each;
         reason = fmt::format("process {} ({}) has not been heard of for {:.1f} s: it was stopped, has died or is cut off", silent,
@@ -135,17 +143,9 @@ std::string Watchdog::state() const {
     return out;
 }
 
-std::string Watchdog::stuck() const {
-    for (size_t r = 0; r < streams_.size(); ++r) {
-        const Executor& e = *ranks_.here()[r];
-        for (int k = 0; k < 2; ++k) {
-            const double stood_s = streams_[r][static_cast<size_t>(k)].stood_s;
-            if (stood_s <= options_.timeout_s) continue;
-            const Place place = now_at(e, k);
-            if (place.waits()) return text_of(e, place, stood_s);
-        }
-    }
-    return "";
+bool Watchdog::any_waits() const {
+    const std::vector<std::string>& states = heartbeat_.states();
+    return std::any_of(states.begin(), states.end(), [](const std::string& s) { return s.find(kWith) != std::string::npos; });
 }
 
 void Watchdog::end(const std::string& reason) {

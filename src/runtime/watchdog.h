@@ -1,6 +1,6 @@
-// Notices ranks that no longer go on: a process that has died, was stopped or is cut off, and a rank that waits too long in a
-// collective. Then every process that still runs writes a flight record of each of its ranks, says which ranks are where, and
-// ends: nothing that waits for a lost rank could be unwound.
+// Notices ranks that no longer go on: a process that has died, was stopped or is cut off, and ranks that wait for each other
+// while none goes on. Then every process that still runs writes a flight record of each of its ranks, says which ranks are where,
+// and ends: nothing that waits for a lost rank could be unwound.
 #pragma once
 
 #include <condition_variable>
@@ -55,7 +55,7 @@ private:
     static Place now_at(const Executor& e, int stream);
     static std::string text_of(const Executor& e, const Place& place, double stood_s);
     std::string state() const;
-    std::string stuck() const;
+    bool any_waits() const;  // in a collective
     void end(const std::string& reason);
     void write_records(const std::string& reason) const;
 
@@ -66,6 +66,8 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     bool leaving_ = false, ended_ = false;
+    uint64_t count_ = 0;  // of the whole job, and for how long it has stood
+    double stood_s_ = 0;
     std::thread thread_;
 };
 

@@ -37,7 +37,7 @@ struct Ended {
     }
 };
 
-TEST(Watchdog, ARankThatWaitsTooLongIsNamedWithWhomItWaitsFor) {
+TEST(Watchdog, RanksThatNoLongerGoOnAreNamedWithWhomTheyWaitFor) {
     const compile::Recipe r = two_ranks();
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource source = synthetic_data(r, compiled);
@@ -53,7 +53,7 @@ TEST(Watchdog, ARankThatWaitsTooLongIsNamedWithWhomItWaitsFor) {
     }),
                  std::runtime_error);
     ASSERT_EQ(ended.messages.size(), 1u);
-    EXPECT_EQ(ended.messages[0].find("rank 0 has been for "), 0u) << ended.messages[0];
+    EXPECT_EQ(ended.messages[0].find("no rank has gone on for 0."), 0u) << ended.messages[0];
     EXPECT_NE(ended.messages[0].find("in step 2 of this run, "), std::string::npos) << ended.messages[0];
     EXPECT_NE(ended.messages[0].find("all_reduce with ranks 0 1"), std::string::npos) << ended.messages[0];
     EXPECT_NE(ended.messages[0].find("rank 1 has been for "), std::string::npos) << ended.messages[0];
