@@ -65,6 +65,7 @@ int run(int argc, const char* const* argv) {
     PrepareArgs prepare_args;
     ExplainArgs explain_args;
     ReportArgs report_args;
+    LaunchArgs launch_args;
 
     CLI::App* train_app = app.add_subcommand(
         "train", "train a recipe; ranks are threads of this process, or of all that mpirun or srun has started");
@@ -205,6 +206,22 @@ int run(int argc, const char* const* argv) {
     schedule_app->add_flag("--json", schedule_args.json, "one JSON object on standard output");
     schedule_app->footer("Example: lockstep schedule ZB-H1 --ranks 4 --microbatches 8");
 
+    CLI::App* launch_app =
+        app.add_subcommand("launch", "start training over hosts, look after it, start it again from its last checkpoint");
+    auto* hosts_option =
+        launch_app->add_option("--hosts", launch_args.hosts, "hosts with their processes, as n0:2,n1:2; default: this machine");
+    launch_app->add_option("--processes", launch_args.processes, "processes on this machine; default: one a rank")
+        ->check(CLI::PositiveNumber)
+        ->excludes(hosts_option);
+    launch_app
+        ->add_option("--max-restarts", launch_args.max_restarts,
+                     "in a row without a new checkpoint, before it gives up (default 3)")
+        ->check(CLI::NonNegativeNumber);
+    launch_app->add_option("--agent", launch_args.agent, "what runs a command on a host, to ask whether it lives (default ssh)");
+    launch_app->add_option("--mpirun", launch_args.mpirun, "the launcher with its options");
+    launch_app->add_flag("--json", launch_args.json, "one JSON object on standard output at the end");
+    launch_app->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");
+
     CLI::App* report_app = app.add_subcommand("report", "what the flight records of a job that hung or lost a rank say");
     report_app->add_option("folder", report_args.folder, "a run's folder, or the folder of the records")->required();
     report_app->add_option("--ops", report_args.ops, "last ops of each rank to print (default 5)")->check(CLI::NonNegativeNumber);
@@ -220,7 +237,11 @@ int run(int argc, const char* const* argv) {
     telemetry::set_up_console(colors);
     const bool json = std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
     try {
-        app.parse(argc, argv);
+        // What launch is to start stands behind --, with flags of its own.
+        const bool launches = argc > 1 && std::string_view(argv[1]) == "launch";
+        const char* const* end = launches ? std::find(argv, argv + argc, std::string_view("--")) : argv + argc;
+        if (end != argv + argc) launch_args.command.assign(end + 1, argv + argc);
+        app.parse(static_cast<int>(end - argv), argv);
         take_settings(*train_app, train_args.recipe);
         take_settings(*check_app, check_args.recipe);
         take_settings(*plan_app, plan_args.recipe);
@@ -246,6 +267,7 @@ int run(int argc, const char* const* argv) {
         if (*schedule_app) return schedule(schedule_args);
         if (*prepare_app) return prepare(prepare_args);
         if (*report_app) return report(report_args);
+        if (*launch_app) return launch(launch_args);
         return explain(explain_args);
     } catch (const UserError& e) {
         return fail(json, kRefused, e.what(), e.key(), e.id());

@@ -92,6 +92,17 @@ struct ScheduleArgs {
     int64_t ranks = 4, stages_per_rank = 0, microbatches = 8;
     bool csv = false, json = false;
 };
+struct LaunchArgs {
+    std::string hosts;         // "n0:2,n1:2"; empty: this one
+    int64_t processes = 0;     // without hosts; 0: as many as ranks
+    int64_t max_restarts = 3;  // in a row without a new checkpoint
+    std::string agent = "ssh";
+    std::string mpirun =
+        "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
+        "-mca oob_tcp_keepalive_intvl 1 -mca oob_tcp_keepalive_probes 3";
+    std::vector<std::string> command;  // train, recipe, flags
+    bool json = false;
+};
 struct ReportArgs {
     std::string folder;
     int64_t ops = 5;  // of each rank
@@ -114,6 +125,7 @@ int plan(const PlanArgs& args);
 int bench(const BenchArgs& args);
 int schedule(const ScheduleArgs& args);
 int report(const ReportArgs& args);
+int launch(const LaunchArgs& args);
 int explain(const ExplainArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.

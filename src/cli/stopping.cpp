@@ -29,6 +29,8 @@ void remember_signals() {
     std::signal(SIGUSR1, on_signal);  // what Slurm is told to send, and mpirun hands on without ending the job
 }
 
+int remembered_signal() { return stop_signal; }
+
 double seconds_of(const std::string& text) {
     double seconds = 0;
     int fields = 0;

@@ -35,6 +35,7 @@ private:
 
 // Ignores nothing and stops nothing: only remembers the signal. Called first thing in `train`.
 void remember_signals();
+int remembered_signal();  // the last one; 0: none
 // "90", "1:30:00" -> seconds; empty or "0": 0. UserError recipe.max_time.
 double seconds_of(const std::string& text);
 std::string_view name_of(Stopping::Reason reason);  // "signal", "time", "non_finite"; empty: none

@@ -197,6 +197,70 @@ TEST_F(CliProcesses, AStoppedProcessIsNoticedAndReported) {
         std::string::npos);
 }
 
+// A rank is killed once; the job goes on from its checkpoint, and ends with the bits of one that was left alone.
+TEST_F(CliProcesses, LaunchStartsAgainFromTheLastCheckpoint) {
+    s.write("again.toml", s.read("r.toml"));
+    const std::string keys = " --training.steps 300 --checkpoint.interval 10 --checkpoint.keep_latest_k 3";
+    ASSERT_EQ(s.lockstep("train again.toml --job.dump_folder whole --cluster.ranks 2" + keys).code, 0);
+    const Finished f = s.shell(
+        fmt::format("{{ timeout 100 $LOCKSTEP launch --json --processes 2 -- train again.toml{} >out.txt 2>err.txt & p=$!; "
+                    "for i in $(seq 400); do ls -d out/checkpoint/step-*[0-9] && break; sleep 0.05; done >/dev/null 2>&1; kill "
+                    "-KILL $(pgrep -n -f "
+                    "\"^$LOCKSTEP train again.toml\"); "
+                    "wait $p; }}",
+                    keys));
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json attempts = f.json()["attempts"];
+    ASSERT_EQ(attempts.size(), 2u) << f.out;
+    EXPECT_EQ(attempts[0]["code"], 137);
+    EXPECT_EQ(attempts[1]["from_step"], attempts[0]["to_step"]);
+    EXPECT_EQ(attempts[1]["to_step"], 300);
+    expect_same_files("whole", "out", 300);
+}
+
+// Host b goes with the rank that is killed: one replica is left, with the batch of two.
+TEST_F(CliProcesses, LaunchGoesOnOnTheHostsThatAreLeft) {
+    s.write("fewer.toml", s.read("r.toml"));
+    s.write("agent.sh", "#!/bin/sh\n[ $1 != b ] || [ ! -e gone ]\n");
+    s.write("run.sh", "np=$2; shift 4; exec $MPIRUN -n $np \"$@\"\n");  // without --host: all are here
+    const std::string keys = " --training.steps 200 --checkpoint.interval 10 --checkpoint.keep_latest_k 3";
+    ASSERT_EQ(s.lockstep("train fewer.toml --json --job.dump_folder whole --cluster.ranks 2" + keys).code, 0);
+    const double whole =
+        s.lockstep("train fewer.toml --json --job.dump_folder again --cluster.ranks 2" + keys).json()["final_loss"];
+    const Finished f =
+        s.shell(fmt::format("export MPIRUN; chmod +x agent.sh; {{ timeout 100 $LOCKSTEP launch --json --hosts a:1,b:1 --agent "
+                            "./agent.sh --mpirun 'sh run.sh' -- train "
+                            "fewer.toml{} >out.txt 2>err.txt & p=$!; for i in $(seq 400); do ls -d out/checkpoint/step-*[0-9] && "
+                            "break; sleep 0.05; done "
+                            ">/dev/null 2>&1; touch gone; "
+                            "kill -KILL $(pgrep -n -f \"^$LOCKSTEP train fewer.toml\"); wait $p; }}",
+                            keys));
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json attempts = f.json()["attempts"];
+    ASSERT_EQ(attempts.size(), 2u) << f.out;
+    EXPECT_EQ(attempts[0]["hosts"], (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(attempts[1]["hosts"], (std::vector<std::string>{"a"}));
+    EXPECT_NE(f.err.find("1 of 2 data-parallel ranks, with the same global batch of 4"), std::string::npos) << f.err;
+    const nlohmann::json last =
+        nlohmann::json::parse(s.read("out/metrics.jsonl").substr(s.read("out/metrics.jsonl").rfind("\n{") + 1));
+    EXPECT_EQ(last["step"], 200);
+    EXPECT_NEAR(last["loss_metrics/global_avg_loss"].get<double>(), whole, 1e-3);
+}
+
+TEST_F(CliProcesses, LaunchGivesUpAndSaysWhatItTried) {
+    s.write("fail.sh", "exit 9\n");
+    const Finished f = s.lockstep("launch --json --max-restarts 2 --mpirun 'sh fail.sh' -- train r.toml");
+    EXPECT_EQ(f.code, 3) << f.err;
+    EXPECT_EQ(f.json()["attempts"].size(), 3u);
+    EXPECT_NE(f.err.find("launch: given up after 3 attempts at step 0"), std::string::npos) << f.err;
+    const Finished refused = s.lockstep("launch --processes 2 -- train r.toml --training.seq_len 0");
+    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_NE(s.lockstep("launch").err.find("write the command after --"), std::string::npos);
+    EXPECT_NE(s.lockstep("launch").err.find("[launch.command]"), std::string::npos);
+    EXPECT_NE(s.lockstep("launch --hosts a:x -- train r.toml").err.find("'a:x' must be a name, or name:processes [launch.hosts]"),
+              std::string::npos);
+}
+
 TEST_F(CliProcesses, ADegreeLeftOpenIsThatOfTheProcesses) {
     const Finished f = s.in_processes(2, "train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;
