@@ -40,9 +40,9 @@ std::string refusal(const compile::Compiled& compiled);
 // F32: four times what one rank differs from itself when its sums are taken otherwise (other threads, microbatches, chunks of
 // the loss; reference kernels, which sum in double), where that is at least 2^-23, one ulp at 1: so small a model may have no
 // sum that these change. Of 400 layouts the farthest reaches 0.48 of the bound; the defects that have a place are all beyond.
-// Mixed: eight times what one rank differs from the same run in float64 throughout, that is, from what it would be if nothing were
-// rounded when it is stored, or from itself in microbatches of one sequence, or of 2^-23: another layout rounds other partial
-// sums, but as coarsely.
+// Mixed: eight times what one rank differs from the same run in float64 throughout, that is, from what it would be if nothing
+// were rounded when it is stored, or from itself in microbatches of one sequence, or of 2^-23: another layout rounds other
+// partial sums, but as coarsely.
 double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype);
 
 Backend backend_of(Dtype dtype);
