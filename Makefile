@@ -72,7 +72,7 @@ sanitize: configure   ## tests under the address, undefined-behaviour and thread
 	LOCKSTEP_DRAWS=12 ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) --target lockstep_tests
 	TSAN_OPTIONS=halt_on_error=1 LOCKSTEP_DRAWS=12 ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
-	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm|.*/CommFailure|.*/CommTransfer|CommLocal|CommProcesses|Crew|EquivalenceProcesses|ThreadPool|Step)$$'
+	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm|.*/CommFailure|.*/CommTransfer|CommLocal|CommProcesses|Crew|EquivalenceProcesses|Flight|Replicas|ThreadPool|Step|Watchdog)$$'
 
 format:
 	scripts/install_dependencies.sh clang-format
