@@ -236,13 +236,16 @@ int run(int argc, const char* const* argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process
     telemetry::set_up_console(colors);
     const bool json = std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
+    const bool launches = argc > 1 && std::string_view(argv[1]) == "launch";
     try {
         // What launch is to start stands behind --, with flags of its own.
-        const bool launches = argc > 1 && std::string_view(argv[1]) == "launch";
         const char* const* end = launches ? std::find(argv, argv + argc, std::string_view("--")) : argv + argc;
         if (end != argv + argc) launch_args.command.assign(end + 1, argv + argc);
         app.parse(static_cast<int>(end - argv), argv);
+        const bool trains = !launch_args.command.empty() && launch_args.command[0] == "train";
+        if (trains) app.parse(static_cast<int>(argv + argc - end), end);  // "--" in place of the program's name
         take_settings(*train_app, train_args.recipe);
+        if (trains) launch_args.recipe = train_args.recipe;
         take_settings(*check_app, check_args.recipe);
         take_settings(*plan_app, plan_args.recipe);
         take_settings(*show_app, show_args.recipe);
@@ -254,9 +257,10 @@ int run(int argc, const char* const* argv) {
         return app.exit(e) == 0 ? kDone : kUsage;
     }
     try {
-        if (*train_app) return in_crew([&](comm::Crew& crew) { return train(train_args, crew); });
+        if (*train_app && !launches) return in_crew([&](comm::Crew& crew) { return train(train_args, crew); });
         if (*eval_app) return in_crew([&](comm::Crew& crew) { return eval(eval_args, crew); });
         if (launched().process > 0) return kDone;  // the first process does it alone
+        if (launches) return launch(launch_args);
         if (*check_app) return check(check_args);
         if (*show_app) return show(show_args);
         if (*diff_app) return diff(diff_args);
@@ -267,7 +271,6 @@ int run(int argc, const char* const* argv) {
         if (*schedule_app) return schedule(schedule_args);
         if (*prepare_app) return prepare(prepare_args);
         if (*report_app) return report(report_args);
-        if (*launch_app) return launch(launch_args);
         return explain(explain_args);
     } catch (const UserError& e) {
         return fail(json, kRefused, e.what(), e.key(), e.id());

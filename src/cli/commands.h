@@ -101,6 +101,7 @@ struct LaunchArgs {
         "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
         "-mca oob_tcp_keepalive_intvl 1 -mca oob_tcp_keepalive_probes 3";
     std::vector<std::string> command;  // train, recipe, flags
+    RecipeArgs recipe;                 // of that; no path: it is no such command
     bool json = false;
 };
 struct ReportArgs {

@@ -72,21 +72,10 @@ int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 +
 class Launch {
 public:
     explicit Launch(const LaunchArgs& args) : args_(args), hosts_(hosts_of(args.hosts)) {
-        if (args_.command.size() < 2 || args_.command[0] != "train")
+        if (args_.recipe.path.empty())
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
-        RecipeArgs recipe;
-        recipe.path = args_.command[1];
-        for (size_t i = 2; i < args_.command.size(); ++i) {
-            const std::string& w = args_.command[i];
-            const size_t equals = w.find('=');
-            const bool is_key = w.starts_with("--") && w.substr(0, equals).find('.') != std::string::npos;
-            if (w == "--ranks" && i + 1 < args_.command.size()) recipe.ranks = std::atoll(args_.command[++i].c_str());
-            else if (is_key && equals != std::string::npos)
-                recipe.settings.emplace_back(w.substr(2, equals - 2), w.substr(equals + 1));
-            else if (is_key && i + 1 < args_.command.size()) recipe.settings.emplace_back(w.substr(2), args_.command[++i]);
-        }
-        recipe_ = read_recipe(recipe);
+        recipe_ = read_recipe(args_.recipe);
         processes_ = args_.processes;
         for (const Host& h : hosts_) processes_ += h.slots;
         const bool open =
