@@ -8,6 +8,7 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "checkpoint/folder.h"
+#include "cli/launched.h"
 #include "cli/stored.h"
 #include "runtime/hugging_face.h"
 #include "telemetry/console.h"
@@ -194,13 +195,13 @@ void Checkpointing::resume() {
 void Checkpointing::require_same_step() {
     comm::Crew& crew = job_.trainer->ranks().crew();
     const std::vector<std::string> steps = crew.exchange(std::to_string(job_.trainer->progress().steps));
-    const auto other = std::find_if(steps.begin(), steps.end(), [&](const std::string& step) { return step != steps[0]; });
-    if (other == steps.end()) return;
+    const size_t other = dissenter(steps);
+    if (other == 0) return;
     throw UserError(
         "checkpoint.not_shared", "job.dump_folder",
         fmt::format("process {} would go on from step {}, the first from step {}: {} must be on a file system that all "
                     "hosts of the job share",
-                    other - steps.begin(), *other, steps[0], root_));
+                    other, steps[other], steps[0], root_));
 }
 
 void Checkpointing::save_now(runtime::SaveContents contents) {

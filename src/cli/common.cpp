@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/launched.h"
 #include "compile/placement.h"
 #include "compile/report.h"
 #include "data/prepared_data.h"
@@ -112,13 +113,13 @@ int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled
 
 void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew) {
     const std::vector<std::string> hashes = crew.exchange(crew.is_alone() ? "" : runtime::program_hash(compiled.programs));
-    const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) { return hash != hashes[0]; });
-    if (other == hashes.end()) return;
+    const size_t other = dissenter(hashes);
+    if (other == 0) return;
     throw UserError(
         "job.other_program", "runtime.kernels",
         fmt::format("process {} has compiled another program than the first: their machines take other kernels, or they "
                     "read another recipe; use machines alike, or runtime.kernels = \"reference\"",
-                    other - hashes.begin()));
+                    other));
 }
 
 void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,

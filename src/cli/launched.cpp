@@ -39,6 +39,11 @@ Launched launched() {
     return {};
 }
 
+size_t dissenter(const std::vector<std::string>& said) {
+    const auto other = std::find_if(said.begin(), said.end(), [&](const std::string& s) { return s != said[0]; });
+    return other == said.end() ? 0 : static_cast<size_t>(other - said.begin());
+}
+
 int in_crew(FunctionRef<int(comm::Crew&)> f) {
     const Launched as = launched();
     if (as.processes == 1) {

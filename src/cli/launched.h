@@ -1,6 +1,9 @@
 // How this process was started: by itself, or by a launcher (mpirun, srun) as one of several.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/function_ref.h"
 #include "comm/crew.h"
 
@@ -15,5 +18,8 @@ Launched launched();
 // f(crew) with the crew of all processes; MPI runs around it where there are several, and only the first one speaks. Where f
 // fails on one, all are stopped. UserError mpi.not_built, mpi.no_threads, job.launcher.
 int in_crew(FunctionRef<int(comm::Crew&)> f);
+
+// Of what processes said (Crew::exchange): the first one that did not say what the first process did; 0: none.
+size_t dissenter(const std::vector<std::string>& said);
 
 }  // namespace lockstep::cli

@@ -296,7 +296,7 @@ int train(const TrainArgs& args, comm::Crew& crew) {
             ? ""
             : fmt::format(" in {} processes on {} host{}", crew.processes(), crew.hosts(), crew.hosts() > 1 ? "s" : ""),
         layout.microbatches, layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
-    warn_of_hosts(job->recipe, compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
+    if (crew.hosts() > 1) warn_of_hosts(job->recipe, compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
     const Watch watch(job->recipe, job->trainer->ranks());
     Run run(*job, args, begun);
     int code = kDone;
