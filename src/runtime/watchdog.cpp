@@ -66,12 +66,13 @@ void Watchdog::watch() {
             gone = heartbeat_.leave() || left_s > options_.timeout_s;
             if (!gone) heartbeat_.beat("", 0, passed_s);
         } else {
-            look(passed_s, gap_s > options_.silence_s());
+            awake_s_ = gap_s > options_.silence_s() ? 0 : awake_s_ + passed_s;
+            look(passed_s);
         }
     }
 }
 
-void Watchdog::look(double passed_s, bool was_stopped) {
+void Watchdog::look(double passed_s) {
     for (size_t r = 0; r < streams_.size(); ++r) {
         for (size_t k = 0; k < 2; ++k) {
             Stream& s = streams_[r][k];
@@ -85,7 +86,7 @@ void Watchdog::look(double passed_s, bool was_stopped) {
     heartbeat_.beat(state(), begun, passed_s);
     stood_s_ = heartbeat_.count() == count_ ? stood_s_ + passed_s : 0;
     count_ = heartbeat_.count();
-    if (!heartbeat_.end().empty() && was_stopped)
+    if (!heartbeat_.end().empty() && awake_s_ < options_.silence_s())
         return ended_ = true, options_.end("");  // it is this process that the others have lost
     if (!heartbeat_.end().empty()) return end(heartbeat_.end());
     // A rank may wait long for one that computes. Only the first process hears of all.

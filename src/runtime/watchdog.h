@@ -4,6 +4,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -49,7 +50,7 @@ private:
     };
 
     void watch();
-    void look(double passed_s, bool was_stopped);
+    void look(double passed_s);
     double interval_s() const;  // between two looks
     static Place place_of(const Executor& e, const FlightEntry& entry);
     static Place now_at(const Executor& e, int stream);
@@ -68,6 +69,7 @@ private:
     bool leaving_ = false, ended_ = false;
     uint64_t count_ = 0;  // of the whole job, and for how long it has stood
     double stood_s_ = 0;
+    double awake_s_ = std::numeric_limits<double>::infinity();  // since this process was stopped
     std::thread thread_;
 };
 
