@@ -1,15 +1,18 @@
 // Collectives between ranks, as the executor sees them: one Communicator per rank, whatever the transport.
 // Groups are fixed before the first launch. A launch is a list of requests that all members of a group make together,
 // in the same order; requests of one launch do not depend on each other.
-// Sums and maxima are taken in ascending position in the group, so every member gets the same bits from an all-reduce and
-// every transport gives the same bits as every other. run() does not allocate.
+// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/ways.h), so every
+// member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not allocate.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "mesh/ways.h"
 
 namespace lockstep::comm {
 
@@ -39,8 +42,12 @@ struct Request {
     int64_t outer = 1, dim = 0, inner = 1;
     ReduceOp op = ReduceOp::Sum;
     bool accumulate = false;  // ReduceScatter only: out += reduced (by op), computed after the reduction over members
+    // Not of a transfer. Between processes it must fit the group; none: chosen there, of one level. In one process the level of
+    // its sums is all that counts.
+    std::optional<mesh::Way> way = {};
 
     int64_t block_elements() const { return outer * dim * inner; }
+    int level() const { return way ? way->level : 1; }
 };
 
 Request all_gather(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner);

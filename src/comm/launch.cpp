@@ -15,6 +15,17 @@ namespace {
 
 bool reduces(Kind kind) { return kind == Kind::ReduceScatter || kind == Kind::AllReduce; }
 
+// Gather, reduction and level in one number, and back; 0: none.
+int32_t packed(const std::optional<mesh::Way>& way) {
+    return way ? 1 + (static_cast<int32_t>(way->gather) + 4 * (static_cast<int32_t>(way->reduce) + 4 * way->level)) : 0;
+}
+
+std::optional<mesh::Way> unpacked(int32_t way) {
+    if (way == 0) return std::nullopt;
+    --way;
+    return mesh::Way{static_cast<mesh::GatherBy>(way % 4), static_cast<mesh::ReduceBy>(way / 4 % 4), way / 16};
+}
+
 bool is_transfer(const Request& request) { return request.kind == Kind::Transfer; }
 
 bool same_shape(const Request& a, const Request& b) {
@@ -34,7 +45,7 @@ Shape shape_of(const Request& r) {
     return {static_cast<int32_t>(r.kind),
             static_cast<int32_t>(r.type),
             reduces(r.kind) ? static_cast<int32_t>(r.op) : 0,
-            0,
+            packed(r.way),
             r.outer,
             r.dim,
             r.inner};
@@ -49,7 +60,8 @@ Request request_of(const Shape& s) {
             s.dim,
             s.inner,
             static_cast<ReduceOp>(s.op),
-            false};
+            false,
+            unpacked(s.way)};
 }
 
 bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }

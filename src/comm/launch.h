@@ -16,7 +16,7 @@ using Requests = std::span<const Request>;
 
 // What members must agree on in a request, as 40 plain bytes without padding.
 struct Shape {
-    int32_t kind, type, op, zero;  // op: 0 where nothing is reduced
+    int32_t kind, type, op, way;  // op: 0 where nothing is reduced; way: 0 for none
     int64_t outer, dim, inner;
 };
 Shape shape_of(const Request& request);

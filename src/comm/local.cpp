@@ -199,7 +199,7 @@ private:
 }  // namespace
 
 World::World(int ranks, LocalOptions options)
-    : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0)} {
+    : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0), ranks} {
     ensure(ranks >= 1, "a world has at least one rank");
 }
 

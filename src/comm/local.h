@@ -33,7 +33,7 @@ public:
     int ranks() const override { return ranks_; }
     int first_rank() const override { return 0; }
     int ranks_here() const override { return ranks_; }
-    const Topology& topology() const override { return topology_; }
+    const mesh::Topology& topology() const override { return topology_; }
     const LocalOptions& options() const { return options_; }
 
     std::unique_ptr<Communicator> communicator(int rank) override;
@@ -48,8 +48,8 @@ public:
 private:
     const int ranks_;
     const LocalOptions options_;
-    const Topology topology_;  // one host
-    std::mutex mutex_;         // guards what follows; no launch takes it unless it throws
+    const mesh::Topology topology_;  // one process
+    std::mutex mutex_;               // guards what follows; no launch takes it unless it throws
     std::vector<std::unique_ptr<local::Group>> groups_;
     bool aborted_ = false;
     std::string reason_;

@@ -71,7 +71,7 @@ private:
     template <class Store>
     void reduce_run(int64_t begin, int64_t count, Store store) const {
         const auto run = [&](int member) { return in(member) + begin * element_bytes_; };
-        reduce_in_chunks(mine_.type, mine_.op, members_, run, count, store);
+        reduce_in_chunks(mine_.type, mine_.op, members_, mine_.level(), run, count, store);
     }
 
     std::span<const Requests> launch_;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "comm/topology.h"
+#include "mesh/ways.h"
 
 namespace lockstep::comm {
 
@@ -17,7 +17,7 @@ public:
     // Of this process: first_rank() .. first_rank() + ranks_here().
     virtual int first_rank() const = 0;
     virtual int ranks_here() const = 0;
-    virtual const Topology& topology() const = 0;
+    virtual const mesh::Topology& topology() const = 0;
 
     // Of a rank of this process. The transport outlives it.
     virtual std::unique_ptr<Communicator> communicator(int rank) = 0;

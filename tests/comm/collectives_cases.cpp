@@ -152,7 +152,7 @@ void fill(std::vector<std::byte>& buffer, Type type, std::mt19937& random) {
 }
 
 TEST_P(Comm, MatchesPlainLoopsForGroupsOfAllSizes) {
-    const int ranks = GetParam().ranks;
+    const int ranks = GetParam().ranks();
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         for (int members = comm.rank() + 1; members <= ranks; ++members) {
@@ -168,7 +168,7 @@ TEST_P(Comm, MatchesPlainLoopsForGroupsOfAllSizes) {
 }
 
 TEST_P(Comm, MatchesPlainLoopsOverSeveralPieces) {
-    const std::vector<int> ranks = all_ranks(GetParam().ranks);
+    const std::vector<int> ranks = all_ranks(GetParam().ranks());
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group(ranks);
@@ -185,8 +185,8 @@ TEST_P(Comm, MatchesPlainLoopsOverSeveralPieces) {
 }
 
 TEST_P(Comm, DisjointStridedGroupsAndOverlappingOnesTakeTurns) {
-    const int half = GetParam().ranks / 2;
-    if (GetParam().ranks % 2) GTEST_SKIP() << "an even number of ranks only";
+    const int half = GetParam().ranks() / 2;
+    if (GetParam().ranks() % 2) GTEST_SKIP() << "an even number of ranks only";
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         const int r = comm.rank();
@@ -213,7 +213,7 @@ TEST_P(Comm, DisjointStridedGroupsAndOverlappingOnesTakeTurns) {
 
 // Members of a process then do not follow each other in the group.
 TEST_P(Comm, GroupsMayListRanksInAnyOrder) {
-    std::vector<int> ranks = all_ranks(GetParam().ranks);
+    std::vector<int> ranks = all_ranks(GetParam().ranks());
     std::mt19937 order(3);
     std::atomic<int> wrong = 0;
     for (int attempt = 0; attempt < 3; ++attempt) {
@@ -231,7 +231,7 @@ TEST_P(Comm, GroupsMayListRanksInAnyOrder) {
 }
 
 TEST_P(Comm, TwoChannelsOfOneGroupRunAtTheSameTime) {
-    const std::vector<int> ranks = all_ranks(GetParam().ranks);
+    const std::vector<int> ranks = all_ranks(GetParam().ranks());
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group(ranks);
@@ -252,7 +252,7 @@ TEST_P(Comm, TwoChannelsOfOneGroupRunAtTheSameTime) {
 }
 
 TEST_P(Comm, ManyRoundsOfReusedBuffers) {
-    const int n = GetParam().ranks;
+    const int n = GetParam().ranks();
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group(all_ranks(n));
@@ -270,7 +270,7 @@ TEST_P(Comm, ManyRoundsOfReusedBuffers) {
 }
 
 TEST_P(Comm, MaximumIsTheFirstNanOnEveryRank) {
-    const int n = GetParam().ranks, first = n > 2 ? 1 : 0;
+    const int n = GetParam().ranks(), first = n > 2 ? 1 : 0;
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         const GroupId group = comm.add_group(all_ranks(n));
@@ -290,7 +290,7 @@ TEST_P(Comm, MaximumIsTheFirstNanOnEveryRank) {
 
 // Transfers along a line of ranks, in launches of several requests; the taker comes late, early or in between.
 TEST_P(Comm, TransfersArriveInTheirOrder) {
-    const int n = GetParam().ranks;
+    const int n = GetParam().ranks();
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
         const int r = comm.rank();
@@ -323,8 +323,19 @@ TEST_P(Comm, TransfersArriveInTheirOrder) {
     expect_all(errors, "");
 }
 
+// Any way that such a group can go; often none, which leaves the choice to the transport.
+std::optional<mesh::Way> random_way(const std::vector<int>& ranks, const mesh::Topology& topology, Kind kind,
+                                    std::mt19937& random) {
+    const mesh::GroupLayout layout = mesh::group_layout(ranks, topology);
+    mesh::Way way{static_cast<mesh::GatherBy>(random() % 3), static_cast<mesh::ReduceBy>(random() % 4)};
+    if (way.reduce == mesh::ReduceBy::TwoLevel) way.level = layout.level();
+    const auto collective = static_cast<mesh::Collective>(kind);
+    if (kind == Kind::ReduceScatter && way.reduce == mesh::ReduceBy::Everywhere) return std::nullopt;
+    return mesh::unfit(layout, collective, way).empty() ? std::optional(way) : std::nullopt;
+}
+
 // Random launches on random groups, all types: the bytes of every output are those of the local transport.
-std::vector<std::byte> random_launches(Communicator& comm, unsigned seed) {
+std::vector<std::byte> random_launches(Communicator& comm, const mesh::Topology& topology, unsigned seed) {
     std::mt19937 random(seed);  // the same on every rank
     const int n = comm.ranks();
     std::vector<std::byte> outputs;
@@ -349,6 +360,7 @@ std::vector<std::byte> random_launches(Communicator& comm, unsigned seed) {
             r.op = random() % 3 ? ReduceOp::Sum : ReduceOp::Max;
             r.outer = 1 + random() % 5, r.dim = 1 + random() % 40, r.inner = 1 + random() % (launch % 5 ? 9 : 150);
             r.accumulate = r.kind == Kind::ReduceScatter && random() % 2;
+            r.way = random_way(ranks, topology, r.kind, random);
         }
         if (std::find(ranks.begin(), ranks.end(), comm.rank()) == ranks.end()) continue;
         std::mt19937 own(seed + static_cast<unsigned>(1000 * launch + comm.rank()));
@@ -371,13 +383,15 @@ std::vector<std::byte> random_launches(Communicator& comm, unsigned seed) {
 }
 
 TEST_P(Comm, GivesTheBitsOfTheLocalTransport) {
-    const int n = GetParam().ranks;
+    const int n = GetParam().ranks();
     for (unsigned seed = 1; seed <= 2; ++seed) {
         std::vector<std::vector<std::byte>> expected(static_cast<size_t>(n)), got(static_cast<size_t>(n));
-        expect_all(local_job(n).run([&](Communicator& c) { expected[static_cast<size_t>(c.rank())] = random_launches(c, seed); }),
+        expect_all(local_job(n).run([&](Communicator& c) {
+            expected[static_cast<size_t>(c.rank())] = random_launches(c, GetParam().topology, seed);
+        }),
                    "");
-        const Errors errors =
-            GetParam().run([&](Communicator& c) { got[static_cast<size_t>(c.rank())] = random_launches(c, seed); });
+        const Errors errors = GetParam().run(
+            [&](Communicator& c) { got[static_cast<size_t>(c.rank())] = random_launches(c, GetParam().topology, seed); });
         expect_all(errors, "");
         for (const auto& [rank, error] : errors)
             EXPECT_TRUE(same_bits(got[static_cast<size_t>(rank)], expected[static_cast<size_t>(rank)]))

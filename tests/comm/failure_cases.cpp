@@ -13,7 +13,7 @@ namespace lockstep::comm::test {
 namespace {
 
 TEST_P(CommFailure, AbortReleasesWaitersAndRefusesLaterLaunches) {
-    const int n = GetParam().ranks;
+    const int n = GetParam().ranks();
     std::atomic<int> later = 0;
     const Errors errors = GetParam().run([&](Communicator& comm) {
         const GroupId all = comm.add_group(all_ranks(n)), self = comm.add_group({comm.rank()});
@@ -37,7 +37,7 @@ TEST_P(CommFailure, AbortReleasesWaitersAndRefusesLaterLaunches) {
 
 // Buffers die with their ranks' threads: under ASan and TSan this shows that no one leaves a launch that others are in.
 TEST_P(CommFailure, AbortAtAnyMomentStopsEveryRank) {
-    const int n = GetParam().ranks, half = n / 2;
+    const int n = GetParam().ranks(), half = n / 2;
     for (int attempt = 0; attempt < 30; ++attempt) {
         const Errors errors = GetParam().run([&](Communicator& comm) {
             const GroupId all = comm.add_group(all_ranks(n));
@@ -58,7 +58,7 @@ TEST_P(CommFailure, AbortAtAnyMomentStopsEveryRank) {
 
 // The first reason is everybody's, whichever that is.
 TEST_P(CommFailure, OfSeveralReasonsAllRanksSayTheSame) {
-    const int n = GetParam().ranks;
+    const int n = GetParam().ranks();
     for (int attempt = 0; attempt < 10; ++attempt) {
         const Errors errors = GetParam().run([&](Communicator& comm) {
             const GroupId all = comm.add_group(all_ranks(n));
@@ -72,8 +72,8 @@ TEST_P(CommFailure, OfSeveralReasonsAllRanksSayTheSame) {
 
 // Members of a launch in a group of up to three ranks, others idle.
 std::vector<int> group_of(const Job& job) {
-    if (job.ranks >= 5) return {0, 2, 4};
-    return job.ranks >= 3 ? std::vector{0, 1, job.ranks - 1} : std::vector{0, 1};
+    if (job.ranks() >= 5) return {0, 2, 4};
+    return job.ranks() >= 3 ? std::vector{0, 1, job.ranks() - 1} : std::vector{0, 1};
 }
 
 using Launch = std::function<std::vector<Request>(int position, float* in, float* out)>;
@@ -139,7 +139,7 @@ TEST_P(CommFailure, DifferentNumbersOfRequestsAreNamed) {
 }
 
 TEST_P(CommFailure, DifferentTransfersAreNamed) {
-    const std::vector<int> ranks = {0, GetParam().ranks - 1};
+    const std::vector<int> ranks = {0, GetParam().ranks() - 1};
     const Errors errors = GetParam().run([&](Communicator& comm) {
         if (comm.rank() != ranks[0] && comm.rank() != ranks[1]) return;
         const GroupId pair = comm.add_group(ranks);
@@ -154,7 +154,7 @@ TEST_P(CommFailure, DifferentTransfersAreNamed) {
 }
 
 TEST_P(CommFailure, ARequestThatCannotRunStopsAllRanks) {
-    const int n = GetParam().ranks;
+    const int n = GetParam().ranks();
     const Errors errors = GetParam().run([&](Communicator& comm) {
         const GroupId all = comm.add_group(all_ranks(n));
         std::vector<float> data(16);
@@ -177,7 +177,7 @@ Errors launch_until_refused(const Job& job, const std::vector<int>& pair, int wh
 }
 
 TEST_P(CommFailure, TransfersStandInLaunchesOfTheirOwnAndOnlySoMany) {
-    const int last = GetParam().ranks - 1;
+    const int last = GetParam().ranks() - 1;
     const std::vector<int> pair = {0, last};
     std::vector<float> in(4), out(4);
     const Request one = transfer(Type::Float32, in.data(), out.data(), 4),

@@ -22,9 +22,10 @@ using Errors = std::map<int, std::string>;
 
 struct Job {
     std::string name;
-    int ranks = 1;
+    mesh::Topology topology;
     // A new world each time. Returns the errors of the ranks that are in this process.
     std::function<Errors(const Body&)> run;
+    int ranks() const { return static_cast<int>(topology.host_of_rank.size()); }
 };
 
 // On the threads of ranks first .. first + count, all of this process.
@@ -51,7 +52,8 @@ Errors run_ranks(World& world, int first, int count, const Body& body) {
 inline Errors run_ranks(World& world, const Body& body) { return run_ranks(world, 0, world.ranks(), body); }
 
 inline Job local_job(int ranks) {
-    return {"Local" + std::to_string(ranks), ranks, [ranks](const Body& body) {
+    const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(ranks), 0), ranks};
+    return {"Local" + std::to_string(ranks), topology, [ranks](const Body& body) {
                 World world(ranks);
                 return run_ranks(world, body);
             }};
@@ -60,7 +62,10 @@ inline Job local_job(int ranks) {
 // Processes that are threads of this one, over a wire of memory; host_of by process.
 inline Job memory_job(const std::string& name, int ranks_per_process, std::vector<int> host_of, processes::Options options = {}) {
     const int processes = static_cast<int>(host_of.size());
-    return {name, processes * ranks_per_process, [=](const Body& body) {
+    mesh::Topology topology{{}, ranks_per_process};
+    for (int host : host_of)
+        topology.host_of_rank.insert(topology.host_of_rank.end(), static_cast<size_t>(ranks_per_process), host);
+    return {name, topology, [=](const Body& body) {
                 Network network(host_of);
                 std::vector<Errors> errors(host_of.size());
                 std::vector<std::thread> threads;

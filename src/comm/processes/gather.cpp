@@ -6,7 +6,7 @@
 
 namespace lockstep::comm::processes {
 
-Gather::Gather(const Link& link, const Hops& hops, int64_t element_bytes, std::byte* out)
+Gather::Gather(const Link& link, const mesh::Hops& hops, int64_t element_bytes, std::byte* out)
     : link_(link),
       element_bytes_(element_bytes),
       limit_(std::max<int64_t>(link.piece_bytes / element_bytes, 1)),
@@ -38,7 +38,7 @@ void Gather::copy_own() {
 }
 
 // Moves the cursor on to a piece, past hops and blocks that have none. False at the end.
-bool Gather::settle(Cursor& c, const std::vector<Hop>& hops) const {
+bool Gather::settle(Cursor& c, const std::vector<mesh::Hop>& hops) const {
     const std::vector<Block>& blocks = link_.scratch.blocks;
     for (; c.hop < hops.size(); ++c.hop, c.inside = false) {
         const int part = hops[c.hop].part;

@@ -1,5 +1,5 @@
-// Brings the blocks of all parts to one buffer of every process; the way is a list of hops (layout.h). A piece goes on as soon as
-// it is there.
+// Brings the blocks of all parts to one buffer of every process; the way is a list of hops (mesh/ways.h). A piece goes on as soon
+// as it is there.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace lockstep::comm::processes {
 class Gather {
 public:
     // link.scratch.blocks says what. Blocks of this part are copied to `out` too.
-    Gather(const Link& link, const Hops& hops, int64_t element_bytes, std::byte* out);
+    Gather(const Link& link, const mesh::Hops& hops, int64_t element_bytes, std::byte* out);
     Progress advance();
 
 private:
@@ -26,7 +26,7 @@ private:
     };
     using Slots = std::array<Slot, kWindow>;
 
-    bool settle(Cursor& cursor, const std::vector<Hop>& hops) const;
+    bool settle(Cursor& cursor, const std::vector<mesh::Hop>& hops) const;
     const Block& block(const Cursor& c) const { return link_.scratch.blocks[c.block]; }
     Piece piece(const Cursor& c) const { return piece_of(block(c).to, limit_, c.piece); }
     uint8_t& there(const Cursor& c) { return link_.scratch.there[static_cast<size_t>(block(c).first_piece + c.piece)]; }
@@ -40,7 +40,7 @@ private:
     const Link link_;
     const int64_t element_bytes_, limit_;
     std::byte* const out_;
-    const Hops& hops_;
+    const mesh::Hops& hops_;
     Cursor next_send_, next_receive_;
     Slots sends_, receives_;
     std::byte *send_staging_ = nullptr, *receive_staging_ = nullptr;

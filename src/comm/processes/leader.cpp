@@ -1,5 +1,8 @@
 #include "comm/processes/leader.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -8,6 +11,7 @@
 #include "comm/processes/chain_reduce.h"
 #include "comm/processes/direct_reduce.h"
 #include "comm/processes/gather.h"
+#include "comm/processes/two_level_reduce.h"
 
 namespace lockstep::comm::processes {
 namespace {
@@ -21,7 +25,7 @@ public:
     ~Borrowed() { state_.give_back(std::move(scratch_)); }
     Borrowed(const Borrowed&) = delete;
     Borrowed& operator=(const Borrowed&) = delete;
-    Scratch& operator*() { return *scratch_; }
+    Scratch& operator*() const { return *scratch_; }
 
 private:
     State& state_;
@@ -74,16 +78,17 @@ private:
     void all_gather(size_t index);
     void reduce_scatter(size_t index);
     void all_reduce(size_t index);
-    void all_reduce_small(size_t index);
-    void gather(int64_t total_bytes, int64_t element_bytes, std::byte* out);
-    void reduce(const Request& mine, size_t index);
+    void all_reduce_everywhere(const mesh::Way& way, size_t index);
+    mesh::Way way_of(const Request& mine) const;
+    void gather(mesh::GatherBy by, int64_t element_bytes, std::byte* out);
+    void reduce(const mesh::Way& way, const Request& mine, size_t index);
     const Request& of(int position, size_t index) const { return channel_.launch[position][index]; }
     std::byte* out(int position, size_t index) const { return static_cast<std::byte*>(of(position, index).out); }
     const std::byte* in(int position, size_t index) const { return static_cast<const std::byte*>(of(position, index).in); }
 
     State& state_;
     Group& group_;
-    const Layout& layout_;
+    const mesh::GroupLayout& layout_;
     Channel& channel_;
     const int channel_index_;
     const Link link_;
@@ -166,21 +171,35 @@ void Leader::stop_for_difference(int position) {
     for (Patience patience(state_.control);; patience.wait()) messages[0].done(), messages[1].done();  // until it stops
 }
 
-void Leader::gather(int64_t total_bytes, int64_t element_bytes, std::byte* to) {
-    drive(state_.control,
-          Gather(link_, group_.hops(choose_gather(layout_, total_bytes, state_.options.small_bytes)), element_bytes, to));
+mesh::Way Leader::way_of(const Request& mine) const {
+    const auto kind = static_cast<mesh::Collective>(mine.kind);
+    const int64_t bytes = mine.block_elements() * bytes_of(mine.type);
+    if (!mine.way) return mesh::choose_way(layout_, kind, bytes, state_.options.small_bytes, false);
+    if (const std::string why = mesh::unfit(layout_, kind, *mine.way); !why.empty()) {
+        state_.control.abort(fmt::format("ranks {} launched {}, but {}: the program was compiled for other hosts", group_.ranks,
+                                         describe(mine), why));
+        throw Stopped();
+    }
+    return *mine.way;
 }
 
-void Leader::reduce(const Request& mine, size_t index) {
+void Leader::gather(mesh::GatherBy by, int64_t element_bytes, std::byte* to) {
+    drive(state_.control, Gather(link_, group_.hops[static_cast<size_t>(by)], element_bytes, to));
+}
+
+void Leader::reduce(const mesh::Way& way, const Request& mine, size_t index) {
     std::vector<const std::byte*>& ins = link_.scratch.ins;
     ins.assign(static_cast<size_t>(layout_.members()), nullptr);
     for (int position : group_.here) ins[position] = in(position, index);
     const Operands operands = {mine.type, mine.op, ins};
-    const int64_t operand_blocks = mine.kind == Kind::ReduceScatter ? layout_.members() : 1;
-    const int64_t bytes = operand_blocks * mine.block_elements() * bytes_of(mine.type);
-    switch (choose_reduce(layout_, bytes, state_.options.small_bytes)) {
-        case ReduceBy::Direct: return drive(state_.control, DirectReduce(link_, operands));
-        case ReduceBy::Chain: return drive(state_.control, ChainReduce(link_, operands));
+    switch (way.reduce) {
+        case mesh::ReduceBy::Everywhere: break;  // see all_reduce
+        case mesh::ReduceBy::Direct: return drive(state_.control, DirectReduce(link_, operands));
+        case mesh::ReduceBy::Chain: return drive(state_.control, ChainReduce(link_, operands));
+        case mesh::ReduceBy::TwoLevel: {
+            const Borrowed within(state_), between(state_);
+            return drive(state_.control, TwoLevelReduce(link_, operands, *group_.levels, *within, *between));
+        }
     }
 }
 
@@ -195,7 +214,7 @@ void Leader::all_gather(size_t index) {
                 {part, {position * run, mine.outer, run, members * run}, part == group_.me ? in(position, index) : nullptr});
         }
     }
-    gather(members * mine.block_elements() * element_bytes, element_bytes, out(group_.leader(), index));
+    gather(way_of(mine).gather, element_bytes, out(group_.leader(), index));
 }
 
 void Leader::reduce_scatter(size_t index) {
@@ -210,14 +229,15 @@ void Leader::reduce_scatter(size_t index) {
             targets.push_back(target);
         }
     }
-    reduce(mine, index);
+    reduce(way_of(mine), mine, index);
 }
 
 // Each part reduces a slice; then the slices are gathered.
 void Leader::all_reduce(size_t index) {
     const Request& mine = of(group_.leader(), index);
     const int64_t total = mine.block_elements(), parts = layout_.parts(), element_bytes = bytes_of(mine.type);
-    if (total * element_bytes * layout_.members() <= state_.options.small_bytes) return all_reduce_small(index);
+    const mesh::Way way = way_of(mine);
+    if (way.reduce == mesh::ReduceBy::Everywhere) return all_reduce_everywhere(way, index);
     const int64_t line = 64 / element_bytes, slice = ((total + parts - 1) / parts + line - 1) / line * line;
     std::byte* to = out(group_.leader(), index);
     std::vector<Target>& targets = link_.scratch.targets;
@@ -229,23 +249,24 @@ void Leader::all_reduce(size_t index) {
         targets.push_back({part, area, area, to});
         blocks.push_back({part, area, to + begin * element_bytes});
     }
-    reduce(mine, index);
-    gather(total * element_bytes, element_bytes, to);
+    reduce(way, mine, index);
+    gather(way.gather, element_bytes, to);
 }
 
 // One latency instead of two: everybody gets all operands and reduces them.
-void Leader::all_reduce_small(size_t index) {
+void Leader::all_reduce_everywhere(const mesh::Way& way, size_t index) {
     const Request& mine = of(group_.leader(), index);
     const int64_t total = mine.block_elements(), element_bytes = bytes_of(mine.type);
     std::vector<std::byte>& operands = link_.scratch.operands;  // [members, total]
-    operands.resize(static_cast<size_t>(state_.options.small_bytes));
+    const auto needed = static_cast<size_t>(total * element_bytes * layout_.members());
+    if (operands.size() < needed) operands.resize(needed);
     std::vector<Block>& blocks = link_.scratch.blocks;
     blocks.clear();
     for (int part = 0; part < layout_.parts(); ++part) {
         for (int position : layout_.positions[part])
             blocks.push_back({part, {position * total, 1, total, total}, part == group_.me ? in(position, index) : nullptr});
     }
-    gather(total * element_bytes * layout_.members(), element_bytes, operands.data());
+    gather(way.gather, element_bytes, operands.data());
     std::vector<Rows>& sources = link_.scratch.sources;
     sources.clear();
     for (int64_t position = 0; position < layout_.members(); ++position)

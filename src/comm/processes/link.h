@@ -1,17 +1,17 @@
-// What Gather, DirectReduce and ChainReduce have in common. Each moves one collective between processes as a state machine that
-// never waits: advance() does what can be done now; whoever drives it looks whether the job is being stopped, and waits.
-// Destroying one that is not done takes its receives back.
-// Memory comes from a Scratch, which grows on the first launch of a size and is kept.
+// What Gather, DirectReduce, ChainReduce and TwoLevelReduce have in common. Each moves one collective between processes as a
+// state machine that never waits: advance() does what can be done now; whoever drives it looks whether the job is being stopped,
+// and waits. Destroying one that is not done takes its receives back. Memory comes from a Scratch, which grows on the first
+// launch of a size and is kept.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "comm/processes/layout.h"
 #include "comm/processes/pieces.h"
 #include "comm/processes/rows.h"
 #include "comm/processes/wire.h"
+#include "mesh/ways.h"
 
 namespace lockstep::comm::processes {
 
@@ -57,7 +57,7 @@ struct Scratch {
 struct Link {
     Wire& wire;
     int tag;
-    const Layout& layout;
+    const mesh::GroupLayout& layout;
     int me;               // the part that this process is
     int64_t piece_bytes;  // of the longest message
     Scratch& scratch;

@@ -26,7 +26,7 @@ void reduce_rows(Type type, ReduceOp op, std::span<const Rows> sources, OutRows 
     const auto members = static_cast<int>(sources.size());
     for (int64_t row = 0; row < rows; ++row) {
         const auto in = [&](int k) { return sources[k].data + row * sources[k].stride * element_bytes; };
-        reduce_in_chunks(type, op, members, in, columns, [&](const std::byte* sum, int64_t at_bytes, int64_t count) {
+        reduce_in_chunks(type, op, members, 1, in, columns, [&](const std::byte* sum, int64_t at_bytes, int64_t count) {
             std::byte* out = to.data + row * to.stride * element_bytes + at_bytes;
             if (accumulate) combine(type, op, out, sum, out, count);
             else if (out != sum) std::memcpy(out, sum, static_cast<size_t>(count * element_bytes));

@@ -1,15 +1,16 @@
 // What the threads of one process share: its groups, and memory for the launches that lead between processes.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "comm/arrivals.h"
 #include "comm/launch.h"
 #include "comm/processes/control.h"
-#include "comm/processes/layout.h"
 #include "comm/processes/link.h"
 #include "comm/processes/world.h"
 
@@ -40,15 +41,15 @@ struct Group {
     Group(std::vector<int> ranks, int number, const World& world);
     const std::vector<int> ranks;
     const int number;
-    const Layout layout;
-    const int me;                        // the part that this process is
-    const std::vector<int>& here;        // positions
-    const Hops direct, ring, two_level;  // the last is empty where it is never chosen
+    const mesh::GroupLayout layout;
+    const int me;                              // the part that this process is
+    const std::vector<int>& here;              // positions
+    const std::array<mesh::Hops, 3> hops;      // by GatherBy; none where the group cannot go that way
+    const std::optional<mesh::Levels> levels;  // where sums may have two
     Channel channels[kChannels];
 
     int leader() const { return here.front(); }
     bool in_one_process() const { return layout.parts() == 1; }
-    const Hops& hops(GatherBy by) const;
 };
 
 struct State {
@@ -61,7 +62,7 @@ struct State {
     const std::unique_ptr<Wire> wire;
     const int ranks_per_process;
     const Options options;
-    Topology topology;
+    mesh::Topology topology;
 
     std::mutex mutex;  // guards what follows
     std::map<std::vector<int>, std::unique_ptr<Group>> groups;

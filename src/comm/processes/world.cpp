@@ -15,26 +15,17 @@ namespace lockstep::comm::processes {
 Group::Group(std::vector<int> list, int number, const World& world)
     : ranks(std::move(list)),
       number(number),
-      layout(layout_of(ranks, world.ranks_here(), world.topology())),
+      layout(mesh::group_layout(ranks, world.topology())),
       me(layout.part_of_process(world.first_rank() / world.ranks_here())),
       here(layout.positions[me]),
-      direct(gather_hops(layout, GatherBy::Direct, me)),
-      ring(gather_hops(layout, GatherBy::Ring, me)),
-      two_level(choose_gather(layout, 1, 0) == GatherBy::TwoLevel ? gather_hops(layout, GatherBy::TwoLevel, me) : Hops{}) {
+      hops{mesh::gather_hops(layout, mesh::GatherBy::Direct, me), mesh::gather_hops(layout, mesh::GatherBy::Ring, me),
+           layout.parts_a_host() > 0 ? mesh::gather_hops(layout, mesh::GatherBy::TwoLevel, me) : mesh::Hops{}},
+      levels(layout.level() > 1 ? std::optional(mesh::levels_of(layout, me)) : std::nullopt) {
     for (Channel& channel : channels) {
         channel.launch.resize(ranks.size());
         channel.digests.resize(ranks.size());
         if (ranks.size() == 2) channel.gifts.resize(kTransfersInFlight);
     }
-}
-
-const Hops& Group::hops(GatherBy by) const {
-    switch (by) {
-        case GatherBy::Direct: return direct;
-        case GatherBy::Ring: return ring;
-        case GatherBy::TwoLevel: return two_level;
-    }
-    throw InternalError("comm: no such way to gather");
 }
 
 State::State(std::unique_ptr<Wire> own_wire, int ranks_per_process, Options options)
@@ -45,6 +36,7 @@ State::State(std::unique_ptr<Wire> own_wire, int ranks_per_process, Options opti
               fmt::format("{} ranks a process, messages of {} bytes, pieces of {}, small up to {}", ranks_per_process,
                           options.message_bytes, options.piece_bytes, options.small_bytes),
               [this] { close_groups(); }) {
+    topology.ranks_per_process = ranks_per_process;
     std::map<int, int> number;
     for (int process = 0; process < wire->processes(); ++process) {
         const int host = number.try_emplace(wire->host_of(process), static_cast<int>(number.size())).first->second;
@@ -100,7 +92,7 @@ World::~World() {
 int World::ranks() const { return state_->wire->processes() * state_->ranks_per_process; }
 int World::ranks_here() const { return state_->ranks_per_process; }
 int World::first_rank() const { return state_->wire->process() * state_->ranks_per_process; }
-const Topology& World::topology() const { return state_->topology; }
+const mesh::Topology& World::topology() const { return state_->topology; }
 void World::abort(const std::string& reason) { state_->control.abort(reason); }
 
 std::unique_ptr<Communicator> World::communicator(int rank) {

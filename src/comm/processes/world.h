@@ -1,6 +1,6 @@
 // Ranks as threads of several processes: rank = process * ranks_per_process + thread. Members of a group that are in one process
-// meet in its memory; one of them, the first, then moves the data of all of them between processes (gather.h, direct_reduce.h,
-// chain_reduce.h) and the others copy from it. The bits are those of the local transport.
+// meet in its memory; one of them, the first, then moves the data of all of them between processes (gather.h,
+// *_reduce.h) and the others copy from it. The bits are those of the local transport.
 // A World is one process's part of the job; it outlives its Communicators. See Communicator for what may happen at the same time.
 // Threads of ranks call the wire themselves, several at a time: handing a launch to a thread for it would cost two switches of
 // threads, and the first member waits for its launch anyway. Whoever waits looks, yields, then sleeps briefly in between, so it
@@ -20,8 +20,8 @@ struct Options {
     // Collectives travel in pieces of this size, several under way. A reduce-scatter of 20 MB over 4 emulated hosts of 2 ranks at
     // 200 Mbit/s took 0.99 s with these, 1.35 s with 64 KiB and 1.33 s with 1 MiB (medians of 3; loaded machine).
     int64_t piece_bytes = 256 << 10;
-    int64_t message_bytes = 1 << 30;  // no message is longer
-    int64_t small_bytes = 64 << 10;   // up to here, over all members, a collective takes the way of least latency
+    int64_t message_bytes = 1 << 30;          // no message is longer
+    int64_t small_bytes = mesh::kSmallBytes;  // of requests that do not say their way
 };
 
 struct State;
@@ -38,7 +38,7 @@ public:
     int ranks() const override;
     int first_rank() const override;
     int ranks_here() const override;
-    const Topology& topology() const override;
+    const mesh::Topology& topology() const override;
     std::unique_ptr<Communicator> communicator(int rank) override;
     // Does not wait for the others.
     void abort(const std::string& reason) override;

@@ -20,7 +20,8 @@ mpi::Session* own_session;
 int processes = 1, ranks_per_process = 1;
 
 Job mpi_job(const std::string& name, lockstep::comm::processes::Options options) {
-    return {name, processes * ranks_per_process, [options](const Body& body) {
+    const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(processes * ranks_per_process), 0), ranks_per_process};
+    return {name, topology, [options](const Body& body) {
                 lockstep::comm::processes::World world(session().wire(), ranks_per_process, options);
                 return run_ranks(world, world.first_rank(), ranks_per_process, body);
             }};

@@ -1,0 +1,252 @@
+#include "mesh/ways.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace lockstep::mesh {
+namespace {
+
+constexpr std::array<std::string_view, 3> kGathers = {"direct", "ring", "two_level"};
+constexpr std::array<std::string_view, 4> kReductions = {"everywhere", "direct", "chain", "two_level"};
+
+template <class By, size_t n>
+std::optional<By> named(const std::array<std::string_view, n>& names, std::string_view name) {
+    const auto at = std::find(names.begin(), names.end(), name);
+    return at == names.end() ? std::nullopt : std::optional(static_cast<By>(at - names.begin()));
+}
+
+// Members by host, or by part where all are on one host: what is scarce then is the copying between processes.
+std::vector<int> members_by_node(const GroupLayout& l) {
+    const bool one_host = l.hosts() == 1;
+    std::vector<int> members(static_cast<size_t>(one_host ? l.parts() : l.hosts()));
+    for (int part = 0; part < l.parts(); ++part)
+        members[one_host ? part : l.host_of[part]] += static_cast<int>(l.positions[part].size());
+    return members;
+}
+
+void add_direct(Hops& hops, int parts, int me) {
+    for (int step = 1; step < parts; ++step) {
+        hops.sends.push_back({(me + step) % parts, me});
+        hops.receives.push_back({(me - step + parts) % parts, (me - step + parts) % parts});
+    }
+}
+
+// Step by step between the hosts, each followed by one round within the host for what the step before brought.
+void add_rings(Hops& hops, int hosts, int slots, int me) {
+    const int host = me / slots, slot = me % slots;
+    const auto part = [&](int h, int s) { return (h + 2 * hosts) % hosts * slots + (s + 2 * slots) % slots; };
+    for (int step = 0; step < hosts; ++step) {
+        if (step + 1 < hosts) {
+            hops.sends.push_back({part(host + 1, slot), part(host - step, slot)});
+            hops.receives.push_back({part(host - 1, slot), part(host - step - 1, slot)});
+        }
+        for (int around = 0; around + 1 < slots; ++around) {
+            hops.sends.push_back({part(host, slot + 1), part(host - step, slot - around)});
+            hops.receives.push_back({part(host, slot - 1), part(host - step, slot - around - 1)});
+        }
+    }
+}
+
+GatherBy choose_gather(const GroupLayout& l, int64_t total_bytes, int64_t small_bytes) {
+    if (total_bytes <= small_bytes) return GatherBy::Direct;
+    return l.hosts() > 1 && l.parts_a_host() > 1 ? GatherBy::TwoLevel : GatherBy::Ring;
+}
+
+// Of the busiest node, what it sends or receives, in units of a member's bytes / members, decides between owners and the chain.
+ReduceBy choose_reduce(const GroupLayout& l, int64_t total_bytes, int64_t small_bytes, bool levels) {
+    if (total_bytes <= small_bytes) return ReduceBy::Direct;
+    if (levels && l.hosts() > 1 && l.level() > 1) return ReduceBy::TwoLevel;
+    if (l.chain.empty()) return ReduceBy::Direct;
+    const std::vector<int> members = members_by_node(l);
+    const bool one_host = l.hosts() == 1;
+    const auto node_of = [&](int part) { return one_host ? part : l.host_of[part]; };
+    const int all = l.members();
+    std::vector<int> sent(members.size()), received(members.size());
+    for (size_t i = 0; i + 1 < l.chain.size(); ++i) {
+        const int from = node_of(l.chain[i]), to = node_of(l.chain[i + 1]);
+        if (from != to) sent[from] += all, received[to] += all;
+    }
+    const int last = node_of(l.chain.back());
+    int direct = 0, chain = 0;
+    for (int node = 0; node < static_cast<int>(members.size()); ++node) {
+        direct = std::max(direct, members[node] * (all - members[node]));
+        if (node != last) sent[last] += members[node], received[node] += members[node];
+    }
+    for (size_t node = 0; node < members.size(); ++node) chain = std::max({chain, sent[node], received[node]});
+    return direct <= chain ? ReduceBy::Direct : ReduceBy::Chain;
+}
+
+class Counter {
+public:
+    explicit Counter(const GroupLayout& layout) : l_(layout) {
+        out_.by_host.resize(static_cast<size_t>(layout.hosts()));
+        out_.by_part.resize(static_cast<size_t>(layout.parts()));
+    }
+    void send(int from, int to, double bytes) {
+        if (from == to) return;
+        (l_.host_of[from] == l_.host_of[to] ? out_.by_part[from] : out_.by_host[l_.host_of[from]]) += bytes;
+    }
+    // bytes_of(part): what is gathered from it.
+    void gather(GatherBy by, auto bytes_of) {
+        for (int part = 0; part < l_.parts(); ++part) {
+            for (const Hop& hop : gather_hops(l_, by, part).sends) send(part, hop.peer, bytes_of(hop.part));
+        }
+    }
+    // bytes_for(part): of every member's operand, what goes to it.
+    void reduce(ReduceBy by, auto bytes_for) {
+        for (int owner = 0; owner < l_.parts(); ++owner) {
+            if (by == ReduceBy::Chain) {
+                for (size_t i = 0; i + 1 < l_.chain.size(); ++i) send(l_.chain[i], l_.chain[i + 1], bytes_for(owner));
+                send(l_.chain.back(), owner, bytes_for(owner));
+                continue;
+            }
+            const int slots = l_.parts_a_host();
+            for (int part = 0; part < l_.parts(); ++part) {
+                // In two levels to the equal slot of the own host, from there to the owner.
+                const int to = by == ReduceBy::TwoLevel ? part / slots * slots + owner % slots : owner;
+                send(part, to, static_cast<double>(l_.positions[part].size()) * bytes_for(owner));
+                if (by == ReduceBy::TwoLevel && part == to) send(part, owner, bytes_for(owner));
+            }
+        }
+    }
+    Sent take() { return std::move(out_); }
+
+private:
+    const GroupLayout& l_;
+    Sent out_;
+};
+
+}  // namespace
+
+int GroupLayout::part_of_process(int process) const {
+    const auto it = std::find(process_of.begin(), process_of.end(), process);
+    return it == process_of.end() ? -1 : static_cast<int>(it - process_of.begin());
+}
+
+int GroupLayout::parts_a_host() const {
+    for (int host = 0; host < hosts(); ++host) {
+        if (std::count(host_of.begin(), host_of.end(), host) * hosts() != parts()) return 0;
+    }
+    return parts() / hosts();
+}
+
+int GroupLayout::level() const {
+    if (parts_a_host() == 0 || members() % hosts() != 0) return 1;
+    const int each = members() / hosts();
+    for (int position = 0; position < members(); ++position) {
+        if (host_of[part_of[position]] != position / each) return 1;
+    }
+    return each;
+}
+
+GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology) {
+    GroupLayout l;
+    std::map<int, int> host_number;                             // in the order of the first positions
+    std::map<std::pair<int, int>, std::vector<int>> positions;  // by (host, first position on the process)
+    std::map<int, int> first_position;                          // by process
+    for (int position = 0; position < static_cast<int>(ranks.size()); ++position) {
+        const int rank = ranks[position], process = topology.is_one_process() ? 0 : rank / topology.ranks_per_process,
+                  on = topology.host_of_rank.empty() ? 0 : topology.host_of_rank[rank];
+        const int host = host_number.try_emplace(on, static_cast<int>(host_number.size())).first->second;
+        const int first = first_position.try_emplace(process, position).first->second;
+        positions[{host, first}].push_back(position);
+    }
+    l.part_of.resize(ranks.size());
+    bool consecutive = true;
+    for (const auto& [key, own] : positions) {
+        for (int position : own) l.part_of[position] = l.parts();
+        consecutive = consecutive && own.back() - own.front() + 1 == static_cast<int>(own.size());
+        l.host_of.push_back(key.first);
+        l.process_of.push_back(topology.is_one_process() ? 0 : ranks[own.front()] / topology.ranks_per_process);
+        l.positions.push_back(own);
+    }
+    if (!consecutive) return l;
+    for (int part = 0; part < l.parts(); ++part) l.chain.push_back(part);
+    std::sort(l.chain.begin(), l.chain.end(), [&](int a, int b) { return l.positions[a].front() < l.positions[b].front(); });
+    return l;
+}
+
+Way choose_way(const GroupLayout& l, Collective kind, int64_t block_bytes, int64_t small_bytes, bool levels) {
+    const int64_t all_bytes = block_bytes * l.members();
+    Way way;
+    switch (kind) {
+        case Collective::AllGather: way.gather = choose_gather(l, all_bytes, small_bytes); break;
+        case Collective::ReduceScatter: way.reduce = choose_reduce(l, all_bytes, small_bytes, levels); break;
+        case Collective::AllReduce:
+            way.gather = choose_gather(l, block_bytes, small_bytes);
+            way.reduce = all_bytes <= small_bytes ? ReduceBy::Everywhere : choose_reduce(l, block_bytes, small_bytes, levels);
+            break;
+    }
+    if (way.reduce == ReduceBy::TwoLevel) way.level = l.level();
+    return way;
+}
+
+std::string unfit(const GroupLayout& l, Collective kind, const Way& way) {
+    if (kind != Collective::ReduceScatter && way.gather == GatherBy::TwoLevel && l.parts_a_host() == 0)
+        return "it is gathered in two levels, and hosts have unequal numbers of processes";
+    if (kind == Collective::AllGather) return "";
+    if (way.reduce == ReduceBy::Chain && l.chain.empty())
+        return "it is reduced along a chain, and ranks of a process do not follow each other";
+    if (way.reduce == ReduceBy::TwoLevel && (way.level < 2 || l.level() != way.level))
+        return fmt::format("it is reduced by {} ranks of a host, and hosts have {}", way.level, l.level());
+    return "";
+}
+
+Sent bytes_sent(const GroupLayout& l, Collective kind, const Way& way, double block_bytes) {
+    Counter counter(l);
+    const auto of_members = [&](int part) { return static_cast<double>(l.positions[part].size()) * block_bytes; };
+    const auto of_slice = [&](int) { return block_bytes / l.parts(); };
+    switch (kind) {
+        case Collective::AllGather: counter.gather(way.gather, of_members); break;
+        case Collective::ReduceScatter: counter.reduce(way.reduce, of_members); break;
+        case Collective::AllReduce:
+            if (way.reduce == ReduceBy::Everywhere) {
+                counter.gather(way.gather, of_members);
+            } else {
+                counter.reduce(way.reduce, of_slice);
+                counter.gather(way.gather, of_slice);
+            }
+            break;
+    }
+    return counter.take();
+}
+
+Levels levels_of(const GroupLayout& l, int part) {
+    const int slots = l.parts_a_host(), host = part / slots, slot = part % slots;
+    Levels out;
+    GroupLayout &within = out.within, &between = out.between;
+    const int each = l.level();
+    within.part_of.resize(static_cast<size_t>(each));
+    for (int s = 0; s < slots; ++s) {
+        const int p = host * slots + s;
+        std::vector<int> own;
+        for (int position : l.positions[p]) own.push_back(position % each), within.part_of[position % each] = s;
+        within.positions.push_back(own);
+        within.process_of.push_back(l.process_of[p]), within.host_of.push_back(0);
+    }
+    for (int h = 0; h < l.hosts(); ++h) {
+        between.part_of.push_back(h), between.positions.push_back({h});
+        between.process_of.push_back(l.process_of[h * slots + slot]), between.host_of.push_back(h);
+    }
+    return out;
+}
+
+Hops gather_hops(const GroupLayout& l, GatherBy by, int part) {
+    Hops hops;
+    switch (by) {
+        case GatherBy::Direct: add_direct(hops, l.parts(), part); break;
+        case GatherBy::Ring: add_rings(hops, l.parts(), 1, part); break;
+        case GatherBy::TwoLevel: add_rings(hops, l.hosts(), l.parts_a_host(), part); break;
+    }
+    return hops;
+}
+
+std::string_view name_of(GatherBy by) { return kGathers[static_cast<size_t>(by)]; }
+std::string_view name_of(ReduceBy by) { return kReductions[static_cast<size_t>(by)]; }
+std::optional<GatherBy> gather_by(std::string_view name) { return named<GatherBy>(kGathers, name); }
+std::optional<ReduceBy> reduce_by(std::string_view name) { return named<ReduceBy>(kReductions, name); }
+
+}  // namespace lockstep::mesh

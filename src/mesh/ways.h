@@ -1,0 +1,103 @@
+// How a group of ranks lies over processes and hosts, and which way its data goes over them: plain data, worked out when the
+// program is compiled (passes/route) and obeyed by whoever moves it. A *part* is what one process holds of a group. Parts are
+// numbered host by host.
+//
+// Gathering: `Direct`, everybody to everybody, one latency; `Ring`, each link carries every part once; `TwoLevel`, rings between
+// the hosts among equal slots, each part that arrives then goes round its host: a part crosses to a host once, where the plain
+// ring brings a host its own parts back.
+// Reducing: `Everywhere` (all-reduce alone), everybody gets all operands and reduces them, one latency; `Direct`, every member's
+// values go to their owner, who reduces them; `Chain`, the first part passes its sum on, each next part adds its own, the last
+// hands the result to its owner; pieces follow each other, so that all links are busy; `TwoLevel`, the members of a host are
+// reduced first, and one value a host goes to the owner.
+//
+// The order of a sum is the program's, whatever moves it: ascending positions, or, of `level` s > 1, first those of each s
+// members that follow each other, then these sums, ascending. So TwoLevel needs a level, and no other way has one.
+// A host with m of n members, of which each has B bytes to give to each, sends (n - m) m B directly, n m B along the chain (each
+// but the last), (n - m) B in two levels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::mesh {
+
+// Where the ranks of a job run. Ranks of a process follow each other.
+struct Topology {
+    std::vector<int> host_of_rank;  // hosts are numbered from 0 in the order of their first ranks; empty: one process has all
+    int ranks_per_process = 1;
+
+    bool is_one_process() const { return host_of_rank.size() <= static_cast<size_t>(ranks_per_process); }
+    bool operator==(const Topology&) const = default;
+};
+
+struct GroupLayout {
+    std::vector<int> part_of;                 // by position
+    std::vector<std::vector<int>> positions;  // by part, ascending
+    std::vector<int> process_of, host_of;     // by part; hosts are numbered from 0 in the order of parts
+    std::vector<int> chain;  // the parts in ascending position; empty where a part's positions do not follow each other
+
+    int members() const { return static_cast<int>(part_of.size()); }
+    int parts() const { return static_cast<int>(positions.size()); }
+    int hosts() const { return host_of.back() + 1; }
+    int part_of_process(int process) const;  // -1: none
+    int parts_a_host() const;                // 0: they differ
+    // Members of a host, where all hosts have as many, in as many parts, and members of a host follow each other; else 1.
+    int level() const;
+};
+
+GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology);
+
+enum class Collective { AllGather, ReduceScatter, AllReduce };
+enum class GatherBy { Direct, Ring, TwoLevel };
+enum class ReduceBy { Everywhere, Direct, Chain, TwoLevel };
+
+// Of an all-gather `gather` counts, of a reduce-scatter `reduce`, of an all-reduce both: each part reduces a slice, then the
+// slices are gathered.
+struct Way {
+    GatherBy gather = GatherBy::Direct;
+    ReduceBy reduce = ReduceBy::Direct;
+    int level = 1;
+    bool operator==(const Way&) const = default;
+};
+
+// Up to so many bytes, of all members together, latency is what counts.
+inline constexpr int64_t kSmallBytes = 64 << 10;
+
+// block_bytes: as in ring.h. `levels`: whether sums may have an order by hosts.
+Way choose_way(const GroupLayout& layout, Collective kind, int64_t block_bytes, int64_t small_bytes = kSmallBytes,
+               bool levels = true);
+// Why data of this group cannot go this way, or "".
+std::string unfit(const GroupLayout& layout, Collective kind, const Way& way);
+
+// What a collective sends: of each host to others, and of each part to others of its host, in bytes.
+struct Sent {
+    std::vector<double> by_host, by_part;
+};
+Sent bytes_sent(const GroupLayout& layout, Collective kind, const Way& way, double block_bytes);
+
+// The members of a host alone, and one member a host (those with equal slots): the two levels of a reduction, seen from a part.
+struct Levels {
+    GroupLayout within, between;
+};
+Levels levels_of(const GroupLayout& layout, int part);
+
+// One part on its way to (send) or from (receive) another.
+struct Hop {
+    int peer, part;
+};
+// What a part sends and receives, each in order. A part may be sent once it is there. Lists of all parts have one common order
+// in which every hop comes after those that it needs, so bounded buffers cannot lock them.
+struct Hops {
+    std::vector<Hop> sends, receives;
+};
+Hops gather_hops(const GroupLayout& layout, GatherBy by, int part);
+
+std::string_view name_of(GatherBy by);
+std::string_view name_of(ReduceBy by);
+std::optional<GatherBy> gather_by(std::string_view name);
+std::optional<ReduceBy> reduce_by(std::string_view name);
+
+}  // namespace lockstep::mesh
