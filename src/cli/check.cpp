@@ -11,14 +11,18 @@ namespace lockstep::cli {
 namespace {
 
 nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Compiled& compiled,
-                               const std::vector<compile::StageReport>& reports,
-                               const std::vector<compile::GroupTraffic>& groups) {
+                               const std::vector<compile::StageReport>& reports, const std::vector<compile::GroupTraffic>& groups,
+                               const std::vector<double>& by_host) {
     nlohmann::ordered_json mesh, stages = nlohmann::ordered_json::array();
     for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = compiled.layout.mesh.degree(a);
     const auto reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
     for (size_t k = 0; k < reports.size(); ++k) stages.push_back(stage_json(compiled.programs[k], reports[k], reserve));
-    return {
-        {"fits", true}, {"ranks", compiled.layout.ranks}, {"mesh", mesh}, {"groups", groups_json(groups)}, {"stages", stages}};
+    return {{"fits", true},
+            {"ranks", compiled.layout.ranks},
+            {"mesh", mesh},
+            {"groups", groups_json(groups)},
+            {"bytes_sent_by_host", by_host},
+            {"stages", stages}};
 }
 
 }  // namespace
@@ -28,6 +32,7 @@ int check(const CheckArgs& args) {
     compile::Compiled compiled;
     std::vector<compile::StageReport> reports;
     std::vector<compile::GroupTraffic> groups;
+    std::vector<double> by_host;
     try {
         recipe = read_recipe(args.recipe);
         take_vocabulary(recipe, MissingData::Assume);
@@ -36,12 +41,13 @@ int check(const CheckArgs& args) {
         compiled = compile::compile(recipe, options);
         reports = compile::reports_of(compiled);
         groups = compile::traffic_of(compiled, hosts_described(recipe, compiled.layout.ranks));
+        by_host = compile::bytes_by_host(compiled, options.route.topology);
         require_runnable(recipe, options, compiled);
     } catch (const UserError& e) {
         if (!args.json) throw;
         nlohmann::ordered_json refusal = {{"fits", false}};
         if (compiled.layout.ranks > 0 && e.id() == "check.does_not_fit") {
-            refusal = to_json(recipe, compiled, reports, groups);
+            refusal = to_json(recipe, compiled, reports, groups, by_host);
             refusal["fits"] = false;
         }
         refusal["error"] = {{"message", e.what()}, {"key", e.key()}, {"id", e.id()}};
@@ -50,7 +56,7 @@ int check(const CheckArgs& args) {
     }
     warn_of_hosts(recipe, groups);
     if (args.json) {
-        fmt::print("{}\n", to_json(recipe, compiled, reports, groups).dump());
+        fmt::print("{}\n", to_json(recipe, compiled, reports, groups, by_host).dump());
         return kDone;
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;
@@ -58,6 +64,7 @@ int check(const CheckArgs& args) {
     fmt::print("step         {} sequences of {} tokens in {} microbatches\n", compiled.layout.global_batch,
                compiled.layout.seq_len, compiled.layout.microbatches);
     print_groups(groups);
+    print_hosts(by_host);
     print_bytes(compiled, reports, 0);
     fmt::print("capacity       {:>31}\n", gib(capacity_per_rank(recipe, compiled)));
     fmt::print("FLOPs of a rank and step: model {:.4g}, executed {:.4g}\n", compile::flops_model_of_a_rank(reports),

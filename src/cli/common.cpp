@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/groups.h"
 #include "cli/launched.h"
 #include "compile/placement.h"
 #include "compile/report.h"
@@ -76,7 +77,10 @@ void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {
 }
 
 compile::CompileOptions compile_options(const compile::Recipe& recipe, const comm::Crew* crew) {
-    return compile_options(recipe, runtime::placement_of(recipe, compile::layout_of(recipe).ranks, crew).threads_per_rank);
+    const int64_t ranks = compile::layout_of(recipe).ranks;
+    compile::CompileOptions options = compile_options(recipe, runtime::placement_of(recipe, ranks, crew).threads_per_rank);
+    options.route.topology = topology_of(recipe, ranks, crew);
+    return options;
 }
 
 compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads) {

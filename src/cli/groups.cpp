@@ -27,7 +27,7 @@ std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
     const std::string& file = recipe.text("cluster.file");
     if (file.empty()) return std::nullopt;
     sim::Cluster cluster = sim::read_cluster(file);
-    return cluster.devices ? std::optional(std::move(cluster)) : std::nullopt;
+    return cluster.devices || cluster.hosts.ranks > 0 ? std::optional(std::move(cluster)) : std::nullopt;
 }
 
 }  // namespace
@@ -40,11 +40,35 @@ std::vector<int> hosts_described(const compile::Recipe& recipe, int64_t ranks) {
     if (per_host == 0) {
         const std::optional<sim::Cluster> cluster =
             described_cluster(recipe);  // its last link joins hosts, the one before a host
-        if (!cluster || cluster->links.size() < 2) return {};
-        per_host = cluster->links[cluster->links.size() - 2].ranks;
+        if (!cluster) return {};
+        if (cluster->devices && cluster->links.size() < 2) return {};
+        per_host = cluster->devices ? cluster->links[cluster->links.size() - 2].ranks : cluster->hosts.ranks;
     }
     std::vector<int> out(static_cast<size_t>(ranks));
     for (size_t r = 0; r < out.size(); ++r) out[r] = static_cast<int>(static_cast<int64_t>(r) / per_host);
+    return out;
+}
+
+mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {
+    mesh::Topology out;
+    if (crew && !crew->is_alone()) {
+        out.ranks_per_process = static_cast<int>(ranks / crew->processes());
+        for (int64_t r = 0; r < ranks; ++r)
+            out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / std::max(1, out.ranks_per_process))));
+        return out;
+    }
+    const int64_t per_host = recipe.integer("cluster.ranks_per_host"), per_process = recipe.integer("cluster.ranks_per_process");
+    if (per_host > 0) {
+        if (per_process < 1 || per_host % per_process != 0)
+            throw UserError(
+                "recipe.divides", "cluster.ranks_per_process",
+                fmt::format("cluster.ranks_per_process = {}: must be at least 1 and divide cluster.ranks_per_host = {}",
+                            per_process, per_host));
+        out.host_of_rank = hosts_described(recipe, ranks);
+        out.ranks_per_process = static_cast<int>(per_process);
+    } else if (const std::string& file = recipe.text("cluster.file"); !file.empty()) {
+        out = sim::topology_of(sim::read_cluster(file), ranks);
+    }
     return out;
 }
 
@@ -60,6 +84,13 @@ void print_groups(const std::vector<compile::GroupTraffic>& groups) {
         fmt::print("             {:<{}}{:>10}{:>8}{:>7}  {:<{}}  {}\n", g.axes, axes, g.members, g.groups,
                    g.hosts > 0 ? std::to_string(g.hosts) : "-", text_of(g.first), ranks, fmt::join(parts, ", "));
     }
+}
+
+void print_hosts(const std::vector<double>& bytes) {
+    if (bytes.size() < 2) return;
+    const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+    fmt::print("hosts        {}; each sends {} in a step to others\n", bytes.size(),
+               *least == *most ? size(*most) : fmt::format("{} to {}", size(*least), size(*most)));
 }
 
 nlohmann::ordered_json groups_json(const std::vector<compile::GroupTraffic>& groups) {
@@ -78,7 +109,9 @@ void warn_of_hosts(const compile::Recipe& recipe, const std::vector<compile::Gro
     for (const compile::GroupTraffic& g : groups) {
         if (g.hosts <= 1 || g.axes.find("tp") == std::string::npos || g.axes.find(',') != std::string::npos) continue;
         const std::optional<sim::Cluster> cluster = described_cluster(recipe);
-        const double bandwidth = cluster ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s : 0;
+        const double bandwidth = !cluster           ? 0
+                                 : cluster->devices ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s
+                                                    : cluster->hosts.link.bandwidth_bytes_per_s;
         telemetry::warn(fmt::format(
             "tensor-parallel groups lie on {} hosts each, and every layer waits for what goes between them: {} a rank and "
             "step{}; "

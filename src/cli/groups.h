@@ -4,14 +4,21 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "comm/crew.h"
 #include "compile/traffic.h"
+#include "mesh/ways.h"
 
 namespace lockstep::cli {
 
 // Hosts by rank as the recipe describes them: cluster.ranks_per_host, else the links of cluster.file; empty: it does not.
 std::vector<int> hosts_described(const compile::Recipe& recipe, int64_t ranks);
 
+// Where the ranks of a job run: as a crew of several processes was started; else by cluster.ranks_per_host and
+// ranks_per_process, or the hosts of cluster.file; else all in one process.
+mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
+
 void print_groups(const std::vector<compile::GroupTraffic>& groups);
+void print_hosts(const std::vector<double>& bytes_by_host);  // see compile/traffic.h
 nlohmann::ordered_json groups_json(const std::vector<compile::GroupTraffic>& groups);
 // A line for tensor-parallel groups that lie on several hosts: legal, and slow.
 void warn_of_hosts(const compile::Recipe& recipe, const std::vector<compile::GroupTraffic>& groups);

@@ -46,19 +46,22 @@ Plan make_plan(const PlanArgs& args) {
     const ops::CostTable& costs = plan.cluster.costs;
     const int64_t ranks = compile::layout_of(recipe).ranks;
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
-    plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, ranks, costs.cores);
+    const int64_t sharing = plan.cluster.hosts.ranks > 0 ? std::min(ranks, plan.cluster.hosts.ranks) : ranks;
+    plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, sharing, costs.cores);
     compile::CompileOptions options = compile_options(recipe, plan.placement.threads_per_rank);
     options.few_microbatches = true;
+    options.route.topology = sim::topology_of(plan.cluster, ranks);
     plan.compiled = compile::compile(recipe, options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated = sim::simulate(plan.compiled.programs, "train", plan.cluster, plan.placement, compile::local_link(recipe));
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
-    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, ranks * plan.placement.threads_per_rank));
+    const int64_t on_machine = plan.cluster.hosts.share_cores ? ranks : sharing;
+    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
-                                                 : ops::flops_roof(costs, dtype, used) / static_cast<double>(ranks);
-    const double of_a_rank = plan.cluster.memory_bytes / (plan.cluster.devices ? 1 : static_cast<double>(ranks));
+                                                 : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
+    const double of_a_rank = plan.cluster.memory_bytes / (plan.cluster.devices ? 1 : static_cast<double>(on_machine));
     plan.capacity_bytes = plan.cluster.memory_bytes > 0 ? of_a_rank - plan.cluster.reserve_bytes : 0;
     plan.fits = plan.capacity_bytes == 0 || static_cast<double>(plan.compiled.arena_bytes()) <= plan.capacity_bytes;
     return plan;

@@ -144,7 +144,7 @@ const std::vector<std::string>& pass_names() {
     static const std::vector<std::string> names = {
         "build_blocks", "attach_objective", "cache_keys",     "differentiate",  "set_precision", "shard",
         "fuse_loss",    "recompute",        "split_backward", "select_kernels", "assign_stages", "partition_parameters",
-        "schedule",     "overlap",          "plan_memory"};
+        "schedule",     "overlap",          "route",          "plan_memory"};
     return names;
 }
 
@@ -200,6 +200,7 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
              [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); }),
         each("schedule", schedule),
         each("overlap", [&](P p) { return passes::overlap(std::move(p), overlap); }),
+        each("route", [&](P p) { return passes::route(std::move(p), options.route); }),
         each("plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); }),
     };
     const auto recompute = [&](P placed) {

@@ -10,6 +10,7 @@
 #include "compile/stages.h"
 #include "ir/program.h"
 #include "ops/catalog.h"
+#include "passes/route.h"
 
 namespace lockstep::compile {
 
@@ -26,6 +27,7 @@ struct CompileOptions {
     std::vector<std::string> skip;          // passes switched off where the program stays legal (see optional_passes)
     std::vector<std::string> entries = {};  // what is compiled; empty: train, and eval where validation.enable
     bool few_microbatches = false;          // so many as represent the step (stages.h): not to be run
+    passes::RouteOptions route = {};        // where ranks run; not said: all in one process
 };
 
 struct Compiled {

@@ -216,6 +216,9 @@ const std::vector<RecipeKey>& recipe_keys() {
          "ranks on a host, in their order, where hosts are described and not found: `check` says which groups lie on several; 0: "
          "as the "
          "links of cluster.file say"},
+        {"cluster.ranks_per_process", int64_t{1}, S::Acts,
+         "ranks that are threads of one process on such a host; both count where a program is compiled for hosts that it was not "
+         "started on"},
         {"cluster.file", std::string(), S::Acts,
          "cluster file of `lockstep bench`: its rows say which of several kernels is faster, and what computing again takes; "
          "empty: static rules"},

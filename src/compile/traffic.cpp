@@ -6,6 +6,7 @@
 #include "compile/report.h"
 #include "mesh/ring.h"
 #include "ops/cost.h"
+#include "ops/ways.h"
 
 namespace lockstep::compile {
 namespace {
@@ -74,6 +75,27 @@ std::vector<GroupTraffic> traffic_of(const Compiled& compiled, const std::vector
     std::vector<GroupTraffic> out;
     for (auto& [axes, g] : by_axes) out.push_back(std::move(g));
     std::stable_sort(out.begin(), out.end(), [](const GroupTraffic& a, const GroupTraffic& b) { return a.members < b.members; });
+    return out;
+}
+
+std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology& topology) {
+    std::vector<double> out;
+    if (topology.is_one_process()) return out;
+    for (const ir::Program& p : compiled.programs) {
+        ops::PlacedGroups groups(p, topology);
+        for (const ir::Call& call : p.entry("train")->calls) {
+            const ir::Routine& r = p.routines[call.routine];
+            for (const ir::Op& op : r.ops) {
+                if (!ops::rule(op.kind).collective) continue;
+                const ir::Meeting meeting = ir::meeting_of(op);
+                if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // whoever gave has sent
+                const ops::HostBytes sent = ops::bytes_sent(p, r, op, topology, groups);
+                out.resize(sent.by_host.size());
+                const double times = is_of_microbatches(r) ? compiled.microbatches_for_each() : 1;
+                for (size_t host = 0; host < out.size(); ++host) out[host] += times * sent.by_host[host];
+            }
+        }
+    }
     return out;
 }
 

@@ -24,4 +24,7 @@ struct GroupTraffic {
 // Of the entry train, groups with least members first. host_of: by rank; empty: not known.
 std::vector<GroupTraffic> traffic_of(const Compiled& compiled, const std::vector<int>& host_of);
 
+// What each host sends to others in a step of the entry train, in bytes, by the ways that the programs say.
+std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology& topology);
+
 }  // namespace lockstep::compile

@@ -214,6 +214,16 @@ Sent bytes_sent(const GroupLayout& l, Collective kind, const Way& way, double bl
     return counter.take();
 }
 
+double latencies(const GroupLayout& l, Collective kind, const Way& way) {
+    double count = 0;
+    for (int known = 1; known < l.parts(); known *= 2) ++count;
+    if (kind != Collective::ReduceScatter)
+        count += way.gather == GatherBy::Direct ? 1 : way.gather == GatherBy::Ring ? l.parts() - 1 : l.hosts() - 1;
+    if (kind != Collective::AllGather && way.reduce != ReduceBy::Everywhere)
+        count += way.reduce == ReduceBy::Chain ? l.parts() : 1;
+    return count;
+}
+
 Levels levels_of(const GroupLayout& l, int part) {
     const int slots = l.parts_a_host(), host = part / slots, slot = part % slots;
     Levels out;

@@ -78,6 +78,9 @@ struct Sent {
 };
 Sent bytes_sent(const GroupLayout& layout, Collective kind, const Way& way, double block_bytes);
 
+// Messages that follow each other before the first byte of the last part is there: of the agreement on a launch, then of the way.
+double latencies(const GroupLayout& layout, Collective kind, const Way& way);
+
 // The members of a host alone, and one member a host (those with equal slots): the two levels of a reduction, seen from a part.
 struct Levels {
     GroupLayout within, between;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/round.h"
+#include "ops/ways.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -40,6 +41,7 @@ comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::O
     }
     const ir::Tensor &in = r.tensors[op.in[member]], &out = r.tensors[op.out[member]];
     q.type = comm_type(in.dtype);
+    q.way = ops::way_of(op);
     q.op = in.placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
     if (op.kind == "all_reduce") {
         q.kind = comm::Kind::AllReduce;

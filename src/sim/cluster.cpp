@@ -111,6 +111,13 @@ void require_sound(const Cluster& c, const std::string& origin) {
     if (c.costs.flops_per_s.empty() || c.costs.bytes_per_s.empty())
         refuse("rates.flops_per_s", "a cluster needs [rates.flops_per_s] with at least f32, and rates.bytes_per_s");
     if (c.costs.cores < 1) refuse("machine.cores", "machine.cores must be at least 1");
+    const Hosts& h = c.hosts;
+    if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
+    if (h.ranks > 0 && h.link.bandwidth_bytes_per_s <= 0)
+        refuse("hosts.bandwidth_bytes_per_s", "[hosts] needs bandwidth_bytes_per_s, of a host's link");
+    if (h.ranks < 0 || h.ranks_per_process < 1 || h.ranks % h.ranks_per_process != 0)
+        refuse("hosts.ranks_per_process",
+               fmt::format("hosts.ranks = {} must be a multiple of hosts.ranks_per_process = {}", h.ranks, h.ranks_per_process));
     if (c.devices && (c.links.empty() || c.links.back().ranks != 0))
         refuse("links", "devices need [[links]]; the last has ranks = 0 and joins any number");
     for (const ops::CostRow& r : c.costs.rows) {
@@ -156,6 +163,14 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         }
         r.finish();
     }
+    if (const toml::table* t = top.table("hosts")) {
+        Reader r(*t, "hosts.", origin);
+        r.take("ranks", c.hosts.ranks), r.take("ranks_per_process", c.hosts.ranks_per_process);
+        r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s);
+        r.take("latency_s", c.hosts.link.latency_s), r.take("core_s_per_byte", c.hosts.core_s_per_byte);
+        r.take("process_bytes_per_s", c.hosts.process_bytes_per_s);
+        r.finish();
+    }
     read_each(top, "links", origin, [&](Reader& row) {
         LinkLevel l;
         row.take("ranks", l.ranks), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s);
@@ -187,6 +202,12 @@ std::string print(const Cluster& c) {
     out += fmt::format("product_efficiency = {:.4g}\nbandwidth_efficiency = {:.4g}\n\n[rates.flops_per_s]\n",
                        t.product_efficiency, t.bandwidth_efficiency);
     for (const auto& [dtype, rates] : t.flops_per_s) out += fmt::format("{} = {}\n", dtype, list(rates));
+    if (const Hosts& h = c.hosts; h.ranks > 0)
+        out += fmt::format(
+            "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = "
+            "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\n",
+            h.ranks, h.ranks_per_process, h.share_cores, h.link.bandwidth_bytes_per_s, h.link.latency_s, h.core_s_per_byte,
+            h.process_bytes_per_s);
     for (const LinkLevel& l : c.links)
         out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
                            l.link.bandwidth_bytes_per_s, l.link.latency_s);
@@ -200,6 +221,14 @@ std::string print(const Cluster& c) {
             "{:.10g}\nbytes = {:.10g}\nwarm_s = {:.4g}\ncold_s = {:.4g}\ncrowded_s = {:.4g}\n",
             r.key.op, r.key.kernel, r.key.dtype, r.key.variant, r.key.threads, list(r.key.sizes), r.key.flops, r.key.bytes,
             r.warm_s, r.cold_s, r.crowded_s);
+    return out;
+}
+
+mesh::Topology topology_of(const Cluster& cluster, int64_t ranks) {
+    mesh::Topology out;
+    if (cluster.hosts.ranks == 0) return out;
+    out.ranks_per_process = static_cast<int>(cluster.hosts.ranks_per_process);
+    for (int64_t r = 0; r < ranks; ++r) out.host_of_rank.push_back(static_cast<int>(r / cluster.hosts.ranks));
     return out;
 }
 

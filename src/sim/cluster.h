@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mesh/ring.h"
+#include "mesh/ways.h"
 #include "ops/cost.h"
 
 namespace lockstep::sim {
@@ -16,6 +17,15 @@ struct LinkLevel {
     mesh::Link link;
 };
 
+// Hosts of ranks that are threads, or processes of a few threads: each has its cores and one link to the others.
+struct Hosts {
+    int64_t ranks = 0, ranks_per_process = 1;  // of a host; 0: there is one host, and all ranks are in one process
+    bool share_cores = false;                  // several hosts on one machine (emulated): all ranks share costs.cores
+    mesh::Link link;                           // of a host: of what its processes send to others; latency_s of a message
+    double core_s_per_byte = 0;                // of a core, sender's and receiver's together, beside the time on the link
+    double process_bytes_per_s = 0;            // from a process to another on its host, by one core; 0: as copies
+};
+
 struct Cluster {
     std::string name, description;
     bool declared = false;
@@ -23,6 +33,7 @@ struct Cluster {
     double memory_bytes = 0;       // of a device, or of the machine; 0: not said
     double reserve_bytes = 0;      // of it, outside the arena
     std::vector<LinkLevel> links;  // of devices: ascending ranks, the last has 0
+    Hosts hosts;                   // where ranks have no devices
     ops::CostTable costs;
 };
 
@@ -30,6 +41,9 @@ struct Cluster {
 Cluster read_cluster(const std::string& path);
 Cluster parse_cluster(const std::string& text, const std::string& origin);
 std::string print(const Cluster& cluster);
+
+// Where `ranks` ranks of a job run, by [hosts]; without it, all in one process.
+mesh::Topology topology_of(const Cluster& cluster, int64_t ranks);
 
 // The link over which members that lie `stride` ranks apart communicate. Devices only.
 const LinkLevel& link_of(const Cluster& cluster, const std::vector<int64_t>& members);

@@ -20,7 +20,7 @@ enum class Phase { Waiting, Gathering, Running, Ended };
 // Where a thread stands.
 struct Player {
     const Thread* thread;
-    int rank, index;
+    int rank, index, host;
     size_t work = 0, segment = 0;
     Phase phase = Phase::Waiting;
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
@@ -54,7 +54,8 @@ public:
         for (size_t r = 0; r < ranks.size(); ++r) {
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
-                players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t)});
+                players_.push_back({&ranks[r].threads[t], static_cast<int>(r), static_cast<int>(t), ranks[r].host});
+                hosts_ = std::max(hosts_, ranks[r].host + 1);
                 for (const Work& w : ranks[r].threads[t].work) {
                     int last = w.id;
                     for (int waited : w.waits) last = std::max(last, waited);
@@ -206,18 +207,7 @@ private:
 
     // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
     void set_rates(const std::vector<Player*>& running) {
-        double wanted = 0;
-        std::vector<Player*>& busy = busy_;
-        busy.clear();
-        for (Player* p : running) {
-            if (p->core > kDone) wanted += p->thread->cores * machine_.copies, busy.push_back(p);
-        }
-        const double share = wanted > machine_.cores ? machine_.cores / wanted : 1;
-        for (Player* p : busy) {
-            const Segment& s = p->piece();
-            p->core_rate = s.core_s > 0 ? share / s.core_s : kNever;
-        }
-        share_memory(busy);
+        for (int host = 0; host < hosts_; ++host) share_host(running, host);
         for (Player* p : running) {
             if (p->link <= kDone) continue;
             const auto on_same_link = [&](const Player* o) {
@@ -226,6 +216,21 @@ private:
             const auto sharing = p->piece().link >= 0 ? std::count_if(running.begin(), running.end(), on_same_link) : 1;
             p->link_rate = 1 / (p->piece().link_s * static_cast<double>(sharing));
         }
+    }
+
+    void share_host(const std::vector<Player*>& running, int host) {
+        double wanted = 0;
+        std::vector<Player*>& busy = busy_;
+        busy.clear();
+        for (Player* p : running) {
+            if (p->host == host && p->core > kDone) wanted += p->thread->cores * machine_.copies, busy.push_back(p);
+        }
+        const double share = wanted > machine_.cores ? machine_.cores / wanted : 1;
+        for (Player* p : busy) {
+            const Segment& s = p->piece();
+            p->core_rate = s.core_s > 0 ? share / s.core_s : kNever;
+        }
+        share_memory(busy);
     }
 
     void share_memory(std::vector<Player*>& busy) {
@@ -293,6 +298,7 @@ private:
 
     const std::vector<std::vector<int>>& groups_;
     const Machine machine_;
+    int hosts_ = 1;
     std::vector<Player> players_;
     std::vector<std::vector<int>> players_of_;  // by rank
     std::vector<std::vector<bool>> ended_;      // calls, by rank

@@ -31,10 +31,11 @@ struct Thread {
 
 struct Rank {
     std::vector<Thread> threads;
+    int host = 0;  // ranks of different hosts share no cores and no memory
 };
 
 struct Machine {
-    double cores = 1;  // infinite: ranks share nothing but links (a device each)
+    double cores = 1;  // of a host; infinite: ranks share nothing but links (a device each)
     // Every rank given stands for this many that do the same at the same time: they share the cores and the memory with it.
     double copies = 1;
 };

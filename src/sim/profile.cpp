@@ -5,6 +5,7 @@
 
 #include "base/round.h"
 #include "ir/timeline.h"
+#include "ops/ways.h"
 
 namespace lockstep::sim {
 namespace {
@@ -73,7 +74,7 @@ private:
 class Profiler {
 public:
     Profiler(const ir::Program& p, const Cluster& c, const mesh::Link& ring, const GroupOf& group)
-        : p_(p), c_(c), ring_(ring), group_(group) {}
+        : p_(p), c_(c), ring_(ring), group_(group), topology_(topology_of(c, p.mesh.world_ranks())), groups_(p, topology_) {}
 
     Profile profile(const ir::Routine& r, int threads, const auto& cold) const {
         Profile out;
@@ -128,13 +129,28 @@ private:
         // What was measured is the share of the members that ran at the same time.
         s.memory_s = s.core_s / static_cast<double>(std::min<int64_t>(members, c_.costs.cores));
         s.link_s = traffic.time_s(ring_);
+        if (!topology_.is_one_process()) add_hosts(s, r, op);
         return s;
+    }
+
+    // What goes between processes, beside what members do with it. All groups of the op are under way at the same time and share
+    // the links of hosts; the busiest counts.
+    void add_hosts(Segment& s, const ir::Routine& r, const ir::Op& op) const {
+        const ops::HostBytes sent = ops::bytes_sent(p_, r, op, topology_, groups_);
+        const double across = *std::max_element(sent.by_host.begin(), sent.by_host.end());
+        s.core_s += across / static_cast<double>(c_.hosts.ranks) * c_.hosts.core_s_per_byte;
+        if (c_.hosts.process_bytes_per_s > 0) s.core_s += sent.within / c_.hosts.process_bytes_per_s;
+        if (across == 0) return;
+        s.link_s += sent.latencies * c_.hosts.link.latency_s + across / c_.hosts.link.bandwidth_bytes_per_s;
+        s.link = 0;
     }
 
     const ir::Program& p_;
     const Cluster& c_;
     const mesh::Link& ring_;
     const GroupOf& group_;
+    const mesh::Topology topology_;
+    mutable ops::PlacedGroups groups_;
 };
 
 }  // namespace
@@ -142,7 +158,8 @@ private:
 std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, const Cluster& cluster,
                                  const compile::Placement& placement, const mesh::Link& ring, const GroupOf& group) {
     const Profiler profiler(p, cluster, ring, group);
-    const double ranks = static_cast<double>(p.mesh.world_ranks());
+    const int64_t all = p.mesh.world_ranks(), of_host = cluster.hosts.ranks;
+    const double ranks = static_cast<double>(of_host > 0 && !cluster.hosts.share_cores ? std::min(of_host, all) : all);
     std::optional<Reuse> reuse;
     if (!cluster.devices) reuse.emplace(p, entry, cluster.costs.cache_bytes / ranks);
     std::vector<Profile> out(p.routines.size());

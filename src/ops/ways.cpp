@@ -1,0 +1,91 @@
+#include "ops/ways.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "ops/cost.h"
+
+namespace lockstep::ops {
+
+mesh::Collective collective_of(const ir::Op& op) {
+    if (op.kind == "all_gather") return mesh::Collective::AllGather;
+    return op.kind == "reduce_scatter" ? mesh::Collective::ReduceScatter : mesh::Collective::AllReduce;
+}
+
+std::optional<mesh::Way> way_of(const ir::Op& op) {
+    const bool gathers = op.attrs.contains("gather"), reduces = op.attrs.contains("reduce");
+    if (!gathers && !reduces) return std::nullopt;
+    mesh::Way way;
+    const auto gather = mesh::gather_by(gathers ? op.text("gather") : mesh::name_of(way.gather));
+    const auto reduce = mesh::reduce_by(reduces ? op.text("reduce") : mesh::name_of(way.reduce));
+    ensure(gather && reduce, "a collective's way has an unknown name");
+    way.gather = *gather, way.reduce = *reduce;
+    if (op.attrs.contains("level")) way.level = static_cast<int>(op.integer("level"));
+    return way;
+}
+
+void set_way(ir::Op& op, const mesh::Way& way) {
+    const mesh::Collective kind = collective_of(op);
+    if (kind != mesh::Collective::ReduceScatter) op.attrs["gather"] = std::string(mesh::name_of(way.gather));
+    if (kind != mesh::Collective::AllGather) op.attrs["reduce"] = std::string(mesh::name_of(way.reduce));
+    if (way.level > 1) op.attrs["level"] = static_cast<int64_t>(way.level);
+}
+
+const std::vector<Placed>& PlacedGroups::of(const ir::Op& op) {
+    std::vector<int64_t> key(op.group.begin(), op.group.end());
+    if (op.attrs.contains("peer")) key.insert(key.end(), {-1, op.integer("peer"), static_cast<int64_t>(ir::meeting_of(op))});
+    const auto [at, is_new] = known_.try_emplace(std::move(key));
+    std::vector<Placed>& out = at->second;
+    if (!is_new) return out;
+    std::set<std::vector<int>> seen;
+    const int64_t first = program_.pipeline_rank * program_.mesh.ranks();
+    for (int64_t rank = first; rank < first + program_.mesh.ranks(); ++rank) {
+        const std::vector<int64_t> members = ir::members_of(program_, op, program_.mesh.group(rank, op.group));
+        std::vector<int> ranks(members.begin(), members.end());
+        if (!seen.insert(ranks).second) continue;
+        mesh::GroupLayout layout = mesh::group_layout(ranks, topology_);
+        const auto alike = std::find_if(out.begin(), out.end(), [&](const Placed& o) {
+            return o.layout.part_of == layout.part_of && o.layout.host_of == layout.host_of;
+        });
+        if (alike == out.end()) out.push_back({std::move(layout), {std::move(ranks)}});
+        else alike->groups.push_back(std::move(ranks));
+    }
+    return out;
+}
+
+HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& op, const mesh::Topology& topology,
+                     PlacedGroups& groups) {
+    HostBytes out;
+    out.by_host.resize(static_cast<size_t>(*std::max_element(topology.host_of_rank.begin(), topology.host_of_rank.end()) + 1));
+    const bool all = ir::meeting_of(op) == ir::Meeting::All;
+    const std::optional<mesh::Way> way = way_of(op);
+    if (all && !way) return out;
+    for (const Placed& placed : groups.of(op)) {
+        const mesh::GroupLayout& l = placed.layout;
+        mesh::Sent sent{std::vector<double>(static_cast<size_t>(l.hosts())), {0}};
+        for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) {
+            const double bytes = block_bytes(p.mesh, r, op, i);
+            if (!all) {  // the first gives it to the second
+                (l.hosts() > 1 ? sent.by_host[0] : sent.by_part[0]) += l.parts() > 1 ? bytes : 0;
+                continue;
+            }
+            const mesh::Sent more = mesh::bytes_sent(l, collective_of(op), *way, bytes);
+            sent.by_part[0] += *std::max_element(more.by_part.begin(), more.by_part.end());
+            for (size_t host = 0; host < more.by_host.size(); ++host) sent.by_host[host] += more.by_host[host];
+        }
+        out.within = std::max(out.within, sent.by_part[0]);
+        if (l.hosts() > 1) out.latencies = std::max(out.latencies, all ? mesh::latencies(l, collective_of(op), *way) : 1);
+        for (const std::vector<int>& group : placed.groups) {
+            for (int host = 0; host < l.hosts(); ++host) {
+                const auto part = std::find(l.host_of.begin(), l.host_of.end(), host) - l.host_of.begin();
+                const int rank = group[static_cast<size_t>(l.positions[static_cast<size_t>(part)][0])];
+                out.by_host[static_cast<size_t>(topology.host_of_rank[static_cast<size_t>(rank)])] +=
+                    sent.by_host[static_cast<size_t>(host)];
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace lockstep::ops

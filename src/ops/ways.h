@@ -1,0 +1,47 @@
+// The way of a collective in the program's text, and what it sends.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ir/program.h"
+#include "mesh/ways.h"
+
+namespace lockstep::ops {
+
+// Of an op that all members of a group meet in.
+mesh::Collective collective_of(const ir::Op& op);
+
+// The attributes gather, reduce and level; nothing: the op does not say.
+std::optional<mesh::Way> way_of(const ir::Op& op);
+void set_way(ir::Op& op, const mesh::Way& way);
+
+// The groups that meet in an op among the ranks of a program, as they lie over hosts; those that lie alike together.
+struct Placed {
+    mesh::GroupLayout layout;
+    std::vector<std::vector<int>> groups;  // world ranks
+};
+
+class PlacedGroups {
+public:
+    // Both outlive this.
+    PlacedGroups(const ir::Program& program, const mesh::Topology& topology) : program_(program), topology_(topology) {}
+    const std::vector<Placed>& of(const ir::Op& op);
+
+private:
+    const ir::Program& program_;
+    const mesh::Topology& topology_;
+    std::map<std::vector<int64_t>, std::vector<Placed>> known_;  // by group, and peer of a transfer
+};
+
+// What an op sends when all its groups are under way: each host to others; a process to others of its host, the most.
+struct HostBytes {
+    std::vector<double> by_host;
+    double within = 0;
+    double latencies = 0;  // of messages between hosts that follow each other
+};
+HostBytes bytes_sent(const ir::Program& program, const ir::Routine& routine, const ir::Op& op, const mesh::Topology& topology,
+                     PlacedGroups& groups);
+
+}  // namespace lockstep::ops
