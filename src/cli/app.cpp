@@ -184,13 +184,20 @@ int run(int argc, const char* const* argv) {
     plan_app->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
 
     BenchArgs bench_args;
-    CLI::App* bench_app = app.add_subcommand("bench", "measure this machine's kernels, copies and collectives: its cluster file");
+    CLI::App* bench_app = app.add_subcommand(
+        "bench",
+        "measure this machine's kernels, copies and collectives, and, started over hosts, their links: its cluster "
+        "file");
     bench_app->add_option("--out", bench_args.out, "file to write (default cluster.toml)");
     bench_app->add_option("--seconds", bench_args.seconds, "how long to measure kernels (default 80)")
         ->check(CLI::PositiveNumber);
+    bench_app->add_option("--machine", bench_args.machine,
+                          "cluster file whose kernels and copies are taken over, not measured again");
     bench_app->add_flag("--quick", bench_args.quick, "small shapes only: a rough table in seconds");
     bench_app->add_flag("--json", bench_args.json, "one JSON object on standard output");
-    bench_app->footer("Example: lockstep bench --out this_machine.toml");
+    bench_app->footer(
+        "Example: lockstep bench --out this_machine.toml\n         mpirun -n 8 --host a:4,b:4 lockstep bench --out "
+        "two_hosts.toml");
 
     ScheduleArgs schedule_args;
     CLI::App* schedule_app = app.add_subcommand("schedule", "draw and check a pipeline schedule, named or from a CSV file");
@@ -259,6 +266,7 @@ int run(int argc, const char* const* argv) {
     try {
         if (*train_app && !launches) return in_crew([&](comm::Crew& crew) { return train(train_args, crew); });
         if (*eval_app) return in_crew([&](comm::Crew& crew) { return eval(eval_args, crew); });
+        if (*bench_app) return in_crew([&](comm::Crew& crew) { return bench(bench_args, crew); });
         if (launched().process > 0) return kDone;  // the first process does it alone
         if (launches) return launch(launch_args);
         if (*check_app) return check(check_args);
@@ -266,7 +274,6 @@ int run(int argc, const char* const* argv) {
         if (*diff_app) return diff(diff_args);
         if (*sample_app) return sample(sample_args);
         if (*plan_app) return plan(plan_args);
-        if (*bench_app) return bench(bench_args);
         if (*convert_app) return convert(convert_args);
         if (*schedule_app) return schedule(schedule_args);
         if (*prepare_app) return prepare(prepare_args);

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "base/processors.h"
 #include "cli/commands.h"
+#include "measure/hosts.h"
 #include "measure/machine.h"
 #include "runtime/ranks.h"
 #include "telemetry/console.h"
@@ -15,10 +17,9 @@
 
 namespace lockstep::cli {
 
-int bench(const BenchArgs& args) {
-    const auto start = std::chrono::steady_clock::now();
-    std::ofstream out(args.out);  // now, rather than after two minutes
-    if (!out) throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
+namespace {
+
+sim::Cluster measure_machine(const BenchArgs& args) {
     measure::MachineOptions options;
     options.cpus = usable_cpus();
     options.memory_bytes = static_cast<double>(telemetry::machine_memory_bytes());
@@ -30,19 +31,44 @@ int bench(const BenchArgs& args) {
                                 1.3 * options.budget_s + 3));
     const sim::Cluster c = measure::machine(options);
     bar.clear();
-    out << "# Written by `lockstep bench` on the machine that it describes. Times of single kernels and collectives only.\n"
-        << sim::print(c);
-    if (!out.flush()) throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
+    return c;
+}
+
+}  // namespace
+
+int bench(const BenchArgs& args, comm::Crew& crew) {
+    const auto start = std::chrono::steady_clock::now();
+    const bool measured_before = !args.machine.empty();
+    sim::Cluster c;
+    if (crew.is_first() && measured_before) c = sim::read_cluster(args.machine);
+    std::optional<AtomicFile> out;
+    try {
+        if (crew.is_first()) out.emplace(args.out);  // now, rather than after two minutes
+    } catch (const UserError&) {
+        throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
+    }
+    if (crew.is_first() && !measured_before) c = measure_machine(args);
+    crew.exchange("");  // the others wait until the cores are free
+    c.hosts = measure::hosts(crew);
+    if (!crew.is_first()) return kDone;
+    out->append(
+        "# Written by `lockstep bench` on the machine that it describes. Times of single kernels and collectives only.\n");
+    out->append(sim::print(c));
+    out->finish();
+    out->publish();
     const double took_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     const ops::CostTable& t = c.costs;
+    const std::vector<double>&f32 = t.flops_per_s.at("f32"),
+          &bf16 = t.flops_per_s.contains("bf16") ? t.flops_per_s.at("bf16") : f32;
     if (args.json) {
         fmt::print("{}\n", nlohmann::ordered_json{{"out", args.out},
                                                   {"cores", t.cores},
-                                                  {"flops_per_s", t.flops_per_s.at("f32")},
-                                                  {"bf16_flops_per_s", t.flops_per_s.at("bf16")},
+                                                  {"flops_per_s", f32},
+                                                  {"bf16_flops_per_s", bf16},
                                                   {"bytes_per_s", t.bytes_per_s},
                                                   {"kernels", t.rows.size()},
                                                   {"collectives", t.collectives.size()},
+                                                  {"hosts", crew.hosts()},
                                                   {"time_s", took_s}}
                                .dump());
         return kDone;
@@ -52,8 +78,11 @@ int bench(const BenchArgs& args) {
         fmt::print(
             "  {} thread{}: {:.1f} GFLOP/s of float32 multiply-adds, {:.1f} of bfloat16, {:.1f} GB/s copied (read plus "
             "written)\n",
-            i + 1, i == 0 ? "" : "s", t.flops_per_s.at("f32")[i] / 1e9, t.flops_per_s.at("bf16")[i] / 1e9,
+            i + 1, i == 0 ? "" : "s", f32[std::min(i, f32.size() - 1)] / 1e9, bf16[std::min(i, bf16.size() - 1)] / 1e9,
             t.bytes_per_s[i] / 1e9);
+    if (const sim::Hosts& h = c.hosts; crew.hosts() > 1)
+        fmt::print("  {} hosts of {} processes: {:.4g} MB/s between two, {:.0f} us a message\n", crew.hosts(), h.ranks,
+                   h.link.bandwidth_bytes_per_s / 1e6, 1e6 * h.link.latency_s);
     fmt::print("  {} kernels and shapes, {} collectives in {:.0f} s\n", t.rows.size(), t.collectives.size(), took_s);
     fmt::print("written: {}; use: lockstep plan RECIPE --cluster {}\n", args.out, args.out);
     return kDone;

@@ -83,7 +83,7 @@ struct PlanArgs {
     bool json = false;
 };
 struct BenchArgs {
-    std::string out = "cluster.toml";
+    std::string out = "cluster.toml", machine;
     double seconds = 80;
     bool quick = false, json = false;
 };
@@ -123,7 +123,7 @@ int sample(const SampleArgs& args);
 int convert(const ConvertArgs& args);
 int prepare(const PrepareArgs& args);
 int plan(const PlanArgs& args);
-int bench(const BenchArgs& args);
+int bench(const BenchArgs& args, comm::Crew& crew);
 int schedule(const ScheduleArgs& args);
 int report(const ReportArgs& args);
 int launch(const LaunchArgs& args);

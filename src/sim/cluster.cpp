@@ -113,8 +113,8 @@ void require_sound(const Cluster& c, const std::string& origin) {
     if (c.costs.cores < 1) refuse("machine.cores", "machine.cores must be at least 1");
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
-    if (h.ranks > 0 && h.link.bandwidth_bytes_per_s <= 0)
-        refuse("hosts.bandwidth_bytes_per_s", "[hosts] needs bandwidth_bytes_per_s, of a host's link");
+    if (h.link.bandwidth_bytes_per_s < 0 || h.link.latency_s < 0 || h.core_s_per_byte < 0 || h.process_bytes_per_s < 0)
+        refuse("hosts.bandwidth_bytes_per_s", "rates and times of [hosts] must not be negative");
     if (h.ranks < 0 || h.ranks_per_process < 1 || h.ranks % h.ranks_per_process != 0)
         refuse("hosts.ranks_per_process",
                fmt::format("hosts.ranks = {} must be a multiple of hosts.ranks_per_process = {}", h.ranks, h.ranks_per_process));

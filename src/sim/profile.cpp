@@ -141,7 +141,8 @@ private:
         s.core_s += across / static_cast<double>(c_.hosts.ranks) * c_.hosts.core_s_per_byte;
         if (c_.hosts.process_bytes_per_s > 0) s.core_s += sent.within / c_.hosts.process_bytes_per_s;
         if (across == 0) return;
-        s.link_s += sent.latencies * c_.hosts.link.latency_s + across / c_.hosts.link.bandwidth_bytes_per_s;
+        const mesh::Link& link = c_.hosts.link;
+        s.link_s += sent.latencies * link.latency_s + (link.bandwidth_bytes_per_s > 0 ? across / link.bandwidth_bytes_per_s : 0);
         s.link = 0;
     }
 

@@ -42,6 +42,34 @@ TEST(CliGroups, CheckSaysWhoTalksToWhom) {
     EXPECT_TRUE(tp && shard) << groups.dump(1);
 }
 
+TEST(CliGroups, ProgramsSayTheWaysOverDescribedHosts) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kRecipe));
+    const std::string hosts = " --model.vocab_size 4096 --cluster.ranks_per_host 4";
+    const Finished f = s.lockstep("check r.toml" + hosts);
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_NE(f.out.find("hosts        2; each sends "), std::string::npos) << f.out;
+    const nlohmann::json j = s.lockstep("check r.toml --json" + hosts).json();
+    ASSERT_EQ(j["bytes_sent_by_host"].size(), 2u) << j.dump();
+    EXPECT_GT(j["bytes_sent_by_host"][0], 0);
+    EXPECT_EQ(s.lockstep("check r.toml --json").json()["bytes_sent_by_host"].size(), 0u);
+    const std::string two = s.lockstep("show r.toml" + hosts).out,
+                      hybrid = s.lockstep("show r.toml --cluster.ranks_per_process 4" + hosts).out;
+    EXPECT_NE(two.find("reduce_scatter(local0) {dim=0, level=2, reduce='two_level'} over dp_shard"), std::string::npos) << two;
+    EXPECT_NE(hybrid.find("gather='ring'"), std::string::npos);
+    EXPECT_EQ(hybrid.find("gather='two_level'"), std::string::npos);
+    const Finished bad = s.lockstep("check r.toml --cluster.ranks_per_process 3" + hosts);
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_NE(bad.err.find("cluster.ranks_per_process = 3: must be at least 1 and divide cluster.ranks_per_host = 4"),
+              std::string::npos)
+        << bad.err;
+    // One process that is told of the hosts adds as they would: other bits than those of one level.
+    const auto loss = [&](const std::string& keys) {
+        return s.lockstep("train r.toml --json --training.steps 3 --job.dump_folder o" + keys).json()["final_loss"].get<double>();
+    };
+    EXPECT_NEAR(loss(hosts), loss(" --model.vocab_size 4096"), 1e-4);
+}
+
 TEST(CliGroups, TensorParallelAcrossHostsIsLegalAndSaidOnce) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kRecipe));

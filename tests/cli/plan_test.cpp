@@ -172,6 +172,22 @@ TEST(CliBench, WritesWhatPlanReads) {
         << refused.err;
 }
 
+TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("one.toml", kCluster);
+    const Finished f = s.in_processes(2, "bench --machine one.toml --out two.toml --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.json()["hosts"], 1);
+    const std::string file = s.read("two.toml");
+    EXPECT_NE(file.find("[hosts]\nranks = 2\nranks_per_process = 1\nshare_cores = true"), std::string::npos)
+        << file.substr(0, 900);
+    EXPECT_EQ(s.lockstep("plan r.toml --cluster two.toml --json").code, 0);
+    const Finished missing = s.lockstep("bench --machine nowhere.toml --out two.toml");
+    EXPECT_EQ(missing.code, 1);
+    EXPECT_EQ(s.read("two.toml"), file);
+}
+
 TEST(CliProfile, SumsToTheStep) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");

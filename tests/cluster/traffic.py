@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What 8 ranks on 4 emulated hosts send, beside the plan; how much of the links they use, and what of it hides behind compute.
 
-    cluster.sh 4 200mbit traffic.py LOCKSTEP [--only bytes|bandwidth|overlap] [--rates 200 1000] [--cluster FILE]
+    cluster.sh 4 200mbit traffic.py LOCKSTEP [--only bytes|plans|bandwidth|overlap] [--rates 200 1000] [--machine FILE]
 
 Every host has two ranks, each a process, and one link. Bytes of a step are the difference of two runs of which one takes more steps,
 by host, as the link's limiter counts them; headers (66 bytes a packet, acknowledgements are nothing else) are taken off.
-bytes: payload within 2 % of what `check` plans and the algorithms of src/comm/processes send. bandwidth: a step that does little but
+bytes: payload within 2 % of what `check` plans. plans: the step that `plan` says within 15 % of the measured one, on the cluster file that
+`lockstep bench` has just written on these hosts. bandwidth: a step that does little but
 communicate keeps the busiest host's link busy for 85 % of its time, at the first rate; at others, where compute is no longer little on few
 cores, for 85 % of the time in collectives. overlap: with communication of 0.8 of compute, a step of two ranks on two hosts takes at most 15 % more than the longer.
-With --cluster (a file of `lockstep bench`) the step of `bandwidth` is also planned, as if each rank had a link of the host's rate.
+With --machine (a file of `lockstep bench`) the machine's kernels are not measured again.
 Exit code 1 where a bound fails."""
 import argparse
 import json
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from hosts import HEADER_BYTES, HOSTS, RANKS_A_HOST, require_cluster, sent, set_rate, train
+from hosts import HEADER_BYTES, HOSTS, RANKS_A_HOST, mpirun, require_cluster, sent, set_rate, train
 from recipes import FSDP, HSDP, PIPELINE, degrees, write_recipe
 
 LAYOUTS = {"FSDP 8": FSDP, "HSDP 2 x 4": HSDP, "tp 2 x pp 4, 1F1B": PIPELINE}
@@ -27,58 +28,16 @@ def lockstep_json(*command):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
-# --- What a host sends of a collective, as layout.h and layout.cpp choose its way. `ring_bytes`: what the plan has for a rank.
-
-def gathered(members, block):
-    """By host. Rings of two levels: a part crosses to each of the other hosts once."""
-    a_host = members // HOSTS
-    return [(HOSTS - 1) * a_host * block] * HOSTS
-
-
-def reduced(members, block):
-    """By host, where each member gets a block of the sum: everybody to its owner, or along a chain in ascending position."""
-    a_host = members // HOSTS
-    others = members - a_host
-    direct = [a_host * others] * HOSTS
-    chain = [members] * (HOSTS - 1) + [others]
-    received = [a_host] + [members + a_host] * (HOSTS - 2) + [members]
-    way = "direct" if max(direct) <= max(chain + received) else "chain"
-    return way, [x * block for x in (direct if way == "direct" else chain)]
-
-
-def sent_by_hosts(kind, members, ring_bytes):
-    """(way, bytes by host) of one group that lies on all hosts."""
-    if kind == "all_gather":
-        return "two rings" if members > HOSTS else "ring", gathered(members, ring_bytes / (members - 1))
-    if kind == "reduce_scatter":
-        return reduced(members, ring_bytes / (members - 1))
-    if kind == "all_reduce":
-        block = ring_bytes / (2 * (members - 1))
-        if ring_bytes < 1000:  # a few scalars
-            return "small", [0] * HOSTS
-        way, bytes = reduced(members, block)
-        return f"{way}, then gathered", [a + b for a, b in zip(bytes, gathered(members, block))]
-    # Between stages. The plan has that of a stage in the middle: activations onward, their gradients back.
-    return "to the neighbor", [ring_bytes / 2 if h in (0, HOSTS - 1) else ring_bytes for h in range(HOSTS)]
-
-
 def planned(lockstep, path, layout):
-    """(bytes by host if everything went round rings, bytes by host, ways)."""
+    """Bytes of a step by host: if everything went round flat rings; as the program says."""
     check = lockstep_json(lockstep, "check", path, "--json", "--cluster.ranks_per_host", str(RANKS_A_HOST), *layout)
-    rings, hosts, ways = [0.0] * HOSTS, [0.0] * HOSTS, []
+    chosen, ring = check["bytes_sent_by_host"], 0.0
     for group in check["groups"]:
-        if group["hosts"] == 1:
-            continue
-        assert group["hosts"] == HOSTS, group
-        for kind, ring_bytes in group["bytes_sent_by_a_rank"].items():
-            way, bytes = sent_by_hosts(kind, group["members"], ring_bytes)
-            for h in range(HOSTS):
-                # Of a ring through all hosts one member of each sends to the next host.
-                rings[h] += group["groups"] * (bytes[h] if kind == "transfer" else ring_bytes)
-                hosts[h] += group["groups"] * bytes[h]
-            if way != "small":
-                ways.append(f"{kind}: {way}")
-    return rings, hosts, ways
+        if group["along"] == "pp":  # transfers have one way
+            return chosen, chosen
+        if group["hosts"] > 1:  # of a ring in the order of ranks one member of each host sends to the next one
+            ring += group["groups"] * sum(group["bytes_sent_by_a_rank"].values())
+    return [ring] * HOSTS, chosen
 
 
 def measured(lockstep, path, flags, few, many):
@@ -101,11 +60,11 @@ def flag(good):
 
 def check_bytes(lockstep, folder, rates):
     path = write_recipe(folder, "bytes", dim=256, layers=6, vocab=2048, seq=128)
-    print("bytes of a step by host: planned if all went round rings; as the chosen algorithms send them; payload; with headers")
-    print(f"{'layout':<20}{'Mbit/s':>7}{'host':>5}{'rings MB':>10}{'chosen MB':>11}{'sent MB':>9}{'ratio':>8}{'wire MB':>9}{'headers':>9}{'step s':>8}")
+    print("bytes of a step by host: planned if all went round flat rings; as the program says; payload; with headers")
+    print(f"{'layout':<20}{'Mbit/s':>7}{'host':>5}{'rings MB':>10}{'program MB':>11}{'sent MB':>9}{'ratio':>8}{'wire MB':>9}{'headers':>9}{'step s':>8}")
     good = True
     for name, layout in LAYOUTS.items():
-        rings, chosen, ways = planned(lockstep, path, layout)
+        rings, chosen = planned(lockstep, path, layout)
         for rate in rates:
             set_rate(rate)
             wire, payload, summary = measured(lockstep, path, layout, 2, 5)
@@ -116,31 +75,54 @@ def check_bytes(lockstep, folder, rates):
                 print(f"{name if h == 0 else '':<20}{rate:>7.0f}{f'n{h}':>5}{rings[h] / 1e6:>10.3f}{chosen[h] / 1e6:>11.3f}"
                       f"{payload[h] / 1e6:>9.3f}{payload[h] / chosen[h]:>8.4f}{wire[h] / 1e6:>9.3f}"
                       f"{100 * (wire[h] / payload[h] - 1):>7.1f} %{step}{flag(inside)}", flush=True)
-        print(f"{'':<20}{'; '.join(ways)}")
     return good
 
 
-def check_bandwidth(lockstep, folder, rates, cluster):
-    path = write_recipe(folder, "bandwidth", dim=1024, layers=1, vocab=512, seq=16)
-    print("\nFSDP over 8 ranks, 16 tokens each, one layer of 12.8 million parameters: wire bytes of the busiest host / time / rate")
-    print(f"{'Mbit/s':>7}{'wire MB':>9}{'step s':>8}{'of the link':>13}{'in collectives s':>18}{'of the link':>13}{'planned s':>11}")
+def plan_s(lockstep, path, cluster, *flags):
+    return lockstep_json(lockstep, "plan", path, "--json", "--cluster", cluster, *flags)["step_time_s"]
+
+
+def cluster_file(lockstep, folder, machine):
+    """Of these hosts at their rate of now."""
+    path = os.path.join(folder, "cluster.toml")
+    mpirun([lockstep, "bench", "--out", path, *(["--machine", machine] if machine else [])])
+    return path
+
+
+def check_plans(lockstep, folder, rates, machine):
+    path = write_recipe(folder, "plans", dim=256, layers=6, vocab=2048, seq=128)
+    print("\nsteps: planned on the cluster file of these hosts; measured, the median of 3 runs")
+    print(f"{'layout':<20}{'Mbit/s':>7}{'planned s':>11}{'measured s':>11}{'planned / measured':>20}")
     good = True
     for rate in rates:
         set_rate(rate)
-        profile = ["--profile"] + (["--cluster", cluster] if cluster else [])
-        wire, _, summary = measured(lockstep, path, [*FSDP, *profile], 1, 5)
+        cluster = cluster_file(lockstep, folder, machine)
+        for name, layout in LAYOUTS.items():
+            plan = plan_s(lockstep, path, cluster, *layout)
+            steps = sorted(train(lockstep, path, *layout, "--training.steps", "6")["step_time_s"] for _ in range(3))
+            inside = abs(plan / steps[1] - 1) <= 0.15
+            good &= inside
+            print(f"{name:<20}{rate:>7.0f}{plan:>11.3f}{steps[1]:>11.3f}{plan / steps[1]:>20.3f}{flag(inside)}", flush=True)
+        machine = cluster  # its kernels
+    return good
+
+
+def check_bandwidth(lockstep, folder, rates):
+    path = write_recipe(folder, "bandwidth", dim=1024, layers=1, vocab=512, seq=16)
+    print("\nFSDP over 8 ranks, 16 tokens each, one layer of 12.8 million parameters: wire bytes of the busiest host / time / rate")
+    print(f"{'Mbit/s':>7}{'wire MB':>9}{'step s':>8}{'of the link':>13}{'in collectives s':>18}{'of the link':>13}")
+    good = True
+    for rate in rates:
+        set_rate(rate)
+        wire, _, summary = measured(lockstep, path, [*FSDP, "--profile"], 1, 5)
         step = summary["step_time_s"]
         collectives = sum(op["time_s"] for op in summary["profile"]["ops"] if op["op"] in ("all_gather", "reduce_scatter", "all_reduce"))
         busy_s = max(wire) / (rate * 1e6 / 8)
         whole_step = rate == rates[0]
         inside = busy_s / (step if whole_step else collectives) >= 0.85
         good &= inside
-        plan = "-"
-        if cluster:
-            link = ["--runtime.local_link_bytes_per_s", str(rate * 1e6 / 8)]
-            plan = f"{lockstep_json(lockstep, 'plan', path, '--json', '--cluster', cluster, *FSDP, *link)['step_time_s']:.3f}"
         print(f"{rate:>7.0f}{max(wire) / 1e6:>9.2f}{step:>8.3f}{100 * busy_s / step:>11.1f} %{collectives:>18.3f}"
-              f"{100 * busy_s / collectives:>11.1f} %{plan:>11}{flag(inside)}", flush=True)
+              f"{100 * busy_s / collectives:>11.1f} %{flag(inside)}", flush=True)
     return good
 
 
@@ -175,9 +157,9 @@ def check_overlap(lockstep, folder, hosts, a_host):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lockstep")
-    parser.add_argument("--only", choices=["bytes", "bandwidth", "overlap"])
+    parser.add_argument("--only", choices=["bytes", "plans", "bandwidth", "overlap"])
     parser.add_argument("--rates", nargs="+", type=float, default=[200, 1000], help="Mbit/s of a host")
-    parser.add_argument("--cluster", help="file of `lockstep bench`, for planned steps")
+    parser.add_argument("--machine", help="file of `lockstep bench`, for planned steps")
     args = parser.parse_args()
     require_cluster()
     lockstep = os.path.abspath(args.lockstep)
@@ -185,8 +167,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if args.only in (None, "bytes"):
             good &= check_bytes(lockstep, folder, args.rates)
+        if args.only in (None, "plans"):
+            good &= check_plans(lockstep, folder, args.rates, args.machine and os.path.abspath(args.machine))
         if args.only in (None, "bandwidth"):
-            good &= check_bandwidth(lockstep, folder, args.rates, args.cluster)
+            good &= check_bandwidth(lockstep, folder, args.rates)
         if args.only in (None, "overlap"):
             good &= check_overlap(lockstep, folder, hosts=2, a_host=1)
             check_overlap(lockstep, folder, HOSTS, RANKS_A_HOST)

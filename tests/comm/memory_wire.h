@@ -19,7 +19,10 @@ namespace lockstep::comm::test {
 class Network {
 public:
     explicit Network(std::vector<int> host_of)
-        : host_of(std::move(host_of)), sent_bytes(this->host_of.size()), inbox(this->host_of.size()) {}
+        : host_of(std::move(host_of)),
+          sent_bytes(this->host_of.size()),
+          left_host_bytes(this->host_of.size()),
+          inbox(this->host_of.size()) {}
 
     struct Entry {  // a send or a receive that has found no counterpart yet
         int from, to, tag;
@@ -32,7 +35,8 @@ public:
 
     std::mutex mutex;
     const std::vector<int> host_of;
-    std::vector<int64_t> sent_bytes;  // by process: data, not control messages
+    std::vector<int64_t> sent_bytes;       // by process: data, not control messages
+    std::vector<int64_t> left_host_bytes;  // of them, to other hosts
     std::list<Entry> sends, receives;
     std::deque<State> states;
     std::vector<std::deque<std::pair<int, std::string>>> inbox;  // control messages
@@ -49,6 +53,7 @@ public:
     Ticket send(int to, int tag, const void* data, int64_t bytes) override {
         const std::lock_guard lock(network_.mutex);
         network_.sent_bytes[static_cast<size_t>(process_)] += bytes;
+        if (host_of(to) != host_of(process_)) network_.left_host_bytes[static_cast<size_t>(process_)] += bytes;
         Network::Entry entry = begin(process_, to, tag, const_cast<void*>(data), bytes);
         if (bytes <= 64) {
             entry.copy.assign(entry.data, entry.data + bytes);

@@ -104,6 +104,26 @@ TEST(CommProcesses, ProcessesStartedDifferentlyStop) {
         2);
 }
 
+TEST(CommProcesses, AWayThatDoesNotFitTheHostsIsRefused) {
+    const auto reduce = [](processes::World& world) {
+        try {
+            const auto comm = world.communicator(world.first_rank());
+            float in = 1, out = 0;
+            Request q = all_reduce(Type::Float32, &in, &out, 1);
+            q.way = mesh::Way{mesh::GatherBy::Direct, mesh::ReduceBy::TwoLevel, 2};
+            comm->run(0, comm->add_group({0, 1}), q);
+            return std::string();
+        } catch (const Aborted& aborted) {
+            return std::string(aborted.what());
+        }
+    };
+    const std::string text =
+        "ranks launched all_reduce sum float32 [1, 1, 1] in group [0, 1], but it is reduced by 2 ranks of a host, and hosts have "
+        "1: the program was compiled for other hosts";
+    const auto expect = [&](processes::World& world) { EXPECT_EQ(reduce(world), text); };
+    two_processes(expect, expect);
+}
+
 TEST(CommProcesses, RanksKnowTheirHosts) {
     Network network({8, 3, 8});
     std::vector<std::thread> threads;

@@ -62,6 +62,42 @@ TEST(Traffic, IsWhatGoesOverTheWire) {
     }
 }
 
+// Four processes on two hosts; the counting wire knows which bytes leave a host.
+TEST(Traffic, OfHostsIsWhatLeavesThem) {
+    for (const char* parallelism :
+         {"data_parallel_shard_degree = 4\n", "data_parallel_shard_degree = 2\ndata_parallel_replicate_degree = 2\n",
+          "tensor_parallel_degree = 2\npipeline_parallel_degree = 2\npipeline_parallel_schedule = \"1F1B\"\n",
+          "pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n"}) {
+        const compile::Recipe r = recipe(parallelism);
+        const mesh::Topology topology = {{0, 0, 1, 1}, 1};
+        const compile::Compiled compiled = compile_recipe(r, Backend::Cpu, {}, {topology, 0});
+        const std::vector<double> planned = compile::bytes_by_host(compiled, topology);
+        ASSERT_EQ(planned.size(), 2u);
+        comm::test::Networks networks;
+        const auto errors = comm::test::in_crews(
+            {0, 0, 1, 1},
+            [&](comm::Crew& crew) {
+                const data::SyntheticSource source = synthetic_data(r, compiled);
+                runtime::Trainer trainer(r, compiled, source, &crew);
+                std::vector<int64_t> before;
+                trainer.step();
+                crew.exchange("");
+                if (crew.is_first()) before = networks.at(1).left_host_bytes;
+                crew.exchange("");
+                trainer.step();
+                crew.exchange("");
+                if (!crew.is_first()) return;
+                for (size_t host = 0; host < 2; ++host) {
+                    const auto sent = static_cast<double>(networks.at(1).left_host_bytes[2 * host] - before[2 * host] +
+                                                          networks.at(1).left_host_bytes[2 * host + 1] - before[2 * host + 1]);
+                    EXPECT_NEAR(sent, planned[host], 0.02 * planned[host]) << parallelism << host;
+                }
+            },
+            &networks);
+        for (const std::exception_ptr& e : errors) EXPECT_EQ(e, nullptr);
+    }
+}
+
 TEST(Traffic, GroupsOnHosts) {
     const compile::Recipe r = recipe("tensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n");
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);

@@ -8,13 +8,19 @@
 
 namespace lockstep::testing {
 
-std::optional<Draw> draw_for(int processes, uint64_t seed, Dtype dtype) {
+std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype) {
+    const auto processes = static_cast<int64_t>(host_of.size());
     const auto wanted = [&](const compile::Recipe& r) { return compile::layout_of(r).ranks % processes == 0; };
     std::optional<Draw> d = draw(seed, dtype, false, wanted);
     if (!d) return d;
     d->recipe.set("checkpoint.enable", "true");
     d->recipe.set("checkpoint.async_mode", seed % 2 == 0 ? "async" : "disabled");
-    d->compiled = compile_recipe(d->recipe, backend_of(dtype));
+    mesh::Topology topology;
+    topology.ranks_per_process = static_cast<int>(compile::layout_of(d->recipe).ranks / processes);
+    for (int host : host_of)
+        topology.host_of_rank.insert(topology.host_of_rank.end(), static_cast<size_t>(topology.ranks_per_process), host);
+    // Tensors are tiny: at times none is small, so that all go the long ways.
+    d->compiled = compile_recipe(d->recipe, backend_of(dtype), {}, {topology, seed % 4 == 0 ? mesh::kSmallBytes : 0});
     return d;
 }
 

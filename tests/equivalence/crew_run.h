@@ -15,7 +15,7 @@ struct Saved {
 };
 
 // A draw whose ranks `processes` processes can share, with checkpoints; nothing where the seed makes none.
-std::optional<Draw> draw_for(int processes, uint64_t seed, Dtype dtype);
+std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype);
 // Two steps, a save under `root`, a third step beside it.
 Saved train_and_save(const Draw& draw, const std::string& root, comm::Crew& crew);
 // The weights that a new trainer has loaded.

@@ -20,7 +20,7 @@ void hold_to_threads(Dtype dtype, int wanted) {
                                          : seed % 3 == 1 ? std::vector{0, 1}
                                                          : std::vector{0, 1, 1};
         const auto processes = static_cast<int>(host_of.size());
-        const std::optional<Draw> d = draw_for(processes, seed, dtype);
+        const std::optional<Draw> d = draw_for(host_of, seed, dtype);
         if (!d) continue;
         --wanted;
         hybrids += d->compiled.layout.ranks > processes;

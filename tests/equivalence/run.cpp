@@ -19,12 +19,14 @@ double wide_value(const ir::Parameter& p, int64_t instance, uint64_t seed, int64
 
 }  // namespace
 
-compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip) {
+compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip,
+                                 const passes::RouteOptions& route) {
     compile::CompileOptions options;
     options.catalog = backend == Backend::Reference
                           ? kernels::reference_catalog()
                           : kernels::cpu_catalog(static_cast<int>(recipe.integer("runtime.threads_per_rank")));
     options.skip = skip;
+    options.route = route;
     return compile::compile(recipe, options);
 }
 

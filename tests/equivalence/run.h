@@ -17,7 +17,8 @@ struct Outcome {
 
 enum class Backend { Reference, Cpu };
 
-compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip = {});
+compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip = {},
+                                 const passes::RouteOptions& route = {});
 data::SyntheticSource synthetic_data(const compile::Recipe& recipe, const compile::Compiled& compiled);
 // Gives the weights values apart from their initial ones, so that every path matters from the first step.
 void start(runtime::Trainer& trainer, const compile::Recipe& recipe);

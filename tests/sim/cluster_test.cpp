@@ -33,6 +33,25 @@ TEST(ClusterFile, PrintsAndParses) {
     EXPECT_EQ(sim::print(sim::parse_cluster(text, "here.toml")), text);
 }
 
+TEST(ClusterFile, HostsPrintAndParse) {
+    sim::Cluster c;
+    c.name = "x", c.description = "y", c.memory_bytes = 1e9;
+    c.costs.cores = 3, c.costs.flops_per_s = {{"f32", {1e9, 2e9}}}, c.costs.bytes_per_s = {1e10, 2e10};
+    c.hosts = {4, 2, true, {2.5e7, 1e-4}, 1e-9, 5e8};
+    const std::string text = sim::print(c);
+    const sim::Cluster again = sim::parse_cluster(text, "here.toml");
+    EXPECT_EQ(sim::print(again), text);
+    EXPECT_EQ(sim::topology_of(again, 6), (mesh::Topology{{0, 0, 0, 0, 1, 1}, 2}));
+    EXPECT_TRUE(sim::topology_of({}, 6).is_one_process());
+    // Keys: hosts.ranks, hosts.ranks_per_process, and hosts.bandwidth_bytes_per_s for all rates.
+    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nranks_per_process = 3\n", kRates), "cluster.incomplete",
+                   "hosts.ranks = 4 must be a multiple of hosts.ranks_per_process = 3");
+    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nlatency_s = -1.0\n", kRates), "cluster.incomplete",
+                   "rates and times of [hosts] must not be negative");
+    expect_refusal(fmt::format("[machine]\ndevices = true\n{}[hosts]\nranks = 4\n", kRates), "cluster.incomplete",
+                   "[hosts] is of ranks without devices");
+}
+
 TEST(ClusterFile, DeclaredMachinesAreSound) {
     int files = 0;
     for (const auto& e : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/clusters")) {

@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "compile/report.h"
+#include "compile/traffic.h"
 #include "kernels/kernel.h"
+#include "ops/rule.h"
 #include "sim/simulate.h"
 #include "tests/compile/recipes.h"
 
@@ -191,6 +193,64 @@ TEST(CostTable, CollectivesGoBetweenMeasuredBytesAndMembers) {
     EXPECT_NEAR(ops::collective_s(t, "all_gather", 2, (1e3 + 1e6) / 2), (1e-5 + 1e-3) / 2, 1e-12);
     EXPECT_NEAR(ops::collective_s(t, "all_gather", 2, 2e6), 2e-3, 1e-12);
     EXPECT_NEAR(ops::collective_s(t, "all_gather", 4, 1e6), 2e-3, 1e-12);  // copies four blocks, not two
+}
+
+compile::Compiled over_hosts(const Settings& settings, const sim::Cluster& c) {
+    compile::CompileOptions options{kernels::cpu_catalog(1), "", {}};
+    const compile::Recipe recipe = small_recipe(settings);
+    options.route = {sim::topology_of(c, compile::layout_of(recipe).ranks), 0};
+    return compile::compile(recipe, options);
+}
+
+double hosts_step_s(const Settings& settings, const sim::Cluster& c) {
+    return sim::simulate(over_hosts(settings, c).programs, "train", c, {}).step_time_s;
+}
+
+const Settings kShardedOverHosts = {{"parallelism.data_parallel_shard_degree", "4"}};
+
+// Links so slow that nothing else counts: all that leaves the busiest host over its rate, each launch after the other.
+TEST(Simulate, HostsTakeTheirBytesOverTheLink) {
+    sim::Cluster c = threads(4);
+    c.hosts = {2, 1, true, {1e3, 0}};
+    const compile::Compiled compiled = over_hosts(kShardedOverHosts, c);
+    const std::vector<double> bytes = compile::bytes_by_host(compiled, sim::topology_of(c, 4));
+    ASSERT_EQ(bytes.size(), 2u);
+    const double step_s = hosts_step_s(kShardedOverHosts, c);
+    EXPECT_GT(bytes[0], 1e4);
+    EXPECT_NEAR(step_s, bytes[0] / 1e3, 0.01 * step_s);
+    c.hosts.link.bandwidth_bytes_per_s = 2e3;
+    EXPECT_NEAR(hosts_step_s(kShardedOverHosts, c), step_s / 2, 0.01 * step_s);
+}
+
+TEST(Simulate, LaunchesBetweenHostsWaitForTheirMessages) {
+    sim::Cluster c = threads(4);
+    c.hosts = {2, 1, true, {0, 0}};
+    const double without_s = hosts_step_s(kShardedOverHosts, c);
+    c.hosts.link.latency_s = 1;
+    const ir::Program p = over_hosts(kShardedOverHosts, c).programs[0];
+    double launches = 0;
+    for (const ir::Call& call : p.entry("train")->calls) {
+        for (const ir::Op& op : p.routines[call.routine].ops) launches += ops::rule(op.kind).collective;
+    }
+    const double more_s = hosts_step_s(kShardedOverHosts, c) - without_s;
+    EXPECT_GE(more_s, 3 * launches);  // two rounds of agreement, and at least one message
+    EXPECT_LE(more_s, 4 * launches);
+}
+
+TEST(Simulate, HostsShareCoresOnlyWhereTheyAreOneMachine) {
+    sim::Cluster c = threads(2);
+    c.hosts = {2, 1, false, {0, 0}};
+    const Settings pipeline = {{"parallelism.pipeline_parallel_degree", "4"}};
+    for (const Settings* settings : {&kShardedOverHosts, &pipeline}) {
+        c.hosts.share_cores = false;
+        const double apart_s = hosts_step_s(*settings, c);
+        c.hosts.share_cores = true;
+        const double shared_s = hosts_step_s(*settings, c);
+        EXPECT_GT(shared_s, 1.01 * apart_s);
+        if (settings == &kShardedOverHosts) {
+            EXPECT_NEAR(shared_s, 2 * apart_s, 1e-9);
+        }
+    }
 }
 
 }  // namespace

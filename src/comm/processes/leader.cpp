@@ -176,8 +176,8 @@ mesh::Way Leader::way_of(const Request& mine) const {
     const int64_t bytes = mine.block_elements() * bytes_of(mine.type);
     if (!mine.way) return mesh::choose_way(layout_, kind, bytes, state_.options.small_bytes, false);
     if (const std::string why = mesh::unfit(layout_, kind, *mine.way); !why.empty()) {
-        state_.control.abort(fmt::format("ranks {} launched {}, but {}: the program was compiled for other hosts", group_.ranks,
-                                         describe(mine), why));
+        state_.control.abort(fmt::format("ranks launched {} in group {}, but {}: the program was compiled for other hosts",
+                                         describe(mine), group_.ranks, why));
         throw Stopped();
     }
     return *mine.way;

@@ -1,0 +1,158 @@
+#include "measure/hosts.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace lockstep::measure {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kLong_s = 0.25;  // of a launch whose rate counts
+constexpr int64_t kMostBytes = 64 << 20;
+constexpr int kLaunches = 3, kSmallLaunches = 200;
+
+double cpu_s() {
+    rusage u{};
+    getrusage(RUSAGE_SELF, &u);
+    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+    return seconds(u.ru_utime) + seconds(u.ru_stime);
+}
+
+// Of the running kernel: processes that see the same share a machine, whatever their hosts are called.
+std::string boot() {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    return id;
+}
+
+std::vector<double> all_of(comm::Crew& crew, double own) {
+    std::vector<double> out;
+    for (const std::string& text : crew.exchange(fmt::format("{}", own))) out.push_back(std::stod(text));
+    return out;
+}
+double most_of(comm::Crew& crew, double own) {
+    const std::vector<double> all = all_of(crew, own);
+    return *std::max_element(all.begin(), all.end());
+}
+double sum_of(comm::Crew& crew, double own) {
+    const std::vector<double> all = all_of(crew, own);
+    return std::accumulate(all.begin(), all.end(), 0.0);
+}
+
+struct Rate {
+    double busiest_bytes = 0, all_bytes = 0;  // between hosts, of one launch
+    double within_bytes = 0;                  // between processes of a host, of the busiest process
+    double time_s = 0, cpu_s = 0;             // of one launch; cpu_s of all processes
+};
+
+class Links {
+public:
+    explicit Links(comm::Crew& crew)
+        : crew_(crew), transport_(crew.transport(crew.processes(), {})), rank_(transport_->communicator(crew.process())) {}
+
+    std::vector<int> everybody() const {
+        std::vector<int> ranks(static_cast<size_t>(crew_.processes()));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        return ranks;
+    }
+    std::vector<int> of_this_host() const {
+        std::vector<int> ranks;
+        for (int p = 0; p < crew_.processes(); ++p) {
+            if (crew_.host_of(p) == crew_.host_of(crew_.process())) ranks.push_back(p);
+        }
+        return ranks;
+    }
+    mesh::GroupLayout layout(const std::vector<int>& ranks) const { return mesh::group_layout(ranks, transport_->topology()); }
+
+    // Seconds of a message between hosts: of a launch that is nothing but them.
+    double latency_s(const std::vector<int>& ranks) {
+        const mesh::GroupLayout l = layout(ranks);
+        double value = 0, sum = 0;
+        comm::Request q = comm::all_reduce(comm::Type::Float64, &value, &sum, 1);
+        q.way = mesh::Way{mesh::GatherBy::Direct, mesh::ReduceBy::Everywhere};
+        const double time_s = timed(ranks, q, kSmallLaunches).time_s;
+        return time_s / mesh::latencies(l, mesh::Collective::AllReduce, *q.way);
+    }
+
+    // Of a launch that takes long enough for its rate to be that of the links.
+    Rate rate(const std::vector<int>& ranks, comm::Kind kind) {
+        const mesh::GroupLayout l = layout(ranks);
+        const auto collective = static_cast<mesh::Collective>(kind);
+        for (int64_t count = 1 << 14;; count *= 4) {
+            const int64_t bytes = 4 * count, all_bytes = bytes * l.members();
+            a_.resize(static_cast<size_t>(count * l.members()), 1.0f), b_.resize(a_.size());
+            comm::Request q = kind == comm::Kind::AllGather
+                                  ? comm::all_gather(comm::Type::Float32, a_.data(), b_.data(), 1, count, 1)
+                                  : comm::reduce_scatter(comm::Type::Float32, a_.data(), b_.data(), 1, count, 1);
+            q.way = mesh::choose_way(l, collective, bytes);
+            if (timed(ranks, q, 1).time_s < kLong_s && all_bytes * 4 <= kMostBytes) continue;
+            Rate r = timed(ranks, q, kLaunches);
+            const mesh::Sent sent = mesh::bytes_sent(l, collective, *q.way, static_cast<double>(bytes));
+            r.busiest_bytes = *std::max_element(sent.by_host.begin(), sent.by_host.end());
+            r.all_bytes = std::accumulate(sent.by_host.begin(), sent.by_host.end(), 0.0);
+            r.within_bytes = *std::max_element(sent.by_part.begin(), sent.by_part.end());
+            return r;
+        }
+    }
+
+private:
+    Rate timed(const std::vector<int>& ranks, const comm::Request& q, int launches) {
+        const comm::GroupId group = rank_->add_group(ranks);
+        crew_.exchange("");
+        rank_->barrier(0, group);
+        const double cpu = cpu_s();
+        const auto start = Clock::now();
+        for (int i = 0; i < launches; ++i) rank_->run(0, group, q);
+        const double time_s = std::chrono::duration<double>(Clock::now() - start).count();
+        Rate out;
+        out.cpu_s = sum_of(crew_, cpu_s() - cpu) / launches;
+        out.time_s = most_of(crew_, time_s) / launches;
+        return out;
+    }
+
+    comm::Crew& crew_;
+    const std::unique_ptr<comm::Transport> transport_;
+    const std::unique_ptr<comm::Communicator> rank_;
+    std::vector<float> a_, b_;
+};
+
+}  // namespace
+
+sim::Hosts hosts(comm::Crew& crew) {
+    sim::Hosts out;
+    if (crew.is_alone()) return out;
+    Links links(crew);
+    const std::vector<int> all = links.everybody(), here = links.of_this_host();
+    const mesh::GroupLayout layout = links.layout(all);
+    out.ranks = layout.parts_a_host();
+    if (out.ranks == 0 || (layout.hosts() > 1 && out.ranks > 1 && layout.level() == 1))
+        throw UserError("bench.hosts", "",
+                        "hosts have unequal numbers of processes, or those of a host do not follow each other: start equally "
+                        "many on each, host by host");
+    out.share_cores = true;
+    for (const std::string& other : crew.exchange(boot())) out.share_cores = out.share_cores && other == boot();
+    if (out.ranks > 1) {
+        const Rate within = links.rate(here, comm::Kind::AllGather);
+        out.process_bytes_per_s = within.within_bytes / within.time_s;
+    }
+    if (layout.hosts() == 1) return out;
+    out.link.latency_s = links.latency_s(all);
+    double bytes = 0, time_s = 0, cpu_s = 0, all_bytes = 0;
+    for (const comm::Kind kind : {comm::Kind::AllGather, comm::Kind::ReduceScatter}) {
+        const Rate r = links.rate(all, kind);
+        bytes += r.busiest_bytes, time_s += r.time_s, cpu_s += r.cpu_s, all_bytes += r.all_bytes;
+    }
+    out.link.bandwidth_bytes_per_s = bytes / time_s;
+    out.core_s_per_byte = cpu_s / all_bytes;
+    return out;
+}
+
+}  // namespace lockstep::measure

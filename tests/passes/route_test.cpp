@@ -1,0 +1,82 @@
+#include "passes/route.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+#include "ops/ways.h"
+#include "tests/compile/recipes.h"
+
+namespace lockstep::testing {
+namespace {
+
+const Settings kSharded = {{"parallelism.data_parallel_shard_degree", "4"}, {"parallelism.tensor_parallel_degree", "2"}};
+
+mesh::Topology hosts(std::vector<int> ranks_of_host, int ranks_per_process) {
+    mesh::Topology t{{}, ranks_per_process};
+    for (size_t h = 0; h < ranks_of_host.size(); ++h)
+        t.host_of_rank.insert(t.host_of_rank.end(), static_cast<size_t>(ranks_of_host[h]), static_cast<int>(h));
+    return t;
+}
+
+// By kind of collective and group, the ways of all its ops.
+std::map<std::string, std::set<std::string>> ways(const ir::Program& p) {
+    std::map<std::string, std::set<std::string>> out;
+    for (const ir::Routine& r : p.routines) {
+        for (const ir::Op& op : r.ops) {
+            if (!ops::rule(op.kind).collective) continue;
+            std::string way;
+            for (const char* key : {"gather", "reduce"}) way += op.attrs.contains(key) ? " " + op.text(key) : "";
+            if (op.attrs.contains("level")) way += " " + std::to_string(op.integer("level"));
+            out[op.kind + " over " + p.mesh.text(op.group)].insert(way);
+        }
+    }
+    return out;
+}
+
+TEST(Route, SaysNothingInOneProcess) {
+    const ir::Program before = program_after("overlap", kSharded);
+    EXPECT_EQ(passes::route(before, {}), before);
+    EXPECT_EQ(passes::route(before, {hosts({8}, 8)}), before);
+}
+
+TEST(Route, EachGroupGoesAsItLiesOverHosts) {
+    const ir::Program p = passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 0});
+    const auto all = ways(p);
+    // The ranks 0 2 | 4 6: two of a host follow each other; tp is within a process's reach.
+    EXPECT_EQ(all.at("all_gather over dp_shard"), std::set<std::string>{" two_level"});
+    EXPECT_EQ(all.at("reduce_scatter over dp_shard"), std::set<std::string>{" two_level 2"});
+    EXPECT_EQ(all.at("all_gather over tp"), std::set<std::string>{" ring"});
+    EXPECT_EQ(all.at("reduce_scatter over tp"), std::set<std::string>{" direct"});
+    for (const auto& [op, of_op] : all) EXPECT_FALSE(of_op.contains("")) << op;
+    EXPECT_EQ(ir::parse(ir::print(p)), p);
+}
+
+TEST(Route, SmallOnesTakeTheWayOfLeastLatency) {
+    const auto all = ways(passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 1 << 30}));
+    EXPECT_EQ(all.at("all_gather over dp_shard"), std::set<std::string>{" direct"});
+    EXPECT_EQ(all.at("reduce_scatter over dp_shard"), std::set<std::string>{" direct"});
+    for (const auto& [op, of_op] : all) {
+        if (!op.starts_with("all_reduce")) continue;
+        EXPECT_EQ(of_op, std::set<std::string>{" direct everywhere"}) << op;
+    }
+}
+
+TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {
+    // tp: 0 1 | 2 3 on a host each, 4 5 across two.
+    const mesh::Topology topology = hosts({5, 3}, 1);
+    const ir::Program p = passes::route(program_after("overlap", kSharded), {topology, 0});
+    ops::PlacedGroups groups(p, topology);
+    int several = 0;
+    for (const ir::Routine& r : p.routines) {
+        for (const ir::Op& op : r.ops) {
+            if (!ops::rule(op.kind).collective) continue;
+            several += groups.of(op).size() > 1;
+            for (const ops::Placed& g : groups.of(op))
+                EXPECT_EQ(mesh::unfit(g.layout, ops::collective_of(op), *ops::way_of(op)), "") << op.kind;
+        }
+    }
+    EXPECT_GT(several, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
