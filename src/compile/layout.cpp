@@ -99,7 +99,8 @@ Value choice(const char* id, const Recipe& r, const char* key, const Named<Value
 // training.dtype is the type of master weights and moments, mixed_precision_param that of parameters and activations; sums are in
 // float32 at least.
 void set_types(const Recipe& r, Layout& l) {
-    const char *dtype = "training.dtype", *param = "training.mixed_precision_param", *reduce = "training.mixed_precision_reduce";
+    const char *dtype = "training.dtype", *param = "training.mixed_precision_param", *norm = "training.mixed_precision_norm",
+               *reduce = "training.mixed_precision_reduce";
     const Named<Dtype> all = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float64", Dtype::F64}};
     const Named<Dtype> between_ranks = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}};
     const Dtype master = choice("recipe.dtype", r, dtype, all);
@@ -110,7 +111,14 @@ void set_types(const Recipe& r, Layout& l) {
                         fmt::format("{} = \"{}\" is wider than {} = \"{}\", in which parameters are kept: lower the one or raise "
                                     "the other",
                                     param, r.text(param), dtype, r.text(dtype)));
-    l.partition.master = master;
+    l.partition.compute = l.precision.narrow, l.partition.master = master;
+    const Dtype of_norms = r.text(norm).empty() ? l.precision.narrow : choice("recipe.dtype", r, norm, all);
+    if (of_norms != l.precision.narrow && of_norms != master)
+        throw UserError(
+            "recipe.mixed_precision", norm,
+            fmt::format("{} = \"{}\": must be the type of the other parameters ({}) or that in which they are kept ({})", norm,
+                        r.text(norm), name_of(l.precision.narrow), name_of(master)));
+    l.precision.wide_norms = of_norms != l.precision.narrow;
     l.precision.wide_residual = r.flag("training.fp32_residual_connection");
     const Dtype asked = choice("recipe.dtype", r, reduce, between_ranks);
     l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;

@@ -56,6 +56,9 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"training.mixed_precision_param", std::string(), S::Acts,
          "element type of parameters and activations: bfloat16 or float32; empty: training.dtype. Statistics of norms, softmax, "
          "loss and sums are float32 in any case"},
+        {"training.mixed_precision_norm", std::string(), S::Acts,
+         "element type in which norms read their weights and biases: float32 beside bfloat16 as under PyTorch's autocast; empty: "
+         "training.mixed_precision_param"},
         {"training.mixed_precision_reduce", std::string("float32"), S::Acts,
          "element type in which gradients cross ranks: float32 or bfloat16; they add up in float32 in any case"},
         {"training.fp32_residual_connection", false, S::Acts,

@@ -263,6 +263,7 @@ private:
     void unit(Cursor& c) {
         Unit u;
         u.name = c.name();
+        u.block = c.accept_word("of") ? c.name() : u.name;
         u.count = times(c);
         c.expect("padded");
         u.padded = c.integer();

@@ -198,9 +198,10 @@ struct Segment {
     bool operator==(const Segment&) const = default;
 };
 
-// Flat padded storage of a block's parameters. weights | gradients | optimizer: the data sub-axes over which each is split.
+// Flat padded storage of parameters of one block and one element type. weights | gradients | optimizer: the data sub-axes over
+// which each is split.
 struct Unit {
-    std::string name;
+    std::string name, block;
     int64_t count = 1;
     std::optional<std::vector<int64_t>> held;  // as its block's
     bool mirror = false;                       // a copy of parameters that another pipeline rank updates
@@ -213,6 +214,8 @@ struct Unit {
     bool operator==(const Unit&) const = default;
 
     std::vector<int64_t> instances() const;
+    // Does a call of this routine bind the unit's instance of its own number?
+    bool is_of(const Routine& r) const { return r.block == block || r.block == name; }
 
     // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split or wider?
     bool is_gathered() const { return !weights.empty() || storage != compute; }

@@ -53,6 +53,7 @@ private:
         instances(r);
         kernels_and_views(r);
         sums_are_wide(r);
+        parameters_are_their_units(r);
         for (const Op& op : r.ops) {
             if (found_) return;
             const std::string wrong = shape(r, op);
@@ -219,6 +220,16 @@ private:
             const bool sum = t.port >= 0 && (r.ports[t.port].access == Access::Accumulate ||
                                              r.ports[t.port].kind == PortKind::Gradients || r.ports[t.port].name == "reduced");
             if (sum && t.dtype == Dtype::BF16) fail("precision", fmt::format("{}: {} adds up in bfloat16", r.name, t.name));
+        }
+    }
+    // Parameters are read in the type in which their unit holds them.
+    void parameters_are_their_units(const Routine& r) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || r.ports[t.port].kind != PortKind::Params) continue;
+            const ir::Unit* u = p_.unit(r.ports[t.port].unit);
+            if (u && t.dtype != u->compute)
+                fail("precision",
+                     fmt::format("{}: {} is read as {}, kept as {}", r.name, t.name, name_of(t.dtype), name_of(u->compute)));
         }
     }
     // Statistics and the loss, by the ops' rules.

@@ -128,7 +128,7 @@ Bindings::Name Bindings::value(const Place& at) const {
 
 int Bindings::params(const Place& at) {
     const ir::Unit& u = *at.contents.unit;
-    const int64_t instance = u.name == at.routine.block ? at.instance : 0;
+    const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     if (!u.is_gathered())
         return buffer({"", "weights", u.name, instance}, MemoryKind::Weights, flat_bytes(u, u.weights, u.storage), true);
     Name name = {entry_, "full", u.name, instance};
@@ -141,7 +141,7 @@ int Bindings::params(const Place& at) {
 // A window of local gradients opens with the first call that adds to them in a microbatch.
 ir::Binding Bindings::gradients(const Place& at) {
     const ir::Unit& u = *at.contents.unit;
-    const int64_t instance = u.name == at.routine.block ? at.instance : 0;
+    const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     ir::Binding out;
     if (u.gradients.empty()) {
         out.buffer = whole_gradients(at, instance);

@@ -70,9 +70,7 @@ private:
                                  c.microbatch, what);
     }
 
-    static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) {
-        return {u.name, u.name == r.block ? instance : 0};
-    }
+    static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) { return {u.name, u.is_of(r) ? instance : 0}; }
 
     // Block, instance, microbatch: what a cache of keys and values belongs to, in whichever entry.
     using SequencePlace = std::tuple<std::string, int64_t, int64_t>;
@@ -98,15 +96,16 @@ private:
     // Every contribution that a unit instance must receive in a step.
     Parts expected(const Place& at) const {
         Parts out;
+        const ir::Unit& unit = *p_.unit(at.first);
         for (const ir::Routine& r : p_.routines) {
             for (size_t k = 0; k < r.ports.size(); ++k) {
                 const ir::Port& port = r.ports[k];
                 if (port.kind != PortKind::Gradients || port.access != Access::Accumulate || port.unit != at.first ||
                     r.entry != "train")
                     continue;
-                if (r.block != at.first && at.second != 0) continue;
+                if (!unit.is_of(r) && at.second != 0) continue;
                 for (int64_t instance : instances(r.block)) {
-                    if (!r.serves(instance) || (r.block == at.first && instance != at.second)) continue;
+                    if (!r.serves(instance) || (unit.is_of(r) && instance != at.second)) continue;
                     for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
                         for (int64_t part = 0; part < r.chunks * p_.microbatches; ++part)
                             out[r.tensors[t].offset_bytes].insert({part / r.chunks, part % r.chunks, contributor(r), instance});

@@ -52,17 +52,18 @@ std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
     return partial;
 }
 
+// Of the block's parameters whose type is the unit's.
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
                    const ir::Unit& splits, int64_t multiple) {
     ir::Unit unit = splits;
-    unit.name = block.name;
+    unit.block = block.name;
     unit.count = block.count;
     unit.held = block.held;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
     if (unit.mirror) unit.held.reset();
     std::map<std::tuple<AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
-        if (p.block != block.name) continue;
+        if (p.block != block.name || p.dtype != unit.compute) continue;
         const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
         ir::Segment& s = segments[{grad_partial, !p.decay, shards, p.shared}];
         s.grad_partial = grad_partial;
@@ -133,16 +134,23 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.weights = prefix_of_size(program.mesh, data, options.weights);
     splits.gradients = trains ? prefix_of_size(program.mesh, data, options.gradients) : splits.weights;
     splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.optimizer) : splits.weights;
-    splits.compute = program.params.front().dtype;
+    splits.compute = options.compute;
     splits.master = options.master;
     splits.reduce = options.reduce;
     splits.storage = splits.weights == splits.optimizer ? splits.master : splits.compute;
     const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
-    const int64_t multiple = program.mesh.size(splits.optimizer) * std::max(options.pad_elements, line);
+    const int64_t multiple = std::max(options.pad_elements, line);
+    ir::Unit whole;  // what stays wide
+    whole.compute = whole.storage = whole.master = whole.reduce = options.master;
     for (const ir::Block& block : program.blocks) {
-        const bool any =
-            std::any_of(program.params.begin(), program.params.end(), [&](auto& p) { return p.block == block.name; });
-        if (any) program.units.push_back(make_unit(program, block, partial, splits, multiple));
+        const auto add = [&](const ir::Unit& like, const char* suffix) {
+            const auto holds = [&](const ir::Parameter& p) { return p.block == block.name && p.dtype == like.compute; };
+            if (std::none_of(program.params.begin(), program.params.end(), holds)) return;
+            program.units.push_back(make_unit(program, block, partial, like, program.mesh.size(like.optimizer) * multiple));
+            program.units.back().name = block.name + suffix;
+        };
+        add(splits, "");
+        if (whole.compute != splits.compute) add(whole, ".wide");
     }
     for (Routine& r : program.routines) bind_to_units(program, r);
 

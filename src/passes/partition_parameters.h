@@ -13,6 +13,8 @@
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
 //   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
 //   2304.11277) are settings of it.
+//   Parameters that stay wide beside narrow ones (norms', see set_precision) make a unit `<block>.wide` that every data rank has
+//   whole: small as they are, a collective a step is all that they take.
 //   A program without gradients gets gather and free alone.
 // Leaves alone: the mathematics of all blocks.
 #pragma once
@@ -26,10 +28,10 @@ struct PartitionOptions {
     int64_t weights = 1, gradients = 1, optimizer = 1;  // over how many data ranks each is split; divisors, ascending
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
     double max_norm = 1.0;  // 0: no clipping
-    // Element types of the optimizer's weights and moments, and of gradients between ranks. Where weights are split as the
-    // optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in the parameters' type is kept, and
-    // `update` casts it from the master weights.
-    Dtype master = Dtype::F32, reduce = Dtype::F32;
+    // Element types of parameters in forward and backward, of the optimizer's weights and moments, and of gradients between
+    // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
+    // the parameters' type is kept, and `update` casts it from the master weights.
+    Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
     int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
     bool snapshot = false;
 };

@@ -91,7 +91,7 @@ private:
         size_t step;  // of the row
     };
     using Place = std::pair<std::string, int64_t>;  // a unit and its instance
-    static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.name == run.routine->block ? run.instance : 0; }
+    static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.is_of(*run.routine) ? run.instance : 0; }
 
     static bool gives(const Routine& r) {
         return r.kind == RoutineKind::Transfer && ir::meeting_of(r.ops.at(0)) == ir::Meeting::Give;

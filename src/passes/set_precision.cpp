@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "ops/builder.h"
@@ -20,14 +21,26 @@ bool has(const std::vector<int>& positions, size_t i) {
     return std::find(positions.begin(), positions.end(), static_cast<int>(i)) != positions.end();
 }
 
-using Saved = std::map<std::string, Dtype>;  // types of a forward's saved values, by source
+using Types = std::map<std::string, Dtype>;  // of a forward's saved values, or of parameters, by source
+
+// Weights and biases of norms, by key.
+std::set<std::string> read_by_norms(const ir::Program& program) {
+    std::set<std::string> out;
+    for (const Routine& r : program.routines) {
+        for (const Op& op : r.ops) {
+            for (size_t i = 1; i < op.in.size() && (op.kind == "rmsnorm" || op.kind == "layernorm"); ++i)
+                out.insert(r.tensors[op.in[i]].source);
+        }
+    }
+    return out;
+}
 
 // Chooses a type for every tensor of one routine: what its port says, else wide if it is a sum with a wide term, else what all
 // its users ask for, else what its op says. float32 stands for "not decided yet" on entry; other types are what they are.
 class Precision {
 public:
-    Precision(Routine& r, const PrecisionOptions& options, const Saved& saved)
-        : r_(r), o_(options), saved_(saved), type_(r.tensors.size()), asked_(r.tensors.size()) {
+    Precision(Routine& r, const PrecisionOptions& options, const Types& params, const Types& saved)
+        : r_(r), o_(options), params_(params), saved_(saved), type_(r.tensors.size()), asked_(r.tensors.size()) {
         for (const ir::Tensor& t : r.tensors) free_.push_back(t.dtype == Dtype::F32);
     }
 
@@ -59,18 +72,23 @@ private:
         const ir::Port& port = r_.ports[t.port];
         if (port.kind == PortKind::Gradients || port.kind == PortKind::Scalar || port.name == "logits") return o_.wide;
         if (port.kind == PortKind::Value && o_.wide_residual) return o_.wide;
+        if (port.kind == PortKind::Params && params_.contains(t.source)) return params_.at(t.source);
         if (port.kind != PortKind::Frame) return o_.narrow;
         if (port.access == ir::Access::Write) return std::nullopt;  // as it is made
         return saved_.at(t.source);
     }
 
+    bool is_parameter(TensorId t) const {
+        return r_.tensors[t].port >= 0 && r_.ports[r_.tensors[t].port].kind == PortKind::Params;
+    }
     // An einsum that is no product of matrices is a sum or a broadcast.
     bool takes_what_comes(const Op& op) const {
         return ops::rule(op.kind).takes_what_comes || (op.kind == "einsum" && !ops::is_product(r_, op));
     }
-    // Among the operands that may be of either type.
+    // Among the operands that may be of either type, weights of norms apart.
     bool any_wide(const Op& op) const {
         for (size_t i = 0; i < op.in.size(); ++i) {
+            if (is_parameter(op.in[i])) continue;
             if (free_[op.in[i]] && type_[op.in[i]] == o_.wide && !has(ops::rule(op.kind).wide_in, i)) return true;
         }
         return false;
@@ -126,7 +144,7 @@ private:
 
     Routine& r_;
     const PrecisionOptions& o_;
-    const Saved& saved_;
+    const Types &params_, &saved_;
     std::vector<bool> free_;
     std::vector<std::optional<Dtype>> type_;
     std::vector<std::vector<std::optional<Dtype>>> asked_;
@@ -135,7 +153,9 @@ private:
 }  // namespace
 
 ir::Program set_precision(ir::Program program, const PrecisionOptions& options) {
-    for (ir::Parameter& p : program.params) p.dtype = options.narrow;
+    const std::set<std::string> wide = options.wide_norms ? read_by_norms(program) : std::set<std::string>{};
+    Types params;
+    for (ir::Parameter& p : program.params) params[p.key] = p.dtype = wide.contains(p.key) ? options.wide : options.narrow;
     if (options.wide == options.narrow) {
         for (Routine& r : program.routines) {
             for (ir::Tensor& t : r.tensors) {
@@ -144,9 +164,9 @@ ir::Program set_precision(ir::Program program, const PrecisionOptions& options) 
         }
         return program;
     }
-    std::map<std::string, Saved> saved;  // by block; a forward stands before its backward
+    std::map<std::string, Types> saved;  // by block; a forward stands before its backward
     for (Routine& r : program.routines) {
-        Precision(r, options, saved[r.block]).run();
+        Precision(r, options, params, saved[r.block]).run();
         for (const ir::Tensor& t : r.tensors) {
             if (t.port >= 0 && r.ports[t.port].kind == PortKind::Frame) saved[r.block][t.source] = t.dtype;
         }

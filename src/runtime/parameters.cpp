@@ -72,7 +72,8 @@ void for_each_run(const ir::Program& program, const ir::Unit& unit, int64_t inst
             const ir::Parameter& param = *program.param(m.param);
             Rows(program, param, rank).for_each([&](int64_t local, int64_t global, int64_t count) {
                 const int64_t from = std::max(m.begin + local, begin), to = std::min(m.begin + local + count, begin + length);
-                if (from < to) f({&param, instance, s.begin / parts + from - begin, global + from - m.begin - local, to - from});
+                if (from < to)
+                    f({&unit, &param, instance, s.begin / parts + from - begin, global + from - m.begin - local, to - from});
             });
         }
     }
@@ -94,10 +95,11 @@ void for_each_parameter(const std::vector<ir::Program>& programs, const std::fun
     for (const ir::Block& block : programs[0].blocks) {
         for (int64_t i = 0; i < block.count; ++i) {
             for (const ir::Program& p : programs) {
-                const ir::Unit* u = p.unit(block.name);
-                if (!u || !holds(*u, i)) continue;
-                for (const ir::Segment& s : u->segments) {
-                    for (const ir::Member& m : s.members) f(*p.param(m.param), i);
+                for (const ir::Unit& u : p.units) {
+                    if (u.block != block.name || !holds(u, i)) continue;
+                    for (const ir::Segment& s : u.segments) {
+                        for (const ir::Member& m : s.members) f(*p.param(m.param), i);
+                    }
                 }
             }
         }

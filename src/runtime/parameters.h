@@ -12,6 +12,7 @@ namespace lockstep::runtime {
 
 // Elements [global_begin, +count) of a parameter in global row-major order stand at [local_begin, +count) of a state buffer.
 struct Run {
+    const ir::Unit* unit;
     const ir::Parameter* param;
     int64_t instance;  // layer
     int64_t local_begin, global_begin, count;

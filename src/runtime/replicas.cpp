@@ -39,7 +39,7 @@ std::map<std::string, Part> parts_of(Executor& e) {
     std::map<std::string, Part> parts;
     for (StateKind kind : {StateKind::Weights, StateKind::Copy, StateKind::Moment1, StateKind::Moment2}) {
         for_each_state_run(e, kind, [&](const Run& run, const char* data, Dtype type) {
-            Part& part = parts[fmt::format("{} of {}[{}]", name_of(kind), run.param->block, run.instance)];
+            Part& part = parts[fmt::format("{} of {}[{}]", name_of(kind), run.unit->name, run.instance)];
             part.elements = chain(part.elements, fmt::format("{} {} {}", run.param->name, run.global_begin, run.count));
             part.bits = chain(part.bits, {data, static_cast<size_t>(run.count * bytes_of(type))});
         });

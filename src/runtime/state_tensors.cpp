@@ -30,7 +30,7 @@ StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
 void StateTensors::add_parts(Executor& executor, StateKind kind, StateBytes bytes) {
     const ir::Program& p = executor.program();
     for_each_state_run(executor, kind, bytes, [&](const Run& run, const char* data, Dtype) {
-        if (!is_owner(p, *run.param, place_of(*p.unit(run.param->block), kind).split, executor.rank())) return;
+        if (!is_owner(p, *run.param, place_of(*run.unit, kind).split, executor.rank())) return;
         tensors_.find(prefix_of(kind) + global_name(*run.param, run.instance))
             ->second.parts.push_back({run.global_begin, run.count, data});
     });

@@ -77,11 +77,9 @@ void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& t
 void export_state(Executor& executor, StateKind kind, GlobalTensors& tensors) {
     const ir::Program& p = executor.program();
     for_each_state_run(executor, kind, [&](const Run& run, char* data, Dtype type) {
-        for (const ir::Unit& unit : p.units) {
-            if (unit.name != run.param->block || !is_owner(p, *run.param, place_of(unit, kind).split, executor.rank())) continue;
-            std::vector<double>& whole = tensors.find(global_name(*run.param, run.instance))->second;
-            for (int64_t i = 0; i < run.count; ++i) whole[static_cast<size_t>(run.global_begin + i)] = element(data, type, i);
-        }
+        if (!is_owner(p, *run.param, place_of(*run.unit, kind).split, executor.rank())) return;
+        std::vector<double>& whole = tensors.find(global_name(*run.param, run.instance))->second;
+        for (int64_t i = 0; i < run.count; ++i) whole[static_cast<size_t>(run.global_begin + i)] = element(data, type, i);
     });
 }
 

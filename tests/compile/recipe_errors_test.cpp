@@ -301,6 +301,22 @@ const ErrorCase kErrors[] = {
      "recipe.mixed_precision", "training.mixed_precision_param",
      "training.mixed_precision_param = \"float32\" is wider than training.dtype = \"bfloat16\", in which parameters are kept: "
      "lower the one or raise the other"},
+    {"norms_beside_narrow_masters",
+     [] {
+         compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_norm", "float32"}});
+     },
+     "recipe.mixed_precision", "training.mixed_precision_norm",
+     "training.mixed_precision_norm = \"float32\": must be the type of the other parameters (bf16) or that in which they are "
+     "kept "
+     "(bf16)"},
+    {"norms_of_no_type_at_hand",
+     [] {
+         compile_with({{"training.mixed_precision_norm", "bfloat16"}});
+     },
+     "recipe.mixed_precision", "training.mixed_precision_norm",
+     "training.mixed_precision_norm = \"bfloat16\": must be the type of the other parameters (f32) or that in which they are "
+     "kept "
+     "(f32)"},
     {"recompute",
      [] {
          compile_with({{"activation_checkpoint.mode", "some"}});

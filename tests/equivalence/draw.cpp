@@ -199,9 +199,9 @@ private:
     void precision() {
         set("training.mixed_precision_param", dtype_ == Dtype::F64 ? "float32" : "bfloat16");
         set("training.fp32_residual_connection", chance(0.5));
-        if (dtype_ == Dtype::F64) return;
-        if (chance(0.3)) set("training.mixed_precision_reduce", "bfloat16");
-        if (chance(0.2)) set("training.dtype", "bfloat16");
+        if (dtype_ != Dtype::F64 && chance(0.3)) set("training.mixed_precision_reduce", "bfloat16");
+        if (dtype_ != Dtype::F64 && chance(0.2)) set("training.dtype", "bfloat16");
+        else if (chance(0.5)) set("training.mixed_precision_norm", dtype_ == Dtype::F64 ? "float64" : "float32");
     }
 
     std::mt19937_64 random_;
@@ -270,6 +270,7 @@ double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype)
         compile::Recipe exact = one_rank(recipe);
         exact.set("training.dtype", "float64");
         exact.set("training.mixed_precision_param", "");
+        exact.set("training.mixed_precision_norm", "");
         compile::Recipe other = one_rank(recipe);
         other.set("training.local_batch_size", "1");  // other partial sums are rounded
         const double rounding = std::max(difference(run(exact, Backend::Reference, steps), one),

@@ -14,8 +14,8 @@
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
-extern const TypedOnStream<LayerNorm> layer_norm;
-extern const TypedOnStream<LayerNormBackward> layer_norm_backward;
+extern const TypedNorm<LayerNorm> layer_norm;
+extern const TypedNormBackward<LayerNormBackward> layer_norm_backward;
 extern const Typed<Bias> bias;
 extern const Typed<BiasGelu> bias_gelu;
 extern const Typed<BiasGeluBackward> bias_gelu_backward;

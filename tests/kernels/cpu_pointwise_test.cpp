@@ -18,8 +18,8 @@
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
-extern const TypedOnStream<RmsNorm> rms_norm;
-extern const TypedOnStream<RmsNormBackward> rms_norm_backward;
+extern const TypedNorm<RmsNorm> rms_norm;
+extern const TypedNormBackward<RmsNormBackward> rms_norm_backward;
 Exponential exponential;
 extern const Typed<SwiGlu> swiglu;
 extern const Typed<SwiGluBackward> swiglu_backward;

@@ -1,5 +1,5 @@
-// The copies of kernels that read or write a residual stream of float beside weights and results of bfloat16, against their
-// copies for float alone, which other tests hold to plain loops: the same numbers, and what is bfloat16 is rounded once.
+// The copies of kernels that read or write a residual stream of float, or weights of norms of float, beside bfloat16, against
+// their copies for float alone, which other tests hold to plain loops: the same numbers, and what is bfloat16 is rounded once.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,11 +14,11 @@
 namespace lockstep::kernels::cpu {
 
 namespace baseline {
-extern const TypedOnStream<RmsNorm> rms_norm;
-extern const TypedOnStream<AddRmsNorm> add_rms_norm;
-extern const TypedOnStream<RmsNormBackward> rms_norm_backward;
-extern const TypedOnStream<LayerNorm> layer_norm;
-extern const TypedOnStream<LayerNormBackward> layer_norm_backward;
+extern const TypedNorm<RmsNorm> rms_norm;
+extern const TypedNorm<AddRmsNorm> add_rms_norm;
+extern const TypedNormBackward<RmsNormBackward> rms_norm_backward;
+extern const TypedNorm<LayerNorm> layer_norm;
+extern const TypedNormBackward<LayerNormBackward> layer_norm_backward;
 extern const TypedOnStream<BiasDropoutAdd> bias_dropout_add;
 extern const TypedOnStream<Embedding> embedding;
 }  // namespace baseline
@@ -99,6 +99,36 @@ TEST(CpuWideStream, RmsNormAndItsGradients) {
                      true, workspace.data());
             expect_alike(dx, got_dx);
             expect_alike(dw, got_dw);
+
+            // Weights of float: the same numbers written as bfloat16, with the stream in either type.
+            const Both stream(rng, rows * n), also(rng, rows * n);
+            const Floats weights = random_floats(rng, n);
+            norm(pool, rows, n, stream.wide.data(), weights.data(), kEps, y.data(), rstd.data());
+            norm(pool, rows, n, stream.half.data(), weights.data(), kEps, got.data(), got_rstd.data());
+            expect_rounded(y, got);
+            expect_alike(rstd, got_rstd);
+            norm(pool, rows, n, stream.wide.data(), weights.data(), kEps, got.data(), got_rstd.data());
+            expect_rounded(y, got);
+            add_norm(pool, rows, n, x.data(), more.data(), weights.data(), kEps, sum.data(), y.data(), rstd.data());
+            add_norm(pool, rows, n, x.data(), more.data(), weights.data(), kEps, got_sum.data(), got.data(), got_rstd.data());
+            EXPECT_EQ(sum, got_sum);
+            expect_rounded(y, got);
+            Halves half_sum(x.size());
+            add_norm(pool, rows, n, stream.half.data(), also.half.data(), weights.data(), kEps, half_sum.data(), got.data(),
+                     got_rstd.data());
+            Floats rounded(half_sum.begin(), half_sum.end());  // what is normed is what is stored
+            norm(pool, rows, n, rounded.data(), weights.data(), kEps, y.data(), rstd.data());
+            expect_rounded(y, got);
+            expect_alike(rstd, got_rstd);
+
+            Halves half_dx(x.size());
+            got_dw = dw = Floats(n, 2.0f);
+            backward(pool, rows, n, also.wide.data(), stream.wide.data(), weights.data(), rstd.data(), stream.wide.data(),
+                     dx.data(), dw.data(), true, workspace.data());
+            backward(pool, rows, n, also.half.data(), stream.half.data(), weights.data(), rstd.data(), stream.half.data(),
+                     half_dx.data(), got_dw.data(), true, workspace.data());
+            expect_rounded(dx, half_dx);
+            expect_alike(dw, got_dw);
         }
     });
 }
@@ -125,6 +155,26 @@ TEST(CpuWideStream, LayerNormAndItsGradients) {
             backward(pool, rows, n, dy.data(), x.data(), w.half.data(), mean.data(), rstd.data(), got_dx.data(), got_dx.data(),
                      got_dw.data(), true, got_db.data(), workspace.data());
             expect_alike(dx, got_dx);
+            expect_alike(dw, got_dw);
+            expect_alike(db, got_db);
+
+            const Both stream(rng, rows * n), also(rng, rows * n);
+            const Floats weights = random_floats(rng, n), bias = random_floats(rng, n);
+            norm(pool, rows, n, stream.wide.data(), weights.data(), bias.data(), kEps, y.data(), mean.data(), rstd.data());
+            norm(pool, rows, n, stream.half.data(), weights.data(), bias.data(), kEps, got.data(), got_mean.data(),
+                 got_rstd.data());
+            expect_rounded(y, got);
+            expect_alike(rstd, got_rstd);
+            norm(pool, rows, n, stream.wide.data(), weights.data(), bias.data(), kEps, got.data(), got_mean.data(),
+                 got_rstd.data());
+            expect_rounded(y, got);
+            Halves half_dx(x.size());
+            got_dw = dw = Floats(n, 2.0f);
+            backward(pool, rows, n, also.wide.data(), stream.wide.data(), weights.data(), mean.data(), rstd.data(),
+                     stream.wide.data(), dx.data(), dw.data(), true, db.data(), workspace.data());
+            backward(pool, rows, n, also.half.data(), stream.half.data(), weights.data(), mean.data(), rstd.data(),
+                     stream.half.data(), half_dx.data(), got_dw.data(), true, got_db.data(), workspace.data());
+            expect_rounded(dx, half_dx);
             expect_alike(dw, got_dw);
             expect_alike(db, got_db);
         }

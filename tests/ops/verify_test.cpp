@@ -155,6 +155,8 @@ const EditCase kEditCases[] = {
     {"odd_padding", [](ir::Program& p) { layer(p).segments.back().padded += 1; }, "unit",
      "layer: a segment is not divisible by the optimizer's split"},
     {"other_size", [](ir::Program& p) { layer(p).padded += 2; }, "unit", "layer: its size is not that of its segments"},
+    {"parameters_of_another_type", [](ir::Program& p) { layer(p).compute = Dtype::BF16; }, "precision",
+     "layer.forward: attention_norm is read as f32, kept as bf16"},
     {"no_such_routine", [](ir::Program& p) { first_call(p).routine = 999; }, "call", "train, call 0: no such routine"},
     {"unbound_port", [](ir::Program& p) { first_call(p).bindings.pop_back(); }, "call",
      "train, call 0 of count: not every port is bound"},

@@ -73,6 +73,35 @@ TEST(PartitionParameters, ThreeSplitsNested) {
               "own0: f32[flat0/dp_shard:(2)2/dp_shard:(1)2/dp_replicate] = slice(weight");
 }
 
+// What stays float32 beside bfloat16 is no part of gathers and reductions of each microbatch: every data rank has it whole.
+TEST(PartitionParameters, WideNormsAreAUnitOfTheirOwn) {
+    const Settings settings = {{"training.mixed_precision_param", "bfloat16"},
+                               {"training.mixed_precision_norm", "float32"},
+                               {"training.mixed_precision_reduce", "bfloat16"},
+                               {"parallelism.data_parallel_shard_degree", "2"},
+                               {"parallelism.tensor_parallel_degree", "2"}};
+    const ir::Program p = partitioned(settings);
+    std::vector<std::string> units, members;
+    for (const ir::Unit& u : p.units) units.push_back(u.name);
+    EXPECT_EQ(units, (std::vector<std::string>{"embed", "layer", "layer.wide", "head", "head.wide"}));
+    const ir::Unit& norms = *p.unit("layer.wide");
+    for (const ir::Member& m : norms.segments.at(0).members) members.push_back(m.param);
+    EXPECT_EQ(norms.segments.size(), 1u);
+    EXPECT_EQ(members, (std::vector<std::string>{"attention_norm", "ffn_norm"}));
+    EXPECT_EQ(norms.block, "layer");
+    EXPECT_FALSE(norms.is_gathered());
+    EXPECT_TRUE(norms.weights.empty() && norms.gradients.empty() && norms.optimizer.empty());
+    EXPECT_EQ(p.routine("gather.layer.wide"), nullptr);
+    EXPECT_EQ(p.routine("reduce_micro.layer.wide"), nullptr);
+    const ir::Routine& reduce = *p.routine("reduce_step.layer.wide");
+    const auto is_reduction = [](const ir::Op& op) { return op.kind == "all_reduce"; };
+    EXPECT_EQ(std::count_if(reduce.ops.begin(), reduce.ops.end(), is_reduction), 1);
+    EXPECT_TRUE(std::none_of(reduce.ops.begin(), reduce.ops.end(), [](const ir::Op& op) { return op.kind == "cast"; }));
+    const ir::Routine& forward = *p.routine("layer.forward");
+    EXPECT_EQ(forward.ports[forward.tensors[forward.find("attention_norm")].port].name, "params.layer.wide");
+    EXPECT_EQ(forward.ports[forward.tensors[forward.find("wq")].port].name, "params.layer");
+}
+
 TEST(PartitionParameters, SegmentsArePaddedAndMembersAligned) {
     for (const NamedSettings& s : sample_settings()) {
         const ir::Program p = partitioned(s.settings);

@@ -190,6 +190,48 @@ TEST(SetPrecision, NormsOfQueriesAndKeysAreNoPartOfIt) {
     EXPECT_EQ(heads, 2);
 }
 
+// ---- training.mixed_precision_norm
+
+const std::string kNorm = "training.mixed_precision_norm";
+
+TEST(SetPrecision, NormsReadFloat32WeightsAndWriteWhatTheyWrote) {
+    for (const char* model : {"llama3", "gpt2"}) {
+        for (const char* stream : {"false", "true"}) {
+            Settings settings = {{"model.name", model}, {kWide, stream}};
+            if (model == std::string("llama3")) settings.push_back({"model.qk_norm", "1"});
+            const ir::Program before = typed(settings);
+            settings.push_back({kNorm, "float32"});
+            const ir::Program p = typed(settings);
+            int norms = 0;
+            for (size_t k = 0; k < p.routines.size(); ++k) {
+                const ir::Routine &r = p.routines[k], &old = before.routines[k];
+                ASSERT_EQ(r.tensors.size(), old.tensors.size()) << r.name;
+                std::vector<bool> of_norm(r.tensors.size(), false);
+                for (const ir::Op& op : r.ops) {
+                    const bool forward = op.kind == "rmsnorm" || op.kind == "layernorm";
+                    const size_t n = op.kind.starts_with("layernorm") ? 2 : 1, first = forward ? 1 : 2;
+                    if (!forward && op.kind != "rmsnorm_backward" && op.kind != "layernorm_backward") continue;
+                    ++norms;
+                    for (size_t i = first; i < first + n; ++i) {
+                        EXPECT_EQ(r.tensors[op.in[i]].dtype, kF) << r.name;
+                        of_norm[op.in[i]] = true;
+                    }
+                }
+                for (size_t t = 0; t < r.tensors.size(); ++t) {
+                    if (!of_norm[t]) {
+                        EXPECT_EQ(r.tensors[t].dtype, old.tensors[t].dtype) << r.name << " " << r.tensors[t].name;
+                    }
+                }
+            }
+            EXPECT_GE(norms, 6) << model;
+            for (const ir::Parameter& param : p.params) {
+                const bool norm = param.key.find("norm") != std::string::npos || param.key.starts_with("ln_");
+                EXPECT_EQ(param.dtype, norm ? kF : kB) << param.key;
+            }
+        }
+    }
+}
+
 TEST(SetPrecision, WithoutANarrowTypeTheStreamIsAsItWas) {
     for (const char* type : {"float32", "float64"}) {
         const Settings one = {{"training.dtype", type}}, wide = {{"training.dtype", type}, {kWide, "true"}};

@@ -55,6 +55,11 @@ protected:
 TEST_P(MixedPrecision, ResumesBitByBitFromFloat32MasterWeights) {
     expect_same_after_resume(recipe(GetParam(), {{"training.mixed_precision_param", "bfloat16"}}), "F32");
 }
+TEST_P(MixedPrecision, ResumesBitByBitWithNormsInFloat32) {
+    expect_same_after_resume(
+        recipe(GetParam(), {{"training.mixed_precision_param", "bfloat16"}, {"training.mixed_precision_norm", "float32"}}),
+        "F32");
+}
 TEST_P(MixedPrecision, ResumesBitByBitInBfloat16Throughout) {
     expect_same_after_resume(recipe(GetParam(), {{"training.dtype", "bfloat16"}}), "BF16");
 }

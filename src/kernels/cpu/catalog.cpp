@@ -84,6 +84,17 @@ constexpr Entry kEntries[] = {
     {"layernorm_backward_add", "cpu.layernorm_backward", "fffTTff>fff", nullptr, make_layernorm_backward<float, Bf16>, 1, true},
     {"bias_dropout_add", "cpu.bias_dropout_add", "fTf>f", nullptr, make_bias_dropout_add<float, Bf16>, -1, true},
     {"bias_dropout_add", "cpu.bias_dropout_add", "fTfi>f", nullptr, make_bias_dropout_add<float, Bf16>, -1, true},
+    // Weights of norms in float32 beside bfloat16; with such a stream, too, a norm's backward is that of float32.
+    {"rmsnorm", "cpu.rmsnorm", "Tf>Tf", nullptr, make_rmsnorm<Bf16, Bf16, float>},
+    {"rmsnorm", "cpu.rmsnorm", "ff>Tf", nullptr, make_rmsnorm<float, Bf16, float>},
+    {"rmsnorm_backward", "cpu.rmsnorm_backward", "TTff>Tf", nullptr, make_rmsnorm_backward<Bf16, float>, 1},
+    {"add_rmsnorm", "cpu.add_rmsnorm", "TTf>TTf", nullptr, make_add_rmsnorm<Bf16, Bf16, float>, -1, true},
+    {"add_rmsnorm", "cpu.add_rmsnorm", "fff>fTf", nullptr, make_add_rmsnorm<float, Bf16, float>, -1, true},
+    {"rmsnorm_backward_add", "cpu.rmsnorm_backward", "TTTff>Tf", nullptr, make_rmsnorm_backward<Bf16, float>, 1, true},
+    {"layernorm", "cpu.layernorm", "Tff>Tff", nullptr, make_layernorm<Bf16, Bf16, float>},
+    {"layernorm", "cpu.layernorm", "fff>Tff", nullptr, make_layernorm<float, Bf16, float>},
+    {"layernorm_backward", "cpu.layernorm_backward", "TTffff>Tff", nullptr, make_layernorm_backward<Bf16, float>, 1},
+    {"layernorm_backward_add", "cpu.layernorm_backward", "TTTffff>Tff", nullptr, make_layernorm_backward<Bf16, float>, 1, true},
 };
 
 // Has the op the element types that `types` spells, with `storage` for T?

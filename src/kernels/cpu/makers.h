@@ -25,8 +25,8 @@ namespace lockstep::kernels::makers {
 
 using Made = std::unique_ptr<Kernel>;
 
-// T: how the kernel's data is stored, float or Bf16; S: the residual stream (typed.h). What an op keeps in float32 whatever they
-// are, is float.
+// T: how the kernel's data is stored, float or Bf16; S: the residual stream; W: weights of norms (typed.h). What an op keeps in
+// float32 whatever they are, is float.
 template <class T = float>
 const T* in(const KernelArgs& a, int i) {
     return static_cast<const T*>(a.in[i]);
@@ -120,25 +120,25 @@ Made make_swiglu_backward(const KernelContext& c) {  // d_y, gate, up -> d_gate,
     });
 }
 
-template <class S, class T = S>
+template <class S, class T = S, class W = T>
 Made make_rmsnorm(const KernelContext& c) {
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<T>(k, 1), eps, out<T>(k, 0), out(k, 1));
+        cpu::rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<W>(k, 1), eps, out<T>(k, 0), out(k, 1));
     });
 }
 
-template <class S, class T = S>
+template <class S, class T = S, class W = T>
 Made make_add_rmsnorm(const KernelContext& c) {  // x, residual, w -> s, y, rstd
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::add_rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<S>(k, 1), in<T>(k, 2), eps, out<S>(k, 0), out<T>(k, 1), out(k, 2));
+        cpu::add_rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<S>(k, 1), in<W>(k, 2), eps, out<S>(k, 0), out<T>(k, 1), out(k, 2));
     });
 }
 
-template <class S, class T = S>
+template <class S, class W = S>
 Made make_rmsnorm_backward(const KernelContext& c) {  // [also,] d_y, x, w, rstd -> d_x, d_w
     const int o = c.op.kind == "rmsnorm_backward_add" ? 1 : 0;
     return kernel_from([o, z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-        cpu::rms_norm_backward(k.pool, z.rows, z.n, in<S>(k, o), in<S>(k, o + 1), in<T>(k, o + 2), in(k, o + 3),
+        cpu::rms_norm_backward(k.pool, z.rows, z.n, in<S>(k, o), in<S>(k, o + 1), in<W>(k, o + 2), in(k, o + 3),
                                o == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1), adds && !k.fresh, k.workspace);
     });
 }
@@ -310,18 +310,18 @@ Made make_sum_rows(const KernelContext& c) {
     });
 }
 
-template <class S, class T = S>
+template <class S, class T = S, class W = T>
 Made make_layernorm(const KernelContext& c) {
     return kernel_from([z = rows_of(c, c.in(0)), eps = static_cast<float>(c.op.number("eps"))](const KernelArgs& k) {
-        cpu::layer_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<T>(k, 2), eps, out<T>(k, 0), out(k, 1), out(k, 2));
+        cpu::layer_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<W>(k, 1), in<W>(k, 2), eps, out<T>(k, 0), out(k, 1), out(k, 2));
     });
 }
 
-template <class S, class T = S>
+template <class S, class W = S>
 Made make_layernorm_backward(const KernelContext& c) {  // [also,] d_y, x, w, b, mean, rstd -> d_x, d_w, d_b
     const int o = c.op.kind == "layernorm_backward_add" ? 1 : 0;
     return kernel_from([o, z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-        cpu::layer_norm_backward(k.pool, z.rows, z.n, in<S>(k, o), in<S>(k, o + 1), in<T>(k, o + 2), in(k, o + 4), in(k, o + 5),
+        cpu::layer_norm_backward(k.pool, z.rows, z.n, in<S>(k, o), in<S>(k, o + 1), in<W>(k, o + 2), in(k, o + 4), in(k, o + 5),
                                  o == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1), adds && !k.fresh, out(k, 2),
                                  k.workspace);
     });

@@ -8,11 +8,11 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-extern const TypedOnStream<RmsNorm> rms_norm;
-extern const TypedOnStream<AddRmsNorm> add_rms_norm;
-extern const TypedOnStream<RmsNormBackward> rms_norm_backward;
-extern const TypedOnStream<LayerNorm> layer_norm;
-extern const TypedOnStream<LayerNormBackward> layer_norm_backward;
+extern const TypedNorm<RmsNorm> rms_norm;
+extern const TypedNorm<AddRmsNorm> add_rms_norm;
+extern const TypedNormBackward<RmsNormBackward> rms_norm_backward;
+extern const TypedNorm<LayerNorm> layer_norm;
+extern const TypedNormBackward<LayerNormBackward> layer_norm_backward;
 
 namespace {
 
@@ -33,8 +33,8 @@ float sum_of_squares(const T* x, int64_t n) {
 }
 
 // With g = dy * w and xn = x * rstd: dx = rstd * (g - xn * mean(g * xn)), dw += dy * xn.
-template <class S, class T>
-void backward_row(int64_t n, const S* dy, const S* x, const T* w, float rstd, const S* also, S* dx, float* dw) {
+template <class S, class W>
+void backward_row(int64_t n, const S* dy, const S* x, const W* w, float rstd, const S* also, S* dx, float* dw) {
     Vec total{};
     for (int64_t i = 0; i < n; i += kLanes) total += load(dy + i, n - i) * load(w + i, n - i) * load(x + i, n - i);
     const float mean = sum(total) * rstd / static_cast<float>(n);
@@ -47,20 +47,20 @@ void backward_row(int64_t n, const S* dy, const S* x, const T* w, float rstd, co
     }
 }
 
-template <class S, class T>
-float rms_norm_row(int64_t n, const S* x, const T* w, float eps, T* y) {  // returns rstd
+template <class S, class T, class W>
+float rms_norm_row(int64_t n, const S* x, const W* w, float eps, T* y) {  // returns rstd
     const float factor = 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps);
     for (int64_t i = 0; i < n; i += kLanes) store(y + i, load(x + i, n - i) * factor * load(w + i, n - i), n - i);
     return factor;
 }
 
-template <class S, class T>
-void rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const T* w, float eps, T* y, float* rstd) {
+template <class S, class T, class W>
+void rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const W* w, float eps, T* y, float* rstd) {
     for_each_row(pool, rows, [=](int64_t r) { rstd[r] = rms_norm_row(n, x + r * n, w, eps, y + r * n); });
 }
 
-template <class S, class T>
-void add_rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const S* residual, const T* w, float eps, S* s, T* y,
+template <class S, class T, class W>
+void add_rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const S* residual, const W* w, float eps, S* s, T* y,
                      float* rstd) {
     for_each_row(pool, rows, [=](int64_t r) {
         for (int64_t i = r * n; i < (r + 1) * n; i += kLanes) {
@@ -71,8 +71,8 @@ void add_rms_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, cons
     });
 }
 
-template <class S, class T>
-void rms_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const S* dy, const S* x, const T* w, const float* rstd,
+template <class S, class W>
+void rms_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const S* dy, const S* x, const W* w, const float* rstd,
                           const S* also, S* dx, float* dw, bool accumulate_dw, void* workspace) {
     float* const sums = static_cast<float*>(workspace);  // [threads, padded(n)]
     pool.parallel([&](int thread, int threads) {
@@ -115,8 +115,8 @@ float sum_of_squares_around(const T* x, int64_t n, float mean) {
     return sum(total) + rest;
 }
 
-template <class S, class T>
-void layer_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const T* w, const T* b, float eps, T* y, float* mean,
+template <class S, class T, class W>
+void layer_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const W* w, const W* b, float eps, T* y, float* mean,
                    float* rstd) {
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(rows, threads, thread);
@@ -134,8 +134,8 @@ void layer_norm_of(ThreadPool& pool, int64_t rows, int64_t n, const S* x, const 
 }
 
 // With g = dy * w and xn = (x - mean) * rstd: dx = rstd * (g - mean(g) - xn * mean(g * xn)), dw += dy * xn, db += dy.
-template <class S, class T>
-void layer_norm_row(int64_t n, const S* dy, const S* x, const T* w, float mean, float rstd, const S* also, S* dx, float* dw,
+template <class S, class W>
+void layer_norm_row(int64_t n, const S* dy, const S* x, const W* w, float mean, float rstd, const S* also, S* dx, float* dw,
                     float* db) {
     Vec total{}, with_x{};
     for (int64_t i = 0; i < n; i += kLanes) {
@@ -154,8 +154,8 @@ void layer_norm_row(int64_t n, const S* dy, const S* x, const T* w, float mean, 
     }
 }
 
-template <class S, class T>
-void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const S* dy, const S* x, const T* w, const float* mean,
+template <class S, class W>
+void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const S* dy, const S* x, const W* w, const float* mean,
                             const float* rstd, const S* also, S* dx, float* dw, bool accumulate_dw, float* db, void* workspace) {
     float* const sums = static_cast<float*>(workspace);  // [threads, 2, padded(n)]
     pool.parallel([&](int thread, int threads) {
@@ -178,14 +178,20 @@ void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const S* 
 
 }  // namespace
 
-constinit const TypedOnStream<RmsNorm> rms_norm{rms_norm_of<float, float>, rms_norm_of<Bf16, Bf16>, rms_norm_of<float, Bf16>};
-constinit const TypedOnStream<AddRmsNorm> add_rms_norm{add_rms_norm_of<float, float>, add_rms_norm_of<Bf16, Bf16>,
-                                                       add_rms_norm_of<float, Bf16>};
-constinit const TypedOnStream<RmsNormBackward> rms_norm_backward{
-    rms_norm_backward_of<float, float>, rms_norm_backward_of<Bf16, Bf16>, rms_norm_backward_of<float, Bf16>};
-constinit const TypedOnStream<LayerNorm> layer_norm{layer_norm_of<float, float>, layer_norm_of<Bf16, Bf16>,
-                                                    layer_norm_of<float, Bf16>};
-constinit const TypedOnStream<LayerNormBackward> layer_norm_backward{
-    layer_norm_backward_of<float, float>, layer_norm_backward_of<Bf16, Bf16>, layer_norm_backward_of<float, Bf16>};
+constinit const TypedNorm<RmsNorm> rms_norm{rms_norm_of<float, float, float>, rms_norm_of<Bf16, Bf16, Bf16>,
+                                            rms_norm_of<float, Bf16, Bf16>, rms_norm_of<Bf16, Bf16, float>,
+                                            rms_norm_of<float, Bf16, float>};
+constinit const TypedNorm<AddRmsNorm> add_rms_norm{add_rms_norm_of<float, float, float>, add_rms_norm_of<Bf16, Bf16, Bf16>,
+                                                   add_rms_norm_of<float, Bf16, Bf16>, add_rms_norm_of<Bf16, Bf16, float>,
+                                                   add_rms_norm_of<float, Bf16, float>};
+constinit const TypedNormBackward<RmsNormBackward> rms_norm_backward{
+    rms_norm_backward_of<float, float>, rms_norm_backward_of<Bf16, Bf16>, rms_norm_backward_of<float, Bf16>,
+    rms_norm_backward_of<Bf16, float>};
+constinit const TypedNorm<LayerNorm> layer_norm{layer_norm_of<float, float, float>, layer_norm_of<Bf16, Bf16, Bf16>,
+                                                layer_norm_of<float, Bf16, Bf16>, layer_norm_of<Bf16, Bf16, float>,
+                                                layer_norm_of<float, Bf16, float>};
+constinit const TypedNormBackward<LayerNormBackward> layer_norm_backward{
+    layer_norm_backward_of<float, float>, layer_norm_backward_of<Bf16, Bf16>, layer_norm_backward_of<float, Bf16>,
+    layer_norm_backward_of<Bf16, float>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA
