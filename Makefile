@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers test-slurm bench bench-peers cluster cluster-peers crash fuzz sanitize format lint clean configure
+.PHONY: demo test test-peers test-slurm bench bench-peers cluster cluster-peers crash fuzz sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -73,6 +73,16 @@ sanitize: configure   ## tests under the address, undefined-behaviour and thread
 	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) --target lockstep_tests
 	TSAN_OPTIONS=halt_on_error=1 LOCKSTEP_DRAWS=12 ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
 	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm|.*/CommFailure|.*/CommTransfer|CommLocal|CommProcesses|Crew|EquivalenceProcesses|Flight|Replicas|ThreadPool|Step|Watchdog)$$'
+
+valgrind: configure   ## training in two processes under valgrind: nothing is read that was never written
+	scripts/install_dependencies.sh valgrind
+	$(build) --target lockstep
+	tests/valgrind/run.sh build/release/lockstep
+
+large: configure      ## collectives over more than 2^31 elements between two processes; 9 GiB of memory
+	$(build) --target lockstep_mpi_tests
+	mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 build/release/tests/lockstep_mpi_tests 1 --gtest_also_run_disabled_tests \
+	    --gtest_filter='DISABLED_Large*'
 
 format:
 	scripts/install_dependencies.sh clang-format
