@@ -40,7 +40,16 @@ int bench(const BenchArgs& args, comm::Crew& crew) {
     const auto start = std::chrono::steady_clock::now();
     const bool measured_before = !args.machine.empty();
     sim::Cluster c;
-    if (crew.is_first() && measured_before) c = sim::read_cluster(args.machine);
+    if (crew.is_first() && measured_before) {
+        c = sim::read_cluster(args.machine);
+        if (c.devices || c.costs.flops_per_s["f32"].empty())
+            throw UserError(
+                "bench.machine", "--machine",
+                fmt::format("--machine {}: must describe a machine without devices, with rates for f32; `lockstep bench` "
+                            "without --machine writes such a file",
+                            args.machine));
+    }
+    // (read first: it may be the file that is written)
     std::optional<AtomicFile> out;
     try {
         if (crew.is_first()) out.emplace(args.out);  // now, rather than after two minutes
@@ -49,7 +58,7 @@ int bench(const BenchArgs& args, comm::Crew& crew) {
     }
     if (crew.is_first() && !measured_before) c = measure_machine(args);
     crew.exchange("");  // the others wait until the cores are free
-    c.hosts = measure::hosts(crew);
+    if (!crew.is_alone()) c.hosts = measure::hosts(crew);
     if (!crew.is_first()) return kDone;
     out->append(
         "# Written by `lockstep bench` on the machine that it describes. Times of single kernels and collectives only.\n");

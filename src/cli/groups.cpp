@@ -52,9 +52,9 @@ std::vector<int> hosts_described(const compile::Recipe& recipe, int64_t ranks) {
 mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {
     mesh::Topology out;
     if (crew && !crew->is_alone()) {
-        out.ranks_per_process = static_cast<int>(ranks / crew->processes());
+        out.ranks_per_process = crew->ranks_a_process(ranks);
         for (int64_t r = 0; r < ranks; ++r)
-            out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / std::max(1, out.ranks_per_process))));
+            out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / out.ranks_per_process)));
         return out;
     }
     const int64_t per_host = recipe.integer("cluster.ranks_per_host"), per_process = recipe.integer("cluster.ranks_per_process");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "base/round.h"
 #include "cli/commands.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
@@ -48,6 +50,11 @@ Plan make_plan(const PlanArgs& args) {
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
     const int64_t sharing = plan.cluster.hosts.ranks > 0 ? std::min(ranks, plan.cluster.hosts.ranks) : ranks;
     plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, sharing, costs.cores);
+    if (plan.cluster.hosts.ranks > 0 && plan.cluster.hosts.ranks < ranks && plan.cluster.hosts.link.bandwidth_bytes_per_s <= 0)
+        throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
+                        fmt::format("--cluster {}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
+                                    "hosts.bandwidth_bytes_per_s, or measure it with `mpirun ... lockstep bench` over hosts",
+                                    args.cluster, ranks, ceil_div(ranks, plan.cluster.hosts.ranks), plan.cluster.hosts.ranks));
     compile::CompileOptions options = compile_options(recipe, plan.placement.threads_per_rank);
     options.few_microbatches = true;
     options.route.topology = sim::topology_of(plan.cluster, ranks);
@@ -57,7 +64,7 @@ Plan make_plan(const PlanArgs& args) {
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
-    const int64_t on_machine = plan.cluster.hosts.share_cores ? ranks : sharing;
+    const int64_t on_machine = sim::ranks_sharing_cores(plan.cluster, ranks);
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);

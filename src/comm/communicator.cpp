@@ -72,8 +72,11 @@ Request transfer(Type type, const void* in, void* out, int64_t count) {
 
 std::string describe(const Request& request) {
     const bool reduces = request.kind == Kind::ReduceScatter || request.kind == Kind::AllReduce;
-    return fmt::format("{} {}{} [{}, {}, {}]", name_of(request.kind), reduces ? fmt::format("{} ", name_of(request.op)) : "",
-                       name_of(request.type), request.outer, request.dim, request.inner);
+    const std::string way = request.way ? fmt::format(" (gather {}, reduce {}, level {})", mesh::name_of(request.way->gather),
+                                                      mesh::name_of(request.way->reduce), request.way->level)
+                                        : "";
+    return fmt::format("{} {}{} [{}, {}, {}]{}", name_of(request.kind), reduces ? fmt::format("{} ", name_of(request.op)) : "",
+                       name_of(request.type), request.outer, request.dim, request.inner, way);
 }
 
 std::string refusal(const Request& request, int position, int members) {

@@ -107,13 +107,17 @@ void Crew::together(FunctionRef<void()> f, int channel) {
 
 std::unique_ptr<Transport> Crew::transport(int ranks, const LocalOptions& links) {
     if (is_alone()) return std::make_unique<World>(ranks, links);
+    return std::make_unique<processes::World>(make_wire_(), ranks_a_process(ranks));
+}
+
+int Crew::ranks_a_process(int64_t ranks) const {
     if (ranks % processes() != 0)
         throw UserError(
             "job.processes", "cluster.ranks",
             fmt::format("the recipe has {} ranks, and {} processes were started: each must have equally many; start {} "
                         "processes, or change the degrees of [parallelism]",
                         ranks, processes(), fmt::join(divisors(ranks), ", ")));
-    return std::make_unique<processes::World>(make_wire_(), ranks / processes());
+    return static_cast<int>(ranks / processes());
 }
 
 void Crew::guard(FunctionRef<void()> f) {

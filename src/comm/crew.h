@@ -48,6 +48,9 @@ public:
     // is thrown on all.
     void together(FunctionRef<void()> f, int channel = 0);
 
+    // Of a job of `ranks`. UserError job.processes where they cannot be shared out evenly.
+    int ranks_a_process(int64_t ranks) const;
+
     // A transport for ranks that all processes make at the same time; `links` is for ranks of one process alone. The crew
     // outlives it. UserError job.processes where the ranks cannot be shared out evenly.
     std::unique_ptr<Transport> transport(int ranks, const LocalOptions& links);

@@ -41,6 +41,16 @@ std::string describe_at(Requests launch, size_t index) {
 
 }  // namespace
 
+mesh::Collective collective_of(Kind kind) {
+    switch (kind) {
+        case Kind::AllGather: return mesh::Collective::AllGather;
+        case Kind::ReduceScatter: return mesh::Collective::ReduceScatter;
+        case Kind::AllReduce: return mesh::Collective::AllReduce;
+        case Kind::Transfer: break;
+    }
+    throw InternalError("comm: a transfer has no way");
+}
+
 Shape shape_of(const Request& r) {
     return {static_cast<int32_t>(r.kind),
             static_cast<int32_t>(r.type),

@@ -14,6 +14,9 @@ namespace lockstep::comm {
 
 using Requests = std::span<const Request>;
 
+// Of a collective that is no transfer.
+mesh::Collective collective_of(Kind kind);
+
 // What members must agree on in a request, as 40 plain bytes without padding.
 struct Shape {
     int32_t kind, type, op, way;  // op: 0 where nothing is reduced; way: 0 for none

@@ -216,12 +216,11 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees"},
         {"cluster.ranks_per_host", int64_t{0}, S::Acts,
-         "ranks on a host, in their order, where hosts are described and not found: `check` says which groups lie on several; 0: "
-         "as the "
-         "links of cluster.file say"},
-        {"cluster.ranks_per_process", int64_t{1}, S::Acts,
-         "ranks that are threads of one process on such a host; both count where a program is compiled for hosts that it was not "
-         "started on"},
+         "ranks on a host, in their order, where hosts are described and not found: `check` says which groups lie on several, "
+         "and "
+         "programs are compiled for processes on such hosts, also where one process runs them (sums then have two levels); 0: as "
+         "the links or hosts of cluster.file say"},
+        {"cluster.ranks_per_process", int64_t{1}, S::Acts, "with cluster.ranks_per_host: ranks that are threads of one process"},
         {"cluster.file", std::string(), S::Acts,
          "cluster file of `lockstep bench`: its rows say which of several kernels is faster, and what computing again takes; "
          "empty: static rules"},

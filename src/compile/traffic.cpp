@@ -89,6 +89,8 @@ std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology
                 if (!ops::rule(op.kind).collective) continue;
                 const ir::Meeting meeting = ir::meeting_of(op);
                 if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // whoever gave has sent
+                if (meeting == ir::Meeting::All && ir::crosses_pipeline(p, op) && p.pipeline_rank != 0)
+                    continue;  // counted there
                 const ops::HostBytes sent = ops::bytes_sent(p, r, op, topology, groups);
                 out.resize(sent.by_host.size());
                 const double times = is_of_microbatches(r) ? compiled.microbatches_for_each() : 1;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "comm/launch.h"
 
 namespace lockstep::measure {
 namespace {
@@ -48,9 +49,9 @@ double sum_of(comm::Crew& crew, double own) {
 }
 
 struct Rate {
-    double busiest_bytes = 0, all_bytes = 0;  // between hosts, of one launch
-    double within_bytes = 0;                  // between processes of a host, of the busiest process
-    double time_s = 0, cpu_s = 0;             // of one launch; cpu_s of all processes
+    double busiest_bytes = 0;      // between hosts, of one launch of one group
+    double within_bytes = 0;       // between processes of a host, of the busiest process
+    double time_s = 0, cpu_s = 0;  // of one launch; cpu_s of all processes
 };
 
 class Links {
@@ -63,12 +64,22 @@ public:
         std::iota(ranks.begin(), ranks.end(), 0);
         return ranks;
     }
+    // One process of each host, those of equal place: groups that have nothing but links between them.
+    std::vector<int> of_this_place(int processes_a_host) const {
+        std::vector<int> ranks;
+        for (int p = crew_.process() % processes_a_host; p < crew_.processes(); p += processes_a_host) ranks.push_back(p);
+        return ranks;
+    }
     std::vector<int> of_this_host() const {
         std::vector<int> ranks;
         for (int p = 0; p < crew_.processes(); ++p) {
             if (crew_.host_of(p) == crew_.host_of(crew_.process())) ranks.push_back(p);
         }
         return ranks;
+    }
+    // The groups that are launched on later.
+    void join(const std::vector<std::vector<int>>& groups) {
+        for (const std::vector<int>& ranks : groups) rank_->add_group(ranks);
     }
     mesh::GroupLayout layout(const std::vector<int>& ranks) const { return mesh::group_layout(ranks, transport_->topology()); }
 
@@ -79,13 +90,13 @@ public:
         comm::Request q = comm::all_reduce(comm::Type::Float64, &value, &sum, 1);
         q.way = mesh::Way{mesh::GatherBy::Direct, mesh::ReduceBy::Everywhere};
         const double time_s = timed(ranks, q, kSmallLaunches).time_s;
-        return time_s / mesh::latencies(l, mesh::Collective::AllReduce, *q.way);
+        return time_s / (mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.way));
     }
 
     // Of a launch that takes long enough for its rate to be that of the links.
     Rate rate(const std::vector<int>& ranks, comm::Kind kind) {
         const mesh::GroupLayout l = layout(ranks);
-        const auto collective = static_cast<mesh::Collective>(kind);
+        const mesh::Collective collective = comm::collective_of(kind);
         for (int64_t count = 1 << 14;; count *= 4) {
             const int64_t bytes = 4 * count, all_bytes = bytes * l.members();
             a_.resize(static_cast<size_t>(count * l.members()), 1.0f), b_.resize(a_.size());
@@ -97,7 +108,6 @@ public:
             Rate r = timed(ranks, q, kLaunches);
             const mesh::Sent sent = mesh::bytes_sent(l, collective, *q.way, static_cast<double>(bytes));
             r.busiest_bytes = *std::max_element(sent.by_host.begin(), sent.by_host.end());
-            r.all_bytes = std::accumulate(sent.by_host.begin(), sent.by_host.end(), 0.0);
             r.within_bytes = *std::max_element(sent.by_part.begin(), sent.by_part.end());
             return r;
         }
@@ -132,26 +142,28 @@ sim::Hosts hosts(comm::Crew& crew) {
     Links links(crew);
     const std::vector<int> all = links.everybody(), here = links.of_this_host();
     const mesh::GroupLayout layout = links.layout(all);
-    out.ranks = layout.parts_a_host();
-    if (out.ranks == 0 || (layout.hosts() > 1 && out.ranks > 1 && layout.level() == 1))
+    out.ranks = layout.parts_a_host;
+    if (out.ranks == 0 || (layout.hosts() > 1 && out.ranks > 1 && layout.level == 1))
         throw UserError("bench.hosts", "",
                         "hosts have unequal numbers of processes, or those of a host do not follow each other: start equally "
                         "many on each, host by host");
     out.share_cores = true;
-    for (const std::string& other : crew.exchange(boot())) out.share_cores = out.share_cores && other == boot();
+    for (const std::string& other : crew.exchange(boot())) out.share_cores = out.share_cores && !other.empty() && other == boot();
+    const std::vector<int> across = links.of_this_place(static_cast<int>(out.ranks));
+    links.join({here, all, across});
     if (out.ranks > 1) {
         const Rate within = links.rate(here, comm::Kind::AllGather);
         out.process_bytes_per_s = within.within_bytes / within.time_s;
     }
     if (layout.hosts() == 1) return out;
     out.link.latency_s = links.latency_s(all);
-    double bytes = 0, time_s = 0, cpu_s = 0, all_bytes = 0;
+    double bytes = 0, time_s = 0, cpu_s = 0;  // bytes of a group; all groups send at the same time
     for (const comm::Kind kind : {comm::Kind::AllGather, comm::Kind::ReduceScatter}) {
-        const Rate r = links.rate(all, kind);
-        bytes += r.busiest_bytes, time_s += r.time_s, cpu_s += r.cpu_s, all_bytes += r.all_bytes;
+        const Rate r = links.rate(across, kind);
+        bytes += r.busiest_bytes, time_s += r.time_s, cpu_s += r.cpu_s / crew.processes();
     }
-    out.link.bandwidth_bytes_per_s = bytes / time_s;
-    out.core_s_per_byte = cpu_s / all_bytes;
+    out.link.bandwidth_bytes_per_s = static_cast<double>(out.ranks) * bytes / time_s;
+    out.core_s_per_byte = cpu_s / bytes;
     return out;
 }
 

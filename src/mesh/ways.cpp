@@ -18,12 +18,28 @@ std::optional<By> named(const std::array<std::string_view, n>& names, std::strin
     return at == names.end() ? std::nullopt : std::optional(static_cast<By>(at - names.begin()));
 }
 
+int parts_a_host_of(const GroupLayout& l) {
+    for (int host = 0; host < l.hosts(); ++host) {
+        if (std::count(l.host_of.begin(), l.host_of.end(), host) * l.hosts() != l.parts()) return 0;
+    }
+    return l.parts() / l.hosts();
+}
+
+int level_of(const GroupLayout& l) {
+    if (l.parts_a_host == 0 || l.members() % l.hosts() != 0) return 1;
+    const int each = l.members() / l.hosts();
+    for (int position = 0; position < l.members(); ++position) {
+        if (l.host_of[l.part_of[position]] != position / each) return 1;
+    }
+    return each;
+}
+
 // Members by host, or by part where all are on one host: what is scarce then is the copying between processes.
-std::vector<int> members_by_node(const GroupLayout& l) {
+std::vector<int64_t> members_by_node(const GroupLayout& l) {
     const bool one_host = l.hosts() == 1;
-    std::vector<int> members(static_cast<size_t>(one_host ? l.parts() : l.hosts()));
+    std::vector<int64_t> members(static_cast<size_t>(one_host ? l.parts() : l.hosts()));
     for (int part = 0; part < l.parts(); ++part)
-        members[one_host ? part : l.host_of[part]] += static_cast<int>(l.positions[part].size());
+        members[one_host ? part : l.host_of[part]] += static_cast<int64_t>(l.positions[part].size());
     return members;
 }
 
@@ -52,25 +68,25 @@ void add_rings(Hops& hops, int hosts, int slots, int me) {
 
 GatherBy choose_gather(const GroupLayout& l, int64_t total_bytes, int64_t small_bytes) {
     if (total_bytes <= small_bytes) return GatherBy::Direct;
-    return l.hosts() > 1 && l.parts_a_host() > 1 ? GatherBy::TwoLevel : GatherBy::Ring;
+    return l.hosts() > 1 && l.parts_a_host > 1 ? GatherBy::TwoLevel : GatherBy::Ring;
 }
 
 // Of the busiest node, what it sends or receives, in units of a member's bytes / members, decides between owners and the chain.
 ReduceBy choose_reduce(const GroupLayout& l, int64_t total_bytes, int64_t small_bytes, bool levels) {
     if (total_bytes <= small_bytes) return ReduceBy::Direct;
-    if (levels && l.hosts() > 1 && l.level() > 1) return ReduceBy::TwoLevel;
+    if (levels && l.hosts() > 1 && l.level > 1) return ReduceBy::TwoLevel;
     if (l.chain.empty()) return ReduceBy::Direct;
-    const std::vector<int> members = members_by_node(l);
+    const std::vector<int64_t> members = members_by_node(l);
     const bool one_host = l.hosts() == 1;
     const auto node_of = [&](int part) { return one_host ? part : l.host_of[part]; };
     const int all = l.members();
-    std::vector<int> sent(members.size()), received(members.size());
+    std::vector<int64_t> sent(members.size()), received(members.size());
     for (size_t i = 0; i + 1 < l.chain.size(); ++i) {
         const int from = node_of(l.chain[i]), to = node_of(l.chain[i + 1]);
         if (from != to) sent[from] += all, received[to] += all;
     }
     const int last = node_of(l.chain.back());
-    int direct = 0, chain = 0;
+    int64_t direct = 0, chain = 0;
     for (int node = 0; node < static_cast<int>(members.size()); ++node) {
         direct = std::max(direct, members[node] * (all - members[node]));
         if (node != last) sent[last] += members[node], received[node] += members[node];
@@ -103,7 +119,7 @@ public:
                 send(l_.chain.back(), owner, bytes_for(owner));
                 continue;
             }
-            const int slots = l_.parts_a_host();
+            const int slots = l_.parts_a_host;
             for (int part = 0; part < l_.parts(); ++part) {
                 // In two levels to the equal slot of the own host, from there to the owner.
                 const int to = by == ReduceBy::TwoLevel ? part / slots * slots + owner % slots : owner;
@@ -124,22 +140,6 @@ private:
 int GroupLayout::part_of_process(int process) const {
     const auto it = std::find(process_of.begin(), process_of.end(), process);
     return it == process_of.end() ? -1 : static_cast<int>(it - process_of.begin());
-}
-
-int GroupLayout::parts_a_host() const {
-    for (int host = 0; host < hosts(); ++host) {
-        if (std::count(host_of.begin(), host_of.end(), host) * hosts() != parts()) return 0;
-    }
-    return parts() / hosts();
-}
-
-int GroupLayout::level() const {
-    if (parts_a_host() == 0 || members() % hosts() != 0) return 1;
-    const int each = members() / hosts();
-    for (int position = 0; position < members(); ++position) {
-        if (host_of[part_of[position]] != position / each) return 1;
-    }
-    return each;
 }
 
 GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology) {
@@ -163,6 +163,7 @@ GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology
         l.process_of.push_back(topology.is_one_process() ? 0 : ranks[own.front()] / topology.ranks_per_process);
         l.positions.push_back(own);
     }
+    l.parts_a_host = parts_a_host_of(l), l.level = level_of(l);
     if (!consecutive) return l;
     for (int part = 0; part < l.parts(); ++part) l.chain.push_back(part);
     std::sort(l.chain.begin(), l.chain.end(), [&](int a, int b) { return l.positions[a].front() < l.positions[b].front(); });
@@ -180,18 +181,23 @@ Way choose_way(const GroupLayout& l, Collective kind, int64_t block_bytes, int64
             way.reduce = all_bytes <= small_bytes ? ReduceBy::Everywhere : choose_reduce(l, block_bytes, small_bytes, levels);
             break;
     }
-    if (way.reduce == ReduceBy::TwoLevel) way.level = l.level();
+    if (way.reduce == ReduceBy::TwoLevel) way.level = l.level;
     return way;
 }
 
 std::string unfit(const GroupLayout& l, Collective kind, const Way& way) {
-    if (kind != Collective::ReduceScatter && way.gather == GatherBy::TwoLevel && l.parts_a_host() == 0)
+    const bool two_level = kind != Collective::AllGather && way.reduce == ReduceBy::TwoLevel;
+    if ((way.level > 1) != two_level) return fmt::format("level {} is not that of its reduction", way.level);
+    if (kind == Collective::ReduceScatter && way.reduce == ReduceBy::Everywhere)
+        return "it is reduced everywhere, which is of all-reduces alone";
+    if (kind != Collective::ReduceScatter && way.gather == GatherBy::TwoLevel && l.parts_a_host == 0)
         return "it is gathered in two levels, and hosts have unequal numbers of processes";
-    if (kind == Collective::AllGather) return "";
-    if (way.reduce == ReduceBy::Chain && l.chain.empty())
+    if (kind != Collective::AllGather && way.reduce == ReduceBy::Chain && l.chain.empty())
         return "it is reduced along a chain, and ranks of a process do not follow each other";
-    if (way.reduce == ReduceBy::TwoLevel && (way.level < 2 || l.level() != way.level))
-        return fmt::format("it is reduced by {} ranks of a host, and hosts have {}", way.level, l.level());
+    if (two_level && l.level != way.level)
+        return fmt::format("it is reduced by {} ranks of a host, and {}", way.level,
+                           l.level == 1 ? "hosts have one, or unequal numbers, or ranks of a host do not follow each other"
+                                        : fmt::format("hosts have {}", l.level));
     return "";
 }
 
@@ -215,20 +221,25 @@ Sent bytes_sent(const GroupLayout& l, Collective kind, const Way& way, double bl
 }
 
 double latencies(const GroupLayout& l, Collective kind, const Way& way) {
+    if (l.hosts() == 1) return 0;
     double count = 0;
-    for (int known = 1; known < l.parts(); known *= 2) ++count;
-    if (kind != Collective::ReduceScatter)
-        count += way.gather == GatherBy::Direct ? 1 : way.gather == GatherBy::Ring ? l.parts() - 1 : l.hosts() - 1;
+    if (kind != Collective::ReduceScatter) count += way.gather == GatherBy::Direct ? 1 : l.hosts() - 1;
     if (kind != Collective::AllGather && way.reduce != ReduceBy::Everywhere)
-        count += way.reduce == ReduceBy::Chain ? l.parts() : 1;
+        count += way.reduce == ReduceBy::Chain ? l.hosts() : 1;
+    return count;
+}
+
+double latencies_of_agreement(const GroupLayout& l) {
+    double count = 0;
+    for (int known = 1; l.hosts() > 1 && known < l.parts(); known *= 2) ++count;
     return count;
 }
 
 Levels levels_of(const GroupLayout& l, int part) {
-    const int slots = l.parts_a_host(), host = part / slots, slot = part % slots;
+    const int slots = l.parts_a_host, host = part / slots, slot = part % slots;
     Levels out;
     GroupLayout &within = out.within, &between = out.between;
-    const int each = l.level();
+    const int each = l.level;
     within.part_of.resize(static_cast<size_t>(each));
     for (int s = 0; s < slots; ++s) {
         const int p = host * slots + s;
@@ -249,7 +260,7 @@ Hops gather_hops(const GroupLayout& l, GatherBy by, int part) {
     switch (by) {
         case GatherBy::Direct: add_direct(hops, l.parts(), part); break;
         case GatherBy::Ring: add_rings(hops, l.parts(), 1, part); break;
-        case GatherBy::TwoLevel: add_rings(hops, l.hosts(), l.parts_a_host(), part); break;
+        case GatherBy::TwoLevel: add_rings(hops, l.hosts(), l.parts_a_host, part); break;
     }
     return hops;
 }

@@ -38,14 +38,13 @@ struct GroupLayout {
     std::vector<std::vector<int>> positions;  // by part, ascending
     std::vector<int> process_of, host_of;     // by part; hosts are numbered from 0 in the order of parts
     std::vector<int> chain;  // the parts in ascending position; empty where a part's positions do not follow each other
+    int parts_a_host = 0;    // 0: hosts differ
+    int level = 1;           // members of a host, where all hosts have as many, in as many parts, and they follow each other
 
     int members() const { return static_cast<int>(part_of.size()); }
     int parts() const { return static_cast<int>(positions.size()); }
     int hosts() const { return host_of.back() + 1; }
     int part_of_process(int process) const;  // -1: none
-    int parts_a_host() const;                // 0: they differ
-    // Members of a host, where all hosts have as many, in as many parts, and members of a host follow each other; else 1.
-    int level() const;
 };
 
 GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology);
@@ -69,7 +68,7 @@ inline constexpr int64_t kSmallBytes = 64 << 10;
 // block_bytes: as in ring.h. `levels`: whether sums may have an order by hosts.
 Way choose_way(const GroupLayout& layout, Collective kind, int64_t block_bytes, int64_t small_bytes = kSmallBytes,
                bool levels = true);
-// Why data of this group cannot go this way, or "".
+// Why a collective of this group cannot go this way, or "".
 std::string unfit(const GroupLayout& layout, Collective kind, const Way& way);
 
 // What a collective sends: of each host to others, and of each part to others of its host, in bytes.
@@ -78,8 +77,10 @@ struct Sent {
 };
 Sent bytes_sent(const GroupLayout& layout, Collective kind, const Way& way, double block_bytes);
 
-// Messages that follow each other before the first byte of the last part is there: of the agreement on a launch, then of the way.
+// Messages between hosts that follow each other before the first byte of the last part is there: of a collective, and of the
+// agreement on a launch before its collectives.
 double latencies(const GroupLayout& layout, Collective kind, const Way& way);
+double latencies_of_agreement(const GroupLayout& layout);
 
 // The members of a host alone, and one member a host (those with equal slots): the two levels of a reduction, seen from a part.
 struct Levels {

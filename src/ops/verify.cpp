@@ -9,6 +9,7 @@
 
 #include "base/round.h"
 #include "ops/rule.h"
+#include "ops/ways.h"
 
 namespace lockstep::ops {
 namespace {
@@ -289,6 +290,7 @@ private:
                 return wrong("nobody is its peer");
             return;
         }
+        if (const std::string what = op.kind == "slice" ? "" : wrong_way(op); !what.empty()) return wrong(what);
         for (size_t i = 0; i < op.in.size(); ++i) {
             const ir::Placement &in = r.tensors[op.in[i]].placement, &out = r.tensors[op.out[i]].placement;
             ir::Placement expected = in;

@@ -1,6 +1,7 @@
 #include "ops/ways.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/error.h"
@@ -25,8 +26,26 @@ std::optional<mesh::Way> way_of(const ir::Op& op) {
     return way;
 }
 
+std::string wrong_way(const ir::Op& op) {
+    const bool gathers = op.attrs.contains("gather"), reduces = op.attrs.contains("reduce");
+    const int64_t level = op.attrs.contains("level") ? op.integer("level") : 1;
+    const mesh::Collective kind = collective_of(op);
+    if (!gathers && !reduces && !op.attrs.contains("level")) return "";
+    if (gathers != (kind != mesh::Collective::ReduceScatter) || reduces != (kind != mesh::Collective::AllGather))
+        return "its way says not what such a collective does";
+    if (gathers && !mesh::gather_by(op.text("gather"))) return "it is gathered in no known way";
+    const auto by = reduces ? mesh::reduce_by(op.text("reduce")) : mesh::ReduceBy::Direct;
+    if (!by) return "it is reduced in no known way";
+    if (*by == mesh::ReduceBy::Everywhere && kind != mesh::Collective::AllReduce)
+        return "only an all_reduce is reduced everywhere";
+    if ((level >= 2) != (*by == mesh::ReduceBy::TwoLevel) || level < 1 || level > std::numeric_limits<int>::max())
+        return "its sums have two levels exactly where it is reduced in two levels";
+    return "";
+}
+
 void set_way(ir::Op& op, const mesh::Way& way) {
     const mesh::Collective kind = collective_of(op);
+    for (const char* key : {"gather", "reduce", "level"}) op.attrs.erase(key);
     if (kind != mesh::Collective::ReduceScatter) op.attrs["gather"] = std::string(mesh::name_of(way.gather));
     if (kind != mesh::Collective::AllGather) op.attrs["reduce"] = std::string(mesh::name_of(way.reduce));
     if (way.level > 1) op.attrs["level"] = static_cast<int64_t>(way.level);
@@ -75,7 +94,15 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
             for (size_t host = 0; host < more.by_host.size(); ++host) sent.by_host[host] += more.by_host[host];
         }
         out.within = std::max(out.within, sent.by_part[0]);
-        if (l.hosts() > 1) out.latencies = std::max(out.latencies, all ? mesh::latencies(l, collective_of(op), *way) : 1);
+        // The collectives of a launch follow each other.
+        const double latencies = all ? mesh::latencies_of_agreement(l) +
+                                           static_cast<double>(op.in.size()) * mesh::latencies(l, collective_of(op), *way)
+                                     : l.hosts() - 1;
+        out.latencies = std::max(out.latencies, latencies);
+        for (int host = 0; host < l.hosts(); ++host) {
+            const auto parts = static_cast<double>(std::count(l.host_of.begin(), l.host_of.end(), host));
+            out.leader = std::max(out.leader, sent.by_host[static_cast<size_t>(host)] / parts);
+        }
         for (const std::vector<int>& group : placed.groups) {
             for (int host = 0; host < l.hosts(); ++host) {
                 const auto part = std::find(l.host_of.begin(), l.host_of.end(), host) - l.host_of.begin();

@@ -15,6 +15,8 @@ mesh::Collective collective_of(const ir::Op& op);
 
 // The attributes gather, reduce and level; nothing: the op does not say.
 std::optional<mesh::Way> way_of(const ir::Op& op);
+// What is wrong with them, or "".
+std::string wrong_way(const ir::Op& op);
 void set_way(ir::Op& op, const mesh::Way& way);
 
 // The groups that meet in an op among the ranks of a program, as they lie over hosts; those that lie alike together.
@@ -35,11 +37,12 @@ private:
     std::map<std::vector<int64_t>, std::vector<Placed>> known_;  // by group, and peer of a transfer
 };
 
-// What an op sends when all its groups are under way: each host to others; a process to others of its host, the most.
+// What an op sends when all its groups are under way, in bytes: each host to others.
 struct HostBytes {
     std::vector<double> by_host;
-    double within = 0;
-    double latencies = 0;  // of messages between hosts that follow each other
+    double leader = 0;     // of them, those of the process that sends most
+    double within = 0;     // between processes of a host, of the one that sends most
+    double latencies = 0;  // messages between hosts that follow each other
 };
 HostBytes bytes_sent(const ir::Program& program, const ir::Routine& routine, const ir::Op& op, const mesh::Topology& topology,
                      PlacedGroups& groups);

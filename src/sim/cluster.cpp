@@ -5,6 +5,8 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/text_file.h"
@@ -113,11 +115,19 @@ void require_sound(const Cluster& c, const std::string& origin) {
     if (c.costs.cores < 1) refuse("machine.cores", "machine.cores must be at least 1");
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
-    if (h.link.bandwidth_bytes_per_s < 0 || h.link.latency_s < 0 || h.core_s_per_byte < 0 || h.process_bytes_per_s < 0)
-        refuse("hosts.bandwidth_bytes_per_s", "rates and times of [hosts] must not be negative");
-    if (h.ranks < 0 || h.ranks_per_process < 1 || h.ranks % h.ranks_per_process != 0)
+    if (h.ranks < 0 || h.ranks > std::numeric_limits<int>::max())
+        refuse("hosts.ranks", fmt::format("hosts.ranks = {}: must be from 1 to {}", h.ranks, std::numeric_limits<int>::max()));
+    if (h.ranks > 0 && (h.ranks_per_process < 1 || h.ranks % h.ranks_per_process != 0))
         refuse("hosts.ranks_per_process",
-               fmt::format("hosts.ranks = {} must be a multiple of hosts.ranks_per_process = {}", h.ranks, h.ranks_per_process));
+               fmt::format("hosts.ranks_per_process = {}: must be at least 1 and divide hosts.ranks = {}", h.ranks_per_process,
+                           h.ranks));
+    for (const auto& [key, value] : {std::pair{"hosts.bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s},
+                                     {"hosts.latency_s", h.link.latency_s},
+                                     {"hosts.core_s_per_byte", h.core_s_per_byte},
+                                     {"hosts.process_bytes_per_s", h.process_bytes_per_s}}) {
+        if (!std::isfinite(value) || value < 0)
+            refuse(key, fmt::format("{} = {}: must be a number, and not negative", key, value));
+    }
     if (c.devices && (c.links.empty() || c.links.back().ranks != 0))
         refuse("links", "devices need [[links]]; the last has ranks = 0 and joins any number");
     for (const ops::CostRow& r : c.costs.rows) {
@@ -164,6 +174,7 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         r.finish();
     }
     if (const toml::table* t = top.table("hosts")) {
+        c.hosts.ranks = -1;  // to be given
         Reader r(*t, "hosts.", origin);
         r.take("ranks", c.hosts.ranks), r.take("ranks_per_process", c.hosts.ranks_per_process);
         r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s);
@@ -222,6 +233,10 @@ std::string print(const Cluster& c) {
             r.key.op, r.key.kernel, r.key.dtype, r.key.variant, r.key.threads, list(r.key.sizes), r.key.flops, r.key.bytes,
             r.warm_s, r.cold_s, r.crowded_s);
     return out;
+}
+
+int64_t ranks_sharing_cores(const Cluster& cluster, int64_t ranks) {
+    return cluster.hosts.ranks > 0 && !cluster.hosts.share_cores ? std::min(ranks, cluster.hosts.ranks) : ranks;
 }
 
 mesh::Topology topology_of(const Cluster& cluster, int64_t ranks) {

@@ -23,7 +23,7 @@ struct Hosts {
     bool share_cores = false;                  // several hosts on one machine (emulated): all ranks share costs.cores
     mesh::Link link;                           // of a host: of what its processes send to others; latency_s of a message
     double core_s_per_byte = 0;                // of a core, sender's and receiver's together, beside the time on the link
-    double process_bytes_per_s = 0;            // from a process to another on its host, by one core; 0: as copies
+    double process_bytes_per_s = 0;            // from a process to another on its host, by one core; 0: not counted
 };
 
 struct Cluster {
@@ -41,6 +41,9 @@ struct Cluster {
 Cluster read_cluster(const std::string& path);
 Cluster parse_cluster(const std::string& text, const std::string& origin);
 std::string print(const Cluster& cluster);
+
+// Of a job's ranks, or of a part of them, those that share a host's cores.
+int64_t ranks_sharing_cores(const Cluster& cluster, int64_t ranks);
 
 // Where `ranks` ranks of a job run, by [hosts]; without it, all in one process.
 mesh::Topology topology_of(const Cluster& cluster, int64_t ranks);

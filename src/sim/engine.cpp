@@ -210,9 +210,7 @@ private:
         for (int host = 0; host < hosts_; ++host) share_host(running, host);
         for (Player* p : running) {
             if (p->link <= kDone) continue;
-            const auto on_same_link = [&](const Player* o) {
-                return o->rank == p->rank && o->link > kDone && o->piece().link == p->piece().link;
-            };
+            const auto on_same_link = [&](const Player* o) { return o->link > kDone && o->piece().link == p->piece().link; };
             const auto sharing = p->piece().link >= 0 ? std::count_if(running.begin(), running.end(), on_same_link) : 1;
             p->link_rate = 1 / (p->piece().link_s * static_cast<double>(sharing));
         }

@@ -13,8 +13,8 @@ namespace lockstep::sim {
 // side by side, from when those have come for whom it waits.
 struct Segment {
     double core_s = 0, memory_s = 0, link_s = 0;
-    int group = -1;  // a collective over the ranks groups[group]; -1: none
-    int link = -1;   // which of the rank's links it uses; collectives of one rank on one link share it. -1: nobody shares
+    int group = -1;                          // a collective over the ranks groups[group]; -1: none
+    int link = -1;                           // collectives under way on one link share it. -1: nobody shares
     ir::Meeting meeting = ir::Meeting::All;  // of a transfer groups[group] is who gives, then who takes
 };
 

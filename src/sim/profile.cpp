@@ -122,7 +122,8 @@ private:
         if (c_.devices) {
             const LinkLevel& level = link_of(c_, ranks);
             s.link_s = traffic.time_s(level.link);
-            s.link = static_cast<int>(&level - c_.links.data());
+            const auto index = &level - c_.links.data();  // of this rank
+            s.link = static_cast<int>(p_.pipeline_rank * static_cast<int64_t>(c_.links.size()) + index);
             return s;
         }
         s.core_s = ops::collective_s(c_.costs, p_.mesh, r, op);
@@ -133,17 +134,19 @@ private:
         return s;
     }
 
-    // What goes between processes, beside what members do with it. All groups of the op are under way at the same time and share
+    // What goes between processes. All groups of the op are under way at the same time and share
     // the links of hosts; the busiest counts.
     void add_hosts(Segment& s, const ir::Routine& r, const ir::Op& op) const {
         const ops::HostBytes sent = ops::bytes_sent(p_, r, op, topology_, groups_);
         const double across = *std::max_element(sent.by_host.begin(), sent.by_host.end());
-        s.core_s += across / static_cast<double>(c_.hosts.ranks) * c_.hosts.core_s_per_byte;
-        if (c_.hosts.process_bytes_per_s > 0) s.core_s += sent.within / c_.hosts.process_bytes_per_s;
+        // What was measured between processes has the members' own part in it.
+        const double core_s = sent.leader * c_.hosts.core_s_per_byte +
+                              (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
+        if (core_s > 0) s.core_s = core_s;
         if (across == 0) return;
         const mesh::Link& link = c_.hosts.link;
         s.link_s += sent.latencies * link.latency_s + (link.bandwidth_bytes_per_s > 0 ? across / link.bandwidth_bytes_per_s : 0);
-        s.link = 0;
+        s.link = topology_.host_of_rank[static_cast<size_t>(p_.pipeline_rank * p_.mesh.ranks())];  // of its first rank
     }
 
     const ir::Program& p_;
@@ -159,8 +162,7 @@ private:
 std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, const Cluster& cluster,
                                  const compile::Placement& placement, const mesh::Link& ring, const GroupOf& group) {
     const Profiler profiler(p, cluster, ring, group);
-    const int64_t all = p.mesh.world_ranks(), of_host = cluster.hosts.ranks;
-    const double ranks = static_cast<double>(of_host > 0 && !cluster.hosts.share_cores ? std::min(of_host, all) : all);
+    const auto ranks = static_cast<double>(ranks_sharing_cores(cluster, p.mesh.world_ranks()));
     std::optional<Reuse> reuse;
     if (!cluster.devices) reuse.emplace(p, entry, cluster.costs.cache_bytes / ranks);
     std::vector<Profile> out(p.routines.size());

@@ -131,9 +131,10 @@ Simulated simulate(const std::vector<ir::Program>& programs, const std::string& 
     // Devices share nothing; each computes and communicates at the same time.
     const int64_t of_stage = programs[0].mesh.ranks();
     const bool apart = cluster.hosts.ranks > 0 && !cluster.hosts.share_cores;
-    const int64_t copies = apart ? std::min(of_stage, cluster.hosts.ranks) : of_stage;
+    const int64_t copies = ranks_sharing_cores(cluster, of_stage);
     const Machine machine = cluster.devices ? Machine{std::numeric_limits<double>::infinity(), 1}
                                             : Machine{static_cast<double>(cluster.costs.cores), static_cast<double>(copies)};
+    // A stage is where its first rank is.
     for (size_t i = 0; apart && i < ranks.size(); ++i)
         ranks[i].host = static_cast<int>(static_cast<int64_t>(i) * of_stage / cluster.hosts.ranks);
     Simulated out;

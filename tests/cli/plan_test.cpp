@@ -183,6 +183,15 @@ TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
     EXPECT_NE(file.find("[hosts]\nranks = 2\nranks_per_process = 1\nshare_cores = true"), std::string::npos)
         << file.substr(0, 900);
     EXPECT_EQ(s.lockstep("plan r.toml --cluster two.toml --json").code, 0);
+    s.write("eight.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 4\n");
+    const Finished linkless = s.lockstep("plan eight.toml --cluster two.toml");
+    EXPECT_EQ(linkless.code, 1);
+    EXPECT_NE(linkless.err.find("4 ranks need 2 hosts of 2, and the file says nothing of their links"), std::string::npos);
+    EXPECT_NE(linkless.err.find("[plan.no_link]"), std::string::npos) << linkless.err;
+    s.write("devices.toml", s.read("two.toml").substr(0, s.read("two.toml").find("[hosts]")) +
+                                "[[links]]\nranks = 0\nbandwidth_bytes_per_s = 1e9\nlatency_s = 0.0\n");
+    s.shell("sed -i 's/devices = false/devices = true/' devices.toml");
+    EXPECT_NE(s.lockstep("bench --machine devices.toml --out two.toml").err.find("[bench.machine]"), std::string::npos);
     const Finished missing = s.lockstep("bench --machine nowhere.toml --out two.toml");
     EXPECT_EQ(missing.code, 1);
     EXPECT_EQ(s.read("two.toml"), file);

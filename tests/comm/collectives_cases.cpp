@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/bfloat16.h"
+#include "comm/launch.h"
 #include "tests/comm/jobs.h"
 
 namespace lockstep::comm::test {
@@ -328,8 +329,8 @@ std::optional<mesh::Way> random_way(const std::vector<int>& ranks, const mesh::T
                                     std::mt19937& random) {
     const mesh::GroupLayout layout = mesh::group_layout(ranks, topology);
     mesh::Way way{static_cast<mesh::GatherBy>(random() % 3), static_cast<mesh::ReduceBy>(random() % 4)};
-    if (way.reduce == mesh::ReduceBy::TwoLevel) way.level = layout.level();
-    const auto collective = static_cast<mesh::Collective>(kind);
+    if (way.reduce == mesh::ReduceBy::TwoLevel) way.level = layout.level;
+    const auto collective = collective_of(kind);
     if (kind == Kind::ReduceScatter && way.reduce == mesh::ReduceBy::Everywhere) return std::nullopt;
     return mesh::unfit(layout, collective, way).empty() ? std::optional(way) : std::nullopt;
 }

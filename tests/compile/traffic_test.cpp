@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "ops/rule.h"
 #include "tests/comm/crews.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
@@ -96,6 +97,27 @@ TEST(Traffic, OfHostsIsWhatLeavesThem) {
             &networks);
         for (const std::exception_ptr& e : errors) EXPECT_EQ(e, nullptr);
     }
+}
+
+// What all stages meet in is in every stage's program, and sent once.
+TEST(Traffic, WhatAllStagesMeetInCountsOnce) {
+    const compile::Recipe r = recipe("pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"1F1B\"\n");
+    const mesh::Topology topology = {{0, 1, 2, 3}, 1};
+    compile::Compiled compiled = compile_recipe(r, Backend::Cpu, {}, {topology, 0});
+    double expected = 0;
+    for (ir::Program& p : compiled.programs) {
+        for (ir::Routine& routine : p.routines) {
+            std::erase_if(routine.ops, [&](const ir::Op& op) {
+                return !ops::rule(op.kind).collective || ir::meeting_of(op) != ir::Meeting::All;
+            });
+            for (const ir::Op& op : routine.ops) {  // scalars, reduced everywhere or in slices over 4 hosts
+                if (&p == &compiled.programs[0])
+                    expected += (op.text("reduce") == "everywhere" ? 3. : 6. / 4) * 8 * static_cast<double>(op.in.size());
+            }
+        }
+    }
+    ASSERT_GT(expected, 0);
+    for (double bytes : compile::bytes_by_host(compiled, topology)) EXPECT_DOUBLE_EQ(bytes, expected);
 }
 
 TEST(Traffic, GroupsOnHosts) {

@@ -37,13 +37,13 @@ TEST(Ways, PartsAreProcessesHostByHost) {
     EXPECT_EQ(l.chain, (std::vector<int>{0, 1, 2}));
     EXPECT_EQ(l.part_of_process(2), 2);
     EXPECT_EQ(l.part_of_process(1), -1);
-    EXPECT_EQ(l.level(), 1);
+    EXPECT_EQ(l.level, 1);
     EXPECT_TRUE(group_layout({0, 2, 1}, topology).chain.empty());  // a process comes twice
     const GroupLayout turns = group_layout({0, 2, 4, 6}, topology);
     EXPECT_EQ(turns.chain, (std::vector<int>{0, 2, 1, 3}));
-    EXPECT_EQ(turns.level(), 1);  // members of a host do not follow each other
-    EXPECT_EQ(group_layout({0, 4, 2, 6}, topology).level(), 2);
-    EXPECT_EQ(group_layout({0, 1, 4, 2, 3, 6}, topology).level(), 3);
+    EXPECT_EQ(turns.level, 1);  // members of a host do not follow each other
+    EXPECT_EQ(group_layout({0, 4, 2, 6}, topology).level, 2);
+    EXPECT_EQ(group_layout({0, 1, 4, 2, 3, 6}, topology).level, 3);
     EXPECT_EQ(group_layout({0, 1, 2, 3}, {}).parts(), 1);  // one process
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
+#include "ops/verify.h"
 #include "ops/ways.h"
 #include "tests/compile/recipes.h"
 
@@ -59,6 +60,35 @@ TEST(Route, SmallOnesTakeTheWayOfLeastLatency) {
         if (!op.starts_with("all_reduce")) continue;
         EXPECT_EQ(of_op, std::set<std::string>{" direct everywhere"}) << op;
     }
+}
+
+TEST(Route, AgainForOtherHostsLeavesNothingOfTheOldWay) {
+    const ir::Program before = program_after("overlap", kSharded);
+    const ir::Program two = passes::route(before, {hosts({4, 4}, 1), 0}), uneven = passes::route(before, {hosts({5, 3}, 1), 0});
+    EXPECT_EQ(passes::route(two, {hosts({5, 3}, 1), 0}), uneven);
+    EXPECT_EQ(passes::route(uneven, {hosts({4, 4}, 1), 0}), two);
+}
+
+TEST(Route, WaysThatMeanNothingAreRefused) {
+    const ir::Program p = passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 0});
+    EXPECT_FALSE(ops::verify(p).has_value());
+    const auto refused = [&](const std::string& kind, const std::string& key, const ir::Attr& value) {
+        ir::Program q = p;
+        for (ir::Routine& r : q.routines) {
+            for (ir::Op& op : r.ops) {
+                if (op.kind != kind || !op.attrs.contains("gather") + !op.attrs.contains("reduce") > 1) continue;
+                op.attrs[key] = value;
+                const auto violation = ops::verify(q);
+                return violation ? violation->message : std::string();
+            }
+        }
+        return std::string("no such op");
+    };
+    EXPECT_NE(refused("all_gather", "gather", std::string("sideways")).find("no known way"), std::string::npos);
+    EXPECT_NE(refused("all_gather", "reduce", std::string("chain")).find("not what such"), std::string::npos);
+    EXPECT_NE(refused("reduce_scatter", "reduce", std::string("everywhere")).find("only an all_reduce"), std::string::npos);
+    EXPECT_NE(refused("reduce_scatter", "level", int64_t{-3}).find("two levels"), std::string::npos);
+    EXPECT_NE(refused("reduce_scatter", "level", int64_t{1}).find("two levels"), std::string::npos);
 }
 
 TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {

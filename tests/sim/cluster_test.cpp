@@ -43,11 +43,14 @@ TEST(ClusterFile, HostsPrintAndParse) {
     EXPECT_EQ(sim::print(again), text);
     EXPECT_EQ(sim::topology_of(again, 6), (mesh::Topology{{0, 0, 0, 0, 1, 1}, 2}));
     EXPECT_TRUE(sim::topology_of({}, 6).is_one_process());
-    // Keys: hosts.ranks, hosts.ranks_per_process, and hosts.bandwidth_bytes_per_s for all rates.
+    // Keys: hosts.ranks, hosts.ranks_per_process
     expect_refusal(fmt::format("{}[hosts]\nranks = 4\nranks_per_process = 3\n", kRates), "cluster.incomplete",
-                   "hosts.ranks = 4 must be a multiple of hosts.ranks_per_process = 3");
+                   "hosts.ranks_per_process = 3: must be at least 1 and divide hosts.ranks = 4");
     expect_refusal(fmt::format("{}[hosts]\nranks = 4\nlatency_s = -1.0\n", kRates), "cluster.incomplete",
-                   "rates and times of [hosts] must not be negative");
+                   "hosts.latency_s = -1: must be a number, and not negative");
+    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nbandwidth_bytes_per_s = inf\n", kRates), "cluster.incomplete",
+                   "hosts.bandwidth_bytes_per_s = inf: must be a number");
+    expect_refusal(fmt::format("{}[hosts]\nlatency_s = 1.0\n", kRates), "cluster.incomplete", "hosts.ranks = -1: must be from 1");
     expect_refusal(fmt::format("[machine]\ndevices = true\n{}[hosts]\nranks = 4\n", kRates), "cluster.incomplete",
                    "[hosts] is of ranks without devices");
 }

@@ -172,7 +172,7 @@ void Leader::stop_for_difference(int position) {
 }
 
 mesh::Way Leader::way_of(const Request& mine) const {
-    const auto kind = static_cast<mesh::Collective>(mine.kind);
+    const auto kind = collective_of(mine.kind);
     const int64_t bytes = mine.block_elements() * bytes_of(mine.type);
     if (!mine.way) return mesh::choose_way(layout_, kind, bytes, state_.options.small_bytes, false);
     if (const std::string why = mesh::unfit(layout_, kind, *mine.way); !why.empty()) {

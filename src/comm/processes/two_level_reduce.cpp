@@ -4,11 +4,25 @@
 
 namespace lockstep::comm::processes {
 
+int64_t TwoLevelReduce::limit(const Link& link, int hosts, int64_t element_bytes) {
+    const int64_t share = std::max<int64_t>(kStagingBytes / (kWindows * kMostRounds * hosts), 4096);
+    return std::max<int64_t>(std::min(link.piece_bytes, share) / element_bytes, 1);
+}
+
+int64_t TwoLevelReduce::rounds(const Link& link, int64_t limit) {
+    int64_t rounds = 0;
+    for (int part = 0; part < link.layout.parts(); ++part)
+        rounds = std::max(rounds, rounds_of(link.scratch.targets, part, limit));
+    return rounds;
+}
+
 TwoLevelReduce::TwoLevelReduce(const Link& link, const Operands& operands, const mesh::Levels& levels, Scratch& within,
                                Scratch& between)
     : link_(link),
       element_bytes_(bytes_of(operands.type)),
-      limit_(std::max<int64_t>(link.piece_bytes / element_bytes_, 1)),
+      limit_(limit(link, levels.between.parts(), element_bytes_)),
+      all_rounds_(rounds(link, limit_)),
+      rounds_(std::min(kMostRounds, all_rounds_)),
       levels_(levels),
       within_link_{link.wire,        link.tag, levels.within, levels.within.part_of_process(link.layout.process_of[link.me]),
                    link.piece_bytes, within},
@@ -16,12 +30,9 @@ TwoLevelReduce::TwoLevelReduce(const Link& link, const Operands& operands, const
       hosts_(levels.between.parts()),
       slots_(levels.within.parts()),
       slot_(within_link_.me),
-      window_elements_(hosts_ * kRounds * limit_),
+      window_elements_(hosts_ * rounds_ * limit_),
+      windows_(all_rounds_ == 0 ? 0 : (all_rounds_ + rounds_ - 1) / rounds_),
       operands_(operands) {
-    int64_t rounds = 0;
-    for (int part = 0; part < link.layout.parts(); ++part)
-        rounds = std::max(rounds, rounds_of(link.scratch.targets, part, limit_));
-    windows_ = (rounds + kRounds - 1) / kRounds;
     staging_ = link.scratch.stage(kWindows * window_elements_ * element_bytes_);
     // Positions of a host follow each other, and are numbered from 0 within it.
     const int each = levels.within.members();
@@ -35,13 +46,13 @@ void TwoLevelReduce::begin_within() {
     targets.clear();
     for (int slot = 0; slot < slots_; ++slot) {
         for (int host = 0; host < hosts_; ++host) {
-            for (int64_t round = 0; round < kRounds; ++round) {
-                const Job job = job_of(link_.scratch.targets, host * slots_ + slot, reduced_ * kRounds + round, limit_);
+            for (int64_t round = 0; round < rounds_; ++round) {
+                const Job job = job_of(link_.scratch.targets, host * slots_ + slot, reduced_ * rounds_ + round, limit_);
                 if (!job.target) break;
                 const Piece& p = job.piece;
                 targets.push_back({slot,
                                    {first_element(job.target->from, p), p.rows, p.columns, job.target->from.stride},
-                                   {(host * kRounds + round) * limit_, p.rows, p.columns, p.columns},
+                                   {(host * rounds_ + round) * limit_, p.rows, p.columns, p.columns},
                                    staging(reduced_)});
             }
         }
@@ -53,12 +64,12 @@ void TwoLevelReduce::begin_between() {
     std::vector<Target>& targets = between_link_.scratch.targets;
     targets.clear();
     for (int host = 0; host < hosts_; ++host) {
-        for (int64_t round = 0; round < kRounds; ++round) {
-            const Job job = job_of(link_.scratch.targets, host * slots_ + slot_, sent_ * kRounds + round, limit_);
+        for (int64_t round = 0; round < rounds_; ++round) {
+            const Job job = job_of(link_.scratch.targets, host * slots_ + slot_, sent_ * rounds_ + round, limit_);
             if (!job.target) break;
             const Piece& p = job.piece;
             targets.push_back({host,
-                               {(host * kRounds + round) * limit_, p.rows, p.columns, p.columns},
+                               {(host * rounds_ + round) * limit_, p.rows, p.columns, p.columns},
                                {first_element(job.target->to, p), p.rows, p.columns, job.target->to.stride},
                                job.target->out,
                                job.target->accumulate});

@@ -16,8 +16,12 @@ public:
     Progress advance();
 
 private:
-    static constexpr int64_t kRounds = 8;   // of a window: a round has a piece of each owner
-    static constexpr int64_t kWindows = 2;  // one at each level
+    static constexpr int64_t kMostRounds = 8;  // of a window: a round has a piece of each owner
+    static constexpr int64_t kWindows = 2;     // one at each level
+    static constexpr int64_t kStagingBytes = 32 << 20;
+
+    static int64_t limit(const Link& link, int hosts, int64_t element_bytes);
+    static int64_t rounds(const Link& link, int64_t limit);
 
     void begin_within();
     void begin_between();
@@ -25,11 +29,13 @@ private:
 
     const Link link_;
     const int64_t element_bytes_, limit_;
+    const int64_t all_rounds_, rounds_;  // of a window at most
     const mesh::Levels& levels_;
     const Link within_link_, between_link_;
     const int hosts_, slots_, slot_;
     const int64_t window_elements_;  // of the sums of one host for the owners of one slot
-    int64_t windows_ = 0, reduced_ = 0, sent_ = 0;
+    const int64_t windows_;
+    int64_t reduced_ = 0, sent_ = 0;  // windows
     std::byte* staging_ = nullptr;
     const Operands operands_;
     std::optional<DirectReduce> within_, between_;

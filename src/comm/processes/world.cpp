@@ -19,8 +19,8 @@ Group::Group(std::vector<int> list, int number, const World& world)
       me(layout.part_of_process(world.first_rank() / world.ranks_here())),
       here(layout.positions[me]),
       hops{mesh::gather_hops(layout, mesh::GatherBy::Direct, me), mesh::gather_hops(layout, mesh::GatherBy::Ring, me),
-           layout.parts_a_host() > 0 ? mesh::gather_hops(layout, mesh::GatherBy::TwoLevel, me) : mesh::Hops{}},
-      levels(layout.level() > 1 ? std::optional(mesh::levels_of(layout, me)) : std::nullopt) {
+           layout.parts_a_host > 0 ? mesh::gather_hops(layout, mesh::GatherBy::TwoLevel, me) : mesh::Hops{}},
+      levels(layout.level > 1 ? std::optional(mesh::levels_of(layout, me)) : std::nullopt) {
     for (Channel& channel : channels) {
         channel.launch.resize(ranks.size());
         channel.digests.resize(ranks.size());
