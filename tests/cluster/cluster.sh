@@ -10,7 +10,7 @@
 #   cluster.sh sent HOST                  bytes and packets that the host has sent, as they are on the wire: with all headers
 #   cluster.sh rate HOST RATE             another rate
 #   cluster.sh cut HOST | join HOST       pulls its cable | puts it back
-#   cluster.sh kill HOST | start HOST     ends all of its processes at once | a fresh host of that name
+#   cluster.sh kill HOST | start HOST     its power goes: no process says goodbye | a fresh host of that name
 set -euo pipefail
 self=$(realpath "$0")
 state=/run/cluster  # on a file system of the cluster
@@ -23,6 +23,10 @@ die() { echo "cluster.sh: $*" >&2; exit 2; }
 init_of() {
     [ -e "$state/$1" ] || die "there is no host $1"
     cat "$state/$1"
+}
+# Whether that host, by its first process, is there and has its cable.
+hears() {
+    [ "$(cat "$state/$1" 2>/dev/null)" = "$2" ] && [[ $(ip -brief link show "to_$1" 2>/dev/null) == *[\<,]UP[,\>]* ]]
 }
 on_network() {
     local init
@@ -60,7 +64,8 @@ start() {
     done
     rm "$state/$host.up"
     tr -d ' ' <"/proc/$waiter/task/$waiter/children" >"$state/$host"
-    ip link add "$cable" type veth peer name eth0 netns "$(init_of "$host")"
+    # The same card as before, where it was killed: others remember its address.
+    ip link add "$cable" type veth peer name eth0 address "02:00:00:00:00:$(printf %02x $((${host#n} + 1)))" netns "$(init_of "$host")"
     ip link set "$cable" master switch up
     on_network "$host" ip address add "$(address "$host")/24" dev eth0
     on_network "$host" ip link set eth0 up
@@ -89,6 +94,9 @@ be_head() {
     export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,vader,self OMPI_MCA_btl_tcp_if_include=$network.0/24 OMPI_MCA_oob_tcp_if_include=$network.0/24
     # All hosts have the same cores: who waits gives them up, and nobody is bound, or the first ranks of all hosts share the first one.
     export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
+    # One session: where the kernel groups processes by session (kernel.sched_autogroup_enabled), a group that waits for a core among
+    # others may get none for seconds; see docs/cluster.md.
+    export OMPI_MCA_orte_leave_session_attached=1
     # A lost host is noticed after some seconds, not minutes, and its job ends at once.
     export OMPI_MCA_oob_tcp_keepalive_time=2 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3
     export OMPI_MCA_odls_base_sigkill_timeout=0
@@ -107,15 +115,26 @@ be_outside() {
 [ $# -ge 2 ] || die "usage: $(sed -n 's/^#   //p' "$self" | head -n 1)"
 case $1 in
     on)
-        init=$(init_of "$2") folder=$PWD
+        host=$2 init=$(cat "$state/$2" 2>/dev/null) || init=none
         shift 2
-        exec nsenter --target "$init" --mount --net --uts --ipc --pid sh -c "cd '$folder' && $*" ;;
+        # As ssh: a host that is gone is asked in vain for some seconds, and that its command has ended is not heard from it.
+        hears "$host" "$init" || { sleep 3; die "$host does not answer"; }
+        nsenter --target "$init" --mount --net --uts --ipc --pid sh -c "cd '$PWD' && $*" <&0 &
+        child=$! code=0
+        trap 'kill $child 2>/dev/null' TERM INT HUP
+        wait $child || code=$?
+        for ((i = 0; i < 300; ++i)); do
+            ! hears "$host" "$init" || exit $code
+            sleep 0.1
+        done
+        exit 255 ;;
     sent) on_network "$2" tc -s qdisc show dev eth0 | sed -n 's/^ Sent \([0-9]*\) bytes \([0-9]*\) pkt.*/\1 \2/p' | head -n 1 ;;
     rate) limit "$2" "$3" ;;
     cut) ip link set "to_$2" down ;;
     join) ip link set "to_$2" up ;;
     kill)
         init=$(init_of "$2")
+        ip link set "to_$2" down  # or its processes would still say goodbye
         kill -KILL "$init"
         rm "$state/$2" ;;
     start) start "$2" ;;
