@@ -224,7 +224,8 @@ int run(int argc, const char* const* argv) {
         ->add_option("--max-restarts", launch_args.max_restarts,
                      "in a row without a new checkpoint, before it gives up (default 3)")
         ->check(CLI::NonNegativeNumber);
-    launch_app->add_option("--agent", launch_args.agent, "what runs a command on a host, to ask whether it lives (default ssh)");
+    launch_app->add_option("--agent", launch_args.agent,
+                           "what runs a command on a host: whether it lives, and to end what is left there (default ssh)");
     launch_app->add_option("--mpirun", launch_args.mpirun, "the launcher with its options");
     launch_app->add_flag("--json", launch_args.json, "one JSON object on standard output at the end");
     launch_app->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "checkpoint/folder.h"
 #include "cli/commands.h"
+#include "cli/hosts.h"
 #include "cli/stopping.h"
 #include "telemetry/console.h"
 
@@ -27,63 +28,37 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
 
-constexpr int kProbeSeconds = 5;
-constexpr auto kLook = std::chrono::milliseconds(20), kPause = std::chrono::milliseconds(500);
+constexpr auto kLook = std::chrono::milliseconds(20), kLookForRecords = std::chrono::milliseconds(250),
+               kPause = std::chrono::milliseconds(500);
+// What ranks get to end by themselves once there are flight records, which they write just before they do.
+constexpr int kGraceSeconds = 3;
 
-struct Host {
-    std::string name;
-    int64_t slots = 1;  // processes
-};
-
-std::vector<Host> hosts_of(const std::string& list) {
-    std::vector<Host> out;
-    for (size_t at = 0; at <= list.size() && !list.empty();) {
-        const size_t end = std::min(list.find(',', at), list.size()), colon = list.find(':', at);
-        Host h{list.substr(at, std::min(colon, end) - at), 1};
-        const std::string slots = colon < end ? list.substr(colon + 1, end - colon - 1) : "1";
-        const bool right =
-            !h.name.empty() && !slots.empty() && slots.size() < 6 && slots.find_first_not_of("0123456789") == std::string::npos;
-        if (!right || std::stoll(slots) < 1)
-            throw UserError("launch.hosts", "--hosts",
-                            fmt::format("--hosts {}: '{}' must be a name, or name:processes", list, list.substr(at, end - at)));
-        h.slots = std::stoll(slots);
-        out.push_back(h);
-        at = end + 1;
-    }
-    return out;
+// Of the newest file in a folder; the least time where there is none.
+std::filesystem::file_time_type newest_in(const std::string& folder) {
+    auto newest = std::filesystem::file_time_type::min();
+    std::error_code error;
+    for (const auto& file : std::filesystem::directory_iterator(folder, error))
+        newest = std::max(newest, file.last_write_time(error));
+    return newest;
 }
-
-pid_t start(const Words& command) {
-    std::vector<char*> words;
-    for (const std::string& w : command) words.push_back(const_cast<char*>(w.c_str()));
-    words.push_back(nullptr);
-    const pid_t pid = fork();
-    if (pid == 0) {
-        setpgid(0, 0);  // signals of the terminal come to the supervisor, which hands them on
-        execvp(words[0], words.data());
-        std::_Exit(127);
-    }
-    return pid;
-}
-
-// Exit code, or 128 + signal.
-int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
 
 class Launch {
 public:
-    explicit Launch(const LaunchArgs& args) : args_(args), hosts_(hosts_of(args.hosts)) {
+    explicit Launch(const LaunchArgs& args) : args_(args), hosts_(hosts_of(args.hosts), args.agent) {
         if (args_.recipe.path.empty())
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
         recipe_ = read_recipe(args_.recipe);
         processes_ = args_.processes;
-        for (const Host& h : hosts_) processes_ += h.slots;
+        for (const Host& h : hosts_.all()) processes_ += h.slots;
         const bool open =
             recipe_.integer("parallelism.data_parallel_shard_degree") == -1 && recipe_.integer("cluster.ranks") == 0;
         if (open && processes_ > 0) recipe_.set("cluster.ranks", std::to_string(processes_));
         whole_ = compile::layout_of(recipe_);
         if (processes_ == 0) processes_ = whole_.ranks;
-        root_ = recipe_.text("job.dump_folder") + "/" + recipe_.text("checkpoint.folder");
+        const std::string folder = recipe_.text("job.dump_folder");
+        root_ = folder + "/" + recipe_.text("checkpoint.folder");
+        records_ = folder + "/" + recipe_.text("comm.save_traces_folder");
         if (!recipe_.flag("checkpoint.enable") || recipe_.integer("checkpoint.interval") < 1)
             telemetry::warn(
                 "launch: without checkpoint.enable = true and a checkpoint.interval every restart begins at the first step");
@@ -94,15 +69,16 @@ public:
             setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
         remember_signals();
         int64_t in_vain = 0;
+        std::vector<Host> live = hosts_.answers(hosts_.clean(0));
         for (int64_t attempt = 1;; ++attempt) {
-            const std::vector<Host> live = probe();
             const std::optional<Words> command = command_for(live);
             const int64_t before = last_step();
             int code = kFailed;
+            std::vector<Asked> cleaned;
             const Clock::time_point start = Clock::now();
             if (command) {
                 telemetry::info(fmt::format("launch: {}", fmt::join(*command, " ")));
-                code = wait_for(cli::start(*command));
+                code = wait_for(cli::start(*command), live, cleaned);
             } else {
                 telemetry::warn(
                     fmt::format("launch: no {} processes are left for one replica", whole_.ranks / whole_.data_ranks));
@@ -113,11 +89,19 @@ public:
                                  {"time_s", std::chrono::duration<double>(Clock::now() - start).count()},
                                  {"from_step", before},
                                  {"to_step", last_step()}});
-            if (code <= kUsage || code == kStopped) return finish(code);
+            if (code == kDone || code == kStopped) {
+                if (live.size() < hosts_.all().size())
+                    hosts_.answers(hosts_.clean(0));  // who was cut off may have something left
+                return finish(code);
+            }
             in_vain = last_step() > before ? 0 : in_vain + 1;
+            std::this_thread::sleep_for(in_vain * kPause);  // hosts may come back
+            const size_t had = live.size();
+            live = hosts_.answers(cleaned.empty() ? hosts_.clean(0) : cleaned);
+            // 1 is also what mpirun says when it has lost a host.
+            if (code <= kUsage && in_vain > 0 && live.size() >= had) return finish(code);
             if (remembered_signal() != 0 || in_vain > args_.max_restarts) return finish(kFailed);
             telemetry::warn(fmt::format("launch: exit code {}; again from step {}", code, last_step()));
-            std::this_thread::sleep_for(in_vain * kPause);  // hosts may come back
         }
     }
 
@@ -133,25 +117,9 @@ private:
         return steps.empty() ? 0 : steps.back();
     }
 
-    // The hosts that answer. All are asked at once.
-    std::vector<Host> probe() const {
-        std::vector<pid_t> asked;
-        for (const Host& h : hosts_)
-            asked.push_back(cli::start({"timeout", std::to_string(kProbeSeconds), args_.agent, h.name, "true"}));
-        std::vector<Host> live;
-        for (size_t i = 0; i < hosts_.size(); ++i) {
-            int status = 0;
-            while (waitpid(asked[i], &status, 0) < 0 && errno == EINTR) {
-            }
-            if (code_of(status) == 0) live.push_back(hosts_[i]);
-            else telemetry::warn(fmt::format("launch: {} does not answer", hosts_[i].name));
-        }
-        return live;
-    }
-
     // mpirun with as many data-parallel replicas as there is room for, and the batch of all.
     std::optional<Words> command_for(const std::vector<Host>& live) const {
-        int64_t slots = hosts_.empty() ? processes_ : 0;
+        int64_t slots = hosts_.here() ? processes_ : 0;
         for (const Host& h : live) slots += h.slots;
         const int64_t each = whole_.ranks % processes_ == 0 ? whole_.ranks / processes_ : 1;  // ranks of a process
         const int64_t part = whole_.ranks / whole_.data_ranks;                                // ranks of one replica of the model
@@ -170,7 +138,7 @@ private:
             for (const Host& h : live) list.push_back(fmt::format("{}:{}", h.name, h.slots));
             out.insert(out.end(), {"--host", fmt::format("{}", fmt::join(list, ","))});
         }
-        out.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
+        out.insert(out.end(), {"env", hosts_.mark(), std::filesystem::read_symlink("/proc/self/exe").string()});
         out.insert(out.end(), args_.command.begin(), args_.command.end());
         const auto set = [&](const char* key, int64_t value) {
             out.insert(out.end(), {fmt::format("--{}", key), std::to_string(value)});
@@ -182,11 +150,31 @@ private:
                                         replicate * shard, whole_.data_ranks, whole_.global_batch));
         return out;
     }
-    // A signal to stop becomes one that mpirun hands on to all processes.
-    int wait_for(pid_t pid) const {
+
+    // Exit code of an attempt. A signal to stop becomes one that mpirun hands on to all processes. Flight records say that all
+    // ranks end: hosts are cleaned then, as where one is lost, and when they have answered mpirun is not waited for.
+    int wait_for(pid_t pid, const std::vector<Host>& used, std::vector<Asked>& cleaned) const {
+        const auto before = newest_in(records_);
+        Clock::time_point looked = Clock::now();
+        Hosts::Lookout lookout(hosts_, used);
         int status = 0;
         for (bool told = false; waitpid(pid, &status, WNOHANG) == 0; std::this_thread::sleep_for(kLook)) {
             if (remembered_signal() != 0 && !told) kill(pid, SIGUSR1), told = true;
+            if (!cleaned.empty()) {
+                if (!all_answered(cleaned)) continue;
+                telemetry::warn("launch: mpirun does not end: it is killed");
+                kill(-pid, SIGKILL);
+                status = await_end(pid);
+                break;
+            }
+            if (Clock::now() - looked < kLookForRecords) continue;
+            looked = Clock::now();
+            if (newest_in(records_) != before) {
+                cleaned = hosts_.clean(kGraceSeconds);
+            } else if (const std::string why = lookout.loss(); !why.empty()) {
+                telemetry::warn(fmt::format("launch: {}", why));
+                cleaned = hosts_.clean(kGraceSeconds);
+            }
         }
         kill(-pid, SIGKILL);  // what mpirun has left
         return code_of(status);
@@ -207,11 +195,11 @@ private:
     }
 
     const LaunchArgs& args_;
-    const std::vector<Host> hosts_;
+    const Hosts hosts_;
     compile::Recipe recipe_;
     compile::Layout whole_;
-    int64_t processes_ = 0;  // where no host is gone
-    std::string root_;
+    int64_t processes_ = 0;       // where no host is gone
+    std::string root_, records_;  // folders of checkpoints, of flight records
     Json attempts_ = Json::array();
 };
 
