@@ -6,7 +6,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers test-slurm bench bench-peers cluster cluster-peers crash fuzz sanitize valgrind large format lint clean configure
+.PHONY: demo test test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -48,6 +48,11 @@ cluster: configure      ## what ranks send on an emulated cluster of 4 hosts, be
 	$(build) --target lockstep
 	tests/cluster/cluster_test.sh
 	tests/cluster/cluster.sh 4 200mbit tests/cluster/traffic.py build/release/lockstep
+
+cluster-failures: configure  ## ranks and hosts of that cluster killed, stopped and cut off under `lockstep launch`, each 20 times; as root
+	scripts/install_dependencies.sh iproute2
+	$(build) --target lockstep
+	tests/cluster/cluster.sh 4 200mbit tests/cluster/failures.py build/release/lockstep
 
 cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cluster, alternately; as root; needs PyPI
 	scripts/install_dependencies.sh iproute2
