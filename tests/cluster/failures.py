@@ -71,7 +71,7 @@ class Job:
         for line in self.process.stderr:
             now = time.monotonic()
             self.text.append(line)
-            if "launch: mpirun" in line:
+            if "launch: mpirun -n" in line:
                 hosts = re.search(r"--host (\S+)", line)[1]
                 self.attempts.append({"begun": now, "hosts": [h.split(":")[0] for h in hosts.split(",")], "from": 0, "steps": []})
             elif DETECTED.search(line):
@@ -140,7 +140,8 @@ def fail_once(job, kind, rng):
     after = job.attempts[count]
     detected = job.said[spoken][0] - struck if len(job.said) > spoken else None
     on = after["steps"][0][0] - struck
-    last, first = before["steps"][-1][1], after["steps"][0][1]
+    first = after["steps"][0][1]
+    last = last_before(job.folder, first)
     lost = last - after["from"]
     if detected is None:
         wrong.append("nobody says what happened")
@@ -156,6 +157,18 @@ def fail_once(job, kind, rng):
     print(f"{kind:<13}{what:<7} at step {last:>4}: said after {detected or 0:5.2f} s, next step after {on:5.2f} s on {len(after['hosts'])} hosts, "
           f"from step {after['from']} ({lost} again){'  WRONG: ' + '; '.join(wrong) if wrong else ''}", flush=True)
     return record
+
+
+def steps_taken(folder):
+    """In order, also those that were taken again."""
+    with open(os.path.join(folder, "metrics.jsonl")) as f:
+        return [json.loads(line)["step"] for line in f if line.endswith("\n")]
+
+
+def last_before(folder, first):
+    """The step that was taken before an attempt that began with `first`."""
+    steps = steps_taken(folder)
+    return steps[len(steps) - 2 - steps[::-1].index(first)]
 
 
 def metrics(folder):
