@@ -83,7 +83,7 @@ public:
     }
     mesh::GroupLayout layout(const std::vector<int>& ranks) const { return mesh::group_layout(ranks, transport_->topology()); }
 
-    // Seconds of a message between hosts: of a launch that is nothing but them.
+    // Seconds of a message: of a launch that is nothing but them.
     double latency_s(const std::vector<int>& ranks) {
         const mesh::GroupLayout l = layout(ranks);
         double value = 0, sum = 0;
@@ -154,6 +154,7 @@ sim::Hosts hosts(comm::Crew& crew) {
     if (out.ranks > 1) {
         const Rate within = links.rate(here, comm::Kind::AllGather);
         out.process_bytes_per_s = within.within_bytes / within.time_s;
+        out.process_latency_s = links.latency_s(here);
     }
     if (layout.hosts() == 1) return out;
     out.link.latency_s = links.latency_s(all);

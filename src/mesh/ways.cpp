@@ -221,17 +221,17 @@ Sent bytes_sent(const GroupLayout& l, Collective kind, const Way& way, double bl
 }
 
 double latencies(const GroupLayout& l, Collective kind, const Way& way) {
-    if (l.hosts() == 1) return 0;
+    const int nodes = l.hosts() > 1 ? l.hosts() : l.parts();
+    if (nodes == 1) return 0;
     double count = 0;
-    if (kind != Collective::ReduceScatter) count += way.gather == GatherBy::Direct ? 1 : l.hosts() - 1;
-    if (kind != Collective::AllGather && way.reduce != ReduceBy::Everywhere)
-        count += way.reduce == ReduceBy::Chain ? l.hosts() : 1;
+    if (kind != Collective::ReduceScatter) count += way.gather == GatherBy::Direct ? 1 : nodes - 1;
+    if (kind != Collective::AllGather && way.reduce != ReduceBy::Everywhere) count += way.reduce == ReduceBy::Chain ? nodes : 1;
     return count;
 }
 
 double latencies_of_agreement(const GroupLayout& l) {
     double count = 0;
-    for (int known = 1; l.hosts() > 1 && known < l.parts(); known *= 2) ++count;
+    for (int known = 1; known < l.parts(); known *= 2) ++count;
     return count;
 }
 

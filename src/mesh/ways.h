@@ -77,8 +77,8 @@ struct Sent {
 };
 Sent bytes_sent(const GroupLayout& layout, Collective kind, const Way& way, double block_bytes);
 
-// Messages between hosts that follow each other before the first byte of the last part is there: of a collective, and of the
-// agreement on a launch before its collectives.
+// Messages that follow each other before the first byte of the last part is there, between hosts, or between processes where the
+// group is on one: of a collective, and of the agreement on a launch before its collectives.
 double latencies(const GroupLayout& layout, Collective kind, const Way& way);
 double latencies_of_agreement(const GroupLayout& layout);
 

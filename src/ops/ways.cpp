@@ -97,8 +97,9 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
         // The collectives of a launch follow each other.
         const double latencies = all ? mesh::latencies_of_agreement(l) +
                                            static_cast<double>(op.in.size()) * mesh::latencies(l, collective_of(op), *way)
-                                     : l.hosts() - 1;
-        out.latencies = std::max(out.latencies, latencies);
+                                     : l.parts() - 1;
+        double& most = l.hosts() > 1 ? out.latencies : out.latencies_within;
+        most = std::max(most, latencies);
         for (int host = 0; host < l.hosts(); ++host) {
             const auto parts = static_cast<double>(std::count(l.host_of.begin(), l.host_of.end(), host));
             out.leader = std::max(out.leader, sent.by_host[static_cast<size_t>(host)] / parts);

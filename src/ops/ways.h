@@ -40,9 +40,10 @@ private:
 // What an op sends when all its groups are under way, in bytes: each host to others.
 struct HostBytes {
     std::vector<double> by_host;
-    double leader = 0;     // of them, those of the process that sends most
-    double within = 0;     // between processes of a host, of the one that sends most
-    double latencies = 0;  // messages between hosts that follow each other
+    double leader = 0;  // of them, those of the process that sends most
+    double within = 0;  // between processes of a host, of the one that sends most
+    // Messages that follow each other, of the groups that lie on several hosts, and of those on one.
+    double latencies = 0, latencies_within = 0;
 };
 HostBytes bytes_sent(const ir::Program& program, const ir::Routine& routine, const ir::Op& op, const mesh::Topology& topology,
                      PlacedGroups& groups);

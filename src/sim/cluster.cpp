@@ -124,7 +124,8 @@ void require_sound(const Cluster& c, const std::string& origin) {
     for (const auto& [key, value] : {std::pair{"hosts.bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s},
                                      {"hosts.latency_s", h.link.latency_s},
                                      {"hosts.core_s_per_byte", h.core_s_per_byte},
-                                     {"hosts.process_bytes_per_s", h.process_bytes_per_s}}) {
+                                     {"hosts.process_bytes_per_s", h.process_bytes_per_s},
+                                     {"hosts.process_latency_s", h.process_latency_s}}) {
         if (!std::isfinite(value) || value < 0)
             refuse(key, fmt::format("{} = {}: must be a number, and not negative", key, value));
     }
@@ -179,7 +180,7 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         r.take("ranks", c.hosts.ranks), r.take("ranks_per_process", c.hosts.ranks_per_process);
         r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s);
         r.take("latency_s", c.hosts.link.latency_s), r.take("core_s_per_byte", c.hosts.core_s_per_byte);
-        r.take("process_bytes_per_s", c.hosts.process_bytes_per_s);
+        r.take("process_bytes_per_s", c.hosts.process_bytes_per_s), r.take("process_latency_s", c.hosts.process_latency_s);
         r.finish();
     }
     read_each(top, "links", origin, [&](Reader& row) {
@@ -216,9 +217,9 @@ std::string print(const Cluster& c) {
     if (const Hosts& h = c.hosts; h.ranks > 0)
         out += fmt::format(
             "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = "
-            "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\n",
+            "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\nprocess_latency_s = {:.4g}\n",
             h.ranks, h.ranks_per_process, h.share_cores, h.link.bandwidth_bytes_per_s, h.link.latency_s, h.core_s_per_byte,
-            h.process_bytes_per_s);
+            h.process_bytes_per_s, h.process_latency_s);
     for (const LinkLevel& l : c.links)
         out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
                            l.link.bandwidth_bytes_per_s, l.link.latency_s);

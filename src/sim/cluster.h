@@ -23,7 +23,8 @@ struct Hosts {
     bool share_cores = false;                  // several hosts on one machine (emulated): all ranks share costs.cores
     mesh::Link link;                           // of a host: of what its processes send to others; latency_s of a message
     double core_s_per_byte = 0;                // of a core, sender's and receiver's together, beside the time on the link
-    double process_bytes_per_s = 0;            // from a process to another on its host, by one core; 0: not counted
+    // From a process to another on its host: by one core, and of a message. 0: not counted.
+    double process_bytes_per_s = 0, process_latency_s = 0;
 };
 
 struct Cluster {

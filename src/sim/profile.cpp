@@ -143,6 +143,7 @@ private:
         const double core_s = sent.leader * c_.hosts.core_s_per_byte +
                               (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
         if (core_s > 0) s.core_s = core_s;
+        s.link_s += sent.latencies_within * c_.hosts.process_latency_s;
         if (across == 0) return;
         const mesh::Link& link = c_.hosts.link;
         s.link_s += sent.latencies * link.latency_s + (link.bandwidth_bytes_per_s > 0 ? across / link.bandwidth_bytes_per_s : 0);
