@@ -6,7 +6,7 @@ cluster=$(realpath "$(dirname "$0")/cluster.sh")
 mark=4321.$$  # of this test's processes, wherever they are
 
 fail() { echo "cluster_test: $*" >&2; exit 1; }
-processes_left() { pgrep -f "sleep $mark" >/dev/null; }
+processes_left() { pgrep -f "^sleep $mark" >/dev/null; }
 nothing_left() {
     for _ in $(seq 50); do processes_left || break; sleep 0.1; done
     ! processes_left || fail "processes are left $1"
