@@ -91,9 +91,9 @@ TEST(CommProcesses, AProcessThatAnExceptionEndsStopsTheOthers) {
 
 TEST(CommProcesses, ProcessesStartedDifferentlyStop) {
     const std::string text =
-        "processes must be started alike: process 0 has 1 ranks a process, messages of 1073741824 bytes, pieces of 262144, "
+        "processes must be started alike: process 0 has 1 ranks a process, messages of 1073741824 bytes, pieces of 57344, "
         "small "
-        "up to 65536, process 1 has 2 ranks a process, messages of 1073741824 bytes, pieces of 262144, small up to 65536";
+        "up to 65536, process 1 has 2 ranks a process, messages of 1073741824 bytes, pieces of 57344, small up to 65536";
     two_processes(
         [&](processes::World& world) {
             EXPECT_EQ(barriers_until_the_end(world, {0, 1}), text);
@@ -118,8 +118,9 @@ TEST(CommProcesses, AWayThatDoesNotFitTheHostsIsRefused) {
         }
     };
     const std::string text =
-        "ranks launched all_reduce sum float32 [1, 1, 1] in group [0, 1], but it is reduced by 2 ranks of a host, and hosts have "
-        "1: the program was compiled for other hosts";
+        "ranks launched all_reduce sum float32 [1, 1, 1] (gather direct, reduce two_level, level 2) in group [0, 1], but it is "
+        "reduced by 2 ranks of a host, and hosts have one, or unequal numbers, or ranks of a host do not follow each other: the "
+        "program was compiled for other hosts";
     const auto expect = [&](processes::World& world) { EXPECT_EQ(reduce(world), text); };
     two_processes(expect, expect);
 }

@@ -17,10 +17,6 @@ Session::Session(int threads) : notice_(undo_binding(threads)) {  // before MPI 
     // Open MPI catches SIGSEGV and its kin to print a stack, and can lock up there when the heap is damaged: the job would hang
     // instead of ending. 64 is a signal that nobody raises.
     setenv("OMPI_MCA_opal_signal", "64", 0);
-    // Over TCP it sends messages beyond a limit (64 KiB) only once the receiver has answered. Receives are posted ahead, and
-    // pieces of collectives (processes::Options) are below this: without that round trip a link is used some tenths more
-    // (docs/cluster.md).
-    setenv("OMPI_MCA_btl_tcp_eager_limit", "300000", 0);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
     try {

@@ -15,7 +15,7 @@ public:
     Progress advance();
 
 private:
-    static constexpr int64_t kRounds = 2;  // under way
+    static constexpr int64_t kRounds = 8;  // under way
     static constexpr int64_t kStagingBytes = 32 << 20;
 
     static int64_t limit(const Link& link, int64_t element_bytes);

@@ -17,7 +17,7 @@ namespace lockstep::comm::processes {
 
 enum class Progress { None, Some, Done };
 
-inline constexpr int64_t kWindow = 4;  // messages of one kind under way
+inline constexpr int64_t kWindow = 16;  // messages of one kind under way
 
 // What is gathered from one part: its place in the result.
 struct Block {

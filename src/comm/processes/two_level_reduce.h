@@ -16,8 +16,8 @@ public:
     Progress advance();
 
 private:
-    static constexpr int64_t kMostRounds = 8;  // of a window: a round has a piece of each owner
-    static constexpr int64_t kWindows = 2;     // one at each level
+    static constexpr int64_t kMostRounds = 32;  // of a window: a round has a piece of each owner
+    static constexpr int64_t kWindows = 2;      // one at each level
     static constexpr int64_t kStagingBytes = 32 << 20;
 
     static int64_t limit(const Link& link, int hosts, int64_t element_bytes);
