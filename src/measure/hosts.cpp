@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "comm/launch.h"
@@ -93,6 +94,18 @@ public:
         return time_s / (mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.way));
     }
 
+    // Seconds of a core that a process spends on looking in a second of waiting for another.
+    double looking(const std::vector<int>& ranks) {
+        const comm::GroupId group = rank_->add_group(ranks);
+        crew_.exchange("");
+        const bool late = crew_.process() == ranks[0];
+        if (late) std::this_thread::sleep_for(std::chrono::duration<double>(kLong_s));
+        const double cpu = cpu_s();
+        rank_->barrier(0, group);
+        const double of_all = sum_of(crew_, late ? 0 : cpu_s() - cpu);
+        return of_all / kLong_s / (crew_.processes() - 1);
+    }
+
     // Of a launch that takes long enough for its rate to be that of the links.
     Rate rate(const std::vector<int>& ranks, comm::Kind kind) {
         const mesh::GroupLayout l = layout(ranks);
@@ -151,20 +164,25 @@ sim::Hosts hosts(comm::Crew& crew) {
     for (const std::string& other : crew.exchange(boot())) out.share_cores = out.share_cores && !other.empty() && other == boot();
     const std::vector<int> across = links.of_this_place(static_cast<int>(out.ranks));
     links.join({here, all, across});
+    // Of what a process computed in a launch, its work: the rest was looking, while it waited.
+    const double looking = std::min(links.looking(all), 0.9);
+    const auto work_s = [&](const Rate& r) {
+        return std::max(1e-9, (r.cpu_s / crew.processes() - looking * r.time_s) / (1 - looking));
+    };
     if (out.ranks > 1) {
         const Rate within = links.rate(here, comm::Kind::AllGather);
-        out.process_bytes_per_s = within.within_bytes / within.time_s;
+        out.process_bytes_per_s = within.within_bytes / work_s(within);
         out.process_latency_s = links.latency_s(here);
     }
     if (layout.hosts() == 1) return out;
     out.link.latency_s = links.latency_s(all);
-    double bytes = 0, time_s = 0, cpu_s = 0;  // bytes of a group; all groups send at the same time
+    double bytes = 0, time_s = 0, core_s = 0;  // bytes of a group; all groups send at the same time
     for (const comm::Kind kind : {comm::Kind::AllGather, comm::Kind::ReduceScatter}) {
         const Rate r = links.rate(across, kind);
-        bytes += r.busiest_bytes, time_s += r.time_s, cpu_s += r.cpu_s / crew.processes();
+        bytes += r.busiest_bytes, time_s += r.time_s, core_s += work_s(r);
     }
     out.link.bandwidth_bytes_per_s = static_cast<double>(out.ranks) * bytes / time_s;
-    out.core_s_per_byte = cpu_s / bytes;
+    out.core_s_per_byte = core_s / bytes;
     return out;
 }
 
