@@ -19,7 +19,17 @@ namespace lockstep::cli {
 
 namespace {
 
-sim::Cluster measure_machine(const BenchArgs& args) {
+sim::Cluster machine_of(const BenchArgs& args) {
+    if (!args.machine.empty()) {
+        sim::Cluster c = sim::read_cluster(args.machine);
+        if (c.devices || c.costs.flops_per_s["f32"].empty())
+            throw UserError(
+                "bench.machine", "--machine",
+                fmt::format("--machine {}: must describe a machine without devices, with rates for f32; `lockstep bench` "
+                            "without --machine writes such a file",
+                            args.machine));
+        return c;
+    }
     measure::MachineOptions options;
     options.cpus = usable_cpus();
     options.memory_bytes = static_cast<double>(telemetry::machine_memory_bytes());
@@ -38,25 +48,14 @@ sim::Cluster measure_machine(const BenchArgs& args) {
 
 int bench(const BenchArgs& args, comm::Crew& crew) {
     const auto start = std::chrono::steady_clock::now();
-    const bool measured_before = !args.machine.empty();
-    sim::Cluster c;
-    if (crew.is_first() && measured_before) {
-        c = sim::read_cluster(args.machine);
-        if (c.devices || c.costs.flops_per_s["f32"].empty())
-            throw UserError(
-                "bench.machine", "--machine",
-                fmt::format("--machine {}: must describe a machine without devices, with rates for f32; `lockstep bench` "
-                            "without --machine writes such a file",
-                            args.machine));
-    }
-    // (read first: it may be the file that is written)
     std::optional<AtomicFile> out;
     try {
         if (crew.is_first()) out.emplace(args.out);  // now, rather than after two minutes
     } catch (const UserError&) {
         throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
     }
-    if (crew.is_first() && !measured_before) c = measure_machine(args);
+    sim::Cluster c;
+    if (crew.is_first()) c = machine_of(args);
     crew.exchange("");  // the others wait until the cores are free
     if (!crew.is_alone()) c.hosts = measure::hosts(crew);
     if (!crew.is_first()) return kDone;

@@ -40,7 +40,7 @@ int check(const CheckArgs& args) {
         options.few_microbatches = true;
         compiled = compile::compile(recipe, options);
         reports = compile::reports_of(compiled);
-        groups = compile::traffic_of(compiled, hosts_described(recipe, compiled.layout.ranks));
+        groups = compile::traffic_of(compiled, hosts_described(recipe, options.route.topology, compiled.layout.ranks));
         by_host = compile::bytes_by_host(compiled, options.route.topology);
         require_runnable(recipe, options, compiled);
     } catch (const UserError& e) {

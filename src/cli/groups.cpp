@@ -32,44 +32,34 @@ std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
 
 }  // namespace
 
-std::vector<int> hosts_described(const compile::Recipe& recipe, int64_t ranks) {
-    int64_t per_host = recipe.integer("cluster.ranks_per_host");
-    if (per_host < 0)
-        throw UserError("recipe.too_small", "cluster.ranks_per_host",
-                        fmt::format("cluster.ranks_per_host = {}: must be at least 0", per_host));
-    if (per_host == 0) {
-        const std::optional<sim::Cluster> cluster =
-            described_cluster(recipe);  // its last link joins hosts, the one before a host
-        if (!cluster) return {};
-        if (cluster->devices && cluster->links.size() < 2) return {};
-        per_host = cluster->devices ? cluster->links[cluster->links.size() - 2].ranks : cluster->hosts.ranks;
-    }
-    std::vector<int> out(static_cast<size_t>(ranks));
-    for (size_t r = 0; r < out.size(); ++r) out[r] = static_cast<int>(static_cast<int64_t>(r) / per_host);
-    return out;
-}
-
 mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {
-    mesh::Topology out;
     if (crew && !crew->is_alone()) {
-        out.ranks_per_process = crew->ranks_a_process(ranks);
+        mesh::Topology out{{}, crew->ranks_a_process(ranks)};
         for (int64_t r = 0; r < ranks; ++r)
             out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / out.ranks_per_process)));
         return out;
     }
     const int64_t per_host = recipe.integer("cluster.ranks_per_host"), per_process = recipe.integer("cluster.ranks_per_process");
-    if (per_host > 0) {
-        if (per_process < 1 || per_host % per_process != 0)
-            throw UserError(
-                "recipe.divides", "cluster.ranks_per_process",
-                fmt::format("cluster.ranks_per_process = {}: must be at least 1 and divide cluster.ranks_per_host = {}",
-                            per_process, per_host));
-        out.host_of_rank = hosts_described(recipe, ranks);
-        out.ranks_per_process = static_cast<int>(per_process);
-    } else if (const std::string& file = recipe.text("cluster.file"); !file.empty()) {
-        out = sim::topology_of(sim::read_cluster(file), ranks);
+    if (per_host < 0)
+        throw UserError("recipe.too_small", "cluster.ranks_per_host",
+                        fmt::format("cluster.ranks_per_host = {}: must be at least 0", per_host));
+    if (per_host == 0) {
+        const std::optional<sim::Cluster> cluster = described_cluster(recipe);
+        return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
     }
-    return out;
+    if (per_process < 1 || per_host % per_process != 0)
+        throw UserError("recipe.divides", "cluster.ranks_per_process",
+                        fmt::format("cluster.ranks_per_process = {}: must be at least 1 and divide cluster.ranks_per_host = {}",
+                                    per_process, per_host));
+    return mesh::even_hosts(ranks, per_host, per_process);
+}
+
+std::vector<int> hosts_described(const compile::Recipe& recipe, const mesh::Topology& compiled_for, int64_t ranks) {
+    if (!compiled_for.host_of_rank.empty()) return compiled_for.host_of_rank;
+    const std::optional<sim::Cluster> cluster = described_cluster(recipe);
+    if (!cluster || cluster->links.size() < 2) return {};
+    // The last link joins hosts, the one before a host.
+    return mesh::even_hosts(ranks, cluster->links[cluster->links.size() - 2].ranks, 1).host_of_rank;
 }
 
 void print_groups(const std::vector<compile::GroupTraffic>& groups) {

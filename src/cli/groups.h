@@ -10,12 +10,13 @@
 
 namespace lockstep::cli {
 
-// Hosts by rank as the recipe describes them: cluster.ranks_per_host, else the links of cluster.file; empty: it does not.
-std::vector<int> hosts_described(const compile::Recipe& recipe, int64_t ranks);
-
 // Where the ranks of a job run: as a crew of several processes was started; else by cluster.ranks_per_host and
 // ranks_per_process, or the hosts of cluster.file; else all in one process.
 mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
+
+// Hosts by rank: those that the program is compiled for, else those of devices, by the links of cluster.file; empty: not
+// described.
+std::vector<int> hosts_described(const compile::Recipe& recipe, const mesh::Topology& compiled_for, int64_t ranks);
 
 void print_groups(const std::vector<compile::GroupTraffic>& groups);
 void print_hosts(const std::vector<double>& bytes_by_host);  // see compile/traffic.h

@@ -20,28 +20,31 @@ std::string axes_of(const ir::Program& p, const ir::Op& op) {
     return ir::meeting_of(op) == ir::Meeting::All ? p.mesh.text(op.group) : kPipeline;
 }
 
-// f(routine, op) of every collective of a step in which a rank of the program sends.
-void each_that_sends(const ir::Program& p, const std::function<void(const ir::Routine&, const ir::Op&)>& f) {
-    for (const ir::Call& call : p.entry("train")->calls) {
-        const ir::Routine& r = p.routines[call.routine];
+// f(routine, op, times) of every collective in which a rank of the program sends, so often in a step. `more`: microbatches of the
+// step for each of the program's.
+void each_that_sends(const ir::Program& p, double more, const std::function<void(const ir::Routine&, const ir::Op&, double)>& f) {
+    std::vector<double> calls(p.routines.size());
+    for (const ir::Call& call : p.entry("train")->calls) ++calls[static_cast<size_t>(call.routine)];
+    for (size_t i = 0; i < calls.size(); ++i) {
+        const ir::Routine& r = p.routines[i];
         for (const ir::Op& op : r.ops) {
-            if (!ops::rule(op.kind).collective) continue;
+            if (calls[i] == 0 || !ops::rule(op.kind).collective) continue;
             const ir::Meeting meeting = ir::meeting_of(op);
             if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // whoever gave has sent
-            f(r, op);
+            f(r, op, calls[i] * (is_of_microbatches(r) ? more : 1));
         }
     }
 }
 
-// What a rank of the program sends, by axes. `more`: microbatches of the step for each of the program's.
+// What a rank of the program sends, by axes.
 std::map<std::string, ByKind> sent_by(const ir::Program& p, double more) {
     std::map<std::string, ByKind> out;
-    each_that_sends(p, [&](const ir::Routine& r, const ir::Op& op) {
+    each_that_sends(p, more, [&](const ir::Routine& r, const ir::Op& op, double times) {
         mesh::RingTraffic ring;
         const int64_t members = ir::meeting_of(op) == ir::Meeting::All ? p.mesh.size(op.group) : 2;
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
             ring.add(op.kind == "all_reduce", members, ops::block_bytes(p.mesh, r, op, i));
-        out[axes_of(p, op)][op.kind] += ring.bytes * (is_of_microbatches(r) ? more : 1);
+        out[axes_of(p, op)][op.kind] += times * ring.bytes;
     });
     return out;
 }
@@ -91,12 +94,11 @@ std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology
     if (topology.is_one_process()) return out;
     for (const ir::Program& p : compiled.programs) {
         ops::PlacedGroups groups(p, topology);
-        each_that_sends(p, [&](const ir::Routine& r, const ir::Op& op) {
+        each_that_sends(p, compiled.microbatches_for_each(), [&](const ir::Routine& r, const ir::Op& op, double times) {
             // What all stages meet in stands in every stage's program.
             if (ir::meeting_of(op) == ir::Meeting::All && ir::crosses_pipeline(p, op) && p.pipeline_rank != 0) return;
             const ops::HostBytes sent = ops::bytes_sent(p, r, op, topology, groups);
             out.resize(sent.by_host.size());
-            const double times = is_of_microbatches(r) ? compiled.microbatches_for_each() : 1;
             for (size_t host = 0; host < out.size(); ++host) out[host] += times * sent.by_host[host];
         });
     }

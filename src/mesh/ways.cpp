@@ -142,6 +142,12 @@ int GroupLayout::part_of_process(int process) const {
     return it == process_of.end() ? -1 : static_cast<int>(it - process_of.begin());
 }
 
+Topology even_hosts(int64_t ranks, int64_t ranks_per_host, int64_t ranks_per_process) {
+    Topology out{{}, static_cast<int>(ranks_per_process)};
+    for (int64_t r = 0; r < ranks; ++r) out.host_of_rank.push_back(static_cast<int>(r / ranks_per_host));
+    return out;
+}
+
 GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology) {
     GroupLayout l;
     std::map<int, int> host_number;                             // in the order of the first positions

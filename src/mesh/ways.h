@@ -33,6 +33,9 @@ struct Topology {
     bool operator==(const Topology&) const = default;
 };
 
+// `ranks_per_host` consecutive ranks on each host.
+Topology even_hosts(int64_t ranks, int64_t ranks_per_host, int64_t ranks_per_process);
+
 struct GroupLayout {
     std::vector<int> part_of;                 // by position
     std::vector<std::vector<int>> positions;  // by part, ascending

@@ -241,11 +241,8 @@ int64_t ranks_sharing_cores(const Cluster& cluster, int64_t ranks) {
 }
 
 mesh::Topology topology_of(const Cluster& cluster, int64_t ranks) {
-    mesh::Topology out;
-    if (cluster.hosts.ranks == 0) return out;
-    out.ranks_per_process = static_cast<int>(cluster.hosts.ranks_per_process);
-    for (int64_t r = 0; r < ranks; ++r) out.host_of_rank.push_back(static_cast<int>(r / cluster.hosts.ranks));
-    return out;
+    const Hosts& h = cluster.hosts;
+    return h.ranks > 0 ? mesh::even_hosts(ranks, h.ranks, h.ranks_per_process) : mesh::Topology{};
 }
 
 const LinkLevel& link_of(const Cluster& cluster, const std::vector<int64_t>& members) {

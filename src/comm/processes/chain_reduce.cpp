@@ -16,8 +16,7 @@ ChainReduce::ChainReduce(const Link& link, const Operands& operands)
     if (self != chain.begin()) before_ = *(self - 1);
     if (self + 1 != chain.end()) after_ = *(self + 1);
     last_ = chain.back();
-    for (int part = 0; part < link_.layout.parts(); ++part)
-        rounds_ = std::max(rounds_, rounds_of(link_.scratch.targets, part, limit_));
+    rounds_ = most_rounds(link_, limit_);
     own_rounds_ = rounds_of(link_.scratch.targets, link_.me, limit_);
     const int64_t window_bytes = kWindow * limit_ * element_bytes_;
     sends_.staging = link_.scratch.stage(3 * window_bytes);

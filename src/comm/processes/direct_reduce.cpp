@@ -4,16 +4,11 @@
 
 namespace lockstep::comm::processes {
 
-int64_t DirectReduce::limit(const Link& link, int64_t element_bytes) {
-    const int64_t share = std::max<int64_t>(kStagingBytes / (kRounds * link.layout.members()), 4096);
-    return std::max<int64_t>(std::min(link.piece_bytes, share) / element_bytes, 1);
-}
-
 DirectReduce::DirectReduce(const Link& link, const Operands& operands)
     : link_(link),
       operands_(operands),
       element_bytes_(bytes_of(operands.type)),
-      limit_(limit(link, element_bytes_)),
+      limit_(staged_limit(link, kRounds * link.layout.members(), element_bytes_)),
       own_(link.layout.positions[link.me]),
       sends_a_round_(static_cast<int64_t>(own_.size()) * (link.layout.parts() - 1)),
       receives_a_round_(link.layout.members() - static_cast<int64_t>(own_.size())),
@@ -21,7 +16,7 @@ DirectReduce::DirectReduce(const Link& link, const Operands& operands)
       receives_(link.scratch.receives),
       sources_(link.scratch.sources) {
     const std::vector<Target>& targets = link_.scratch.targets;
-    for (int part = 0; part < link_.layout.parts(); ++part) rounds_ = std::max(rounds_, rounds_of(targets, part, limit_));
+    rounds_ = most_rounds(link_, limit_);
     own_rounds_ = rounds_of(targets, link_.me, limit_);
     sends_.resize(static_cast<size_t>(kRounds * sends_a_round_));
     receives_.resize(static_cast<size_t>(kRounds * receives_a_round_));

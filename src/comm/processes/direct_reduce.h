@@ -16,9 +16,7 @@ public:
 
 private:
     static constexpr int64_t kRounds = 8;  // under way
-    static constexpr int64_t kStagingBytes = 32 << 20;
 
-    static int64_t limit(const Link& link, int64_t element_bytes);
     bool send_round();
     bool post_round();
     bool reduce_round();

@@ -28,6 +28,18 @@ int64_t rounds_of(const std::vector<Target>& targets, int part, int64_t limit) {
     return rounds;
 }
 
+int64_t most_rounds(const Link& link, int64_t limit) {
+    int64_t rounds = 0;
+    for (int part = 0; part < link.layout.parts(); ++part)
+        rounds = std::max(rounds, rounds_of(link.scratch.targets, part, limit));
+    return rounds;
+}
+
+int64_t staged_limit(const Link& link, int64_t pieces, int64_t element_bytes) {
+    constexpr int64_t kStagingBytes = 32 << 20, kLeastBytes = 4096;
+    return std::max<int64_t>(std::min(link.piece_bytes, std::max(kStagingBytes / pieces, kLeastBytes)) / element_bytes, 1);
+}
+
 void store(const Operands& operands, std::span<const Rows> sources, const Job& job) {
     const Target& t = *job.target;
     std::byte* to = t.out + first_element(t.to, job.piece) * bytes_of(operands.type);

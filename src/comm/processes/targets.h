@@ -21,6 +21,9 @@ struct Job {
 };
 Job job_of(const std::vector<Target>& targets, int part, int64_t round, int64_t limit);
 int64_t rounds_of(const std::vector<Target>& targets, int part, int64_t limit);
+int64_t most_rounds(const Link& link, int64_t limit);  // of any part
+// Elements of a piece where `pieces` of them are staged at a time: the staging has a bound.
+int64_t staged_limit(const Link& link, int64_t pieces, int64_t element_bytes);
 
 inline Rows rows_of(const std::byte* operand, const Job& job, int64_t element_bytes) {
     return {operand + first_element(job.target->from, job.piece) * element_bytes, job.target->from.stride};

@@ -4,24 +4,12 @@
 
 namespace lockstep::comm::processes {
 
-int64_t TwoLevelReduce::limit(const Link& link, int hosts, int64_t element_bytes) {
-    const int64_t share = std::max<int64_t>(kStagingBytes / (kWindows * kMostRounds * hosts), 4096);
-    return std::max<int64_t>(std::min(link.piece_bytes, share) / element_bytes, 1);
-}
-
-int64_t TwoLevelReduce::rounds(const Link& link, int64_t limit) {
-    int64_t rounds = 0;
-    for (int part = 0; part < link.layout.parts(); ++part)
-        rounds = std::max(rounds, rounds_of(link.scratch.targets, part, limit));
-    return rounds;
-}
-
 TwoLevelReduce::TwoLevelReduce(const Link& link, const Operands& operands, const mesh::Levels& levels, Scratch& within,
                                Scratch& between)
     : link_(link),
       element_bytes_(bytes_of(operands.type)),
-      limit_(limit(link, levels.between.parts(), element_bytes_)),
-      all_rounds_(rounds(link, limit_)),
+      limit_(staged_limit(link, kWindows * kMostRounds * levels.between.parts(), element_bytes_)),
+      all_rounds_(most_rounds(link, limit_)),
       rounds_(std::min(kMostRounds, all_rounds_)),
       levels_(levels),
       within_link_{link.wire,        link.tag, levels.within, levels.within.part_of_process(link.layout.process_of[link.me]),
@@ -40,22 +28,29 @@ TwoLevelReduce::TwoLevelReduce(const Link& link, const Operands& operands, const
     within.ins.assign(first, first + each);
 }
 
-// The pieces of a window for every slot, those of this one into the staging: [host][round][piece].
+// The pieces of a window that the owners of a slot get: f(host, target, its area of the operand, of the staging, of the result).
+template <class F>
+void TwoLevelReduce::each_piece(int slot, int64_t window, F f) const {
+    for (int host = 0; host < hosts_; ++host) {
+        for (int64_t round = 0; round < rounds_; ++round) {
+            const Job job = job_of(link_.scratch.targets, host * slots_ + slot, window * rounds_ + round, limit_);
+            if (!job.target) break;
+            const Piece& p = job.piece;
+            const Area &from = job.target->from, &to = job.target->to;
+            f(host, *job.target, Area{first_element(from, p), p.rows, p.columns, from.stride},
+              Area{(host * rounds_ + round) * limit_, p.rows, p.columns, p.columns},
+              Area{first_element(to, p), p.rows, p.columns, to.stride});
+        }
+    }
+}
+
 void TwoLevelReduce::begin_within() {
     std::vector<Target>& targets = within_link_.scratch.targets;
     targets.clear();
     for (int slot = 0; slot < slots_; ++slot) {
-        for (int host = 0; host < hosts_; ++host) {
-            for (int64_t round = 0; round < rounds_; ++round) {
-                const Job job = job_of(link_.scratch.targets, host * slots_ + slot, reduced_ * rounds_ + round, limit_);
-                if (!job.target) break;
-                const Piece& p = job.piece;
-                targets.push_back({slot,
-                                   {first_element(job.target->from, p), p.rows, p.columns, job.target->from.stride},
-                                   {(host * rounds_ + round) * limit_, p.rows, p.columns, p.columns},
-                                   staging(reduced_)});
-            }
-        }
+        each_piece(slot, reduced_, [&](int, const Target&, const Area& from, const Area& staged, const Area&) {
+            targets.push_back({slot, from, staged, staging(reduced_)});
+        });
     }
     within_.emplace(within_link_, Operands{operands_.type, operands_.op, within_link_.scratch.ins});
 }
@@ -63,18 +58,9 @@ void TwoLevelReduce::begin_within() {
 void TwoLevelReduce::begin_between() {
     std::vector<Target>& targets = between_link_.scratch.targets;
     targets.clear();
-    for (int host = 0; host < hosts_; ++host) {
-        for (int64_t round = 0; round < rounds_; ++round) {
-            const Job job = job_of(link_.scratch.targets, host * slots_ + slot_, sent_ * rounds_ + round, limit_);
-            if (!job.target) break;
-            const Piece& p = job.piece;
-            targets.push_back({host,
-                               {(host * rounds_ + round) * limit_, p.rows, p.columns, p.columns},
-                               {first_element(job.target->to, p), p.rows, p.columns, job.target->to.stride},
-                               job.target->out,
-                               job.target->accumulate});
-        }
-    }
+    each_piece(slot_, sent_, [&](int host, const Target& target, const Area&, const Area& staged, const Area& to) {
+        targets.push_back({host, staged, to, target.out, target.accumulate});
+    });
     std::vector<const std::byte*>& staged = between_link_.scratch.ins;
     staged.assign(static_cast<size_t>(hosts_), nullptr);
     staged[static_cast<size_t>(between_link_.me)] = staging(sent_);

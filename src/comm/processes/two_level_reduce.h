@@ -18,11 +18,9 @@ public:
 private:
     static constexpr int64_t kMostRounds = 32;  // of a window: a round has a piece of each owner
     static constexpr int64_t kWindows = 2;      // one at each level
-    static constexpr int64_t kStagingBytes = 32 << 20;
 
-    static int64_t limit(const Link& link, int hosts, int64_t element_bytes);
-    static int64_t rounds(const Link& link, int64_t limit);
-
+    template <class F>
+    void each_piece(int slot, int64_t window, F f) const;
     void begin_within();
     void begin_between();
     std::byte* staging(int64_t window) const { return staging_ + window % kWindows * window_elements_ * element_bytes_; }
