@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -44,7 +45,23 @@ int fail(bool json, int code, const std::string& message, const std::string& key
     telemetry::error(id.empty() ? message : fmt::format("{} [{}]", message, id));
     if (!key.empty() && message.find(key) == std::string::npos) telemetry::error("change: " + key);
     if (json) fmt::print("{}\n", nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}, {"id", id}}}}.dump());
+    std::fflush(stdout);  // a launcher may kill this process once another one has ended
     return code;
+}
+
+// What the error at hand becomes.
+int fail(bool json) {
+    try {
+        throw;
+    } catch (const UserError& e) {
+        return fail(json, kRefused, e.what(), e.key(), e.id());
+    } catch (const InternalError& e) {
+        return fail(json, kFailed, std::string("a defect of Lockstep itself: ") + e.what());
+    } catch (const std::bad_alloc&) {
+        return fail(json, kFailed, "out of memory: `lockstep check` says what a recipe needs");
+    } catch (const std::exception& e) {
+        return fail(json, kFailed, e.what());
+    }
 }
 
 }  // namespace
@@ -264,30 +281,25 @@ int run(int argc, const char* const* argv) {
         if (launched().process > 0) return e.get_exit_code() == 0 ? kDone : kUsage;
         return app.exit(e) == 0 ? kDone : kUsage;
     }
+    const auto failed = [&] { return fail(json); };
     try {
-        if (*train_app && !launches) return in_crew([&](comm::Crew& crew) { return train(train_args, crew); });
-        if (*eval_app) return in_crew([&](comm::Crew& crew) { return eval(eval_args, crew); });
-        if (*bench_app) return in_crew([&](comm::Crew& crew) { return bench(bench_args, crew); });
+        if (*train_app && !launches) return in_crew([&](comm::Crew& crew) { return train(train_args, crew); }, failed);
+        if (*eval_app) return in_crew([&](comm::Crew& crew) { return eval(eval_args, crew); }, failed);
+        if (*sample_app) return in_crew([&](comm::Crew& crew) { return sample(sample_args, crew); }, failed);
+        if (*bench_app) return in_crew([&](comm::Crew& crew) { return bench(bench_args, crew); }, failed);
         if (launched().process > 0) return kDone;  // the first process does it alone
         if (launches) return launch(launch_args);
         if (*check_app) return check(check_args);
         if (*show_app) return show(show_args);
         if (*diff_app) return diff(diff_args);
-        if (*sample_app) return sample(sample_args);
         if (*plan_app) return plan(plan_args);
         if (*convert_app) return convert(convert_args);
         if (*schedule_app) return schedule(schedule_args);
         if (*prepare_app) return prepare(prepare_args);
         if (*report_app) return report(report_args);
         return explain(explain_args);
-    } catch (const UserError& e) {
-        return fail(json, kRefused, e.what(), e.key(), e.id());
-    } catch (const InternalError& e) {
-        return fail(json, kFailed, std::string("a defect of Lockstep itself: ") + e.what());
-    } catch (const std::bad_alloc&) {
-        return fail(json, kFailed, "out of memory: `lockstep check` says what a recipe needs");
-    } catch (const std::exception& e) {
-        return fail(json, kFailed, e.what());
+    } catch (const std::exception&) {
+        return failed();
     }
 }
 

@@ -119,7 +119,7 @@ int check(const CheckArgs& args);
 int show(const ShowArgs& args);
 int diff(const DiffArgs& args);
 int eval(const EvalArgs& args, comm::Crew& crew);
-int sample(const SampleArgs& args);
+int sample(const SampleArgs& args, comm::Crew& crew);
 int convert(const ConvertArgs& args);
 int prepare(const PrepareArgs& args);
 int plan(const PlanArgs& args);

@@ -6,10 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/stored.h"
-#include "cli/watch.h"
+#include "cli/loaded.h"
 #include "data/prepared_data.h"
-#include "runtime/snapshot.h"
+#include "runtime/trainer.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -73,15 +72,9 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     const data::SampleMode mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
     const data::Dataset data(std::move(tokens.file), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0});
 
-    compile::CompileOptions options = compile_options(recipe, &crew);
-    options.entries = {"eval"};
-    const compile::Compiled compiled = compile::compile(recipe, options);
-    require_runnable(recipe, options, compiled, &crew);
-    require_same_programs(compiled, crew);
-    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout, &crew));
-    const Watch watch(recipe, ranks);
-    runtime::load_weights(ranks, stored.folder);
-    runtime::Evaluator evaluator(ranks, runtime::batch_shape(compiled.layout));
+    Loaded loaded(stored, {"eval"}, crew);
+    const compile::Compiled& compiled = loaded.compiled;
+    runtime::Evaluator evaluator(loaded.ranks, runtime::batch_shape(compiled.layout));
 
     const int64_t all = evaluator.batches(data), batches = args.steps > 0 ? std::min(args.steps, all) : all;
     const auto start = std::chrono::steady_clock::now();

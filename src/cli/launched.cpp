@@ -44,7 +44,7 @@ size_t dissenter(const std::vector<std::string>& said) {
     return other == said.end() ? 0 : static_cast<size_t>(other - said.begin());
 }
 
-int in_crew(FunctionRef<int(comm::Crew&)> f) {
+int in_crew(FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed) {
     const Launched as = launched();
     if (as.processes == 1) {
         comm::Crew alone;
@@ -57,15 +57,19 @@ int in_crew(FunctionRef<int(comm::Crew&)> f) {
     if (!session.notice().empty()) telemetry::info(session.notice());
     comm::Crew crew([&] { return session.wire(); });
     int code = 0;
-    crew.guard([&] {
-        if (crew.processes() != as.processes)
-            throw UserError(
-                "job.launcher", "",
-                fmt::format("the launcher started {} processes, but MPI sees {}: use srun --mpi=pmix, or the mpirun of "
-                            "the MPI that lockstep was built with",
-                            as.processes, crew.processes()));
-        code = f(crew);
-    });
+    try {
+        crew.guard([&] {
+            if (crew.processes() != as.processes)
+                throw UserError(
+                    "job.launcher", "",
+                    fmt::format("the launcher started {} processes, but MPI sees {}: use srun --mpi=pmix, or the mpirun of "
+                                "the MPI that lockstep was built with",
+                                as.processes, crew.processes()));
+            code = f(crew);
+        });
+    } catch (const std::exception&) {
+        code = failed();
+    }
     return code;
 }
 

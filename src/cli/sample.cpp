@@ -10,10 +10,9 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "base/text_file.h"
-#include "cli/stored.h"
+#include "cli/loaded.h"
 #include "cli/text_stream.h"
 #include "runtime/generator.h"
-#include "runtime/snapshot.h"
 #include "runtime/token_sampler.h"
 #include "telemetry/console.h"
 
@@ -53,9 +52,10 @@ std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
     return out;
 }
 
+using Prompts = std::vector<std::vector<int32_t>>;
+
 // Texts by the tokenizer; an empty one begins a document, as after a separator.
-std::vector<std::vector<int32_t>> read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer>& tokenizer,
-                                               int64_t vocab) {
+Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer>& tokenizer, int64_t vocab) {
     std::vector<std::string> texts = args.prompts;
     for (const std::string& file : args.prompt_files) texts.push_back(read_prompt(file));
     if (texts.empty() && args.prompt_tokens.empty())
@@ -68,13 +68,25 @@ std::vector<std::vector<int32_t>> read_prompts(const SampleArgs& args, const std
         throw UserError("sample.vocabulary", "--tokenizer",
                         fmt::format("the tokenizer has {} tokens, but the model knows {}: it was trained with another one",
                                     tokenizer->vocab_size(), vocab));
-    std::vector<std::vector<int32_t>> out;
+    Prompts out;
     for (const std::string& text : texts) {
         out.push_back(tokenizer->encode(text));
         if (out.back().empty()) out.back().push_back(tokenizer->separator());
     }
     for (const std::string& list : args.prompt_tokens) out.push_back(read_tokens(list, vocab));
     return out;
+}
+
+int64_t longest_of(const Prompts& prompts) {
+    size_t most = 0;
+    for (const std::vector<int32_t>& p : prompts) most = std::max(most, p.size());
+    return static_cast<int64_t>(most);
+}
+
+// The first process's, on all: standard input is its own.
+Prompts share(const Prompts& prompts, comm::Crew& crew) {
+    if (crew.is_alone()) return prompts;
+    return nlohmann::json::parse(crew.exchange(crew.is_first() ? nlohmann::json(prompts).dump() : "")[0]).get<Prompts>();
 }
 
 // Rows of numbers, as `train --watch` writes tensors.
@@ -103,17 +115,20 @@ struct Sequence {
     const char* finish_reason = nullptr;
 };
 
-// The loop of one command: a token for every sequence that has not ended, until all have.
+// The loop of one command: a token for every sequence that has not ended, until all have. The first process chooses and prints;
+// what it chooses becomes the others'.
 class Sampling {
 public:
-    Sampling(const SampleArgs& args, runtime::Generator& generator, const std::optional<data::Tokenizer>& tokenizer)
+    Sampling(const SampleArgs& args, runtime::Generator& generator, const std::optional<data::Tokenizer>& tokenizer,
+             const comm::Crew& crew)
         : args_(args),
           generator_(generator),
           tokenizer_(tokenizer),
+          chooses_(crew.is_first()),
           sampler_(generator.vocab(), {args.temperature, args.top_k, args.top_p, args.seed}),
-          logits_(args.logits) {}
+          logits_(chooses_ ? args.logits : "") {}
 
-    void run(const std::vector<std::vector<int32_t>>& prompts) {
+    void run(const Prompts& prompts) {
         for (const std::vector<int32_t>& p : prompts) {
             Sequence& s = sequences.emplace_back();
             s.prompt = p;
@@ -124,7 +139,8 @@ public:
         const Clock::time_point prefilled = Clock::now();
         std::vector<int32_t> next(static_cast<size_t>(generator_.sequences()), runtime::kNoToken);
         for (size_t s = 0; s < prompts.size(); ++s) next[s] = prompts[s].back();
-        while (step(next)) {
+        while (generator_.step(next)) {
+            if (chooses_) choose(next);
         }
         prefill_s = std::chrono::duration<double>(prefilled - start).count();
         decode_s = std::chrono::duration<double>(Clock::now() - prefilled).count();
@@ -132,13 +148,9 @@ public:
 
     std::vector<Sequence> sequences;
     double prefill_s = 0, decode_s = 0;
-    int64_t steps = 0;
 
 private:
-    bool step(std::vector<int32_t>& next) {
-        generator_.step(next);
-        ++steps;
-        bool any = false;
+    void choose(std::vector<int32_t>& next) {
         for (size_t i = 0; i < sequences.size(); ++i) {
             if (sequences[i].finish_reason) continue;
             const auto at = static_cast<int64_t>(i);
@@ -146,9 +158,7 @@ private:
             next[i] = sampler_.pick(generator_.logits(at), at, generator_.place(at));
             take(sequences[i], next[i], generator_.place(at));
             if (sequences[i].finish_reason) next[i] = runtime::kNoToken;
-            else any = true;
         }
-        return any;
     }
 
     void take(Sequence& s, int32_t token, int64_t place) {
@@ -167,6 +177,7 @@ private:
     const SampleArgs& args_;
     runtime::Generator& generator_;
     const std::optional<data::Tokenizer>& tokenizer_;
+    const bool chooses_;
     runtime::TokenSampler sampler_;
     LogitsFile logits_;
 };
@@ -189,7 +200,7 @@ void print(const std::vector<Sequence>& sequences) {
 
 }  // namespace
 
-int sample(const SampleArgs& args) {
+int sample(const SampleArgs& args, comm::Crew& crew) {
     check_options(args);
     Stored stored = open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
                                                   {"parallelism.data_parallel_shard_degree", "-1"},
@@ -198,32 +209,33 @@ int sample(const SampleArgs& args) {
                                                   {"parallelism.sequence_parallel", "false"},
                                                   {"cluster.ranks", "0"}});
     compile::Recipe& recipe = stored.recipe;
-    const std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, args.tokenizer);
     const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size")), longest = recipe.integer("training.seq_len");
-    const std::vector<std::vector<int32_t>> prompts = read_prompts(args, tokenizer, vocab);
-    int64_t most = 0;
-    for (const std::vector<int32_t>& p : prompts) most = std::max(most, static_cast<int64_t>(p.size()));
-    if (most > longest)
-        throw UserError(
-            "sample.prompt_too_long", "training.seq_len",
-            fmt::format("a prompt has {} tokens, but the model was made for {}: shorten it, or raise training.seq_len "
-                        "where the model bears it",
-                        most, longest));
+    std::optional<data::Tokenizer> tokenizer;
+    Prompts prompts;
+    if (crew.is_first()) {
+        tokenizer = find_tokenizer(stored, args.tokenizer);
+        prompts = read_prompts(args, tokenizer, vocab);
+        if (const int64_t most = longest_of(prompts); most > longest)
+            throw UserError(
+                "sample.prompt_too_long", "training.seq_len",
+                fmt::format("a prompt has {} tokens, but the model was made for {}: shorten it, or raise training.seq_len "
+                            "where the model bears it",
+                            most, longest));
+    }
+    prompts = share(prompts, crew);
     // The caches are as long as they may have to be.
-    recipe.set("training.seq_len", std::to_string(std::min(longest, most + args.max_tokens)));
+    recipe.set("training.seq_len", std::to_string(std::min(longest, longest_of(prompts) + args.max_tokens)));
     recipe.set("training.global_batch_size", "-1");
+    take_ranks(recipe, crew);
     recipe.set("training.local_batch_size",
                std::to_string(ceil_div(static_cast<int64_t>(prompts.size()), compile::layout_of(recipe).data_ranks)));
 
-    compile::CompileOptions options = compile_options(recipe);
-    options.entries = {"prefill", "decode"};
-    const compile::Compiled compiled = compile::compile(recipe, options);
-    require_runnable(recipe, options, compiled);
-    runtime::Ranks ranks(compiled.programs, runtime::ranks_options(recipe, compiled.layout, nullptr));
-    runtime::load_weights(ranks, stored.folder);
-    runtime::Generator generator(ranks);
-    Sampling sampling(args, generator, tokenizer);
-    sampling.run(prompts);
+    Loaded loaded(stored, {"prefill", "decode"}, crew);
+    const compile::Compiled& compiled = loaded.compiled;
+    runtime::Generator generator(loaded.ranks);
+    Sampling sampling(args, generator, tokenizer, crew);
+    crew.guard([&] { sampling.run(prompts); });
+    if (!crew.is_first()) return kDone;
 
     int64_t generated = 0;
     for (const Sequence& s : sampling.sequences) generated += static_cast<int64_t>(s.tokens.size());

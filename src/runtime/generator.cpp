@@ -1,6 +1,7 @@
 #include "runtime/generator.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "base/bfloat16.h"
@@ -31,10 +32,18 @@ Generator::Generator(Ranks& ranks) : ranks_(ranks) {
     context_ = dim(layer, "kv_seq").size;
     prefill_tokens_ = dim(layer, "seq").size;
     vocab_ = dim(head, "vocab").valid;
+    for (const auto& e : ranks.here()) {
+        prefill_inputs_.push_back(inputs_of(p, "prefill", e->rank()));
+        decode_inputs_.push_back(inputs_of(p, "decode", e->rank()));
+    }
+    const int each = ranks.crew().ranks_a_process(ranks.count());
+    size_t bytes = 0;  // of a process
     for (int r = 0; r < ranks.count(); ++r) {
-        prefill_inputs_.push_back(inputs_of(p, "prefill", r));
-        decode_inputs_.push_back(inputs_of(p, "decode", r));
-        outputs_.push_back(output_of(p, r));
+        if (r % each == 0) bytes = 0;
+        Output& out = outputs_.emplace_back(output_of(p, r));
+        out.begin = bytes;
+        bytes += out.bytes();
+        if (r / each == ranks.crew().process()) told_.resize(bytes);
     }
     ids_.resize(static_cast<size_t>(sequences_ * prefill_tokens_));
     pos_.resize(ids_.size());
@@ -69,7 +78,7 @@ Generator::Output Generator::output_of(const ir::Program& p, int64_t rank) const
     for (int a : mesh::subtract(p.mesh.all(), t.placement.used())) {
         if (p.mesh.coordinate(rank, a) != 0) return {};  // another rank has the same
     }
-    Output out{call->bindings[port].buffer, t.dtype, 0, 0, 0, 0, 0};
+    Output out{call->bindings[port].buffer, t.dtype};
     out.batch = ir::local_size(p.mesh, *r, t, 0), out.first_batch = p.mesh.index(rank, t.placement.dims[0]) * out.batch;
     out.stride = ir::local_size(p.mesh, *r, t, 2), out.first_column = p.mesh.index(rank, t.placement.dims[2]) * out.stride;
     out.columns = std::clamp<int64_t>(vocab_ - out.first_column, 0, out.stride);  // the rest is padding
@@ -112,31 +121,58 @@ void Generator::begin(std::span<const std::vector<int32_t>> prompts) {
             }
         }
         ranks_.parallel([&](Executor& e) {
-            load(e, prefill_inputs_[static_cast<size_t>(e.rank())], prefill_tokens_);
+            load(e, prefill_inputs_[ranks_.place(e.rank())], prefill_tokens_);
             e.run("prefill");
         });
     }
 }
 
-void Generator::step(std::span<const int32_t> tokens) {
+bool Generator::step(std::span<const int32_t> tokens) {
     ensure(static_cast<int64_t>(tokens.size()) == sequences_, "generator: a step takes one token a sequence");
+    share_tokens(tokens);
+    bool any = false;
     for (size_t s = 0; s < tokens.size(); ++s) {
-        ids_[s] = tokens[s];
         pos_[s] = -1;
-        if (tokens[s] == kNoToken) continue;
+        if (ids_[s] == kNoToken) continue;
         ensure(places_[s] < context_, "generator: the cache is full");
         pos_[s] = static_cast<int32_t>(places_[s]++);
+        any = true;
     }
+    if (!any) return false;
+    const bool alone = ranks_.crew().is_alone();
     ranks_.parallel([&](Executor& e) {
-        load(e, decode_inputs_[static_cast<size_t>(e.rank())], 1);
+        load(e, decode_inputs_[ranks_.place(e.rank())], 1);
         e.run("decode");
-        read_logits(e, outputs_[static_cast<size_t>(e.rank())]);
+        const Output& out = outputs_[static_cast<size_t>(e.rank())];
+        if (out.buffer < 0) return;
+        if (alone) read_logits(e.buffer(out.buffer), out);
+        else std::memcpy(told_.data() + out.begin, e.buffer(out.buffer), out.bytes());
     });
+    if (!alone) share_logits();
+    return true;
 }
 
-void Generator::read_logits(Executor& executor, const Output& out) {
-    if (out.buffer < 0) return;
-    const char* from = executor.buffer(out.buffer);
+// The first process's, as ids_.
+void Generator::share_tokens(std::span<const int32_t> tokens) {
+    if (ranks_.crew().is_alone()) {
+        std::copy(tokens.begin(), tokens.end(), ids_.begin());
+        return;
+    }
+    std::string own;
+    if (ranks_.crew().is_first()) own.assign(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
+    std::memcpy(ids_.data(), ranks_.crew().exchange(own)[0].data(), tokens.size_bytes());
+}
+
+void Generator::share_logits() {
+    const std::vector<std::string> told = ranks_.crew().exchange(told_);
+    if (!ranks_.crew().is_first()) return;
+    const size_t each = outputs_.size() / told.size();
+    for (size_t r = 0; r < outputs_.size(); ++r) {
+        if (outputs_[r].buffer >= 0) read_logits(told[r / each].data() + outputs_[r].begin, outputs_[r]);
+    }
+}
+
+void Generator::read_logits(const char* from, const Output& out) {
     for (int64_t b = 0; b < out.batch; ++b) {
         double* to = logits_.data() + (out.first_batch + b) * vocab_ + out.first_column;
         for (int64_t i = 0; i < out.columns; ++i) {

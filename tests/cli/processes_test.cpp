@@ -49,6 +49,14 @@ protected:
             EXPECT_TRUE(one == s.read(b + path)) << b << path;
         }
     }
+    // Text, prepared as `data` by its bytes, and the flags that train on it.
+    std::string prepared() const {
+        std::string text;
+        for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text\n", i * 7919 % 1000);
+        s.write("text.txt", text);
+        EXPECT_EQ(s.lockstep("data prepare text.txt --out data --tokenizer bytes --heldout 0.2").code, 0);
+        return " --training.dataset prepared --training.dataset_path data --model.vocab_size 257 --training.steps 3";
+    }
     static size_t count(const std::string& text, const std::string& part) {
         size_t n = 0;
         for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
@@ -91,15 +99,7 @@ TEST_F(CliProcesses, GoOnWhereOtherProcessesStopped) {
 }
 
 TEST_F(CliProcesses, EvaluateAsThreadsDo) {
-    s.write("text.txt", [] {
-        std::string text;
-        for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text\n", i * 7919 % 1000);
-        return text;
-    }());
-    ASSERT_EQ(s.lockstep("data prepare text.txt --out data --tokenizer bytes --heldout 0.2").code, 0);
-    const std::string train =
-        " --training.dataset prepared --training.dataset_path data --model.vocab_size 320 --training.steps 3 "
-        "--validation.enable true --validation.freq 3 --validation.steps 4";
+    const std::string train = prepared() + " --validation.enable true --validation.freq 3 --validation.steps 4";
     const Finished threads = s.lockstep("train r.toml --json --job.dump_folder a" + train + kPipeline),
                    processes = s.in_processes(4, "train r.toml --json --job.dump_folder b" + train + kPipeline);
     ASSERT_EQ(threads.code, 0) << threads.err;
@@ -110,6 +110,65 @@ TEST_F(CliProcesses, EvaluateAsThreadsDo) {
     ASSERT_EQ(four.code, 0) << four.err;
     EXPECT_EQ(one.json()["loss"], four.json()["loss"]);
     EXPECT_EQ(one.json()["tokens"], four.json()["tokens"]);
+}
+
+// Tokens and logits, drawn from prompts of which one stands on the first process's standard input.
+TEST_F(CliProcesses, SampleAsThreadsDo) {
+    ASSERT_EQ(s.lockstep("train r.toml" + prepared()).code, 0);
+    s.write("prompt.txt", "line 7");
+    const std::string one = "sample out --temperature 0.8 --top-k 40 --seed 5 --max-tokens 8 --prompt 'line '";
+    const auto sample = [&](const std::string& layout, const std::string& logits) {
+        return fmt::format("{} --prompt-file - --json --logits {}{} <prompt.txt", one, logits, layout);
+    };
+    const struct {
+        const char *threads, *processes;
+        std::vector<int> in;
+    } layouts[] = {{" --parallelism.tensor_parallel_degree 2", nullptr, {2}},
+                   {kFourRanks, nullptr, {2, 4}},
+                   {" --parallelism.data_parallel_shard_degree 2", "", {2}}};  // left open: a rank a process
+    for (const auto& layout : layouts) {
+        const Finished threads = s.lockstep(sample(layout.threads, "threads.txt"));
+        ASSERT_EQ(threads.code, 0) << threads.err;
+        const nlohmann::json sequences = threads.json()["sequences"];
+        ASSERT_EQ(sequences.size(), 2u);
+        EXPECT_EQ(sequences[1]["prompt_tokens"], 6);
+        EXPECT_EQ(count(s.read("threads.txt"), "\n"), sequences[0]["tokens"].size() + sequences[1]["tokens"].size());
+        for (int processes : layout.in) {
+            const Finished f =
+                s.in_processes(processes, sample(layout.processes ? layout.processes : layout.threads, "parts.txt"));
+            ASSERT_EQ(f.code, 0) << f.err;
+            for (const char* field : {"sequences", "ranks", "context", "peak_bytes_planned"})
+                EXPECT_EQ(f.json()[field], threads.json()[field]) << layout.threads << " " << field;
+            EXPECT_EQ(s.read("parts.txt"), s.read("threads.txt")) << layout.threads;
+        }
+    }
+    const Finished threads = s.lockstep(one), processes = s.in_processes(2, one + " --parallelism.tensor_parallel_degree 2");
+    EXPECT_EQ(processes.code, 0) << processes.err;
+    EXPECT_EQ(processes.out, threads.out);
+    EXPECT_EQ(count(processes.err, "8 tokens, "), 1u) << processes.err;
+}
+
+TEST_F(CliProcesses, ALostProcessEndsSampling) {
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder sampled").code, 0);
+    const std::string arguments =
+        "sample sampled --prompt-tokens 5,6 --training.seq_len 100000 --max-tokens 99000 --logits rows.txt "
+        "--comm.train_timeout_seconds 2 --parallelism.tensor_parallel_degree 2";
+    for (const char* signal : {"KILL", "STOP"}) {
+        const Finished f =
+            s.shell(fmt::format("rm -f rows.txt; {{ timeout 100 $MPIRUN -n 2 $LOCKSTEP {} >out.txt 2>err.txt & p=$!; "
+                                "for i in $(seq 400); do [ -s rows.txt ] && break; sleep 0.05; done; "
+                                "kill -{} $(pgrep -n -f \"^$LOCKSTEP sample sampled\"); wait $p; }}",
+                                arguments, signal));
+        EXPECT_EQ(f.out, "");
+        EXPECT_NE(s.shell("pgrep -f \"^$LOCKSTEP sample sampled\" >out.txt").code, 0) << "left: " << s.read("out.txt");
+        if (signal == std::string("KILL")) {
+            EXPECT_EQ(f.code, 137) << f.err;
+            continue;
+        }
+        EXPECT_EQ(f.code, 3) << f.err;
+        EXPECT_EQ(count(f.err, "has not been heard of for 1.5 s: it was stopped, has died or is cut off"), 1u) << f.err;
+        EXPECT_EQ(s.lockstep("report sampled").code, 0);
+    }
 }
 
 TEST_F(CliProcesses, WatchAndTraceAllRanks) {
@@ -290,6 +349,17 @@ TEST_F(CliProcesses, SayWhatIsWrongOnce) {
     EXPECT_EQ(json.json()["error"]["id"], "recipe.unreadable") << json.out;
     refused(s.shell("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 timeout 100 $LOCKSTEP train r.toml >out.txt 2>err.txt"),
             "the launcher started 2 processes, but MPI sees 1: use srun --mpi=pmix", "job.launcher");
+    ASSERT_EQ(s.lockstep("train r.toml --training.steps 3").code, 0);
+    const std::string sample = "sample out --parallelism.tensor_parallel_degree 2 ";
+    refused(s.in_processes(3, sample + "--prompt-tokens 5 --parallelism.data_parallel_shard_degree 1"),
+            "the recipe has 2 ranks, and 3 processes were started", "job.processes");
+    refused(s.in_processes(2, "sample elsewhere --prompt-tokens 5"), "elsewhere holds no complete checkpoint",
+            "checkpoint.not_found");
+    refused(s.in_processes(2, sample + "--prompt-tokens 5 --logits elsewhere"), "--logits elsewhere: cannot be written",
+            "sample.logits");
+    EXPECT_EQ(s.in_processes(2, sample + "--json --prompt-tokens 61").json()["error"]["id"], "sample.prompt_tokens");
+    std::filesystem::resize_file(s.path("out/checkpoint/step-00000003/model.safetensors"), 1000);
+    refused(s.in_processes(2, sample + "--prompt-tokens 5"), "model.safetensors", "checkpoint.damaged");
     // Commands of one process: the first one does them.
     const Finished check = s.in_processes(3, "check r.toml");
     EXPECT_EQ(check.code, 0) << check.err;

@@ -9,6 +9,7 @@
 #include "runtime/capture.h"
 #include "runtime/evaluator.h"
 #include "runtime/generator.h"
+#include "tests/comm/crews.h"
 #include "tests/compile/recipes.h"
 #include "tests/runtime/allocations.h"
 
@@ -162,6 +163,60 @@ TEST_P(Generation, EqualsTheWholeForwardInBfloat16) {
                                 {"training.fp32_residual_connection", wide},
                                 {"training.mixed_precision_norm", wide == std::string("true") ? "float32" : ""}};
         EXPECT_LT(largest_difference(GetParam().settings, model, Dtype::F32, Backend::Cpu), 0.02) << wide;
+    }
+}
+
+// Logits of every step, by the first process of a crew, which alone knows what follows.
+std::vector<double> generated(const compile::Compiled& c, comm::Crew& crew) {
+    runtime::RanksOptions options;
+    options.crew = &crew;
+    runtime::Ranks ranks(c.programs, options);
+    ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weight); });
+    runtime::Generator generator(ranks);
+    const std::vector<std::vector<int32_t>> prompts = {text(1, 5), text(2, 70)};
+    std::vector<int32_t> next(2, runtime::kNoToken);
+    std::vector<double> out;
+    generator.begin(prompts);
+    if (crew.is_first()) next = {prompts[0].back(), prompts[1].back()};
+    for (int n = 0; generator.step(next); ++n) {
+        if (!crew.is_first()) continue;
+        for (int64_t s = 0; s < 2; ++s) {
+            const std::span<const double> row = generator.logits(s);
+            out.insert(out.end(), row.begin(), row.end());
+            const auto likeliest = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+            next[static_cast<size_t>(s)] = n < 4 + 2 * s ? likeliest : runtime::kNoToken;  // one ends before the other
+        }
+    }
+    EXPECT_EQ(generator.place(0), 9);
+    EXPECT_EQ(generator.place(1), 76);
+    return out;
+}
+
+TEST(Generation, OverProcessesItHasTheBitsOfThreads) {
+    for (const NamedSettings& layout : kLayouts) {
+        for (const std::vector<int>& host_of : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}}) {
+            compile::Recipe r = recipe(layout.settings, Dtype::F32, 2);
+            for (const auto& [key, value] : layout.settings) r.set(key, value);
+            const auto ranks = compile::layout_of(r).ranks, processes = static_cast<int64_t>(host_of.size());
+            if (ranks % processes != 0) continue;
+            compile::CompileOptions options;
+            options.catalog = kernels::cpu_catalog(1);
+            options.entries = {"prefill", "decode"};
+            options.route.topology.ranks_per_process = static_cast<int>(ranks / processes);
+            for (int64_t rank = 0; rank < ranks; ++rank)
+                options.route.topology.host_of_rank.push_back(host_of[static_cast<size_t>(rank * processes / ranks)]);
+            const compile::Compiled c = compile::compile(r, options);
+            comm::Crew alone;
+            const std::vector<double> threads = generated(c, alone);
+            std::vector<double> parts;
+            const auto errors = comm::test::in_crews(host_of, [&](comm::Crew& crew) {
+                std::vector<double> own = generated(c, crew);
+                if (crew.is_first()) parts = std::move(own);
+            });
+            for (const std::exception_ptr& e : errors) EXPECT_EQ(e, nullptr) << layout.name;
+            EXPECT_EQ(threads.size(), size_t{7 * 2 * kVocab}) << layout.name;
+            EXPECT_TRUE(parts == threads) << layout.name << " in " << processes << " processes";
+        }
     }
 }
 

@@ -1,0 +1,25 @@
+// A checkpoint ready to run: some entries of its recipe's program compiled and proved, their ranks started and watched, the
+// weights in them. What `eval` and `sample` share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/stored.h"
+#include "cli/watch.h"
+#include "compile/compile.h"
+#include "runtime/ranks.h"
+
+namespace lockstep::cli {
+
+struct Loaded {
+    // Every process of the crew, which outlives this, makes one at the same time. UserError check.*, job.*, checkpoint.*,
+    // recipe.timeout.
+    Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew);
+
+    const compile::Compiled compiled;
+    runtime::Ranks ranks;
+    const Watch watch;
+};
+
+}  // namespace lockstep::cli
