@@ -184,37 +184,69 @@ BENCHMARK(matmul_bf16)
         matmul_args(bench, {MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx});
     }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 
-// Args: batch, seq, kv_heads, group, head_dim, backward, threads. Causal.
-void attention_causal(benchmark::State& state) {
+// Args: batch, seq, kv_heads, group, head_dim, backward, kernel, threads. Causal.
+template <class T>
+void attention_of(benchmark::State& state, const Typed<Attention>& forward, const Typed<AttentionBackward>& backward,
+                  AttentionKernel kernel, double roof) {
     AttentionShape s{state.range(0), state.range(1), state.range(1), state.range(2), state.range(3), state.range(4), 0.125f};
-    const int threads = static_cast<int>(state.range(6));
+    const int threads = static_cast<int>(state.range(7));
     const int64_t nq = s.batch * s.seq * s.kv_heads * s.group * s.head_dim, nk = nq / s.group;
-    const Floats q(nq), k(nk), v(nk), out(nq), lse(nq / s.head_dim), d_out(nq), d_q(nq), d_k(nk), d_v(nk);
+    const Floats values(nq), lse(nq / s.head_dim);
+    const std::vector<T> q(values.get(), values.get() + nq), k(q.begin(), q.begin() + nk), v(k), d_out(q);
+    std::vector<T> out(nq), d_q(nq), d_k(nk), d_v(nk);
     std::vector<int32_t> pos(s.batch * s.seq), doc(pos.size(), 0);
     for (size_t i = 0; i < pos.size(); ++i) pos[i] = static_cast<int32_t>(i % s.seq);
     const AttentionMask mask{pos.data(), pos.data(), doc.data(), doc.data()};
-    const Floats workspace(std::max(attention_workspace_bytes(s, threads), attention_backward_workspace_bytes(s, threads)) / 4);
+    const Floats workspace(
+        std::max(attention_workspace_bytes(s, threads, kernel), attention_backward_workspace_bytes(s, threads, kernel)) / 4);
     const double visible = s.batch * s.kv_heads * s.group * 0.5 * s.seq * (s.seq + 1) * s.head_dim;
     ThreadPool& pool = pool_of(threads);
-    attention(pool, s, mask, q.get(), k.get(), v.get(), out.get(), lse.get(), workspace.get());
-    if (state.range(5) == 0)
-        measure_flops(state, threads, 4 * visible,
-                      [&] { attention(pool, s, mask, q.get(), k.get(), v.get(), out.get(), lse.get(), workspace.get()); });
+    Attention<T>* const run = forward;
+    AttentionBackward<T>* const run_backward = backward;
+    const auto make_out = [&] { run(pool, s, mask, q.data(), k.data(), v.data(), out.data(), lse.get(), workspace.get()); };
+    make_out();
+    const bool is_forward = state.range(5) == 0;
+    if (is_forward) measure(state, threads, 4 * visible, roof, "GFLOPs", "of_roof", make_out);
     else
-        measure_flops(state, threads, 10 * visible, [&] {
-            attention_backward(pool, s, mask, q.get(), k.get(), v.get(), out.get(), lse.get(), d_out.get(), d_q.get(), d_k.get(),
-                               d_v.get(), workspace.get());
+        measure(state, threads, 10 * visible, roof, "GFLOPs", "of_roof", [&] {
+            run_backward(pool, s, mask, q.data(), k.data(), v.data(), out.data(), lse.get(), d_out.data(), d_q.data(), d_k.data(),
+                         d_v.data(), workspace.get());
         });
-    state.SetLabel(state.range(5) == 0 ? "forward" : "backward");
+    state.SetLabel(std::string(kernel == AttentionKernel::amx ? "amx " : "floats ") + (is_forward ? "forward" : "backward"));
 }
 
-void attention_args(benchmark::internal::Benchmark* bench) {
-    for (const std::vector<int64_t>& s : std::vector<std::vector<int64_t>>{
-             {4, 256, 8, 1, 64}, {2, 1024, 8, 1, 64}, {1, 2048, 8, 1, 64}, {1, 2048, 2, 4, 64}, {1, 1024, 4, 1, 128}})
-        for (int backward : {0, 1})
-            for (int threads : {1, 2}) bench->Args({s[0], s[1], s[2], s[3], s[4], backward, threads});
+void attention_causal(benchmark::State& state) {
+    const double roof = roof_gflops(static_cast<int>(state.range(7)));
+    attention_of<float>(state, attention, attention_backward, AttentionKernel::floats, roof);
 }
-BENCHMARK(attention_causal)->Apply(attention_args)->UseManualTime()->Unit(benchmark::kMillisecond);
+
+void attention_causal_bf16(benchmark::State& state) {
+    const double roof = roof_gflops(static_cast<int>(state.range(7)), bf16_flops);
+    const auto kernel = static_cast<AttentionKernel>(state.range(6));
+    if (kernel == AttentionKernel::floats) return attention_of<Bf16>(state, attention, attention_backward, kernel, roof);
+    if (!has_amx()) return state.SkipWithError("this processor has no AMX");
+    attention_of<Bf16>(state, attention_amx, attention_backward_amx, kernel, roof);
+}
+
+void attention_args(benchmark::internal::Benchmark* bench, const std::vector<AttentionKernel>& kernels) {
+    for (const std::vector<int64_t>& s : std::vector<std::vector<int64_t>>{{4, 256, 8, 1, 64},
+                                                                           {2, 1024, 8, 1, 64},
+                                                                           {1, 2048, 8, 1, 64},
+                                                                           {1, 2048, 2, 4, 64},
+                                                                           {1, 1024, 4, 1, 128},
+                                                                           {1, 4096, 8, 1, 64}})
+        for (int backward : {0, 1})
+            for (AttentionKernel kernel : kernels)
+                for (int threads : {1, 2})
+                    bench->Args({s[0], s[1], s[2], s[3], s[4], backward, static_cast<int>(kernel), threads});
+}
+BENCHMARK(attention_causal)->Apply([](auto* bench) {
+                               attention_args(bench, {AttentionKernel::floats});
+                           }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
+BENCHMARK(attention_causal_bf16)
+    ->Apply([](auto* bench) {
+        attention_args(bench, {AttentionKernel::floats, AttentionKernel::amx});
+    }) -> UseManualTime() -> Unit(benchmark::kMillisecond);
 
 // The sizes of Llama 6 x 512, 1,024 tokens: hidden 512, ffn 1,408, 8 heads of 64. Arg: threads.
 constexpr int64_t kTokens = 1024, kHidden = 512, kFfn = 1408, kVocab = 32000;

@@ -5,12 +5,15 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
 #include <thread>
 
 #include "base/random.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/kernel.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -149,8 +152,10 @@ void expect_near(const std::vector<double>& want, const std::vector<float>& got,
     EXPECT_LT(worst, tolerance) << what;
 }
 
-struct AlignedBytes {
-    explicit AlignedBytes(int64_t bytes) : data(std::aligned_alloc(64, (bytes + 127) / 64 * 64), &std::free) {}
+struct AlignedBytes {  // NaN wherever a kernel reads what it has not written
+    explicit AlignedBytes(int64_t bytes) : data(std::aligned_alloc(64, (bytes + 127) / 64 * 64), &std::free) {
+        std::memset(data.get(), 0xff, static_cast<size_t>(bytes));
+    }
     std::unique_ptr<void, decltype(&std::free)> data;
 };
 
@@ -166,17 +171,26 @@ struct Outputs {
     bool operator==(const Outputs&) const = default;
 };
 
-Outputs run(ThreadPool& pool, const AttentionShape& s, const Inputs& x, Attention<float>* forward,
-            AttentionBackward<float>* backward) {
-    const size_t nq = x.q.size(), nk = x.k.size();
-    Outputs y{std::vector<float>(nq, NAN), std::vector<float>(nq / s.head_dim, NAN), std::vector<float>(nq, NAN),
-              std::vector<float>(nk, NAN), std::vector<float>(nk, NAN)};
-    const AlignedBytes w1(attention_workspace_bytes(s, pool.threads()));
-    forward(pool, s, x.mask(), x.q.data(), x.k.data(), x.v.data(), y.out.data(), y.lse.data(), w1.data.get());
-    const AlignedBytes w2(attention_backward_workspace_bytes(s, pool.threads()));
-    backward(pool, s, x.mask(), x.q.data(), x.k.data(), x.v.data(), y.out.data(), y.lse.data(), x.d_out.data(), y.d_q.data(),
-             y.d_k.data(), y.d_v.data(), w2.data.get());
-    return y;
+template <class T>
+Outputs run(ThreadPool& pool, const AttentionShape& s, const Inputs& x, Attention<T>* forward, AttentionBackward<T>* backward,
+            AttentionKernel kernel = AttentionKernel::floats) {
+    const auto stored = [](const std::vector<float>& v) { return std::vector<T>(v.begin(), v.end()); };
+    const auto floats = [](const std::vector<T>& v) { return std::vector<float>(v.begin(), v.end()); };
+    const std::vector<T> q = stored(x.q), k = stored(x.k), v = stored(x.v), d_out = stored(x.d_out);
+    std::vector<T> out(q.size(), T(NAN)), d_q(out), d_k(k.size(), T(NAN)), d_v(d_k);
+    std::vector<float> lse(q.size() / s.head_dim, NAN);
+    const AlignedBytes w1(attention_workspace_bytes(s, pool.threads(), kernel));
+    forward(pool, s, x.mask(), q.data(), k.data(), v.data(), out.data(), lse.data(), w1.data.get());
+    const AlignedBytes w2(attention_backward_workspace_bytes(s, pool.threads(), kernel));
+    backward(pool, s, x.mask(), q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(), d_q.data(), d_k.data(),
+             d_v.data(), w2.data.get());
+    return {floats(out), lse, floats(d_q), floats(d_k), floats(d_v)};
+}
+Outputs run(ThreadPool& pool, const AttentionShape& s, const Inputs& x) {
+    return run<float>(pool, s, x, attention, attention_backward);
+}
+Outputs run_amx(ThreadPool& pool, const AttentionShape& s, const Inputs& x) {
+    return run<Bf16>(pool, s, x, attention_amx, attention_backward_amx, AttentionKernel::amx);
 }
 
 void expect_matches(const Results& want, const Outputs& got) {
@@ -216,8 +230,8 @@ TEST(CpuAttention, MatchesDouble) {
                                         << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
         const Inputs x = make_inputs(c, rng);
         const Results want = reference(c.shape, x);
-        for (ThreadPool* pool : {&one, &two, &three}) expect_matches(want, run(*pool, c.shape, x, attention, attention_backward));
-        expect_matches(want, run(two, c.shape, x, baseline::attention, baseline::attention_backward));
+        for (ThreadPool* pool : {&one, &two, &three}) expect_matches(want, run(*pool, c.shape, x));
+        expect_matches(want, run<float>(two, c.shape, x, baseline::attention, baseline::attention_backward));
     }
 }
 
@@ -257,6 +271,65 @@ TEST(CpuAttention, Bfloat16IsFloatOnWidenedOperands) {
     }
 }
 
+// Rounds in place, so that a reference and a kernel see the same numbers.
+void round_to_bf16(Inputs& x) {
+    for (std::vector<float>* v : {&x.q, &x.k, &x.v, &x.d_out})
+        for (float& f : *v) f = Bf16(f);
+}
+
+// The size of the error by that of what is wanted.
+double relative_error(const std::vector<double>& want, const std::vector<float>& got) {
+    double error = 0, size = 0;
+    for (size_t i = 0; i < want.size(); ++i) error += std::pow(want[i] - got[i], 2), size += want[i] * want[i];
+    return size == 0 ? std::sqrt(error) : std::sqrt(error / size);
+}
+
+// Results, P and dS are rounded to bfloat16 (2^-9 of each, 0.002), sums and the softmax are not.
+TEST(CpuAttention, AmxMatchesDouble) {
+    if (!has_amx()) GTEST_SKIP() << "this processor has no AMX";
+    std::mt19937 rng(6);
+    ThreadPool one(1), two(2), three(3);
+    std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+    cases.push_back({{1, 190, 190, 1, 1, 80, 0.11f}, Mask::causal});
+    cases.push_back({{1, 300, 300, 1, 1, 96, 0.1f, 50}, Mask::documents, 0.1});
+    for (const Case& c : cases) {
+        SCOPED_TRACE(testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
+                                        << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
+        Inputs x = make_inputs(c, rng);
+        round_to_bf16(x);
+        const Results want = reference(c.shape, x);
+        const Outputs first = run_amx(one, c.shape, x);
+        for (ThreadPool* pool : {&one, &two, &three}) {
+            const Outputs got = run_amx(*pool, c.shape, x);
+            expect_near(want.lse, got.lse, 2e-6, "lse");
+            expect_near(want.out, got.out, 0.006, "out");
+            expect_near(want.d_q, got.d_q, 0.02, "d_q");
+            expect_near(want.d_k, got.d_k, 0.02, "d_k");
+            expect_near(want.d_v, got.d_v, 0.02, "d_v");
+            EXPECT_LT(relative_error(want.out, got.out), 0.003);
+            EXPECT_LT(relative_error(want.d_q, got.d_q), 0.005);
+            EXPECT_LT(relative_error(want.d_k, got.d_k), 0.005);
+            EXPECT_LT(relative_error(want.d_v, got.d_v), 0.005);
+            const bool same = first.out == got.out && first.lse == got.lse && first.d_q == got.d_q;
+            EXPECT_TRUE(same) << "bits depend on the number of threads";
+        }
+    }
+}
+
+// What is chosen without a table; one query a sequence has a kernel of its own.
+TEST(CpuAttention, AmxIsTheFirstChoiceForBfloat16WhereItIs) {
+    std::vector<std::string> forward, backward;
+    for (const ops::KernelEntry& e : cpu_catalog(1).entries) {
+        if (e.dtype != Dtype::BF16) continue;
+        if (e.op == "attention") forward.push_back(e.kernel);
+        if (e.op == "attention_backward") backward.push_back(e.kernel);
+    }
+    ASSERT_GE(forward.size(), 2u);
+    EXPECT_EQ(forward[0], "cpu.attention_row");
+    EXPECT_EQ(forward[1], has_amx() ? "cpu.attention_amx" : "cpu.attention");
+    EXPECT_EQ(backward.at(0), has_amx() ? "cpu.attention_backward_amx" : "cpu.attention_backward");
+}
+
 TEST(CpuAttention, RowsAgainstACacheMatchDouble) {
     std::mt19937 rng(4);
     ThreadPool one(1), two(2), three(3);
@@ -290,7 +363,7 @@ TEST(CpuAttention, LargeScoresDoNotOverflow) {
     const Case c{{1, 70, 70, 1, 1, 16, 40.0f}, Mask::causal};
     const Inputs x = make_inputs(c, rng);
     ThreadPool pool(1);
-    const Outputs got = run(pool, c.shape, x, attention, attention_backward);
+    const Outputs got = run(pool, c.shape, x);
     expect_near(reference(c.shape, x).out, got.out, 2e-4, "out");
     for (float g : got.d_q) EXPECT_TRUE(std::isfinite(g));
 }
@@ -300,8 +373,8 @@ TEST(CpuAttention, SameBitsEveryTime) {
     const Case c{{1, 150, 150, 1, 3, 32, 0.2f}, Mask::causal};
     const Inputs x = make_inputs(c, rng);
     ThreadPool pool(2);
-    const Outputs first = run(pool, c.shape, x, attention, attention_backward);
-    for (int round = 0; round < 5; ++round) EXPECT_TRUE(first == run(pool, c.shape, x, attention, attention_backward));
+    const Outputs first = run(pool, c.shape, x);
+    for (int round = 0; round < 5; ++round) EXPECT_TRUE(first == run(pool, c.shape, x));
 }
 
 TEST(CpuAttention, RanksInParallel) {
@@ -312,7 +385,7 @@ TEST(CpuAttention, RanksInParallel) {
             ThreadPool pool(1 + rank % 2);
             const Case& c = kCases[rank + 1];
             const Inputs x = make_inputs(c, rng);
-            expect_matches(reference(c.shape, x), run(pool, c.shape, x, attention, attention_backward));
+            expect_matches(reference(c.shape, x), run(pool, c.shape, x));
         });
     for (std::thread& rank : ranks) rank.join();
 }

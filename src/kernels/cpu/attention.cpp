@@ -1,10 +1,10 @@
 // Forward attention. Lanes are queries: a block of scores is held transposed, [keys, queries], so that the softmax needs
-// no sum across lanes and the block is at once an operand of the product with V. Compiled once per instruction set.
+// no sum across lanes and the block is at once an operand of the product with V. Compiled once per instruction set, and for AMX.
 #include "kernels/cpu/attention.h"
 
 #include <limits>
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_products.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
@@ -24,12 +24,12 @@ struct Work {
 };
 
 struct ForwardScratch {
-    ForwardScratch(const AttentionShape& s, float* begin) {
+    ForwardScratch(const AttentionShape& s, float* begin) : operand(operand_elements(s, Products::kKernel)) {
         Scratch scratch(begin);
-        keys = scratch.floats(key_blocks(s) * kBlock * s.head_dim);
-        values = scratch.floats(key_blocks(s) * kBlock * s.head_dim);
-        query = scratch.floats(kBlock * s.head_dim);
-        output = scratch.floats(kBlock * s.head_dim);
+        keys = scratch.of<Operand>(key_blocks(s) * operand);
+        values = scratch.of<Operand>(key_blocks(s) * operand);
+        query = scratch.of<Operand>(operand);
+        output = scratch.floats(sum_elements(s, Products::kKernel));
         scores = scratch.floats(kBlock * kBlock);
         row_max = scratch.floats(kBlock);
         row_sum = scratch.floats(kBlock);
@@ -39,11 +39,12 @@ struct ForwardScratch {
         high = scratch.ints(kBlock);
         key_bounds = reinterpret_cast<Bounds*>(scratch.ints(4 * key_blocks(s)));
     }
-    float* keys;    // [key blocks, head_dim, kBlock]
-    float* values;  // [key blocks, kBlock, head_dim]
-    float* query;   // [head_dim, kBlock], scaled
-    float* output;  // [head_dim, kBlock]
-    float* scores;  // [keys, queries]
+    using Operand = Products::Element;
+    int64_t operand;         // elements of one
+    Operand *keys, *values;  // [key blocks, operand]; the latter over tokens
+    Operand* query;          // scaled
+    float* output;           // [head_dim, kBlock]
+    float* scores;           // [keys, queries]
     float *row_max, *row_sum;
     int32_t *pos, *doc, *low, *high;  // the last two: of dropout
     Bounds* key_bounds;
@@ -56,8 +57,8 @@ void pack_keys(const Work<T>& w, int64_t b, int64_t head, ForwardScratch& scratc
     for (int64_t block = 0; block < key_blocks(s); ++block) {
         const int64_t t = block * kBlock, count = std::min(kBlock, s.kv_seq - t);
         const int64_t from = (b * s.kv_seq + t) * stride + head * s.head_dim;
-        pack_transposed(count, s.head_dim, w.k + from, stride, scratch.keys + t * s.head_dim);
-        pack_rows(count, s.head_dim, w.v + from, stride, scratch.values + t * s.head_dim);
+        Products::pack<Side::left>(count, s.head_dim, w.k + from, stride, scratch.keys + block * scratch.operand);
+        Products::pack_over_tokens(count, s.head_dim, w.v + from, stride, scratch.values + block * scratch.operand);
         const int64_t row = b * s.kv_seq + t;
         scratch.key_bounds[block] = bounds(w.mask.kv_pos + row, w.mask.kv_doc + row, count);
     }
@@ -66,7 +67,7 @@ void pack_keys(const Work<T>& w, int64_t b, int64_t head, ForwardScratch& scratc
 // Scores of keys [keys.begin, keys.end) for one tile column of queries become probabilities relative to the new row
 // maximum, row_max and row_sum are brought up to date. Returns in `rescale` what earlier sums must be multiplied with.
 template <bool Masked>
-void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, int32_t window, const int32_t* kv_pos,
+void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, float scale, int32_t window, const int32_t* kv_pos,
                     const int32_t* kv_doc, Vec rescale[2]) {
     for (int half = 0; half < 2; ++half) {
         const int64_t lane = column + half * kLanes;
@@ -77,18 +78,19 @@ void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, int32_t
             const IntVec pos = load(scratch.pos + lane), doc = load(scratch.doc + lane);
             for (int64_t t = keys.begin; t < keys.end; ++t) {
                 const IntVec visible = (pos >= kv_pos[t]) & (pos - kv_pos[t] < window) & (doc == kv_doc[t]);
-                const Vec score = visible ? load(scores + t * kBlock) : splat(-kInfinity);
+                const Vec score = visible ? scaled(load(scores + t * kBlock), scale) : splat(-kInfinity);
                 store(scores + t * kBlock, score);
                 largest = maximum(score, largest);
             }
         } else {
-            for (int64_t t = keys.begin; t < keys.end; ++t) largest = maximum(load(scores + t * kBlock), largest);
+            for (int64_t t = keys.begin; t < keys.end; ++t) largest = maximum(scaled(load(scores + t * kBlock), scale), largest);
         }
         // Where nothing was visible yet the maximum is -inf; 0 in its place keeps exp(-inf - 0) = 0.
         const Vec reference = largest == splat(-kInfinity) ? Vec{} : largest;
         Vec total{};
         for (int64_t t = keys.begin; t < keys.end; ++t) {
-            const Vec p = exp(load(scores + t * kBlock) - reference);
+            const Vec score = load(scores + t * kBlock);
+            const Vec p = exp((Masked ? score : scaled(score, scale)) - reference);
             store(scores + t * kBlock, p);
             total += p;
         }
@@ -113,32 +115,28 @@ void drop_probabilities(const AttentionDropout& drop, ForwardScratch& scratch, i
 }
 
 template <class T>
-void add_key_block(const Work<T>& w, int64_t b, int64_t block, Visibility seen, ForwardScratch& scratch) {
+void add_key_block(const Work<T>& w, int64_t b, int64_t block, Visibility seen, int64_t query_count, ForwardScratch& scratch) {
     const int64_t d = w.shape.head_dim, t = block * kBlock, count = std::min(kBlock, w.shape.kv_seq - t);
     const int32_t* kv_pos = w.mask.kv_pos + b * w.shape.kv_seq + t;
     const int32_t* kv_doc = w.mask.kv_doc + b * w.shape.kv_seq + t;
     const int32_t window = window_of(w.shape);
-    const float *keys = scratch.keys + t * d, *values = scratch.values + t * d;
-    for (int64_t column = 0; column < kBlock; column += kTileColumns) {
+    for (int64_t column = 0; column < query_count; column += kTileColumns) {
         Range visible{0, count};
         if (seen == Visibility::some)
             visible =
                 visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), window, kv_pos, kv_doc, count);
         if (visible.count() == 0) continue;
-        float* scores = scratch.scores + visible.begin * kBlock + column;
-        block_product(visible.count(), kTileColumns, d, keys + visible.begin, kBlock, scratch.query + column, kBlock, scores,
-                      kBlock, Write::replace);
+        Products::scores(visible, column, d, scratch.keys + block * scratch.operand, scratch.query, scratch.scores);
         Vec rescale[2];
-        if (seen == Visibility::some) softmax_update<true>(scratch, column, visible, window, kv_pos, kv_doc, rescale);
-        else softmax_update<false>(scratch, column, visible, window, kv_pos, kv_doc, rescale);
+        const auto softmax = seen == Visibility::some ? softmax_update<true> : softmax_update<false>;
+        softmax(scratch, column, visible, w.shape.scale, window, kv_pos, kv_doc, rescale);
         if (w.mask.drop.noise) drop_probabilities(w.mask.drop, scratch, column, visible, kv_pos);
         for (int64_t i = 0; i < d; ++i) {
             float* output = scratch.output + i * kBlock + column;
             store(output, load(output) * rescale[0]);
             store(output + kLanes, load(output + kLanes) * rescale[1]);
         }
-        block_product(d, kTileColumns, visible.count(), values + visible.begin * d, d, scores, kBlock, scratch.output + column,
-                      kBlock, Write::add);
+        Products::add_product(visible, column, d, scratch.values + block * scratch.operand, scratch.scores, scratch.output);
     }
 }
 
@@ -148,20 +146,20 @@ void query_block(const Work<T>& w, int64_t b, int64_t head, int64_t member, int6
     const int64_t d = s.head_dim, first = block * kBlock, count = std::min(kBlock, s.seq - first);
     const int64_t heads = s.kv_heads * s.group;
     const int64_t row = (b * s.seq + first) * heads + head * s.group + member;  // [batch, seq, kv_heads, group]
-    pack_transposed(count, d, w.q + row * d, heads * d, scratch.query);
-    scale_in_place(scratch.query, d * kBlock, s.scale);
+    Products::pack<Side::right>(count, d, w.q + row * d, heads * d, scratch.query);
+    Products::scale_queries(d, s.scale, scratch.query);
     pad_to_block(count, w.mask.pos + b * s.seq + first, scratch.pos);
     pad_to_block(count, w.mask.doc + b * s.seq + first, scratch.doc);
     if (w.mask.drop.noise)
         row_keys(w.mask.drop, w.mask.drop.noise + b * s.seq + first, count, head, member, scratch.low, scratch.high);
-    std::fill(scratch.output, scratch.output + d * kBlock, 0.0f);
+    std::fill(scratch.output, scratch.output + sum_elements(s, Products::kKernel), 0.0f);
     std::fill(scratch.row_max, scratch.row_max + kBlock, -kInfinity);
     std::fill(scratch.row_sum, scratch.row_sum + kBlock, 0.0f);
 
     const Bounds queries = bounds(scratch.pos, scratch.doc, count);
     for (int64_t j = 0; j < key_blocks(s); ++j) {
         const Visibility seen = visibility(queries, scratch.key_bounds[j], window_of(s));
-        if (seen != Visibility::none) add_key_block(w, b, j, seen, scratch);
+        if (seen != Visibility::none) add_key_block(w, b, j, seen, count, scratch);
     }
 
     for (int64_t i = 0; i < count; ++i) {
@@ -179,7 +177,9 @@ void attention_of(ThreadPool& pool, const AttentionShape& shape, const Attention
                   T* out, float* lse, void* workspace) {
     const Work<T> work{shape, mask, q, k, v, out, lse};
     pool.parallel([&](int thread, int threads) {
-        ForwardScratch scratch(shape, static_cast<float*>(workspace) + thread * attention_scratch_floats(shape));
+        [[maybe_unused]] const Products::Session session;
+        ForwardScratch scratch(shape,
+                               static_cast<float*>(workspace) + thread * attention_scratch_floats(shape, Products::kKernel));
         const AttentionTasks tasks = attention_tasks(shape, threads);
         const Range mine = split(tasks.count(), threads, thread);
         int64_t packed = -1;
@@ -194,8 +194,14 @@ void attention_of(ThreadPool& pool, const AttentionShape& shape, const Attention
     });
 }
 
+template <class T>
+constexpr Attention<T>* copy_for() {
+    if constexpr (Products::kTakes<T>) return attention_of<T>;
+    else return nullptr;
+}
+
 }  // namespace
 
-constinit const Typed<Attention> attention{attention_of<float>, attention_of<Bf16>};
+constinit const Typed<Attention> attention{copy_for<float>(), copy_for<Bf16>()};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

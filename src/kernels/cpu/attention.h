@@ -38,15 +38,20 @@ struct AttentionMask {
     AttentionDropout drop{};
 };
 
+// What blocks are multiplied as: floats, or bfloat16 by AMX, to which P and dS are rounded too.
+enum class AttentionKernel { floats, amx };
+
 // Bytes that `workspace` must hold, 64-byte aligned, for a pool of so many threads.
-int64_t attention_workspace_bytes(const AttentionShape& shape, int threads);
-int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads);
+int64_t attention_workspace_bytes(const AttentionShape& shape, int threads, AttentionKernel kernel = AttentionKernel::floats);
+int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads,
+                                           AttentionKernel kernel = AttentionKernel::floats);
 
 // T: how all but lse is stored; scores, softmax and sums are float.
 template <class T>
 using Attention = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
                        const T* v, T* out, float* lse, void* workspace);
 extern const Typed<Attention> attention;
+extern const Typed<Attention> attention_amx;  // of bfloat16 alone, where has_amx() (matmul.h)
 
 // The same for one query a sequence (or few) over many keys: decoding with a cache.
 extern const Typed<Attention> attention_row;
@@ -59,5 +64,6 @@ using AttentionBackward = void(ThreadPool& pool, const AttentionShape& shape, co
                                const T* v, const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v,
                                void* workspace);
 extern const Typed<AttentionBackward> attention_backward;
+extern const Typed<AttentionBackward> attention_backward_amx;  // as attention_amx
 
 }  // namespace lockstep::kernels::cpu

@@ -1,10 +1,10 @@
 // Backward attention. Lanes are keys: P and dS are held as [queries, keys], so that they are operands of the products for
-// d_k and d_v; one transposed copy of dS serves d_q. Sums stay in scratch as [head_dim, block]. Compiled once per
-// instruction set.
+// d_k and d_v; transposed, dS serves d_q. Sums stay in scratch as [head_dim, block]. Compiled once per instruction set, and
+// for AMX.
 #include <limits>
 
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention_products.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
@@ -23,20 +23,18 @@ struct Work {
 };
 
 struct BackwardScratch {
-    BackwardScratch(const AttentionShape& s, float* begin) {
+    BackwardScratch(const AttentionShape& s, float* begin) : operand(operand_elements(s, Products::kKernel)) {
         Scratch scratch(begin);
-        const int64_t block = kBlock * s.head_dim, all = key_blocks(s) * block;
-        keys_transposed = scratch.floats(all);
-        keys = scratch.floats(all);
-        values_transposed = scratch.floats(all);
-        query_transposed = scratch.floats(block);
-        query = scratch.floats(block);
-        d_out_transposed = scratch.floats(block);
-        d_out = scratch.floats(block);
-        d_query = scratch.floats(block);
+        keys = scratch.of<Operand>(key_blocks(s) * operand);
+        keys_over_tokens = scratch.of<Operand>(key_blocks(s) * operand);
+        values = scratch.of<Operand>(key_blocks(s) * operand);
+        query = scratch.of<Operand>(operand);
+        query_over_tokens = scratch.of<Operand>(operand);
+        d_out = scratch.of<Operand>(operand);
+        d_out_over_tokens = scratch.of<Operand>(operand);
+        d_query = scratch.floats(sum_elements(s, Products::kKernel));
         p = scratch.floats(kBlock * kBlock);
         ds = scratch.floats(kBlock * kBlock);
-        ds_transposed = scratch.floats(kBlock * kBlock);
         lse = scratch.floats(kBlock);
         delta = scratch.floats(kBlock);
         pos = scratch.ints(kBlock);
@@ -47,22 +45,23 @@ struct BackwardScratch {
         high = scratch.ints(kBlock);
         key_bounds = reinterpret_cast<Bounds*>(scratch.ints(4 * key_blocks(s)));
     }
-    float *keys_transposed, *values_transposed;  // [key blocks, head_dim, kBlock]
-    float* keys;                                 // [key blocks, kBlock, head_dim]
-    float *query_transposed, *d_out_transposed;  // [head_dim, kBlock]; queries are scaled
-    float *query, *d_out;                        // [kBlock, head_dim]; queries are scaled
-    float* d_query;                              // [head_dim, kBlock]
-    float *p, *ds;                               // [queries, keys]
-    float* ds_transposed;                        // [keys, queries]
-    float *lse, *delta;                          // [queries]; delta = sum over head_dim of d_out * out
-    int32_t *pos, *doc, *kv_pos, *kv_doc;        // of the current blocks
-    int32_t *low, *high;                         // [queries], of dropout
+    using Operand = Products::Element;
+    int64_t operand;                                                 // elements of one
+    Operand *keys, *keys_over_tokens, *values;                       // [key blocks, operand]
+    Operand *query, *query_over_tokens, *d_out, *d_out_over_tokens;  // queries are scaled
+    float* d_query;                                                  // [head_dim, kBlock]
+    float *p, *ds;                                                   // [queries, keys]
+    float *lse, *delta;                                              // [queries]; delta = sum over head_dim of d_out * out
+    int32_t *pos, *doc, *kv_pos, *kv_doc;                            // of the current blocks
+    int32_t *low, *high;                                             // [queries], of dropout
     Bounds* key_bounds;
 };
 
 // Sums of one (batch, kv_head): d_k then d_v, each [key blocks, head_dim, kBlock].
 struct KeyGradients {
-    KeyGradients(const AttentionShape& s, float* begin) : d_keys(begin), d_values(begin + key_blocks(s) * kBlock * s.head_dim) {}
+    KeyGradients(const AttentionShape& s, float* begin)
+        : block(sum_elements(s, Products::kKernel)), d_keys(begin), d_values(begin + key_blocks(s) * block) {}
+    int64_t block;  // elements of one
     float *d_keys, *d_values;
 };
 
@@ -73,22 +72,24 @@ void pack_keys(const Work<T>& w, int64_t b, int64_t head, BackwardScratch& scrat
     for (int64_t block = 0; block < key_blocks(s); ++block) {
         const int64_t t = block * kBlock, count = std::min(kBlock, s.kv_seq - t), row = b * s.kv_seq + t;
         const int64_t from = row * stride + head * d;
-        pack_transposed(count, d, w.k + from, stride, scratch.keys_transposed + t * d);
-        pack_rows(count, d, w.k + from, stride, scratch.keys + t * d);
-        pack_transposed(count, d, w.v + from, stride, scratch.values_transposed + t * d);
+        const int64_t to = block * scratch.operand;
+        Products::pack<Side::right>(count, d, w.k + from, stride, scratch.keys + to);
+        Products::pack_over_tokens(count, d, w.k + from, stride, scratch.keys_over_tokens + to);
+        Products::pack<Side::right>(count, d, w.v + from, stride, scratch.values + to);
         scratch.key_bounds[block] = bounds(w.mask.kv_pos + row, w.mask.kv_doc + row, count);
     }
 }
 
-// On entry p holds scaled scores and ds holds d_out * V^T, for one tile column of keys; on exit P and dS.
+// On entry p holds scores and ds holds d_out * V^T, for one tile column of keys; on exit P and dS.
 template <bool Masked, bool Drops>
-void softmax_backward(BackwardScratch& scratch, int64_t column, Range queries, int32_t window, const AttentionDropout& drop) {
+void softmax_backward(BackwardScratch& scratch, int64_t column, Range queries, float scale, int32_t window,
+                      const AttentionDropout& drop) {
     for (int half = 0; half < 2; ++half) {
         const int64_t lane = column + half * kLanes;
         const IntVec kv_pos = load(scratch.kv_pos + lane), kv_doc = load(scratch.kv_doc + lane);
         for (int64_t s = queries.begin; s < queries.end; ++s) {
             float *p = scratch.p + s * kBlock + lane, *ds = scratch.ds + s * kBlock + lane;
-            Vec probability = exp(load(p) - scratch.lse[s]);
+            Vec probability = exp(scaled(load(p), scale) - scratch.lse[s]);
             if constexpr (Masked) {
                 const IntVec visible =
                     (kv_pos <= scratch.pos[s]) & (scratch.pos[s] - kv_pos < window) & (kv_doc == scratch.doc[s]);
@@ -106,9 +107,12 @@ void softmax_backward(BackwardScratch& scratch, int64_t column, Range queries, i
     }
 }
 
-void transpose_ds(BackwardScratch& scratch) {
-    for (int64_t s = 0; s < kBlock; s += kLanes)
-        transpose_strip(kLanes, kBlock, scratch.ds + s * kBlock, kBlock, scratch.ds_transposed + s, kBlock);
+// Of a tile column: queries that see none of its keys.
+void clear_rows(float* column, Range rows) {
+    for (int64_t s = rows.begin; s < rows.end; ++s) {
+        store(column + s * kBlock, Vec{});
+        store(column + s * kBlock + kLanes, Vec{});
+    }
 }
 
 template <class T>
@@ -118,37 +122,34 @@ void block_pair(const Work<T>& w, int64_t b, int64_t block, Visibility seen, int
     const int32_t window = window_of(w.shape);
     pad_to_block(count, w.mask.kv_pos + b * w.shape.kv_seq + t, scratch.kv_pos);
     pad_to_block(count, w.mask.kv_doc + b * w.shape.kv_seq + t, scratch.kv_doc);
-    if (seen == Visibility::some) std::fill(scratch.ds, scratch.ds + kBlock * kBlock, 0.0f);  // parts of it are not computed
     for (int64_t column = 0; column < count; column += kTileColumns) {
         Range queries{0, query_count};
         if (seen == Visibility::some)
             queries = visible_queries(bounds(scratch.kv_pos + column, scratch.kv_doc + column, kTileColumns), window, scratch.pos,
                                       scratch.doc, query_count);
-        if (queries.count() == 0) continue;
-        float* p = scratch.p + queries.begin * kBlock + column;
-        float* ds = scratch.ds + queries.begin * kBlock + column;
-        block_product(queries.count(), kTileColumns, d, scratch.query_transposed + queries.begin, kBlock,
-                      scratch.keys_transposed + t * d + column, kBlock, p, kBlock, Write::replace);
-        block_product(queries.count(), kTileColumns, d, scratch.d_out_transposed + queries.begin, kBlock,
-                      scratch.values_transposed + t * d + column, kBlock, ds, kBlock, Write::replace);
+        if (queries.count() == 0) {
+            clear_rows(scratch.ds + column, {0, kBlock});
+            continue;
+        }
+        Products::scores(queries, column, d, scratch.query, scratch.keys + block * scratch.operand, scratch.p);
+        Products::scores(queries, column, d, scratch.d_out, scratch.values + block * scratch.operand, scratch.ds);
         const auto softmax = w.mask.drop.noise
                                  ? (seen == Visibility::some ? softmax_backward<true, true> : softmax_backward<false, true>)
                                  : (seen == Visibility::some ? softmax_backward<true, false> : softmax_backward<false, false>);
-        softmax(scratch, column, queries, window, w.mask.drop);
-        block_product(d, kTileColumns, queries.count(), scratch.d_out + queries.begin * d, d, p, kBlock,
-                      sums.d_values + t * d + column, kBlock, Write::add);
-        block_product(d, kTileColumns, queries.count(), scratch.query + queries.begin * d, d, ds, kBlock,
-                      sums.d_keys + t * d + column, kBlock, Write::add);
+        softmax(scratch, column, queries, w.shape.scale, window, w.mask.drop);
+        clear_rows(scratch.ds + column, {0, queries.begin});
+        clear_rows(scratch.ds + column, {queries.end, kBlock});
+        Products::add_product(queries, column, d, scratch.d_out_over_tokens, scratch.p, sums.d_values + block * sums.block);
+        Products::add_product(queries, column, d, scratch.query_over_tokens, scratch.ds, sums.d_keys + block * sums.block);
     }
-    transpose_ds(scratch);
     for (int64_t column = 0; column < query_count; column += kTileColumns) {
         Range keys{0, count};
         if (seen == Visibility::some)
             keys = visible_keys(bounds(scratch.pos + column, scratch.doc + column, kTileColumns), window, scratch.kv_pos,
                                 scratch.kv_doc, count);
         if (keys.count() == 0) continue;
-        block_product(d, kTileColumns, keys.count(), scratch.keys + (t + keys.begin) * d, d,
-                      scratch.ds_transposed + keys.begin * kBlock + column, kBlock, scratch.d_query + column, kBlock, Write::add);
+        Products::add_transposed(keys, column, d, scratch.keys_over_tokens + block * scratch.operand, scratch.ds,
+                                 scratch.d_query);
     }
 }
 
@@ -156,12 +157,12 @@ template <class T>
 void load_query_block(const Work<T>& w, int64_t b, int64_t first, int64_t row, int64_t count, BackwardScratch& scratch) {
     const AttentionShape& s = w.shape;
     const int64_t d = s.head_dim, heads = s.kv_heads * s.group;
-    pack_transposed(count, d, w.q + row * d, heads * d, scratch.query_transposed);
-    pack_rows(count, d, w.q + row * d, heads * d, scratch.query);
-    scale_in_place(scratch.query_transposed, d * kBlock, s.scale);
-    scale_in_place(scratch.query, d * kBlock, s.scale);
-    pack_transposed(count, d, w.d_out + row * d, heads * d, scratch.d_out_transposed);
-    pack_rows(count, d, w.d_out + row * d, heads * d, scratch.d_out);
+    Products::pack<Side::left>(count, d, w.q + row * d, heads * d, scratch.query);
+    Products::pack_over_tokens(count, d, w.q + row * d, heads * d, scratch.query_over_tokens);
+    Products::scale_queries(d, s.scale, scratch.query);
+    Products::scale_queries(d, s.scale, scratch.query_over_tokens);
+    Products::pack<Side::left>(count, d, w.d_out + row * d, heads * d, scratch.d_out);
+    Products::pack_over_tokens(count, d, w.d_out + row * d, heads * d, scratch.d_out_over_tokens);
     pad_to_block(count, w.mask.pos + b * s.seq + first, scratch.pos);
     pad_to_block(count, w.mask.doc + b * s.seq + first, scratch.doc);
     for (int64_t i = 0; i < count; ++i) {
@@ -171,7 +172,7 @@ void load_query_block(const Work<T>& w, int64_t b, int64_t first, int64_t row, i
         scratch.delta[i] = sum(total);
         scratch.lse[i] = w.lse[at];
     }
-    std::fill(scratch.d_query, scratch.d_query + d * kBlock, 0.0f);
+    std::fill(scratch.d_query, scratch.d_query + sum_elements(s, Products::kKernel), 0.0f);
 }
 
 template <class T>
@@ -199,8 +200,10 @@ void write_key_gradients(const Work<T>& w, int64_t b, int64_t head, const KeyGra
     const int64_t d = s.head_dim;
     for (int64_t t = 0; t < s.kv_seq; t += kBlock) {
         const int64_t count = std::min(kBlock, s.kv_seq - t), to = ((b * s.kv_seq + t) * s.kv_heads + head) * d;
-        unpack_transposed(count, d, sums.d_keys + t * d, w.d_k + to, s.kv_heads * d);
-        unpack_transposed(count, d, sums.d_values + t * d, w.d_v + to, s.kv_heads * d);
+        float* const d_keys = sums.d_keys + t / kBlock * sums.block;
+        if (!Products::kScalesQueries) scale_in_place(d_keys, d * kBlock, s.scale);
+        unpack_transposed(count, d, d_keys, w.d_k + to, s.kv_heads * d);
+        unpack_transposed(count, d, sums.d_values + t / kBlock * sums.block, w.d_v + to, s.kv_heads * d);
     }
 }
 
@@ -209,9 +212,11 @@ void attention_backward_of(ThreadPool& pool, const AttentionShape& shape, const 
                            const T* v, const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace) {
     const Work<T> work{shape, mask, q, k, v, out, lse, d_out, d_q, d_k, d_v};
     const AttentionTasks tasks = attention_tasks(shape, pool.threads());
-    const int64_t scratch_floats = attention_backward_scratch_floats(shape), sum_floats = key_gradient_floats(shape);
+    const int64_t scratch_floats = attention_backward_scratch_floats(shape, Products::kKernel),
+                  sum_floats = key_gradient_floats(shape, Products::kKernel);
     float* const all_sums = static_cast<float*>(workspace) + pool.threads() * scratch_floats;
     pool.parallel([&](int thread, int threads) {
+        [[maybe_unused]] const Products::Session session;
         BackwardScratch scratch(shape, static_cast<float*>(workspace) + thread * scratch_floats);
         const Range mine = split(tasks.count(), threads, thread);
         int64_t packed = -1;
@@ -240,8 +245,14 @@ void attention_backward_of(ThreadPool& pool, const AttentionShape& shape, const 
     });
 }
 
+template <class T>
+constexpr AttentionBackward<T>* copy_for() {
+    if constexpr (Products::kTakes<T>) return attention_backward_of<T>;
+    else return nullptr;
+}
+
 }  // namespace
 
-constinit const Typed<AttentionBackward> attention_backward{attention_backward_of<float>, attention_backward_of<Bf16>};
+constinit const Typed<AttentionBackward> attention_backward{copy_for<float>(), copy_for<Bf16>()};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -122,7 +122,12 @@ public:
         next_ += (count + 15) / 16 * 16;
         return piece;
     }
-    int32_t* ints(int64_t count) { return reinterpret_cast<int32_t*>(floats(count)); }
+    template <class T>
+    T* of(int64_t count) {
+        static_assert(sizeof(T) == 4);
+        return reinterpret_cast<T*>(floats(count));
+    }
+    int32_t* ints(int64_t count) { return of<int32_t>(count); }
 
 private:
     float* next_;

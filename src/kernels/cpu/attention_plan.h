@@ -22,10 +22,14 @@ bool is_item_of_part(int64_t item, int64_t part, int64_t parts);
 int64_t key_blocks(const AttentionShape& shape);
 int64_t query_blocks(const AttentionShape& shape);
 
+// Of one block: elements of four bytes of an operand of products, and floats of sums over tokens, [head_dim, kAttentionBlock].
+int64_t operand_elements(const AttentionShape& shape, AttentionKernel kernel);
+int64_t sum_elements(const AttentionShape& shape, AttentionKernel kernel);
+
 // Floats of one thread's scratch, and of one set of key gradient sums (backward).
-int64_t attention_scratch_floats(const AttentionShape& shape);
+int64_t attention_scratch_floats(const AttentionShape& shape, AttentionKernel kernel);
 int64_t attention_row_scratch_floats(const AttentionShape& shape);  // of each query of a group: scores, sums
-int64_t attention_backward_scratch_floats(const AttentionShape& shape);
-int64_t key_gradient_floats(const AttentionShape& shape);
+int64_t attention_backward_scratch_floats(const AttentionShape& shape, AttentionKernel kernel);
+int64_t key_gradient_floats(const AttentionShape& shape, AttentionKernel kernel);
 
 }  // namespace lockstep::kernels::cpu

@@ -49,7 +49,10 @@ constexpr Entry kEntries[] = {
     {"gather", "cpu.gather", "Ti>T", make_gather<float>, make_gather<Bf16>},
     {"scatter", "cpu.scatter", "Ti>f", make_scatter<float>, make_scatter<Bf16>, 0},
     {"attention", kAttentionRow, "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
+    {"attention", kAttentionAmx, "TTTi>Tf", nullptr, make_attention<Bf16>},
     {"attention", "cpu.attention", "TTTi>Tf", make_attention<float>, make_attention<Bf16>},
+    {"attention_backward", kAttentionBackwardAmx, "TTTTiiiiTf>TTT", nullptr, make_attention_backward<Bf16>},
+    {"attention_backward", kAttentionBackwardAmx, "TTTTiiiiTfi>TTT", nullptr, make_attention_backward<Bf16>},
     {"attention_backward", "cpu.attention_backward", "TTTTiiiiTf>TTT", make_attention_backward<float>,
      make_attention_backward<Bf16>},
     {"attention_backward", "cpu.attention_backward", "TTTTiiiiTfi>TTT", make_attention_backward<float>,
@@ -96,6 +99,8 @@ constexpr Entry kEntries[] = {
     {"layernorm_backward", "cpu.layernorm_backward", "TTffff>Tff", nullptr, make_layernorm_backward<Bf16, float>, 1},
     {"layernorm_backward_add", "cpu.layernorm_backward", "TTTffff>Tff", nullptr, make_layernorm_backward<Bf16, float>, 1, true},
 };
+
+bool is_amx(std::string_view kernel) { return kernel.ends_with("_amx"); }
 
 // Has the op the element types that `types` spells, with `storage` for T?
 bool has_types(std::string_view types, Dtype storage, const ir::Routine& r, const ir::Op& op) {
@@ -158,11 +163,12 @@ void complete(ops::KernelEntry& entry, int threads) {
                 return types(m, r, o) && attention_shape(m, r, o).seq == 1 && !ops::has_dropout(o);
             };
         }
-        entry.workspace_bytes = [threads, row](const Mesh& m, const Routine& r, const Op& o) {
+        const auto kernel = is_amx(entry.kernel) ? cpu::AttentionKernel::amx : cpu::AttentionKernel::floats;
+        entry.workspace_bytes = [threads, row, kernel](const Mesh& m, const Routine& r, const Op& o) {
             const cpu::AttentionShape shape = attention_shape(m, r, o);
             if (row) return cpu::attention_row_workspace_bytes(shape, threads);
-            return o.kind == "attention" ? cpu::attention_workspace_bytes(shape, threads)
-                                         : cpu::attention_backward_workspace_bytes(shape, threads);
+            return o.kind == "attention" ? cpu::attention_workspace_bytes(shape, threads, kernel)
+                                         : cpu::attention_backward_workspace_bytes(shape, threads, kernel);
         };
     }
     if (op.starts_with("rmsnorm_backward")) {
@@ -210,7 +216,7 @@ ops::KernelCatalog cpu_catalog(int threads) {
             const bool is_dot = std::string_view(e.kernel) == kMatmulDot;
             if (std::string_view(e.kernel) == "cpu.matmul_onednn" && !cpu::onednn_is_built()) continue;
             if (is_dot && !cpu::has_bf16_dot()) continue;
-            if (std::string_view(e.kernel) == kMatmulAmx && !cpu::has_amx()) continue;
+            if (is_amx(e.kernel) && !cpu::has_amx()) continue;
             const std::string_view types = e.types;
             const char result = types[types.find('>') + 1];  // of result 0
             const Dtype dtype = result == 'T' ? storage : result == 'd' ? Dtype::F64 : Dtype::F32;

@@ -97,7 +97,7 @@ bool prefers_bf16_dot() {
 #endif
 }
 
-// And products by AMX. Linux saves a thread's tiles only for a process that has asked it to.
+// And products and attention by AMX. Linux saves a thread's tiles only for a process that has asked it to.
 bool has_amx() {
 #if defined(__x86_64__) && defined(__linux__)
     constexpr long kAskForFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -123,6 +123,17 @@ PackedMatmuls pick_table(const PackedMatmuls& avx512, const PackedMatmuls& avx2,
 }
 #endif
 LOCKSTEP_KERNELS(PackedMatmuls, packed_matmul)
+#if defined(__x86_64__)
+namespace amx {
+extern const Typed<Attention> attention;
+extern const Typed<AttentionBackward> attention_backward;
+}  // namespace amx
+const Typed<Attention> attention_amx = amx::attention;
+const Typed<AttentionBackward> attention_backward_amx = amx::attention_backward;
+#else
+const Typed<Attention> attention_amx{};
+const Typed<AttentionBackward> attention_backward_amx{};
+#endif
 LOCKSTEP_KERNELS(Typed<Attention>, attention)
 LOCKSTEP_KERNELS(Typed<Attention>, attention_row)
 LOCKSTEP_KERNELS(Typed<AttentionBackward>, attention_backward)

@@ -226,11 +226,14 @@ inline cpu::AttentionDropout attention_dropout(const KernelContext& c) {
     return {nullptr, 0, drop.threshold, drop.scale, c.first_index(q, 2), c.first_index(q, 3), c.routine.dims[q.dims[3]].size};
 }
 
-constexpr const char* kAttentionRow = "cpu.attention_row";  // of one query: no block of queries to fill
+constexpr const char *kAttentionRow = "cpu.attention_row",  // of one query: no block of queries to fill
+    *kAttentionAmx = "cpu.attention_amx", *kAttentionBackwardAmx = "cpu.attention_backward_amx";
 
 template <class T>
 Made make_attention(const KernelContext& c) {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out, lse
-    cpu::Attention<T>* const run = c.op.kernel == kAttentionRow ? cpu::attention_row : cpu::attention;
+    cpu::Attention<T>* const run = c.op.kernel == kAttentionRow   ? cpu::attention_row
+                                   : c.op.kernel == kAttentionAmx ? cpu::attention_amx
+                                                                  : cpu::attention;
     return kernel_from([shape = attention_shape(c.mesh, c.routine, c.op), drop = Dropout(c.op), heads = attention_dropout(c),
                         run](const KernelArgs& k) {
         cpu::AttentionMask mask{ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6), heads};
@@ -241,12 +244,14 @@ Made make_attention(const KernelContext& c) {  // q, k, v, pos, kv_pos, doc, kv_
 
 template <class T>
 Made make_attention_backward(const KernelContext& c) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]
-    return kernel_from([shape = attention_shape(c.mesh, c.routine, c.op), drop = Dropout(c.op),
-                        heads = attention_dropout(c)](const KernelArgs& k) {
+    cpu::AttentionBackward<T>* const run =
+        c.op.kernel == kAttentionBackwardAmx ? cpu::attention_backward_amx : cpu::attention_backward;
+    return kernel_from([shape = attention_shape(c.mesh, c.routine, c.op), drop = Dropout(c.op), heads = attention_dropout(c),
+                        run](const KernelArgs& k) {
         cpu::AttentionMask mask{ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7), heads};
         if (drop.drops) mask.drop.noise = ids(k, 10), mask.drop.stream = drop.stream(k);
-        cpu::attention_backward(k.pool, shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8), in(k, 9), in<T>(k, 0),
-                                out<T>(k, 0), out<T>(k, 1), out<T>(k, 2), k.workspace);
+        run(k.pool, shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8), in(k, 9), in<T>(k, 0), out<T>(k, 0),
+            out<T>(k, 1), out<T>(k, 2), k.workspace);
     });
 }
 

@@ -1,11 +1,5 @@
-// The packed matrix product by AMX: C is made in blocks of 2 x 2 tiles of 16 x 16 floats; a step of the sum takes two tiles of 16
-// rows x 32 bfloat16 of A and two of 16 pairs x 16 columns of B. Four loads for four products: what eight tiles allow at best.
-#include <immintrin.h>
-
-#include "base/round.h"
-#include "kernels/cpu/matmul_loops.h"
-#include "kernels/cpu/tile.h"
-#include "kernels/cpu/tile_configuration.h"
+// The packed matrix product by AMX.
+#include "kernels/cpu/amx_tiles.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
@@ -13,150 +7,10 @@ extern const PackedMatmuls packed_matmul;
 
 namespace {
 
-constexpr int64_t kSide = 16;              // of a tile: rows, and elements of four bytes in a row
-constexpr int64_t kPairs = kSide * kSide;  // in a tile
-constexpr int64_t kStep = 2 * kSide;       // of K in a tile
-
-// GCC's tile instructions do not tell the compiler that they read and write memory.
-LOCKSTEP_INLINE void memory_is_used() { asm volatile("" ::: "memory"); }
-
-LOCKSTEP_INLINE ShortVec load_half(const Bf16* p) {
-    ShortVec v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
-struct TileMath {
-    using Element = Bf16Pair;
-    static constexpr MatmulKernel kKernel = MatmulKernel::amx;
-    static constexpr int kRows = 32, kColumns = 32;
-    static int64_t steps(int64_t k) { return round_up(k, kStep) / 2; }
-
-    // Panels of two tiles beside each other, tile after tile along K. Reads run along memory.
-    template <Side side>
-    static void pack_block(const Operand<Bf16>& x, int64_t outer, int64_t count, int64_t p0, int64_t k, Bf16Pair* to) {
-        const int64_t tiles = round_up(count, 2 * kSide) / kSide, steps_of_k = steps(k);
-        const auto pack = [&](int64_t tile, int64_t p) {
-            const int64_t rest = std::clamp<int64_t>(count - tile * kSide, 0, kSide);
-            pack_tile<side>(x, outer + tile * kSide, rest, p0 + p, std::min(kStep, k - p),
-                            to + tile / 2 * 2 * kSide * steps_of_k + p / kStep * 2 * kPairs + tile % 2 * kPairs);
-        };
-        if (x.along_outer) {
-            for (int64_t p = 0; p < k; p += kStep)
-                for (int64_t tile = 0; tile < tiles; ++tile) pack(tile, p);
-        } else {
-            for (int64_t tile = 0; tile < tiles; ++tile)
-                for (int64_t p = 0; p < k; p += kStep) pack(tile, p);
-        }
-    }
-
-    template <class Out>
-    __attribute__((noinline)) static void tile(int64_t rows, int64_t steps, const Bf16Pair* a, const Bf16Pair* b,
-                                               const float* partial, int64_t partial_stride, Out* c, int64_t c_stride) {
-        alignas(64) float sums[kRows * kColumns];
-        const bool whole = rows == kRows;
-        if (partial && !whole) {
-            for (int64_t i = 0; i < rows; ++i) __builtin_memcpy(sums + i * kColumns, partial + i * partial_stride, kColumns * 4);
-            partial = sums, partial_stride = kColumns;
-        }
-        memory_is_used();
-        if (partial) {
-            const float* below = partial + kSide * partial_stride;
-            _tile_loadd(0, partial, partial_stride * 4);
-            _tile_loadd(1, partial + kSide, partial_stride * 4);
-            _tile_loadd(2, below, partial_stride * 4);
-            _tile_loadd(3, below + kSide, partial_stride * 4);
-        } else {
-            _tile_zero(0);
-            _tile_zero(1);
-            _tile_zero(2);
-            _tile_zero(3);
-        }
-        // While this tile is multiplied the place of the one below it comes from memory.
-        const int64_t rows_a_step = (kRows * kSide + steps - 1) / steps;
-        const Out* next = c + kRows * c_stride;
-        for (int64_t s = 0; s < steps; s += kSide, a += 2 * kPairs, b += 2 * kPairs) {
-            for (int64_t i = 0; i < rows_a_step; ++i, next += c_stride) {
-                __builtin_prefetch(next, 1);
-                if constexpr (std::is_same_v<Out, float>) __builtin_prefetch(next + kSide, 1);
-            }
-            _tile_loadd(4, a, 64);
-            _tile_loadd(6, b, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(7, b + kPairs, 64);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_loadd(5, a + kPairs, 64);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-        if constexpr (std::is_same_v<Out, float>) {
-            if (whole) return store_tiles(c, c_stride);
-        }
-        store_tiles(sums, kColumns);
-        for (int64_t i = 0; i < rows; ++i)
-            store_row(c + i * c_stride, load(sums + i * kColumns), load(sums + i * kColumns + kSide));
-    }
-
-private:
-    LOCKSTEP_INLINE static void store_tiles(float* to, int64_t stride) {
-        float* below = to + kSide * stride;
-        _tile_stored(0, to, stride * 4);
-        _tile_stored(1, to + kSide, stride * 4);
-        _tile_stored(2, below, stride * 4);
-        _tile_stored(3, below + kSide, stride * 4);
-        memory_is_used();
-    }
-
-    LOCKSTEP_INLINE static void store_row(float* to, Vec left, Vec right) { store(to, left), store(to + kSide, right); }
-    // One instruction where `narrow` takes many. It flushes denormal numbers, as the products have.
-    LOCKSTEP_INLINE static void store_row(Bf16* to, Vec left, Vec right) {
-        const __m512bh both = _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(right), reinterpret_cast<__m512>(left));
-        __builtin_memcpy(to, &both, sizeof both);
-    }
-
-    // A tile of A is [outer][pair of K], one of B [pair of K][outer].
-    template <Side side>
-    LOCKSTEP_INLINE static void pack_tile(const Operand<Bf16>& x, int64_t outer, int64_t count, int64_t p, int64_t k,
-                                          Bf16Pair* to) {
-        if (count < kSide || k < kStep) return pack_edge<side>(x, outer, count, p, k, to);
-        Vec block[kLanes];
-        static_assert(kLanes == kSide);
-        if (x.along_outer) {  // [pair][outer], from two rows each
-            const Bf16* from = x.data + p * x.stride + outer;
-#pragma GCC unroll 16
-            for (int i = 0; i < kLanes; ++i) {
-                const BitVec low = reinterpret_cast<BitVec>(widen(load_half(from + 2 * i * x.stride)));
-                const BitVec high = reinterpret_cast<BitVec>(widen(load_half(from + (2 * i + 1) * x.stride)));
-                block[i] = reinterpret_cast<Vec>(low >> 16 | high);
-            }
-        } else {  // [outer][pair], as they stand
-            const Bf16* from = x.data + outer * x.stride + p;
-#pragma GCC unroll 16
-            for (int i = 0; i < kLanes; ++i) __builtin_memcpy(&block[i], from + i * x.stride, sizeof(Vec));
-        }
-        if (x.along_outer == (side == Side::left)) transpose(block);
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) __builtin_memcpy(to + i * kSide, &block[i], sizeof(Vec));
-    }
-
-    template <Side side>
-    __attribute__((noinline)) static void pack_edge(const Operand<Bf16>& x, int64_t outer, int64_t count, int64_t p, int64_t k,
-                                                    Bf16Pair* to) {
-        const auto at = [&](int64_t i, int64_t q) {
-            if (i >= count || q >= k) return uint16_t{0};
-            return x.data[x.along_outer ? (p + q) * x.stride + outer + i : (outer + i) * x.stride + p + q].bits;
-        };
-        for (int64_t i = 0; i < kSide; ++i)
-            for (int64_t q = 0; q < kSide; ++q)
-                to[side == Side::left ? i * kSide + q : q * kSide + i] = {at(i, 2 * q), at(i, 2 * q + 1)};
-    }
-};
-
 template <class Out>
 void amx_matmul(const MatmulShape& s, const Bf16* a, const Bf16* b, Out* c, const Out* start, float* workspace) {
-    _tile_loadconfig(&kWholeTiles);  // edges are filled up with zeros
+    const TileSession session;
     packed_matmul_of<Bf16, Out, TileMath>(s, a, b, c, start, workspace);
-    _tile_release();
 }
 
 }  // namespace
