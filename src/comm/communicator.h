@@ -105,6 +105,9 @@ public:
     // returned yet. Who takes waits, and takes in the order of giving.
     virtual void await_transfer(int channel, GroupId group) = 0;
 
+    // Between ops: moves on what this rank has given, where only whoever calls moves it. Never waits; throws Aborted.
+    virtual void attend(int /*channel*/) {}
+
     // Every launch that waits for a member now or later, on any rank, throws Aborted(reason). The first reason stays.
     virtual void abort(const std::string& reason) = 0;
 };

@@ -277,6 +277,7 @@ void Executor::run_call(const ir::Entry& entry, size_t index, int channel) {
         const double start_s = timeline ? now_s() : 0;
         begin_op(channel, &entry, static_cast<int>(index), static_cast<int>(i));
         try {
+            comm_.attend(channel);
             if (p.kernel) {
                 p.kernel->run({in, out, fresh, scratch + std::max<int64_t>(op.workspace_offset_bytes, 0), pool, call.instance});
             } else if (!op.group.empty()) {

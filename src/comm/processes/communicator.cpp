@@ -28,6 +28,7 @@ public:
     using Communicator::run;
     void run(int channel, GroupId group, Requests requests) override;
     void await_transfer(int channel, GroupId group) override;
+    void attend(int channel) override;
 
 private:
     struct Counts {  // of launches; they wrap around
@@ -69,6 +70,7 @@ private:
     State& state_;
     const int rank_;
     std::vector<Membership> memberships_;
+    std::vector<Gift*> leaving_[kChannels];  // given to other processes, and not seen to have left
 };
 
 GroupId ProcessCommunicator::add_group(std::vector<int> ranks) {
@@ -164,6 +166,7 @@ void ProcessCommunicator::give(Membership& self, int index, Requests requests) {
         }
     });
     if (!sent) state_.control.throw_aborted();
+    leaving_[index].push_back(&gift);
     state_.control.add_unattended(1);
 }
 
@@ -178,8 +181,17 @@ void ProcessCommunicator::await_transfer(int index, GroupId id) {
         return;
     }
     if (!succeeds([&] { wait_for(state_.control, gift.messages); })) state_.control.throw_aborted();
-    gift.messages.clear();
-    state_.control.add_unattended(-1);
+    attend(index);
+}
+
+void ProcessCommunicator::attend(int index) {
+    if (index >= kChannels || leaving_[index].empty()) return;
+    const auto has_left = [&](Gift* gift) {
+        std::erase_if(gift->messages, [](Message& m) { return m.done(); });
+        if (gift->messages.empty()) state_.control.add_unattended(-1);
+        return gift->messages.empty();
+    };
+    if (!succeeds([&] { std::erase_if(leaving_[index], has_left); })) state_.control.throw_aborted();
 }
 
 void ProcessCommunicator::take(Membership& self, int index, Requests requests) {

@@ -13,9 +13,9 @@ namespace lockstep::comm::processes {
 namespace {
 
 using namespace std::chrono_literals;
-// How often the thread looks: a stop may take an idle interval to reach everybody.
-constexpr auto kBusyInterval = 50us, kIdleInterval = 1000us;
-constexpr int kBusyLooks = 100;  // after something happened
+// How long the thread waits between two looks: little after something happened, then more and more. Each look takes its core from
+// a rank where ranks have no more than there are cores. A stop may take the longest to reach everybody.
+constexpr auto kShortest = 50us, kUnattended = 1000us, kLongest = 10'000us;
 
 std::string bytes_of_ranks(const std::vector<int>& ranks) {
     return {reinterpret_cast<const char*>(ranks.data()), ranks.size() * sizeof(int)};
@@ -89,12 +89,13 @@ void Control::post_all(Kind kind, const std::string& body) {
 }
 
 void Control::watch() {
-    int looks = 0;
+    std::chrono::microseconds pause = kShortest;
     try {
         while (!left_) {
-            looks = step() || stopping() || unattended_ > 0 ? kBusyLooks : std::max(looks - 1, 0);
+            pause = step() || stopping() ? kShortest : std::min<std::chrono::microseconds>(2 * pause, kLongest);
             std::unique_lock lock(mutex_);
-            kicked_.wait_for(lock, looks > 0 ? kBusyInterval : kIdleInterval, [&] { return kick_; });
+            kicked_.wait_for(lock, unattended_ > 0 ? std::min<std::chrono::microseconds>(pause, kUnattended) : pause,
+                             [&] { return kick_; });
         }
     } catch (const std::exception& error) {  // without a wire there is nobody to agree with
         finish_stop(fmt::format("process {}: {}", wire_.process(), error.what()));

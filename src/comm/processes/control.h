@@ -39,7 +39,7 @@ public:
     bool enter();
     void leave() { inside_.fetch_sub(1); }
 
-    // Sends are under way that nobody polls: they are moved on more often.
+    // Sends are under way that their rank attends to only between its ops: they are moved on more often.
     void add_unattended(int sends) { unattended_.fetch_add(sends); }
 
 private:
