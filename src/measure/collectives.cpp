@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "comm/local.h"
@@ -14,14 +15,20 @@ using Clock = std::chrono::steady_clock;
 
 struct Span {
     double start_s = 0, end_s = 0;
+    double core_s = 0;  // of this thread
 };
 
+double core_s() {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
 double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 // One launch by `members` threads on the processors that ranks would have, as in a step: operands were written just before and
-// lie in their writer's cache, results go where nobody was lately. From the arrival of the last until all are through; the lower
-// quartile.
-double launch_s(const std::vector<int>& cpus, double cache_bytes, int members, comm::Kind kind, int64_t count) {
+// lie in their writer's cache, results go where nobody was lately. From the arrival of the last until all are through, and what
+// a thread computes meanwhile; the lower quartiles.
+ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int members, comm::Kind kind, int64_t count) {
     comm::World world(members);
     std::vector<int> all;
     for (int i = 0; i < members; ++i) all.push_back(i);
@@ -36,7 +43,7 @@ double launch_s(const std::vector<int>& cpus, double cache_bytes, int members, c
             if (members <= cores || members % cores == 0)
                 pin_to(cpus[static_cast<size_t>(rank % cores)]);  // as runtime/ranks.cpp
             const int64_t large = count * members, read = kind == comm::Kind::ReduceScatter ? large : count;
-            const int64_t places = std::max<int64_t>(1, static_cast<int64_t>(2 * cache_bytes) / (4 * large * members));
+            const int64_t places = std::max<int64_t>(1, static_cast<int64_t>(cold_bytes) / (4 * large * members));
             std::vector<float> a(static_cast<size_t>(large), 1.0f), results(static_cast<size_t>(large * places), 0.0f);
             int64_t turn = 0;
             const auto request = [&] {
@@ -52,28 +59,36 @@ double launch_s(const std::vector<int>& cpus, double cache_bytes, int members, c
                 const comm::Request q = request();
                 std::fill_n(a.begin(), read, 1.0f);
                 me.barrier(0, group);
+                span.core_s = -core_s();
                 span.start_s = now_s();
                 me.run(0, group, q);
                 if (kind == comm::Kind::Transfer && rank == 0) me.await_transfer(0, group);
                 span.end_s = now_s();
+                span.core_s += core_s();
             }
         });
     }
     for (std::thread& t : threads) t.join();
-    std::vector<double> times;
+    std::vector<double> times, cores;
     for (size_t i = 2; i < reps + 2; ++i) {
         Span whole = spans[0][i];
-        for (const auto& of : spans)
+        double core_s = 0;
+        for (const auto& of : spans) {
             whole.start_s = std::min(whole.start_s, of[i].start_s), whole.end_s = std::max(whole.end_s, of[i].end_s);
-        times.push_back(whole.end_s - whole.start_s);
+            core_s += of[i].core_s / members;
+        }
+        times.push_back(whole.end_s - whole.start_s), cores.push_back(core_s);
     }
-    std::nth_element(times.begin(), times.begin() + static_cast<long>(reps / 4), times.end());
-    return times[reps / 4];
+    const auto quartile = [&](std::vector<double>& of) {
+        std::nth_element(of.begin(), of.begin() + static_cast<long>(reps / 4), of.end());
+        return of[reps / 4];
+    };
+    return {quartile(times), quartile(cores)};
 }
 
 }  // namespace
 
-std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, double cache_bytes) {
+std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, double cold_bytes) {
     std::vector<ops::CollectiveRow> rows;
     const auto cores = static_cast<int>(cpus.size());
     const std::pair<const char*, comm::Kind> kinds[] = {{"all_gather", comm::Kind::AllGather},
@@ -86,8 +101,9 @@ std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, do
             for (int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 8) {
                 // Where members outnumber cores each has a part of one: the time of a whole core is that part of what passed.
                 const double part = std::min(1.0, static_cast<double>(cores) / members);
-                rows.push_back(
-                    {name, members, static_cast<double>(bytes), part * launch_s(cpus, cache_bytes, members, kind, bytes / 4)});
+                const ops::CollectiveCost cost = launch(cpus, cold_bytes, members, kind, bytes / 4);
+                const double time_s = part * cost.time_s;
+                rows.push_back({name, members, static_cast<double>(bytes), time_s, std::min(cost.core_s, time_s)});
             }
         }
     }

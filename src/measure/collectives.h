@@ -7,7 +7,7 @@
 
 namespace lockstep::measure {
 
-// Every kind, 2 members up to twice the cores, blocks of 1 KiB to 16 MiB. cache_bytes: what results must exceed to be cold.
-std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, double cache_bytes);
+// Every kind, 2 members up to twice the cores, blocks of 1 KiB to 16 MiB. cold_bytes: of results used in turn.
+std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, double cold_bytes);
 
 }  // namespace lockstep::measure

@@ -283,7 +283,7 @@ std::vector<ops::CostRow> measured_rows(const KernelOptions& o) {
         Bench bench(s, regions, results[0].get(), o.cpus);
         if (!bench.fits()) continue;
         const size_t sets =
-            static_cast<size_t>(std::ceil(2 * o.cache_bytes / static_cast<double>(std::max<size_t>(bench.bytes(), 1))));
+            static_cast<size_t>(std::ceil(o.cold_bytes / static_cast<double>(std::max<size_t>(bench.bytes(), 1))));
         ops::CostRow row{s.key, bench.time_s(1, each_s), 0, 0};
         row.cold_s = sets > 1 ? bench.time_s(sets, each_s) : row.warm_s;
         row.crowded_s = 2 * s.key.threads <= cores ? crowded_s(s, regions, results, o, sets, each_s) : row.cold_s;

@@ -1,14 +1,15 @@
 #include "measure/machine.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <thread>
 
 #include "kernels/cpu/isa.h"
+#include "measure/caches.h"
 #include "measure/collectives.h"
 #include "measure/kernels.h"
 #include "measure/overheads.h"
@@ -36,16 +37,17 @@ sim::Cluster machine(const MachineOptions& o) {
                                 kernels::cpu::name(kernels::cpu::detect_isa()));
     c.memory_bytes = o.memory_bytes;
     c.costs.cores = cores;
-    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE) > 0 ? sysconf(_SC_LEVEL3_CACHE_SIZE) : sysconf(_SC_LEVEL2_CACHE_SIZE);
-    c.costs.cache_bytes = cache > 0 ? static_cast<double>(cache) : 32 << 20;
     if (o.progress) o.progress("multiply-adds and copies", 0);
+    c.costs.caches = caches(o.cpus, o.memory_bytes);
+    const ops::CacheLevel& farthest = c.costs.caches.back();
+    const double cold_bytes = 4 * farthest.bytes * std::ceil(static_cast<double>(cores) / farthest.cores);
     const Roofs measured = roofs(o.cpus);
     c.costs.flops_per_s = measured.flops_per_s;
     c.costs.bytes_per_s = measured.copy_bytes_per_s;
     if (o.progress) o.progress("collectives", 0);
-    c.costs.collectives = collective_rows(o.cpus, c.costs.cache_bytes);
+    c.costs.collectives = collective_rows(o.cpus, cold_bytes);
     c.costs.step_overhead_s = step_overhead_s(cores);
-    c.costs.rows = kernel_rows({o.cpus, c.costs.cache_bytes, o.budget_s, o.small_only, o.progress});
+    c.costs.rows = kernel_rows({o.cpus, cold_bytes, o.budget_s, o.small_only, o.progress});
     return c;
 }
 

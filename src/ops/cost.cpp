@@ -120,7 +120,21 @@ double rated_s(const CostTable& table, const CostKey& key) {
     return table.op_overhead_s + std::max(product_s, copy_s);
 }
 
+double price_of(const CostTable& table, double distance_bytes, int threads, double ranks) {
+    double price = table.caches.empty() ? 1 : 0;
+    for (const CacheLevel& level : table.caches) {
+        const double reached = std::ceil(static_cast<double>(threads) / level.cores),  // by the rank's threads
+            share = table.cores / (level.cores * ranks);
+        if (distance_bytes <= level.bytes * std::min(reached, share)) return price;
+        price = level.price_beyond;
+    }
+    return price;
+}
+
 OpCost cost_of(const CostTable& table, const CostKey& key, double cold) {
+    // Rows call warm what finds the op's own operands again.
+    const double own = price_of(table, key.bytes, key.threads, 1);
+    if (own < 1) cold = std::max(0.0, (cold - own) / (1 - own));
     const double rated = rated_s(table, key);
     std::vector<std::pair<double, const CostRow*>> near;
     for (const CostRow* row : rows_for(table, key)) near.emplace_back(distance(key, row->key), row);
@@ -145,31 +159,35 @@ OpCost cost_of(const CostTable& table, const CostKey& key, double cold) {
     return {warm_s + cold * (cold_s - warm_s), (warm_s + cold * (crowded_s - warm_s)) / busy, true};
 }
 
-double collective_s(const CostTable& table, const std::string& op, int members, double block_bytes) {
+CollectiveCost collective_cost(const CostTable& table, const std::string& op, int members, double block_bytes) {
     // Rows of the nearest number of members, in ascending order of bytes.
     int nearest = 0;
     for (const CollectiveRow& row : table.collectives) {
         if (row.op == op && (nearest == 0 || std::abs(row.members - members) < std::abs(nearest - members)))
             nearest = row.members;
     }
-    std::vector<std::pair<double, double>> points;
+    std::vector<const CollectiveRow*> points;
     for (const CollectiveRow& row : table.collectives) {
-        if (row.op == op && row.members == nearest) points.emplace_back(row.block_bytes, row.time_s);
+        if (row.op == op && row.members == nearest) points.push_back(&row);
     }
     // A member copies n blocks to gather, reads n to reduce its own; of an all-reduce its slice of n, whatever n is.
     if (nearest > 0 && op != "all_reduce" && op != "transfer") block_bytes *= static_cast<double>(members) / nearest;
-    std::sort(points.begin(), points.end());
     if (points.empty()) {
-        const double bytes = bytes_roof(table, table.cores) / std::max(1, table.cores);
-        return bytes > 0 ? (op == "all_reduce" || op == "transfer" ? 2 : 2.0 * members) * block_bytes / bytes : 0;
+        const double bytes = bytes_roof(table, table.cores) / std::max(1, table.cores),
+                     copy_s = bytes > 0 ? (op == "all_reduce" || op == "transfer" ? 2 : 2.0 * members) * block_bytes / bytes : 0;
+        return {copy_s, copy_s};
     }
-    if (block_bytes <= points.front().first) return points.front().second;
+    std::sort(points.begin(), points.end(), [](const auto* a, const auto* b) { return a->block_bytes < b->block_bytes; });
+    const auto mix = [](const CollectiveRow& a, double of_a, const CollectiveRow& b, double of_b) {
+        return CollectiveCost{of_a * a.time_s + of_b * b.time_s, of_a * a.core_s + of_b * b.core_s};
+    };
+    if (block_bytes <= points.front()->block_bytes) return mix(*points[0], 1, *points[0], 0);
     for (size_t i = 1; i < points.size(); ++i) {
-        const auto [x0, y0] = points[i - 1];
-        const auto [x1, y1] = points[i];
-        if (block_bytes <= x1) return y0 + (y1 - y0) * (block_bytes - x0) / (x1 - x0);
+        const CollectiveRow &below = *points[i - 1], &above = *points[i];
+        const double part = (block_bytes - below.block_bytes) / (above.block_bytes - below.block_bytes);
+        if (part <= 1) return mix(below, 1 - part, above, part);
     }
-    return points.back().second * block_bytes / points.back().first;
+    return mix(*points.back(), block_bytes / points.back()->block_bytes, *points.back(), 0);
 }
 
 double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_t i) {
@@ -177,12 +195,12 @@ double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_
     return static_cast<double>(ir::local_bytes(mesh, r, r.tensors[block]));
 }
 
-double collective_s(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
+CollectiveCost collective_cost(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     const ir::Meeting meeting = ir::meeting_of(op);
-    if (meeting == ir::Meeting::Give || meeting == ir::Meeting::Await) return 0;  // who takes moves the bytes
+    if (meeting == ir::Meeting::Give || meeting == ir::Meeting::Await) return {};  // who takes moves the bytes
     double bytes = 0;
     for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) bytes += block_bytes(mesh, r, op, i);
-    return collective_s(table, op.kind, meeting == ir::Meeting::Take ? 2 : static_cast<int>(mesh.size(op.group)), bytes);
+    return collective_cost(table, op.kind, meeting == ir::Meeting::Take ? 2 : static_cast<int>(mesh.size(op.group)), bytes);
 }
 
 }  // namespace lockstep::ops

@@ -35,13 +35,22 @@ struct CollectiveRow {
     int members = 0;
     double block_bytes = 0;  // of one member (mesh/ring.h)
     double time_s = 0;       // from the arrival of the last; where members outnumber cores, of a share of a core
+    double core_s = 0;       // of it, what a member's thread computes: the rest is waking up
+};
+
+// Bytes that `cores` cores keep at hand. What a core used longer ago it finds further out, at a price from 0 (as in the nearest
+// cache) to 1 (as in memory).
+struct CacheLevel {
+    double bytes = 0;
+    int cores = 1;
+    double price_beyond = 1;
 };
 
 struct CostTable {
-    int cores = 1;               // that share memory
-    double cache_bytes = 0;      // that they share
-    double op_overhead_s = 0;    // beside the kernel's own
-    double step_overhead_s = 0;  // waking the ranks
+    int cores = 1;                   // that share memory
+    std::vector<CacheLevel> caches;  // the nearest first
+    double op_overhead_s = 0;        // beside the kernel's own
+    double step_overhead_s = 0;      // waking the ranks
     // By dtype, [i]: i + 1 threads together. A dtype without rates has that of f32.
     std::map<std::string, std::vector<double>> flops_per_s;
     std::vector<double> bytes_per_s;  // copies: read plus written
@@ -58,7 +67,10 @@ struct OpCost {
     bool measured = false;  // by rows of this kernel
 };
 
-// `cold`: the share of its bytes that the op finds in memory rather than in the cache. Between measured shapes the ratio to the
+// The price of bytes that a rank touches again after so many others, where `ranks` ranks of `threads` threads share the cores.
+double price_of(const CostTable& table, double distance_bytes, int threads, double ranks);
+
+// `cold`: the mean price of the op's bytes. Between measured shapes the ratio to the
 // rates' estimate is interpolated, in the logarithms of the sizes; so the estimate carries the growth, the rows the rest.
 OpCost cost_of(const CostTable& table, const CostKey& key, double cold);
 
@@ -67,11 +79,13 @@ double rated_s(const CostTable& table, const CostKey& key);
 double flops_roof(const CostTable& table, const std::string& dtype, int threads);
 double bytes_roof(const CostTable& table, int threads);
 
-// Of one member's thread, in seconds of a core. Interpolated in bytes; of other numbers of members by the bytes that a member
-// moves.
-double collective_s(const CostTable& table, const std::string& op, int members, double block_bytes);
+struct CollectiveCost {
+    double time_s = 0, core_s = 0;  // as in CollectiveRow
+};
+// Interpolated in bytes; of other numbers of members by the bytes that a member moves.
+CollectiveCost collective_cost(const CostTable& table, const std::string& op, int members, double block_bytes);
 // Of an op with all its operands.
-double collective_s(const CostTable& table, const mesh::Mesh& mesh, const Routine& routine, const Op& op);
+CollectiveCost collective_cost(const CostTable& table, const mesh::Mesh& mesh, const Routine& routine, const Op& op);
 // The bytes of one member's block of the op's i-th operand (mesh/ring.h).
 double block_bytes(const mesh::Mesh& mesh, const Routine& routine, const Op& op, size_t i);
 

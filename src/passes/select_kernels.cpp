@@ -174,7 +174,7 @@ ir::Program select_kernels(ir::Program program, const ops::KernelCatalog& catalo
 }
 
 double expected_s(const mesh::Mesh& mesh, const Routine& r, const Op& op, const ops::KernelCatalog& catalog) {
-    if (ops::rule(op.kind).collective) return ops::collective_s(*catalog.costs, mesh, r, op);
+    if (ops::rule(op.kind).collective) return ops::collective_cost(*catalog.costs, mesh, r, op).time_s;
     Op chosen = op;
     if (const ops::KernelEntry* e = find_kernel(mesh, r, op, catalog)) chosen.kernel = e->kernel;
     return ops::cost_of(*catalog.costs, ops::cost_key(mesh, r, chosen, catalog.threads), 1).core_s;

@@ -100,8 +100,10 @@ void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
     });
     read_each(top, "collectives", origin, [&](Reader& row) {
         ops::CollectiveRow r;
+        r.core_s = -1;  // not given: all of it
         row.take("op", r.op), row.take("members", r.members), row.take("block_bytes", r.block_bytes),
-            row.take("time_s", r.time_s);
+            row.take("time_s", r.time_s), row.take("core_s", r.core_s);
+        if (r.core_s < 0) r.core_s = r.time_s;
         t.collectives.push_back(std::move(r));
     });
 }
@@ -113,6 +115,14 @@ void require_sound(const Cluster& c, const std::string& origin) {
     if (c.costs.flops_per_s.empty() || c.costs.bytes_per_s.empty())
         refuse("rates.flops_per_s", "a cluster needs [rates.flops_per_s] with at least f32, and rates.bytes_per_s");
     if (c.costs.cores < 1) refuse("machine.cores", "machine.cores must be at least 1");
+    double price = 0;
+    for (const ops::CacheLevel& l : c.costs.caches) {
+        if (!(l.bytes > 0) || l.cores < 1) refuse("caches", "[[caches]] need bytes and cores of at least 1");
+        if (!(l.price_beyond >= price && l.price_beyond <= 1))
+            refuse("caches", fmt::format("caches.price_beyond = {}: must be from 0 to 1, and not below that of the cache before",
+                                         l.price_beyond));
+        price = l.price_beyond;
+    }
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
     if (h.ranks < 0 || h.ranks > std::numeric_limits<int>::max())
@@ -158,7 +168,7 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
     top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
     if (const toml::table* t = top.table("machine")) {
         Reader r(*t, "machine.", origin);
-        r.take("devices", c.devices), r.take("cores", c.costs.cores), r.take("cache_bytes", c.costs.cache_bytes);
+        r.take("devices", c.devices), r.take("cores", c.costs.cores);
         r.take("memory_bytes", c.memory_bytes), r.take("reserve_bytes", c.reserve_bytes);
         r.finish();
     }
@@ -189,6 +199,11 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         row.take("latency_s", l.link.latency_s);
         c.links.push_back(l);
     });
+    read_each(top, "caches", origin, [&](Reader& row) {
+        ops::CacheLevel l;
+        row.take("bytes", l.bytes), row.take("cores", l.cores), row.take("price_beyond", l.price_beyond);
+        c.costs.caches.push_back(l);
+    });
     read_rows(top, origin, c.costs);
     top.finish();
     require_sound(c, origin);
@@ -205,9 +220,8 @@ Cluster read_cluster(const std::string& path) {
 std::string print(const Cluster& c) {
     std::string out = fmt::format("name = \"{}\"\ndescription = \"{}\"\ndeclared = {}\n", c.name, c.description, c.declared);
     const ops::CostTable& t = c.costs;
-    out += fmt::format(
-        "\n[machine]\ndevices = {}\ncores = {}\ncache_bytes = {:.0f}\nmemory_bytes = {:.0f}\nreserve_bytes = {:.0f}\n", c.devices,
-        t.cores, t.cache_bytes, c.memory_bytes, c.reserve_bytes);
+    out += fmt::format("\n[machine]\ndevices = {}\ncores = {}\nmemory_bytes = {:.0f}\nreserve_bytes = {:.0f}\n", c.devices,
+                       t.cores, c.memory_bytes, c.reserve_bytes);
     out += fmt::format(
         "\n[rates]  # lists: by 1, 2, ... threads together\nbytes_per_s = {}\nop_overhead_s = {:.4g}\nstep_overhead_s = {:.4g}\n",
         list(t.bytes_per_s), t.op_overhead_s, t.step_overhead_s);
@@ -220,13 +234,15 @@ std::string print(const Cluster& c) {
             "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\nprocess_latency_s = {:.4g}\n",
             h.ranks, h.ranks_per_process, h.share_cores, h.link.bandwidth_bytes_per_s, h.link.latency_s, h.core_s_per_byte,
             h.process_bytes_per_s, h.process_latency_s);
+    for (const ops::CacheLevel& l : t.caches)
+        out += fmt::format("\n[[caches]]\nbytes = {:.0f}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links)
         out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
                            l.link.bandwidth_bytes_per_s, l.link.latency_s);
     if (!t.collectives.empty()) out += "\n";
     for (const ops::CollectiveRow& r : t.collectives)
-        out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\n", r.op, r.members,
-                           r.block_bytes, r.time_s);
+        out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\ncore_s = {:.4g}\n",
+                           r.op, r.members, r.block_bytes, r.time_s, r.core_s);
     for (const ops::CostRow& r : t.rows)
         out += fmt::format(
             "[[kernels]]\nop = \"{}\"\nkernel = \"{}\"\ndtype = \"{}\"\nvariant = \"{}\"\nthreads = {}\nsizes = {}\nflops = "

@@ -1,6 +1,7 @@
 #include "sim/profile.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "base/round.h"
@@ -10,12 +11,13 @@
 namespace lockstep::sim {
 namespace {
 
-// Which share of its bytes each op finds in memory rather than in the cache: the step's addresses are known, so what was
-// touched since is too. By pages of the arena; least recently used, all of a rank's bytes counted.
+// Where each op finds its bytes, in caches or in memory: the step's addresses are known, so what was touched since is too. By
+// pages of the arena; least recently used, all of a rank's bytes counted.
 class Reuse {
 public:
-    Reuse(const ir::Program& p, const ir::Entry& entry, double cache_bytes)
-        : program_(p), cache_bytes_(cache_bytes), page_(std::max<int64_t>(64 << 10, p.arena_bytes >> 14)) {
+    using PriceOf = std::function<double(double distance_bytes)>;
+    Reuse(const ir::Program& p, const ir::Entry& entry, PriceOf price_of)
+        : program_(p), price_of_(std::move(price_of)), page_(std::max<int64_t>(64 << 10, p.arena_bytes >> 14)) {
         touched_.assign(static_cast<size_t>(ceil_div(p.arena_bytes, page_)) + 1, -1e30);
         for (const ir::Routine& r : p.routines) sums_.emplace_back(r.ops.size());
         for (int step = 0; step < 2; ++step) {  // the second finds what the first has left
@@ -56,14 +58,14 @@ private:
         for (int64_t at = begin; at < end; at = (at / page_ + 1) * page_) {
             const double part = static_cast<double>(std::min(end, (at / page_ + 1) * page_) - at);
             double& last = touched_[static_cast<size_t>(at / page_)];
-            if (counting_) sum.bytes += part, sum.cold += clock_ - last > cache_bytes_ ? part : 0;
+            if (counting_) sum.bytes += part, sum.cold += part * price_of_(clock_ - last);
             clock_ += part;
             last = clock_;
         }
     }
 
     const ir::Program& program_;
-    const double cache_bytes_;
+    const PriceOf price_of_;
     const int64_t page_;
     std::vector<double> touched_;  // by page: the clock when it was last touched
     std::vector<std::vector<Sum>> sums_;
@@ -126,10 +128,11 @@ private:
             s.link = static_cast<int>(p_.pipeline_rank * static_cast<int64_t>(c_.links.size()) + index);
             return s;
         }
-        s.core_s = ops::collective_s(c_.costs, p_.mesh, r, op);
+        const ops::CollectiveCost cost = ops::collective_cost(c_.costs, p_.mesh, r, op);
+        s.core_s = cost.core_s;
         // What was measured is the share of the members that ran at the same time.
         s.memory_s = s.core_s / static_cast<double>(std::min<int64_t>(members, c_.costs.cores));
-        s.link_s = traffic.time_s(ring_);
+        s.link_s = std::max(cost.time_s, traffic.time_s(ring_));
         if (!topology_.is_one_process()) add_hosts(s, r, op);
         return s;
     }
@@ -142,7 +145,7 @@ private:
         // What was measured between processes has the members' own part in it.
         const double core_s = sent.leader * c_.hosts.core_s_per_byte +
                               (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
-        if (core_s > 0) s.core_s = core_s;
+        if (core_s > 0) s.core_s = core_s, s.link_s = 0;
         s.link_s += sent.latencies_within * c_.hosts.process_latency_s;
         if (across == 0) return;
         const mesh::Link& link = c_.hosts.link;
@@ -165,7 +168,10 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
     const Profiler profiler(p, cluster, ring, group);
     const auto ranks = static_cast<double>(ranks_sharing_cores(cluster, p.mesh.world_ranks()));
     std::optional<Reuse> reuse;
-    if (!cluster.devices) reuse.emplace(p, entry, cluster.costs.cache_bytes / ranks);
+    if (!cluster.devices)
+        reuse.emplace(p, entry, [&](double distance_bytes) {
+            return ops::price_of(cluster.costs, distance_bytes, placement.threads_per_rank, ranks);
+        });
     std::vector<Profile> out(p.routines.size());
     std::vector<bool> done(p.routines.size());
     for (const ir::Call& call : entry.calls) {

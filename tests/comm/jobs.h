@@ -60,13 +60,15 @@ inline Job local_job(int ranks) {
 }
 
 // Processes that are threads of this one, over a wire of memory; host_of by process.
-inline Job memory_job(const std::string& name, int ranks_per_process, std::vector<int> host_of, processes::Options options = {}) {
+inline Job memory_job(const std::string& name, int ranks_per_process, std::vector<int> host_of, processes::Options options = {},
+                      bool leaves_when_asked = false) {
     const int processes = static_cast<int>(host_of.size());
     mesh::Topology topology{{}, ranks_per_process};
     for (int host : host_of)
         topology.host_of_rank.insert(topology.host_of_rank.end(), static_cast<size_t>(ranks_per_process), host);
     return {name, topology, [=](const Body& body) {
                 Network network(host_of);
+                network.leaves_when_asked = leaves_when_asked;
                 std::vector<Errors> errors(host_of.size());
                 std::vector<std::thread> threads;
                 for (int process = 0; process < processes; ++process) {

@@ -2,6 +2,7 @@
 // sender's buffer when a receive for it is posted, however late: whoever reuses the buffer before is found out.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <list>
@@ -34,10 +35,11 @@ public:
     enum State : char { Waiting, Done, TooLong };
 
     std::mutex mutex;
+    bool leaves_when_asked = false;  // a message of more than 64 bytes, when its sender asks whether it has left
     const std::vector<int> host_of;
     std::vector<int64_t> sent_bytes;       // by process: data, not control messages
     std::vector<int64_t> left_host_bytes;  // of them, to other hosts
-    std::list<Entry> sends, receives;
+    std::list<Entry> sends, receives, held;
     std::deque<State> states;
     std::vector<std::deque<std::pair<int, std::string>>> inbox;  // control messages
 };
@@ -59,9 +61,11 @@ public:
             entry.copy.assign(entry.data, entry.data + bytes);
             entry.data = entry.copy.data();
             network_.states[entry.state] = Network::Done;
+        } else if (network_.leaves_when_asked) {
+            network_.held.push_back(std::move(entry));
+            return {network_.held.back().state};
         }
-        return match(std::move(entry), network_.receives, network_.sends,
-                     [](auto& receive, auto& send) { return deliver(send, receive); });
+        return leave(std::move(entry));
     }
     Ticket receive(int from, int tag, void* data, int64_t capacity_bytes) override {
         const std::lock_guard lock(network_.mutex);
@@ -72,6 +76,13 @@ public:
     }
     bool done(Ticket& ticket) override {
         const std::lock_guard lock(network_.mutex);
+        const auto held = std::find_if(network_.held.begin(), network_.held.end(),
+                                       [&](const Network::Entry& e) { return e.state == ticket.handle; });
+        if (held != network_.held.end()) {
+            Network::Entry entry = std::move(*held);
+            network_.held.erase(held);
+            leave(std::move(entry));
+        }
         if (network_.states[ticket.handle] == Network::TooLong) throw std::runtime_error("a message is longer than was expected");
         return network_.states[ticket.handle] == Network::Done;
     }
@@ -96,6 +107,11 @@ private:
     Network::Entry begin(int from, int to, int tag, void* data, int64_t bytes) {
         network_.states.push_back(Network::Waiting);
         return {from, to, tag, static_cast<char*>(data), bytes, {}, network_.states.size() - 1};
+    }
+
+    Ticket leave(Network::Entry send) {
+        return match(std::move(send), network_.receives, network_.sends,
+                     [](auto& receive, auto& other) { return deliver(other, receive); });
     }
 
     template <class Deliver>

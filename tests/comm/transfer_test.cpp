@@ -62,6 +62,7 @@ TEST_P(CommTransfer, BytesAreThoseOfTheGiving) {
                     x.assign(17, static_cast<float>(k + 10000 * channel));
                     comm.run(channel, out, give(x));
                     if (random() % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+                    if (random() % 4 == 0) comm.attend(channel);
                     comm.run(channel, in, take(got));
                     ASSERT_EQ(got, std::vector<float>(17, static_cast<float>(k + 10000 * channel)));
                 }
@@ -89,6 +90,31 @@ TEST_P(CommTransfer, SixtyFourLaunchesMayBeUnderWay) {
         }
     });
     EXPECT_EQ(wrong, 0);
+    expect_all(errors, "");
+}
+
+// On a wire that moves what is under way only for who asks: a rank that computes asks between its ops, long before it awaits.
+TEST(CommTransferAttended, WhatIsGivenLeavesBetweenOps) {
+    std::atomic<bool> taken = false;
+    const auto errors = memory_job("TwoProcesses", 1, {0, 1}, {}, true).run([&](Communicator& comm) {
+        const GroupId group = comm.add_group({0, 1});
+        std::vector<float> x(1000, 7.0f);
+        if (comm.rank() == 1) {
+            x.assign(1000, 0.0f);
+            comm.run(0, group, take(x));
+            EXPECT_EQ(x, std::vector<float>(1000, 7.0f));
+            taken = true;
+            return;
+        }
+        comm.run(0, group, give(x));
+        const auto start = std::chrono::steady_clock::now();
+        while (!taken && std::chrono::steady_clock::now() - start < std::chrono::seconds(10)) {
+            comm.attend(0);
+            std::this_thread::yield();
+        }
+        EXPECT_TRUE(taken);
+        comm.await_transfer(0, group);
+    });
     expect_all(errors, "");
 }
 

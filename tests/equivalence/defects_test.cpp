@@ -83,6 +83,13 @@ std::vector<Case> seed_all(const Defects& defects, Dtype dtype, uint64_t most_se
     return cases;
 }
 
+// The thread sanitizer ends the process at the first race.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kRacesEnd = true;
+#else
+constexpr bool kRacesEnd = false;
+#endif
+
 void expect_all_seen(const std::vector<Case>& cases, size_t least) {
     EXPECT_GE(cases.size(), least);
     for (const Case& c : cases)
@@ -91,10 +98,14 @@ void expect_all_seen(const std::vector<Case>& cases, size_t least) {
 
 TEST(Equivalence, EverySeededDefectShowsFloat64) { expect_all_seen(seed_all(kAnywhere, Dtype::F64, 2000), 40); }
 
-TEST(Equivalence, EverySeededPipelineDefectShowsFloat64) { expect_all_seen(seed_all(kOfPipelines, Dtype::F64, 300), 50); }
+TEST(Equivalence, EverySeededPipelineDefectShowsFloat64) {
+    if (kRacesEnd) GTEST_SKIP() << "a transfer that nobody awaits is a race";
+    expect_all_seen(seed_all(kOfPipelines, Dtype::F64, 300), 50);
+}
 
 // The looser bound of float32 hides none of those that have a place: some edit an operation that the CPU's kernels fuse away.
 TEST(Equivalence, EverySeededDefectShowsFloat32) {
+    if (kRacesEnd) GTEST_SKIP() << "a transfer that nobody awaits is a race";
     for (const Defects* defects : {&kAnywhere, &kOfPipelines}) {
         for (const Case& c : seed_all(*defects, Dtype::F32, 60)) {
             EXPECT_FALSE(c.tries >= kFew && c.caught.empty())

@@ -28,9 +28,26 @@ TEST(ClusterFile, PrintsAndParses) {
     c.devices = true, c.declared = true;
     c.costs.cores = 3, c.costs.flops_per_s = {{"bf16", {4e9}}, {"f32", {1e9, 2e9}}}, c.costs.bytes_per_s = {1e10, 2e10};
     c.costs.rows = {{{"einsum", "cpu.matmul", "f32", "nt", 2, {1, 2, 3}, 12, 44}, 1e-6, 2e-6, 3e-6}};
-    c.costs.collectives = {{"all_reduce", 2, 1024, 1e-5}};
+    c.costs.collectives = {{"all_reduce", 2, 1024, 1e-5, 4e-6}};
+    c.costs.caches = {{2e6, 1, 0.25}, {6.4e7, 3, 1}};
     const std::string text = sim::print(c);
-    EXPECT_EQ(sim::print(sim::parse_cluster(text, "here.toml")), text);
+    const sim::Cluster again = sim::parse_cluster(text, "here.toml");
+    EXPECT_EQ(sim::print(again), text);
+    EXPECT_EQ(again.costs.collectives[0].core_s, 4e-6);
+    EXPECT_EQ(again.costs.caches[0].price_beyond, 0.25);
+}
+
+TEST(ClusterFile, CachesGetDearerOutwards) {
+    const auto caches = [](const char* first, const char* second) {
+        return fmt::format(
+            "{}[[caches]]\nbytes = 2e6\nprice_beyond = {}\n[[caches]]\nbytes = 6e7\ncores = 2\nprice_beyond = {}\n", kRates,
+            first, second);
+    };
+    EXPECT_EQ(sim::parse_cluster(caches("0.3", "1.0"), "here.toml").costs.caches.size(), 2u);
+    expect_refusal(caches("0.3", "0.2"), "cluster.incomplete",
+                   "caches.price_beyond = 0.2: must be from 0 to 1, and not below that of");
+    expect_refusal(caches("0.3", "1.5"), "cluster.incomplete", "caches.price_beyond = 1.5: must be from 0 to 1");
+    expect_refusal(fmt::format("{}[[caches]]\ncores = 2\n", kRates), "cluster.incomplete", "[[caches]] need bytes");
 }
 
 TEST(ClusterFile, HostsPrintAndParse) {

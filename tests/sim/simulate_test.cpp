@@ -17,7 +17,6 @@ sim::Cluster threads(int cores) {
     c.costs.cores = cores;
     c.costs.flops_per_s["f32"] = {1e9};
     c.costs.bytes_per_s = {1e30};
-    c.costs.cache_bytes = 0;
     return c;
 }
 
@@ -140,6 +139,20 @@ TEST(Simulate, ABubbleIsTheOneOfThePaper) {
     EXPECT_NEAR(s.bubble_s / s.step_time_s, 3.0 / 11, 0.02);
 }
 
+// Of a collective's time only what its threads compute is shared out with others.
+TEST(Simulate, WakingUpTakesNoCore) {
+    const ir::Program p = program({{"parallelism.tensor_parallel_degree", "2"}});
+    const auto with = [&](double time_s, double core_s) {
+        sim::Cluster c = threads(1);
+        for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"})
+            c.costs.collectives.push_back({op, 2, 1, time_s, core_s});
+        return step_s(p, c);
+    };
+    const double computed = with(0, 0), woken = with(1e-3, 0) - computed, shared = with(1e-3, 1e-3) - computed;
+    EXPECT_GT(woken, 0);
+    EXPECT_NEAR(shared, 2 * woken, 1e-9);
+}
+
 TEST(Simulate, SlowLinksAreHiddenBehindComputeOrTheOtherWayRound) {
     const ir::Program p = program({{"parallelism.data_parallel_shard_degree", "2"}, {"model.n_layers", "8"}});
     const double compute = step_s(p, threads(4), {1, true});
@@ -186,13 +199,39 @@ TEST(CostTable, AnExactRowIsTakenAndTheRatesCarryBetweenRows) {
     EXPECT_NEAR(ops::cost_of(t, unknown, 1).core_s, 2e-9 * 128 * 128 * 128, 1e-12);
 }
 
+TEST(CostTable, WhatLiesFurtherOutCostsItsPrice) {
+    ops::CostTable t = threads(4).costs;
+    EXPECT_EQ(ops::price_of(t, 1, 1, 1), 1);  // no caches: everything is in memory
+    t.caches = {{1e3, 1, 0.25}, {1e5, 2, 1}};
+    EXPECT_EQ(ops::price_of(t, 1e3, 1, 1), 0);
+    EXPECT_EQ(ops::price_of(t, 2e3, 1, 1), 0.25);
+    EXPECT_EQ(ops::price_of(t, 2e3, 2, 1), 0);     // two threads have two such caches
+    EXPECT_EQ(ops::price_of(t, 1e3, 1, 8), 0.25);  // eight ranks share four
+    EXPECT_EQ(ops::price_of(t, 1e5, 1, 1), 0.25);
+    EXPECT_EQ(ops::price_of(t, 2e5, 1, 1), 1);  // it reaches one of the two
+    EXPECT_EQ(ops::price_of(t, 2e5, 4, 1), 0.25);
+    EXPECT_EQ(ops::price_of(t, 5e4, 1, 4), 0.25);  // half of one
+    EXPECT_EQ(ops::price_of(t, 6e4, 1, 4), 1);
+
+    // A row's warm time is that of the op's own bytes over and over: what these cost is in it already.
+    const ops::CostKey small{"einsum", "cpu.matmul", "f32", "nt", 1, {64, 64, 64}, 2.0 * 64 * 64 * 64, 500};
+    ops::CostKey large = small;
+    large.bytes = 5e4;
+    for (const ops::CostKey& key : {small, large}) {
+        t.rows = {{key, 1e-3, 2e-3, 2e-3}};
+        EXPECT_NEAR(ops::cost_of(t, key, 1).core_s, 2e-3, 1e-9);
+        EXPECT_NEAR(ops::cost_of(t, key, 0.25).core_s, key.bytes == 500 ? 1.25e-3 : 1e-3, 1e-9);
+    }
+}
+
 TEST(CostTable, CollectivesGoBetweenMeasuredBytesAndMembers) {
     ops::CostTable t = threads(2).costs;
-    t.collectives = {{"all_gather", 2, 1e3, 1e-5}, {"all_gather", 2, 1e6, 1e-3}};
-    EXPECT_DOUBLE_EQ(ops::collective_s(t, "all_gather", 2, 1), 1e-5);
-    EXPECT_NEAR(ops::collective_s(t, "all_gather", 2, (1e3 + 1e6) / 2), (1e-5 + 1e-3) / 2, 1e-12);
-    EXPECT_NEAR(ops::collective_s(t, "all_gather", 2, 2e6), 2e-3, 1e-12);
-    EXPECT_NEAR(ops::collective_s(t, "all_gather", 4, 1e6), 2e-3, 1e-12);  // copies four blocks, not two
+    t.collectives = {{"all_gather", 2, 1e3, 1e-5, 1e-5}, {"all_gather", 2, 1e6, 1e-3, 4e-4}};
+    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 2, 2e6).core_s, 8e-4, 1e-12);
+    EXPECT_DOUBLE_EQ(ops::collective_cost(t, "all_gather", 2, 1).time_s, 1e-5);
+    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 2, (1e3 + 1e6) / 2).time_s, (1e-5 + 1e-3) / 2, 1e-12);
+    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 2, 2e6).time_s, 2e-3, 1e-12);
+    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 4, 1e6).time_s, 2e-3, 1e-12);  // copies four blocks, not two
 }
 
 compile::Compiled over_hosts(const Settings& settings, const sim::Cluster& c) {
