@@ -32,6 +32,18 @@ std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
 
 }  // namespace
 
+RanksByHost ranks_by_host(const compile::Recipe& recipe) {
+    const RanksByHost of = {recipe.integer("cluster.ranks_per_host"), recipe.integer("cluster.ranks_per_process")};
+    if (of.of_host < 0)
+        throw UserError("recipe.too_small", "cluster.ranks_per_host",
+                        fmt::format("cluster.ranks_per_host = {}: must be at least 0", of.of_host));
+    if (of.of_process < 1 || of.of_host % of.of_process != 0)
+        throw UserError("recipe.divides", "cluster.ranks_per_process",
+                        fmt::format("cluster.ranks_per_process = {}: must be at least 1 and divide cluster.ranks_per_host = {}",
+                                    of.of_process, of.of_host));
+    return of;
+}
+
 mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {
     if (crew && !crew->is_alone()) {
         mesh::Topology out{{}, crew->ranks_a_process(ranks)};
@@ -39,19 +51,10 @@ mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const c
             out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / out.ranks_per_process)));
         return out;
     }
-    const int64_t per_host = recipe.integer("cluster.ranks_per_host"), per_process = recipe.integer("cluster.ranks_per_process");
-    if (per_host < 0)
-        throw UserError("recipe.too_small", "cluster.ranks_per_host",
-                        fmt::format("cluster.ranks_per_host = {}: must be at least 0", per_host));
-    if (per_host == 0) {
-        const std::optional<sim::Cluster> cluster = described_cluster(recipe);
-        return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
-    }
-    if (per_process < 1 || per_host % per_process != 0)
-        throw UserError("recipe.divides", "cluster.ranks_per_process",
-                        fmt::format("cluster.ranks_per_process = {}: must be at least 1 and divide cluster.ranks_per_host = {}",
-                                    per_process, per_host));
-    return mesh::even_hosts(ranks, per_host, per_process);
+    const RanksByHost of = ranks_by_host(recipe);
+    if (of.of_host > 0) return mesh::even_hosts(ranks, of.of_host, of.of_process);
+    const std::optional<sim::Cluster> cluster = described_cluster(recipe);
+    return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
 }
 
 std::vector<int> hosts_described(const compile::Recipe& recipe, const mesh::Topology& compiled_for, int64_t ranks) {

@@ -14,6 +14,12 @@ namespace lockstep::cli {
 // ranks_per_process, or the hosts of cluster.file; else all in one process.
 mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
 
+// How many ranks a host and a process have, by the recipe's keys; {0, 1}: the recipe does not say. UserError recipe.*.
+struct RanksByHost {
+    int64_t of_host = 0, of_process = 1;
+};
+RanksByHost ranks_by_host(const compile::Recipe& recipe);
+
 // Hosts by rank: those that the program is compiled for, else those of devices, by the links of cluster.file; empty: not
 // described.
 std::vector<int> hosts_described(const compile::Recipe& recipe, const mesh::Topology& compiled_for, int64_t ranks);

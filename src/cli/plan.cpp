@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "cli/commands.h"
+#include "cli/groups.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
 #include "ops/rule.h"
@@ -45,6 +46,8 @@ Plan make_plan(const PlanArgs& args) {
     compile::Recipe recipe = read_recipe(args.recipe);
     take_vocabulary(recipe, MissingData::Assume);
     plan.cluster = sim::read_cluster(args.cluster);
+    if (const RanksByHost of = ranks_by_host(recipe); of.of_host > 0 && !plan.cluster.devices)
+        plan.cluster.hosts.ranks = of.of_host, plan.cluster.hosts.ranks_per_process = of.of_process;
     const ops::CostTable& costs = plan.cluster.costs;
     const int64_t ranks = compile::layout_of(recipe).ranks;
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.

@@ -188,6 +188,10 @@ TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
     EXPECT_EQ(linkless.code, 1);
     EXPECT_NE(linkless.err.find("4 ranks need 2 hosts of 2, and the file says nothing of their links"), std::string::npos);
     EXPECT_NE(linkless.err.find("[plan.no_link]"), std::string::npos) << linkless.err;
+    // The recipe's hosts come before the file's.
+    const std::string larger = "plan eight.toml --cluster two.toml --cluster.ranks_per_host 4 --cluster.ranks_per_process ";
+    EXPECT_EQ(s.lockstep(larger + "2").code, 0);
+    EXPECT_NE(s.lockstep(larger + "3").err.find("[recipe.divides]"), std::string::npos);
     s.write("devices.toml", s.read("two.toml").substr(0, s.read("two.toml").find("[hosts]")) +
                                 "[[links]]\nranks = 0\nbandwidth_bytes_per_s = 1e9\nlatency_s = 0.0\n");
     s.shell("sed -i 's/devices = false/devices = true/' devices.toml");

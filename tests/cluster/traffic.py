@@ -78,6 +78,10 @@ def check_bytes(lockstep, folder, rates):
     return good
 
 
+def placed(ranks_a_process):
+    return ["--cluster.ranks_per_host", str(RANKS_A_HOST), "--cluster.ranks_per_process", str(ranks_a_process)]
+
+
 def plan_s(lockstep, path, cluster, *flags):
     return lockstep_json(lockstep, "plan", path, "--json", "--cluster", cluster, *flags)["step_time_s"]
 
@@ -91,18 +95,22 @@ def cluster_file(lockstep, folder, machine):
 
 def check_plans(lockstep, folder, rates, machine):
     path = write_recipe(folder, "plans", dim=256, layers=6, vocab=2048, seq=128)
-    print("\nsteps: planned on the cluster file of these hosts; measured, the median of 3 runs")
-    print(f"{'layout':<20}{'Mbit/s':>7}{'planned s':>11}{'measured s':>11}{'planned / measured':>20}")
+    print("\nsteps, ranks as processes and as threads of one process a host: planned on the cluster file of these hosts; measured, the median of 3 runs")
+    print(f"{'layout':<20}{'Mbit/s':>7}{'processes':>11}{'planned s':>11}{'measured s':>11}{'planned / measured':>20}")
     good = True
     for rate in rates:
         set_rate(rate)
         cluster = cluster_file(lockstep, folder, machine)
         for name, layout in LAYOUTS.items():
-            plan = plan_s(lockstep, path, cluster, *layout)
-            steps = sorted(train(lockstep, path, *layout, "--training.steps", "6")["step_time_s"] for _ in range(3))
-            inside = abs(plan / steps[1] - 1) <= 0.15
-            good &= inside
-            print(f"{name:<20}{rate:>7.0f}{plan:>11.3f}{steps[1]:>11.3f}{plan / steps[1]:>20.3f}{flag(inside)}", flush=True)
+            for a_process in (1, RANKS_A_HOST):
+                where = placed(a_process)
+                plan = plan_s(lockstep, path, cluster, *layout, *where)
+                steps = sorted(train(lockstep, path, *layout, "--training.steps", "6", a_host=RANKS_A_HOST // a_process)["step_time_s"]
+                               for _ in range(3))
+                inside = abs(plan / steps[1] - 1) <= 0.15
+                good &= inside
+                processes = HOSTS * RANKS_A_HOST // a_process
+                print(f"{name:<20}{rate:>7.0f}{processes:>11}{plan:>11.3f}{steps[1]:>11.3f}{plan / steps[1]:>20.3f}{flag(inside)}", flush=True)
         machine = cluster  # its kernels
     return good
 
