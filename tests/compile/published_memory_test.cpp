@@ -19,7 +19,7 @@ constexpr int64_t kStream = 2 * kSeq * kHidden;
 constexpr int64_t kFirst = 2899359744, kInner = 2718480384, kLast = 2899384320;
 
 std::vector<compile::StageReport> reports_with(const Settings& settings) {
-    compile::Recipe recipe = compile::Recipe::from_file(std::string(LOCKSTEP_SOURCE_DIR) + "/recipes/gpt_175b_frontier.toml");
+    compile::Recipe recipe = compile::Recipe::from_file(LOCKSTEP_SOURCE_DIR "/recipes/gpt_175b_frontier.toml");
     recipe.set("parallelism.data_parallel_shard_degree", "2");
     recipe.set("training.global_batch_size", "64");
     for (const auto& [key, value] : settings) recipe.set(key, value);
