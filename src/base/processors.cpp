@@ -39,4 +39,10 @@ std::vector<int> usable_cpus() {
     return cpus;
 }
 
+std::string running_kernel() {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    return id;
+}
+
 }  // namespace lockstep

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
 #include "base/error.h"
+#include "base/processors.h"
 #include "comm/launch.h"
 
 namespace lockstep::measure {
@@ -26,13 +26,6 @@ double cpu_s() {
     getrusage(RUSAGE_SELF, &u);
     const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
     return seconds(u.ru_utime) + seconds(u.ru_stime);
-}
-
-// Of the running kernel: processes that see the same share a machine, whatever their hosts are called.
-std::string boot() {
-    std::string id;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-    return id;
 }
 
 std::vector<double> all_of(comm::Crew& crew, double own) {
@@ -161,11 +154,12 @@ sim::Hosts hosts(comm::Crew& crew) {
                         "hosts have unequal numbers of processes, or those of a host do not follow each other: start equally "
                         "many on each, host by host");
     out.share_cores = true;
-    for (const std::string& other : crew.exchange(boot())) out.share_cores = out.share_cores && !other.empty() && other == boot();
+    const std::string own = running_kernel();
+    for (const std::string& other : crew.exchange(own)) out.share_cores = out.share_cores && !other.empty() && other == own;
     const std::vector<int> across = links.of_this_place(static_cast<int>(out.ranks));
     links.join({here, all, across});
     // Of what a process computed in a launch, its work: the rest was looking, while it waited.
-    const double looking = std::min(links.looking(all), 0.9);
+    const double looking = out.looking = std::min(links.looking(all), 0.9);
     const auto work_s = [&](const Rate& r) {
         return std::max(1e-9, (r.cpu_s / crew.processes() - looking * r.time_s) / (1 - looking));
     };

@@ -1,6 +1,7 @@
 #include "runtime/ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -20,13 +21,20 @@ void pin_this_thread(int cpu) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
+// Processes that say the same share these processors: also those of several containers on one machine, which are hosts to MPI.
+std::string own_processors(const comm::Crew& crew) {
+    const std::string kernel = running_kernel();
+    return fmt::format("{} of {}", usable_cpus(), kernel.empty() ? fmt::format("host {}", crew.host_of(crew.process())) : kernel);
+}
+
 }  // namespace
 
 Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& options)
     : programs_(programs),
       crew_(options.crew ? *options.crew : alone_),
       exceptions_(std::uncaught_exceptions()),
-      transport_(crew_.transport(static_cast<int>(programs[0].mesh.world_ranks()), options.links)) {
+      transport_(crew_.transport(static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
+      processors_of_(crew_.exchange(own_processors(crew_))) {
     const auto n = static_cast<size_t>(transport_->ranks_here());
     communicators_.resize(n), executors_.resize(n), errors_.resize(n);
     for (size_t r = 0; r < n; ++r) communicators_[r] = transport_->communicator(transport_->first_rank() + static_cast<int>(r));
@@ -63,12 +71,12 @@ Ranks::~Ranks() {
 void Ranks::pin(size_t place, ExecutorOptions& own) const {
     const std::vector<int> cpus = usable_cpus();
     own.comm_cpus = cpus;  // any: what computing leaves over
-    // Ranks of a host in the order of their numbers.
-    const std::vector<int>& host_of = transport_->topology().host_of_rank;
-    const int rank = transport_->first_rank() + static_cast<int>(place), host = host_of[static_cast<size_t>(rank)];
-    const auto before = std::count(host_of.begin(), host_of.begin() + rank, host),
-               on_host = std::count(host_of.begin(), host_of.end(), host);
-    const auto count = static_cast<int64_t>(cpus.size()), wanted = own.threads * on_host;
+    // Ranks of processes that share them, in the order of their numbers.
+    const auto self = processors_of_.begin() + crew_.process();
+    const int64_t each = transport_->ranks_here(),
+                  before = each * std::count(processors_of_.begin(), self, *self) + static_cast<int64_t>(place),
+                  all = each * std::count(processors_of_.begin(), processors_of_.end(), *self);
+    const auto count = static_cast<int64_t>(cpus.size()), wanted = own.threads * all;
     if (wanted > count && wanted % count != 0) return;
     for (int t = 0; t < own.threads; ++t) own.cpus.push_back(cpus[static_cast<size_t>((before * own.threads + t) % count)]);
     pin_this_thread(own.cpus[0]);

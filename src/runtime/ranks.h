@@ -58,6 +58,7 @@ private:
     comm::Crew& crew_;
     const int exceptions_;  // under way when this was made
     std::unique_ptr<comm::Transport> transport_;
+    const std::vector<std::string> processors_of_;  // by process: which ones it may use
     // By place:
     std::vector<std::unique_ptr<comm::Communicator>> communicators_;
     std::vector<std::unique_ptr<Executor>> executors_;

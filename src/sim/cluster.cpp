@@ -135,7 +135,8 @@ void require_sound(const Cluster& c, const std::string& origin) {
                                      {"hosts.latency_s", h.link.latency_s},
                                      {"hosts.core_s_per_byte", h.core_s_per_byte},
                                      {"hosts.process_bytes_per_s", h.process_bytes_per_s},
-                                     {"hosts.process_latency_s", h.process_latency_s}}) {
+                                     {"hosts.process_latency_s", h.process_latency_s},
+                                     {"hosts.looking", h.looking}}) {
         if (!std::isfinite(value) || value < 0)
             refuse(key, fmt::format("{} = {}: must be a number, and not negative", key, value));
     }
@@ -191,6 +192,7 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s);
         r.take("latency_s", c.hosts.link.latency_s), r.take("core_s_per_byte", c.hosts.core_s_per_byte);
         r.take("process_bytes_per_s", c.hosts.process_bytes_per_s), r.take("process_latency_s", c.hosts.process_latency_s);
+        r.take("looking", c.hosts.looking);
         r.finish();
     }
     read_each(top, "links", origin, [&](Reader& row) {
@@ -231,9 +233,9 @@ std::string print(const Cluster& c) {
     if (const Hosts& h = c.hosts; h.ranks > 0)
         out += fmt::format(
             "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = "
-            "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\nprocess_latency_s = {:.4g}\n",
+            "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\nprocess_latency_s = {:.4g}\nlooking = {:.4g}\n",
             h.ranks, h.ranks_per_process, h.share_cores, h.link.bandwidth_bytes_per_s, h.link.latency_s, h.core_s_per_byte,
-            h.process_bytes_per_s, h.process_latency_s);
+            h.process_bytes_per_s, h.process_latency_s, h.looking);
     for (const ops::CacheLevel& l : t.caches)
         out += fmt::format("\n[[caches]]\nbytes = {:.0f}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links)

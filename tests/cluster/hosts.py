@@ -38,7 +38,7 @@ def sent():
 def mpirun(command, hosts=HOSTS, a_host=RANKS_A_HOST):
     """Runs it as so many processes on each of the first hosts; its standard output."""
     where = ",".join(f"{host}:{a_host}" for host in NAMES[:hosts])
-    done = subprocess.run(["mpirun", "-n", str(hosts * a_host), "--host", where, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    done = subprocess.run(["mpirun", "-n", str(hosts * a_host), "--bind-to", "none", "--host", where, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, env=environment)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

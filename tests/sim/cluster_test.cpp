@@ -54,7 +54,7 @@ TEST(ClusterFile, HostsPrintAndParse) {
     sim::Cluster c;
     c.name = "x", c.description = "y", c.memory_bytes = 1e9;
     c.costs.cores = 3, c.costs.flops_per_s = {{"f32", {1e9, 2e9}}}, c.costs.bytes_per_s = {1e10, 2e10};
-    c.hosts = {4, 2, true, {2.5e7, 1e-4}, 1e-9, 5e8, 2e-5};
+    c.hosts = {4, 2, true, {2.5e7, 1e-4}, 1e-9, 5e8, 2e-5, 0.125};
     const std::string text = sim::print(c);
     const sim::Cluster again = sim::parse_cluster(text, "here.toml");
     EXPECT_EQ(sim::print(again), text);

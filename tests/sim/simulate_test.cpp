@@ -279,6 +279,18 @@ TEST(Simulate, LaunchesBetweenHostsWaitForTheirMessages) {
     EXPECT_NEAR(hosts_step_s(kShardedOverHosts, c) - without_s, messages, 1e-3);
 }
 
+// One core for two who wait for a link and look half the time: it is as busy as the link. Any more, and it is what counts.
+TEST(Simulate, WhoWaitsForMessagesLooks) {
+    const Settings sharded = {{"parallelism.data_parallel_shard_degree", "2"}};
+    sim::Cluster c = threads(1);
+    c.hosts = {1, 1, true, {1e3, 0}};
+    const double link_s = hosts_step_s(sharded, c);
+    c.hosts.looking = 0.5;
+    EXPECT_NEAR(hosts_step_s(sharded, c), link_s, 0.01 * link_s);
+    c.hosts.looking = 0.75;
+    EXPECT_NEAR(hosts_step_s(sharded, c), 1.5 * link_s, 0.02 * link_s);
+}
+
 TEST(Simulate, HostsShareCoresOnlyWhereTheyAreOneMachine) {
     sim::Cluster c = threads(2);
     c.hosts = {2, 1, false, {0, 0}};
