@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -12,17 +11,16 @@
 
 #include "base/thread_pool.h"
 #include "measure/pin.h"
+#include "measure/stopwatch.h"
 
 namespace lockstep::measure {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kMostBytes = 256 << 20, kPiece = 64 << 10;
 
-double told(int name, double otherwise) {
+int64_t told(int name, int64_t otherwise) {
     const long bytes = sysconf(name);
-    return bytes > 0 ? static_cast<double>(bytes) : otherwise;
+    return bytes > 0 ? bytes : otherwise;
 }
 
 // Processors that share the last cache of this one: the bits of a mask in hexadecimal digits.
@@ -56,18 +54,13 @@ public:
     double time_s(int64_t bytes) {
         const int64_t half = std::max(bytes / 2 / kPiece, int64_t{1}) * kPiece;
         const int64_t rounds = std::max<int64_t>(1, (32 << 20) / half);
-        double best_s = 1e30;
-        for (int sample = 0; sample < 5; ++sample) {  // other work on the machine only ever makes one longer
-            const auto start = Clock::now();
-            pool_.parallel([&](int thread, int) {
-                char* from = memory_[static_cast<size_t>(thread)].get();
-                for (int64_t round = 0; round < rounds; ++round) {
-                    for (int64_t at = 0; at < half; at += kPiece) std::memcpy(from + half + at, from + at, kPiece);
-                }
-            });
-            best_s = std::min(best_s, std::chrono::duration<double>(Clock::now() - start).count());
-        }
-        return best_s / static_cast<double>(2 * half * rounds);
+        const auto copy = [&](int thread, int) {
+            char* from = memory_[static_cast<size_t>(thread)].get();
+            for (int64_t round = 0; round < rounds; ++round) {
+                for (int64_t at = 0; at < half; at += kPiece) std::memcpy(from + half + at, from + at, kPiece);
+            }
+        };
+        return 1 / best_rate(5, static_cast<double>(2 * half * rounds), [&] { pool_.parallel(copy); });
     }
 
 private:
@@ -77,8 +70,7 @@ private:
 
 std::vector<ops::CacheLevel> measured(const std::vector<int>& cpus, double memory_bytes) {
     const auto cores = static_cast<int>(cpus.size());
-    const auto near = static_cast<int64_t>(told(_SC_LEVEL2_CACHE_SIZE, 1 << 20));
-    const auto far = static_cast<int64_t>(told(_SC_LEVEL3_CACHE_SIZE, 0));
+    const int64_t near = told(_SC_LEVEL2_CACHE_SIZE, 1 << 20), far = told(_SC_LEVEL3_CACHE_SIZE, 0);
     const int sharing = std::clamp(sharing_last_cache(cpus[0]), 1, cores);
     const auto room = static_cast<int64_t>(memory_bytes > 0 ? memory_bytes / (8.0 * cores) : kMostBytes);
     const int64_t most = std::max(std::min({kMostBytes, room, std::max(4 * far, 64 * near)}), 16 * near);

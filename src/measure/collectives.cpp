@@ -1,17 +1,15 @@
 #include "measure/collectives.h"
 
 #include <algorithm>
-#include <chrono>
 #include <ctime>
 #include <thread>
 
 #include "comm/local.h"
 #include "measure/pin.h"
+#include "measure/stopwatch.h"
 
 namespace lockstep::measure {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Span {
     double start_s = 0, end_s = 0;
@@ -23,7 +21,6 @@ double core_s() {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
-double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 // One launch by `members` threads on the processors that ranks would have, as in a step: operands were written just before and
 // lie in their writer's cache, results go where nobody was lately. From the arrival of the last until all are through, and what

@@ -1,28 +1,15 @@
 #include "measure/roofs.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 
 #include "base/thread_pool.h"
 #include "kernels/cpu/roof.h"
 #include "measure/pin.h"
+#include "measure/stopwatch.h"
 
 namespace lockstep::measure {
 namespace {
-
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double best_rate(int samples, double amount, const auto& work) {
-    double best = 0;
-    for (int i = 0; i < samples; ++i) {
-        const double start_s = now_s();
-        work();
-        best = std::max(best, amount / (now_s() - start_s));
-    }
-    return best;
-}
 
 Roofs measured(const std::vector<int>& cpus) {
     constexpr int64_t kRounds = 2'000'000, kBytes = 128 << 20;

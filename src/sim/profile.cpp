@@ -146,15 +146,15 @@ private:
         const double core_s = sent.leader * c_.hosts.core_s_per_byte +
                               (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
         if (core_s > 0) s.core_s = core_s, s.link_s = 0;
-        const mesh::Link& link = c_.hosts.link;
         double messages_s = sent.latencies_within * c_.hosts.process_latency_s;
-        if (across > 0)
+        if (across > 0) {
+            const mesh::Link& link = c_.hosts.link;
             messages_s +=
                 sent.latencies * link.latency_s + (link.bandwidth_bytes_per_s > 0 ? across / link.bandwidth_bytes_per_s : 0);
+            s.link = topology_.host_of_rank[static_cast<size_t>(p_.pipeline_rank * p_.mesh.ranks())];  // of its first rank
+        }
         s.link_s += messages_s;
         s.core_s += c_.hosts.looking * messages_s;
-        if (across > 0)
-            s.link = topology_.host_of_rank[static_cast<size_t>(p_.pipeline_rank * p_.mesh.ranks())];  // of its first rank
     }
 
     const ir::Program& p_;

@@ -1,0 +1,22 @@
+// Time, and the rate of work that is done several times.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace lockstep::measure {
+
+inline double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Of `amount` a second, by the best of so many samples: other work on the machine only ever lowers one.
+double best_rate(int samples, double amount, const auto& work) {
+    double best = 0;
+    for (int i = 0; i < samples; ++i) {
+        const double start_s = now_s();
+        work();
+        best = std::max(best, amount / (now_s() - start_s));
+    }
+    return best;
+}
+
+}  // namespace lockstep::measure
