@@ -209,8 +209,8 @@ void attention_of(benchmark::State& state, const Typed<Attention>& forward, cons
     if (is_forward) measure(state, threads, 4 * visible, roof, "GFLOPs", "of_roof", make_out);
     else
         measure(state, threads, 10 * visible, roof, "GFLOPs", "of_roof", [&] {
-            run_backward(pool, s, mask, q.data(), k.data(), v.data(), out.data(), lse.get(), d_out.data(), d_q.data(), d_k.data(),
-                         d_v.data(), workspace.get());
+            run_backward(pool, s, mask, q.data(), k.data(), v.data(), lse.get(), d_out.data(), d_q.data(), d_k.data(), d_v.data(),
+                         workspace.get());
         });
     state.SetLabel(std::string(kernel == AttentionKernel::amx ? "amx " : "floats ") + (is_forward ? "forward" : "backward"));
 }

@@ -103,8 +103,8 @@ Distances ours(const std::string& name, const Settings& how, int seeds, const Wa
 }
 
 // What PyTorch's own runs allow. The error of gradients hardly varies: theirs with the same weights and a little. Losses and
-// norms are spread by twenty steps of AdamW: their farthest run, and two thirds of it, as ours are other runs.
-constexpr double kAlike = 1.15, kChance = 5.0 / 3;
+// norms are spread by twenty steps of AdamW: their farthest run, and half of it, as ours are other runs.
+constexpr double kAlike = 1.15, kChance = 1.5;
 // Under autocast the residual stream stays float32; here, as in a cast model, it is bfloat16 unless asked otherwise: gradients
 // are then 1.14 (qwen3_qk_norm) to 1.46 (gpt2) times as far from float64 as autocast's.
 constexpr double kResidual = 1.5;
@@ -131,11 +131,6 @@ std::string farther(const Distances& mine, const Distances& theirs, double facto
 
 class Bfloat16 : public ::testing::TestWithParam<const char*> {
 protected:
-    // Their gradient would be zero but for positions, so it is mostly what rounding leaves: over 12 sets of weights the float32
-    // stream is 0.94 (attention's products of floats) and 0.98 (of bfloat16) times as far as the narrow one, over four up
-    // to 1.02.
-    static bool has_key_biases() { return GetParam() == std::string("qwen2_bias"); }
-
     void record(const Distances& mine) {
         for (const auto& [figure, d] : mine) RecordProperty(figure, fmt::format("{:.2e}", rms(d)));
     }
@@ -162,14 +157,13 @@ TEST_P(Bfloat16, WithAFloat32ResidualStreamIsAsNearAsAutocastOfTheSameParameters
     for (int seed = 0; seed < kGradientSeeds; ++seed)
         narrow.push_back(relative(exact_gradients(GetParam(), seed),
                                   first_gradients(with_weights(GetParam(), seed), Backend::Cpu, kBfloat16)));
-    EXPECT_LT(rms(mine.at("gradients")), (has_key_biases() ? 1.05 : 0.975) * rms(narrow));  // 1.02; 0.92 to 0.96
+    EXPECT_LT(rms(mine.at("gradients")), 0.99 * rms(narrow));  // 0.92 to 0.985
 }
 
 // Norms read their weights in float32, too. Of what autocast does not round the rows that the stream begins with are left, and
-// they show in the loss alone: gradients are 0.96 to 1.02 times as far as autocast's (with biases of keys 1.02 to 1.09), of which
-// one way is up to 1.07 times as far as the other. Without the key it is 1.05 (qwen3_qk_norm) to 1.32 (gpt2).
+// they show in the loss alone: gradients are 0.93 to 1.0 times as far as autocast's, of which one way is up to 1.07 times as far
+// as the other. Without the key it is 1.05 (qwen3_qk_norm) to 1.32 (gpt2).
 TEST_P(Bfloat16, WithFloat32NormsAndStreamIsAsNearAsAutocast) {
-    const double same = has_key_biases() ? 1.1 : 1.03;
     const Distances mine = ours(GetParam(), kLikeAutocast, kSeeds);
     record(mine);
     EXPECT_EQ(farther(mine, pytorch(GetParam(), {"rounded sdpa", "autocast eager", "autocast sdpa"})), "");
@@ -178,7 +172,7 @@ TEST_P(Bfloat16, WithFloat32NormsAndStreamIsAsNearAsAutocast) {
         const std::vector<double> runs = pytorch(GetParam(), {way}).at("gradients");
         autocast.insert(autocast.end(), runs.begin(), runs.begin() + kGradientSeeds);
     }
-    EXPECT_LE(rms(mine.at("gradients")), same * rms(autocast));
+    EXPECT_LE(rms(mine.at("gradients")), 1.01 * rms(autocast));
 }
 
 TEST_P(Bfloat16, OnFourRanks) {

@@ -61,8 +61,7 @@ int64_t attention_row_workspace_bytes(const AttentionShape& shape, int threads);
 // batch * kv_heads does not divide among them.
 template <class T>
 using AttentionBackward = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
-                               const T* v, const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v,
-                               void* workspace);
+                               const T* v, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace);
 extern const Typed<AttentionBackward> attention_backward;
 extern const Typed<AttentionBackward> attention_backward_amx;  // as attention_amx
 

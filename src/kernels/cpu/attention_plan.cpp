@@ -50,9 +50,9 @@ int64_t attention_row_scratch_floats(const AttentionShape& shape) {
 }
 
 int64_t attention_backward_scratch_floats(const AttentionShape& shape, AttentionKernel kernel) {
-    // keys as two operands and values as one, a block of queries and d_out as two each; d_q; P, dS
-    return (3 * key_blocks(shape) + 4) * operand_elements(shape, kernel) + sum_elements(shape, kernel) + 2 * kBlock * kBlock +
-           kBlockInts + round_up_to_line(4 * key_blocks(shape)) + 64;
+    // keys as two operands and values as one, a block of queries and d_out as two each; d_q; P, dS; delta in lanes
+    return (3 * key_blocks(shape) + 4) * operand_elements(shape, kernel) + sum_elements(shape, kernel) +
+           2 * key_blocks(shape) * kBlock * kBlock + 16 * kBlock + kBlockInts + round_up_to_line(4 * key_blocks(shape)) + 64;
 }
 
 int64_t key_gradient_floats(const AttentionShape& shape, AttentionKernel kernel) {

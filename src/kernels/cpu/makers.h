@@ -243,15 +243,15 @@ Made make_attention(const KernelContext& c) {  // q, k, v, pos, kv_pos, doc, kv_
 }
 
 template <class T>
-Made make_attention_backward(const KernelContext& c) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]
+Made make_attention_backward(const KernelContext& c) {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out (not read), lse[, noise]
     cpu::AttentionBackward<T>* const run =
         c.op.kernel == kAttentionBackwardAmx ? cpu::attention_backward_amx : cpu::attention_backward;
     return kernel_from([shape = attention_shape(c.mesh, c.routine, c.op), drop = Dropout(c.op), heads = attention_dropout(c),
                         run](const KernelArgs& k) {
         cpu::AttentionMask mask{ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7), heads};
         if (drop.drops) mask.drop.noise = ids(k, 10), mask.drop.stream = drop.stream(k);
-        run(k.pool, shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8), in(k, 9), in<T>(k, 0), out<T>(k, 0),
-            out<T>(k, 1), out<T>(k, 2), k.workspace);
+        run(k.pool, shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in(k, 9), in<T>(k, 0), out<T>(k, 0), out<T>(k, 1),
+            out<T>(k, 2), k.workspace);
     });
 }
 
