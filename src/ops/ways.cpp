@@ -80,8 +80,11 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
     const bool all = ir::meeting_of(op) == ir::Meeting::All;
     const std::optional<mesh::Way> way = way_of(op);
     if (all && !way) return out;
+    size_t leaders = 0, ranks = 0;
     for (const Placed& placed : groups.of(op)) {
         const mesh::GroupLayout& l = placed.layout;
+        leaders += placed.groups.size() * static_cast<size_t>(l.parts());
+        ranks += placed.groups.size() * static_cast<size_t>(l.members());
         mesh::Sent sent{std::vector<double>(static_cast<size_t>(l.hosts())), {0}};
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) {
             const double bytes = block_bytes(p.mesh, r, op, i);
@@ -113,6 +116,7 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
             }
         }
     }
+    if (ranks > 0) out.leaders = static_cast<double>(leaders) / static_cast<double>(ranks);
     return out;
 }
 

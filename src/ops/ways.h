@@ -40,8 +40,9 @@ private:
 // What an op sends when all its groups are under way, in bytes: each host to others.
 struct HostBytes {
     std::vector<double> by_host;
-    double leader = 0;  // of them, those of the process that sends most
-    double within = 0;  // between processes of a host, of the one that sends most
+    double leader = 0;   // of them, those of the process that sends most
+    double within = 0;   // between processes of a host, of the one that sends most
+    double leaders = 1;  // of all ranks, the share that sends: one of each process's members of a group. The others wait for it
     // Messages that follow each other, of the groups that lie on several hosts, and of those on one.
     double latencies = 0, latencies_within = 0;
 };

@@ -221,7 +221,9 @@ private:
         std::vector<Player*>& busy = busy_;
         busy.clear();
         for (Player* p : running) {
-            if (p->host == host && p->core > kDone) wanted += p->thread->cores * machine_.copies, busy.push_back(p);
+            if (p->host != host || p->core <= kDone) continue;
+            wanted += p->thread->cores * machine_.copies * p->piece().computing;
+            busy.push_back(p);
         }
         const double share = wanted > machine_.cores ? machine_.cores / wanted : 1;
         for (Player* p : busy) {

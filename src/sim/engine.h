@@ -16,6 +16,7 @@ struct Segment {
     int group = -1;                          // a collective over the ranks groups[group]; -1: none
     int link = -1;                           // collectives under way on one link share it. -1: nobody shares
     ir::Meeting meeting = ir::Meeting::All;  // of a transfer groups[group] is who gives, then who takes
+    double computing = 1;                    // of the rank's copies (Machine), the share that does; the others wait for them
 };
 
 struct Work {  // one call

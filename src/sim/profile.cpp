@@ -145,7 +145,7 @@ private:
         // What was measured between processes has the members' own part in it.
         const double core_s = sent.leader * c_.hosts.core_s_per_byte +
                               (c_.hosts.process_bytes_per_s > 0 ? sent.within / c_.hosts.process_bytes_per_s : 0);
-        if (core_s > 0) s.core_s = core_s, s.link_s = 0;
+        if (core_s > 0) s.core_s = core_s, s.link_s = 0, s.computing = sent.leaders;
         double messages_s = sent.latencies_within * c_.hosts.process_latency_s;
         if (across > 0) {
             const mesh::Link& link = c_.hosts.link;

@@ -111,6 +111,17 @@ TEST(SimEngine, FourRanksWithTheirQueuesOnTwoCores) {
     EXPECT_NEAR(end_of(one, 0, 0), 3, 1e-9);
 }
 
+TEST(SimEngine, WhoWaitsForALeaderTakesNoCore) {
+    const auto step_s = [](double computing) {
+        Segment s = core(1);
+        s.computing = computing;
+        return end_of(run({one_thread({s})}, {}, {2, 8}), 0);
+    };
+    EXPECT_DOUBLE_EQ(step_s(1), 4);      // eight on two cores
+    EXPECT_DOUBLE_EQ(step_s(0.5), 2);    // four, whom the others wait for
+    EXPECT_DOUBLE_EQ(step_s(0.125), 1);  // one has a core of its own and no more
+}
+
 TEST(SimEngine, MemoryIsShared) {
     // Each alone 1 s, but needs three quarters of the memory: two take 1.5 s. Who needs little is not slowed.
     auto events = run({one_thread({core(1, 0.75)}), one_thread({core(1, 0.75)})}, {}, {2, 1});

@@ -291,6 +291,18 @@ TEST(Simulate, WhoWaitsForMessagesLooks) {
     EXPECT_NEAR(hosts_step_s(sharded, c), 1.5 * link_s, 0.02 * link_s);
 }
 
+// One core for two hosts of two ranks, and nothing counts but what it takes to send: as many bytes, whether each rank sends its
+// own or one of each process for both.
+TEST(Simulate, WhoSendsTakesACoreAndWhoWaitsForItDoesNot) {
+    sim::Cluster c = threads(1);
+    for (int ranks_per_process : {1, 2}) {
+        c.hosts = {2, ranks_per_process, true, {0, 0}, 1e-3};
+        const std::vector<double> bytes = compile::bytes_by_host(over_hosts(kShardedOverHosts, c), sim::topology_of(c, 4));
+        const double step_s = hosts_step_s(kShardedOverHosts, c);
+        EXPECT_NEAR(step_s, (bytes[0] + bytes[1]) * 1e-3, 0.01 * step_s) << ranks_per_process;
+    }
+}
+
 TEST(Simulate, HostsShareCoresOnlyWhereTheyAreOneMachine) {
     sim::Cluster c = threads(2);
     c.hosts = {2, 1, false, {0, 0}};
