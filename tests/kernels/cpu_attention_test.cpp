@@ -270,6 +270,28 @@ TEST(CpuAttention, Bfloat16IsFloatOnWidenedOperands) {
     }
 }
 
+// Scores of -200, so that exp(0 - lse) is infinite: what stands beside the last keys counts nowhere.
+TEST(CpuAttention, KeysThatAreNotThereCountNowhere) {
+    std::mt19937 rng(8);
+    ThreadPool pool(1);
+    const AttentionShape s{1, 70, 70, 1, 1, 16, 0.125f};
+    for (Mask mask : {Mask::causal, Mask::full}) {
+        Inputs x = make_inputs({s, mask}, rng);
+        for (size_t i = 0; i < x.q.size(); i += static_cast<size_t>(s.head_dim)) x.q[i] = 40, x.k[i] = -40;
+        const Results want = reference(s, x);
+        const Outputs got = run(pool, s, x);
+        expect_near(want.out, got.out, 1e-4, "out");
+        expect_near(want.d_q, got.d_q, 1e-3, "d_q");
+        expect_near(want.d_k, got.d_k, 1e-3, "d_k");
+        expect_near(want.d_v, got.d_v, 1e-3, "d_v");
+        if (has_amx()) {
+            const Outputs tiles = run<Bf16>(pool, s, x, attention_amx, attention_backward_amx, AttentionKernel::amx);
+            for (const std::vector<float>* v : {&tiles.d_q, &tiles.d_k, &tiles.d_v})
+                EXPECT_TRUE(std::all_of(v->begin(), v->end(), [](float f) { return std::isfinite(f); }));
+        }
+    }
+}
+
 // Rounds in place, so that a reference and a kernel see the same numbers.
 void round_to_bf16(Inputs& x) {
     for (std::vector<float>* v : {&x.q, &x.k, &x.v, &x.d_out})

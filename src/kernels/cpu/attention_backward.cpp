@@ -159,6 +159,7 @@ void load_key_places(const Work<T>& w, int64_t b, const BlockPair& pair, const B
     const int64_t at = b * w.shape.kv_seq + pair.block * kBlock;
     pad_to_block(pair.key_count, w.mask.kv_pos + at, scratch.kv_pos);
     pad_to_block(pair.key_count, w.mask.kv_doc + at, scratch.kv_doc);
+    std::fill(scratch.kv_pos + pair.key_count, scratch.kv_pos + kBlock, std::numeric_limits<int32_t>::max());  // nobody sees them
 }
 
 template <class T>
@@ -166,7 +167,7 @@ void first_pass(const Work<T>& w, int64_t b, const BlockPair& pair, const Backwa
     const int64_t d = w.shape.head_dim;
     float *const p = scratch.p + pair.block * kBlock * kBlock, *const ds = scratch.ds + pair.block * kBlock * kBlock;
     load_key_places(w, b, pair, scratch);
-    const bool some = pair.seen == Visibility::some;
+    const bool some = pair.seen == Visibility::some || pair.key_count < kBlock;
     const auto run = w.mask.drop.noise ? (some ? probabilities<true, true> : probabilities<false, true>)
                                        : (some ? probabilities<true, false> : probabilities<false, false>);
     for (int64_t column = 0; column < pair.key_count; column += kTileColumns) {
