@@ -1,5 +1,5 @@
-// Blocked attention with an online softmax, forward and backward, after FlashAttention-2 (Dao, 2023): the scores never
-// reach memory, and blocks that the mask hides are skipped.
+// Blocked attention with an online softmax, forward and backward, after FlashAttention-2 (Dao, 2023): scores
+// stay in scratch, a block of queries at a time, and blocks that the mask hides are skipped.
 // q, out, d_out, d_q: [batch, seq, kv_heads, group, head_dim]; k, v, d_k, d_v: [batch, kv_seq, kv_heads, head_dim];
 // lse: [batch, seq, kv_heads, group], the natural log of the sum of exp of the scaled scores. All dense, any sizes.
 // Query s sees key t if kv_pos[t] <= pos[s], pos[s] - kv_pos[t] < window and kv_doc[t] == doc[s]. A query that sees nothing has

@@ -54,7 +54,7 @@ struct BackwardScratch {
     Operand *query, *query_over_tokens, *d_out, *d_out_over_tokens;  // queries are scaled
     float* d_query;                                                  // [head_dim, kBlock]
     float *p, *ds;                                                   // [key blocks, queries, keys]; ds is first dP
-    float *lse, *delta;                                              // [queries], [queries, lanes]
+    float *lse, *delta;                                              // [queries]; delta is first [queries, lanes]
     int32_t *pos, *doc, *kv_pos, *kv_doc;                            // of the current blocks
     int32_t *low, *high;                                             // [queries], of dropout
     Bounds* key_bounds;
@@ -121,7 +121,7 @@ void score_gradients(float* p, float* ds, const float* delta, int64_t column, Ra
         for (int64_t i = s * kBlock + column; i < s * kBlock + column + kTileColumns; i += kLanes) {
             const Vec signed_p = load(p + i);
             if constexpr (Drops) {
-                const Vec kept = maximum(signed_p, Vec{});
+                const Vec kept = maximum(Vec{}, signed_p);  // in this order NaN stays
                 store(p + i, kept * drop_scale);
                 store(ds + i, maximum(kept, -signed_p) * (load(ds + i) - delta[s]));
             } else {
@@ -150,8 +150,9 @@ struct BlockPair {
 template <class T>
 Range queries_of(const Work<T>& w, const BlockPair& pair, int64_t column, const BackwardScratch& scratch) {
     if (pair.seen == Visibility::all) return {0, pair.query_count};
-    return visible_queries(bounds(scratch.kv_pos + column, scratch.kv_doc + column, kTileColumns), window_of(w.shape),
-                           scratch.pos, scratch.doc, pair.query_count);
+    const int64_t count = std::min<int64_t>(kTileColumns, pair.key_count - column);
+    return visible_queries(bounds(scratch.kv_pos + column, scratch.kv_doc + column, count), window_of(w.shape), scratch.pos,
+                           scratch.doc, pair.query_count);
 }
 
 template <class T>
