@@ -11,11 +11,10 @@
 #include "base/error.h"
 #include "base/processors.h"
 #include "comm/launch.h"
+#include "measure/stopwatch.h"
 
 namespace lockstep::measure {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double kLong_s = 0.25;  // of a launch whose rate counts
 constexpr int64_t kMostBytes = 64 << 20;
@@ -125,9 +124,9 @@ private:
         crew_.exchange("");
         rank_->barrier(0, group);
         const double cpu = cpu_s();
-        const auto start = Clock::now();
+        const double start_s = now_s();
         for (int i = 0; i < launches; ++i) rank_->run(0, group, q);
-        const double time_s = std::chrono::duration<double>(Clock::now() - start).count();
+        const double time_s = now_s() - start_s;
         Rate out;
         out.cpu_s = sum_of(crew_, cpu_s() - cpu) / launches;
         out.time_s = most_of(crew_, time_s) / launches;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -19,13 +18,11 @@
 #include "ir/timeline.h"
 #include "kernels/kernel.h"
 #include "measure/pin.h"
+#include "measure/stopwatch.h"
 #include "models/model.h"
 
 namespace lockstep::measure {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 constexpr size_t kRegionBytes = size_t{288} << 20;
 
@@ -129,11 +126,11 @@ public:
     double time_s(size_t sets, double budget_s) {
         run(0);
         std::vector<double> times;
-        const auto start = Clock::now();
-        for (size_t k = 0; times.size() < 3 || (seconds(Clock::now() - start) < budget_s && times.size() < 2000); ++k) {
-            const auto begin = Clock::now();
+        const double start_s = now_s();
+        for (size_t k = 0; times.size() < 3 || (now_s() - start_s < budget_s && times.size() < 2000); ++k) {
+            const double begin_s = now_s();
             run(k % sets);
-            times.push_back(seconds(Clock::now() - begin));
+            times.push_back(now_s() - begin_s);
             if (times.back() > budget_s && times.size() >= 2) break;
         }
         std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 4), times.end());

@@ -1,15 +1,14 @@
 #include "measure/overheads.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
+#include "measure/stopwatch.h"
 #include "runtime/ranks.h"
 
 namespace lockstep::measure {
 
 double step_overhead_s(int ranks) {
-    using Clock = std::chrono::steady_clock;
     std::vector<ir::Program> programs(1);
     ir::Program& program = programs[0];
     program.mesh = mesh::Mesh::build({1, 1, ranks, 1, 1}, {});
@@ -17,9 +16,9 @@ double step_overhead_s(int ranks) {
     runtime::Ranks all(programs, {});
     std::vector<double> times(200);
     for (double& t : times) {
-        const auto start = Clock::now();
+        const double start_s = now_s();
         all.parallel([](runtime::Executor& e) { e.run("train"); });
-        t = std::chrono::duration<double>(Clock::now() - start).count();
+        t = now_s() - start_s;
     }
     std::nth_element(times.begin(), times.begin() + 50, times.end());
     return times[50];

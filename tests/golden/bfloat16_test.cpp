@@ -131,6 +131,9 @@ std::string farther(const Distances& mine, const Distances& theirs, double facto
 
 class Bfloat16 : public ::testing::TestWithParam<const char*> {
 protected:
+    // Their gradient would be zero but for positions, so it is mostly what rounding leaves, whatever the stream is.
+    static bool has_key_biases() { return GetParam() == std::string("qwen2_bias"); }
+
     void record(const Distances& mine) {
         for (const auto& [figure, d] : mine) RecordProperty(figure, fmt::format("{:.2e}", rms(d)));
     }
@@ -157,7 +160,7 @@ TEST_P(Bfloat16, WithAFloat32ResidualStreamIsAsNearAsAutocastOfTheSameParameters
     for (int seed = 0; seed < kGradientSeeds; ++seed)
         narrow.push_back(relative(exact_gradients(GetParam(), seed),
                                   first_gradients(with_weights(GetParam(), seed), Backend::Cpu, kBfloat16)));
-    EXPECT_LT(rms(mine.at("gradients")), rms(narrow));  // 0.92 to 0.985 of it
+    EXPECT_LT(rms(mine.at("gradients")), (has_key_biases() ? 0.99 : 0.975) * rms(narrow));  // 0.985 with AMX; 0.92 to 0.96
 }
 
 // Norms read their weights in float32, too. Of what autocast does not round the rows that the stream begins with are left, and
