@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -18,6 +20,12 @@
 namespace lockstep::cli {
 
 namespace {
+
+struct BenchArgs {
+    std::string out = "cluster.toml", machine;
+    double seconds = 80;
+    bool quick = false, json = false;
+};
 
 sim::Cluster machine_of(const BenchArgs& args) {
     if (!args.machine.empty()) {
@@ -43,8 +51,6 @@ sim::Cluster machine_of(const BenchArgs& args) {
     bar.clear();
     return c;
 }
-
-}  // namespace
 
 int bench(const BenchArgs& args, comm::Crew& crew) {
     const auto start = std::chrono::steady_clock::now();
@@ -94,6 +100,25 @@ int bench(const BenchArgs& args, comm::Crew& crew) {
     fmt::print("  {} kernels and shapes, {} collectives in {:.0f} s\n", t.rows.size(), t.collectives.size(), took_s);
     fmt::print("written: {}; use: lockstep plan RECIPE --cluster {}\n", args.out, args.out);
     return kDone;
+}
+
+}  // namespace
+
+Command add_bench(CLI::App& app) {
+    const auto args = std::make_shared<BenchArgs>();
+    CLI::App* command = app.add_subcommand(
+        "bench",
+        "measure this machine's kernels, copies and collectives, and, started over hosts, their links: its cluster "
+        "file");
+    command->add_option("--out", args->out, "file to write (default cluster.toml)");
+    command->add_option("--seconds", args->seconds, "how long to measure kernels (default 80)")->check(CLI::PositiveNumber);
+    command->add_option("--machine", args->machine, "cluster file whose kernels and copies are taken over, not measured again");
+    command->add_flag("--quick", args->quick, "small shapes only: a rough table in seconds");
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer(
+        "Example: lockstep bench --out this_machine.toml\n         mpirun -n 8 --host a:4,b:4 lockstep bench --out "
+        "two_hosts.toml");
+    return {.app = command, .run = [args](comm::Crew& crew) { return bench(*args, crew); }, .in_every_process = true};
 }
 
 }  // namespace lockstep::cli

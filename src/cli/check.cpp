@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,6 +11,11 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct CheckArgs {
+    RecipeArgs recipe;
+    bool json = false;
+};
 
 nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Compiled& compiled,
                                const std::vector<compile::StageReport>& reports, const std::vector<compile::GroupTraffic>& groups,
@@ -24,8 +31,6 @@ nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Com
             {"bytes_sent_by_host", by_host},
             {"stages", stages}};
 }
-
-}  // namespace
 
 int check(const CheckArgs& args) {
     compile::Recipe recipe;
@@ -74,6 +79,17 @@ int check(const CheckArgs& args) {
                    compiled.programs[0].microbatches, compiled.layout.microbatches);
     fmt::print("runs: no deadlock, no buffer reused too early, every gradient counted once; fits\n");
     return kDone;
+}
+
+}  // namespace
+
+Command add_check(CLI::App& app) {
+    const auto args = std::make_shared<CheckArgs>();
+    CLI::App* command = app.add_subcommand("check", "compile a recipe, prove that it runs, print the exact memory of a rank");
+    add_recipe_flags(*command, args->recipe);
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep check recipes/llama3_405b.toml");
+    return {.app = command, .run = [args](comm::Crew&) { return check(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

@@ -1,12 +1,17 @@
-// The subcommands, one .cpp each. They take parsed flags, return the exit code and throw UserError and other errors to app.cpp.
+// The subcommands, one .cpp each, and what those that read a recipe share (common.cpp). Errors go to app.cpp.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/crew.h"
 #include "compile/compile.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::cli {
 
@@ -20,114 +25,39 @@ struct RecipeArgs {
     int64_t ranks = 0;
 };
 
-// What a run records of itself (observe.h).
-struct ObserveArgs {
-    std::string trace;       // file of one step's timeline; empty: none
-    int64_t trace_step = 0;  // of this run, counted from 1; 0: the third, or the last if there are fewer
-    bool profile = false;
-    std::string cluster;  // file with this machine's roofs; empty: they are measured after the run
-};
-struct TrainArgs {
-    RecipeArgs recipe;
-    std::vector<std::string> watch;
-    ObserveArgs observe;
-    bool json = false;
-};
-struct CheckArgs {
-    RecipeArgs recipe;
-    bool json = false;
-};
-struct ShowArgs {
-    RecipeArgs recipe;
-    std::string after, against;
-    std::vector<std::string> skip;
-    bool passes = false, schedule = false, json = false;
-};
-struct DiffArgs {
-    RecipeArgs recipe;
-    std::string other;
-    int64_t steps = 1;
-    double tolerance = 0;
-    bool json = false;
-};
-struct EvalArgs {
-    RecipeArgs checkpoint;  // path: of a checkpoint
-    std::string data, tokens, split = "heldout";
-    int64_t steps = 0;  // 0: all
-    bool json = false;
-};
-struct SampleArgs {
-    RecipeArgs checkpoint;  // path: of a checkpoint
-    std::vector<std::string> prompts, prompt_files, prompt_tokens, stops;
-    std::string tokenizer, logits;
-    int64_t max_tokens = 128, top_k = 0;
-    double temperature = 1, top_p = 1;
-    uint64_t seed = 0;
-    bool json = false;
-};
-struct ConvertArgs {
-    std::string in, out, dtype = "float32";
-    int64_t shard_bytes = 5'000'000'000;
-    bool json = false;
-};
-struct PrepareArgs {
-    std::vector<std::string> inputs;
-    std::string out, tokenizer = "bpe";
-    int vocab = 0;
-    double heldout = 0.01;
-    bool overwrite = false, json = false;
-};
-struct PlanArgs {
-    RecipeArgs recipe;
-    std::string cluster, trace;
-    bool json = false;
-};
-struct BenchArgs {
-    std::string out = "cluster.toml", machine;
-    double seconds = 80;
-    bool quick = false, json = false;
-};
-struct ScheduleArgs {
-    std::string name, file;  // one of both; none: the names are listed
-    int64_t ranks = 4, stages_per_rank = 0, microbatches = 8;
-    bool csv = false, json = false;
-};
-struct LaunchArgs {
-    std::string hosts;         // "n0:2,n1:2"; empty: this one
-    int64_t processes = 0;     // without hosts; 0: as many as ranks
-    int64_t max_restarts = 3;  // in a row without a new checkpoint
-    std::string agent = "ssh";
-    std::string mpirun =
-        "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
-        "-mca oob_tcp_keepalive_intvl 1 -mca oob_tcp_keepalive_probes 3";
-    std::vector<std::string> command;  // train, recipe, flags
-    RecipeArgs recipe;                 // of that; no path: it is no such command
-    bool json = false;
-};
-struct ReportArgs {
-    std::string folder;
-    int64_t ops = 5;  // of each rank
-    bool json = false;
-};
-struct ExplainArgs {
-    std::string key;
-    bool json = false;
+// A subcommand of `lockstep`: its flags, and what runs when it is chosen.
+struct Command {
+    CLI::App* app = nullptr;
+    std::function<int(comm::Crew&)> run;  // returns the exit code; throws UserError and other errors
+    RecipeArgs* recipe = nullptr;         // where --section.key flags go; null: the command takes none
+    bool in_every_process = false;        // of mpirun or srun; else the first process runs it alone
+    // Takes the words behind "--", which are another command line; null: there are none.
+    std::function<void(std::vector<std::string>)> take_words = nullptr;
 };
 
-int train(const TrainArgs& args, comm::Crew& crew);
-int check(const CheckArgs& args);
-int show(const ShowArgs& args);
-int diff(const DiffArgs& args);
-int eval(const EvalArgs& args, comm::Crew& crew);
-int sample(const SampleArgs& args, comm::Crew& crew);
-int convert(const ConvertArgs& args);
-int prepare(const PrepareArgs& args);
-int plan(const PlanArgs& args);
-int bench(const BenchArgs& args, comm::Crew& crew);
-int schedule(const ScheduleArgs& args);
-int report(const ReportArgs& args);
-int launch(const LaunchArgs& args);
-int explain(const ExplainArgs& args);
+// Each declares its flags on `app`. The definitions stand at the end of each command's file.
+Command add_train(CLI::App& app);
+Command add_check(CLI::App& app);
+Command add_plan(CLI::App& app);
+Command add_show(CLI::App& app);
+Command add_schedule(CLI::App& app);
+Command add_diff(CLI::App& app);
+Command add_eval(CLI::App& app);
+Command add_sample(CLI::App& app);
+Command add_convert(CLI::App& app);
+Command add_data(CLI::App& app);
+Command add_bench(CLI::App& app);
+Command add_launch(CLI::App& app);
+Command add_report(CLI::App& app);
+Command add_recipe(CLI::App& app);
+Command add_completion(CLI::App& app);
+Command add_man(CLI::App& app);
+
+// For commands that read a recipe, or a checkpoint with its recipe: the positional argument, --ranks, and --section.key flags.
+void add_recipe_flags(CLI::App& command, RecipeArgs& args);
+void add_checkpoint_flags(CLI::App& command, RecipeArgs& args);
+// The --section.key flags that `command` was given, into args.settings. Throws CLI::ParseError for anything else that is left.
+void take_settings(const CLI::App& command, RecipeArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.
 compile::Recipe read_recipe(const RecipeArgs& args);

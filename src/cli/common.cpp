@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -145,6 +146,37 @@ void require_runnable(const compile::Recipe& recipe, const compile::CompileOptio
     throw UserError("check.does_not_fit", key,
                     fmt::format("a rank needs {} and has {}: {} too much; what would help most: {}", gib(needed), gib(capacity),
                                 gib(needed - capacity), advice.empty() ? "a smaller model" : advice));
+}
+
+namespace {
+
+void add_path_and_ranks(CLI::App& command, RecipeArgs& args, const char* name, const char* help) {
+    command.add_option(name, args.path, help)->required();
+    command.add_option("--ranks", args.ranks, "ranks of the job; a degree of -1 takes what the others leave")
+        ->check(CLI::PositiveNumber);
+    command.allow_extras();
+}
+
+}  // namespace
+
+void add_recipe_flags(CLI::App& command, RecipeArgs& args) { add_path_and_ranks(command, args, "recipe", "recipe, a TOML file"); }
+
+void add_checkpoint_flags(CLI::App& command, RecipeArgs& args) {
+    add_path_and_ranks(command, args, "checkpoint",
+                       "a checkpoint's folder, a folder of checkpoints (the latest is taken), or a run's folder");
+}
+
+void take_settings(const CLI::App& command, RecipeArgs& args) {
+    const std::vector<std::string> rest = command.remaining();
+    for (size_t i = 0; i < rest.size(); ++i) {
+        const bool is_key = rest[i].starts_with("--") && rest[i].find('.') != std::string::npos;
+        if (!is_key) throw CLI::ExtrasError({rest[i]});
+        const std::string key = rest[i].substr(2);
+        if (const size_t equals = key.find('='); equals != std::string::npos)
+            args.settings.emplace_back(key.substr(0, equals), key.substr(equals + 1));
+        else if (i + 1 < rest.size()) args.settings.emplace_back(key, rest[++i]);
+        else throw CLI::ArgumentMismatch(rest[i] + " needs a value");
+    }
 }
 
 }  // namespace lockstep::cli

@@ -2,7 +2,9 @@
 // name only when everything in it is on the disk.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/elements.h"
@@ -16,6 +18,12 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct ConvertArgs {
+    std::string in, out, dtype = "float32";
+    int64_t shard_bytes = 5'000'000'000;
+    bool json = false;
+};
 
 namespace fs = std::filesystem;
 using checkpoint::TensorSpec;
@@ -99,8 +107,6 @@ Outcome export_to(const ConvertArgs& args) {
     return outcome;
 }
 
-}  // namespace
-
 int convert(const ConvertArgs& args) {
     const Outcome o = runtime::HuggingFaceFolder::is_at(args.in) ? import_from(args) : export_to(args);
     if (args.json) {
@@ -115,6 +121,21 @@ int convert(const ConvertArgs& args) {
     }
     fmt::print("{}: {} with {} parameters in {} tensors of {}\n", o.out, o.model, o.parameters, o.tensors, args.dtype);
     return kDone;
+}
+
+}  // namespace
+
+Command add_convert(CLI::App& app) {
+    const auto args = std::make_shared<ConvertArgs>();
+    CLI::App* command = app.add_subcommand("convert", "a Hugging Face folder to a checkpoint, or a checkpoint to such a folder");
+    command->add_option("in", args->in, "a folder with config.json, or a checkpoint")->required();
+    command->add_option("out", args->out, "folder to make")->required();
+    command->add_option("--dtype", args->dtype, "of the tensors written: float32, bfloat16 or float16");
+    command->add_option("--shard-bytes", args->shard_bytes, "largest file of an export (default 5 GB)")
+        ->check(CLI::PositiveNumber);
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep convert Llama-3.2-1B checkpoints/llama");
+    return {.app = command, .run = [args](comm::Crew&) { return convert(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -10,6 +12,14 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct DiffArgs {
+    RecipeArgs recipe;
+    std::string other;
+    int64_t steps = 1;
+    double tolerance = 0;
+    bool json = false;
+};
 
 // One recipe taking the same steps as the other.
 struct Side {
@@ -33,8 +43,6 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
     }
     return most / scale;
 }
-
-}  // namespace
 
 int diff(const DiffArgs& args) {
     RecipeArgs other_args = args.recipe;
@@ -102,6 +110,22 @@ int diff(const DiffArgs& args) {
                    compared - 1);
     }
     return found.empty() ? kDone : kRefused;
+}
+
+}  // namespace
+
+Command add_diff(CLI::App& app) {
+    const auto args = std::make_shared<DiffArgs>();
+    CLI::App* command = app.add_subcommand("diff", "run two recipes and name the first tensor that differs");
+    add_recipe_flags(*command, args->recipe);
+    command->add_option("other", args->other, "the other recipe")->required();
+    command->add_option("--steps", args->steps, "steps to run")->check(CLI::PositiveNumber);
+    command->add_option(
+        "--tolerance", args->tolerance,
+        "largest difference that counts as equal, relative to the tensor's scale; default 1e-10 in float64, 1e-4 in float32");
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
+    return {.app = command, .run = [args](comm::Crew&) { return diff(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -13,6 +15,13 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct EvalArgs {
+    RecipeArgs checkpoint;  // path: of a checkpoint
+    std::string data, tokens, split = "heldout";
+    int64_t steps = 0;  // 0: all
+    bool json = false;
+};
 
 struct Tokens {
     data::TokenFile file;
@@ -54,8 +63,6 @@ int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::Tok
     }
     return sum;
 }
-
-}  // namespace
 
 int eval(const EvalArgs& args, comm::Crew& crew) {
     Stored stored = open_stored(args.checkpoint, {{"training.global_batch_size", "-1"}});
@@ -106,6 +113,25 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     telemetry::info(fmt::format("planned {} a rank; {:.0f} tokens/s", gib(compiled.arena_bytes()),
                                 static_cast<double>(result.targets) / time_s));
     return kDone;
+}
+
+}  // namespace
+
+Command add_eval(CLI::App& app) {
+    const auto args = std::make_shared<EvalArgs>();
+    CLI::App* command = app.add_subcommand("eval", "loss and perplexity of a checkpoint on any prepared tokens");
+    add_checkpoint_flags(*command, args->checkpoint);
+    auto* data_option = command->add_option("--data", args->data, "prepared folder; default: that of the checkpoint's recipe");
+    command->add_option("--split", args->split, "of the prepared folder: heldout or train")
+        ->check(CLI::IsMember({"heldout", "train"}));
+    command->add_option("--tokens", args->tokens, "a token file instead of a prepared folder")->excludes(data_option);
+    command->add_option("--steps", args->steps, "batches to take; default: the whole split once")->check(CLI::PositiveNumber);
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep eval outputs/demo --data data/headers");
+    return {.app = command,
+            .run = [args](comm::Crew& crew) { return eval(*args, crew); },
+            .recipe = &args->checkpoint,
+            .in_every_process = true};
 }
 
 }  // namespace lockstep::cli

@@ -1,14 +1,16 @@
 // Starts a job over hosts, looks after it and starts it again: from its last checkpoint, with fewer data-parallel replicas where
 // hosts are gone, with all of them where they are back.
 #include <fmt/format.h>
+
 #include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -23,6 +25,30 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct LaunchArgs {
+    std::string hosts;         // "n0:2,n1:2"; empty: this one
+    int64_t processes = 0;     // without hosts; 0: as many as ranks
+    int64_t max_restarts = 3;  // in a row without a new checkpoint
+    std::string agent = "ssh";
+    std::string mpirun =
+        "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
+        "-mca oob_tcp_keepalive_intvl 1 -mca oob_tcp_keepalive_probes 3";
+    std::vector<std::string> command;  // train, recipe, flags
+    RecipeArgs recipe;                 // of that; no path: it is no such command
+    bool json = false;
+
+    // The words behind "--". Throws CLI::ParseError for wrong flags of train.
+    void take(const std::vector<std::string>& words) {
+        command = words;
+        if (words.empty() || words[0] != "train") return;
+        CLI::App app;
+        const Command train = add_train(app);
+        app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 reads from the back
+        take_settings(*train.app, *train.recipe);
+        recipe = *train.recipe;
+    }
+};
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
@@ -203,8 +229,29 @@ private:
     Json attempts_ = Json::array();
 };
 
+int launch(const LaunchArgs& args) { return Launch(args).run(); }
+
 }  // namespace
 
-int launch(const LaunchArgs& args) { return Launch(args).run(); }
+Command add_launch(CLI::App& app) {
+    const auto args = std::make_shared<LaunchArgs>();
+    CLI::App* command =
+        app.add_subcommand("launch", "start training over hosts, look after it, start it again from its last checkpoint");
+    auto* hosts_option =
+        command->add_option("--hosts", args->hosts, "hosts with their processes, as n0:2,n1:2; default: this machine");
+    command->add_option("--processes", args->processes, "processes on this machine; default: one a rank")
+        ->check(CLI::PositiveNumber)
+        ->excludes(hosts_option);
+    command->add_option("--max-restarts", args->max_restarts, "in a row without a new checkpoint, before it gives up (default 3)")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--agent", args->agent,
+                        "what runs a command on a host: whether it lives, and to end what is left there (default ssh)");
+    command->add_option("--mpirun", args->mpirun, "the launcher with its options");
+    command->add_flag("--json", args->json, "one JSON object on standard output at the end");
+    command->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");
+    return {.app = command,
+            .run = [args](comm::Crew&) { return launch(*args); },
+            .take_words = [args](const Words& words) { args->take(words); }};
+}
 
 }  // namespace lockstep::cli

@@ -5,11 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
 #include "compile/breakdown.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::cli {
+
+// What a run records of itself (observe.h).
+struct ObserveArgs {
+    std::string trace;       // file of one step's timeline; empty: none
+    int64_t trace_step = 0;  // of this run, counted from 1; 0: the third, or the last if there are fewer
+    bool profile = false;
+    std::string cluster;  // file with this machine's roofs; empty: they are measured after the run
+};
 
 class Observer {
 public:

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <memory>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -15,6 +18,12 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct PlanArgs {
+    RecipeArgs recipe;
+    std::string cluster, trace;
+    bool json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -170,8 +179,6 @@ void print(const Plan& p) {
     }
 }
 
-}  // namespace
-
 int plan(const PlanArgs& args) {
     const Plan p = make_plan(args);
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
@@ -181,6 +188,20 @@ int plan(const PlanArgs& args) {
     telemetry::error(fmt::format("a rank needs {} and has {}: `lockstep check` says which keys lower it",
                                  gib(p.compiled.arena_bytes()), gib(static_cast<int64_t>(p.capacity_bytes))));
     return kRefused;
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& app) {
+    const auto args = std::make_shared<PlanArgs>();
+    CLI::App* command = app.add_subcommand("plan", "what a recipe's step costs on a machine, without running it");
+    add_recipe_flags(*command, args->recipe);
+    command->add_option("--cluster", args->cluster, "cluster file: clusters/*.toml, or what `lockstep bench` wrote")->required();
+    command->add_option("--trace", args->trace,
+                        "file for the timeline of a step, a rank of each pipeline rank, in the form of `train --trace`");
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
+    return {.app = command, .run = [args](comm::Crew&) { return plan(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

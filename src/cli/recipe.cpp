@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -8,6 +10,11 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct ExplainArgs {
+    std::string key;
+    bool json = false;
+};
 
 struct Line {
     std::string key, default_value, status, help;
@@ -31,8 +38,6 @@ std::vector<Line> all_keys() {
     return out;
 }
 
-}  // namespace
-
 int explain(const ExplainArgs& args) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     bool found = false;
@@ -45,6 +50,17 @@ int explain(const ExplainArgs& args) {
     if (!found) compile::Recipe().set(args.key, "0");  // throws, naming the nearest key
     if (args.json) fmt::print("{}\n", list.dump());
     return kDone;
+}
+
+}  // namespace
+
+Command add_recipe(CLI::App& app) {
+    const auto args = std::make_shared<ExplainArgs>();
+    CLI::App* command = app.add_subcommand("recipe", "explain recipe keys: default, whether they act, meaning");
+    command->add_option("--explain,key", args->key, "a key or a section; all where left out");
+    command->add_flag("--json", args->json, "one JSON array on standard output");
+    command->footer("Example: lockstep recipe --explain training.global_batch_size");
+    return {.app = command, .run = [args](comm::Crew&) { return explain(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -13,6 +15,12 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct ReportArgs {
+    std::string folder;
+    int64_t ops = 5;  // of each rank
+    bool json = false;
+};
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
@@ -50,8 +58,6 @@ std::string text_of(const Json& op) {
     if (op.contains("ranks")) text += fmt::format(" with ranks {}", fmt::join(op["ranks"].get<std::vector<int64_t>>(), " "));
     return text;
 }
-
-}  // namespace
 
 int report(const ReportArgs& args) {
     const std::map<int64_t, Json> records = read_records(args.folder);
@@ -108,6 +114,18 @@ int report(const ReportArgs& args) {
         }
     }
     return kDone;
+}
+
+}  // namespace
+
+Command add_report(CLI::App& app) {
+    const auto args = std::make_shared<ReportArgs>();
+    CLI::App* command = app.add_subcommand("report", "what the flight records of a job that hung or lost a rank say");
+    command->add_option("folder", args->folder, "a run's folder, or the folder of the records")->required();
+    command->add_option("--ops", args->ops, "last ops of each rank to print (default 5)")->check(CLI::NonNegativeNumber);
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep report outputs/demo");
+    return {.app = command, .run = [args](comm::Crew&) { return report(*args); }};
 }
 
 }  // namespace lockstep::cli

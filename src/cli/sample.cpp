@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -18,6 +20,16 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct SampleArgs {
+    RecipeArgs checkpoint;  // path: of a checkpoint
+    std::vector<std::string> prompts, prompt_files, prompt_tokens, stops;
+    std::string tokenizer, logits;
+    int64_t max_tokens = 128, top_k = 0;
+    double temperature = 1, top_p = 1;
+    uint64_t seed = 0;
+    bool json = false;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -198,8 +210,6 @@ void print(const std::vector<Sequence>& sequences) {
     }
 }
 
-}  // namespace
-
 int sample(const SampleArgs& args, comm::Crew& crew) {
     check_options(args);
     Stored stored = open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
@@ -258,6 +268,33 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     telemetry::info(fmt::format("{} tokens, {:.1f} a second after {:.3f} s for the prompts; planned {} a rank", generated,
                                 tokens_per_s, sampling.prefill_s, gib(compiled.arena_bytes())));
     return kDone;
+}
+
+}  // namespace
+
+Command add_sample(CLI::App& app) {
+    const auto args = std::make_shared<SampleArgs>();
+    CLI::App* command = app.add_subcommand("sample", "generate text from a checkpoint");
+    add_checkpoint_flags(*command, args->checkpoint);
+    command->add_option("--prompt", args->prompts, "text to go on from; several: one sequence each")->allow_extra_args(false);
+    command->add_option("--prompt-file", args->prompt_files, "a file with the prompt; -: standard input")
+        ->allow_extra_args(false);
+    command->add_option("--prompt-tokens", args->prompt_tokens, "the prompt as token ids, commas between them")
+        ->allow_extra_args(false);
+    command->add_option("--max-tokens", args->max_tokens, "tokens to generate for each prompt (default 128)");
+    command->add_option("--temperature", args->temperature, "divides the logits; 0: always the likeliest token (default 1)");
+    command->add_option("--top-k", args->top_k, "only the k likeliest tokens; 0: all");
+    command->add_option("--top-p", args->top_p, "only the likeliest tokens that together have this probability (default 1)");
+    command->add_option("--seed", args->seed, "of the choices (default 0)");
+    command->add_option("--stop", args->stops, "end before this text; may be given several times")->allow_extra_args(false);
+    command->add_option("--tokenizer", args->tokenizer, "a tokenizer.json; default: the one the checkpoint was trained with");
+    command->add_option("--logits", args->logits, "file for the logits of every step, as text, one row a step");
+    command->add_flag("--json", args->json, "one JSON object on standard output at the end");
+    command->footer("Example: lockstep sample outputs/demo --prompt '#include <' --temperature 0.8 --top-p 0.95");
+    return {.app = command,
+            .run = [args](comm::Crew& crew) { return sample(*args, crew); },
+            .recipe = &args->checkpoint,
+            .in_every_process = true};
 }
 
 }  // namespace lockstep::cli

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -13,6 +15,12 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct ScheduleArgs {
+    std::string name, file;  // one of both; none: the names are listed
+    int64_t ranks = 4, stages_per_rank = 0, microbatches = 8;
+    bool csv = false, json = false;
+};
 
 using Json = nlohmann::ordered_json;
 
@@ -49,8 +57,6 @@ Json to_json(const pipeline::Table& table, double span, double bubble, const pip
             {"rows", rows_json(table)}};
 }
 
-}  // namespace
-
 int schedule(const ScheduleArgs& args) {
     if (args.name.empty() && args.file.empty()) return list_names(args.json), kDone;
     const auto named = [&] {
@@ -70,6 +76,23 @@ int schedule(const ScheduleArgs& args) {
     for (size_t rank = 0; rank < held.of_rank.size(); ++rank)
         fmt::print("rank {} holds at most {} microbatches between forward and backward\n", rank, held.of_rank[rank]);
     return kDone;
+}
+
+}  // namespace
+
+Command add_schedule(CLI::App& app) {
+    const auto args = std::make_shared<ScheduleArgs>();
+    CLI::App* command = app.add_subcommand("schedule", "draw and check a pipeline schedule, named or from a CSV file");
+    command->add_option("name", args->name, "1F1B, Interleaved1F1B, ...; all names are listed where left out");
+    command->add_option("--from", args->file, "a CSV file of torch.distributed.pipelining instead of a name")->excludes("name");
+    command->add_option("--ranks", args->ranks, "pipeline ranks (default 4)")->check(CLI::Range(1, 4096));
+    command->add_option("--stages-per-rank", args->stages_per_rank, "default: 2 where the schedule takes several, else 1")
+        ->check(CLI::Range(1, 64));
+    command->add_option("--microbatches", args->microbatches, "of a step (default 8)")->check(CLI::Range(1, 65536));
+    command->add_flag("--csv", args->csv, "the table in PyTorch's format, for pipeline_parallel_schedule_csv");
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep schedule ZB-H1 --ranks 4 --microbatches 8");
+    return {.app = command, .run = [args](comm::Crew&) { return schedule(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -14,6 +16,13 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct ShowArgs {
+    RecipeArgs recipe;
+    std::string after, against;
+    std::vector<std::string> skip;
+    bool passes = false, schedule = false, json = false;
+};
 
 std::vector<std::string> lines_of(const std::string& text) {
     std::vector<std::string> lines;
@@ -108,8 +117,6 @@ int show_schedule(const compile::Compiled& compiled, bool json) {
     return kDone;
 }
 
-}  // namespace
-
 int show(const ShowArgs& args) {
     const auto known = [](const std::vector<std::string>& names, const std::string& flag, const std::string& given) {
         if (std::find(names.begin(), names.end(), given) != names.end()) return;
@@ -152,6 +159,27 @@ int show(const ShowArgs& args) {
     }
     fmt::print("{}", text);
     return kDone;
+}
+
+}  // namespace
+
+Command add_show(CLI::App& app) {
+    const auto args = std::make_shared<ShowArgs>();
+    CLI::App* command = app.add_subcommand("show", "print the program as text");
+    add_recipe_flags(*command, args->recipe);
+    auto* after_option = command->add_option("--after", args->after, "stop after this pass");
+    auto* against_option = command->add_option("--against", args->against, "another recipe: print how the two programs differ");
+    command->add_option("--skip", args->skip, "switch a pass off (fuse_loss, recompute, overlap)");
+    auto* passes_option = command->add_flag("--passes", args->passes, "the passes and their times instead of the program");
+    command
+        ->add_flag("--schedule", args->schedule,
+                   "the pipeline instead of the program: which blocks each stage has, and the order of forwards and backwards")
+        ->excludes(after_option)
+        ->excludes(against_option)
+        ->excludes(passes_option);
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer("Example: lockstep show recipes/demo.toml --after shard");
+    return {.app = command, .run = [args](comm::Crew&) { return show(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

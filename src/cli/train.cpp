@@ -1,11 +1,13 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -24,6 +26,13 @@
 
 namespace lockstep::cli {
 namespace {
+
+struct TrainArgs {
+    RecipeArgs recipe;
+    std::vector<std::string> watch;
+    ObserveArgs observe;
+    bool json = false;
+};
 
 double median(std::vector<double> x) {
     if (x.empty()) return 0;
@@ -282,8 +291,6 @@ private:
     int64_t window_steps_ = 0, resident_ = 0;
 };
 
-}  // namespace
-
 int train(const TrainArgs& args, comm::Crew& crew) {
     const auto begun = std::chrono::steady_clock::now();
     remember_signals();
@@ -317,6 +324,32 @@ int train(const TrainArgs& args, comm::Crew& crew) {
     }
     telemetry::info(fmt::format("written: {}", summary["dump_folder"].get<std::string>()));
     return code;
+}
+
+}  // namespace
+
+Command add_train(CLI::App& app) {
+    const auto args = std::make_shared<TrainArgs>();
+    CLI::App* command = app.add_subcommand(
+        "train", "train a recipe; ranks are threads of this process, or of all that mpirun or srun has started");
+    add_recipe_flags(*command, args->recipe);
+    command->add_option(
+        "--watch", args->watch,
+        "a tensor, as routine.tensor or layer.N.routine.tensor; its values are written in global order under the dump folder");
+    command->add_option("--trace", args->observe.trace,
+                        "file for the timeline of one step, for chrome://tracing and Perfetto; `plan --trace` writes the same");
+    command->add_option("--trace-step", args->observe.trace_step, "which step of this run (default: the third)")
+        ->check(CLI::PositiveNumber);
+    command->add_flag("--profile", args->observe.profile,
+                      "where the steps' time went by kind of op, beside this machine's roofs (measured after the run)");
+    command->add_option("--cluster", args->observe.cluster,
+                        "cluster file whose roofs --profile holds the ops against, instead of measuring them");
+    command->add_flag("--json", args->json, "one JSON object on standard output at the end");
+    command->footer("Example: lockstep train recipes/demo.toml --training.steps 100");
+    return {.app = command,
+            .run = [args](comm::Crew& crew) { return train(*args, crew); },
+            .recipe = &args->recipe,
+            .in_every_process = true};
 }
 
 }  // namespace lockstep::cli

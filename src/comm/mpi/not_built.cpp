@@ -4,6 +4,7 @@
 namespace lockstep::comm::mpi {
 
 bool is_built() { return false; }
+std::string library() { return {}; }
 void require_threads(int) {}
 
 Session::Session(int) {

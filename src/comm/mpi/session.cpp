@@ -13,6 +13,14 @@ namespace lockstep::comm::mpi {
 
 bool is_built() { return true; }
 
+std::string library() {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string_view all(text, static_cast<size_t>(length));
+    return std::string(all.substr(0, all.find_first_of(",\n")));  // without who packaged it
+}
+
 Session::Session(int threads) : notice_(undo_binding(threads)) {  // before MPI starts threads of its own
     // Open MPI catches SIGSEGV and its kin to print a stack, and can lock up there when the heap is damaged: the job would hang
     // instead of ending. 64 is a signal that nobody raises.

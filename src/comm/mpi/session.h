@@ -12,6 +12,8 @@
 namespace lockstep::comm::mpi {
 
 bool is_built();
+// "Open MPI v4.1.4"; empty in a build without MPI. May be called before MPI is started.
+std::string library();
 
 // `provided` is MPI's thread level. Throws UserError mpi.no_threads.
 void require_threads(int provided);

@@ -109,6 +109,13 @@ bool has_amx() {
 #endif
 }
 
+std::string instruction_sets() {
+    std::string out = name(detect_isa());
+    if (has_bf16_dot()) out += ", avx512_bf16";
+    if (has_amx()) out += ", amx";
+    return out;
+}
+
 #if defined(__x86_64__)
 namespace avx512bf16 {
 extern const PackedMatmuls packed_matmul;
