@@ -1,12 +1,13 @@
 # `make demo` and `make test` are all that a newcomer needs: they install what is missing (Debian, Ubuntu), build and run.
 JOBS ?= $(shell nproc)
 DRAWS ?= 2000
+PREFIX ?= /usr/local
 build = cmake --build --preset release -j $(JOBS)
 sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz sanitize valgrind large format lint clean configure
+.PHONY: demo test install package test-deb test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -14,6 +15,19 @@ demo: configure       ## two minutes of training, from text on this machine
 test: configure       ## all tests
 	$(build)
 	ctest --test-dir build/release --output-on-failure -j2
+
+install: configure    ## into PREFIX (/usr/local): the program, recipes, clusters, documents, completion, manual page
+	$(build) --target lockstep
+	cmake --install build/release --prefix $(PREFIX)
+
+package: configure    ## build/release/lockstep_VERSION_ARCH.deb
+	scripts/install_dependencies.sh dpkg-dev file
+	$(build) --target lockstep
+	cd build/release && cpack -G DEB
+
+test-deb: package     ## that package installed and run in a bare Debian of its own (debootstrap); as root
+	scripts/install_dependencies.sh debootstrap
+	tests/packaging/deb.sh build/release/lockstep_*.deb
 
 bench: configure      ## kernels and collectives against their floors, growth, recompute, planned steps beside measured ones, checkpoints
 	cmake --preset release -DLOCKSTEP_BENCH=ON

@@ -1,0 +1,33 @@
+# `cmake --install` and a Debian package (cpack): the program, ready recipes and clusters, documents, completion of shells, a manual page.
+include(GNUInstallDirs)
+
+set(texts "${CMAKE_BINARY_DIR}/texts")  # the program prints them itself
+file(MAKE_DIRECTORY "${texts}")
+add_custom_command(TARGET lockstep POST_BUILD VERBATIM WORKING_DIRECTORY "${texts}"
+                   COMMAND lockstep completion bash > lockstep
+                   COMMAND lockstep completion zsh > _lockstep
+                   COMMAND lockstep completion fish > lockstep.fish
+                   COMMAND lockstep man > lockstep.1)
+
+install(TARGETS lockstep RUNTIME)
+install(DIRECTORY recipes clusters DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES README.md LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${texts}/lockstep.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+install(FILES "${texts}/lockstep" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+install(FILES "${texts}/_lockstep" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
+install(FILES "${texts}/lockstep.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_VENDOR "Lockstep")
+set(CPACK_PACKAGE_CONTACT "Lockstep developers <lockstep@example.org>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "pretrains large language models on many ranks")
+set(CPACK_PACKAGE_DESCRIPTION "Lockstep compiles a recipe (model, layout, batch) into one static program for the whole
+training step. The program is checked, its time and memory are planned, and it is run.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
+include(CPack)
