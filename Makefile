@@ -7,7 +7,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test install package test-deb test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz sanitize valgrind large format lint clean configure
+.PHONY: demo test install package test-deb test-newcomer test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -28,6 +28,10 @@ package: configure    ## build/release/lockstep_VERSION_ARCH.deb
 test-deb: package     ## that package installed and run in a bare Debian of its own (debootstrap); as root
 	scripts/install_dependencies.sh debootstrap
 	tests/packaging/deb.sh build/release/lockstep_*.deb
+
+test-newcomer:        ## `make demo` and `make test` of the last commit in a bare Debian of its own (debootstrap); as root; most of an hour
+	scripts/install_dependencies.sh debootstrap
+	tests/packaging/newcomer.sh
 
 bench: configure      ## kernels and collectives against their floors, growth, recompute, planned steps beside measured ones, checkpoints
 	cmake --preset release -DLOCKSTEP_BENCH=ON

@@ -3,22 +3,9 @@
 # Argument: the package. ROOT: a folder for that system, kept for the next time (default: one that is removed again).
 set -euo pipefail
 package=$(realpath "$1")
-[ "$(id -u)" -eq 0 ] || { echo "debootstrap needs root" >&2; exit 1; }
-root=${ROOT:-$(mktemp -d /var/tmp/lockstep-deb.XXXXXX)}
-clean_up() {
-    umount "$root/proc" 2>/dev/null || true
-    [ -n "${ROOT:-}" ] || rm -rf "$root"
-}
-trap clean_up EXIT
-if [ ! -x "$root/usr/bin/apt-get" ]; then
-    echo "a bare Debian in $root" >&2
-    debootstrap --variant=minbase bookworm "$root" >"$root.log" 2>&1 || { tail "$root.log" >&2; exit 1; }
-    rm -f "$root.log"
-fi
-cp /etc/resolv.conf "$root/etc/resolv.conf"
-mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
+. "$(dirname "$0")/bare_debian.sh"
+enter_bare_debian
 cp "$package" "$root/tmp/lockstep.deb"
-inside() { chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive bash -euo pipefail -c "$1"; }
 
 inside 'apt-get update -qq && apt-get install -y -qq --no-install-recommends /tmp/lockstep.deb >/tmp/apt.log 2>&1 || { tail /tmp/apt.log; exit 1; }'
 inside 'lockstep --version'
