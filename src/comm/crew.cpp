@@ -114,8 +114,8 @@ int Crew::ranks_a_process(int64_t ranks) const {
     if (ranks % processes() != 0)
         throw UserError(
             "job.processes", "cluster.ranks",
-            fmt::format("the recipe has {} ranks, and {} processes were started: each must have equally many; start {} "
-                        "processes, or change the degrees of [parallelism]",
+            fmt::format("the recipe has {} ranks, which {} processes cannot share evenly: start {} processes, or change the "
+                        "degrees of [parallelism]",
                         ranks, processes(), fmt::join(divisors(ranks), ", ")));
     return static_cast<int>(ranks / processes());
 }

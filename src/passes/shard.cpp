@@ -113,8 +113,9 @@ private:
     void leave(TensorId v) {
         if (!leaves(v)) return;
         const ir::Port& port = *port_of(v);
-        const TensorId copy =
-            port.kind == PortKind::Frame ? save(v) : get(v, at_rest(v).dims, {}, "values rest at a block's border");
+        const TensorId copy = port.kind == PortKind::Frame
+                                  ? save(v)
+                                  : get(v, at_rest(v).dims, {}, "a block's result leaves it in its default placement");
         ir::Tensor& t = r_.tensors[copy];
         ensure(t.port < 0, "shard: " + t.name + " would leave by two ports");
         t.port = f_.tensors[v].port;
@@ -139,7 +140,7 @@ private:
             const long votes = std::count(wanted.begin(), wanted.end(), place(c).dims);
             if (votes > most) best = c, most = votes;
         }
-        return best >= 0 ? best : get(v, rest.dims, {}, "a saved value is reduced first");
+        return best >= 0 ? best : get(v, rest.dims, {}, "a saved value is reduced before it is stored");
     }
 
     // May operand i of op stay partial over this sub-axis?
@@ -276,16 +277,15 @@ private:
 
     std::string reason(const Op& op, TensorId v) const {
         if (!copies_[v].empty() && !place(copies_[v][0]).partial.empty()) {
-            return fmt::format("{} ({}) does not pass this partial value: reduced once, to what it needs", op.kind,
-                               result_name(op));
+            return fmt::format("{} ({}) needs the reduced value", op.kind, result_name(op));
         }
-        if (op.kind == "rename") return "kv_seq is never sharded: the rename needs all of seq";
+        if (op.kind == "rename") return "kv_seq is never sharded, so rename needs all of seq";
         for (ir::DimId d : ops::iteration_space(f_, op)) {
             const std::string& n = f_.dims[d].name;
             if (n == "kv_heads" || n == "ffn" || n == "vocab")
-                return fmt::format("{} iterates over {}, which takes tp: seq lets go", result_name(op), n);
+                return fmt::format("{} runs over {}, which is sharded over tp, so seq must be whole", result_name(op), n);
         }
-        return fmt::format("{} runs at rest", result_name(op));
+        return fmt::format("{} needs the default placement", result_name(op));
     }
     std::string result_name(const Op& op) const { return f_.tensors[op.out[0]].name; }
 
@@ -364,7 +364,7 @@ private:
                 Op part = op;
                 part.in = terms;
                 part.out = {one};
-                part.note = "terms that stand equally are summed before one reduction";
+                part.note = "terms in the same placement are summed first, then reduced once";
                 r_.ops.push_back(std::move(part));
             }
             sum.in.push_back(bring_to_rest(op, one, rest));
@@ -375,7 +375,8 @@ private:
 
     // Like get(), for a term that may be a sum made here: looks for the value that `copy` is a copy of.
     TensorId bring_to_rest(const Op& op, TensorId copy, const Placement& rest) {
-        const std::string why = fmt::format("the other terms of {} stand at rest: reduce before the add", result_name(op));
+        const std::string why =
+            fmt::format("the other terms of {} are not partial, so this one is reduced before the add", result_name(op));
         for (TensorId v : op.in) {
             if (std::find(copies_[v].begin(), copies_[v].end(), copy) != copies_[v].end()) return get(v, rest.dims, {}, why);
         }

@@ -198,7 +198,7 @@ private:
             weights = narrow;
         }
         if (!unit_.weights.empty())
-            r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one grouped launch, a member a segment"));
+            r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one launch for all segments"));
         return r;
     }
 
@@ -213,7 +213,7 @@ private:
         const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {}, sums_);
         const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients, sums_);
         clear_padding(r, local);
-        const char* note = "gradients are split: reduced after each microbatch";
+        const char* note = "gradients are sharded, so they are reduced after each microbatch";
         if (unit_.reduce != sums_) {
             const auto reduced = reduce_scatter_narrow(r, local, unit_.gradients, note);
             for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
@@ -244,7 +244,7 @@ private:
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
         auto carried = now;  // what the collectives work on: `now`, or a narrower copy of it
         if (!rest.empty()) {
-            const char* note = "the rest of the optimizer's split";
+            const char* note = "down to the optimizer's shards";
             now = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer, sums_);
             if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
             else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
@@ -262,7 +262,7 @@ private:
             for (size_t i : segments) sums.push_back(now[i]), members.push_back(carried[i]), reduced.push_back(combined[i]);
             if (narrow && rest.empty() && !axes.empty()) cast(r, sums, members, "gradients cross ranks in this type");
             if (!axes.empty())
-                r.ops.push_back(collective("all_reduce", members, reduced, axes, "what is still partial, on shards"));
+                r.ops.push_back(collective("all_reduce", members, reduced, axes, "sums that are still partial, on shards only"));
             if (narrow && !(rest.empty() && axes.empty()))
                 cast(r, axes.empty() ? members : reduced, sums, "the norm and the update read this type");
         }
@@ -428,7 +428,7 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
         op.kind = "all_reduce";
         op.group = all;
         op.in = {norm2, loss};
-        op.note = "one reduction over the world";
+        op.note = "one reduction over all ranks";
         norm2 = b.make({"norm2.all", {}, Dtype::F64});
         loss = b.make({"loss.all", {}, Dtype::F64});
         op.out = {norm2, loss};

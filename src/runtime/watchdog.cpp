@@ -92,7 +92,7 @@ void Watchdog::look(double passed_s) {
     // A rank may wait long for one that computes. Only the first process hears of all.
     std::string reason;
     if (ranks_.crew().is_first() && stood_s_ > options_.timeout_s && any_waits())
-        reason = fmt::format("no rank has gone on for {:.1f} s", stood_s_);
+        reason = fmt::format("no rank made progress for {:.1f} s", stood_s_);
     if (const int silent = heartbeat_.silent(); silent >= 0) {
         const int64_t each = ranks_.count() / ranks_.crew().processes(), first = silent * each;
         reason = fmt::format("process {} ({}) has not been heard of for {:.1f} s: it was stopped, has died or is cut off", silent,
@@ -124,9 +124,8 @@ std::string Watchdog::text_of(const Executor& e, const Place& place, double stoo
     if (place.waits())
         with =
             fmt::format(" with ranks {}", fmt::join(ir::members_of(p, *place.op, p.mesh.group(e.rank(), place.op->group)), " "));
-    return fmt::format("rank {} has been for {:.1f} s in step {} of this run, {} (layer {}, microbatch {}), {}{}", e.rank(),
-                       stood_s, place.entry.run, place.routine->name, place.call->instance, place.call->microbatch,
-                       place.op->kind, with);
+    return fmt::format("rank {}: stuck {:.1f} s in step {} of this run, {} (layer {}, microbatch {}): {}{}", e.rank(), stood_s,
+                       place.entry.run, place.routine->name, place.call->instance, place.call->microbatch, place.op->kind, with);
 }
 
 std::string Watchdog::state() const {
@@ -138,8 +137,7 @@ std::string Watchdog::state() const {
             const Place place = now_at(e, k);
             if (place.op) own += text_of(e, place, streams_[r][static_cast<size_t>(k)].stood_s) + "\n";
         }
-        out += own.empty() ? fmt::format("rank {} has been for {:.1f} s between two steps\n", e.rank(), streams_[r][0].stood_s)
-                           : own;
+        out += own.empty() ? fmt::format("rank {}: {:.1f} s between two steps\n", e.rank(), streams_[r][0].stood_s) : own;
     }
     return out;
 }

@@ -332,8 +332,8 @@ TEST_F(CliProcesses, SayWhatIsWrongOnce) {
         EXPECT_EQ(count(f.err, message), 1u) << f.err;
         EXPECT_EQ(count(f.err, "[" + id + "]"), 1u) << f.err;
     };
-    refused(s.in_processes(3, fmt::format("train r.toml{}", kFourRanks)), "the recipe has 4 ranks, and 3 processes were started",
-            "job.processes");
+    refused(s.in_processes(3, fmt::format("train r.toml{}", kFourRanks)),
+            "the recipe has 4 ranks, which 3 processes cannot share evenly", "job.processes");
     refused(s.in_processes(2, "train missing.toml"), "recipe missing.toml: cannot be read", "recipe.unreadable");
     refused(s.in_processes(1, fmt::format("train r.toml{0} : -n 1 $LOCKSTEP train r.toml{0} --training.seq_len 18", kFourRanks)),
             "process 1 has compiled another program than the first", "job.other_program");
@@ -352,7 +352,7 @@ TEST_F(CliProcesses, SayWhatIsWrongOnce) {
     ASSERT_EQ(s.lockstep("train r.toml --training.steps 3").code, 0);
     const std::string sample = "sample out --parallelism.tensor_parallel_degree 2 ";
     refused(s.in_processes(3, sample + "--prompt-tokens 5 --parallelism.data_parallel_shard_degree 1"),
-            "the recipe has 2 ranks, and 3 processes were started", "job.processes");
+            "the recipe has 2 ranks, which 3 processes cannot share evenly", "job.processes");
     refused(s.in_processes(2, "sample elsewhere --prompt-tokens 5"), "elsewhere holds no complete checkpoint",
             "checkpoint.not_found");
     refused(s.in_processes(2, sample + "--prompt-tokens 5 --logits elsewhere"), "--logits elsewhere: cannot be written",

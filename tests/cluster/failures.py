@@ -28,7 +28,7 @@ from recipes import degrees, write_recipe
 KINDS = {"rank killed": 10, "rank stopped": 10, "host killed": 10, "link cut": 15}  # bound, s
 OF_A_RANK = ["rank killed", "rank stopped"]
 BATCH, INTERVAL, TIMEOUT_S, TOLERANCE = 24, 5, 4, 1e-4
-DETECTED = re.compile(r"has not been heard of|no rank has gone on|noticed that|ORTE|launch: exit code")
+DETECTED = re.compile(r"has not been heard of|no rank made progress|noticed that|ORTE|launch: exit code")
 STEP = re.compile(r"step +(\d+) +loss")
 
 

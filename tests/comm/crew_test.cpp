@@ -119,8 +119,8 @@ TEST(Crew, RanksAreSharedOutEvenly) {
         } catch (const UserError& e) {
             EXPECT_EQ(e.id(), "job.processes");
             EXPECT_STREQ(e.what(),
-                         "the recipe has 4 ranks, and 3 processes were started: each must have equally many; start 1, 2, 4 "
-                         "processes, or change the degrees of [parallelism]");
+                         "the recipe has 4 ranks, which 3 processes cannot share evenly: start 1, 2, 4 processes, or change the "
+                         "degrees of [parallelism]");
         }
     });
     for (const auto& e : errors) EXPECT_EQ(what(e), "");

@@ -15,8 +15,8 @@ TEST(CommMpiSession, ABuildWithoutMpiSaysSo) {
     } catch (const UserError& error) {
         EXPECT_EQ(error.id(), "mpi.not_built");
         EXPECT_STREQ(error.what(),
-                     "this lockstep was built without MPI, so that it cannot be one of several processes; install MPI (Debian: "
-                     "libopenmpi-dev, openmpi-bin), build again, or start it without a launcher: ranks are threads then");
+                     "this lockstep was built without MPI and runs in one process only: install MPI (Debian: libopenmpi-dev, "
+                     "openmpi-bin) and build again, or start it without a launcher; ranks are then threads");
     }
 }
 

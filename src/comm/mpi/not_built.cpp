@@ -9,8 +9,8 @@ void require_threads(int) {}
 
 Session::Session(int) {
     throw UserError("mpi.not_built", "",
-                    "this lockstep was built without MPI, so that it cannot be one of several processes; install MPI (Debian: "
-                    "libopenmpi-dev, openmpi-bin), build again, or start it without a launcher: ranks are threads then");
+                    "this lockstep was built without MPI and runs in one process only: install MPI (Debian: libopenmpi-dev, "
+                    "openmpi-bin) and build again, or start it without a launcher; ranks are then threads");
 }
 
 Session::~Session() = default;

@@ -39,8 +39,8 @@ void require_threads(int provided) {
     if (provided >= MPI_THREAD_MULTIPLE) return;
     throw UserError(
         "mpi.no_threads", "",
-        fmt::format("this MPI grants thread level {} of {}, and the threads of ranks call it at the same time; use one "
-                    "that was built with MPI_THREAD_MULTIPLE, as Debian's Open MPI is",
+        fmt::format("this MPI grants thread level {}, but several ranks of a process call it at the same time, which needs "
+                    "level {}: use an MPI that was built with MPI_THREAD_MULTIPLE, such as Debian's Open MPI",
                     provided, MPI_THREAD_MULTIPLE));
 }
 

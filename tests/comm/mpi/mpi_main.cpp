@@ -43,8 +43,9 @@ TEST(Mpi, AnMpiWithoutThreadsIsRefused) {
     } catch (const UserError& error) {
         EXPECT_EQ(error.id(), "mpi.no_threads");
         EXPECT_STREQ(error.what(),
-                     "this MPI grants thread level 1 of 3, and the threads of ranks call it at the same time; use one that was "
-                     "built with MPI_THREAD_MULTIPLE, as Debian's Open MPI is");
+                     "this MPI grants thread level 1, but several ranks of a process call it at the same time, which needs level "
+                     "3: use an "
+                     "MPI that was built with MPI_THREAD_MULTIPLE, such as Debian's Open MPI");
     }
 }
 
