@@ -79,7 +79,8 @@ ir::Routine Blocks::start(const std::string& name, int64_t count) {
     return r;
 }
 
-void Blocks::finish(ir::Routine r, TensorId result, const std::string& port) {
+void Blocks::finish(Builder& b, TensorId result, const std::string& port) {
+    ir::Routine& r = b.routine();
     r.tensors[result].port = static_cast<int>(r.ports.size());
     r.tensors[result].name = port;
     r.ports.push_back({port, PortKind::Value, Access::Write, "", -1});

@@ -31,8 +31,8 @@ public:
 
     // Starts a block's forward routine.
     ir::Routine start(const std::string& name, int64_t count);
-    // Ends it: `result` leaves by `port`.
-    void finish(ir::Routine r, ir::TensorId result, const std::string& port);
+    // Ends the routine that `b` appends to, and takes it: `result` leaves by `port`.
+    void finish(ops::Builder& b, ir::TensorId result, const std::string& port);
     Model take() { return std::move(model_); }
 
     struct Init {

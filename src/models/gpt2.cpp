@@ -99,7 +99,7 @@ private:
             const ir::Attrs place = ops::dropout_attrs(s_.embd_dropout, "embed");
             y = b.op("dropout", {y, input(b, "noise")}, {{"dropped", hidden}}, place)[0];
         }
-        blocks_.finish(std::move(r), y, "y");
+        blocks_.finish(b, y, "y");
     }
 
     // Queries, keys or values.
@@ -162,7 +162,7 @@ private:
         const TensorId act = b.op("bias_gelu", {up, b1}, {{"act", ffn}}, {{"fn", s_.gelu}})[0];
         const TensorId w2 = param("w2", {"ffn", "hidden"}, "mlp.c_proj.weight", deep_),
                        b2 = param("b2", {"hidden"}, "mlp.c_proj.bias", zeros());
-        blocks_.finish(std::move(r), into_residual(b, "y", act, w2, b2, x1, "mlp"), "y");
+        blocks_.finish(b, into_residual(b, "y", act, w2, b2, x1, "mlp"), "y");
     }
 
     void head() {
@@ -171,7 +171,7 @@ private:
         const TensorId x = b.port("x", PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
         const TensorId n = norm(b, "n", x, "ln_f", "transformer.ln_f");
         const TensorId w = blocks_.param(b, s_.tied ? "wte" : "output", {"vocab", "hidden"}, "lm_head.weight", normal(kStd));
-        blocks_.finish(std::move(r), b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
+        blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
     }
 
     Shape s_;

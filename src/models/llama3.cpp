@@ -98,7 +98,7 @@ private:
         const double std = s_.tied ? 1 / std::sqrt(static_cast<double>(s_.dim)) : 1.0;
         const TensorId table = blocks_.param(b, "tok_embeddings", {"vocab", "hidden"}, "model.embed_tokens.weight", normal(std));
         const TensorId y = b.op("gather", {table, ids}, {{"y", b.dims({"batch", "seq", "hidden"})}})[0];
-        blocks_.finish(std::move(r), y, "y");
+        blocks_.finish(b, y, "y");
     }
 
     TensorId param(Builder& b, const std::string& key, const std::vector<std::string_view>& dims, const std::string& name,
@@ -121,7 +121,7 @@ private:
         const TensorId up = b.einsum("up", ffn, {n2, param(b, "w3", {"ffn", "hidden"}, "mlp.up_proj.weight", kDeep)});
         const TensorId act = b.op("swiglu", {gate, up}, {{"act", ffn}})[0];
         const TensorId mlp = b.einsum("mlp", hidden, {act, param(b, "w2", {"hidden", "ffn"}, "mlp.down_proj.weight", kDeep)});
-        blocks_.finish(std::move(r), b.add("y", {x1, mlp}), "y");
+        blocks_.finish(b, b.add("y", {x1, mlp}), "y");
     }
 
     TensorId attention(Builder& b, TensorId n1) {
@@ -169,7 +169,7 @@ private:
         const double std = 1 / std::sqrt(static_cast<double>(s_.dim));
         const TensorId w =
             blocks_.param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight", normal(std));
-        blocks_.finish(std::move(r), b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
+        blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
     }
 
     const Blocks::Init kPlain = normal(0.02), kDeep = normal(0.02, true);
