@@ -27,7 +27,8 @@ constexpr int kUnanswered = 2, kNothingRuns = 24;
 
 std::string new_mark() {
     std::random_device random;
-    return fmt::format("LOCKSTEP_JOB={:08x}{:08x}-{}", random(), random(), getpid());
+    const auto high = random(), low = random();
+    return fmt::format("LOCKSTEP_JOB={:08x}{:08x}-{}", high, low, getpid());
 }
 
 }  // namespace

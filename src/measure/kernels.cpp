@@ -49,7 +49,7 @@ compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
         {"dim", s.dim},           {"n_layers", 1},    {"n_heads", s.heads},   {"n_kv_heads", s.kv_heads},
         {"head_dim", s.head_dim}, {"ffn_dim", s.ffn}, {"vocab_size", s.vocab}};
     for (const auto& [key, value] : shape) {
-        const auto is = [&](const models::ModelKey& k) { return k.name == key; };
+        const auto is = [&name = key](const models::ModelKey& k) { return k.name == name; };
         if (std::any_of(model.keys.begin(), model.keys.end(), is)) r.set("model." + key, std::to_string(value));
     }
     r.set("training.seq_len", std::to_string(s.seq));

@@ -143,7 +143,10 @@ void fill(std::vector<std::byte>& buffer, Type type, std::mt19937& random) {
             std::memcpy(buffer.data() + at, &value, sizeof value);
         }
     };
-    const auto number = [&] { return std::ldexp(static_cast<double>(random()) - 2e9, static_cast<int>(random() % 24) - 12); };
+    const auto number = [&] {
+        const double mantissa = static_cast<double>(random()) - 2e9;
+        return std::ldexp(mantissa, static_cast<int>(random() % 24) - 12);
+    };
     switch (type) {
         case Type::Float32: return put([&] { return static_cast<float>(number()); });
         case Type::Float64: return put([&] { return number(); });

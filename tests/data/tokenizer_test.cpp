@@ -88,8 +88,9 @@ TEST(DataPreSplit, BrokenUtf8IsSplitIntoBytes) {
 TEST(DataPreSplit, PiecesTileAnyBytes) {
     std::mt19937_64 random(3);
     for (int round = 0; round < 300; ++round) {
-        const std::string text =
-            random_text(random, random() % 60) + random_bytes(random, random() % 20) + random_text(random, 5);
+        std::string text = random_text(random, random() % 60);
+        text += random_bytes(random, random() % 20);
+        text += random_text(random, 5);
         std::string joined;
         for (const std::string& piece : split(text)) joined += piece;
         ASSERT_EQ(joined, text);
@@ -119,7 +120,9 @@ TEST(DataTokenizer, BytesTokenizer) {
 TEST(DataTokenizer, EncodesByDefinition) {
     std::mt19937_64 random(11);
     for (int round = 0; round < 150; ++round) {
-        const std::string text = random_text(random, random() % 80) + sample_prose(random(), 10) + random_bytes(random, 4);
+        std::string text = random_text(random, random() % 80);
+        text += sample_prose(random(), 10);
+        text += random_bytes(random, 4);
         ASSERT_EQ(trained().encode(text), encode_by_definition(trained(), text)) << text;
     }
 }

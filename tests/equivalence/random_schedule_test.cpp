@@ -50,7 +50,12 @@ compile::Recipe recipe_of(const Table& t, const std::string& csv, Random& random
     };
     const int64_t layers = std::max<int64_t>(1, t.stages - 2 + random.below(4)), data = 1 + random.below(2),
                   tensor = 1 + random.below(2), micro = 1 + random.below(2), missing = random.below(data * micro);
-    const bool gpt = random.below(2) == 0;
+    const bool gpt = random.below(2) == 0, tied = random.below(2) == 0, fused = random.below(2) == 0;
+    const std::string cut = random_cut(layers, t.stages, random);
+    const char* const reshard = one_of({"default", "always", "never"});
+    const char* const preset = one_of({"none", "zero1", "zero2", "zero3"});
+    const char* const reduce = one_of({"default", "step", "microbatch"});
+    const char* const recompute = one_of({"none", "none", "full"});
     compile::Recipe r = compile::Recipe::from_text(
         fmt::format("[model]\nname = \"{}\"\ndim = 12\nn_layers = {}\nn_heads = 2\nhead_dim = 4\nffn_dim = 6\nvocab_size = 13\n"
                     "tie_embeddings = {}\n{}[training]\nseq_len = 6\ndtype = \"float64\"\nmax_norm = 0.5\nsteps = 5\n"
@@ -59,11 +64,9 @@ compile::Recipe recipe_of(const Table& t, const std::string& csv, Random& random
                     "tensor_parallel_degree = {}\nfsdp_reshard_after_forward = \"{}\"\n[partition]\npreset = \"{}\"\n"
                     "reduce_gradients = \"{}\"\n[optimizer]\nlr = 5e-3\neps = 1e-5\n[lr_scheduler]\nwarmup_steps = 0\n"
                     "[debug]\nsynthetic_masked = 0.3\n[activation_checkpoint]\nmode = \"{}\"\n[runtime]\ndebug_fill = true\n",
-                    gpt ? "gpt2" : "llama3", layers, random.below(2),
-                    gpt ? "n_positions = 8\ndropout = 0.1\n" : "n_kv_heads = 2\n", random.below(2) == 0,
-                    data * micro * t.microbatches - missing, random_cut(layers, t.stages, random), t.rows.size(), micro, data,
-                    tensor, one_of({"default", "always", "never"}), one_of({"none", "zero1", "zero2", "zero3"}),
-                    one_of({"default", "step", "microbatch"}), one_of({"none", "none", "full"})),
+                    gpt ? "gpt2" : "llama3", layers, int{tied}, gpt ? "n_positions = 8\ndropout = 0.1\n" : "n_kv_heads = 2\n",
+                    fused, data * micro * t.microbatches - missing, cut, t.rows.size(), micro, data, tensor, reshard, preset,
+                    reduce, recompute),
         "test");
     r.set(kCsv, csv);
     return r;

@@ -11,7 +11,6 @@ TwoLevelReduce::TwoLevelReduce(const Link& link, const Operands& operands, const
       limit_(staged_limit(link, kWindows * kMostRounds * levels.between.parts(), element_bytes_)),
       all_rounds_(most_rounds(link, limit_)),
       rounds_(std::min(kMostRounds, all_rounds_)),
-      levels_(levels),
       within_link_{link.wire,        link.tag, levels.within, levels.within.part_of_process(link.layout.process_of[link.me]),
                    link.piece_bytes, within},
       between_link_{link.wire, link.tag, levels.between, link.layout.host_of[link.me], link.piece_bytes, between},

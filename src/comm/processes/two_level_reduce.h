@@ -28,7 +28,6 @@ private:
     const Link link_;
     const int64_t element_bytes_, limit_;
     const int64_t all_rounds_, rounds_;  // of a window at most
-    const mesh::Levels& levels_;
     const Link within_link_, between_link_;
     const int hosts_, slots_, slot_;
     const int64_t window_elements_;  // of the sums of one host for the owners of one slot

@@ -75,9 +75,10 @@ private:
     // Pairs of one lane each.
     LOCKSTEP_INLINE static BitVec interleaved(Vec low, Vec high) {
         using Words = uint16_t __attribute__((vector_size(64)));
-        constexpr Words kPlaces{0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-        return reinterpret_cast<BitVec>(__builtin_shuffle(reinterpret_cast<Words>(rounded(low, high)), kPlaces));
+        const auto words = reinterpret_cast<Words>(rounded(low, high));
+        return reinterpret_cast<BitVec>(__builtin_shufflevector(words, words, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
+                                                                23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                                                31));
     }
 
     // to += left x, x made by make_tile(token, lane, tile): pairs of 32 tokens for 16 lanes.

@@ -1,4 +1,7 @@
 // Picks each kernel's copy for the best instruction set of this machine, once, when the program starts.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -97,12 +100,22 @@ bool prefers_bf16_dot() {
 #endif
 }
 
+#if defined(__x86_64__)
+namespace {
+// By CPUID: clang 14's __builtin_cpu_supports does not know AMX.
+bool processor_has_amx() {
+    constexpr unsigned kFeatures = 7, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;  // of EDX
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) != 0 && (d & kAmxBf16) != 0 && (d & kAmxTile) != 0;
+}
+}  // namespace
+#endif
+
 // And products and attention by AMX. Linux saves a thread's tiles only for a process that has asked it to.
 bool has_amx() {
 #if defined(__x86_64__) && defined(__linux__)
     constexpr long kAskForFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    static const bool granted = has_bf16_dot() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-                                syscall(SYS_arch_prctl, kAskForFeature, kTileData) == 0;
+    static const bool granted = has_bf16_dot() && processor_has_amx() && syscall(SYS_arch_prctl, kAskForFeature, kTileData) == 0;
     return granted;
 #else
     return false;

@@ -23,7 +23,7 @@ namespace {
     return static_cast<double>(rounds) * Chains * 2 * (sizeof(V) / 4);
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f"), noinline, optimize("fp-contract=fast"))) double fma_avx512(int64_t rounds) {
+__attribute__((target("avx512f"), noinline)) double fma_avx512(int64_t rounds) {
     using V = float __attribute__((vector_size(64)));
     LOCKSTEP_FMA_LOOP(16)
 }
@@ -61,7 +61,7 @@ __attribute__((target("amx-tile,amx-bf16"), noinline)) double tiles_amx(int64_t 
     _tile_release();
     return static_cast<double>(rounds) * 4 * 2 * 16 * 16 * 32;
 }
-__attribute__((target("avx2,fma"), noinline, optimize("fp-contract=fast"))) double fma_avx2(int64_t rounds) {
+__attribute__((target("avx2,fma"), noinline)) double fma_avx2(int64_t rounds) {
     using V = float __attribute__((vector_size(32)));
     LOCKSTEP_FMA_LOOP(12)
 }

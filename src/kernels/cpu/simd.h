@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -162,21 +163,22 @@ LOCKSTEP_INLINE Vec exp(Vec x) {
     return x == x ? result : x;
 }
 
+// Of the two rows of blocks of side `Distance` that `a` and `b` belong to, swaps the blocks off the diagonal.
+template <int Distance, int... Lane>
+LOCKSTEP_INLINE void swap_blocks(Vec& a, Vec& b, std::integer_sequence<int, Lane...>) {
+    const Vec low = __builtin_shufflevector(a, b, ((Lane & Distance) ? kLanes + Lane - Distance : Lane)...);
+    b = __builtin_shufflevector(a, b, ((Lane & Distance) ? kLanes + Lane : Lane + Distance)...);
+    a = low;
+}
+
 // Transposes kLanes vectors of kLanes lanes in place.
 template <int Distance = 1>
 LOCKSTEP_INLINE void transpose(Vec* rows) {
     if constexpr (Distance < kLanes) {
-        IntVec low, high;  // shuffle that swaps the off-diagonal blocks of side `Distance`
-        for (int i = 0; i < kLanes; ++i) {
-            low[i] = (i & Distance) ? kLanes + i - Distance : i;
-            high[i] = (i & Distance) ? kLanes + i : i + Distance;
-        }
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
             if (i & Distance) continue;
-            const Vec a = rows[i], b = rows[i + Distance];
-            rows[i] = __builtin_shuffle(a, b, low);
-            rows[i + Distance] = __builtin_shuffle(a, b, high);
+            swap_blocks<Distance>(rows[i], rows[i + Distance], std::make_integer_sequence<int, kLanes>());
         }
         transpose<2 * Distance>(rows);
     }
