@@ -75,9 +75,13 @@ int check(const CheckArgs& args) {
     fmt::print("FLOPs of a rank and step: model {:.4g}, executed {:.4g}\n", compile::flops_model_of_a_rank(reports),
                compile::flops_executed_of_a_rank(reports));
     if (compiled.microbatches_for_each() > 1)
-        fmt::print("proved on {} of {} microbatches, which the others repeat; `train` proves all\n",
+        fmt::print("checked on {} of {} microbatches, which the others repeat; `train` checks all\n",
                    compiled.programs[0].microbatches, compiled.layout.microbatches);
-    fmt::print("runs: no deadlock, no buffer reused too early, every gradient counted once; fits\n");
+    fmt::print(
+        "checked: order of collectives (no deadlock); buffers between calls;\n"
+        "         one contribution of each microbatch to each gradient\n"
+        "not checked: memory and arithmetic inside a routine\n"
+        "fits\n");
     return kDone;
 }
 

@@ -161,7 +161,7 @@ private:
     }
 
     void ssa(const Routine& r) {
-        std::vector<int> defined(r.tensors.size(), 0);
+        std::vector<int> defined(r.tensors.size(), 0), added(r.tensors.size(), 0);
         for (size_t t = 0; t < r.tensors.size(); ++t) {
             const int port = r.tensors[t].port;
             if (port >= 0 && r.ports[port].access != Access::Write) defined[t] = 1;
@@ -185,12 +185,16 @@ private:
                                                    r.tensors[t].name));
                 }
                 const bool in_place = std::find(op.in.begin(), op.in.end(), t) != op.in.end();
+                if (adds) added[t] = 1;
                 if (access == Access::Write && !in_place && defined[t]++)
                     return fail("ssa", fmt::format("{}, op {}: {} is written twice", r.name, op.kind, r.tensors[t].name));
             }
         }
         for (size_t t = 0; t < r.tensors.size(); ++t) {
             if (!defined[t]) return fail("ssa", fmt::format("{}: {} is never written", r.name, r.tensors[t].name));
+            const int port = r.tensors[t].port;
+            if (port >= 0 && r.ports[port].access == Access::Accumulate && !added[t])
+                return fail("ssa", fmt::format("{}: {} is never added to", r.name, r.tensors[t].name));
         }
     }
 
@@ -409,7 +413,7 @@ private:
                 const ir::Binding& binding = c.bindings[b];
                 if (binding.buffer < 0 || binding.buffer >= n_buffers)
                     return wrong("port " + r.ports[b].name + " is bound to no buffer");
-                if (binding.offset_bytes < 0 || binding.offset_bytes + r.ports[b].bytes > p_.buffers[binding.buffer].bytes) {
+                if (binding.offset_bytes < 0 || binding.offset_bytes > p_.buffers[binding.buffer].bytes - r.ports[b].bytes) {
                     return wrong(fmt::format("port {} reaches past buffer {}", r.ports[b].name, p_.buffers[binding.buffer].name));
                 }
             }
@@ -424,7 +428,7 @@ private:
     void arena() {
         for (const ir::Buffer& b : p_.buffers) {
             if (b.offset_bytes < 0) continue;
-            if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes + b.bytes > p_.arena_bytes) {
+            if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes - b.bytes) {
                 return fail("arena", fmt::format("buffer {} lies across the arena's end or off its alignment", b.name));
             }
         }

@@ -2,7 +2,7 @@
 //   names      tensors, ports and dims of a routine have unique names, and refer to each other inside their tables
 //   shape      every op kind exists; operands, results and attributes agree with its rule
 //   ssa        a temporary is defined once and before it is used; what a read port brings is not written; what a written
-//              port takes away is written
+//              port takes away is written; a sum in a port is added to
 //   placement  one list a dim; no sub-axis stands twice in a tensor; sizes divide evenly; all tensors of a routine or none are
 //              placed
 //   space      an op runs in one iteration space: each dim stands alike in all its operands and results

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/parallel.h"
 #include "ops/rule.h"
@@ -16,6 +17,25 @@
 namespace lockstep::passes {
 namespace {
 
+// What a launch moves. A transfer's two sides are of different kinds, and what awaits it moves nothing.
+struct Payload {
+    std::string_view kind;  // of a collective
+    Dtype dtype;
+    int64_t elements;
+    bool operator==(const Payload&) const = default;
+};
+
+Payload payload_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op) {
+    Payload out{"", r.tensors[op.subject()].dtype, 0};
+    if (ir::meeting_of(op) != ir::Meeting::All) {
+        out.elements = ir::local_elements(p.mesh, r, r.tensors[op.subject()]);
+        return out;
+    }
+    out.kind = op.kind;
+    for (ir::TensorId t : op.out) out.elements += ir::local_elements(p.mesh, r, r.tensors[t]);
+    return out;
+}
+
 // A collective or a transfer as a rank launches it. Members meet where all but `call` is equal.
 struct Launch {
     int call, op;
@@ -23,11 +43,12 @@ struct Launch {
     std::string name;  // of the routine; of a transfer, which is not the same on both sides, what it carries
     int turn;          // the op's place in the routine; of a transfer: among those of this meeting
     int64_t instance, microbatch, chunk;
-    std::vector<int64_t> group;  // ranks; of a transfer who gives, then who takes
+    std::vector<int64_t> group;  // ranks; of a transfer the sender, then the receiver
+    Payload payload;
 
     bool meets(const Launch& o) const {
         return turn == o.turn && name == o.name && instance == o.instance && microbatch == o.microbatch && chunk == o.chunk &&
-               group == o.group;
+               group == o.group && (meeting == ir::Meeting::Await || o.meeting == ir::Meeting::Await || payload == o.payload);
     }
 };
 
@@ -52,18 +73,18 @@ private:
 std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t rank) {
     std::vector<Launch> out;
     std::map<mesh::AxisList, std::vector<int64_t>> groups;
-    std::vector<std::vector<size_t>> collectives;  // by routine: ops
+    std::vector<std::vector<std::pair<size_t, Payload>>> collectives;  // by routine: ops
     for (const ir::Routine& r : p.routines) {
         collectives.emplace_back();
         for (size_t k = 0; k < r.ops.size(); ++k) {
-            if (ops::rule(r.ops[k].kind).collective) collectives.back().push_back(k);
+            if (ops::rule(r.ops[k].kind).collective) collectives.back().emplace_back(k, payload_of(p, r, r.ops[k]));
         }
     }
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
         const ir::Routine& r = p.routines[c.routine];
         std::array<int, 4> turns = {};
-        for (size_t k : collectives[static_cast<size_t>(c.routine)]) {
+        for (const auto& [k, payload] : collectives[static_cast<size_t>(c.routine)]) {
             const ir::Op& op = r.ops[k];
             auto it = groups.find(op.group);
             if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
@@ -72,7 +93,7 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
             out.push_back({static_cast<int>(i), static_cast<int>(k), meeting,
                            all ? r.name : fmt::format("{} of {} in {}", r.ports.at(0).name, r.block, r.entry),
                            all ? static_cast<int>(k) : turns[static_cast<size_t>(meeting)]++, c.instance, c.microbatch, c.chunk,
-                           ir::members_of(p, op, it->second)});
+                           ir::members_of(p, op, it->second), payload});
         }
     }
     return out;
@@ -81,8 +102,8 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
 std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
     const ir::Call& c = e.calls[l.call];
     const ir::Routine& r = p.routines[c.routine];
-    return fmt::format("{} of {}[{}] in microbatch {}, chunk {}, op {}", r.ops[l.op].kind, r.name, c.instance, c.microbatch,
-                       c.chunk, l.op);
+    return fmt::format("{} of {}[{}] in microbatch {}, chunk {}, op {} ({} x {})", r.ops[l.op].kind, r.name, c.instance,
+                       c.microbatch, c.chunk, l.op, l.payload.elements, name_of(l.payload.dtype));
 }
 
 // Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in

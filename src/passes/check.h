@@ -2,11 +2,13 @@
 // Proves, or refuses with the first thing found:
 //   order    every rank reaches the same collectives of its groups in the same order, even if all of its communication shared one
 //            queue: no deadlock
-//   memory   every value that is read was written before, through the same buffer, by a call that happens before the reader in
-//            every execution; bytes are reused only after their last reader; gathered parameters are freed once
-//   meaning  every gradient holds each microbatch's contribution once, is reduced once, is counted in the norm once and is
-//            used by one update, after the step's norm and loss are known; weights are not read after their update
+//   memory   all buffers, tensors, temporaries and workspaces lie in the arena; what a call reads was written before, through the
+//            same buffer, by a call that happens before it in every execution; bytes are reused only after their last reader;
+//            gathered parameters are freed once; no entry overwrites what any entry keeps from step to step
+//   meaning  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm once
+//            and used by one update, after the step's norm and loss are known; weights are not read after their update
 // for the entries of two consecutive steps (streams join at a step's end, so what carries over are the states alone).
+// Not proved: what happens inside a routine. Temporaries may overlap in its scratch, and an op may do other than its call says.
 #pragma once
 
 #include <optional>
@@ -23,7 +25,7 @@ struct Refusal {
 };
 
 std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks);
-// Of it the proof that no rank waits forever. Assumes what ops/verify.h does.
+// Only the part `order`: no rank waits forever. Requires a program that ops/verify.h accepts.
 std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks);
 
 }  // namespace lockstep::passes

@@ -41,6 +41,7 @@ public:
             for (const ir::Call& c : e.calls) {
                 const ir::Routine& r = p_.routines[c.routine];
                 for (size_t k = 0; k < c.bindings.size(); ++k) {
+                    if (r.ports[k].kind == PortKind::Input) input_of_.emplace(c.bindings[k].buffer, e.name);
                     if (!is_cache(r.ports[k])) continue;
                     cache_of_.emplace(sequence_place(r, c), c.bindings[k].buffer);
                     cache_owner_.emplace(c.bindings[k].buffer, sequence_place(r, c));
@@ -164,6 +165,8 @@ private:
     // Each is in one buffer, which holds nothing else.
     void data(int call, const ir::Routine& r, const ir::Port& port, int buffer) {
         if (port.kind != PortKind::Frame && port.kind != PortKind::Input && port.kind != PortKind::Value) return;
+        if (const auto input = input_of_.find(buffer); input != input_of_.end() && input->second != e_.name)
+            fail(call, fmt::format("takes {}, which is an input of {}", p_.buffers[buffer].name, input->second));
         const Data data = data_of(r, port, e_.calls[call]);
         const auto it = data_owner_.emplace(buffer, data).first;
         if (it->second != data)
@@ -384,7 +387,8 @@ private:
     std::set<int64_t> count_;
     std::map<std::string, int> scalar_buffer_;
     std::map<int, std::string> scalar_name_;
-    std::map<int, Data> data_owner_;  // by buffer
+    std::map<int, Data> data_owner_;       // by buffer
+    std::map<int, std::string> input_of_;  // buffer -> the entry that it is an input of
     std::map<Data, int> buffer_of_;
     std::set<Place> norm_, counted_, updated_;
     std::set<std::string> exchanged_;  // transfers of shared parameters

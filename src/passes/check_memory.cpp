@@ -38,7 +38,8 @@ public:
     }
 
     std::string run() {
-        states();
+        bounds();
+        if (wrong_.empty()) states();
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
         if (wrong_.empty() && !gathered_.empty())
             wrong_ = fmt::format("{} is gathered and never freed", p_.buffers[*gathered_.begin()].name);
@@ -46,28 +47,73 @@ public:
     }
 
 private:
-    // What stands in memory when a step begins.
-    void states() {
-        for (const ir::Call& c : e_.calls) {
+    // Everything that this entry uses lies in the arena: buffers, tensors in their ports, temporaries and workspaces in scratch.
+    void bounds() {
+        std::set<int> routines;
+        for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) {
+            const ir::Call& c = e_.calls[i];
             const ir::Routine& r = p_.routines[c.routine];
-            for (size_t i = 0; i < c.bindings.size(); ++i) {
-                const ir::Port& port = r.ports[i];
-                const bool state =
-                    port.kind == PortKind::State && (port.name == "weights" || port.name == "master" || port.name == "moment1" ||
-                                                     port.name == "moment2" || port.name == "cache");
-                const bool given = port.kind == PortKind::Input ||
-                                   (port.kind == PortKind::Scalar && (port.name == "steps" || port.name == "lr"));
-                const bool resident_weights = port.kind == PortKind::Params && !p_.unit(port.unit)->is_gathered();
-                if (state || given || resident_weights) outlives(c.bindings[i].buffer);
+            for (const ir::Binding& b : c.bindings) inside_arena(static_cast<int>(i), b.buffer);
+            if (c.scratch >= 0) inside_arena(static_cast<int>(i), c.scratch);
+            else if (r.scratch_bytes > 0) wrong_ = fmt::format("call {} of {} has no scratch", i, r.name);
+            if (wrong_.empty() && routines.insert(c.routine).second) inside_routine(r);
+        }
+    }
+    void inside_arena(int call, int buffer) {
+        const ir::Buffer& b = p_.buffers[buffer];
+        if (!is_inside({b.offset_bytes, b.bytes}, p_.arena_bytes)) fail(call, buffer, "lies outside the arena");
+    }
+    void inside_routine(const ir::Routine& r) {
+        const auto wrong = [&](const std::string& what) {
+            if (wrong_.empty()) wrong_ = fmt::format("{}: {}", r.name, what);
+        };
+        for (size_t k = 0; k < r.ports.size(); ++k) {
+            for (const bool writes : {false, true}) {
+                for (const Bytes& b : bytes_within_port(r, static_cast<int>(k), writes)) {
+                    if (!is_inside({b.begin, b.end - b.begin}, r.ports[k].bytes))
+                        wrong(fmt::format("a tensor of port {} lies outside it", r.ports[k].name));
+                }
             }
         }
-        // Copies of the states are read by the writer of a checkpoint at any time.
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port >= 0 || t.view_of >= 0) continue;
+            if (!is_inside({t.offset_bytes, ir::local_bytes(p_.mesh, r, t)}, r.scratch_bytes))
+                wrong(fmt::format("{} lies outside the scratch", t.name));
+        }
+        for (const ir::Op& op : r.ops) {
+            if (op.workspace_bytes != 0 && !is_inside({op.workspace_offset_bytes, op.workspace_bytes}, r.scratch_bytes))
+                wrong(fmt::format("the workspace of {} lies outside the scratch", op.kind));
+        }
+    }
+    struct Extent {
+        int64_t offset, bytes;
+    };
+    static bool is_inside(Extent inner, int64_t outer_bytes) {
+        return inner.offset >= 0 && inner.bytes >= 0 && inner.offset <= outer_bytes && inner.bytes <= outer_bytes - inner.offset;
+    }
+
+    // What stands in memory when a step begins: what any entry keeps from one step to the next, so that none destroys another's.
+    void states() {
         for (const ir::Entry& e : p_.entries) {
             for (const ir::Call& c : e.calls) {
                 const ir::Routine& r = p_.routines[c.routine];
-                for (size_t i = 0; i < c.bindings.size() && r.kind == ir::RoutineKind::Snapshot; ++i)
-                    outlives(c.bindings[i].buffer);
+                for (size_t i = 0; i < c.bindings.size(); ++i) {
+                    if (lives_on(r, r.ports[i])) outlives(c.bindings[i].buffer);
+                }
             }
+        }
+    }
+    bool lives_on(const ir::Routine& r, const ir::Port& port) const {
+        if (r.kind == ir::RoutineKind::Snapshot)
+            return true;  // the copies too: the writer of a checkpoint reads them at any time
+        const std::string& name = port.name;
+        switch (port.kind) {
+            case PortKind::State:
+                return name == "weights" || name == "master" || name == "moment1" || name == "moment2" || name == "cache";
+            case PortKind::Input: return true;
+            case PortKind::Scalar: return name == "steps" || name == "lr";
+            case PortKind::Params: return !p_.unit(port.unit)->is_gathered();
+            default: return false;
         }
     }
     void outlives(int buffer) {

@@ -47,10 +47,4 @@ ir::Placement ShardingTable::rest(const ir::Routine& r, const std::vector<ir::Di
     return {space(r, dims), {}, ir::Reduce::Sum};
 }
 
-AxisList ShardingTable::of(const std::string& dim) const {
-    if (dim == "seq") return mesh::join(seq_cp_, seq_tp_);
-    auto it = fixed_.find(dim);
-    return it == fixed_.end() ? AxisList{} : it->second;
-}
-
 }  // namespace lockstep::passes

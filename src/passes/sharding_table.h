@@ -21,8 +21,6 @@ public:
                                     const std::vector<std::string>& unsplit = {}, const std::string& beside = "") const;
     // Where a value stands when nothing uses it: its own dims are the space.
     ir::Placement rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const;
-    // For one named dim alone, for checks of divisibility.
-    ir::AxisList of(const std::string& dim) const;
 
 private:
     std::map<std::string, ir::AxisList> fixed_;

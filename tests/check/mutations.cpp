@@ -57,7 +57,8 @@ public:
             case Mutation::RedirectWait: return redirect_wait();
             case Mutation::Rebind: return rebind();
             case Mutation::FlipFresh: return flip_fresh();
-            case Mutation::OverlapBuffers: return overlap_buffers();
+            case Mutation::OverlapBuffers: return overlap_buffers(used_by(*calls_), used_by(*calls_));
+            case Mutation::OverlapEntries: return overlap_entries();
             case Mutation::ChangeMicrobatch: return change_microbatch();
             case Mutation::AddWait: return add_wait();
             case Mutation::AddWindow: return add_window();
@@ -200,16 +201,20 @@ private:
         return fmt::format("{}: port {} is {}", text(at), r.ports[port].name, b.fresh ? "fresh" : "no longer fresh");
     }
 
-    std::string overlap_buffers() {
+    static std::vector<int> used_by(const std::vector<Call>& calls) {
         std::vector<int> used;
-        for (const Call& c : *calls_) {
+        for (const Call& c : calls) {
             for (const ir::Binding& b : c.bindings) used.push_back(b.buffer);
             if (c.scratch >= 0) used.push_back(c.scratch);
         }
         std::sort(used.begin(), used.end());
         used.erase(std::unique(used.begin(), used.end()), used.end());
-        ir::Buffer& moved = p_.buffers[static_cast<size_t>(one_of(random_, used))];
-        const ir::Buffer& other = p_.buffers[static_cast<size_t>(one_of(random_, used))];
+        return used;
+    }
+
+    std::string overlap_buffers(const std::vector<int>& movable, const std::vector<int>& others) {
+        ir::Buffer& moved = p_.buffers[static_cast<size_t>(one_of(random_, movable))];
+        const ir::Buffer& other = p_.buffers[static_cast<size_t>(one_of(random_, others))];
         if (&moved == &other || moved.bytes == 0 || other.bytes == 0) return kNoPlace;
         constexpr int64_t kStep = 64;
         const int64_t lowest = other.offset_bytes - moved.bytes + 1, span = other.bytes + moved.bytes - 1;
@@ -219,6 +224,12 @@ private:
                                              other.name, other.offset_bytes);
         moved.offset_bytes = to;
         return what;
+    }
+
+    std::string overlap_entries() {
+        const ir::Entry& moved = one_of(random_, p_.entries);
+        const ir::Entry& over = one_of(random_, p_.entries);
+        return overlap_buffers(used_by(moved.calls), used_by(over.calls));
     }
 
     std::string change_microbatch() {
@@ -280,8 +291,9 @@ private:
 
 std::string_view name_of(Mutation mutation) {
     constexpr std::array<std::string_view, kMutations> names = {
-        "swap neighbours", "swap near", "drop",       "double next",     "double later",      "free earlier", "drop wait",
-        "redirect wait",   "rebind",    "flip fresh", "overlap buffers", "change microbatch", "add wait",     "add window"};
+        "swap neighbours",   "swap near",     "drop",      "double next", "double later",    "free earlier",
+        "drop wait",         "redirect wait", "rebind",    "flip fresh",  "overlap buffers", "overlap entries",
+        "change microbatch", "add wait",      "add window"};
     return names[static_cast<size_t>(mutation)];
 }
 

@@ -1,5 +1,5 @@
-// Small damages to a compiled program, as a wrong pass would do them: every kind of them at a random place of the entry train.
-// Many are harmless. The same seed gives the same damage.
+// Small damages to a compiled program, as a wrong pass would do them: every kind of them at a random place of the entry train,
+// or, where it says so, of any entry. Many are harmless. The same seed gives the same damage.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,12 @@ enum class Mutation {
     Rebind,        // to another buffer of equal size and kind
     FlipFresh,
     OverlapBuffers,
+    OverlapEntries,    // a buffer of any entry over one of any entry
     ChangeMicrobatch,  // of a call, its bindings unchanged
     AddWait,           // for an earlier call
     AddWindow          // an extra gather of a unit into bytes of its own, and its free
 };
-constexpr int kMutations = 14;
+constexpr int kMutations = 15;
 std::string_view name_of(Mutation mutation);
 
 struct Mutant {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <random>
 
@@ -87,6 +88,35 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
         const auto& [accepted, refused] = count[static_cast<size_t>(k)];
         fmt::print("{:<18}{:>10}{:>10}\n", name_of(static_cast<Mutation>(k)), accepted, refused);
     }
+}
+
+// Both would stand still or read the wrong bytes, and only the two sides together show it.
+TEST(PipelineDamage, BothSidesMoveTheSame) {
+    const auto refusal = [](const std::function<void(ir::Routine&, ir::Op&)>& edit) {
+        compile::Compiled damaged = testing::compile_recipe(recipe_of(kLayouts[0]), testing::Backend::Reference);
+        for (ir::Routine& r : damaged.programs[1].routines) {
+            for (ir::Op& op : r.ops) edit(r, op);
+        }
+        const std::optional<passes::Refusal> found = passes::check_order(damaged.of_ranks());
+        return found ? found->message : "accepted";
+    };
+    const auto is_received = [](const ir::Op& op) { return ir::meeting_of(op) == ir::Meeting::Take; };
+    const auto is_of_all = [](const ir::Routine& r, const ir::Op& op) {
+        return r.name == "stats.all" && op.kind == "all_reduce";
+    };
+    EXPECT_EQ(refusal([](ir::Routine&, ir::Op&) {}), "accepted");
+    EXPECT_NE(refusal([&](ir::Routine& r, ir::Op& op) {
+                  if (is_received(op)) r.tensors[static_cast<size_t>(op.out[0])].dtype = Dtype::F32;
+              }).find("is next"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](ir::Routine& r, ir::Op& op) {
+                  if (is_received(op)) r.tensors[static_cast<size_t>(op.out[0])].dims.pop_back();
+              }).find("is next"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](ir::Routine& r, ir::Op& op) {
+                  if (is_of_all(r, op)) r.tensors[static_cast<size_t>(op.out[0])].dtype = Dtype::I32;
+              }).find("deadlock"),
+              std::string::npos);
 }
 
 }  // namespace

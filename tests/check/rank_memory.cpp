@@ -206,13 +206,27 @@ void RankMemory::refuse_foreign_states(const Touch& touch) {
     if (holds != whose) refuse(fmt::format("takes for {} what holds {}:", whose, holds), touch.buffer);
 }
 
-// Activations and inputs are of the microbatch that the call says, a frame of its block too; an input is where it was before.
+// The place of the call's block instance in the model, or of one some places on.
+int64_t RankMemory::place_of(int64_t further) const {
+    int64_t place = further;
+    for (const ir::Block& b : program_.blocks) {
+        if (b.name == routine_->block) return place + call_->instance;
+        place += b.count;
+    }
+    return -1;
+}
+
+// Activations and inputs are of the microbatch that the call says, activations and frames of its block too; an input is where it
+// was before.
 void RankMemory::refuse_foreign_data(const Touch& touch) {
     const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
     if (p.kind != PortKind::Value && p.kind != PortKind::Frame && p.kind != PortKind::Input) return;
-    const std::string whose =
-        fmt::format("{}/{}/{}/{}", entry_->name, call_->microbatch, p.kind == PortKind::Input ? p.name : "",
-                    p.kind == PortKind::Frame ? fmt::format("{}[{}]", routine_->block, call_->instance) : "");
+    const std::string whose = fmt::format("{}/{}/{}", entry_->name, call_->microbatch,
+                                          p.kind == PortKind::Input   ? p.name
+                                          : p.kind == PortKind::Frame ? fmt::format("frame of {}", place_of(0))
+                                          : p.name == "x"             ? fmt::format("y of {}", place_of(-1))
+                                          : p.name == "d.x"           ? fmt::format("d.y of {}", place_of(-1))
+                                                                      : fmt::format("{} of {}", p.name, place_of(0)));
     if (holds_.emplace(touch.buffer, whose).first->second != whose) refuse("takes for " + whose + " another's", touch.buffer);
     if (p.kind == PortKind::Input && inputs_.emplace(whose, touch.buffer).first->second != touch.buffer)
         refuse("a second place for " + whose + ":", touch.buffer);

@@ -65,6 +65,7 @@ private:
     void open_or_free(const Touch& touch);
     void refuse_foreign_states(const Touch& touch);
     void refuse_foreign_data(const Touch& touch);
+    int64_t place_of(int64_t further) const;
     void leave(const Touch& touch, const Moment& moment);
     void touch_weights(const Touch& touch);
     [[noreturn]] void refuse(const std::string& why, int buffer) const;

@@ -1,8 +1,8 @@
 // Runs the calls of all ranks without any numbers: two streams a rank, waits, one queue of communication a rank, collectives as
-// meetings. Two train steps, then two of eval where the program has it, in several orders of who moves first. Legal: everybody
-// arrives; in no order that streams and waits allow is a byte read that was not written (that the queue happens to hold a call
-// back is no excuse for a missing wait); every gradient, norm and loss is the sum that the step owes.
-// Serves as the other opinion on what the static checker says; shares no code with src/passes.
+// meetings. Two train steps, two of eval where the program has it, another train step, in several orders of who moves first.
+// Legal: everybody arrives; in no order that streams and waits allow is a byte read that was not written (that the queue happens
+// to hold a call back is no excuse for a missing wait); every gradient, norm and loss is the sum that the step owes. Serves as
+// the other opinion on what the static checker says; shares no code with src/passes.
 #pragma once
 
 #include <optional>

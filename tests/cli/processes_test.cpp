@@ -363,7 +363,7 @@ TEST_F(CliProcesses, SayWhatIsWrongOnce) {
     // Commands of one process: the first one does them.
     const Finished check = s.in_processes(3, "check r.toml");
     EXPECT_EQ(check.code, 0) << check.err;
-    EXPECT_EQ(count(check.out, "runs: no deadlock"), 1u) << check.out;
+    EXPECT_EQ(count(check.out, "checked: order of collectives (no deadlock)"), 1u) << check.out;
 }
 
 }  // namespace
