@@ -2,12 +2,13 @@
 JOBS ?= $(shell nproc)
 DRAWS ?= 2000
 PREFIX ?= /usr/local
+SECONDS ?= 60
 build = cmake --build --preset release -j $(JOBS)
 sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test install package test-deb test-newcomer test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz sanitize valgrind large format lint clean configure
+.PHONY: demo test test-clang install package test-deb test-newcomer test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -32,6 +33,14 @@ test-deb: package     ## that package installed and run in a bare Debian of its 
 test-newcomer:        ## `make demo` and `make test` of the last commit in a bare Debian of its own (debootstrap); as root; most of an hour
 	scripts/install_dependencies.sh debootstrap
 	tests/packaging/newcomer.sh
+
+test-clang: configure ## all tests, built by clang, warnings being errors; its programs are compared with those of the usual build
+	scripts/install_dependencies.sh clang libomp-dev
+	cmake --preset clang
+	cmake --build --preset clang -j $(JOBS)
+	ctest --test-dir build/clang --output-on-failure -j2
+	$(build) --target lockstep
+	tests/same_programs.sh build/release/lockstep build/clang/lockstep
 
 bench: configure      ## kernels and collectives against their floors, growth, recompute, planned steps beside measured ones, checkpoints
 	cmake --preset release -DLOCKSTEP_BENCH=ON
@@ -87,6 +96,12 @@ fuzz: configure       ## random layouts against one rank
 	$(build)
 	LOCKSTEP_DRAWS=$(DRAWS) build/release/tests/lockstep_tests --gtest_filter='Equivalence*'
 	LOCKSTEP_DRAWS=$(DRAWS) ctest --test-dir build/release -R EquivalenceMpi --verbose
+
+fuzz-inputs:          ## every parser of a user's file under libFuzzer, address and undefined-behaviour sanitizer, SECONDS each; clang
+	scripts/install_dependencies.sh clang libclang-rt-dev
+	cmake --preset fuzz
+	cmake --build --preset fuzz -j $(JOBS)
+	tests/fuzz/run.sh build/fuzz $(SECONDS)
 
 # Unit tests and random layouts (the presets say which folders). Under the thread sanitizer only suites that run ranks and do not call
 # oneDNN, whose threads (OpenMP) it does not know.

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "ir/text.h"
 
 namespace lockstep::ir {
 namespace {
+
+// Larger numbers are of no program, and sums and products of these do not overflow.
+constexpr int64_t kMostBytes = int64_t{1} << 48, kMostRanks = int64_t{1} << 31, kMostInstances = int64_t{1} << 20;
 
 template <class E>
 E enum_from(std::string_view word, int count, int line) {
@@ -54,7 +57,12 @@ public:
         return take(n);
     }
     std::string rest() { return take(rest_.size()); }
-    int64_t integer() {
+    int64_t integer(int64_t least = -kMostBytes, int64_t most = kMostBytes) {
+        const int64_t v = any_integer();
+        if (v < least || v > most) fail(fmt::format("an integer between {} and {} instead of {}", least, most, v));
+        return v;
+    }
+    int64_t any_integer() {
         int64_t v = 0;
         const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), v);
         if (error != std::errc()) fail("an integer");
@@ -78,12 +86,12 @@ public:
         }
         if (accept("[")) {
             std::vector<int64_t> list;
-            while (!accept("]")) list.push_back(integer());
+            while (!accept("]")) list.push_back(any_integer());
             return list;
         }
         const std::string_view word = rest_.substr(0, rest_.find_first_of(",} "));
         if (word.find_first_of(".en") != std::string_view::npos) return number();
-        return integer();
+        return any_integer();
     }
 
 private:
@@ -153,7 +161,7 @@ private:
 
     static int64_t times(Cursor& c) {
         c.expect("x");
-        return c.integer();
+        return c.integer(0, kMostInstances);
     }
 
     static std::optional<std::vector<int64_t>> held(Cursor& c) {
@@ -187,7 +195,7 @@ private:
             if (a == mesh::Axis::pp && !c.accept_word("pp")) continue;  // left out where it is 1
             if (a != mesh::Axis::pp) c.expect(mesh::name_of(a));
             c.expect("=");
-            m.degrees[static_cast<size_t>(a)] = c.integer();
+            m.degrees[static_cast<size_t>(a)] = c.integer(1, kMostRanks);
         }
         while (!c.at_end()) {
             const std::string axis = c.name();
@@ -198,9 +206,9 @@ private:
             }
             if (!known) c.fail("an axis name");
             c.expect(":(");
-            s.pre = c.integer();
+            s.pre = c.integer(1, kMostRanks);
             c.expect(")");
-            s.size = c.integer();
+            s.size = c.integer(2, kMostRanks / m.size(m.world()));
             m.sub_axes.push_back(s);
         }
     }
@@ -220,8 +228,8 @@ private:
         Dim d;
         d.name = c.name();
         c.expect("=");
-        d.size = d.valid = c.integer();
-        if (c.accept(":")) d.valid = c.integer();
+        d.size = d.valid = c.integer(0);
+        if (c.accept(":")) d.valid = c.integer(0, d.size);
         return d;
     }
 
@@ -324,6 +332,8 @@ private:
         r.chunks = c.integer();
         c.expect("scratch");
         r.scratch_bytes = c.integer();
+        routine_ids_.emplace(r.name, static_cast<int>(program_.routines.size()));
+        tensor_ids_.clear();
         program_.routines.push_back(std::move(r));
     }
 
@@ -343,10 +353,14 @@ private:
         t.port = port;
         t.dtype = dtype(c);
         c.expect("[");
+        int64_t elements = 1;
         while (!c.accept("]")) {
             const std::string dim = c.until("/, ]");
             t.dims.push_back(r.dim(dim));
             if (t.dims.back() < 0) c.fail(fmt::format("a dim of the routine instead of '{}'", dim));
+            const int64_t size = r.dims[static_cast<size_t>(t.dims.back())].size;
+            if (size > 0 && elements > kMostBytes / size) c.fail(fmt::format("a tensor of at most {} elements", kMostBytes));
+            elements *= size;
             t.placement.dims.push_back(c.accept("/") ? axes(c, ", ]") : AxisList{});
             c.accept(",");
         }
@@ -357,8 +371,9 @@ private:
         }
         if (c.accept_word("from")) t.source = c.name();
         if (c.accept("&")) t.offset_bytes = c.integer();
-        if (c.accept_word("view")) t.view_of = known(c, r, c.until(";= "));
-        if (r.find(t.name) >= 0) c.fail(fmt::format("a new name instead of '{}'", t.name));
+        if (c.accept_word("view")) t.view_of = known(c, c.until(";= "));
+        if (!tensor_ids_.emplace(t.name, static_cast<TensorId>(r.tensors.size())).second)
+            c.fail(fmt::format("a new name instead of '{}'", t.name));
         r.tensors.push_back(std::move(t));
         return static_cast<TensorId>(r.tensors.size() - 1);
     }
@@ -375,14 +390,14 @@ private:
                 if (c.at_end() && is_port) return void(r.tensors[t].port = static_cast<int>(r.ports.size()) - 1);
                 op.out.push_back(t);
             } else {
-                op.out.push_back(known(c, r, name));
+                op.out.push_back(known(c, name));
             }
             c.accept(";");
         }
         op.kind = c.until("(");
         c.expect("(");
         while (!c.accept(")")) {
-            op.in.push_back(known(c, r, c.until(",)")));
+            op.in.push_back(known(c, c.until(",)")));
             c.accept(",");
         }
         if (c.accept("{")) {
@@ -402,10 +417,10 @@ private:
         r.ops.push_back(std::move(op));
     }
 
-    static TensorId known(Cursor& c, const Routine& r, const std::string& name) {
-        const TensorId t = r.find(name);
-        if (t < 0) c.fail(fmt::format("a tensor defined before instead of '{}'", name));
-        return t;
+    TensorId known(Cursor& c, const std::string& name) const {
+        const auto it = tensor_ids_.find(name);
+        if (it == tensor_ids_.end()) c.fail(fmt::format("a tensor defined before instead of '{}'", name));
+        return it->second;
     }
 
     void buffer(Cursor& c) {
@@ -432,8 +447,9 @@ private:
         if (program_.entries.empty()) c.fail("an entry before its calls");
         Call k;
         const std::string name = c.name();
-        k.routine = program_.routine_index(name);
-        if (k.routine < 0) c.fail(fmt::format("a routine instead of '{}'", name));
+        const auto routine = routine_ids_.find(name);
+        if (routine == routine_ids_.end()) c.fail(fmt::format("a routine instead of '{}'", name));
+        k.routine = routine->second;
         c.expect("instance");
         k.instance = c.integer();
         c.expect("microbatch");
@@ -462,7 +478,9 @@ private:
 
     std::string_view text_;
     Program program_;
-    std::map<std::string, int> buffer_ids_;
+    // By name, so that long texts take no longer a line than short ones. Tensors: of the last routine.
+    std::unordered_map<std::string, int> buffer_ids_, routine_ids_;
+    std::unordered_map<std::string, TensorId> tensor_ids_;
 };
 
 }  // namespace

@@ -140,7 +140,7 @@ std::optional<AxisList> Mesh::parse(std::string_view text) const {
             const SubAxis& s = sub_axes[i];
             if (word == fmt::format("{}:({}){}", name_of(s.axis), s.pre, s.size)) found = {static_cast<int>(i)};
         }
-        if (found.empty()) return std::nullopt;
+        if (found.empty() || out.size() + found.size() > sub_axes.size()) return std::nullopt;
         out = join(out, found);
     }
     return out;

@@ -1,5 +1,8 @@
 // Programs print and parse; what does not parse is refused by line.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <chrono>
 
 #include "base/error.h"
 #include "ir/text.h"
@@ -102,6 +105,18 @@ const SyntaxCase kSyntaxCases[] = {
     {"segment_first", "segment begin 0", "expected a unit before its segment at 'begin 0'"},
     {"call_first", "call r instance 0", "expected an entry before its calls at 'r instance 0'"},
     {"buffer_kind", "buffer b heap bytes 4 resident 0 at 0", "'heap' is not a word known here"},
+    {"number_too_large", "arena 281474976710657",
+     "expected an integer between -281474976710656 and 281474976710656 instead of 281474976710657 at ''"},
+    {"too_many_instances", "block layer x2000000", "expected an integer between 0 and 1048576 instead of 2000000 at ''"},
+    {"mesh_of_nobody", "mesh dp_replicate=1 dp_shard=0 cp=1 tp=1",
+     "expected an integer between 1 and 2147483648 instead of 0 at 'cp=1 tp=1'"},
+    {"mesh_too_large", "mesh dp_replicate=1 dp_shard=1 cp=1 tp=1 tp:(1)2147483648",
+     "expected an integer between 2 and 1073741824 instead of 2147483648 at ''"},
+    {"axis_twice", "  y: f32[n/dp_shard/dp_shard] = zero()",
+     "expected sub-axes of the mesh instead of 'dp_shard,dp_shard' at '] = zero()'"},
+    {"tensor_too_large", "  y: f32[n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n] = zero()",
+     "expected a tensor of at most 281474976710656 elements at '] = zero()'"},
+    {"more_valid_than_there_are", "  dims m=4:5", "expected an integer between 0 and 4 instead of 5 at ''"},
     {"param_init", "param w: f32[n=4] block b name w decay 1 init uniform 1.0 0", "'uniform' is not a word known here"},
 };
 INSTANTIATE_TEST_SUITE_P(Broken, TextSyntax, ::testing::ValuesIn(kSyntaxCases),
@@ -124,6 +139,16 @@ TEST(Text, CallsNameRoutinesAndBuffers) {
               "program text, line 5: expected a buffer instead of 'b' at ''");
     EXPECT_EQ(message("  y: f32[n] = zero()\n  y: f32[n] = zero()"),
               "program text, line 5: expected a new name instead of 'y' at '= zero()'");
+}
+
+// A search by name in each line would take minutes.
+TEST(Text, LongTextsAreReadInProportion) {
+    constexpr int kOps = 200'000;
+    std::string text = kHead + "  t0: f32[n] = zero()\n";
+    for (int i = 1; i < kOps; ++i) text += fmt::format("  t{}: f32[n] = copy(t{})\n", i, i - 1);
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_EQ(ir::parse(text).routines[0].tensors.size(), size_t{kOps});
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
 }
 
 TEST(Text, NothingStandsBeforeARoutine) {

@@ -1,0 +1,42 @@
+// A token file: as it is, and with the checksums that its bytes would have.
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "data/token_file.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace {
+
+using namespace lockstep;
+
+void read(const std::string& bytes) {
+    fuzz::accepts_or_refuses([&] {
+        const fuzz::MemoryFile file(bytes);
+        const data::TokenFile tokens = data::TokenFile::open(file.path());
+        std::vector<int32_t> some(static_cast<size_t>(std::min<int64_t>(tokens.tokens(), 64)));
+        tokens.read(0, some);
+        tokens.read(tokens.tokens() - std::ssize(some), some);
+        for (int64_t i = 0; i < std::min<int64_t>(tokens.documents(), 8); ++i) {
+            ensure(tokens.document_begin(i) < tokens.document_end(i), "an empty document");
+            ensure(tokens.document_end(i) <= tokens.tokens(), "a document that ends behind all tokens");
+        }
+    });
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    std::string bytes(fuzz::text_of(data, size));
+    read(bytes);
+    data::TokenFileHeader header;
+    if (size < sizeof header) return 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.checksum = XXH3_64bits(bytes.data() + sizeof header, size - sizeof header);
+    header.header_checksum = XXH3_64bits(&header, offsetof(data::TokenFileHeader, header_checksum));
+    std::memcpy(bytes.data(), &header, sizeof header);
+    read(bytes);
+    return 0;
+}
