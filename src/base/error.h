@@ -1,6 +1,6 @@
 // What may go wrong, in two kinds.
 // UserError: caused by recipe, data, flags, files or machine. Says what was wrong, which value, where it came from and
-//   what to change. Every id is tested by its text (tests/base/user_error_ids_test.cpp fails on an untested one).
+//   what to change. Every id occurs in a test (tests/base/user_error_ids_test.cpp fails on one that does not).
 // InternalError: a broken invariant of ours. Names the pass, routine or op.
 // What is expected to happen (does not fit, a backend lacks an op) is a return value, never an exception.
 #pragma once

@@ -1,5 +1,5 @@
-// Which kernels a backend has, as plain data: the compiler chooses among them without seeing a backend, and the choice is part
-// of the program. A catalog may be declared for a machine that is not here (docs/design.md says how it is used).
+// The kernels that a backend has. The caller hands a catalog to the compiler, which includes no backend. The pass select_kernels
+// chooses among the entries and writes the names that it chose into the program.
 #pragma once
 
 #include <functional>

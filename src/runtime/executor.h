@@ -93,7 +93,6 @@ private:
         std::vector<Address> addresses;  // by tensor
         std::vector<Prepared> ops;
     };
-    struct Stream;
 
     void prepare(const ir::Routine& routine, Code& code);
     void run_stream(const ir::Entry& entry, int stream);

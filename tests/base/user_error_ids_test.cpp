@@ -1,4 +1,4 @@
-// Every UserError has an id, and every id that stands in src/ stands in a test beside the text that it is tested by.
+// Every UserError has an id. Each id of src/ must occur in a test. That the test looks at the message is for its author to see to.
 #include <gtest/gtest.h>
 
 #include <filesystem>

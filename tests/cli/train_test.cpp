@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include <cmath>
 #include <sstream>
 
 #include "tests/cli/command.h"
@@ -44,6 +42,20 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
         EXPECT_EQ(m["n_tokens_seen"], 64 * count);
     }
     EXPECT_EQ(count, 6);
+}
+
+// The figures of the plain loops in double precision, on one rank and on four.
+TEST(CliTrain, ReachesTheSameLossEverywhere) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    for (const char* degrees : {"1", "2"}) {
+        const Finished f = s.lockstep(fmt::format(
+            "train r.toml --json --runtime.kernels reference --training.dtype float64 --training.mixed_precision_param float64 "
+            "--job.dump_folder of{0} --parallelism.tensor_parallel_degree {0} --parallelism.data_parallel_shard_degree {0}",
+            degrees));
+        ASSERT_EQ(f.code, 0) << f.err;
+        EXPECT_NEAR(f.json()["final_loss"].get<double>(), 4.080254403687428, 1e-9) << degrees;
+    }
 }
 
 TEST(CliTrain, ReplicasAreHeldAgainstEachOther) {

@@ -187,7 +187,6 @@ private:
         set("optimizer.lr", 5e-3);
         // In float32 a gradient below eps is mostly rounding; a larger eps keeps it from being blown up to a whole step.
         // The gradient of GPT-2's key biases is nothing else: a softmax does not see what is added to a whole row.
-        // So does the gradient of a bias of keys, which is zero: softmax does not see it.
         const double small = one_of({1e-8, 1e-5});
         set("optimizer.eps", dtype_ != Dtype::F64 || mixed_ ? 1e-3 : gpt2_ || key_bias_ ? 1e-5 : small);
         set("lr_scheduler.warmup_steps", 0);
