@@ -29,7 +29,7 @@ struct BenchArgs {
 
 sim::Cluster machine_of(const BenchArgs& args) {
     if (!args.machine.empty()) {
-        sim::Cluster c = sim::read_cluster(args.machine);
+        sim::Cluster c = sim::read_cluster(args.machine, "--machine");
         if (c.devices || c.costs.flops_per_s["f32"].empty())
             throw UserError(
                 "bench.machine", "--machine",

@@ -19,45 +19,26 @@ namespace {
 runtime::LoadParts parts_of(const compile::Recipe& recipe) {
     runtime::LoadParts parts;
     for (const std::string& name : recipe.list("checkpoint.exclude_from_loading")) {
-        if (name == "optimizer") parts.optimizer = false;
-        else if (name == "dataloader") parts.dataloader = false;
-        else if (name == "train_state") parts.train_state = false;
-        else
-            throw UserError(
-                "recipe.exclude_from_loading", "checkpoint.exclude_from_loading",
-                fmt::format("checkpoint.exclude_from_loading: \"{}\" is none of optimizer, dataloader, train_state (the "
-                            "learning rate follows the step, which is train_state)",
-                            name));
+        parts.optimizer = parts.optimizer && name != "optimizer";
+        parts.dataloader = parts.dataloader && name != "dataloader";
+        parts.train_state = parts.train_state && name != "train_state";
     }
     return parts;
 }
 
-// last_save_in_hf asks for it, too, unless it is forbidden: safetensors of transformers hold nothing else.
+// Safetensors of transformers hold nothing else.
 bool last_is_model_only(const compile::Recipe& recipe) {
-    const bool wanted = recipe.flag("checkpoint.last_save_model_only");
-    if (!recipe.flag("checkpoint.last_save_in_hf")) return wanted;
-    if (!wanted && recipe.is_set("checkpoint.last_save_model_only"))
-        throw UserError(
-            "recipe.last_save_in_hf", "checkpoint.last_save_model_only",
-            "checkpoint.last_save_in_hf = true, but checkpoint.last_save_model_only = false: a folder of transformers "
-            "has no place for optimizer states; set last_save_model_only = true, or last_save_in_hf = false and use "
-            "`lockstep convert` on the checkpoint");
-    return true;
+    return recipe.flag("checkpoint.last_save_model_only") || recipe.flag("checkpoint.last_save_in_hf");
 }
 
 std::optional<runtime::HuggingFaceForm> hugging_face_form(const compile::Recipe& recipe) {
     if (!recipe.flag("checkpoint.last_save_in_hf")) return std::nullopt;
     runtime::HuggingFaceForm form{hugging_face_model(recipe), find_tokenizer({recipe.text("training.dataset_path")})};
-    models::to_hugging_face(form.model);  // refuses now what could not be written then
     return form;
 }
 
 std::string export_dtype(const compile::Recipe& recipe) {
-    const std::string& name = recipe.text("checkpoint.export_dtype");
-    if (name.empty() || name == "float32" || name == "bfloat16" || name == "float16") return std::string(file_type_of(name));
-    throw UserError(
-        "recipe.export_dtype", "checkpoint.export_dtype",
-        fmt::format("checkpoint.export_dtype = \"{}\": must be float32, bfloat16, float16, or empty: training.dtype", name));
+    return std::string(file_type_of(recipe.text("checkpoint.export_dtype")));
 }
 
 }  // namespace
@@ -70,26 +51,8 @@ Checkpointing::Checkpointing(Job& job, std::string root)
       last_is_model_only_(last_is_model_only(recipe_)),
       hugging_face_(hugging_face_form(recipe_)),
       form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
-    const bool enabled = recipe_.flag("checkpoint.enable"), saves = enabled && !recipe_.flag("checkpoint.load_only");
-    const auto require = [](const char* key, bool asked, bool possible, const char* also) {
-        if (asked && !possible)
-            throw UserError("recipe.checkpoint_off", "checkpoint.enable",
-                            fmt::format("{} is set, but checkpoints are off: set checkpoint.enable = true{}", key, also));
-    };
-    require("checkpoint.initial_load_path", !recipe_.text("checkpoint.initial_load_path").empty(), enabled, "");
-    require("checkpoint.initial_load_in_hf", recipe_.flag("checkpoint.initial_load_in_hf"), enabled, "");
-    for (const char* key : {"checkpoint.create_seed_checkpoint", "checkpoint.last_save_in_hf"})
-        require(key, recipe_.flag(key), saves, " and checkpoint.load_only = false");
-    if (recipe_.flag("checkpoint.initial_load_in_hf") && !recipe_.flag("checkpoint.initial_load_model_only"))
-        throw UserError("recipe.initial_load_in_hf", "checkpoint.initial_load_model_only",
-                        "checkpoint.initial_load_in_hf = true, but checkpoint.initial_load_model_only = false: a folder of "
-                        "transformers holds weights alone; leave initial_load_model_only at true");
-    if (!last_is_model_only_ && !form_.dtype.empty() && recipe_.text("checkpoint.export_dtype") != recipe_.text("training.dtype"))
-        telemetry::warn(
-            fmt::format("checkpoint.export_dtype = {} does nothing, as the last checkpoint is a whole one: "
-                        "checkpoint.last_save_model_only = false",
-                        recipe_.text("checkpoint.export_dtype")));
-    if (saves) saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_);
+    if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only"))
+        saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_);
 }
 
 // False, with the reason in why_not_, where the checkpoint is damaged or lacks what is wanted; throws where it is of another
@@ -215,8 +178,7 @@ void Checkpointing::after_step(const runtime::StepResult& r) {
     if (!saver_) return;
     saver_->check();
     const int64_t interval = recipe_.integer("checkpoint.interval");
-    const bool wanted =
-        (interval > 0 && r.step % interval == 0) || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"));
+    const bool wanted = r.step % interval == 0 || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"));
     const bool last_differs = r.step == recipe_.integer("training.steps") && last_is_model_only_;
     if (wanted && r.committed && !last_differs) save_now(runtime::SaveContents::All);
 }

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 
 class Checkpointing {
 public:
-    // `root`: the folder of the run's own checkpoints. UserError recipe.* where keys contradict each other.
+    // `root`: the folder of the run's own checkpoints.
     Checkpointing(Job& job, std::string root);
 
     // Loads the latest complete checkpoint that is whole, or that of checkpoint.load_step, else initial_load_path.

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -11,9 +11,9 @@
 #include "cli/launched.h"
 #include "compile/placement.h"
 #include "compile/report.h"
+#include "compile/rules.h"
 #include "data/prepared_data.h"
 #include "kernels/kernel.h"
-#include "ops/rule.h"
 #include "passes/check.h"
 #include "runtime/snapshot.h"
 #include "sim/cluster.h"
@@ -27,15 +27,31 @@ compile::Recipe read_recipe(const RecipeArgs& args) {
     for (const auto& [key, value] : args.settings) recipe.set(key, value);
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
     for (const std::string& line : recipe.ignored()) telemetry::info(line);
+    for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
     return recipe;
 }
 
 void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
-    if (recipe.text("training.dataset") != "prepared" || recipe.text("training.dataset_path").empty()) return;
-    const std::string& folder = recipe.text("training.dataset_path");
-    if (missing == MissingData::Assume && !std::filesystem::exists(folder)) {
-        telemetry::warn(fmt::format("{} is not prepared yet: a vocabulary of {} is assumed", folder,
-                                    std::get<int64_t>(recipe.model_shape().at("vocab_size"))));
+    const std::string &dataset = recipe.text("training.dataset"), &folder = recipe.text("training.dataset_path");
+    if (dataset == "synthetic") return;
+    std::optional<UserError> lacks;
+    if (dataset != "prepared")
+        lacks.emplace(
+            "recipe.dataset", "training.dataset",
+            fmt::format("{}training.dataset = \"{}\": Lockstep downloads no data set. Prepare its text with `lockstep data "
+                        "prepare` and set training.dataset = \"prepared\" and training.dataset_path to that folder, or "
+                        "set training.dataset = \"synthetic\"",
+                        recipe.where("training.dataset"), dataset));
+    else if (folder.empty())
+        lacks.emplace("recipe.no_data", "training.dataset_path",
+                      "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or set "
+                      "training.dataset = \"synthetic\"");
+    else if (missing == MissingData::Assume && !std::filesystem::exists(folder))
+        lacks.emplace("recipe.no_data", "training.dataset_path", fmt::format("{} is not prepared yet", folder));
+    if (lacks && missing == MissingData::Refuse) throw *lacks;
+    if (lacks) {
+        telemetry::warn(fmt::format("{}. `train` will refuse this recipe until then; here a vocabulary of {} is assumed",
+                                    lacks->what(), std::get<int64_t>(recipe.model_shape().at("vocab_size"))));
         return;
     }
     const data::Manifest manifest = data::PreparedData::open(recipe.text("training.dataset_path")).manifest;
@@ -47,29 +63,6 @@ void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
                                     recipe.text("training.dataset_path"), manifest.vocab_size));
     }
 }
-
-namespace {
-
-// Takes the entries of these ops away; all of them can be expanded.
-void disable(ops::KernelCatalog& catalog, const std::string& list) {
-    std::istringstream names(list);
-    for (std::string op; std::getline(names, op, ',');) {
-        const auto known = std::find_if(ops::all_rules().begin(), ops::all_rules().end(),
-                                        [&](const ops::OpRule& r) { return r.name == op && r.expand; });
-        if (known == ops::all_rules().end()) {
-            std::string all;
-            for (const ops::OpRule& r : ops::all_rules()) {
-                if (r.expand) all += fmt::format("{}{}", all.empty() ? "" : ", ", r.name);
-            }
-            throw UserError("recipe.disabled_kernels", "runtime.disabled_kernels",
-                            fmt::format("runtime.disabled_kernels = \"{}\": {} is no op that is made of parts; these are: {}",
-                                        list, op, all));
-        }
-        std::erase_if(catalog.entries, [&](const ops::KernelEntry& e) { return e.op == op; });
-    }
-}
-
-}  // namespace
 
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {
     if (crew.is_alone() || recipe.integer("cluster.ranks") != 0 || recipe.integer("parallelism.data_parallel_shard_degree") != -1)
@@ -86,15 +79,12 @@ compile::CompileOptions compile_options(const compile::Recipe& recipe, const com
 
 compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads) {
     compile::CompileOptions options;
-    const std::string& kernels = recipe.text("runtime.kernels");
-    if (kernels == "cpu") options.catalog = lockstep::kernels::cpu_catalog(threads);
-    else if (kernels == "reference") options.catalog = lockstep::kernels::reference_catalog();
-    else
-        throw UserError("recipe.kernels", "runtime.kernels",
-                        fmt::format("runtime.kernels = \"{}\": must be cpu or reference", kernels));
-    disable(options.catalog, recipe.text("runtime.disabled_kernels"));
+    const bool reference = recipe.text("runtime.kernels") == "reference";
+    options.catalog = reference ? lockstep::kernels::reference_catalog() : lockstep::kernels::cpu_catalog(threads);
+    for (const std::string& op : compile::disabled_kernels(recipe))
+        std::erase_if(options.catalog.entries, [&](const ops::KernelEntry& e) { return e.op == op; });
     if (const std::string& file = recipe.text("cluster.file"); !file.empty())
-        options.catalog.costs = std::make_shared<ops::CostTable>(sim::read_cluster(file).costs);
+        options.catalog.costs = std::make_shared<ops::CostTable>(sim::read_cluster(file, "cluster.file").costs);
     return options;
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/error.h"
 #include "cli/commands.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"
@@ -26,22 +25,14 @@ std::string text_of(const std::vector<int64_t>& ranks) {
 std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
     const std::string& file = recipe.text("cluster.file");
     if (file.empty()) return std::nullopt;
-    sim::Cluster cluster = sim::read_cluster(file);
+    sim::Cluster cluster = sim::read_cluster(file, "cluster.file");
     return cluster.devices || cluster.hosts.ranks > 0 ? std::optional(std::move(cluster)) : std::nullopt;
 }
 
 }  // namespace
 
 RanksByHost ranks_by_host(const compile::Recipe& recipe) {
-    const RanksByHost of = {recipe.integer("cluster.ranks_per_host"), recipe.integer("cluster.ranks_per_process")};
-    if (of.of_host < 0)
-        throw UserError("recipe.too_small", "cluster.ranks_per_host",
-                        fmt::format("cluster.ranks_per_host = {}: must be at least 0", of.of_host));
-    if (of.of_process < 1 || of.of_host % of.of_process != 0)
-        throw UserError("recipe.divides", "cluster.ranks_per_process",
-                        fmt::format("cluster.ranks_per_process = {}: must be at least 1 and divide cluster.ranks_per_host = {}",
-                                    of.of_process, of.of_host));
-    return of;
+    return {recipe.integer("cluster.ranks_per_host"), recipe.integer("cluster.ranks_per_process")};
 }
 
 mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {

@@ -4,7 +4,6 @@
 
 #include <chrono>
 
-#include "base/error.h"
 #include "data/synthetic_source.h"
 #include "telemetry/metrics.h"
 
@@ -19,14 +18,9 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
     const auto seq_len = static_cast<int>(r.integer("training.seq_len"));
     const auto seed = static_cast<uint64_t>(r.integer("debug.seed"));
     const bool mask = r.flag("training.document_mask");
+    take_vocabulary(job->recipe, MissingData::Refuse);
     if (r.text("training.dataset") == "prepared") {
-        const std::string& path = r.text("training.dataset_path");
-        if (path.empty())
-            throw UserError("recipe.no_data", "training.dataset_path",
-                            "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or "
-                            "training.dataset = \"synthetic\"");
-        take_vocabulary(job->recipe, MissingData::Refuse);
-        job->prepared = data::PreparedData::open(path);
+        job->prepared = data::PreparedData::open(r.text("training.dataset_path"));
         const data::DatasetOptions options{seq_len, mask ? data::SampleMode::packed : data::SampleMode::windows, seed};
         job->source = std::make_unique<data::Dataset>(std::move(job->prepared->train), options);
         if (r.flag("validation.enable")) {
@@ -34,10 +28,7 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
             job->heldout.emplace(other.empty() ? std::move(job->prepared->heldout) : data::PreparedData::open(other).heldout,
                                  options);
         }
-    } else if (r.text("training.dataset") == "synthetic") {
-        if (r.flag("validation.enable"))
-            throw UserError("recipe.no_heldout", "validation.enable",
-                            "validation.enable = true: synthetic data has no held-out split; use prepared data or switch it off");
+    } else {
         data::SyntheticOptions options;
         options.seed = seed;
         options.vocab_size = static_cast<int>(std::get<int64_t>(r.model_shape().at("vocab_size")));
@@ -45,9 +36,6 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
         options.masked_target_fraction = r.number("debug.synthetic_masked");
         options.mean_document_tokens = mask ? std::max(1, seq_len / 2) : 0;
         job->source = std::make_unique<data::SyntheticSource>(options);
-    } else {
-        throw UserError("recipe.dataset", "training.dataset",
-                        fmt::format("training.dataset = \"{}\": must be prepared or synthetic", r.text("training.dataset")));
     }
     const compile::CompileOptions options = compile_options(r, crew);
     job->compiled = compile::compile(r, options);

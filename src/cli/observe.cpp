@@ -111,7 +111,7 @@ Json Observer::finish(bool quiet) {
     if (args_.cluster.empty()) {
         roofs = measure::roofs(usable_cpus());
     } else {
-        const ops::CostTable costs = sim::read_cluster(args_.cluster).costs;
+        const ops::CostTable costs = sim::read_cluster(args_.cluster, "--cluster").costs;
         roofs = {costs.flops_per_s, costs.bytes_per_s};
     }
     // All ranks together have the machine's roofs; a rank has no more than its own threads reach.

@@ -54,7 +54,7 @@ Plan make_plan(const PlanArgs& args) {
     Plan plan;
     compile::Recipe recipe = read_recipe(args.recipe);
     take_vocabulary(recipe, MissingData::Assume);
-    plan.cluster = sim::read_cluster(args.cluster);
+    plan.cluster = sim::read_cluster(args.cluster, "--cluster");
     if (const RanksByHost of = ranks_by_host(recipe); of.of_host > 0 && !plan.cluster.devices)
         plan.cluster.hosts.ranks = of.of_host, plan.cluster.hosts.ranks_per_process = of.of_process;
     const ops::CostTable& costs = plan.cluster.costs;

@@ -17,21 +17,34 @@ struct ExplainArgs {
 };
 
 struct Line {
-    std::string key, default_value, status, help;
+    std::string key, default_value, status, help, values;
 };
+
+// What a value may be: its type, and what the table of keys allows of it.
+std::string values_of(const compile::Value& type, const Allowed& allowed) {
+    const std::string words = allowed.restricts_text() ? allowed.text_of_words() : "";
+    constexpr const char* names[] = {"true or false", "an integer ", "a number ", "text", "a list of "};
+    const std::string name = names[type.index()];
+    if (std::holds_alternative<bool>(type)) return name;
+    if (std::holds_alternative<std::string>(type)) return words.empty() ? name : words;
+    if (std::holds_alternative<std::vector<std::string>>(type)) return name + (words.empty() ? "strings" : words);
+    return name + allowed.text_of_numbers();
+}
 
 std::vector<Line> all_keys() {
     std::vector<Line> out;
     for (const compile::RecipeKey& k : compile::recipe_keys()) {
         const char* status[] = {"acts", "ignored", "default only"};
-        out.push_back({k.name, compile::text_of(k.default_value), status[static_cast<int>(k.status)], k.help});
+        out.push_back({k.name, compile::text_of(k.default_value), status[static_cast<int>(k.status)], k.help,
+                       k.status == compile::KeyStatus::Acts ? values_of(k.default_value, k.allowed) : ""});
         if (k.name != "model.flavor") continue;
         for (const models::ModelSpec& m : models::all_models()) {
             for (const models::ModelKey& mk : m.keys) {
                 const std::string value = std::holds_alternative<int64_t>(mk.default_value)
                                               ? std::to_string(std::get<int64_t>(mk.default_value))
                                               : fmt::format("{}", std::get<double>(mk.default_value));
-                out.push_back({"model." + mk.name, value, "acts", m.name + ": " + mk.help});
+                const compile::Value type = std::holds_alternative<int64_t>(mk.default_value) ? compile::Value(int64_t{0}) : 0.0;
+                out.push_back({"model." + mk.name, value, "acts", m.name + ": " + mk.help, values_of(type, mk.allowed)});
             }
         }
     }
@@ -44,8 +57,12 @@ int explain(const ExplainArgs& args) {
     for (const Line& l : all_keys()) {
         if (!args.key.empty() && l.key != args.key && !l.key.starts_with(args.key + ".")) continue;
         found = true;
-        if (args.json) list.push_back({{"key", l.key}, {"default", l.default_value}, {"status", l.status}, {"help", l.help}});
-        else fmt::print("{:<52} {:<14} {:<12} {}\n", l.key, l.default_value, l.status, l.help);
+        if (args.json)
+            list.push_back(
+                {{"key", l.key}, {"default", l.default_value}, {"status", l.status}, {"values", l.values}, {"help", l.help}});
+        else
+            fmt::print("{:<52} {:<14} {:<12} {}{}\n", l.key, l.default_value, l.status, l.help,
+                       l.values.empty() ? "" : fmt::format(" (value: {})", l.values));
     }
     if (!found) compile::Recipe().set(args.key, "0");  // throws, naming the nearest key
     if (args.json) fmt::print("{}\n", list.dump());

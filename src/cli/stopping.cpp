@@ -7,19 +7,11 @@
 #include <csignal>
 #include <cstring>
 
-#include "base/error.h"
-
 namespace lockstep::cli {
 namespace {
 
 std::atomic<int> stop_signal{0};
 extern "C" void on_signal(int signal) { stop_signal = signal; }
-
-[[noreturn]] void refuse_time(const std::string& text) {
-    throw UserError(
-        "recipe.max_time", "training.max_time",
-        fmt::format("training.max_time = \"{}\": must be seconds (\"3600\") or hours:minutes:seconds (\"1:30:00\")", text));
-}
 
 }  // namespace
 
@@ -31,29 +23,11 @@ void remember_signals() {
 
 int remembered_signal() { return stop_signal; }
 
-double seconds_of(const std::string& text) {
-    double seconds = 0;
-    int fields = 0;
-    for (size_t begin = 0; begin <= text.size() && !text.empty(); ++fields) {
-        const size_t end = std::min(text.find(':', begin), text.size());
-        const std::string field = text.substr(begin, end - begin);
-        if (field.empty() || field.size() > 9 || field.find_first_not_of("0123456789") != std::string::npos) refuse_time(text);
-        seconds = seconds * 60 + std::stod(field);
-        begin = end + 1;
-    }
-    if (fields != 0 && fields != 1 && fields != 3) refuse_time(text);
-    return seconds;
-}
-
 Stopping::Stopping(const compile::Recipe& recipe, Clock::time_point begun)
     : begun_(begun),
       last_step_(Clock::now()),
-      limit_s_(seconds_of(recipe.text("training.max_time"))),
-      max_nonfinite_(recipe.integer("training.max_nonfinite_steps")) {
-    if (max_nonfinite_ < 0)
-        throw UserError("recipe.max_nonfinite_steps", "training.max_nonfinite_steps",
-                        fmt::format("training.max_nonfinite_steps = {}: must be at least 0 (0: never stop)", max_nonfinite_));
-}
+      limit_s_(compile::seconds_of(recipe.text("training.max_time")).value_or(0)),
+      max_nonfinite_(recipe.integer("training.max_nonfinite_steps")) {}
 
 void Stopping::after_step(const runtime::StepResult& r, double save_s) {
     const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };

@@ -13,7 +13,6 @@ class Stopping {
 public:
     using Clock = std::chrono::steady_clock;
     // SIGINT, SIGTERM and SIGUSR1 no longer end the process from here on. `begun`: when the time limit began to run.
-    // UserError recipe.max_time, recipe.max_nonfinite_steps.
     Stopping(const compile::Recipe& recipe, Clock::time_point begun);
 
     // After each step; `save_s`: how long a save would take.
@@ -35,9 +34,7 @@ private:
 
 // Ignores nothing and stops nothing: only remembers the signal. Called first thing in `train`.
 void remember_signals();
-int remembered_signal();  // the last one; 0: none
-// "90", "1:30:00" -> seconds; empty or "0": 0. UserError recipe.max_time.
-double seconds_of(const std::string& text);
+int remembered_signal();                            // the last one; 0: none
 std::string_view name_of(Stopping::Reason reason);  // "signal", "time", "non_finite"; empty: none
 
 }  // namespace lockstep::cli

@@ -66,14 +66,7 @@ public:
           watch_(args.watch),
           observe_(args.observe),
           steps_(recipe_.integer("training.steps")),
-          replica_check_freq_(recipe_.integer("debug.replica_check_freq")) {
-        if (replica_check_freq_ < 0)
-            throw UserError("recipe.replica_check_freq", "debug.replica_check_freq",
-                            fmt::format("debug.replica_check_freq = {}: must be at least 0 (0: never)", replica_check_freq_));
-        if (recipe_.integer("metrics.log_freq") < 1)
-            throw UserError("recipe.log_freq", "metrics.log_freq",
-                            fmt::format("metrics.log_freq = {}: must be at least 1", recipe_.integer("metrics.log_freq")));
-    }
+          replica_check_freq_(recipe_.integer("debug.replica_check_freq")) {}
 
     int run() {
         checkpoints_.resume();
@@ -167,8 +160,7 @@ private:
         bar_.show(r.step, steps_,
                   fmt::format("loss {:.4f}  {:.0f} tok/s", r.loss,
                               static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s));
-        const bool validate =
-            job_.heldout && (r.step % std::max<int64_t>(recipe_.integer("validation.freq"), 1) == 0 || r.step == steps_);
+        const bool validate = job_.heldout && (r.step % recipe_.integer("validation.freq") == 0 || r.step == steps_);
         if (validate) heldout_loss_ = evaluate();
         if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_) log(r, validate);
         if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);

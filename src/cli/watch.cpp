@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 
-#include "base/error.h"
 #include "cli/commands.h"
 #include "telemetry/console.h"
 
@@ -12,9 +11,6 @@ namespace lockstep::cli {
 
 Watch::Watch(const compile::Recipe& recipe, runtime::Ranks& ranks) {
     const int64_t timeout_s = recipe.integer("comm.train_timeout_seconds");
-    if (timeout_s < 0)
-        throw UserError("recipe.timeout", "comm.train_timeout_seconds",
-                        fmt::format("comm.train_timeout_seconds = {}: must be at least 0 (0: never)", timeout_s));
     runtime::WatchdogOptions options;
     options.timeout_s = static_cast<double>(timeout_s);
     options.folder = recipe.text("job.dump_folder") + "/" + recipe.text("comm.save_traces_folder");

@@ -10,7 +10,6 @@ namespace lockstep::cli {
 
 class Watch {
 public:
-    // UserError recipe.timeout.
     Watch(const compile::Recipe& recipe, runtime::Ranks& ranks);
 
 private:

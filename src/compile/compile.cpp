@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "compile/rules.h"
 #include "compile/save_lists.h"
 #include "models/model.h"
 #include "ops/builder.h"
@@ -155,6 +156,7 @@ const std::vector<std::string>& optional_passes() {
 
 Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     Compiled out;
+    require_consistent(recipe);
     out.layout = layout_of(recipe);
     Layout layout = out.layout;
     if (options.few_microbatches) layout.microbatches = representative_microbatches(recipe, layout);

@@ -1,29 +1,17 @@
 #include "compile/layout.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "base/round.h"
+#include "compile/limits.h"
 
 namespace lockstep::compile {
 namespace {
-
-int64_t at_least(const Recipe& r, const char* key, int64_t least) {
-    const int64_t v = r.integer(key);
-    if (v < least) throw UserError("recipe.too_small", key, fmt::format("{} = {}: must be at least {}", key, v, least));
-    constexpr int64_t kMost = 1 << 30;  // degrees and sizes: products of two fit in 64 bits
-    if (v > kMost) throw UserError("recipe.too_large", key, fmt::format("{} = {}: must be at most {}", key, v, kMost));
-    return v;
-}
-
-void number_within(const char* key, double v, double low, double high) {
-    if (!(v >= low && v <= high))
-        throw UserError("recipe.out_of_range", key, fmt::format("{} = {}: must lie between {} and {}", key, v, low, high));
-}
 
 // A split by name or number, as a number of data ranks.
 int64_t split(const Recipe& recipe, const char* key, int64_t preset, int64_t shard, int64_t data) {
@@ -32,12 +20,7 @@ int64_t split(const Recipe& recipe, const char* key, int64_t preset, int64_t sha
     if (text == "none") return 1;
     if (text == "shard") return shard;
     if (text == "world") return data;
-    int64_t n = 0;
-    const bool digits = text.find_first_not_of("0123456789") == std::string::npos && text.size() < 10;
-    if (digits) n = std::stoll(text);
-    if (!digits || n < 1)
-        throw UserError("recipe.split", key,
-                        fmt::format("{} = \"{}\": must be none, shard, world or a number of data ranks", key, text));
+    const int64_t n = std::stoll(text);
     const bool fits = n <= shard ? shard % n == 0 : n % shard == 0 && data % n == 0;
     if (!fits) {
         throw UserError(
@@ -56,10 +39,6 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     if (preset == "default" || preset == "zero3") o.weights = o.gradients = o.optimizer = shard;
     else if (preset == "zero2") o.gradients = o.optimizer = shard;
     else if (preset == "zero1") o.optimizer = shard;
-    else if (preset != "none") {
-        throw UserError("recipe.partition_preset", "partition.preset",
-                        fmt::format("partition.preset = \"{}\": must be default, none, zero1, zero2 or zero3", preset));
-    }
     o.weights = split(r, "partition.weights", o.weights, shard, data);
     o.gradients = split(r, "partition.gradients", o.gradients, shard, data);
     o.optimizer = split(r, "partition.optimizer", o.optimizer, shard, data);
@@ -72,28 +51,18 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     o.beta1 = r.number("optimizer.beta1"), o.beta2 = r.number("optimizer.beta2");
     o.eps = r.number("optimizer.eps"), o.weight_decay = r.number("optimizer.weight_decay");
     o.max_norm = r.number("training.max_norm");
-    const auto within = [&](const char* key, double low, double high) { number_within(key, r.number(key), low, high); };
-    for (const char* key : {"optimizer.beta1", "optimizer.beta2"}) within(key, 0, 0.999999999);
-    within("optimizer.eps", 1e-300, 1);
-    within("optimizer.weight_decay", 0, 1e6);
-    within("optimizer.lr", 0, 1e6);
-    within("training.max_norm", 0, 1e300);
     return o;
 }
 
 template <class Value>
 using Named = std::vector<std::pair<std::string_view, Value>>;
 
-// What the key's text names, or UserError `id`.
+// What the key's text names. The table of keys knows the same words.
 template <class Value>
-Value choice(const char* id, const Recipe& r, const char* key, const Named<Value>& known) {
-    const std::string& text = r.text(key);
-    std::vector<std::string_view> names;
-    for (const auto& [name, value] : known) {
-        if (name == text) return value;
-        names.push_back(name);
-    }
-    throw UserError(id, key, fmt::format("{} = \"{}\": must be {}", key, text, fmt::join(names, " or ")));
+Value choice(const Recipe& r, const char* key, const Named<Value>& known) {
+    const auto it = std::find_if(known.begin(), known.end(), [&](const auto& named) { return named.first == r.text(key); });
+    ensure(it != known.end(), key);
+    return it->second;
 }
 
 // training.dtype is the type of master weights and moments, mixed_precision_param that of parameters and activations; sums are in
@@ -103,16 +72,16 @@ void set_types(const Recipe& r, Layout& l) {
                *reduce = "training.mixed_precision_reduce";
     const Named<Dtype> all = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float64", Dtype::F64}};
     const Named<Dtype> between_ranks = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}};
-    const Dtype master = choice("recipe.dtype", r, dtype, all);
+    const Dtype master = choice(r, dtype, all);
     l.precision.wide = master == Dtype::F64 ? Dtype::F64 : Dtype::F32;
-    l.precision.narrow = r.text(param).empty() ? master : choice("recipe.dtype", r, param, all);
+    l.precision.narrow = r.text(param).empty() ? master : choice(r, param, all);
     if (bytes_of(l.precision.narrow) > bytes_of(master))
         throw UserError("recipe.mixed_precision", param,
                         fmt::format("{} = \"{}\" is wider than {} = \"{}\", in which parameters are kept: lower the one or raise "
                                     "the other",
                                     param, r.text(param), dtype, r.text(dtype)));
     l.partition.compute = l.precision.narrow, l.partition.master = master;
-    const Dtype of_norms = r.text(norm).empty() ? l.precision.narrow : choice("recipe.dtype", r, norm, all);
+    const Dtype of_norms = r.text(norm).empty() ? l.precision.narrow : choice(r, norm, all);
     if (of_norms != l.precision.narrow && of_norms != master)
         throw UserError(
             "recipe.mixed_precision", norm,
@@ -120,7 +89,7 @@ void set_types(const Recipe& r, Layout& l) {
                         r.text(norm), name_of(l.precision.narrow), name_of(master)));
     l.precision.wide_norms = of_norms != l.precision.narrow;
     l.precision.wide_residual = r.flag("training.fp32_residual_connection");
-    const Dtype asked = choice("recipe.dtype", r, reduce, between_ranks);
+    const Dtype asked = choice(r, reduce, between_ranks);
     l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;
 }
 
@@ -133,8 +102,31 @@ void set_windows(const Recipe& r, Layout& l) {
     const ReduceGradients each = ReduceGradients::EachMicrobatch, once = ReduceGradients::OnceAStep;
     const Named<int64_t> stages = {{"default", pipeline ? kActive : 0}, {"always", 0}, {"never", kAll}};
     const Named<ReduceGradients> times = {{"default", pipeline ? once : each}, {"step", once}, {"microbatch", each}};
-    l.resident_stages = choice("recipe.choice", r, reshard, stages);
-    l.reduce_gradients = choice("recipe.choice", r, reduce, times);
+    l.resident_stages = choice(r, reshard, stages);
+    l.reduce_gradients = choice(r, reduce, times);
+}
+
+// The product of the degrees, before anything is multiplied.
+void require_ranks(int64_t pp, int64_t replicate, int64_t shard, int64_t tp) {
+    const double ranks =
+        static_cast<double>(pp) * static_cast<double>(replicate) * static_cast<double>(shard) * static_cast<double>(tp);
+    if (ranks > kMostRanks)
+        throw UserError("recipe.too_many_ranks", "parallelism",
+                        fmt::format("the degrees of [parallelism] make {} x {} x {} x {} ranks: at most {} can be planned; lower "
+                                    "one of them",
+                                    pp, replicate, shard, tp, kMostRanks));
+}
+
+void require_microbatches(const Recipe& r, const Layout& l) {
+    if (l.microbatches <= kMostMicrobatches) return;
+    const char* local = r.integer("parallelism.pipeline_parallel_degree") > 1 ? "parallelism.pipeline_parallel_microbatch_size"
+                                                                              : "training.local_batch_size";
+    throw UserError(
+        "recipe.too_many_microbatches", "training.global_batch_size",
+        fmt::format("{}training.global_batch_size = {} makes {} microbatches of {} sequences on {} data ranks: at most "
+                    "{} can be planned; lower it, or raise {}",
+                    r.where("training.global_batch_size"), l.global_batch, l.microbatches, l.local_batch, l.data_ranks,
+                    kMostMicrobatches, local));
 }
 
 void check_divides(const char* key, int64_t value, int64_t by, const char* by_key) {
@@ -147,11 +139,11 @@ void check_divides(const char* key, int64_t value, int64_t by, const char* by_ke
 
 Layout layout_of(const Recipe& r) {
     Layout l;
-    const int64_t replicate = at_least(r, "parallelism.data_parallel_replicate_degree", 1),
-                  tp = at_least(r, "parallelism.tensor_parallel_degree", 1),
-                  pp = at_least(r, "parallelism.pipeline_parallel_degree", 1);
+    const int64_t replicate = r.integer("parallelism.data_parallel_replicate_degree"),
+                  tp = r.integer("parallelism.tensor_parallel_degree"), pp = r.integer("parallelism.pipeline_parallel_degree");
     int64_t shard = r.integer("parallelism.data_parallel_shard_degree");
-    const int64_t ranks = at_least(r, "cluster.ranks", 0);
+    const int64_t ranks = r.integer("cluster.ranks");
+    require_ranks(pp, replicate, std::max<int64_t>(shard, 1), tp);
     if (shard == -1) {
         if (ranks > 0 && ranks % (replicate * tp * pp) != 0) {
             throw UserError(
@@ -162,9 +154,6 @@ Layout layout_of(const Recipe& r) {
         }
         shard = ranks > 0 ? ranks / (replicate * tp * pp) : 1;
     }
-    if (shard < 1)
-        throw UserError("recipe.too_small", "parallelism.data_parallel_shard_degree",
-                        fmt::format("parallelism.data_parallel_shard_degree = {}: must be at least 1, or -1", shard));
     l.ranks = pp * replicate * shard * tp;
     l.data_ranks = replicate * shard;
     if (ranks > 0 && ranks != l.ranks) {
@@ -173,22 +162,16 @@ Layout layout_of(const Recipe& r) {
             fmt::format("the degrees make {} x {} x {} x {} = {} ranks, but {} are asked for: change a degree or cluster.ranks",
                         pp, replicate, shard, tp, l.ranks, ranks));
     }
-    l.seq_len = at_least(r, "training.seq_len", 1);
-    const int64_t local_batch = at_least(r, "training.local_batch_size", 1),
-                  micro = at_least(r, "parallelism.pipeline_parallel_microbatch_size", 1);
+    l.seq_len = r.integer("training.seq_len");
+    const int64_t local_batch = r.integer("training.local_batch_size"),
+                  micro = r.integer("parallelism.pipeline_parallel_microbatch_size");
     l.local_batch = pp > 1 ? micro : local_batch;
     l.global_batch = r.integer("training.global_batch_size");
     if (l.global_batch == -1) l.global_batch = local_batch * l.data_ranks;
-    if (l.global_batch < 1)
-        throw UserError("recipe.too_small", "training.global_batch_size",
-                        fmt::format("training.global_batch_size = {}: must be at least 1, or -1", l.global_batch));
     l.microbatches = ceil_div(l.global_batch, l.local_batch * l.data_ranks);
+    require_microbatches(r, l);
     l.sequence_parallel = r.flag("parallelism.sequence_parallel") && tp > 1;
     if (l.sequence_parallel) check_divides("training.seq_len", l.seq_len, tp, "parallelism.tensor_parallel_degree");
-    at_least(r, "parallelism.prefetch", 0);
-    at_least(r, "training.loss_chunk_tokens", 1);
-    at_least(r, "training.steps", 0);
-    number_within("runtime.threads_per_rank", static_cast<double>(r.integer("runtime.threads_per_rank")), 0, 1024);
 
     const ir::Attrs shape = r.model_shape();
     const auto integer = [&](const char* key) { return shape.contains(key) ? std::get<int64_t>(shape.at(key)) : 0; };
@@ -203,10 +186,6 @@ Layout layout_of(const Recipe& r) {
     l.partition = partition_of(r, replicate, shard);
     set_types(r, l);
     const std::string& async = r.text("checkpoint.async_mode");
-    if (async != "disabled" && async != "async" && async != "async_with_pinned_mem") {
-        throw UserError("recipe.async_mode", "checkpoint.async_mode",
-                        fmt::format("checkpoint.async_mode = \"{}\": must be disabled, async or async_with_pinned_mem", async));
-    }
     l.partition.snapshot = async != "disabled" && r.flag("checkpoint.enable") && !r.flag("checkpoint.load_only");
     std::map<mesh::Axis, std::vector<int64_t>> cuts;
     cuts[mesh::Axis::tp] = {kv_part};

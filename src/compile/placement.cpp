@@ -1,10 +1,6 @@
 #include "compile/placement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "base/error.h"
 
 namespace lockstep::compile {
 
@@ -13,10 +9,6 @@ Placement placement_of(const Recipe& recipe, int64_t ranks, int cores) {
     p.threads_per_rank = static_cast<int>(recipe.integer("runtime.threads_per_rank"));
     if (p.threads_per_rank == 0) p.threads_per_rank = static_cast<int>(std::max<int64_t>(1, cores / ranks));
     const std::string& comm = recipe.text("runtime.comm_thread");
-    if (comm != "auto" && comm != "on" && comm != "off") {
-        throw UserError("recipe.comm_thread", "runtime.comm_thread",
-                        fmt::format("runtime.comm_thread = \"{}\": must be auto, on or off", comm));
-    }
     p.comm_thread = comm == "on" || (comm == "auto" && cores > ranks * p.threads_per_rank);
     return p;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text_file.h"
 #include "models/model.h"
 
@@ -18,21 +19,6 @@ const RecipeKey* find_key(std::string_view name) {
         if (k.name == name) return &k;
     }
     return nullptr;
-}
-
-// Levenshtein distance.
-size_t distance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= a.size(); ++i) {
-        size_t diagonal = row[0]++;
-        for (size_t j = 1; j <= b.size(); ++j) {
-            const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
-        }
-    }
-    return row.back();
 }
 
 const models::ModelSpec* find_model(std::string_view name) {
@@ -50,11 +36,10 @@ std::vector<std::string> model_keys() {
     return out;
 }
 
-std::string nearest(const std::string& key) {
+std::vector<std::string> all_keys() {
     std::vector<std::string> names = model_keys();
     for (const RecipeKey& k : recipe_keys()) names.push_back(k.name);
-    return *std::min_element(names.begin(), names.end(),
-                             [&](const std::string& a, const std::string& b) { return distance(key, a) < distance(key, b); });
+    return names;
 }
 
 const char* type_name(const Value& v) {
@@ -102,6 +87,20 @@ Value from_node(const toml::node& node, const std::string& key, const std::strin
                     fmt::format("{}: {} must be a boolean, a number, a string or a list of strings", origin, key));
 }
 
+// Refuses a value that is not allowed.
+void require_allowed(const Allowed& allowed, const Value& value, const std::string& key, const std::string& origin) {
+    const auto refuse = [&](const char* id, const std::string& objection) {
+        if (!objection.empty()) throw UserError(id, key, fmt::format("{}: {} = {}: {}", origin, key, text_of(value), objection));
+    };
+    constexpr const char *kRange = "recipe.out_of_range", *kWord = "recipe.unknown_word";
+    if (const auto* i = std::get_if<int64_t>(&value)) refuse(kRange, allowed.objection(static_cast<double>(*i)));
+    if (const auto* d = std::get_if<double>(&value)) refuse(kRange, allowed.objection(*d));
+    if (const auto* s = std::get_if<std::string>(&value)) refuse(kWord, allowed.objection(*s));
+    if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
+        for (const std::string& item : *list) refuse(kWord, allowed.objection(item));
+    }
+}
+
 }  // namespace
 
 std::string text_of(const Value& value) {
@@ -141,6 +140,7 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
                             fmt::format("{}: {} = {} asks for what this version does not have ({}); leave it at {}", origin, key,
                                         text_of(values_[key]), known->help, text_of(known->default_value)));
         }
+        require_allowed(known->allowed, values_[key], key, origin);
         origins_[key] = origin;
         return;
     }
@@ -154,12 +154,13 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
                 },
                 k.default_value);
             model_values_[k.name] = fit(wanted, std::move(value), key, origin);
+            require_allowed(k.allowed, model_values_[k.name], key, origin);
             origins_[key] = origin;
             return;
         }
     }
     throw UserError("recipe.unknown_key", key,
-                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest(key)));
+                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, all_keys())));
 }
 
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
@@ -220,6 +221,11 @@ const std::vector<std::string>& Recipe::list(std::string_view key) const {
     return std::get<std::vector<std::string>>(values_.find(key)->second);
 }
 bool Recipe::is_set(std::string_view key) const { return origins_.find(key) != origins_.end(); }
+
+std::string Recipe::where(std::string_view key) const {
+    const auto it = origins_.find(key);
+    return it == origins_.end() ? "" : it->second + ": ";
+}
 
 ir::Attrs Recipe::model_shape() const {
     const models::ModelSpec* model = find_model(text("model.name"));

@@ -1,16 +1,19 @@
 // A recipe: what to train, on which layout, as keys with TorchTitan's names (v0.2.2) where TorchTitan has them, read from TOML
-// and from --section.key flags. One table says of every key its default, its meaning and whether it acts; `lockstep recipe`
-// prints it. An unknown key is refused with the nearest known one.
+// and from --section.key flags. One table says of every key its default, its meaning, its values and whether it acts; `lockstep
+// recipe` prints it. An unknown key, a value of another type and a value that is not allowed are refused as they are assigned,
+// so that every command refuses the same.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/allowed.h"
 #include "ir/program.h"
 
 namespace lockstep::compile {
@@ -27,11 +30,14 @@ struct RecipeKey {
     std::string name;  // "training.steps"
     Value default_value;
     KeyStatus status;
-    std::string help;  // with its unit
+    std::string help;      // with its unit
+    Allowed allowed = {};  // of a list: each item
 };
 
 const std::vector<RecipeKey>& recipe_keys();
 std::string text_of(const Value& value);
+// "90", "1:30:00" -> seconds; nothing where the text is neither. The form of training.max_time.
+std::optional<double> seconds_of(const std::string& text);
 
 class Recipe {
 public:
@@ -50,6 +56,8 @@ public:
     const std::string& text(std::string_view key) const;
     const std::vector<std::string>& list(std::string_view key) const;
     bool is_set(std::string_view key) const;  // by file or flag
+    // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
+    std::string where(std::string_view key) const;
 
     // The model's shape: its defaults, then its flavor's values, then keys of [model]. Throws UserError for an unknown model,
     // flavor.

@@ -1,7 +1,48 @@
 // The table of recipe keys.
+#include <algorithm>
+
+#include "compile/limits.h"
 #include "compile/recipe.h"
+#include "pipeline/schedules.h"
 
 namespace lockstep::compile {
+namespace {
+
+constexpr int64_t kGib = 1 << 30;
+
+std::vector<std::string> schedule_names() {
+    std::vector<std::string> out;
+    for (const pipeline::Schedule& s : pipeline::schedules()) out.emplace_back(s.name);
+    return out;
+}
+
+bool is_duration(const std::string& text) { return seconds_of(text).has_value(); }
+
+bool is_count(const std::string& text) {
+    return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos && std::stoll(text) > 0;
+}
+
+// TorchTitan's job files name data sets of Hugging Face.
+bool is_downloaded(const std::string& text) { return text == "c4" || text == "c4_test" || text == "c4_validation"; }
+
+Allowed split() { return one_of({"", "none", "shard", "world"}).or_form("a number of data ranks", is_count); }
+
+}  // namespace
+
+std::optional<double> seconds_of(const std::string& text) {
+    double seconds = 0;
+    int fields = 0;
+    for (size_t begin = 0; begin <= text.size(); ++fields) {
+        const size_t end = std::min(text.find(':', begin), text.size());
+        const std::string field = text.substr(begin, end - begin);
+        if (field.empty() || field.size() > 9 || field.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+        const double value = std::stod(field);
+        if (fields > 0 && value >= 60) return std::nullopt;
+        seconds = seconds * 60 + value;
+        begin = end + 1;
+    }
+    return fields == 1 || fields == 3 ? std::optional(seconds) : std::nullopt;
+}
 
 const std::vector<RecipeKey>& recipe_keys() {
     using S = KeyStatus;
@@ -25,54 +66,66 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"model.print_after_conversion", false, S::Ignored, "there are no conversions"},
 
         {"optimizer.name", std::string("AdamW"), S::Only, "the optimizer"},
-        {"optimizer.lr", 8e-4, S::Acts, "peak learning rate"},
-        {"optimizer.beta1", 0.9, S::Acts, "decay of the first moment"},
-        {"optimizer.beta2", 0.95, S::Acts, "decay of the second moment"},
-        {"optimizer.eps", 1e-8, S::Acts, "added to the root of the second moment"},
-        {"optimizer.weight_decay", 0.1, S::Acts, "decoupled decay of matrices and embeddings (norms have none)"},
+        {"optimizer.lr", 8e-4, S::Acts, "peak learning rate", from_to(0, 1e6)},
+        {"optimizer.beta1", 0.9, S::Acts, "decay of the first moment", from_to(0, 0.999999999)},
+        {"optimizer.beta2", 0.95, S::Acts, "decay of the second moment", from_to(0, 0.999999999)},
+        {"optimizer.eps", 1e-8, S::Acts, "added to the root of the second moment", from_to(1e-30, 1)},
+        {"optimizer.weight_decay", 0.1, S::Acts, "decoupled decay of matrices and embeddings (norms have none)", from_to(0, 1e6)},
         {"optimizer.implementation", std::string("fused"), S::Ignored, "the update is always fused"},
         {"optimizer.early_step_in_backward", false, S::Ignored, "the schedule is compiled"},
 
-        {"lr_scheduler.warmup_steps", int64_t{200}, S::Acts, "steps of linear warm-up"},
-        {"lr_scheduler.total_steps", int64_t{0}, S::Acts, "length of the schedule in steps; 0: training.steps"},
+        {"lr_scheduler.warmup_steps", int64_t{200}, S::Acts, "steps of linear warm-up", from_to(0, kSteps)},
+        {"lr_scheduler.total_steps", int64_t{0}, S::Acts, "length of the schedule in steps; 0: training.steps",
+         from_to(0, kSteps)},
         {"lr_scheduler.decay_ratio", -1.0, S::Acts,
-         "share of the steps, at the end, in which the rate decays; -1: all after warm-up"},
-        {"lr_scheduler.decay_type", std::string("linear"), S::Acts, "linear, sqrt or cosine"},
-        {"lr_scheduler.min_lr_factor", 0.0, S::Acts, "the rate ends at this share of its peak"},
+         "share of the steps, at the end, in which the rate decays; -1: all after warm-up", from_to(0, 1).or_value(-1)},
+        {"lr_scheduler.decay_type", std::string("linear"), S::Acts, "linear, sqrt or cosine",
+         one_of({"linear", "sqrt", "cosine"})},
+        {"lr_scheduler.min_lr_factor", 0.0, S::Acts, "the rate ends at this share of its peak", from_to(0, 1)},
 
         {"training.dataset", std::string("prepared"), S::Acts,
-         "prepared: the folder dataset_path; synthetic: random tokens, for tests and timing"},
+         "prepared: the folder dataset_path; synthetic: random tokens, for tests and timing",
+         one_of({"prepared", "synthetic"})
+             .or_form("c4 or c4_test (which `train` refuses)", is_downloaded)
+             .advise("other text becomes a prepared folder by `lockstep data prepare`, which training.dataset_path names")},
         {"training.dataset_path", std::string(), S::Acts, "folder made by `lockstep data prepare`"},
-        {"training.local_batch_size", int64_t{8}, S::Acts, "sequences of one microbatch on one data rank"},
+        {"training.local_batch_size", int64_t{8}, S::Acts, "sequences of one microbatch on one data rank", from_to(1, kSize)},
         {"training.global_batch_size", int64_t{-1}, S::Acts,
-         "sequences of one step; -1: one microbatch on every data rank. A remainder is filled with masked sequences"},
-        {"training.seq_len", int64_t{2048}, S::Acts, "tokens of a sequence"},
+         "sequences of one step; -1: one microbatch on every data rank. A remainder is filled with masked sequences",
+         from_to(1, kSize).or_value(-1)},
+        {"training.seq_len", int64_t{2048}, S::Acts, "tokens of a sequence", from_to(1, kSize)},
         {"training.document_mask", false, S::Acts, "attention stays inside documents, positions restart in each"},
-        {"training.max_norm", 1.0, S::Acts, "gradients are scaled down to this global norm; 0: never"},
-        {"training.steps", int64_t{10000}, S::Acts, "optimizer steps"},
+        {"training.max_norm", 1.0, S::Acts, "gradients are scaled down to this global norm; 0: never", from_to(0, 1e30)},
+        {"training.steps", int64_t{10000}, S::Acts, "optimizer steps", from_to(0, kSteps)},
         {"training.dtype", std::string("float32"), S::Acts,
          "element type of the weights that the optimizer changes and of its moments: float32, bfloat16, or float64 (reference "
-         "kernels)"},
+         "kernels)",
+         one_of({"float32", "bfloat16", "float64"})},
         {"training.mixed_precision_param", std::string(), S::Acts,
          "element type of parameters and activations: bfloat16 or float32; empty: training.dtype. Statistics of norms, softmax, "
-         "loss and sums are float32 in any case"},
+         "loss and sums are float32 in any case",
+         one_of({"", "bfloat16", "float32", "float64"})},
         {"training.mixed_precision_norm", std::string(), S::Acts,
          "element type in which norms read their weights and biases: float32 beside bfloat16 as under PyTorch's autocast; empty: "
-         "training.mixed_precision_param"},
+         "training.mixed_precision_param",
+         one_of({"", "bfloat16", "float32", "float64"})},
         {"training.mixed_precision_reduce", std::string("float32"), S::Acts,
-         "element type in which gradients cross ranks: float32 or bfloat16; they add up in float32 in any case"},
+         "element type in which gradients cross ranks: float32 or bfloat16; they add up in float32 in any case",
+         one_of({"float32", "bfloat16"})},
         {"training.fp32_residual_connection", false, S::Acts,
          "under bfloat16: the residual stream, forward and backward, stays float32, as in Megatron-LM and under PyTorch's "
          "autocast"},
         {"training.max_time", std::string(), S::Acts,
          "seconds, or hours:minutes:seconds, since the command began: the run ends with a checkpoint while another step and a "
-         "save would still fit; empty: no limit"},
+         "save would still fit; empty: no limit",
+         one_of({""}).or_form("seconds (\"3600\") or hours:minutes:seconds (\"1:30:00\")", is_duration)},
         {"training.max_nonfinite_steps", int64_t{10}, S::Acts,
-         "steps in a row whose loss or gradients are not finite, after which the run stops; 0: never"},
+         "steps in a row whose loss or gradients are not finite, after which the run stops; 0: never", from_to(0, kSteps)},
         {"training.fuse_loss", true, S::Acts, "output projection and cross-entropy in chunks of tokens"},
         {"training.loss_chunk_tokens", int64_t{512}, S::Acts,
          "tokens of a chunk of the loss on one rank, at most: fewer need less memory for logits, more read the projection less "
-         "often"},
+         "often",
+         from_to(1, kSize)},
         {"training.enable_cpu_offload", false, S::Ignored, "memory is planned"},
         {"training.gc_freq", int64_t{50}, S::Ignored, "there is no garbage collector"},
         {"training.gc_debug", false, S::Ignored, "there is no garbage collector"},
@@ -81,29 +134,33 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"training.dataloader.pin_memory", false, S::Ignored, "token files are memory-mapped"},
         {"training.dataloader.prefetch_factor", int64_t{0}, S::Ignored, "token files are memory-mapped"},
 
-        {"parallelism.data_parallel_replicate_degree", int64_t{1}, S::Acts, "replicas of the (possibly sharded) model"},
+        {"parallelism.data_parallel_replicate_degree", int64_t{1}, S::Acts, "replicas of the (possibly sharded) model",
+         from_to(1, kMostRanks)},
         {"parallelism.data_parallel_shard_degree", int64_t{-1}, S::Acts,
-         "data ranks over which parameters are split; -1: what the other degrees leave of the ranks"},
+         "data ranks over which parameters are split; -1: what the other degrees leave of the ranks",
+         from_to(1, kMostRanks).or_value(-1)},
         {"parallelism.tensor_parallel_degree", int64_t{1}, S::Acts,
-         "ranks over which heads, feed-forward and vocabulary are split"},
+         "ranks over which heads, feed-forward and vocabulary are split", from_to(1, kMostRanks)},
         {"parallelism.sequence_parallel", true, S::Acts,
          "the residual stream between products is split along the sequence over tensor-parallel ranks"},
         {"parallelism.pipeline_parallel_degree", int64_t{1}, S::Acts,
          "pipeline ranks, over which the model is cut by layers; batch sizes are then cut into microbatches of "
-         "pipeline_parallel_microbatch_size"},
+         "pipeline_parallel_microbatch_size",
+         from_to(1, kMostRanks)},
         {"parallelism.pipeline_parallel_schedule", std::string("1F1B"), S::Acts,
-         "order of forwards and backwards: `lockstep schedule` lists and draws them"},
+         "order of forwards and backwards: `lockstep schedule` lists and draws them", one_of(schedule_names()).with_any_case()},
         {"parallelism.pipeline_parallel_schedule_csv", std::string(), S::Acts,
          "file with a schedule of one's own, in PyTorch's format; overrides the name"},
         {"parallelism.pipeline_parallel_microbatch_size", int64_t{1}, S::Acts,
-         "sequences of a microbatch on one data rank, under a pipeline"},
+         "sequences of a microbatch on one data rank, under a pipeline", from_to(1, kSize)},
         {"parallelism.pipeline_parallel_layers_per_stage", int64_t{0}, S::Acts,
-         "layers of a stage, at most; 0: one stage a rank, or two where the schedule runs several"},
+         "layers of a stage, at most; 0: one stage a rank, or two where the schedule runs several", from_to(0, kSize)},
         {"parallelism.pipeline_parallel_first_stage_less_layers", int64_t{-1}, S::Acts,
          "layers that the first stage has fewer, as it has the embedding; -1: stages are cut so that the costliest is cheapest, "
-         "or 1 where another of these keys is set"},
+         "or 1 where another of these keys is set",
+         from_to(0, kSize).or_value(-1)},
         {"parallelism.pipeline_parallel_last_stage_less_layers", int64_t{-1}, S::Acts,
-         "layers that the last stage has fewer, as it has the head; -1: as above"},
+         "layers that the last stage has fewer, as it has the head; -1: as above", from_to(0, kSize).or_value(-1)},
         {"parallelism.pipeline_parallel_expert_parallel_overlap", true, S::Ignored, "there are no experts"},
         {"parallelism.module_fqns_per_model_part", Strings{}, S::Acts,
          "the cut, a list of modules a stage: [[\"tok_embeddings\", \"layers.0\"], [\"layers.1\", \"norm\", \"output\"]]"},
@@ -115,27 +172,32 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"parallelism.expert_parallel_comm_backend", std::string("standard"), S::Ignored, "there are no experts"},
         {"parallelism.fsdp_reshard_after_forward", std::string("default"), S::Acts,
          "gathered parameters are freed after each use (always), or stay for the step (never); default: always, with a pipeline "
-         "they stay while one of the rank's next three stages uses them"},
+         "they stay while one of the rank's next three stages uses them",
+         one_of({"default", "always", "never"})},
         {"parallelism.disable_loss_parallel", false, S::Only, "the loss always runs on the sharded vocabulary"},
         {"parallelism.enable_async_tensor_parallel", false, S::Ignored, "collectives inside a layer run where they stand"},
-        {"parallelism.prefetch", int64_t{1}, S::Acts, "units of parameters gathered ahead of the one in use"},
+        {"parallelism.prefetch", int64_t{1}, S::Acts, "units of parameters gathered ahead of the one in use", from_to(0, 1024)},
 
         {"partition.preset", std::string("default"), S::Acts,
-         "none, zero1, zero2, zero3; default: zero3 over the data_parallel_shard ranks"},
+         "none, zero1, zero2, zero3; default: zero3 over the data_parallel_shard ranks",
+         one_of({"default", "none", "zero1", "zero2", "zero3"})},
         {"partition.weights", std::string(), S::Acts,
-         "split of the weights: none, shard, world or a number of data ranks; overrides the preset"},
-        {"partition.gradients", std::string(), S::Acts, "split of the gradients, alike"},
-        {"partition.optimizer", std::string(), S::Acts, "split of the optimizer's states, alike"},
+         "split of the weights: none, shard, world or a number of data ranks; overrides the preset", split()},
+        {"partition.gradients", std::string(), S::Acts, "split of the gradients, alike", split()},
+        {"partition.optimizer", std::string(), S::Acts, "split of the optimizer's states, alike", split()},
         {"partition.reduce_gradients", std::string("default"), S::Acts,
          "split gradients are reduced after each microbatch, or once a step, which needs them whole until then; default: "
-         "microbatch, with a pipeline step"},
+         "microbatch, with a pipeline step",
+         one_of({"default", "microbatch", "step"})},
         {"partition.secondary_weights", std::string(), S::Only, "a second copy of the weights inside a node"},
 
         {"checkpoint.enable", false, S::Acts, "write checkpoints"},
         {"checkpoint.folder", std::string("checkpoint"), S::Acts, "under job.dump_folder"},
-        {"checkpoint.interval", int64_t{500}, S::Acts, "steps between checkpoints; one is written at the end in any case"},
-        {"checkpoint.keep_latest_k", int64_t{10}, S::Acts, "older checkpoints are removed; 0: none is"},
-        {"checkpoint.load_step", int64_t{-1}, S::Acts, "step to resume from; -1: the latest complete one"},
+        {"checkpoint.interval", int64_t{500}, S::Acts, "steps between checkpoints; one is written at the end in any case",
+         from_to(1, kSteps)},
+        {"checkpoint.keep_latest_k", int64_t{10}, S::Acts, "older checkpoints are removed; 0: none is", from_to(0, kSteps)},
+        {"checkpoint.load_step", int64_t{-1}, S::Acts, "step to resume from; -1: the latest complete one",
+         from_to(0, kSteps).or_value(-1)},
         {"checkpoint.initial_load_path", std::string(), S::Acts,
          "where the folder has no checkpoint yet: start from this one, or from the latest under this folder"},
         {"checkpoint.initial_load_model_only", true, S::Acts,
@@ -149,25 +211,32 @@ const std::vector<RecipeKey>& recipe_keys() {
          "the checkpoint after the last step is a folder that transformers loads, of the model alone"},
         {"checkpoint.export_dtype", std::string(), S::Acts,
          "element type of the checkpoint after the last step where it holds the model alone: float32, bfloat16, float16; empty: "
-         "training.dtype"},
+         "training.dtype",
+         one_of({"", "float32", "bfloat16", "float16"})},
         {"checkpoint.async_mode", std::string("disabled"), S::Acts,
          "async, async_with_pinned_mem (the same here): states are copied to planned memory and written while training goes on; "
-         "disabled: training waits"},
+         "disabled: training waits",
+         one_of({"disabled", "async", "async_with_pinned_mem"})},
         {"checkpoint.enable_ft_dataloader_checkpoints", true, S::Ignored, "the data's place is a number in every checkpoint"},
-        {"checkpoint.exclude_from_loading", Strings{}, S::Acts, "left out when loading: optimizer, dataloader, train_state"},
+        {"checkpoint.exclude_from_loading", Strings{}, S::Acts, "left out when loading: optimizer, dataloader, train_state",
+         one_of({"optimizer", "dataloader", "train_state"})},
         {"checkpoint.enable_first_step_checkpoint", false, S::Acts, "also write one after the first step"},
         {"checkpoint.create_seed_checkpoint", false, S::Acts,
          "write the initial values as the checkpoint of step 0 and end (never needed: they do not depend on the layout)"},
         {"checkpoint.load_only", false, S::Acts, "load, but write none"},
 
         {"activation_checkpoint.mode", std::string("none"), S::Acts,
-         "what backward computes again: none, full (each layer's forward), selective, budget, memory_budget"},
+         "what backward computes again: none, full (each layer's forward), selective, budget, memory_budget",
+         one_of({"none", "full", "selective", "budget", "memory_budget"})},
         {"activation_checkpoint.selective_ac_option", std::string("2"), S::Acts,
-         "selective: \"n\" every n-th layer fully; \"op\" all but attention, reductions and every second product"},
+         "selective: \"n\" every n-th layer fully; \"op\" all but attention, reductions and every second product",
+         one_of({"op"}).or_form("a number of 1 or more: every n-th layer is computed again", is_count)},
         {"activation_checkpoint.memory_budget", 0.5, S::Acts,
-         "memory_budget: share of the activations that full recompute frees which may stay, 0 to 1; least time within it"},
+         "memory_budget: share of the activations that full recompute frees which may stay, 0 to 1; least time within it",
+         from_to(0, 1)},
         {"activation_checkpoint.budget_bytes", int64_t{0}, S::Acts,
-         "budget: bytes that a rank's arena may have; what is saved is solved for the least time within them"},
+         "budget: bytes that a rank's arena may have; what is saved is solved for the least time within them",
+         from_to(0, kBytes)},
         {"activation_checkpoint.preserve_rng_state", true, S::Ignored, "there is no hidden random state"},
         {"activation_checkpoint.determinism_check", std::string("default"), S::Ignored, "everything is deterministic"},
         {"activation_checkpoint.early_stop", false, S::Ignored, "dead ops are dropped"},
@@ -175,7 +244,7 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"activation_checkpoint.visualize_memory_budget_pareto", false, S::Ignored, "see `lockstep check`"},
         {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", Strings{}, S::Ignored, "see selective_ac_option"},
 
-        {"metrics.log_freq", int64_t{10}, S::Acts, "steps between lines on the console and in metrics.jsonl"},
+        {"metrics.log_freq", int64_t{10}, S::Acts, "steps between lines on the console and in metrics.jsonl", from_to(1, kSteps)},
         {"metrics.disable_color_printing", false, S::Acts, "no colours on a terminal"},
         {"metrics.enable_tensorboard", false, S::Only, "TensorBoard files"},
         {"metrics.save_tb_folder", std::string("tb"), S::Ignored, "see enable_tensorboard"},
@@ -186,54 +255,64 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"validation.dataset", std::string("prepared"), S::Ignored, "the held-out split of the training data"},
         {"validation.dataset_path", std::string(), S::Acts,
          "another prepared folder; empty: the held-out split of training.dataset_path"},
-        {"validation.freq", int64_t{10}, S::Acts, "steps between validations"},
-        {"validation.steps", int64_t{-1}, S::Acts, "batches of a validation; -1: the whole split once"},
+        {"validation.freq", int64_t{10}, S::Acts, "steps between validations", from_to(1, kSteps)},
+        {"validation.steps", int64_t{-1}, S::Acts, "batches of a validation; -1: the whole split once",
+         from_to(1, kSteps).or_value(-1)},
         {"validation.local_batch_size", int64_t{-1}, S::Only, "always that of training"},
         {"validation.seq_len", int64_t{-1}, S::Only, "always that of training"},
 
         {"debug.replica_check_freq", int64_t{0}, S::Acts,
-         "every so many steps ranks that must hold the same states compare checksums of them; 0: never"},
+         "every so many steps ranks that must hold the same states compare checksums of them; 0: never", from_to(0, kSteps)},
         {"debug.seed", int64_t{0}, S::Acts, "of initial values, sample order and synthetic data"},
         {"debug.deterministic", true, S::Ignored, "runs are always deterministic"},
         {"debug.deterministic_warn_only", false, S::Ignored, "runs are always deterministic"},
         {"debug.moe_force_load_balance", false, S::Ignored, "there are no experts"},
-        {"debug.synthetic_masked", 0.0, S::Acts, "share of targets without loss in synthetic data"},
+        {"debug.synthetic_masked", 0.0, S::Acts, "share of targets without loss in synthetic data", from_to(0, 1)},
 
-        {"runtime.threads_per_rank", int64_t{1}, S::Acts, "threads that split the work of one rank; 0: cores / ranks"},
-        {"runtime.kernels", std::string("cpu"), S::Acts, "cpu, or reference (plain loops in double precision)"},
+        {"runtime.threads_per_rank", int64_t{1}, S::Acts, "threads that split the work of one rank; 0: cores / ranks",
+         from_to(0, 1024)},
+        {"runtime.kernels", std::string("cpu"), S::Acts, "cpu, or reference (plain loops in double precision)",
+         one_of({"cpu", "reference"})},
         {"runtime.disabled_kernels", std::string(), S::Acts,
          "ops, separated by commas, that get no kernel of their own but run as their parts (qkv_rope,swiglu): finds a wrong "
          "kernel, or what one gains"},
         {"runtime.debug_fill", false, S::Acts, "freed memory is filled with NaN"},
         {"runtime.comm_thread", std::string("auto"), S::Acts,
          "on: gathers and reductions of parameters run on a thread beside each rank; off: inline; auto: on where cores outnumber "
-         "ranks"},
+         "ranks",
+         one_of({"auto", "on", "off"})},
 
         {"runtime.local_link_bytes_per_s", 0.0, S::Acts,
          "for experiments on overlap: collectives between threads take as long as rings over links of this speed; 0: as fast as "
-         "they can"},
-        {"runtime.local_link_latency_s", 0.0, S::Acts, "alike: seconds of a step of the ring"},
+         "they can",
+         from_to(0, 1e15)},
+        {"runtime.local_link_latency_s", 0.0, S::Acts, "alike: seconds of a step of the ring", from_to(0, 60)},
 
-        {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees"},
+        {"cluster.ranks", int64_t{0}, S::Acts, "ranks of the job; 0: the product of the degrees", from_to(0, kMostRanks)},
         {"cluster.ranks_per_host", int64_t{0}, S::Acts,
          "ranks on a host, in their order, where hosts are described and not found: `check` says which groups lie on several, "
          "and "
          "programs are compiled for processes on such hosts, also where one process runs them (sums then have two levels); 0: as "
-         "the links or hosts of cluster.file say"},
-        {"cluster.ranks_per_process", int64_t{1}, S::Acts, "with cluster.ranks_per_host: ranks that are threads of one process"},
+         "the links or hosts of cluster.file say",
+         from_to(0, kMostRanks)},
+        {"cluster.ranks_per_process", int64_t{1}, S::Acts, "with cluster.ranks_per_host: ranks that are threads of one process",
+         from_to(1, kMostRanks)},
         {"cluster.file", std::string(), S::Acts,
          "cluster file of `lockstep bench`: its rows say which of several kernels is faster, and what computing again takes; "
          "empty: static rules"},
         {"cluster.memory_gib_per_rank", 0.0, S::Acts,
-         "capacity that `check` holds the plan against; 0: this machine's memory / ranks"},
-        {"cluster.reserve_gib_per_rank", 0.0, S::Acts, "memory outside the arena (libraries, drivers), declared"},
+         "capacity that `check` holds the plan against; 0: this machine's memory / ranks", from_to(0, kBytes / kGib)},
+        {"cluster.reserve_gib_per_rank", 0.0, S::Acts, "memory outside the arena (libraries, drivers), declared",
+         from_to(0, kBytes / kGib)},
 
         {"comm.init_timeout_seconds", int64_t{300}, S::Ignored, "the launcher waits for processes that do not start"},
         {"comm.train_timeout_seconds", int64_t{100}, S::Acts,
          "ranks that wait for each other while none has gone on for so long, or a process that is silent for three quarters of "
          "it, end the "
-         "job with a flight record of each rank; 0: never"},
-        {"comm.trace_buf_size", int64_t{20000}, S::Acts, "ops of each of a rank's streams that its flight record holds"},
+         "job with a flight record of each rank; 0: never",
+         from_to(0, 1e9)},
+        {"comm.trace_buf_size", int64_t{20000}, S::Acts, "ops of each of a rank's streams that its flight record holds",
+         from_to(1, 1e6)},
         {"comm.save_traces_folder", std::string("comm_traces"), S::Acts, "of flight records, under job.dump_folder"},
         {"comm.save_traces_file_prefix", std::string("rank_"), S::Acts, "of a flight record's name, before the rank's number"},
         {"comm.mode", std::string("default"), S::Ignored, "`lockstep check` needs no devices"},

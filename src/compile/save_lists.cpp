@@ -130,40 +130,6 @@ int64_t every_nth(const std::string& option) {
     return error == std::errc() && end == option.data() + option.size() ? n : 0;
 }
 
-void check_keys(const Recipe& recipe) {
-    const std::string &mode = recipe.text("activation_checkpoint.mode"),
-                      &option = recipe.text("activation_checkpoint.selective_ac_option");
-    const auto refuse = [](const char* id, const char* key, const std::string& text) {
-        throw UserError(id, std::string("activation_checkpoint.") + key, text);
-    };
-    static const std::vector<std::string> modes = {"none", "full", "selective", "budget", "memory_budget"};
-    if (std::find(modes.begin(), modes.end(), mode) == modes.end()) {
-        refuse("recipe.activation_checkpoint", "mode",
-               fmt::format("activation_checkpoint.mode = \"{}\": choose one of {}", mode, fmt::join(modes, ", ")));
-    }
-    if (mode == "selective" && option != "op" && every_nth(option) < 1) {
-        refuse(
-            "recipe.selective_ac_option", "selective_ac_option",
-            fmt::format("activation_checkpoint.selective_ac_option = \"{}\": give \"op\", or n of \"every n-th layer is computed "
-                        "again\", 1 or more",
-                        option));
-    }
-    const double share = recipe.number("activation_checkpoint.memory_budget");
-    if (mode == "memory_budget" && !(share >= 0 && share <= 1)) {
-        refuse(
-            "recipe.memory_budget", "memory_budget",
-            fmt::format("activation_checkpoint.memory_budget = {}: give the share of activation memory that may be used, from 0 "
-                        "(all is computed again) to 1 (nothing is)",
-                        share));
-    }
-    if (mode == "budget" && recipe.integer("activation_checkpoint.budget_bytes") <= 0) {
-        refuse(
-            "recipe.budget_bytes", "budget_bytes",
-            "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a rank's arena may "
-            "have");
-    }
-}
-
 // Lists that were planned once are not planned again.
 TotalBytes remembering(const TotalBytes& total_bytes) {
     using Known = std::vector<std::pair<std::vector<SaveList>, int64_t>>;
@@ -181,7 +147,6 @@ std::vector<SaveList> save_lists(const Recipe& recipe, const ir::Program& placed
                                  const passes::OpSeconds& time_s) {
     const std::string &mode = recipe.text("activation_checkpoint.mode"),
                       &option = recipe.text("activation_checkpoint.selective_ac_option");
-    check_keys(recipe);
     if (mode == "none" || passes::save_nothing(placed).empty()) return {};
     if (mode == "full") return passes::save_nothing(placed);
     if (mode == "selective" && option == "op") return passes::save_costly_ops(placed);

@@ -146,7 +146,6 @@ std::string read_csv_file(const std::string& path) {
 // Of layers in the first or last stage; TorchTitan's default is 1.
 int64_t fewer(const Recipe& r, const char* key) {
     const int64_t n = r.integer(key);
-    if (n < -1) throw UserError("recipe.too_small", key, fmt::format("{} = {}: must be at least 0, or -1", key, n));
     return n < 0 ? 1 : n;
 }
 
@@ -155,7 +154,6 @@ int64_t stage_count(const Recipe& r, const Layout& layout, int64_t layers, const
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
     if (const auto& parts = r.list(kParts); !parts.empty()) return static_cast<int64_t>(parts.size());
     const int64_t each = r.integer(kLayers);
-    if (each < 0) throw UserError("recipe.too_small", kLayers, fmt::format("{} = {}: must be at least 1, or 0", kLayers, each));
     if (each == 0) return ranks * std::min<int64_t>(schedule.max_stages_per_rank, 2);
     return ceil_div(layers + fewer(r, kFirstLess) + fewer(r, kLastLess), each);
 }

@@ -11,10 +11,6 @@ using ir::PortKind;
 using ir::TensorId;
 using ops::Builder;
 
-namespace {
-constexpr int64_t kLargest = 1 << 30;  // of any number in a shape: products of two fit in 64 bits
-}
-
 int64_t integer(const ir::Attrs& shape, const char* key) { return std::get<int64_t>(shape.at(key)); }
 double number(const ir::Attrs& shape, const char* key) { return std::get<double>(shape.at(key)); }
 
@@ -23,36 +19,17 @@ void refuse(const std::string& id, const std::string& key, const std::string& me
 }
 
 std::vector<ModelKey> common_keys(const CommonShape& d) {
-    return {{"dim", d.dim, "width of the residual stream"},
-            {"n_layers", d.layers, "number of transformer layers"},
-            {"n_heads", d.heads, "query heads"},
-            {"head_dim", d.head_dim, "width of a head; 0: dim / n_heads"},
-            {"vocab_size", d.vocab, "size of the vocabulary; set by the tokenizer of the data where one is given"},
-            {"norm_eps", d.norm_eps, "epsilon of every norm"},
-            {"tie_embeddings", int64_t{d.tied}, "1: the output projection is the embedding table"}};
+    return {{"dim", d.dim, "width of the residual stream", from_to(1, kLargest)},
+            {"n_layers", d.layers, "number of transformer layers", from_to(1, kMostLayers)},
+            {"n_heads", d.heads, "query heads", from_to(1, kLargest)},
+            {"head_dim", d.head_dim, "width of a head; 0: dim / n_heads", from_to(0, kLargest)},
+            {"vocab_size", d.vocab, "size of the vocabulary; set by the tokenizer of the data where one is given",
+             from_to(2, kLargest)},
+            {"norm_eps", d.norm_eps, "epsilon of every norm", from_below(0, 1)},
+            {"tie_embeddings", int64_t{d.tied}, "1: the output projection is the embedding table", from_to(0, 1)}};
 }
 
-namespace {
-
-void check_range(const ir::Attrs& shape, const char* also_positive) {
-    for (const char* key : {"dim", "n_layers", "n_heads", "vocab_size", also_positive}) {
-        if (integer(shape, key) < 1)
-            refuse("model.not_positive", key, fmt::format("model.{} = {}: must be at least 1", key, integer(shape, key)));
-    }
-    for (const auto& [key, value] : shape) {
-        const auto* n = std::get_if<int64_t>(&value);
-        if (n && (*n < 0 || *n > kLargest))
-            refuse("model.out_of_range", key, fmt::format("model.{} = {}: must lie between 0 and {}", key, *n, kLargest));
-    }
-    const double eps = number(shape, "norm_eps");
-    if (!(eps >= 0 && eps < 1))
-        refuse("model.norm_eps", "norm_eps", fmt::format("model.norm_eps = {}: must lie between 0 and 1", eps));
-}
-
-}  // namespace
-
-CommonShape read_common(const ir::Attrs& a, const char* positive) {
-    check_range(a, positive);
+CommonShape read_common(const ir::Attrs& a) {
     CommonShape s{integer(a, "dim"),
                   integer(a, "n_layers"),
                   integer(a, "n_heads"),

@@ -20,9 +20,10 @@ struct CommonShape {
     bool tied;
 };
 std::vector<ModelKey> common_keys(const CommonShape& defaults);
-// Refuses integers below 0 or so large that products of two do not fit in 64 bits; sizes below 1, `positive` among them; heads
-// that are no share of the width.
-CommonShape read_common(const ir::Attrs& shape, const char* positive);
+// Ranges of sizes: products of two fit in 64 bits, and each layer is a few calls of the program.
+constexpr double kLargest = 1 << 30, kMostLayers = 10'000;
+// Refuses heads that are no share of the width.
+CommonShape read_common(const ir::Attrs& shape);
 
 // The blocks under construction. The first use of a parameter declares it.
 class Blocks {

@@ -33,15 +33,10 @@ struct Shape : CommonShape {
 };
 
 // One of the three probabilities, or the one for all.
-double probability(const ir::Attrs& a, const char* key) {
-    if (number(a, key) == -1) key = "dropout";
-    const double p = number(a, key);
-    if (!(p >= 0 && p < 1)) refuse("model.dropout", key, fmt::format("model.{} = {}: must lie between 0 and 1", key, p));
-    return p;
-}
+double probability(const ir::Attrs& a, const char* key) { return number(a, number(a, key) == -1 ? "dropout" : key); }
 
 Shape read(const ir::Attrs& a, const Sizes& sizes) {
-    Shape s{read_common(a, "n_positions"), 0, 0, 0, 0, 0, ""};
+    Shape s{read_common(a), 0, 0, 0, 0, 0, ""};
     s.positions = integer(a, "n_positions");
     s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim") : 4 * s.dim;
     s.embd_dropout = probability(a, "embd_pdrop"), s.attn_dropout = probability(a, "attn_pdrop"),
@@ -190,13 +185,13 @@ ModelSpec gpt2() {
     spec.name = "gpt2";
     spec.keys = common_keys({768, 12, 12, 0, 50257, 1e-5, true});
     const ModelKey own[] = {
-        {"ffn_dim", int64_t{0}, "width of the feed-forward layer; 0: 4 dim"},
-        {"n_positions", int64_t{1024}, "learned positions: the longest sequence"},
-        {"gelu_erf", int64_t{0}, "1: GELU by the error function; 0: by tanh, as GPT-2 has it"},
-        {"dropout", 0.0, "probability of dropout at all three places; GPT-2 had 0.1"},
-        {"embd_pdrop", -1.0, "dropout after the embedding; -1: model.dropout"},
-        {"attn_pdrop", -1.0, "dropout on attention's probabilities; -1: model.dropout"},
-        {"resid_pdrop", -1.0, "dropout before each residual sum; -1: model.dropout"},
+        {"ffn_dim", int64_t{0}, "width of the feed-forward layer; 0: 4 dim", from_to(0, kLargest)},
+        {"n_positions", int64_t{1024}, "learned positions: the longest sequence", from_to(1, kLargest)},
+        {"gelu_erf", int64_t{0}, "1: GELU by the error function; 0: by tanh, as GPT-2 has it", from_to(0, 1)},
+        {"dropout", 0.0, "probability of dropout at all three places; GPT-2 had 0.1", from_below(0, 1)},
+        {"embd_pdrop", -1.0, "dropout after the embedding; -1: model.dropout", from_below(0, 1).or_value(-1)},
+        {"attn_pdrop", -1.0, "dropout on attention's probabilities; -1: model.dropout", from_below(0, 1).or_value(-1)},
+        {"resid_pdrop", -1.0, "dropout before each residual sum; -1: model.dropout", from_below(0, 1).or_value(-1)},
     };
     spec.keys.insert(spec.keys.end(), std::begin(own), std::end(own));
     spec.flavors = {flavor("debugmodel", 256, 6, 16), flavor("124M", 768, 12, 12), flavor("355M", 1024, 24, 16),

@@ -33,7 +33,7 @@ int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
 }
 
 Shape read(const ir::Attrs& a) {
-    Shape s{read_common(a, "multiple_of"), 0, 0, false, false, 0, {}};
+    Shape s{read_common(a), 0, 0, false, false, 0, {}};
     s.kv_heads = integer(a, "n_kv_heads") > 0 ? integer(a, "n_kv_heads") : s.heads;
     if (s.heads % s.kv_heads != 0) {
         refuse(
@@ -54,9 +54,10 @@ Shape read(const ir::Attrs& a) {
     s.qk_norm = integer(a, "qk_norm") != 0;
     s.qkv_bias = integer(a, "qkv_bias") != 0;
     s.window = integer(a, "sliding_window");
-    if (number(a, "rope_theta") <= 0 || number(a, "rope_scaling_factor") <= 0) {
-        refuse("model.rope", "rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive");
-    }
+    if (number(a, "rope_high_freq_factor") <= number(a, "rope_low_freq_factor") && number(a, "rope_scaling_factor") != 1)
+        refuse("model.rope", "rope_high_freq_factor",
+               fmt::format("model.rope_high_freq_factor = {}: must be above model.rope_low_freq_factor = {}",
+                           number(a, "rope_high_freq_factor"), number(a, "rope_low_freq_factor")));
     s.rope = {{"theta", number(a, "rope_theta")},
               {"factor", number(a, "rope_scaling_factor")},
               {"low_freq_factor", number(a, "rope_low_freq_factor")},
@@ -203,18 +204,21 @@ ModelSpec llama3() {
     spec.name = "llama3";
     spec.keys = common_keys({256, 6, 16, 0, 2048, 1e-5, false});
     const ModelKey own[] = {
-        {"n_kv_heads", int64_t{0}, "key and value heads; 0: as many as query heads"},
-        {"ffn_dim", int64_t{0}, "width of the feed-forward layer; 0: from ffn_dim_multiplier and multiple_of as Llama does"},
-        {"ffn_dim_multiplier", 1.0, "factor on 8/3 dim when ffn_dim is 0"},
-        {"multiple_of", int64_t{256}, "ffn_dim is rounded up to a multiple of this when it is 0"},
-        {"qk_norm", int64_t{0}, "1: RMSNorm on queries and keys of each head (Qwen3)"},
-        {"qkv_bias", int64_t{0}, "1: biases on queries, keys and values (Qwen2.5)"},
-        {"sliding_window", int64_t{0}, "a query sees itself and the sliding_window - 1 positions before it (Mistral); 0: all"},
-        {"rope_theta", 500000.0, "base of the rotary frequencies"},
-        {"rope_scaling_factor", 8.0, "Llama 3.1's stretch of long rotary waves; 1: none"},
-        {"rope_low_freq_factor", 1.0, "waves with fewer turns than this over the original context are stretched in full"},
-        {"rope_high_freq_factor", 4.0, "waves with more turns than this are left alone"},
-        {"rope_original_positions", int64_t{8192}, "the context that the frequencies were made for"},
+        {"n_kv_heads", int64_t{0}, "key and value heads; 0: as many as query heads", from_to(0, kLargest)},
+        {"ffn_dim", int64_t{0}, "width of the feed-forward layer; 0: from ffn_dim_multiplier and multiple_of as Llama does",
+         from_to(0, kLargest)},
+        {"ffn_dim_multiplier", 1.0, "factor on 8/3 dim when ffn_dim is 0", above_to(0, 1000)},
+        {"multiple_of", int64_t{256}, "ffn_dim is rounded up to a multiple of this when it is 0", from_to(1, kLargest)},
+        {"qk_norm", int64_t{0}, "1: RMSNorm on queries and keys of each head (Qwen3)", from_to(0, 1)},
+        {"qkv_bias", int64_t{0}, "1: biases on queries, keys and values (Qwen2.5)", from_to(0, 1)},
+        {"sliding_window", int64_t{0}, "a query sees itself and the sliding_window - 1 positions before it (Mistral); 0: all",
+         from_to(0, kLargest)},
+        {"rope_theta", 500000.0, "base of the rotary frequencies", above_to(0, 1e12)},
+        {"rope_scaling_factor", 8.0, "Llama 3.1's stretch of long rotary waves; 1: none", above_to(0, 1e6)},
+        {"rope_low_freq_factor", 1.0, "waves with fewer turns than this over the original context are stretched in full",
+         above_to(0, 1e6)},
+        {"rope_high_freq_factor", 4.0, "waves with more turns than this are left alone", above_to(0, 1e6)},
+        {"rope_original_positions", int64_t{8192}, "the context that the frequencies were made for", from_to(1, kLargest)},
     };
     spec.keys.insert(spec.keys.end(), std::begin(own), std::end(own));
     spec.flavors = {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allowed.h"
 #include "ir/program.h"
 
 namespace lockstep::models {
@@ -18,6 +19,7 @@ struct ModelKey {
     std::string name;
     ir::Attr default_value;
     std::string help;
+    Allowed allowed;
 };
 
 struct Flavor {

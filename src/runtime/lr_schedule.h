@@ -1,19 +1,18 @@
 // The learning rate of each step: linear warm-up, a stable stretch, decay. TorchTitan's rule (components/lr_scheduler.py).
 #pragma once
 
-#include "compile/recipe.h"
+#include "compile/rules.h"
 
 namespace lockstep::runtime {
 
 class LrSchedule {
 public:
-    // Throws UserError where the lengths do not fit together.
     explicit LrSchedule(const compile::Recipe& recipe);
     double at(int64_t step) const;  // step counts from 0
 
 private:
     double peak_, floor_;
-    int64_t warmup_, stable_, decay_;
+    compile::LrPhases phases_;
     std::string type_;
 };
 

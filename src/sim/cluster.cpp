@@ -5,16 +5,21 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
+#include "base/allowed.h"
+#include "base/dtype.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text_file.h"
 
 namespace lockstep::sim {
 namespace {
 
-// Reads tables and refuses what it does not know by name.
+// Numbers that a machine can have. Bounds only keep what is computed from them finite.
+const Allowed kCount = from_to(1, 1 << 20), kBytes = from_to(0, 0x1p50), kRate = above_to(0, 1e24), kSeconds = from_to(0, 3600),
+              kShare = from_to(0, 1), kEfficiency = above_to(0, 1), kAmount = from_to(0, 1e24);
+
+// Reads tables and refuses, with its line, what it does not know by name and what is out of its range.
 class Reader {
 public:
     Reader(const toml::table& table, std::string where, std::string origin)
@@ -27,19 +32,25 @@ public:
         if (const auto got = node->value<T>()) value = *got;
         else wrong(key, *node);
     }
-    void take(const char* key, int& value) {
-        int64_t wide = value;
-        take(key, wide);
-        value = static_cast<int>(wide);
+    template <class T>
+    void take(const char* key, T& value, const Allowed& allowed) {
+        const toml::node* node = find(key);
+        if (!node) return;
+        const auto got = node->value<std::conditional_t<std::is_integral_v<T>, int64_t, T>>();
+        if (!got) wrong(key, *node);
+        require(key, *node, static_cast<double>(*got), allowed);
+        value = static_cast<T>(*got);
     }
-    void take(const char* key, std::vector<double>& values) {
+    void take(const char* key, std::vector<double>& values, const Allowed& allowed) {
         const toml::node* node = find(key);
         if (!node) return;
         const toml::array* list = node->as_array();
-        if (!list) wrong(key, *node);
+        if (!list || list->empty()) wrong(key, *node);
         for (const toml::node& item : *list) {
-            if (const auto got = item.value<double>()) values.push_back(*got);
-            else wrong(key, item);
+            const auto got = item.value<double>();
+            if (!got) wrong(key, item);
+            require(key, item, *got, allowed);
+            values.push_back(*got);
         }
     }
     const toml::table* table(const char* key) {
@@ -57,8 +68,9 @@ public:
             const std::string name(key.str());
             if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
                 throw UserError("cluster.unknown_key", where_ + name,
-                                fmt::format("{}, line {}: a cluster file has no key {}{}; known here: {}", origin_,
-                                            node.source().begin.line, where_, name, fmt::join(known_, ", ")));
+                                fmt::format("{}, line {}: a cluster file has no key {}{}; the nearest is {}{} (known here: {})",
+                                            origin_, node.source().begin.line, where_, name, where_, nearest_key(name, known_),
+                                            fmt::join(known_, ", ")));
             }
         }
     }
@@ -69,6 +81,12 @@ public:
     }
 
 private:
+    void require(const char* key, const toml::node& node, double value, const Allowed& allowed) const {
+        if (const std::string objection = allowed.objection(value); !objection.empty())
+            throw UserError(
+                "cluster.out_of_range", where_ + key,
+                fmt::format("{}, line {}: {}{} = {}: {}", origin_, node.source().begin.line, where_, key, value, objection));
+    }
     const toml::node* find(const char* key) {
         known_.emplace_back(key);
         return table_.get(key);
@@ -93,16 +111,17 @@ void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
     read_each(top, "kernels", origin, [&](Reader& row) {
         ops::CostRow r;
         row.take("op", r.key.op), row.take("kernel", r.key.kernel), row.take("dtype", r.key.dtype);
-        row.take("variant", r.key.variant), row.take("threads", r.key.threads), row.take("sizes", r.key.sizes);
-        row.take("flops", r.key.flops), row.take("bytes", r.key.bytes);
-        row.take("warm_s", r.warm_s), row.take("cold_s", r.cold_s), row.take("crowded_s", r.crowded_s);
+        row.take("variant", r.key.variant), row.take("threads", r.key.threads, kCount), row.take("sizes", r.key.sizes, kAmount);
+        row.take("flops", r.key.flops, kAmount), row.take("bytes", r.key.bytes, kAmount);
+        const Allowed time = above_to(0, 1e6);
+        row.take("warm_s", r.warm_s, time), row.take("cold_s", r.cold_s, time), row.take("crowded_s", r.crowded_s, time);
         t.rows.push_back(std::move(r));
     });
     read_each(top, "collectives", origin, [&](Reader& row) {
         ops::CollectiveRow r;
         r.core_s = -1;  // not given: all of it
-        row.take("op", r.op), row.take("members", r.members), row.take("block_bytes", r.block_bytes),
-            row.take("time_s", r.time_s), row.take("core_s", r.core_s);
+        row.take("op", r.op), row.take("members", r.members, kCount), row.take("block_bytes", r.block_bytes, kAmount);
+        row.take("time_s", r.time_s, kSeconds), row.take("core_s", r.core_s, kSeconds);
         if (r.core_s < 0) r.core_s = r.time_s;
         t.collectives.push_back(std::move(r));
     });
@@ -112,39 +131,39 @@ void require_sound(const Cluster& c, const std::string& origin) {
     const auto refuse = [&](const char* key, const std::string& what) {
         throw UserError("cluster.incomplete", key, fmt::format("{}: {}", origin, what));
     };
-    if (c.costs.flops_per_s.empty() || c.costs.bytes_per_s.empty())
+    if (!c.costs.flops_per_s.contains("f32") || c.costs.bytes_per_s.empty())
         refuse("rates.flops_per_s", "a cluster needs [rates.flops_per_s] with at least f32, and rates.bytes_per_s");
-    if (c.costs.cores < 1) refuse("machine.cores", "machine.cores must be at least 1");
+    if (c.memory_bytes > 0 && c.reserve_bytes >= c.memory_bytes)
+        refuse("machine.reserve_bytes", fmt::format("machine.reserve_bytes = {}: must be less than machine.memory_bytes = {}",
+                                                    c.reserve_bytes, c.memory_bytes));
     double price = 0;
     for (const ops::CacheLevel& l : c.costs.caches) {
-        if (!(l.bytes > 0) || l.cores < 1) refuse("caches", "[[caches]] need bytes and cores of at least 1");
-        if (!(l.price_beyond >= price && l.price_beyond <= 1))
-            refuse("caches", fmt::format("caches.price_beyond = {}: must be from 0 to 1, and not below that of the cache before",
-                                         l.price_beyond));
+        if (!(l.bytes > 0)) refuse("caches", "[[caches]] need bytes");
+        if (l.price_beyond < price)
+            refuse("caches", fmt::format("caches.price_beyond = {}: must not be below that of the cache before, {}",
+                                         l.price_beyond, price));
         price = l.price_beyond;
     }
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
-    if (h.ranks < 0 || h.ranks > std::numeric_limits<int>::max())
-        refuse("hosts.ranks", fmt::format("hosts.ranks = {}: must be from 1 to {}", h.ranks, std::numeric_limits<int>::max()));
-    if (h.ranks > 0 && (h.ranks_per_process < 1 || h.ranks % h.ranks_per_process != 0))
+    if (h.ranks < 0) refuse("hosts.ranks", "[hosts] needs ranks, the number of ranks of a host");
+    if (h.ranks > 0 && h.ranks % h.ranks_per_process != 0)
         refuse("hosts.ranks_per_process",
-               fmt::format("hosts.ranks_per_process = {}: must be at least 1 and divide hosts.ranks = {}", h.ranks_per_process,
-                           h.ranks));
-    for (const auto& [key, value] : {std::pair{"hosts.bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s},
-                                     {"hosts.latency_s", h.link.latency_s},
-                                     {"hosts.core_s_per_byte", h.core_s_per_byte},
-                                     {"hosts.process_bytes_per_s", h.process_bytes_per_s},
-                                     {"hosts.process_latency_s", h.process_latency_s},
-                                     {"hosts.looking", h.looking}}) {
-        if (!std::isfinite(value) || value < 0)
-            refuse(key, fmt::format("{} = {}: must be a number, and not negative", key, value));
-    }
+               fmt::format("hosts.ranks_per_process = {}: must divide hosts.ranks = {}", h.ranks_per_process, h.ranks));
     if (c.devices && (c.links.empty() || c.links.back().ranks != 0))
         refuse("links", "devices need [[links]]; the last has ranks = 0 and joins any number");
+    for (size_t i = 0; i < c.links.size(); ++i) {
+        const LinkLevel& l = c.links[i];
+        if (l.link.bandwidth_bytes_per_s <= 0) refuse("links.bandwidth_bytes_per_s", "[[links]] need bandwidth_bytes_per_s");
+        const bool last = i + 1 == c.links.size();
+        if (!last && (l.ranks == 0 || (c.links[i + 1].ranks != 0 && c.links[i + 1].ranks <= l.ranks)))
+            refuse("links.ranks", fmt::format("links.ranks = {}: [[links]] stand in the order of their ranks, and only the last "
+                                              "has 0, which joins any number",
+                                              l.ranks));
+    }
     for (const ops::CostRow& r : c.costs.rows) {
         if (r.warm_s <= 0 || r.cold_s <= 0 || r.crowded_s <= 0)
-            refuse("kernels", fmt::format("the row of {} ({}) has a time that is not positive", r.key.op, r.key.kernel));
+            refuse("kernels", fmt::format("the row of {} ({}) needs warm_s, cold_s and crowded_s", r.key.op, r.key.kernel));
     }
 }
 
@@ -169,41 +188,48 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
     top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
     if (const toml::table* t = top.table("machine")) {
         Reader r(*t, "machine.", origin);
-        r.take("devices", c.devices), r.take("cores", c.costs.cores);
-        r.take("memory_bytes", c.memory_bytes), r.take("reserve_bytes", c.reserve_bytes);
+        r.take("devices", c.devices), r.take("cores", c.costs.cores, kCount);
+        r.take("memory_bytes", c.memory_bytes, kBytes), r.take("reserve_bytes", c.reserve_bytes, kBytes);
         r.finish();
     }
     if (const toml::table* t = top.table("rates")) {
         Reader r(*t, "rates.", origin);
-        r.take("bytes_per_s", c.costs.bytes_per_s), r.take("op_overhead_s", c.costs.op_overhead_s);
-        r.take("step_overhead_s", c.costs.step_overhead_s), r.take("product_efficiency", c.costs.product_efficiency);
-        r.take("bandwidth_efficiency", c.costs.bandwidth_efficiency);
+        r.take("bytes_per_s", c.costs.bytes_per_s, kRate), r.take("op_overhead_s", c.costs.op_overhead_s, kSeconds);
+        r.take("step_overhead_s", c.costs.step_overhead_s, kSeconds);
+        r.take("product_efficiency", c.costs.product_efficiency, kEfficiency);
+        r.take("bandwidth_efficiency", c.costs.bandwidth_efficiency, kEfficiency);
         if (const toml::table* flops = r.table("flops_per_s")) {
             Reader by_dtype(*flops, "rates.flops_per_s.", origin);
-            for (const auto& [dtype, unused] : *flops)
-                by_dtype.take(std::string(dtype.str()).c_str(), c.costs.flops_per_s[std::string(dtype.str())]);
+            for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F64}) {
+                std::vector<double> rates;
+                const std::string name(name_of(dtype));
+                by_dtype.take(name.c_str(), rates, kRate);
+                if (!rates.empty()) c.costs.flops_per_s[name] = std::move(rates);
+            }
+            by_dtype.finish();
         }
         r.finish();
     }
     if (const toml::table* t = top.table("hosts")) {
         c.hosts.ranks = -1;  // to be given
         Reader r(*t, "hosts.", origin);
-        r.take("ranks", c.hosts.ranks), r.take("ranks_per_process", c.hosts.ranks_per_process);
-        r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s);
-        r.take("latency_s", c.hosts.link.latency_s), r.take("core_s_per_byte", c.hosts.core_s_per_byte);
-        r.take("process_bytes_per_s", c.hosts.process_bytes_per_s), r.take("process_latency_s", c.hosts.process_latency_s);
-        r.take("looking", c.hosts.looking);
+        r.take("ranks", c.hosts.ranks, kCount), r.take("ranks_per_process", c.hosts.ranks_per_process, kCount);
+        r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s, kRate);
+        r.take("latency_s", c.hosts.link.latency_s, kSeconds), r.take("core_s_per_byte", c.hosts.core_s_per_byte, kShare);
+        r.take("process_bytes_per_s", c.hosts.process_bytes_per_s, kRate);
+        r.take("process_latency_s", c.hosts.process_latency_s, kSeconds), r.take("looking", c.hosts.looking, kShare);
         r.finish();
     }
     read_each(top, "links", origin, [&](Reader& row) {
         LinkLevel l;
-        row.take("ranks", l.ranks), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s);
-        row.take("latency_s", l.link.latency_s);
+        row.take("ranks", l.ranks, from_to(0, 1 << 20)), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s, kRate);
+        row.take("latency_s", l.link.latency_s, kSeconds);
         c.links.push_back(l);
     });
     read_each(top, "caches", origin, [&](Reader& row) {
         ops::CacheLevel l;
-        row.take("bytes", l.bytes), row.take("cores", l.cores), row.take("price_beyond", l.price_beyond);
+        row.take("bytes", l.bytes, above_to(0, 0x1p50)), row.take("cores", l.cores, kCount);
+        row.take("price_beyond", l.price_beyond, kShare);
         c.costs.caches.push_back(l);
     });
     read_rows(top, origin, c.costs);
@@ -212,10 +238,12 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
     return c;
 }
 
-Cluster read_cluster(const std::string& path) {
+Cluster read_cluster(const std::string& path, const char* asked_by) {
     const TextFile file = read_text_file(path);
     if (!file.is_readable())
-        throw UserError("cluster.cannot_read", "--cluster", fmt::format("--cluster {}: cannot be read", path));
+        throw UserError("cluster.cannot_read", asked_by,
+                        fmt::format("{} {}: cannot be read ({}); give the path of a cluster file, such as those in clusters/",
+                                    asked_by, path, file.reason));
     return parse_cluster(file.text, path);
 }
 
@@ -230,12 +258,17 @@ std::string print(const Cluster& c) {
     out += fmt::format("product_efficiency = {:.4g}\nbandwidth_efficiency = {:.4g}\n\n[rates.flops_per_s]\n",
                        t.product_efficiency, t.bandwidth_efficiency);
     for (const auto& [dtype, rates] : t.flops_per_s) out += fmt::format("{} = {}\n", dtype, list(rates));
-    if (const Hosts& h = c.hosts; h.ranks > 0)
+    if (const Hosts& h = c.hosts; h.ranks > 0) {
+        const auto rate = [](const char* key, double value) {  // 0: not known
+            return value > 0 ? fmt::format("{} = {:.6g}\n", key, value) : "";
+        };
         out += fmt::format(
-            "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = "
-            "{:.4g}\ncore_s_per_byte = {:.4g}\nprocess_bytes_per_s = {:.6g}\nprocess_latency_s = {:.4g}\nlooking = {:.4g}\n",
-            h.ranks, h.ranks_per_process, h.share_cores, h.link.bandwidth_bytes_per_s, h.link.latency_s, h.core_s_per_byte,
-            h.process_bytes_per_s, h.process_latency_s, h.looking);
+            "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\n{}latency_s = {:.4g}\ncore_s_per_byte = "
+            "{:.4g}\n{}process_latency_s = {:.4g}\nlooking = {:.4g}\n",
+            h.ranks, h.ranks_per_process, h.share_cores, rate("bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s),
+            h.link.latency_s, h.core_s_per_byte, rate("process_bytes_per_s", h.process_bytes_per_s), h.process_latency_s,
+            h.looking);
+    }
     for (const ops::CacheLevel& l : t.caches)
         out += fmt::format("\n[[caches]]\nbytes = {:.0f}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links)

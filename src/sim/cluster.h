@@ -40,7 +40,8 @@ struct Cluster {
 };
 
 // UserError cluster.*.
-Cluster read_cluster(const std::string& path);
+// `asked_by`: the flag or key that named the path, for messages.
+Cluster read_cluster(const std::string& path, const char* asked_by);
 Cluster parse_cluster(const std::string& text, const std::string& origin);
 std::string print(const Cluster& cluster);
 

@@ -175,8 +175,8 @@ TEST(TransformersRefusals, SayWhatToChange) {
            "checkpoint.last_save_in_hf is set, but checkpoints are off: set checkpoint.enable = true and checkpoint.load_only = "
            "false",
            "recipe.checkpoint_off");
-    expect("r.toml --checkpoint.export_dtype int8", "checkpoint.export_dtype = \"int8\": must be float32, bfloat16, float16",
-           "recipe.export_dtype");
+    expect("r.toml --checkpoint.export_dtype int8",
+           "checkpoint.export_dtype = \"int8\": must be empty, float32, bfloat16 or float16", "recipe.unknown_word");
     expect("r.toml --checkpoint.last_save_in_hf true --checkpoint.last_save_model_only false",
            "a folder of transformers has no place for optimizer states", "recipe.last_save_in_hf");
     expect("r.toml --checkpoint.last_save_in_hf true --model.qk_norm 1 --model.qkv_bias 1", "such a model cannot be exported",

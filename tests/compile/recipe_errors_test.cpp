@@ -1,4 +1,5 @@
 // Every refusal of a recipe, by its text.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -6,14 +7,12 @@
 #include "base/error.h"
 #include "data/synthetic_source.h"
 #include "kernels/kernel.h"
-#include "runtime/lr_schedule.h"
 #include "tests/compile/recipes.h"
 
 namespace lockstep::testing {
 namespace {
 
 void compile_with(const Settings& settings) { program_after("plan_memory", settings); }
-void schedule_with(const Settings& settings) { runtime::LrSchedule schedule(small_recipe(settings)); }
 void parse(const std::string& toml) { compile::Recipe::from_text(toml, "run.toml"); }
 
 // Builds a trainer; `edit` may change the compiled recipe before.
@@ -109,12 +108,13 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"model.name", "gpt2"}, {"model.attn_pdrop", "1.0"}});
      },
-     "model.dropout", "model.attn_pdrop", "model.attn_pdrop = 1: must lie between 0 and 1"},
+     "recipe.out_of_range", "model.attn_pdrop",
+     "flag --model.attn_pdrop: model.attn_pdrop = 1.0: must be at least 0 and below 1, or -1"},
     {"not_positive",
      [] {
          compile_with({{"model.n_layers", "0"}});
      },
-     "model.not_positive", "model.n_layers", "model.n_layers = 0: must be at least 1"},
+     "recipe.out_of_range", "model.n_layers", "flag --model.n_layers: model.n_layers = 0: must be from 1 to 10000"},
     {"kv_heads",
      [] {
          compile_with({{"model.n_kv_heads", "3"}});
@@ -134,63 +134,66 @@ const ErrorCase kErrors[] = {
      "the head dimension 5 is odd: rotary positions need pairs; choose an even model.head_dim"},
     {"rope",
      [] {
-         compile_with({{"model.rope_theta", "0.0"}});
+         compile_with({{"model.rope_low_freq_factor", "4.0"}});
      },
-     "model.rope", "model.rope_theta", "model.rope_theta and model.rope_scaling_factor must be positive"},
+     "model.rope", "model.rope_high_freq_factor",
+     "model.rope_high_freq_factor = 4: must be above model.rope_low_freq_factor = 4"},
     {"shape_out_of_range",
      [] {
          compile_with({{"model.vocab_size", "9223372036854775807"}});
      },
-     "model.out_of_range", "model.vocab_size", "model.vocab_size = 9223372036854775807: must lie between 0 and 1073741824"},
+     "recipe.out_of_range", "model.vocab_size",
+     "flag --model.vocab_size: model.vocab_size = 9223372036854775807: must be from 2 to 1073741824"},
     {"no_ffn",
      [] {
-         compile_with({{"model.ffn_dim", "0"}, {"model.ffn_dim_multiplier", "0.0"}});
+         compile_with({{"model.ffn_dim", "0"}, {"model.ffn_dim_multiplier", "1e-9"}});
      },
      "model.ffn", "model.ffn_dim_multiplier",
-     "model.ffn_dim_multiplier = 0: makes a feed-forward width of 0; raise it, or set model.ffn_dim"},
+     "model.ffn_dim_multiplier = 1e-09: makes a feed-forward width of 0; raise it, or set model.ffn_dim"},
     {"norm_eps",
      [] {
          compile_with({{"model.norm_eps", "-1.0"}});
      },
-     "model.norm_eps", "model.norm_eps", "model.norm_eps = -1: must lie between 0 and 1"},
+     "recipe.out_of_range", "model.norm_eps", "flag --model.norm_eps: model.norm_eps = -1.0: must be at least 0 and below 1"},
     {"too_large",
      [] {
          compile_with({{"training.local_batch_size", "9223372036854775807"}});
      },
-     "recipe.too_large", "training.local_batch_size",
-     "training.local_batch_size = 9223372036854775807: must be at most 1073741824"},
+     "recipe.out_of_range", "training.local_batch_size",
+     "flag --training.local_batch_size: training.local_batch_size = 9223372036854775807: must be from 1 to 1073741824"},
     // The layout.
     {"degree",
      [] {
          compile_with({{kTp, "0"}});
      },
-     "recipe.too_small", "parallelism.tensor_parallel_degree", "parallelism.tensor_parallel_degree = 0: must be at least 1"},
+     "recipe.out_of_range", "parallelism.tensor_parallel_degree",
+     "parallelism.tensor_parallel_degree = 0: must be from 1 to 1048576"},
     {"shard_degree",
      [] {
          compile_with({{kShard, "0"}});
      },
-     "recipe.too_small", "parallelism.data_parallel_shard_degree",
-     "parallelism.data_parallel_shard_degree = 0: must be at least 1, or -1"},
+     "recipe.out_of_range", "parallelism.data_parallel_shard_degree",
+     "parallelism.data_parallel_shard_degree = 0: must be from 1 to 1048576, or -1"},
     {"global_batch",
      [] {
          compile_with({{"training.global_batch_size", "0"}});
      },
-     "recipe.too_small", "training.global_batch_size", "training.global_batch_size = 0: must be at least 1, or -1"},
+     "recipe.out_of_range", "training.global_batch_size", "training.global_batch_size = 0: must be from 1 to 1073741824, or -1"},
     {"prefetch",
      [] {
          compile_with({{"parallelism.prefetch", "-1"}});
      },
-     "recipe.too_small", "parallelism.prefetch", "parallelism.prefetch = -1: must be at least 0"},
+     "recipe.out_of_range", "parallelism.prefetch", "parallelism.prefetch = -1: must be from 0 to 1024"},
     {"out_of_range",
      [] {
          compile_with({{"optimizer.beta2", "1.0"}});
      },
-     "recipe.out_of_range", "optimizer.beta2", "optimizer.beta2 = 1: must lie between 0 and 0.999999999"},
+     "recipe.out_of_range", "optimizer.beta2", "optimizer.beta2 = 1.0: must be from 0 to 0.999999999"},
     {"eps",
      [] {
          compile_with({{"optimizer.eps", "0.0"}});
      },
-     "recipe.out_of_range", "optimizer.eps", "optimizer.eps = 0: must lie between 1e-300 and 1"},
+     "recipe.out_of_range", "optimizer.eps", "optimizer.eps = 0.0: must be from 1e-30 to 1"},
     {"indivisible_ranks",
      [] {
          compile_with({{"cluster.ranks", "6"}, {kTp, "4"}, {kShard, "-1"}});
@@ -208,15 +211,15 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"parallelism.fsdp_reshard_after_forward", "often"}});
      },
-     "recipe.choice", "parallelism.fsdp_reshard_after_forward",
-     "parallelism.fsdp_reshard_after_forward = \"often\": must be default or always or never"},
+     "recipe.unknown_word", "parallelism.fsdp_reshard_after_forward",
+     "parallelism.fsdp_reshard_after_forward = \"often\": must be default, always or never"},
     {"unknown_schedule",
      [] {
-         compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_schedule", "2F2B"}});
+         compile_with({{"parallelism.pipeline_parallel_schedule", "2F2B"}});
      },
-     "pipeline.unknown_schedule", "parallelism.pipeline_parallel_schedule",
-     "there is no pipeline schedule '2F2B': choose one of GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZB-H1, InterleavedZeroBubble, "
-     "ZBVZeroBubble"},
+     "recipe.unknown_word", "parallelism.pipeline_parallel_schedule",
+     "parallelism.pipeline_parallel_schedule = \"2F2B\": must be GPipe, 1F1B, Interleaved1F1B, LoopedBFS, ZB-H1, "
+     "InterleavedZeroBubble or ZBVZeroBubble; the nearest is 1F1B"},
     {"too_many_stages",
      [] {
          compile_with({{kPipeline, "5"}});
@@ -243,13 +246,13 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_last_stage_less_layers", "-2"}});
      },
-     "recipe.too_small", "parallelism.pipeline_parallel_last_stage_less_layers",
-     "parallelism.pipeline_parallel_last_stage_less_layers = -2: must be at least 0, or -1"},
+     "recipe.out_of_range", "parallelism.pipeline_parallel_last_stage_less_layers",
+     "parallelism.pipeline_parallel_last_stage_less_layers = -2: must be from 0 to 1073741824, or -1"},
     {"layers_per_stage",
      [] {
          compile_with({{kPipeline, "2"}, {kLayersPerStage, "-1"}});
      },
-     "recipe.too_small", kLayersPerStage, "parallelism.pipeline_parallel_layers_per_stage = -1: must be at least 1, or 0"},
+     "recipe.out_of_range", kLayersPerStage, "parallelism.pipeline_parallel_layers_per_stage = -1: must be from 0 to 1073741824"},
     {"model_part_order", [] { compile_parts("[\"tok_embeddings\", \"layers.1\"], [\"layers.0\", \"norm\", \"output\"]"); },
      "pipeline.model_part", kParts,
      "parallelism.module_fqns_per_model_part: \"layers.1\" stands where layers.0 is next; give each module once, in the order of "
@@ -293,7 +296,8 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"training.dtype", "float16"}});
      },
-     "recipe.dtype", "training.dtype", "training.dtype = \"float16\": must be float32 or bfloat16 or float64"},
+     "recipe.unknown_word", "training.dtype",
+     "training.dtype = \"float16\": must be float32, bfloat16 or float64; the nearest is bfloat16"},
     {"mixed_precision",
      [] {
          compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_param", "float32"}});
@@ -321,21 +325,21 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"activation_checkpoint.mode", "some"}});
      },
-     "recipe.activation_checkpoint", "activation_checkpoint.mode",
-     "activation_checkpoint.mode = \"some\": choose one of none, full, selective, budget, memory_budget"},
+     "recipe.unknown_word", "activation_checkpoint.mode",
+     "activation_checkpoint.mode = \"some\": must be none, full, selective, budget or memory_budget; the nearest is none"},
     {"selective",
      [] {
          compile_with({{"activation_checkpoint.mode", "selective"}, {"activation_checkpoint.selective_ac_option", "0"}});
      },
-     "recipe.selective_ac_option", "activation_checkpoint.selective_ac_option",
-     "activation_checkpoint.selective_ac_option = \"0\": give \"op\", or n of \"every n-th layer is computed again\", 1 or more"},
+     "recipe.unknown_word", "activation_checkpoint.selective_ac_option",
+     "activation_checkpoint.selective_ac_option = \"0\": must be op or a number of 1 or more: every n-th layer is computed "
+     "again"},
     {"memory_budget",
      [] {
          compile_with({{"activation_checkpoint.mode", "memory_budget"}, {"activation_checkpoint.memory_budget", "1.5"}});
      },
-     "recipe.memory_budget", "activation_checkpoint.memory_budget",
-     "activation_checkpoint.memory_budget = 1.5: give the share of activation memory that may be used, from 0 (all is computed "
-     "again) to 1 (nothing is)"},
+     "recipe.out_of_range", "activation_checkpoint.memory_budget",
+     "activation_checkpoint.memory_budget = 1.5: must be from 0 to 1"},
     {"budget_bytes",
      [] {
          compile_with({{"activation_checkpoint.mode", "budget"}});
@@ -353,12 +357,14 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"partition.preset", "zero4"}});
      },
-     "recipe.partition_preset", "partition.preset", "partition.preset = \"zero4\": must be default, none, zero1, zero2 or zero3"},
+     "recipe.unknown_word", "partition.preset",
+     "partition.preset = \"zero4\": must be default, none, zero1, zero2 or zero3; the nearest is zero1"},
     {"split",
      [] {
          compile_with({{"partition.weights", "some"}});
      },
-     "recipe.split", "partition.weights", "partition.weights = \"some\": must be none, shard, world or a number of data ranks"},
+     "recipe.unknown_word", "partition.weights",
+     "partition.weights = \"some\": must be empty, none, shard, world or a number of data ranks; the nearest is none"},
     {"split_divides",
      [] {
          compile_with({{kShard, "4"}, {kReplicate, "2"}, {"partition.optimizer", "3"}});
@@ -372,44 +378,54 @@ const ErrorCase kErrors[] = {
      "recipe.partition_order", "partition.optimizer",
      "weights are split over 4 data ranks, gradients over 2, optimizer states over 4: each must be a multiple of the one before"},
     // The learning rate.
-    {"warmup",
-     [] {
-         schedule_with({{"training.steps", "10"}, {"lr_scheduler.warmup_steps", "11"}});
-     },
-     "recipe.warmup", "lr_scheduler.warmup_steps",
-     "lr_scheduler.warmup_steps = 11: must lie between 0 and the 10 steps of the schedule"},
     {"decay_type",
      [] {
-         schedule_with({{"lr_scheduler.decay_type", "step"}});
+         small_recipe({{"lr_scheduler.decay_type", "cosin"}});
      },
-     "recipe.decay_type", "lr_scheduler.decay_type", "lr_scheduler.decay_type = \"step\": must be linear, sqrt or cosine"},
+     "recipe.unknown_word", "lr_scheduler.decay_type",
+     "flag --lr_scheduler.decay_type: lr_scheduler.decay_type = \"cosin\": must be linear, sqrt or cosine; the nearest is "
+     "cosine"},
     {"min_lr_factor",
      [] {
-         schedule_with({{"lr_scheduler.min_lr_factor", "1.5"}});
+         small_recipe({{"lr_scheduler.min_lr_factor", "nan"}});
      },
-     "recipe.min_lr_factor", "lr_scheduler.min_lr_factor", "lr_scheduler.min_lr_factor = 1.5: must lie between 0 and 1"},
+     "recipe.out_of_range", "lr_scheduler.min_lr_factor", "lr_scheduler.min_lr_factor = nan: must be from 0 to 1"},
     {"decay_ratio",
      [] {
-         schedule_with({{"lr_scheduler.decay_ratio", "2.0"}});
+         small_recipe({{"lr_scheduler.decay_ratio", "2.0"}});
      },
-     "recipe.decay_ratio", "lr_scheduler.decay_ratio", "lr_scheduler.decay_ratio = 2: must lie between 0 and 1, or be -1"},
-    {"decay_does_not_fit",
+     "recipe.out_of_range", "lr_scheduler.decay_ratio", "lr_scheduler.decay_ratio = 2.0: must be from 0 to 1, or -1"},
+    // Keys that depend on each other.
+    {"too_many_ranks",
      [] {
-         schedule_with({{"training.steps", "10"}, {"lr_scheduler.warmup_steps", "6"}, {"lr_scheduler.decay_ratio", "0.5"}});
+         compile_with({{kShard, "1048576"}, {kTp, "2"}});
      },
-     "recipe.decay_ratio", "lr_scheduler.decay_ratio",
-     "warm-up (6 steps) and decay (5 steps) do not fit into 10 steps: lower one of them"},
+     "recipe.too_many_ranks", "parallelism",
+     "the degrees of [parallelism] make 1 x 1 x 1048576 x 2 ranks: at most 1048576 can be planned; lower one of them"},
+    {"too_many_microbatches",
+     [] {
+         compile_with({{"training.global_batch_size", "1000000000"}});
+     },
+     "recipe.too_many_microbatches", "training.global_batch_size",
+     "flag --training.global_batch_size: training.global_batch_size = 1000000000 makes 1000000000 microbatches of 1 sequences on "
+     "1 "
+     "data ranks: at most 65536 can be planned; lower it, or raise training.local_batch_size"},
+    {"processes",
+     [] {
+         compile_with({{"cluster.ranks_per_host", "4"}, {"cluster.ranks_per_process", "3"}});
+     },
+     "recipe.divides", "cluster.ranks_per_process", "cluster.ranks_per_process = 3: must divide cluster.ranks_per_host = 4"},
     // The start of a run.
     {"threads",
      [] {
          compile_with({{"runtime.threads_per_rank", "-1"}});
      },
-     "recipe.out_of_range", "runtime.threads_per_rank", "runtime.threads_per_rank = -1: must lie between 0 and 1024"},
+     "recipe.out_of_range", "runtime.threads_per_rank", "runtime.threads_per_rank = -1: must be from 0 to 1024"},
     {"comm_thread",
      [] {
          train_with({{"runtime.comm_thread", "maybe"}});
      },
-     "recipe.comm_thread", "runtime.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
+     "recipe.unknown_word", "runtime.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
     {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.programs[0].arena_bytes = int64_t{1} << 60; }); },
      "runtime.out_of_memory", "training.local_batch_size",
      "rank 0: the system refused 1152921504606846976 bytes for the arena; `lockstep check` says what they are for and which keys "
@@ -426,7 +442,9 @@ TEST_P(RecipeError, SaysWhatToChange) {
     } catch (const UserError& e) {
         EXPECT_EQ(e.id(), c.id);
         EXPECT_EQ(e.key(), c.key);
-        const std::string text = e.what();
+        std::string text = e.what();
+        const std::string flag = fmt::format("flag --{}: ", c.key);  // where the value came from; cases leave it out
+        if (text.starts_with(flag) && !std::string(c.text).starts_with(flag)) text = text.substr(flag.size());
         EXPECT_EQ(std::string(c.id) == "recipe.syntax" ? text.substr(0, std::string(c.text).size()) : text, c.text);
     }
 }

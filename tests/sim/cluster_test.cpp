@@ -45,8 +45,8 @@ TEST(ClusterFile, CachesGetDearerOutwards) {
     };
     EXPECT_EQ(sim::parse_cluster(caches("0.3", "1.0"), "here.toml").costs.caches.size(), 2u);
     expect_refusal(caches("0.3", "0.2"), "cluster.incomplete",
-                   "caches.price_beyond = 0.2: must be from 0 to 1, and not below that of");
-    expect_refusal(caches("0.3", "1.5"), "cluster.incomplete", "caches.price_beyond = 1.5: must be from 0 to 1");
+                   "caches.price_beyond = 0.2: must not be below that of the cache before, 0.3");
+    expect_refusal(caches("0.3", "1.5"), "cluster.out_of_range", "caches.price_beyond = 1.5: must be from 0 to 1");
     expect_refusal(fmt::format("{}[[caches]]\ncores = 2\n", kRates), "cluster.incomplete", "[[caches]] need bytes");
 }
 
@@ -62,12 +62,12 @@ TEST(ClusterFile, HostsPrintAndParse) {
     EXPECT_TRUE(sim::topology_of({}, 6).is_one_process());
     // Keys: hosts.ranks, hosts.ranks_per_process
     expect_refusal(fmt::format("{}[hosts]\nranks = 4\nranks_per_process = 3\n", kRates), "cluster.incomplete",
-                   "hosts.ranks_per_process = 3: must be at least 1 and divide hosts.ranks = 4");
-    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nlatency_s = -1.0\n", kRates), "cluster.incomplete",
-                   "hosts.latency_s = -1: must be a number, and not negative");
-    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nbandwidth_bytes_per_s = inf\n", kRates), "cluster.incomplete",
-                   "hosts.bandwidth_bytes_per_s = inf: must be a number");
-    expect_refusal(fmt::format("{}[hosts]\nlatency_s = 1.0\n", kRates), "cluster.incomplete", "hosts.ranks = -1: must be from 1");
+                   "hosts.ranks_per_process = 3: must divide hosts.ranks = 4");
+    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nlatency_s = -1.0\n", kRates), "cluster.out_of_range",
+                   "here.toml, line 7: hosts.latency_s = -1: must be from 0 to 3600");
+    expect_refusal(fmt::format("{}[hosts]\nranks = 4\nbandwidth_bytes_per_s = inf\n", kRates), "cluster.out_of_range",
+                   "hosts.bandwidth_bytes_per_s = inf: must be above 0");
+    expect_refusal(fmt::format("{}[hosts]\nlatency_s = 1.0\n", kRates), "cluster.incomplete", "[hosts] needs ranks");
     expect_refusal(fmt::format("[machine]\ndevices = true\n{}[hosts]\nranks = 4\n", kRates), "cluster.incomplete",
                    "[hosts] is of ranks without devices");
 }
@@ -76,7 +76,7 @@ TEST(ClusterFile, DeclaredMachinesAreSound) {
     int files = 0;
     for (const auto& e : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/clusters")) {
         if (e.path().extension() != ".toml") continue;
-        const sim::Cluster c = sim::read_cluster(e.path().string());
+        const sim::Cluster c = sim::read_cluster(e.path().string(), "--cluster");
         EXPECT_TRUE(c.declared) << e.path();
         EXPECT_EQ(c.name, e.path().stem().string());
         ++files;
@@ -92,22 +92,55 @@ TEST(ClusterFile, TheLinkIsThatOfTheSmallestBlock) {
     EXPECT_EQ(sim::link_of(c, {0, 8, 16}).ranks, 0);
 }
 
+TEST(ClusterFile, NumbersThatNoMachineHas) {
+    const auto rates = [](const char* line) { return fmt::format("[rates]\n{}\nbytes_per_s = [1e9]\n", line); };
+    for (const auto& [text, part] : {
+             std::pair{rates("product_efficiency = 7"),
+                       "here.toml, line 2: rates.product_efficiency = 7: must be above 0 and at most 1"},
+             {rates("product_efficiency = nan"), "rates.product_efficiency = nan: must be above 0 and at most 1"},
+             {rates("bandwidth_efficiency = 0"), "rates.bandwidth_efficiency = 0: must be above 0"},
+             {rates("op_overhead_s = -1e-6"), "rates.op_overhead_s = -1e-06: must be from 0"},
+             {std::string("[rates]\nbytes_per_s = [0]\n"), "rates.bytes_per_s = 0: must be above 0"},
+             {std::string("[rates]\nbytes_per_s = [1e9]\n[rates.flops_per_s]\nf32 = [-1e9]\n"),
+              "here.toml, line 4: rates.flops_per_s.f32 = -1000000000: must be above 0"},
+             {std::string("[[links]]\nranks = 0\nbandwidth_bytes_per_s = 0\n"),
+              "here.toml, line 3: links.bandwidth_bytes_per_s = 0"},
+             {std::string("[machine]\nmemory_bytes = -1\n"), "machine.memory_bytes = -1: must be from 0"},
+             {std::string("[machine]\ncores = 0\n"), "machine.cores = 0: must be from 1"},
+             {std::string("[machine]\ncores = 9223372036854775807\n"), "must be from 1 to 1048576"},
+         })
+        expect_refusal(text, "cluster.out_of_range", part);
+    const std::string devices = fmt::format("[machine]\ndevices = true\n{}", kRates);
+    const char* link = "[[links]]\nranks = {}\nbandwidth_bytes_per_s = 1e9\n";
+    const auto links = [&](int first, int second) {
+        return devices + fmt::format(fmt::runtime(link), first) + fmt::format(fmt::runtime(link), second);
+    };
+    expect_refusal(links(0, 0), "cluster.incomplete", "[[links]] stand in the order of their ranks");
+    expect_refusal(links(8, 8) + fmt::format(fmt::runtime(link), 0), "cluster.incomplete", "links.ranks = 8");
+    expect_refusal(devices + "[[links]]\nranks = 0\n", "cluster.incomplete", "[[links]] need bandwidth_bytes_per_s");
+    expect_refusal(fmt::format("[machine]\nmemory_bytes = 1e9\nreserve_bytes = 2e9\n{}", kRates), "cluster.incomplete",
+                   "machine.reserve_bytes = 2000000000: must be less than machine.memory_bytes = 1000000000");
+    expect_refusal("[rates]\nbytes_per_s = [1e9]\n[rates.flops_per_s]\nf32 = [1e9]\nbf15 = [1e9]\n", "cluster.unknown_key",
+                   "no key rates.flops_per_s.bf15; the nearest is rates.flops_per_s.bf16");
+}
+
 TEST(ClusterFile, Refusals) {
     expect_refusal("nmae = \"x\"\n", "cluster.unknown_key",
-                   "here.toml, line 1: a cluster file has no key nmae; known here: name");
+                   "here.toml, line 1: a cluster file has no key nmae; the nearest is name (known here: name");
     expect_refusal("[machine]\ncores = \"two\"\n", "cluster.value",
                    "here.toml, line 2: machine.cores has a value of the wrong type");
     expect_refusal("name = \n", "cluster.syntax", "here.toml, line 1: ");
     expect_refusal("name = \"x\"\n", "cluster.incomplete", "a cluster needs [rates.flops_per_s] with at least f32");
     expect_refusal(fmt::format("[machine]\ndevices = true\n{}", kRates), "cluster.incomplete", "devices need [[links]]");
     expect_refusal(fmt::format("{}[[kernels]]\nop = \"add\"\nkernel = \"cpu.add\"\n", kRates), "cluster.incomplete",
-                   "the row of add (cpu.add) has a time that is not positive");
+                   "the row of add (cpu.add) needs warm_s, cold_s and crowded_s");
     try {
-        sim::read_cluster("/nowhere.toml");
+        sim::read_cluster("/nowhere.toml", "cluster.file");
         FAIL();
     } catch (const UserError& e) {
         EXPECT_EQ(e.id(), "cluster.cannot_read");
-        EXPECT_NE(std::string(e.what()).find("--cluster /nowhere.toml: cannot be read"), std::string::npos);
+        EXPECT_NE(std::string(e.what()).find("cluster.file /nowhere.toml: cannot be read (No such file or directory)"),
+                  std::string::npos);
     }
 }
 

@@ -1,0 +1,15 @@
+// How large a recipe may be: bounds of the keys' ranges and of what they multiply to. Within them no product of sizes leaves 64
+// bits, and compiling ends in minutes. docs/recipes.md states them.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::compile {
+
+constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMostMicrobatches = 1 << 16;
+constexpr int64_t kSize = 1 << 30;             // sequences, tokens, layers: of any one number
+constexpr int64_t kSteps = 1'000'000'000'000;  // and all that counts steps
+constexpr int64_t kBytes = int64_t{1} << 50;   // of a rank's memory
+
+}  // namespace lockstep::compile

@@ -1,0 +1,133 @@
+#include "compile/rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/error.h"
+#include "models/hugging_face.h"
+#include "ops/rule.h"
+
+namespace lockstep::compile {
+namespace {
+
+void check_checkpoints(const Recipe& r) {
+    const bool enabled = r.flag("checkpoint.enable"), saves = enabled && !r.flag("checkpoint.load_only");
+    const auto require = [&](const char* key, bool asked, bool possible, const char* also) {
+        if (asked && !possible)
+            throw UserError(
+                "recipe.checkpoint_off", "checkpoint.enable",
+                fmt::format("{}{} is set, but checkpoints are off: set checkpoint.enable = true{}", r.where(key), key, also));
+    };
+    require("checkpoint.initial_load_path", !r.text("checkpoint.initial_load_path").empty(), enabled, "");
+    require("checkpoint.initial_load_in_hf", r.flag("checkpoint.initial_load_in_hf"), enabled, "");
+    require("checkpoint.load_step", r.integer("checkpoint.load_step") >= 0, enabled, "");
+    for (const char* key : {"checkpoint.create_seed_checkpoint", "checkpoint.last_save_in_hf"})
+        require(key, r.flag(key), saves, " and checkpoint.load_only = false");
+    if (r.flag("checkpoint.initial_load_in_hf") && !r.flag("checkpoint.initial_load_model_only"))
+        throw UserError("recipe.initial_load_in_hf", "checkpoint.initial_load_model_only",
+                        "checkpoint.initial_load_in_hf = true, but checkpoint.initial_load_model_only = false: a folder of "
+                        "transformers holds weights alone; leave initial_load_model_only at true");
+    if (!r.flag("checkpoint.last_save_in_hf")) return;
+    if (r.is_set("checkpoint.last_save_model_only") && !r.flag("checkpoint.last_save_model_only"))
+        throw UserError(
+            "recipe.last_save_in_hf", "checkpoint.last_save_model_only",
+            "checkpoint.last_save_in_hf = true, but checkpoint.last_save_model_only = false: a folder of transformers "
+            "has no place for optimizer states; set last_save_model_only = true, or last_save_in_hf = false and use "
+            "`lockstep convert` on the checkpoint");
+    models::to_hugging_face({r.text("model.name"), r.model_shape(), r.integer("training.seq_len")});
+}
+
+void check_processes(const Recipe& r) {
+    const int64_t of_host = r.integer("cluster.ranks_per_host"), of_process = r.integer("cluster.ranks_per_process");
+    if (of_host % of_process != 0)
+        throw UserError("recipe.divides", "cluster.ranks_per_process",
+                        fmt::format("{}cluster.ranks_per_process = {}: must divide cluster.ranks_per_host = {}",
+                                    r.where("cluster.ranks_per_process"), of_process, of_host));
+}
+
+void check_kernels(const Recipe& r) {
+    std::vector<std::string_view> known;
+    for (const ops::OpRule& rule : ops::all_rules()) {
+        if (rule.expand) known.push_back(rule.name);
+    }
+    for (const std::string& op : disabled_kernels(r)) {
+        if (std::find(known.begin(), known.end(), op) == known.end())
+            throw UserError(
+                "recipe.disabled_kernels", "runtime.disabled_kernels",
+                fmt::format("{}runtime.disabled_kernels = \"{}\": {} is no op that is made of parts; these are: {}",
+                            r.where("runtime.disabled_kernels"), r.text("runtime.disabled_kernels"), op, fmt::join(known, ", ")));
+    }
+}
+
+struct LrLengths {
+    int64_t total = 0, warmup = 0, decay = 0;  // as the keys say
+};
+
+LrLengths lr_lengths(const Recipe& r) {
+    LrLengths l;
+    const int64_t own = r.integer("lr_scheduler.total_steps");
+    l.total = own > 0 ? own : r.integer("training.steps");
+    l.warmup = r.integer("lr_scheduler.warmup_steps");
+    const double ratio = r.number("lr_scheduler.decay_ratio");
+    l.decay = ratio < 0 ? std::max<int64_t>(l.total - l.warmup, 0)
+                        : static_cast<int64_t>(std::llround(static_cast<double>(l.total) * ratio));
+    return l;
+}
+
+}  // namespace
+
+LrPhases lr_phases(const Recipe& recipe) {
+    const LrLengths l = lr_lengths(recipe);
+    const int64_t warmup = std::min(l.warmup, l.total), decay = std::min(l.decay, l.total - warmup);
+    return {warmup, l.total + 1 - warmup - decay, decay};
+}
+
+std::vector<std::string> disabled_kernels(const Recipe& recipe) {
+    std::vector<std::string> out;
+    std::istringstream names(recipe.text("runtime.disabled_kernels"));
+    for (std::string op; std::getline(names, op, ',');) out.push_back(op);
+    return out;
+}
+
+void require_consistent(const Recipe& recipe) {
+    recipe.model_shape();  // the model and its flavor are known
+    if (recipe.text("training.dataset") == "synthetic" && recipe.flag("validation.enable"))
+        throw UserError("recipe.no_heldout", "validation.enable",
+                        "validation.enable = true: synthetic data has no held-out split; use prepared data or switch it off");
+    if (recipe.text("activation_checkpoint.mode") == "budget" && recipe.integer("activation_checkpoint.budget_bytes") == 0)
+        throw UserError("recipe.budget_bytes", "activation_checkpoint.budget_bytes",
+                        "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a "
+                        "rank's arena may have");
+    check_checkpoints(recipe);
+    check_processes(recipe);
+    check_kernels(recipe);
+}
+
+std::vector<std::string> warnings(const Recipe& recipe) {
+    std::vector<std::string> out;
+    const LrLengths asked = lr_lengths(recipe);
+    const LrPhases got = lr_phases(recipe);
+    if (asked.warmup > got.warmup)
+        out.push_back(
+            fmt::format("lr_scheduler.warmup_steps = {} is more than the {} steps of the schedule: warm-up takes {} steps",
+                        asked.warmup, asked.total, got.warmup));
+    if (asked.decay > got.decay)
+        out.push_back(
+            fmt::format("lr_scheduler.decay_ratio = {} asks for {} steps of decay, and warm-up leaves {} of {}: decay "
+                        "takes {} steps",
+                        recipe.number("lr_scheduler.decay_ratio"), asked.decay, got.decay, asked.total, got.decay));
+    const std::string& dtype = recipe.text("checkpoint.export_dtype");
+    const bool whole = !recipe.flag("checkpoint.last_save_model_only") && !recipe.flag("checkpoint.last_save_in_hf");
+    if (whole && !dtype.empty() && dtype != recipe.text("training.dtype"))
+        out.push_back(
+            fmt::format("checkpoint.export_dtype = {} does nothing, as the last checkpoint is a whole one: "
+                        "checkpoint.last_save_model_only = false",
+                        dtype));
+    return out;
+}
+
+}  // namespace lockstep::compile
