@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/launched.h"
 #include "comm/communicator.h"
@@ -37,12 +38,32 @@ int fail(bool json) {
     } catch (const UserError& e) {
         return fail(json, kRefused, e.what(), e.key(), e.id());
     } catch (const InternalError& e) {
-        return fail(json, kFailed, std::string("a defect of Lockstep itself: ") + e.what());
+        return fail(json, kFailed, std::string("internal error (please report): ") + e.what());
     } catch (const std::bad_alloc&) {
-        return fail(json, kFailed, "out of memory: `lockstep check` says what a recipe needs");
+        return fail(json, kFailed,
+                    "out of memory: the system refused memory beside what `lockstep check` plans; end other programs, or use "
+                    "another machine");
     } catch (const std::exception& e) {
         return fail(json, kFailed, e.what());
     }
+}
+
+// Where a command must stand and another word does: what to say. Empty: all is well, or a flag stands there.
+std::string unknown_command(const CLI::App& app, int argc, const char* const* argv) {
+    const CLI::App* at = &app;
+    for (int i = 1; i < argc; ++i) {
+        const std::vector<const CLI::App*> commands = at->get_subcommands([](const CLI::App*) { return true; });
+        if (commands.empty() || argv[i][0] == '-') return "";
+        std::vector<std::string> names;
+        for (const CLI::App* c : commands) names.push_back(c->get_name());
+        const auto known = std::find(names.begin(), names.end(), argv[i]);
+        if (known == names.end())
+            return fmt::format("there is no command '{}{}{}'; the nearest is `lockstep {}{}{}`", at == &app ? "" : at->get_name(),
+                               at == &app ? "" : " ", argv[i], at == &app ? "" : at->get_name(), at == &app ? "" : " ",
+                               nearest(argv[i], names));
+        at = commands[static_cast<size_t>(known - names.begin())];
+    }
+    return "";
 }
 
 std::string version_text() {
@@ -72,6 +93,10 @@ int run(int argc, const char* const* argv) {
     const auto outer = std::find_if(commands.begin(), commands.end(),
                                     [&](const Command& c) { return takes_words(c) && argc > 1 && c.app->get_name() == argv[1]; });
     const char* const* const end = outer == commands.end() ? argv + argc : dashes;
+    if (const std::string unknown = unknown_command(app, argc, argv); !unknown.empty()) {
+        if (launched().process == 0) telemetry::error(unknown);
+        return kUsage;
+    }
     const Command* chosen = nullptr;
     try {
         app.parse(static_cast<int>(end - argv), argv);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/groups.h"
+#include "cli/machine.h"
 #include "cli/stage_json.h"
 
 namespace lockstep::cli {
@@ -14,16 +15,16 @@ namespace {
 
 struct CheckArgs {
     RecipeArgs recipe;
+    std::string cluster;  // file; empty: this machine
     bool json = false;
 };
 
-nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Compiled& compiled,
+nlohmann::ordered_json to_json(const Capacity& capacity, const compile::Compiled& compiled,
                                const std::vector<compile::StageReport>& reports, const std::vector<compile::GroupTraffic>& groups,
                                const std::vector<double>& by_host) {
     nlohmann::ordered_json mesh, stages = nlohmann::ordered_json::array();
     for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = compiled.layout.mesh.degree(a);
-    const auto reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
-    for (size_t k = 0; k < reports.size(); ++k) stages.push_back(stage_json(compiled.programs[k], reports[k], reserve));
+    for (size_t k = 0; k < reports.size(); ++k) stages.push_back(stage_json(compiled.programs[k], reports[k], capacity.reserve));
     return {{"fits", true},
             {"ranks", compiled.layout.ranks},
             {"mesh", mesh},
@@ -32,36 +33,69 @@ nlohmann::ordered_json to_json(const compile::Recipe& recipe, const compile::Com
             {"stages", stages}};
 }
 
+// What the recipe is compiled for and held against.
+struct Machine {
+    compile::CompileOptions options;
+    Capacity capacity;
+    std::optional<sim::Cluster> cluster;  // where it describes devices or hosts
+};
+
+Machine machine_of(const compile::Recipe& recipe, const CheckArgs& args) {
+    if (!args.cluster.empty()) {
+        Described d = described_machine(recipe, args.cluster, "--cluster");
+        return {std::move(d.options), std::move(d.capacity), std::move(d.cluster)};
+    }
+    Machine m{compile_options(recipe), {}, described_cluster(recipe)};
+    m.options.few_microbatches = true;
+    const int64_t ranks = compile::layout_of(recipe).ranks;
+    const std::string& file = recipe.text("cluster.file");
+    if (!file.empty()) m.capacity = capacity_of(recipe, sim::read_cluster(file, "cluster.file"), file, ranks);
+    if (!m.capacity.bytes) m.capacity = capacity_here(recipe, ranks, nullptr);
+    const bool open = recipe.integer("cluster.ranks") == 0 && recipe.integer("parallelism.data_parallel_shard_degree") == -1;
+    if (recipe.number("cluster.memory_gib_per_rank") == 0)
+        m.capacity.for_another = fmt::format(
+            ". For another machine{} give --cluster FILE (clusters/ has some) or "
+            "cluster.memory_gib_per_rank{}",
+            file.empty() ? "" : " than that of cluster.file",
+            open ? fmt::format(", and --ranks N: the recipe leaves the number of ranks open, and {} "
+                               "{} assumed",
+                               ranks, ranks == 1 ? "is" : "are")
+                 : "");
+    return m;
+}
+
 int check(const CheckArgs& args) {
     compile::Recipe recipe;
     compile::Compiled compiled;
     std::vector<compile::StageReport> reports;
     std::vector<compile::GroupTraffic> groups;
     std::vector<double> by_host;
+    Capacity capacity;
+    std::optional<sim::Cluster> cluster;  // where it says where ranks are
     try {
         recipe = read_recipe(args.recipe);
         take_vocabulary(recipe, MissingData::Assume);
-        compile::CompileOptions options = compile_options(recipe);
-        options.few_microbatches = true;
-        compiled = compile::compile(recipe, options);
+        const Machine machine = machine_of(recipe, args);
+        capacity = machine.capacity, cluster = machine.cluster;
+        compiled = compile::compile(recipe, machine.options);
         reports = compile::reports_of(compiled);
-        groups = compile::traffic_of(compiled, hosts_described(recipe, options.route.topology, compiled.layout.ranks));
-        by_host = compile::bytes_by_host(compiled, options.route.topology);
-        require_runnable(recipe, options, compiled);
+        groups = compile::traffic_of(compiled, hosts_described(cluster, machine.options.route.topology, compiled.layout.ranks));
+        by_host = compile::bytes_by_host(compiled, machine.options.route.topology);
+        require_runnable(recipe, machine.options, compiled, capacity);
     } catch (const UserError& e) {
         if (!args.json) throw;
         nlohmann::ordered_json refusal = {{"fits", false}};
         if (compiled.layout.ranks > 0 && e.id() == "check.does_not_fit") {
-            refusal = to_json(recipe, compiled, reports, groups, by_host);
+            refusal = to_json(capacity, compiled, reports, groups, by_host);
             refusal["fits"] = false;
         }
         refusal["error"] = {{"message", e.what()}, {"key", e.key()}, {"id", e.id()}};
         fmt::print("{}\n", refusal.dump());
         return kRefused;
     }
-    warn_of_hosts(recipe, groups);
+    warn_of_hosts(cluster, groups);
     if (args.json) {
-        fmt::print("{}\n", to_json(recipe, compiled, reports, groups, by_host).dump());
+        fmt::print("{}\n", to_json(capacity, compiled, reports, groups, by_host).dump());
         return kDone;
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;
@@ -71,7 +105,7 @@ int check(const CheckArgs& args) {
     print_groups(groups);
     print_hosts(by_host);
     print_bytes(compiled, reports, 0);
-    fmt::print("capacity       {:>31}\n", gib(capacity_per_rank(recipe, compiled)));
+    fmt::print("capacity       {:>31}   {}\n", capacity.bytes ? gib(*capacity.bytes) : "-", capacity.of);
     fmt::print("FLOPs of a rank and step: model {:.4g}, executed {:.4g}\n", compile::flops_model_of_a_rank(reports),
                compile::flops_executed_of_a_rank(reports));
     if (compiled.microbatches_for_each() > 1)
@@ -91,6 +125,10 @@ Command add_check(CLI::App& app) {
     const auto args = std::make_shared<CheckArgs>();
     CLI::App* command = app.add_subcommand("check", "compile a recipe, prove that it runs, print the exact memory of a rank");
     add_recipe_flags(*command, args->recipe);
+    command->add_option(
+        "--cluster", args->cluster,
+        "cluster file: clusters/*.toml, or what `lockstep bench` wrote: compile for its hosts and hold the plan against "
+        "its memory instead of this machine's");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep check recipes/llama3_405b.toml");
     return {.app = command, .run = [args](comm::Crew&) { return check(*args); }, .recipe = &args->recipe};

@@ -71,14 +71,8 @@ void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
 compile::CompileOptions compile_options(const compile::Recipe& recipe, const comm::Crew* crew = nullptr);
 // The same for ranks of another machine.
 compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads_per_rank);
-// Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
-// run.
-void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
-                      const comm::Crew* crew = nullptr);
 // All processes have compiled the same programs. UserError job.other_program.
 void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew);
-// Bytes that one rank may use: cluster.memory_gib_per_rank, else its share of a machine of the crew; none: of this one.
-int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled, const comm::Crew* crew = nullptr);
 // "dp_replicate 1 x dp_shard 2 x tp 2", with pp before it where there is a pipeline.
 std::string degrees_text(const mesh::Mesh& mesh);
 std::string gib(int64_t bytes);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/launched.h"
@@ -100,12 +101,6 @@ std::string degrees_text(const mesh::Mesh& mesh) {
     return text;
 }
 
-int64_t capacity_per_rank(const compile::Recipe& recipe, const compile::Compiled& compiled, const comm::Crew* crew) {
-    const double declared = recipe.number("cluster.memory_gib_per_rank");
-    if (declared > 0) return static_cast<int64_t>(declared * (1 << 30));
-    return telemetry::machine_memory_bytes() / (crew ? crew->ranks_on_a_host(compiled.layout.ranks) : compiled.layout.ranks);
-}
-
 void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew) {
     const std::vector<std::string> hashes = crew.exchange(crew.is_alone() ? "" : runtime::program_hash(compiled.programs));
     const size_t other = dissenter(hashes);
@@ -117,28 +112,21 @@ void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew) 
                     other));
 }
 
-void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
-                      const comm::Crew* crew) {
-    if (const auto refusal = passes::check(compiled.of_ranks()))
-        throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
-    const int64_t needed = compiled.arena_bytes(),
-                  reserve = static_cast<int64_t>(recipe.number("cluster.reserve_gib_per_rank") * (1 << 30));
-    const int64_t capacity = capacity_per_rank(recipe, compiled, crew) - reserve;
-    if (needed <= capacity) return;
-    std::string advice;
-    std::string key = "training.local_batch_size";
-    const std::vector<compile::Remedy> remedies = compile::remedies(recipe, options, needed);
-    for (size_t i = 0; i < remedies.size() && i < 3; ++i) {
-        if (i == 0) key = remedies[i].key;
-        advice += fmt::format("{}{} = {} ({})", i == 0 ? "" : ", or ", remedies[i].key, remedies[i].value,
-                              gib(remedies[i].total_bytes));
-    }
-    throw UserError("check.does_not_fit", key,
-                    fmt::format("a rank needs {} and has {}: {} too much; what would help most: {}", gib(needed), gib(capacity),
-                                gib(needed - capacity), advice.empty() ? "a smaller model" : advice));
-}
-
 namespace {
+
+// A word that is neither a flag of the command nor a key of a recipe.
+[[noreturn]] void refuse_extra(const CLI::App& command, const std::string& word) {
+    if (!word.starts_with("--")) throw CLI::ExtrasError({word});
+    std::vector<std::string> known = compile::key_names();
+    for (const CLI::Option* option : command.get_options()) {
+        for (const std::string& name : option->get_lnames()) known.push_back(name);
+    }
+    const std::string name = word.substr(2, word.find('=') - 2);
+    throw CLI::ParseError(
+        "ExtrasError",
+        fmt::format("{}: {} has no such flag; the nearest is --{}", word, command.get_name(), nearest_key(name, known)),
+        CLI::ExitCodes::ExtrasError);
+}
 
 void add_path_and_ranks(CLI::App& command, RecipeArgs& args, const char* name, const char* help) {
     command.add_option(name, args.path, help)->required();
@@ -160,7 +148,7 @@ void take_settings(const CLI::App& command, RecipeArgs& args) {
     const std::vector<std::string> rest = command.remaining();
     for (size_t i = 0; i < rest.size(); ++i) {
         const bool is_key = rest[i].starts_with("--") && rest[i].find('.') != std::string::npos;
-        if (!is_key) throw CLI::ExtrasError({rest[i]});
+        if (!is_key) refuse_extra(command, rest[i]);
         const std::string key = rest[i].substr(2);
         if (const size_t equals = key.find('='); equals != std::string::npos)
             args.settings.emplace_back(key.substr(0, equals), key.substr(equals + 1));

@@ -22,14 +22,14 @@ std::string text_of(const std::vector<int64_t>& ranks) {
     return fmt::format("{} {} {} ... {}", ranks[0], ranks[1], ranks[2], ranks.back());
 }
 
+}  // namespace
+
 std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
     const std::string& file = recipe.text("cluster.file");
     if (file.empty()) return std::nullopt;
     sim::Cluster cluster = sim::read_cluster(file, "cluster.file");
     return cluster.devices || cluster.hosts.ranks > 0 ? std::optional(std::move(cluster)) : std::nullopt;
 }
-
-}  // namespace
 
 RanksByHost ranks_by_host(const compile::Recipe& recipe) {
     return {recipe.integer("cluster.ranks_per_host"), recipe.integer("cluster.ranks_per_process")};
@@ -48,9 +48,8 @@ mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const c
     return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
 }
 
-std::vector<int> hosts_described(const compile::Recipe& recipe, const mesh::Topology& compiled_for, int64_t ranks) {
+std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, const mesh::Topology& compiled_for, int64_t ranks) {
     if (!compiled_for.host_of_rank.empty()) return compiled_for.host_of_rank;
-    const std::optional<sim::Cluster> cluster = described_cluster(recipe);
     if (!cluster || cluster->links.size() < 2) return {};
     // The last link joins hosts, the one before a host.
     return mesh::even_hosts(ranks, cluster->links[cluster->links.size() - 2].ranks, 1).host_of_rank;
@@ -89,10 +88,9 @@ nlohmann::ordered_json groups_json(const std::vector<compile::GroupTraffic>& gro
     return out;
 }
 
-void warn_of_hosts(const compile::Recipe& recipe, const std::vector<compile::GroupTraffic>& groups) {
+void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups) {
     for (const compile::GroupTraffic& g : groups) {
         if (g.hosts <= 1 || g.axes.find("tp") == std::string::npos || g.axes.find(',') != std::string::npos) continue;
-        const std::optional<sim::Cluster> cluster = described_cluster(recipe);
         const double bandwidth = !cluster           ? 0
                                  : cluster->devices ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s
                                                     : cluster->hosts.link.bandwidth_bytes_per_s;

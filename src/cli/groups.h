@@ -2,11 +2,13 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "comm/crew.h"
 #include "compile/traffic.h"
 #include "mesh/ways.h"
+#include "sim/cluster.h"
 
 namespace lockstep::cli {
 
@@ -20,14 +22,17 @@ struct RanksByHost {
 };
 RanksByHost ranks_by_host(const compile::Recipe& recipe);
 
-// Hosts by rank: those that the program is compiled for, else those of devices, by the links of cluster.file; empty: not
+// The cluster of cluster.file, where it describes devices or hosts.
+std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe);
+
+// Hosts by rank: those that the program is compiled for, else those of devices, by the links of the cluster; empty: not
 // described.
-std::vector<int> hosts_described(const compile::Recipe& recipe, const mesh::Topology& compiled_for, int64_t ranks);
+std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, const mesh::Topology& compiled_for, int64_t ranks);
 
 void print_groups(const std::vector<compile::GroupTraffic>& groups);
 void print_hosts(const std::vector<double>& bytes_by_host);  // see compile/traffic.h
 nlohmann::ordered_json groups_json(const std::vector<compile::GroupTraffic>& groups);
 // A line for tensor-parallel groups that lie on several hosts: legal, and slow.
-void warn_of_hosts(const compile::Recipe& recipe, const std::vector<compile::GroupTraffic>& groups);
+void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups);
 
 }  // namespace lockstep::cli

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "cli/machine.h"
 #include "data/synthetic_source.h"
 #include "telemetry/metrics.h"
 
@@ -39,7 +40,7 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
     }
     const compile::CompileOptions options = compile_options(r, crew);
     job->compiled = compile::compile(r, options);
-    require_runnable(r, options, job->compiled, crew);
+    require_runnable(r, options, job->compiled, capacity_here(r, job->compiled.layout.ranks, crew));
     if (crew) require_same_programs(job->compiled, *crew);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
     job->trainer = std::make_unique<runtime::Trainer>(r, job->compiled, *job->source, crew);

@@ -1,5 +1,6 @@
 #include "cli/loaded.h"
 
+#include "cli/machine.h"
 #include "runtime/snapshot.h"
 #include "runtime/trainer.h"
 
@@ -10,7 +11,7 @@ compile::Compiled compiled_for(const compile::Recipe& recipe, const std::vector<
     compile::CompileOptions options = compile_options(recipe, &crew);
     options.entries = entries;
     compile::Compiled compiled = compile::compile(recipe, options);
-    require_runnable(recipe, options, compiled, &crew);
+    require_runnable(recipe, options, compiled, capacity_here(recipe, compiled.layout.ranks, &crew));
     require_same_programs(compiled, crew);
     return compiled;
 }

@@ -87,6 +87,9 @@ Observer::Observer(const ObserveArgs& args, runtime::Trainer& trainer, const com
     : args_(args), trainer_(trainer), compiled_(compiled) {
     trace_step_ = args.trace_step > 0 ? args.trace_step : std::min<int64_t>(steps, kWarmUp + 1);
     if (!args.trace.empty() || args.profile) timelines_ = trainer.new_timelines();
+    if (args.cluster.empty()) return;
+    const ops::CostTable costs = sim::read_cluster(args.cluster, "--cluster").costs;
+    declared_ = {costs.flops_per_s, costs.bytes_per_s};
 }
 
 runtime::StepResult Observer::step() {
@@ -111,8 +114,7 @@ Json Observer::finish(bool quiet) {
     if (args_.cluster.empty()) {
         roofs = measure::roofs(usable_cpus());
     } else {
-        const ops::CostTable costs = sim::read_cluster(args_.cluster, "--cluster").costs;
-        roofs = {costs.flops_per_s, costs.bytes_per_s};
+        roofs = declared_;
     }
     // All ranks together have the machine's roofs; a rank has no more than its own threads reach.
     const auto ranks = static_cast<double>(compiled_.layout.ranks);

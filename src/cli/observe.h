@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/breakdown.h"
+#include "measure/roofs.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::cli {
@@ -35,6 +36,7 @@ private:
     int64_t trace_step_, taken_ = 0, profiled_ = 0;
     std::vector<ir::Timeline> timelines_;
     compile::Breakdown breakdown_;
+    measure::Roofs declared_;  // of args.cluster
 };
 
 }  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "cli/commands.h"
-#include "cli/groups.h"
+#include "cli/machine.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
 #include "ops/rule.h"
@@ -35,7 +35,7 @@ struct Plan {
     sim::Simulated simulated;
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
-    double capacity_bytes = 0;                   // of a rank, less the reserve; 0: not said
+    Capacity capacity;
     bool fits = true;
 
     // The microbatches that were not simulated take as long as those of the steady state.
@@ -54,35 +54,21 @@ Plan make_plan(const PlanArgs& args) {
     Plan plan;
     compile::Recipe recipe = read_recipe(args.recipe);
     take_vocabulary(recipe, MissingData::Assume);
-    plan.cluster = sim::read_cluster(args.cluster, "--cluster");
-    if (const RanksByHost of = ranks_by_host(recipe); of.of_host > 0 && !plan.cluster.devices)
-        plan.cluster.hosts.ranks = of.of_host, plan.cluster.hosts.ranks_per_process = of.of_process;
+    Described machine = described_machine(recipe, args.cluster, "--cluster");
+    plan.cluster = std::move(machine.cluster), plan.placement = machine.placement;
     const ops::CostTable& costs = plan.cluster.costs;
-    const int64_t ranks = compile::layout_of(recipe).ranks;
-    // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
-    const int64_t sharing = plan.cluster.hosts.ranks > 0 ? std::min(ranks, plan.cluster.hosts.ranks) : ranks;
-    plan.placement = plan.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, sharing, costs.cores);
-    if (plan.cluster.hosts.ranks > 0 && plan.cluster.hosts.ranks < ranks && plan.cluster.hosts.link.bandwidth_bytes_per_s <= 0)
-        throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
-                        fmt::format("--cluster {}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
-                                    "hosts.bandwidth_bytes_per_s, or measure it with `mpirun ... lockstep bench` over hosts",
-                                    args.cluster, ranks, ceil_div(ranks, plan.cluster.hosts.ranks), plan.cluster.hosts.ranks));
-    compile::CompileOptions options = compile_options(recipe, plan.placement.threads_per_rank);
-    options.few_microbatches = true;
-    options.route.topology = sim::topology_of(plan.cluster, ranks);
-    plan.compiled = compile::compile(recipe, options);
+    plan.compiled = compile::compile(recipe, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated = sim::simulate(plan.compiled.programs, "train", plan.cluster, plan.placement, compile::local_link(recipe));
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
-    const int64_t on_machine = sim::ranks_sharing_cores(plan.cluster, ranks);
+    const int64_t on_machine = sim::ranks_sharing_cores(plan.cluster, plan.compiled.layout.ranks);
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
-    const double of_a_rank = plan.cluster.memory_bytes / (plan.cluster.devices ? 1 : static_cast<double>(on_machine));
-    plan.capacity_bytes = plan.cluster.memory_bytes > 0 ? of_a_rank - plan.cluster.reserve_bytes : 0;
-    plan.fits = plan.capacity_bytes == 0 || static_cast<double>(plan.compiled.arena_bytes()) <= plan.capacity_bytes;
+    plan.capacity = std::move(machine.capacity);
+    plan.fits = !plan.capacity.bytes || plan.compiled.arena_bytes() <= *plan.capacity.bytes;
     return plan;
 }
 
@@ -170,7 +156,7 @@ void print(const Plan& p) {
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time rests on measured kernels, the rest on the machine's rates\n",
                    100 * p.simulated.measured_share);
-    print_bytes(p.compiled, p.reports, static_cast<int64_t>(p.capacity_bytes));
+    print_bytes(p.compiled, p.reports, p.capacity.bytes.value_or(0));
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
     for (const Costly& c : costliest(all_of(p.breakdowns), 10)) {
         const compile::TimeSpent& s = c.spent;
@@ -185,8 +171,8 @@ int plan(const PlanArgs& args) {
     if (args.json) fmt::print("{}\n", to_json(p).dump());
     else print(p);
     if (p.fits) return kDone;
-    telemetry::error(fmt::format("a rank needs {} and has {}: `lockstep check` says which keys lower it",
-                                 gib(p.compiled.arena_bytes()), gib(static_cast<int64_t>(p.capacity_bytes))));
+    telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",
+                                 gib(p.compiled.arena_bytes()), gib(*p.capacity.bytes), p.capacity.of, args.cluster));
     return kRefused;
 }
 

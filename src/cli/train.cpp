@@ -15,6 +15,7 @@
 #include "cli/checkpointing.h"
 #include "cli/groups.h"
 #include "cli/job.h"
+#include "cli/machine.h"
 #include "cli/observe.h"
 #include "cli/stopping.h"
 #include "cli/watch.h"
@@ -210,8 +211,8 @@ private:
             {"time_metrics/data_loading(s)", window_data_s_ / static_cast<double>(window_steps_)},
             {"time_metrics/data_loading(%)", 100 * window_data_s_ / window_s},
             {"memory/max_active(GiB)", arena_gib},
-            {"memory/max_active(%)",
-             100 * arena_gib * (1 << 30) / static_cast<double>(capacity_per_rank(recipe_, job_.compiled, &crew_))}};
+            {"memory/max_active(%)", 100 * arena_gib * (1 << 30) /
+                                         static_cast<double>(*capacity_here(recipe_, job_.compiled.layout.ranks, &crew_).bytes)}};
         if (validated) m.emplace_back("validation_metrics/loss", heldout_loss_);
         if (files_.metrics) files_.metrics->write(r.step, m);
         bar_.clear();
@@ -295,7 +296,8 @@ int train(const TrainArgs& args, comm::Crew& crew) {
             ? ""
             : fmt::format(" in {} processes on {} host{}", crew.processes(), crew.hosts(), crew.hosts() > 1 ? "s" : ""),
         layout.microbatches, layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
-    if (crew.hosts() > 1) warn_of_hosts(job->recipe, compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
+    if (crew.hosts() > 1)
+        warn_of_hosts(described_cluster(job->recipe), compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
     const Watch watch(job->recipe, job->trainer->ranks());
     Run run(*job, args, begun);
     int code = kDone;

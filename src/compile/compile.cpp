@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "compile/limits.h"
 #include "compile/rules.h"
 #include "compile/save_lists.h"
 #include "models/model.h"
@@ -96,6 +97,31 @@ private:
     bool stopped_ = false;
 };
 
+// No product of a model's sizes leaves 64 bits: neither a tensor's, nor the sum of all over layers and microbatches.
+void require_sizes(const models::Model& model, const Layout& layout) {
+    double all = 0;
+    for (const ir::Routine& r : model.routines) {
+        const auto block =
+            std::find_if(model.blocks.begin(), model.blocks.end(), [&](const ir::Block& b) { return b.name == r.block; });
+        const double times = static_cast<double>(block->count) * static_cast<double>(layout.microbatches);
+        for (const ir::Tensor& t : r.tensors) {
+            double elements = 1;
+            std::string sizes;
+            for (const ir::DimId d : t.dims) {
+                elements *= static_cast<double>(r.dims[d].size);
+                sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " x ", r.dims[d].name, r.dims[d].size);
+            }
+            all += 8 * elements * times;
+            if (elements > kMostElements || all > kMostBytes)
+                throw UserError(
+                    "recipe.too_large", "model",
+                    fmt::format("{} of {} has {} = {:.3g} elements over all ranks, {} times in a step: at most {:.3g} "
+                                "elements of a tensor and {:.3g} bytes of all can be planned; lower one of these sizes",
+                                t.name, r.block, sizes, elements, times, kMostElements, kMostBytes));
+        }
+    }
+}
+
 ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
     const auto& all = models::all_models();
     const ir::Attrs shape = recipe.model_shape();
@@ -103,6 +129,7 @@ ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
         std::find_if(all.begin(), all.end(), [&](const models::ModelSpec& m) { return m.name == recipe.text("model.name"); });
     models::Model model =
         spec->build(shape, {layout.local_batch * layout.data_ranks, layout.seq_len, layout.mesh.degree(mesh::Axis::tp)});
+    require_sizes(model, layout);
     ir::Program program;
     program.mesh = layout.mesh;
     program.microbatches = layout.microbatches;

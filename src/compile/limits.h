@@ -12,4 +12,7 @@ constexpr int64_t kSize = 1 << 30;             // sequences, tokens, layers: of 
 constexpr int64_t kSteps = 1'000'000'000'000;  // and all that counts steps
 constexpr int64_t kBytes = int64_t{1} << 50;   // of a rank's memory
 
+constexpr double kMostElements = 0x1p54;  // of a tensor over all ranks
+constexpr double kMostBytes = 0x1p62;     // of all tensors of a step over all ranks
+
 }  // namespace lockstep::compile

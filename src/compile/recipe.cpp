@@ -28,20 +28,6 @@ const models::ModelSpec* find_model(std::string_view name) {
     return nullptr;
 }
 
-std::vector<std::string> model_keys() {
-    std::vector<std::string> out;
-    for (const models::ModelSpec& m : models::all_models()) {
-        for (const models::ModelKey& k : m.keys) out.push_back("model." + k.name);
-    }
-    return out;
-}
-
-std::vector<std::string> all_keys() {
-    std::vector<std::string> names = model_keys();
-    for (const RecipeKey& k : recipe_keys()) names.push_back(k.name);
-    return names;
-}
-
 const char* type_name(const Value& v) {
     constexpr const char* names[] = {"true or false", "an integer", "a number", "a string", "a list of strings"};
     return names[v.index()];
@@ -103,6 +89,15 @@ void require_allowed(const Allowed& allowed, const Value& value, const std::stri
 
 }  // namespace
 
+std::vector<std::string> key_names() {
+    std::vector<std::string> names;
+    for (const models::ModelSpec& m : models::all_models()) {
+        for (const models::ModelKey& k : m.keys) names.push_back("model." + k.name);
+    }
+    for (const RecipeKey& k : recipe_keys()) names.push_back(k.name);
+    return names;
+}
+
 std::string text_of(const Value& value) {
     struct Visitor {
         std::string operator()(bool v) const { return v ? "true" : "false"; }
@@ -160,7 +155,7 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
         }
     }
     throw UserError("recipe.unknown_key", key,
-                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, all_keys())));
+                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, key_names())));
 }
 
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {

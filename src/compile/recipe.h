@@ -35,6 +35,8 @@ struct RecipeKey {
 };
 
 const std::vector<RecipeKey>& recipe_keys();
+// Of the table and of [model], whatever the model: "training.steps".
+std::vector<std::string> key_names();
 std::string text_of(const Value& value);
 // "90", "1:30:00" -> seconds; nothing where the text is neither. The form of training.max_time.
 std::optional<double> seconds_of(const std::string& text);
