@@ -122,10 +122,8 @@ namespace {
         for (const std::string& name : option->get_lnames()) known.push_back(name);
     }
     const std::string name = word.substr(2, word.find('=') - 2);
-    throw CLI::ParseError(
-        "ExtrasError",
-        fmt::format("{}: {} has no such flag; the nearest is --{}", word, command.get_name(), nearest_key(name, known)),
-        CLI::ExitCodes::ExtrasError);
+    throw CLI::ValidationError(
+        word, fmt::format("{} has no such flag; the nearest is --{}", command.get_name(), nearest_key(name, known)));
 }
 
 void add_path_and_ranks(CLI::App& command, RecipeArgs& args, const char* name, const char* help) {
