@@ -117,7 +117,12 @@ void require_ranks(int64_t pp, int64_t replicate, int64_t shard, int64_t tp) {
                                     pp, replicate, shard, tp, kMostRanks));
 }
 
-void require_microbatches(const Recipe& r, const Layout& l) {
+void require_microbatches(const Recipe& r, const Layout& l, int64_t layers) {
+    if (l.microbatches <= kMostMicrobatches && l.microbatches * layers > kMostLayerRuns)
+        throw UserError("recipe.too_many_microbatches", "training.global_batch_size",
+                        fmt::format("a step runs {} layers {} times, once for each microbatch: at most {} runs of a layer can be "
+                                    "planned; lower training.global_batch_size, or raise the sequences of a microbatch",
+                                    layers, l.microbatches, kMostLayerRuns));
     if (l.microbatches <= kMostMicrobatches) return;
     const char* local = r.integer("parallelism.pipeline_parallel_degree") > 1 ? "parallelism.pipeline_parallel_microbatch_size"
                                                                               : "training.local_batch_size";
@@ -169,13 +174,13 @@ Layout layout_of(const Recipe& r) {
     l.global_batch = r.integer("training.global_batch_size");
     if (l.global_batch == -1) l.global_batch = local_batch * l.data_ranks;
     l.microbatches = ceil_div(l.global_batch, l.local_batch * l.data_ranks);
-    require_microbatches(r, l);
     l.sequence_parallel = r.flag("parallelism.sequence_parallel") && tp > 1;
     if (l.sequence_parallel) check_divides("training.seq_len", l.seq_len, tp, "parallelism.tensor_parallel_degree");
 
     const ir::Attrs shape = r.model_shape();
     const auto integer = [&](const char* key) { return shape.contains(key) ? std::get<int64_t>(shape.at(key)) : 0; };
     const int64_t heads = integer("n_heads"), kv_heads = integer("n_kv_heads") > 0 ? integer("n_kv_heads") : heads;
+    require_microbatches(r, l, integer("n_layers"));
     const int64_t kv_part = std::gcd(kv_heads, tp);
     if (heads % kv_heads == 0 && (heads / kv_heads) % (tp / kv_part) != 0) {
         throw UserError("recipe.heads_divide", "parallelism.tensor_parallel_degree",

@@ -124,7 +124,10 @@ std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options
         try {
             Recipe changed = recipe;
             if (key == "training.local_batch_size") changed.set("training.global_batch_size", text(layout.global_batch));
-            if (key.starts_with("parallelism.") && key.ends_with("degree")) changed.set("cluster.ranks", "0");
+            if (key.starts_with("parallelism.") && key.ends_with("degree")) {  // on more ranks
+                changed.set("cluster.ranks", "0");
+                changed.set("parallelism.data_parallel_shard_degree", text(layout.mesh.degree(mesh::Axis::dp_shard)));
+            }
             changed.set(key, value);
             const int64_t bytes = compile(changed, options).arena_bytes();
             if (bytes < total_bytes) out.push_back({key, value, bytes});

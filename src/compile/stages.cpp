@@ -240,10 +240,14 @@ Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program&
 
 int64_t representative_microbatches(const Recipe& r, const Layout& layout) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp), all = layout.microbatches;
-    if (ranks == 1 || !r.text(kCsv).empty()) return all;
+    // Behind the first round, enough to see the steady state in. Gathers that run ahead reach no further than so many
+    // microbatches.
+    const int64_t few = ranks + 16 + std::max<int64_t>(r.integer("parallelism.prefetch") - 1, 0);
+    if (few >= all) return all;
+    if (ranks == 1) return few;  // a forward and its backward at a time
+    if (!r.text(kCsv).empty()) return all;
     const pipeline::Schedule& schedule = pipeline::find_schedule(r.text(kSchedule));
-    const int64_t few = ranks + 16;  // behind the first round, enough to see the steady state in
-    if (few >= all || schedule.max_stages_per_rank > 1) return all;
+    if (schedule.max_stages_per_rank > 1) return all;
     const auto held = [&](int64_t microbatches) {
         return pipeline::in_flight(pipeline::make_schedule(schedule.name, {ranks, 1, microbatches})).of_stage;
     };

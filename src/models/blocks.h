@@ -21,7 +21,7 @@ struct CommonShape {
 };
 std::vector<ModelKey> common_keys(const CommonShape& defaults);
 // Ranges of sizes: products of two fit in 64 bits, and each layer is a few calls of the program.
-constexpr double kLargest = 1 << 30, kMostLayers = 10'000;
+constexpr double kLargest = 1 << 30, kMostLayers = 2048;
 // Refuses heads that are no share of the width.
 CommonShape read_common(const ir::Attrs& shape);
 

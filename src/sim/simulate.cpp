@@ -158,7 +158,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, const std::string& 
             measured += profiles[p][call.routine].measured, unmeasured += profiles[p][call.routine].unmeasured;
         out.timelines[p].program = &programs[p], out.timelines[p].entry = entries[p];
     }
-    if (programs.size() > 1) out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
+    out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     out.step_time_s += cluster.costs.step_overhead_s;
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;

@@ -114,7 +114,7 @@ const ErrorCase kErrors[] = {
      [] {
          compile_with({{"model.n_layers", "0"}});
      },
-     "recipe.out_of_range", "model.n_layers", "flag --model.n_layers: model.n_layers = 0: must be from 1 to 10000"},
+     "recipe.out_of_range", "model.n_layers", "flag --model.n_layers: model.n_layers = 0: must be from 1 to 2048"},
     {"kv_heads",
      [] {
          compile_with({{"model.n_kv_heads", "3"}});
