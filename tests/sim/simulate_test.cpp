@@ -79,6 +79,30 @@ compile::Compiled pipeline_of(const char* schedule, bool few, const char* batch 
                             options);
 }
 
+TEST(Simulate, FewMicrobatchesStandForAllWithoutAPipeline) {
+    for (const char* prefetch : {"1", "4"}) {
+        compile::CompileOptions options{kernels::cpu_catalog(1), "", {}};
+        const compile::Recipe recipe = small_recipe({{"parallelism.data_parallel_shard_degree", "2"},
+                                                     {"parallelism.prefetch", prefetch},
+                                                     {"training.global_batch_size", "120"}});
+        const compile::Compiled all = compile::compile(recipe, options);
+        options.few_microbatches = true;
+        const compile::Compiled few = compile::compile(recipe, options);
+        EXPECT_EQ(all.programs[0].microbatches, 60);
+        EXPECT_LT(few.programs[0].microbatches, 25);
+        EXPECT_EQ(few.arena_bytes(), all.arena_bytes()) << prefetch;
+        const auto report = compile::reports_of(few)[0], whole = compile::reports_of(all)[0];
+        EXPECT_EQ(report.bytes, whole.bytes) << prefetch;
+        EXPECT_NEAR(report.flops_executed / whole.flops_executed, 1, 1e-12);
+        sim::Cluster c = threads(2);
+        const compile::Placement placement{1, false};
+        const sim::Simulated some = sim::simulate(few.programs, "train", c, placement),
+                             step = sim::simulate(all.programs, "train", c, placement);
+        const auto more = static_cast<double>(all.programs[0].microbatches - few.programs[0].microbatches);
+        EXPECT_NEAR((some.step_time_s + more * some.microbatch_s) / step.step_time_s, 1, 1e-6) << prefetch;
+    }
+}
+
 TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
     for (const char* schedule : {"1F1B", "ZB-H1"}) {
         const compile::Compiled few = pipeline_of(schedule, true), all = pipeline_of(schedule, false);
