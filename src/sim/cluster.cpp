@@ -250,8 +250,8 @@ Cluster read_cluster(const std::string& path, const char* asked_by) {
 std::string print(const Cluster& c) {
     std::string out = fmt::format("name = \"{}\"\ndescription = \"{}\"\ndeclared = {}\n", c.name, c.description, c.declared);
     const ops::CostTable& t = c.costs;
-    out += fmt::format("\n[machine]\ndevices = {}\ncores = {}\nmemory_bytes = {:.0f}\nreserve_bytes = {:.0f}\n", c.devices,
-                       t.cores, c.memory_bytes, c.reserve_bytes);
+    out += fmt::format("\n[machine]\ndevices = {}\ncores = {}\nmemory_bytes = {}\nreserve_bytes = {}\n", c.devices, t.cores,
+                       c.memory_bytes, c.reserve_bytes);
     out += fmt::format(
         "\n[rates]  # lists: by 1, 2, ... threads together\nbytes_per_s = {}\nop_overhead_s = {:.4g}\nstep_overhead_s = {:.4g}\n",
         list(t.bytes_per_s), t.op_overhead_s, t.step_overhead_s);
@@ -270,7 +270,7 @@ std::string print(const Cluster& c) {
             h.looking);
     }
     for (const ops::CacheLevel& l : t.caches)
-        out += fmt::format("\n[[caches]]\nbytes = {:.0f}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
+        out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links)
         out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
                            l.link.bandwidth_bytes_per_s, l.link.latency_s);
