@@ -17,12 +17,14 @@ namespace {
 const char* const kRecipe =
     "[model]\nname = \"llama3\"\ndim = 16\nn_layers = 2\nn_heads = 4\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 24\n"
     "vocab_size = 30\n[training]\nseq_len = 8\nlocal_batch_size = 1\nglobal_batch_size = 4\n[parallelism]\n"
-    "data_parallel_shard_degree = 2\n[validation]\nenable = true\n[checkpoint]\nenable = true\nasync_mode = \"async\"\n";
+    "data_parallel_shard_degree = 2\n[validation]\nenable = true\n";
+const char* const kSaving = "[checkpoint]\nenable = true\nasync_mode = \"async\"\n";
 
 struct Damage {
     const char* name;
     std::function<void(ir::Program&)> edit;
-    const char* refusal;  // part of it
+    const char* refusal;    // part of it
+    const char* more = "";  // of the recipe
 };
 std::ostream& operator<<(std::ostream& out, const Damage& d) { return out << d.name; }
 
@@ -67,7 +69,7 @@ const Damage kDamages[] = {
      "eval: call"},
     {"EvalsActivationsLieOverACopyThatIsBeingSaved",
      [](ir::Program& p) { buffer_of(p, "eval", ir::MemoryKind::Activations).offset_bytes = buffer(p, "snapshot.").offset_bytes; },
-     "eval: call"},
+     "eval: call", kSaving},
     {"TheStepsActivationsLieOverEvalsInput",
      [](ir::Program& p) { buffer_of(p, "train", ir::MemoryKind::Activations).offset_bytes = buffer(p, "eval.in.").offset_bytes; },
      "train: call"},
@@ -110,8 +112,8 @@ const Damage kDamages[] = {
 class MemoryDamage : public ::testing::TestWithParam<Damage> {};
 
 TEST_P(MemoryDamage, IsRefused) {
-    ir::Program program =
-        compile::compile(compile::Recipe::from_text(kRecipe, "test"), {kernels::reference_catalog(), "", {}}).programs[0];
+    const compile::Recipe recipe = compile::Recipe::from_text(std::string(kRecipe) + GetParam().more, "test");
+    ir::Program program = compile::compile(recipe, {kernels::reference_catalog(), "", {}}).programs[0];
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(program.mesh.ranks()), &program);
     ASSERT_FALSE(passes::check(ranks).has_value());
     GetParam().edit(program);
