@@ -61,10 +61,22 @@ bench-peers: configure  ## the same training step in eager PyTorch, alternately;
 	test -d build/peers || (python3 -m venv build/peers && build/peers/bin/pip install -q -r bench/peers/requirements.txt)
 	build/peers/bin/python bench/peers/compare.py build/release/lockstep
 
+.PHONY: bench-tokenizers test-tokenizers
+bench-tokenizers: configure  ## encoding on two threads beside tiktoken with the same merges, alternately; needs PyPI
+	cmake --preset release -DLOCKSTEP_BENCH=ON
+	$(build) --target tokenizer_bench
+	test -d build/tokenizers || (python3 -m venv build/tokenizers && build/tokenizers/bin/pip install -q tokenizers sentencepiece tiktoken)
+	build/tokenizers/bin/python bench/peers/tokenizer_speed.py build/release/bench/tokenizer_bench
+
 test-peers: configure   ## models of Hugging Face transformers in and out, against transformers itself; needs PyPI
 	$(build) --target lockstep
 	test -d build/transformers || (python3 -m venv build/transformers && build/transformers/bin/pip install -q -r tests/peers/requirements.txt)
 	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
+test-tokenizers: configure  ## token ids of a dozen model families' tokenizers beside Hugging Face's, on tricky and random text; needs PyPI
+	$(build) --target lockstep
+	test -d build/tokenizers || (python3 -m venv build/tokenizers && build/tokenizers/bin/pip install -q tokenizers sentencepiece tiktoken)
+	build/tokenizers/bin/python tests/peers/tokenizer_families.py build/release/lockstep
+
 test-slurm: configure   ## the batch script under a Slurm of one node, started for it; as root
 	scripts/install_dependencies.sh slurm-wlm munge
 	$(build) --target lockstep

@@ -89,13 +89,24 @@ Outcome import_from(const ConvertArgs& args) {
     return outcome;
 }
 
+// What cannot be read here goes out as it came in.
+void take_tokenizer(const std::string& file, runtime::HuggingFaceForm& form) {
+    if (file.empty()) return telemetry::warn("the tokenizer is not known, so the folder has none");
+    try {
+        form.tokenizer = data::Tokenizer::load(file);
+    } catch (const UserError& e) {
+        form.unread_tokenizer = read_text_file(file).text;
+        telemetry::warn(fmt::format("{} is copied as it is: {}", file, e.what()));
+    }
+}
+
 Outcome export_to(const ConvertArgs& args) {
     RecipeArgs checkpoint_args;
     checkpoint_args.path = args.in;
     const Stored stored = open_stored(checkpoint_args, {});
     const std::string dtype = file_dtype(args.dtype);
-    const runtime::HuggingFaceForm form{hugging_face_model(stored.recipe), find_tokenizer(stored, ""), args.shard_bytes};
-    if (!form.tokenizer) telemetry::warn("the tokenizer is not known, so the folder has none");
+    runtime::HuggingFaceForm form{hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
+    take_tokenizer(tokenizer_file({stored.folder, stored.recipe.text("training.dataset_path")}), form);
     const std::vector<models::StoredTensor> tensors = models::stored_tensors(form.model);
     Outcome outcome{"export", args.out, form.model.name, static_cast<int64_t>(tensors.size()), 0};
     for (const models::StoredTensor& t : tensors) outcome.parameters += checkpoint::elements_of({t.name, dtype, t.shape});

@@ -50,10 +50,11 @@ Tokens open_tokens(const EvalArgs& args, const Stored& stored) {
 }
 
 // Bytes of text that the targets of the first `windows` windows stand for; special tokens stand for none.
-int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::TokenizerParts& parts) {
+int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::Tokenizer& tokenizer) {
     std::vector<int64_t> bytes;
-    for (const std::string& token : parts.tokens) bytes.push_back(static_cast<int64_t>(token.size()));
-    for (int32_t id : parts.special) bytes[static_cast<size_t>(id)] = 0;
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+        bytes.push_back(static_cast<int64_t>(tokenizer.decode_one(id, false).size()));
+    for (int32_t id : tokenizer.parts().special) bytes[static_cast<size_t>(id)] = 0;
     std::vector<int32_t> sample[4];
     for (std::vector<int32_t>& s : sample) s.resize(static_cast<size_t>(data.seq_len()));
     int64_t sum = 0;
@@ -89,7 +90,7 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     const double time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!crew.is_first()) return kDone;
     const int64_t windows = std::min(batches * evaluator.windows_of_batch(), data.windows());
-    const int64_t bytes = tokens.tokenizer ? target_bytes(data, windows, tokens.tokenizer->parts()) : 0;
+    const int64_t bytes = tokens.tokenizer ? target_bytes(data, windows, *tokens.tokenizer) : 0;
     const double bits_per_byte = bytes > 0 ? result.loss_sum / std::log(2.0) / static_cast<double>(bytes) : 0;
     if (args.json) {
         nlohmann::ordered_json out = {{"checkpoint", stored.folder},

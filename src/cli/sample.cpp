@@ -144,7 +144,7 @@ public:
         for (const std::vector<int32_t>& p : prompts) {
             Sequence& s = sequences.emplace_back();
             s.prompt = p;
-            if (tokenizer_) s.text.emplace(*tokenizer_, args_.stops);
+            if (tokenizer_) s.text.emplace(*tokenizer_, args_.stops, p.back() == tokenizer_->separator());
         }
         const Clock::time_point start = Clock::now();
         generator_.begin(prompts);

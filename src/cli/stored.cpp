@@ -41,11 +41,15 @@ std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::s
 }
 
 std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& folders) {
+    const std::string file = tokenizer_file(folders);
+    return file.empty() ? std::nullopt : std::optional(data::Tokenizer::load(file));
+}
+
+std::string tokenizer_file(const std::vector<std::string>& folders) {
     for (const fs::path folder : folders) {
-        if (!folder.empty() && fs::exists(folder / data::kTokenizerFile))
-            return data::Tokenizer::load(folder / data::kTokenizerFile);
+        if (!folder.empty() && fs::exists(folder / data::kTokenizerFile)) return (folder / data::kTokenizerFile).string();
     }
-    return std::nullopt;
+    return "";
 }
 
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe) {

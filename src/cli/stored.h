@@ -33,6 +33,9 @@ std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::s
 // That of the first of these folders that has one.
 std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& folders);
 
+// The tokenizer.json of the first of these folders that has one; empty: none has.
+std::string tokenizer_file(const std::vector<std::string>& folders);
+
 // A recipe's model, as transformers is told of it.
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe);
 

@@ -18,12 +18,13 @@ size_t unfinished_bytes(const std::string& text) {
 
 }  // namespace
 
-TextStream::TextStream(const data::Tokenizer& tokenizer, std::vector<std::string> stops)
-    : tokenizer_(tokenizer), stops_(std::move(stops)) {}
+TextStream::TextStream(const data::Tokenizer& tokenizer, std::vector<std::string> stops, bool begins)
+    : tokenizer_(tokenizer), stops_(std::move(stops)), begins_(begins) {}
 
 bool TextStream::add(int32_t token) {
     const size_t before = text_.size();
-    text_ += tokenizer_.decode({&token, 1});
+    text_ += tokenizer_.decode_one(token, begins_);
+    begins_ = false;
     size_t end = std::string::npos;
     for (const std::string& stop : stops_) {
         if (stop.empty()) continue;

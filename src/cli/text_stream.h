@@ -12,8 +12,8 @@ namespace lockstep::cli {
 
 class TextStream {
 public:
-    // `tokenizer` outlives this.
-    TextStream(const data::Tokenizer& tokenizer, std::vector<std::string> stops);
+    // `tokenizer` outlives this. `begins`: the first token begins a text; else it goes on with one.
+    TextStream(const data::Tokenizer& tokenizer, std::vector<std::string> stops, bool begins);
 
     // Returns whether a stop text is complete; the text then ends before it.
     bool add(int32_t token);
@@ -25,6 +25,7 @@ public:
 private:
     const data::Tokenizer& tokenizer_;
     std::vector<std::string> stops_;
+    bool begins_;
     std::string text_;
     size_t taken_ = 0;
 };

@@ -11,35 +11,87 @@ namespace {
 constexpr size_t kCacheSlots = size_t{1} << 15;  // 2 MiB: fits a core's second-level cache on servers
 // Longer pieces go through a heap: the scan of a short array is simple and quick, but quadratic. Words are below this.
 constexpr size_t kShortPieceSymbols = 48;
-constexpr size_t kRunTokens = size_t{1} << 16;
+constexpr size_t kPartBytes = size_t{1} << 16;  // a normalized part stays in the cache
+
+// Calls between(text, whether it is the first) for what stands between added tokens, and token(id) for them.
+template <class Between, class Token>
+void for_each_added(const AddedTokens& added, std::string_view text, const Between& between, const Token& token) {
+    if (added.empty()) return between(text, true);
+    size_t taken = 0;
+    for (size_t from = 0;;) {
+        const AddedTokens::Found found = added.find(text, from, taken);
+        if (found.begin > taken) between(text.substr(taken, found.begin - taken), taken == 0);
+        if (found.id < 0) return;
+        token(found.id);
+        taken = std::max(taken, found.end);
+        from = found.searched;
+    }
+}
 
 }  // namespace
 
-Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), splitter_(tokenizer.pattern_) {
+Encoder::Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), pre_tokenizer_(tokenizer.parts_.pre_tokenizer) {
     static_assert(sizeof(CachedPiece) == 64);
 }
 
 void Encoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
-    splitter_.start(text);
-    for (std::string_view piece = splitter_.next(); !piece.empty(); piece = splitter_.next()) append_piece(piece, tokens);
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = tokenizer_.part_end(text, begin, kPartBytes);
+        encode_part(text.substr(begin, end - begin), begin == 0, tokens);
+        begin = end;
+    }
 }
 
-void Encoder::encode_in_runs(std::string_view text, const Sink& sink) {
+void Encoder::encode_in_runs(std::string_view text, Sink sink) {
     std::vector<int32_t> tokens;
-    size_t bytes_done = 0;
-    splitter_.start(text);
-    for (std::string_view piece = splitter_.next(); !piece.empty(); piece = splitter_.next()) {
-        append_piece(piece, tokens);
-        bytes_done += piece.size();
-        if (tokens.size() < kRunTokens) continue;
-        sink(tokens, bytes_done);
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = tokenizer_.part_end(text, begin, kPartBytes);
         tokens.clear();
+        encode_part(text.substr(begin, end - begin), begin == 0, tokens);
+        begin = end;
+        if (!tokens.empty()) sink(tokens, end);
     }
-    if (!tokens.empty()) sink(tokens, bytes_done);
+}
+
+void Encoder::encode_part(std::string_view part, bool first, std::vector<int32_t>& tokens) {
+    for_each_added(
+        tokenizer_.raw_added_, part,
+        [&](std::string_view text, bool is_first) {
+            append_segment(text, {first && is_first, !first && is_first}, tokens);
+        },
+        [&](int32_t id) { tokens.push_back(id); });
+}
+
+void Encoder::append_segment(std::string_view text, Before before, std::vector<int32_t>& tokens) {
+    text = tokenizer_.normalizer_.apply(text, before.continues, normalized_);
+    for_each_added(
+        tokenizer_.normalized_added_, text,
+        [&](std::string_view between, bool is_first) {
+            append_pieces(between, {before.nothing && is_first, before.continues && is_first}, tokens);
+        },
+        [&](int32_t id) { tokens.push_back(id); });
+}
+
+void Encoder::append_pieces(std::string_view text, Before before, std::vector<int32_t>& tokens) {
+    if (tokenizer_.word_mark_.empty())
+        pre_tokenizer_.run(text, before, [&](std::string_view piece) { append_piece(piece, tokens); });
+    else pre_tokenizer_.run(text, before, [&](std::string_view piece) { append_words(piece, tokens); });
+}
+
+// A word begins with a mark that does not follow another mark; no merge reaches across its beginning.
+void Encoder::append_words(std::string_view piece, std::vector<int32_t>& tokens) {
+    const std::string_view mark = tokenizer_.word_mark_;
+    for (size_t begin = 0; begin < piece.size();) {
+        size_t inside = begin;
+        while (piece.substr(inside).starts_with(mark)) inside += mark.size();
+        const size_t end = std::min(piece.find(mark, inside), piece.size());
+        append_piece(piece.substr(begin, end - begin), tokens);
+        begin = end;
+    }
 }
 
 void Encoder::append_piece(std::string_view piece, std::vector<int32_t>& tokens) {
-    if (piece.size() == 1) {
+    if (piece.size() == 1 && tokenizer_.parts_.byte_level && tokenizer_.byte_ids_[static_cast<uint8_t>(piece[0])] >= 0) {
         tokens.push_back(tokenizer_.byte_ids_[static_cast<uint8_t>(piece[0])]);
         return;
     }
@@ -68,8 +120,7 @@ void Encoder::merge_piece(std::string_view piece, std::vector<int32_t>& tokens) 
             return;
         }
     }
-    symbols_.clear();
-    for (const char c : piece) symbols_.push_back(tokenizer_.byte_ids_[static_cast<uint8_t>(c)]);
+    find_symbols(piece);
     if (tokenizer_.pairs_.empty()) {
         tokens.insert(tokens.end(), symbols_.begin(), symbols_.end());
     } else if (symbols_.size() <= kShortPieceSymbols) {
@@ -77,6 +128,43 @@ void Encoder::merge_piece(std::string_view piece, std::vector<int32_t>& tokens) 
     } else {
         merge_long(tokens);
     }
+}
+
+// The tokens that merging begins with: of bytes or characters, or unknown.
+void Encoder::find_symbols(std::string_view piece) {
+    symbols_.clear();
+    const TokenizerParts& parts = tokenizer_.parts_;
+    bool unknown = false;  // seen, and not yet a symbol: more of it may become one with it
+    const auto add_known = [&](int32_t id) {
+        if (unknown) symbols_.push_back(parts.unknown);
+        unknown = false;
+        symbols_.push_back(id);
+    };
+    const auto add_unknown = [&] {
+        if (unknown && !parts.fuse_unknown) symbols_.push_back(parts.unknown);
+        unknown = parts.unknown >= 0;
+    };
+    const auto byte_id = [&](char c) { return tokenizer_.byte_ids_[static_cast<uint8_t>(c)]; };
+    if (parts.byte_level) {
+        for (const char c : piece) byte_id(c) >= 0 ? add_known(byte_id(c)) : add_unknown();
+        if (unknown) symbols_.push_back(parts.unknown);
+        return;
+    }
+    while (!piece.empty()) {
+        const Character character = first_character(piece);
+        const std::string_view bytes = piece.substr(0, std::max<size_t>(1, character.bytes));
+        piece.remove_prefix(bytes.size());
+        const auto found =
+            character.bytes == 0 ? tokenizer_.character_ids_.end() : tokenizer_.character_ids_.find(character.code_point);
+        if (found != tokenizer_.character_ids_.end()) {
+            add_known(found->second);
+        } else if (std::all_of(bytes.begin(), bytes.end(), [&](char c) { return byte_id(c) >= 0; })) {
+            for (const char c : bytes) symbols_.push_back(byte_id(c));
+        } else {
+            add_unknown();
+        }
+    }
+    if (unknown) symbols_.push_back(parts.unknown);
 }
 
 // Scans for the lowest rank again after every merge; merges_[i] is the merge of symbols i and i + 1.

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "data/tokenizer.h"
 
 namespace lockstep::data {
@@ -20,10 +21,13 @@ public:
     // Appends the tokens of `text`.
     void encode(std::string_view text, std::vector<int32_t>& tokens);
 
-    // Hands out the tokens of `text` in runs of about 64Ki, so that memory does not grow with the text.
+    // Hands out the tokens of `text` in runs, so that memory does not grow with the text where the tokenizer can cut it.
     // bytes_done: how much of the text the tokens handed out so far stand for.
-    using Sink = std::function<void(std::span<const int32_t> tokens, size_t bytes_done)>;
-    void encode_in_runs(std::string_view text, const Sink& sink);
+    using Sink = FunctionRef<void(std::span<const int32_t> tokens, size_t bytes_done)>;
+    void encode_in_runs(std::string_view text, Sink sink);
+
+    // Appends the tokens of a part of a text that Tokenizer::part_end() cut. `first`: it is the text's first.
+    void encode_part(std::string_view part, bool first, std::vector<int32_t>& tokens);
 
 private:
     // One cache line: pieces up to 23 bytes that make up to 8 tokens. A newer piece takes the place of an older one.
@@ -41,14 +45,19 @@ private:
         bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
     };
 
+    void append_segment(std::string_view text, Before before, std::vector<int32_t>& tokens);
+    void append_pieces(std::string_view text, Before before, std::vector<int32_t>& tokens);
+    void append_words(std::string_view piece, std::vector<int32_t>& tokens);
     void append_piece(std::string_view piece, std::vector<int32_t>& tokens);
+    void find_symbols(std::string_view piece);
     void merge_piece(std::string_view piece, std::vector<int32_t>& tokens);
     void merge_short(std::vector<int32_t>& tokens);
     void merge_long(std::vector<int32_t>& tokens);
     void push_candidate(int32_t left_at, int32_t right_at);
 
     const Tokenizer& tokenizer_;
-    PreSplitter splitter_;
+    PreTokenizerRun pre_tokenizer_;
+    std::string normalized_;
     std::vector<CachedPiece> cache_;
     std::vector<int32_t> symbols_;  // of the piece being merged
     std::vector<PairMerge> merges_;

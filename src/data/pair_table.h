@@ -21,12 +21,11 @@ public:
 
     bool empty() const { return used_ == 0; }
 
-    // The first merge of a pair holds; a later one of the same pair could never apply.
+    // Of several merges of one pair the last holds, as in Hugging Face's tokenizers.
     void insert(int32_t left, int32_t right, PairMerge merge) {
         Slot& slot = slots_[slot_of(key(left, right))];
-        if (slot.key != kEmpty) return;
+        if (slot.key == kEmpty) ++used_;
         slot = {key(left, right), merge};
-        ++used_;
     }
 
     // rank is kNoRank where the pair does not merge.

@@ -1,16 +1,17 @@
-// Tokenizer to and from Hugging Face's tokenizer.json. What this encoder cannot do exactly as Hugging Face's does is refused:
-// normalizers, other model types, dropout, prefixes, pre-tokenizers other than one Split and ByteLevel.
-// Not read: the post-processor (documents end with the separator; nothing is put before them) and truncation or padding.
+#include "data/tokenizer_json.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_set>
 
 #include "base/error.h"
-#include "base/output_file.h"
 #include "data/byte_alphabet.h"
-#include "data/file_io.h"
-#include "data/tokenizer.h"
+#include "data/json_fields.h"
+#include "data/tokenizer_steps.h"
 
 namespace lockstep::data {
 namespace {
@@ -18,184 +19,185 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  // keeps the order of writing; a look-up is linear
 
-constexpr int64_t kLargestId = int64_t{1} << 24;  // a damaged id must not allocate the machine's memory
+constexpr int64_t kLargestId = int64_t{1} << 22;  // a damaged id must not allocate the machine's memory
 
-struct Reader {
-    const std::string& origin;
+// The special token that ends a document, by the names that model families give it. The first one found.
+constexpr std::array<std::string_view, 6> kSeparators = {
+    kSeparatorText, "<|endoftext|>", "</s>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<eos>", "<|eos|>"};
 
-    [[noreturn]] void malformed(const std::string& what) const {
-        throw UserError("data.tokenizer_malformed", origin,
-                        fmt::format("{} is not a usable tokenizer.json: {}. Export it again with Hugging Face tokenizers or "
-                                    "train one with `data prepare`.",
-                                    origin, what));
+using Vocabulary = std::unordered_map<std::string, int32_t>;  // as written, byte-level tokens in the byte alphabet
+
+class Reader {
+public:
+    explicit Reader(const std::string& origin) : fields_(origin) {}
+
+    TokenizerParts read(std::string_view json) {
+        const Json root = parsed(json);
+        const Json& model = fields_.at(root, "model");
+        read_options(model);
+        read_steps(fields_, root, parts_);
+        read_vocabulary(model);
+        read_added(root);
+        place_vocabulary();
+        read_separator();
+        read_unknown(model);
+        read_merges(model);
+        return std::move(parts_);
     }
-    [[noreturn]] void unsupported(const std::string& what) const {
-        throw UserError("data.tokenizer_unsupported", origin,
-                        fmt::format("{} needs {}, which would not encode as Hugging Face does here. "
-                                    "Use a byte-level BPE tokenizer without it.",
-                                    origin, what));
+
+private:
+    Json parsed(std::string_view json) const {
+        const size_t first = json.find_first_not_of(" \t\r\n");
+        if (first == std::string_view::npos) fields_.malformed("it is empty");
+        if (json[first] != '{') {
+            fields_.malformed(
+                "it is not a JSON object. A SentencePiece model (tokenizer.model) becomes a tokenizer.json by transformers: "
+                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(OUT)");
+        }
+        try {
+            return Json::parse(json);
+        } catch (const Json::parse_error& error) {
+            fields_.malformed(fmt::format("it is not valid JSON at byte {} of {}", error.byte, json.size()));
+        }
     }
 
-    static bool is_set(const Json& object, const char* name) {
-        const auto found = object.find(name);
-        if (found == object.end() || found->is_null()) return false;
-        if (found->is_boolean()) return found->get<bool>();
-        if (found->is_string()) return !found->get_ref<const std::string&>().empty();
-        if (found->is_number()) return found->get<double>() != 0;
-        return true;
+    void read_options(const Json& model) {
+        const std::string type = fields_.text_or(model, "type", "BPE");
+        if (type != "BPE") fields_.unsupported(fmt::format("a model of type '{}'", type));
+        if (const Json* dropout = fields_.find(model, "dropout"); dropout != nullptr && *dropout != 0)
+            fields_.unsupported("the model option 'dropout'");
+        for (const char* option : {"continuing_subword_prefix", "end_of_word_suffix"})
+            if (!fields_.text_or(model, option, "").empty()) fields_.unsupported(fmt::format("the model option '{}'", option));
+        parts_.whole_pieces_first = fields_.flag_or(model, "ignore_merges", false);
+        parts_.byte_fallback = fields_.flag_or(model, "byte_fallback", false);
+        parts_.fuse_unknown = fields_.flag_or(model, "fuse_unk", false);
     }
-    std::string text_or_empty(const Json& object, const char* name) const { return is_set(object, name) ? object.at(name) : ""; }
 
-    int32_t token_id(const Json& value) const {
+    int32_t token_id(const Json& value, const std::string& token) const {
         if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kLargestId)
-            malformed(fmt::format("'{}' is not a token id", value.dump()));
+            fields_.malformed(fmt::format("the id of the token '{}' is not a whole number from 0 to {}", token, kLargestId));
         return value.get<int32_t>();
     }
 
-    void place(TokenizerParts& parts, int32_t id, std::string bytes) const {
-        if (id >= static_cast<int32_t>(parts.tokens.size())) parts.tokens.resize(id + 1);
-        if (!parts.tokens[id].empty() && parts.tokens[id] != bytes) malformed(fmt::format("two tokens have id {}", id));
-        parts.tokens[id] = std::move(bytes);
+    void read_vocabulary(const Json& model) {
+        const Json& vocab = fields_.at(model, "vocab");
+        if (!vocab.is_object()) fields_.malformed("'vocab' is not an object of tokens and their ids");
+        vocabulary_.reserve(vocab.size());
+        for (const auto& [text, value] : vocab.items()) vocabulary_.emplace(text, token_id(value, text));
     }
 
-    void read_pattern(const Json& step, TokenizerParts& parts) const {
-        const std::string type = text_or_empty(step, "type");
-        if (type == "ByteLevel") {
-            if (is_set(step, "add_prefix_space")) unsupported("ByteLevel with add_prefix_space");
-            if (step.value("use_regex", true)) parts.split_pattern = kGpt2SplitPattern;
-        } else if (type == "Split") {
-            const Json& pattern = step.at("pattern");
-            if (!pattern.contains("Regex")) unsupported("a Split on a fixed string");
-            if (text_or_empty(step, "behavior") != "Isolated" || is_set(step, "invert"))
-                unsupported("a Split that is not 'Isolated'");
-            parts.split_pattern = pattern.at("Regex").get<std::string>();
-        } else {
-            unsupported(fmt::format("the pre-tokenizer '{}'", type));
+    // Added tokens may also stand in the vocabulary, there without the byte alphabet. The vocabulary's id counts.
+    void read_added(const Json& root) {
+        if (fields_.find(root, "added_tokens") == nullptr) return;
+        for (const Json& added : fields_.array(root, "added_tokens")) {
+            AddedToken token;
+            token.text = fields_.text(added, "content");
+            if (token.text.empty()) fields_.malformed("an added token is empty");
+            const auto known = vocabulary_.find(token.text);
+            token.in_vocabulary = known != vocabulary_.end();
+            token.id = token.in_vocabulary ? known->second : token_id(fields_.at(added, "id"), token.text);
+            token.special = fields_.flag_or(added, "special", false);
+            token.normalized = fields_.flag_or(added, "normalized", !token.special);
+            token.single_word = fields_.flag_or(added, "single_word", false);
+            token.lstrip = fields_.flag_or(added, "lstrip", false);
+            token.rstrip = fields_.flag_or(added, "rstrip", false);
+            place(token.id, token.text);
+            added_ids_.insert(token.id);
+            if (token.special) parts_.special.push_back(token.id);
+            parts_.added.push_back(std::move(token));
+        }
+        std::sort(parts_.special.begin(), parts_.special.end());
+        parts_.special.erase(std::unique(parts_.special.begin(), parts_.special.end()), parts_.special.end());
+    }
+
+    void place(int32_t id, std::string bytes) {
+        const auto at = static_cast<size_t>(id);
+        if (at >= parts_.tokens.size()) parts_.tokens.resize(at + 1);
+        if (!parts_.tokens[at].empty() && parts_.tokens[at] != bytes) fields_.malformed(fmt::format("two tokens have id {}", id));
+        parts_.tokens[at] = std::move(bytes);
+    }
+
+    // A token that is not written in the byte alphabet can never be made of bytes; it decodes to its text, as with Hugging Face.
+    void place_vocabulary() {
+        for (const auto& [text, id] : vocabulary_) {
+            if (added_ids_.contains(id)) {
+                if (parts_.tokens[static_cast<size_t>(id)] != text) fields_.malformed(fmt::format("two tokens have id {}", id));
+                continue;
+            }
+            std::optional<std::string> bytes = parts_.byte_level ? from_alphabet(text) : std::nullopt;
+            place(id, bytes ? std::move(*bytes) : text);
         }
     }
 
-    void read_pre_tokenizer(const Json& root, TokenizerParts& parts) const {
-        if (!is_set(root, "pre_tokenizer")) unsupported("text that is not split byte-level (no pre_tokenizer)");
-        const Json& outer = root.at("pre_tokenizer");
-        if (text_or_empty(outer, "type") != "Sequence") {
-            if (text_or_empty(outer, "type") != "ByteLevel") unsupported("a pre-tokenizer without ByteLevel");
-            if (!outer.value("use_regex", true)) unsupported("ByteLevel without a split pattern");
-            return read_pattern(outer, parts);
-        }
-        const Json& steps = outer.at("pretokenizers");
-        const bool split_then_bytes = steps.size() == 2 && text_or_empty(steps[0], "type") == "Split" &&
-                                      text_or_empty(steps[1], "type") == "ByteLevel" && !steps[1].value("use_regex", true);
-        if (!split_then_bytes) unsupported("a pre-tokenizer sequence other than one Split and ByteLevel");
-        for (const Json& step : steps) read_pattern(step, parts);
-    }
-
-    // Added tokens may also stand in the vocabulary, there without the byte alphabet.
-    void read_special(const Json& root, TokenizerParts& parts) const {
-        if (!root.contains("added_tokens")) return;
-        for (const Json& added : root.at("added_tokens")) {
-            const std::string text = added.at("content");
-            if (!is_set(added, "special")) unsupported(fmt::format("the added token '{}' that is not special", text));
-            if (text.empty()) malformed("an added token is empty");
-            const int32_t id = token_id(added.at("id"));
-            place(parts, id, text);
-            parts.special.push_back(id);
-        }
-        std::sort(parts.special.begin(), parts.special.end());
-    }
-
-    void read_separator(TokenizerParts& parts) const {
-        for (const std::string_view name : {kSeparatorText, std::string_view("<|endoftext|>")}) {
-            for (const int32_t id : parts.special) {
-                if (parts.tokens[id] != name) continue;
-                parts.separator = id;
+    void read_separator() {
+        for (const std::string_view name : kSeparators) {
+            for (const int32_t id : parts_.special) {
+                if (parts_.tokens[static_cast<size_t>(id)] != name) continue;
+                parts_.separator = id;
                 return;
             }
         }
-        throw UserError("data.tokenizer_no_separator", origin,
-                        fmt::format("{} has neither '{}' nor '<|endoftext|>' among its special added tokens, so documents could "
-                                    "not be told apart. Add one of them.",
-                                    origin, kSeparatorText));
+        throw UserError("data.tokenizer_no_separator", fields_.origin(),
+                        fmt::format("{} has none of the special added tokens that end a document ('{}'), so documents could not "
+                                    "be told apart. Add one of them.",
+                                    fields_.origin(), fmt::join(kSeparators, "', '")));
     }
 
-    using Vocabulary = std::unordered_map<std::string, int32_t>;  // in the byte alphabet
-
-    Vocabulary read_vocabulary(const Json& model, TokenizerParts& parts) const {
-        Vocabulary vocabulary;
-        for (const auto& [text, value] : model.at("vocab").items()) {
-            const int32_t id = token_id(value);
-            vocabulary.emplace(text, id);
-            if (std::binary_search(parts.special.begin(), parts.special.end(), id)) {
-                if (parts.tokens[id] != text) malformed(fmt::format("two tokens have id {}", id));
-                continue;
-            }
-            std::optional<std::string> bytes = from_alphabet(text);
-            if (!bytes || bytes->empty())
-                malformed(fmt::format("the token '{}' is not written in the byte-level alphabet", text));
-            place(parts, id, std::move(*bytes));
-        }
-        return vocabulary;
+    void read_unknown(const Json& model) {
+        const std::string text = fields_.text_or(model, "unk_token", "");
+        if (text.empty()) return;
+        const auto found = vocabulary_.find(text);
+        if (found == vocabulary_.end()) fields_.malformed(fmt::format("the unk_token '{}' is not in the vocabulary", text));
+        if (found->second != parts_.separator) parts_.unknown = found->second;  // unknown text ends no document
     }
 
-    void read_merges(const Json& model, const Vocabulary& vocabulary, TokenizerParts& parts) const {
-        const auto id_of = [&](const std::string& text) {
-            const auto found = vocabulary.find(text);
-            if (found == vocabulary.end()) malformed(fmt::format("a merge names '{}', which is not in the vocabulary", text));
-            return found->second;
-        };
-        for (const Json& entry : model.at("merges")) {
+    int32_t id_of(const std::string& text) const {
+        const auto found = vocabulary_.find(text);
+        if (found == vocabulary_.end())
+            fields_.malformed(fmt::format("a merge names '{}', which is not in the vocabulary", text));
+        return found->second;
+    }
+
+    void read_merges(const Json& model) {
+        const Json& merges = fields_.array(model, "merges");
+        parts_.merges.reserve(merges.size());
+        for (const Json& entry : merges) {
             std::string left, right;
             if (entry.is_string()) {  // "a b": the form before tokenizers 0.20
                 const std::string& text = entry.get_ref<const std::string&>();
                 const size_t space = text.find(' ');
-                if (space == std::string::npos) malformed(fmt::format("the merge '{}' is not a pair", text));
+                if (space == std::string::npos) fields_.malformed(fmt::format("the merge '{}' is not a pair", text));
                 left = text.substr(0, space);
                 right = text.substr(space + 1);
             } else {
-                if (!entry.is_array() || entry.size() != 2) malformed(fmt::format("the merge {} is not a pair", entry.dump()));
-                left = entry.at(0).get<std::string>();
-                right = entry.at(1).get<std::string>();
+                if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_string())
+                    fields_.malformed(fmt::format("merge number {} is not a pair of tokens", parts_.merges.size()));
+                left = entry[0].get<std::string>();
+                right = entry[1].get<std::string>();
             }
-            parts.merges.push_back({id_of(left), id_of(right), id_of(left + right)});
+            parts_.merges.push_back({id_of(left), id_of(right), id_of(left + right)});
         }
     }
 
-    TokenizerParts read(const Json& root) const {
-        TokenizerParts parts;
-        if (is_set(root, "normalizer")) unsupported("a normalizer");
-        const Json& model = root.at("model");
-        if (model.value("type", "BPE") != "BPE") unsupported(fmt::format("a model of type {}", model.at("type").dump()));
-        for (const char* option : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"})
-            if (is_set(model, option)) unsupported(fmt::format("the model option '{}'", option));
-        parts.whole_pieces_first = is_set(model, "ignore_merges");
-        read_pre_tokenizer(root, parts);
-        read_special(root, parts);
-        read_separator(parts);
-        read_merges(model, read_vocabulary(model, parts), parts);
-        return parts;
-    }
+    JsonFields fields_;
+    TokenizerParts parts_;
+    Vocabulary vocabulary_;
+    std::unordered_set<int32_t> added_ids_;
 };
 
 }  // namespace
 
-Tokenizer Tokenizer::from_json(std::string_view json, const std::string& origin) {
-    const Reader reader{origin};
-    try {
-        return Tokenizer(reader.read(Json::parse(json)));
-    } catch (const Json::exception& error) {
-        reader.malformed(error.what());
-    }
-}
+TokenizerParts parse_tokenizer_json(std::string_view json, const std::string& origin) { return Reader(origin).read(json); }
 
-Tokenizer Tokenizer::load(const std::filesystem::path& file) { return from_json(MappedFile::open(file).text(), file.string()); }
-
-std::string Tokenizer::to_json() const {
+std::string tokenizer_to_json(const TokenizerParts& parts) {
+    ensure(parts.byte_level && parts.normalizer.empty() && parts.pre_tokenizer.size() == 1, "tokenizer_to_json: not made here");
     OrderedJson added = OrderedJson::array(), vocabulary = OrderedJson::object(), merges = OrderedJson::array();
     auto& entries = vocabulary.get_ref<OrderedJson::object_t&>();
-    for (int32_t id = 0; id < vocab_size(); ++id) {
-        const std::string& token = parts_.tokens[id];
+    for (int32_t id = 0; id < static_cast<int32_t>(parts.tokens.size()); ++id) {
+        const std::string& token = parts.tokens[id];
         if (token.empty()) continue;
         // Special tokens stand here too: Hugging Face numbers those that do not anew. Appended without the linear look-up.
-        const bool is_special = std::binary_search(parts_.special.begin(), parts_.special.end(), id);
+        const bool is_special = std::binary_search(parts.special.begin(), parts.special.end(), id);
         entries.OrderedJson::object_t::Container::emplace_back(is_special ? token : to_alphabet(token), id);
         if (!is_special) continue;
         added.push_back({{"id", id},
@@ -207,12 +209,12 @@ std::string Tokenizer::to_json() const {
                          {"special", true}});
     }
     // As one string, which every version of Hugging Face tokenizers reads; the byte alphabet holds no space.
-    for (const Merge& merge : parts_.merges)
-        merges.push_back(to_alphabet(parts_.tokens[merge.left]) + " " + to_alphabet(parts_.tokens[merge.right]));
+    for (const Merge& merge : parts.merges)
+        merges.push_back(to_alphabet(parts.tokens[merge.left]) + " " + to_alphabet(parts.tokens[merge.right]));
     const OrderedJson byte_level = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
-    const OrderedJson split = {
-        {"type", "Split"}, {"pattern", {{"Regex", parts_.split_pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const std::string& pattern = std::get<SplitStep>(parts.pre_tokenizer.front()).pattern.expression();
+    const OrderedJson split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
     OrderedJson root = {{"version", "1.0"},
                         {"truncation", nullptr},
                         {"padding", nullptr},
@@ -228,17 +230,10 @@ std::string Tokenizer::to_json() const {
                      {"end_of_word_suffix", nullptr},
                      {"fuse_unk", false},
                      {"byte_fallback", false},
-                     {"ignore_merges", parts_.whole_pieces_first},
+                     {"ignore_merges", parts.whole_pieces_first},
                      {"vocab", vocabulary},
                      {"merges", merges}};
     return root.dump(2) + "\n";
-}
-
-void Tokenizer::save(const std::filesystem::path& file) const {
-    AtomicFile out(file);
-    out.append(to_json());
-    out.finish();
-    out.publish();
 }
 
 }  // namespace lockstep::data

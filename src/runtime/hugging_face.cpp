@@ -145,6 +145,7 @@ void check_parameters(const checkpoint::TensorSource& parameters, const std::vec
 
 // The tokenizer, and what transformers wants to know of it.
 void write_tokenizer(const std::string& folder, const HuggingFaceForm& form, Json& config) {
+    if (!form.unread_tokenizer.empty()) write_text(fs::path(folder) / data::kTokenizerFile, form.unread_tokenizer);
     if (!form.tokenizer) return;
     const data::Tokenizer& tokenizer = *form.tokenizer;
     write_text(fs::path(folder) / data::kTokenizerFile, tokenizer.to_json());

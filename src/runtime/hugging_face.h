@@ -49,6 +49,7 @@ struct HuggingFaceForm {
     models::HuggingFaceModel model;
     std::optional<data::Tokenizer> tokenizer;
     int64_t shard_bytes = 5'000'000'000;
+    std::string unread_tokenizer{};  // without `tokenizer`: a tokenizer.json that cannot be read here, written as it is
 };
 
 // Writes a folder that is there and empty, with `parameters` in the type `dtype` of safetensors. Returns the checksums of its

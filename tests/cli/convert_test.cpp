@@ -194,6 +194,50 @@ TEST(ConvertTraining, AnImportedModelTrainsAndATrainedOneIsExportedWithItsTokeni
     EXPECT_LT(imported, fresh - 0.05);
 }
 
+TEST(ConvertTokenizers, OneThatCannotBeReadHereGoesThereAndBackAsItIs) {
+    Scratch s;
+    write_folder(s, "hf", figures()["cases"]["llama"]);
+    const std::string unigram = "{\"model\": {\"type\": \"Unigram\",\n \"vocab\": []}}";
+    s.write("hf/tokenizer.json", unigram);
+    ASSERT_EQ(s.lockstep("convert hf here").code, 0);
+    EXPECT_EQ(s.read("here/step-00000000/tokenizer.json"), unigram);
+    const Finished f = s.lockstep("convert here back");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_NE(f.err.find("tokenizer.json is copied as it is"), std::string::npos) << f.err;
+    EXPECT_NE(f.err.find("needs a model of type 'Unigram'"), std::string::npos) << f.err;
+    EXPECT_EQ(s.read("back/tokenizer.json"), unigram);
+}
+
+// Qwen's stages: NFC, its split, added tokens that are not special.
+TEST(ConvertTokenizers, AModelsOwnIsTrainedWithSampledFromAndExported) {
+    Scratch s;
+    const json fixture = json::parse(std::ifstream(LOCKSTEP_SOURCE_DIR "/tests/data/tokenizers.json"));
+    const std::string tokenizer = fixture["tokenizers"]["qwen"]["tokenizer"].dump(1);
+    s.write("qwen.json", tokenizer);
+    for (int i = 0; i < 3; ++i) {
+        std::string text;
+        for (int k = 0; k < 30; ++k) text += fixture["texts"][static_cast<size_t>(i + k) % 12].get<std::string>() + "\n";
+        s.write("text" + std::to_string(i) + ".txt", text);
+    }
+    ASSERT_EQ(s.lockstep("data prepare text0.txt text1.txt text2.txt --out d --tokenizer qwen.json --heldout 0.3").code, 0);
+    EXPECT_EQ(s.read("d/tokenizer.json"), tokenizer);
+    std::string recipe = tiny_recipe(
+        "[training]\ndataset_path = \"d\"\nlocal_batch_size = 2\nseq_len = 16\nsteps = 2\n"
+        "[checkpoint]\nenable = true\n");
+    recipe.erase(recipe.find("vocab_size = 61\n"), 16);
+    s.write("r.toml", recipe);
+    Finished f = s.lockstep("train r.toml");
+    ASSERT_EQ(f.code, 0) << f.err;
+    f = s.lockstep("sample out --prompt '<tool_call>e\u0301' --max-tokens 3 --temperature 0 --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const size_t as_one = f.json()["sequences"][0]["prompt_tokens"];
+    EXPECT_LT(as_one, 4u);  // the tag is one token, and the letter is composed
+    f = s.lockstep("convert out hf");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(s.read("hf/tokenizer.json"), tokenizer);
+    EXPECT_EQ(json::parse(s.read("hf/tokenizer_config.json"))["eos_token"], "<|endoftext|>");
+}
+
 TEST(ConvertRefusals, SayWhatDoesNotFit) {
     const json all = figures();
     const json llama = all["cases"]["llama"];

@@ -78,41 +78,61 @@ TEST(DataTokenizerJson, ReadsGpt2s) {
     json["added_tokens"][0]["content"] = "<|endoftext|>";
     json["model"]["vocab"].erase("<|end_of_text|>");
     const Tokenizer tokenizer = read(json);
-    EXPECT_EQ(tokenizer.parts().split_pattern, kGpt2SplitPattern);
+    ASSERT_EQ(tokenizer.parts().pre_tokenizer.size(), 1u);
+    EXPECT_EQ(std::get<SplitStep>(tokenizer.parts().pre_tokenizer[0]).pattern.expression(), kGpt2SplitPattern);
     EXPECT_EQ(tokenizer.separator(), 256);
 }
 
 TEST(DataTokenizerJson, RefusesMalformedFiles) {
     const std::string id = "data.tokenizer_malformed";
-    expect_user_error([] { Tokenizer::from_json("{\"model\":", "t.json"); }, id, "t.json is not a usable tokenizer.json: ");
-    expect_user_error([] { Tokenizer::from_json("[]", "t.json"); }, id, "t.json is not a usable tokenizer.json: ");
+    const auto text_refused = [&](const char* json, const char* text) {
+        expect_user_error([&] { Tokenizer::from_json(json, "t.json"); }, id,
+                          std::string("t.json is not a usable tokenizer.json: ") + text);
+    };
+    text_refused("", "it is empty");
+    text_refused("{\"model\":", "it is not valid JSON at byte 10 of 9");
+    text_refused("[]",
+                 "it is not a JSON object. A SentencePiece model (tokenizer.model) becomes a tokenizer.json by transformers");
+    text_refused("\n\x0e\n", "it is not a JSON object");
+    text_refused("{}", "it has no 'model' where one is needed");
+    text_refused("{\"model\": 5}", "what holds 'type' is not an object");
+    text_refused("{\"model\": {\"type\": 5}}", "'type' is not a text");
     Json json = bytes_json();
     json["model"]["merges"] = {"t hh"};
     expect_refused(json, id, "a merge names 'hh', which is not in the vocabulary");
     json["model"]["merges"] = {"th"};
     expect_refused(json, id, "the merge 'th' is not a pair");
     json["model"]["merges"] = Json::array({Json::array({"t"})});
-    expect_refused(json, id, "the merge [\"t\"] is not a pair");
+    expect_refused(json, id, "merge number 0 is not a pair of tokens");
     json["model"]["merges"] = {5};
-    expect_refused(json, id, "the merge 5 is not a pair");
+    expect_refused(json, id, "merge number 0 is not a pair of tokens");
+    json["model"]["merges"] = "t h";
+    expect_refused(json, id, "'merges' is not a list");
     json = bytes_json();
     json["model"]["vocab"]["th"] = 7;
     expect_refused(json, id, "two tokens have id 7");
     json["model"]["vocab"]["th"] = 256;
     expect_refused(json, id, "two tokens have id 256");
     json["model"]["vocab"]["th"] = -4;
-    expect_refused(json, id, "'-4' is not a token id");
+    expect_refused(json, id, "the id of the token 'th' is not a whole number from 0 to 4194304");
     json["model"]["vocab"]["th"] = 1e12;
-    expect_refused(json, id, "is not a token id");
-    json["model"]["vocab"].erase("th");
-    json["model"]["vocab"]["t h"] = 300;
-    expect_refused(json, id, "the token 't h' is not written in the byte-level alphabet");
-    json = bytes_json();
-    json["added_tokens"][0]["content"] = "";
-    expect_refused(json, id, "an added token is empty");
-    json = bytes_json();
-    json.erase("model");
-    expect_refused(json, id, "key 'model' not found");
+    expect_refused(json, id, "the id of the token 'th' is not a whole number");
+    json["model"]["vocab"] = Json::array();
+    expect_refused(json, id, "'vocab' is not an object");
+    const auto refused = [&](const std::string& pointer, const Json& value, const std::string& text) {
+        Json changed = bytes_json();
+        changed[Json::json_pointer(pointer)] = value;
+        expect_refused(changed, id, text);
+    };
+    refused("/added_tokens/0/content", "", "an added token is empty");
+    refused("/added_tokens/0/special", "yes", "'special' is neither true nor false");
+    refused("/model/unk_token", "<unk>", "the unk_token '<unk>' is not in the vocabulary");
+    refused("/pre_tokenizer/pretokenizers/0/behavior", "Cut", "'Cut' is no behavior of a Split");
+    refused("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}, "'replacement' is not one character");
+    refused("/pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "last"}}, "'last' is no prepend_scheme");
+    Json nested = {{"type", "ByteLevel"}};
+    for (int depth = 0; depth < 40; ++depth) nested = {{"type", "Sequence"}, {"pretokenizers", Json::array({nested})}};
+    refused("/pre_tokenizer", nested, "its 'pretokenizers' are nested too deeply");
 }
 
 TEST(DataTokenizerJson, RefusesWhatItCannotDoAsHuggingFaceDoes) {
@@ -120,37 +140,80 @@ TEST(DataTokenizerJson, RefusesWhatItCannotDoAsHuggingFaceDoes) {
     const auto refused = [&](const std::string& pointer, const Json& value, const std::string& text) {
         Json json = bytes_json();
         json[Json::json_pointer(pointer)] = value;
-        expect_refused(json, id, "t.json needs " + text);
+        expect_refused(json, id, "t.json needs " + text + ", which is not built in");
     };
-    refused("/normalizer", {{"type", "NFC"}}, "a normalizer");
-    refused("/model/type", "Unigram", "a model of type \"Unigram\"");
+    const auto split = [](const char* expression, const char* behavior) {
+        return Json{{"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", behavior}};
+    };
+    for (const char* type : {"Unigram", "WordPiece", "WordLevel"})
+        refused("/model/type", type, std::string("a model of type '") + type + "'");
     refused("/model/dropout", 0.1, "the model option 'dropout'");
-    refused("/model/byte_fallback", true, "the model option 'byte_fallback'");
     refused("/model/continuing_subword_prefix", "##", "the model option 'continuing_subword_prefix'");
     refused("/model/end_of_word_suffix", "</w>", "the model option 'end_of_word_suffix'");
-    refused("/pre_tokenizer", nullptr, "text that is not split byte-level (no pre_tokenizer)");
-    refused("/pre_tokenizer", {{"type", "Whitespace"}}, "a pre-tokenizer without ByteLevel");
-    refused("/pre_tokenizer", {{"type", "ByteLevel"}, {"use_regex", false}}, "ByteLevel without a split pattern");
-    refused("/pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", true}}, "ByteLevel with add_prefix_space");
-    refused("/pre_tokenizer/pretokenizers", Json::array(), "a pre-tokenizer sequence other than one Split and ByteLevel");
-    refused("/pre_tokenizer/pretokenizers/1/use_regex", true, "a pre-tokenizer sequence other than one Split and ByteLevel");
-    refused("/pre_tokenizer/pretokenizers/0/behavior", "Removed", "a Split that is not 'Isolated'");
-    refused("/pre_tokenizer/pretokenizers/0/pattern", {{"String", " "}}, "a Split on a fixed string");
-    refused("/added_tokens/0/special", false, "the added token '<|end_of_text|>' that is not special");
+    refused("/normalizer", {{"type", "Precompiled"}}, "the normalizer 'Precompiled'");
+    refused("/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", ""}},
+            "a Replace of 'x*', which may match nothing");
+    refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre-tokenizer 'UnicodeScripts'");
+    refused("/pre_tokenizer/pretokenizers/0", split("x*", "Removed"),
+            "a Split by 'x*', which may match nothing, that is not 'Isolated'");
+    refused("/pre_tokenizer/pretokenizers/2", {{"type", "Digits"}}, "the pre-tokenizer 'Digits' behind ByteLevel");
+    refused("/pre_tokenizer", {{"type", "WhitespaceSplit"}}, "the decoder 'ByteLevel' without ByteLevel as its pre-tokenizer");
+    refused("/decoder", {{"type", "Metaspace"}}, "the decoder 'Metaspace' with ByteLevel as its pre-tokenizer");
+    Json json = bytes_json();
+    json["pre_tokenizer"] = nullptr;
+    json["decoder"] = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};  // of every token, as nothing fuses them
+    expect_refused(json, id, "t.json needs such a decoder 'Strip'");
+}
+
+TEST(DataTokenizerJson, AddedTokensThatAreNotSpecialAreFoundInText) {
+    Json json = bytes_json();
+    const auto add = [&](int id, const char* text, std::vector<std::string> flags) {
+        Json token = {{"id", id}, {"content", text}, {"special", false}, {"normalized", false}};
+        for (const std::string& flag : flags) token[flag] = true;
+        json["added_tokens"].push_back(token);
+    };
+    add(300, "<tool>", {});
+    add(301, "<to", {});
+    add(302, "<word>", {"single_word"});
+    add(303, "<left>", {"lstrip"});
+    add(304, "<right>", {"rstrip"});
+    add(305, "<|end", {});  // hidden by the separator's name, which stays text
+    const Tokenizer tokenizer = read(json);
+    EXPECT_EQ(tokenizer.vocab_size(), 306);
+    EXPECT_EQ(tokenizer.encode("a<tool>b<tox"), (std::vector<int32_t>{'a', 300, 'b', 301, 'x'}));
+    EXPECT_EQ(tokenizer.encode("<word> <word>"), (std::vector<int32_t>{302, ' ', 302}));
+    EXPECT_EQ(tokenizer.encode("a<word>").size(), 7u);
+    EXPECT_EQ(tokenizer.encode("a \n<left>"), (std::vector<int32_t>{'a', 303}));
+    EXPECT_EQ(tokenizer.encode("<right> \nb"), (std::vector<int32_t>{304, 'b'}));
+    EXPECT_EQ(tokenizer.encode("<|end_of_text|>").size(), 15u);
+    EXPECT_EQ(tokenizer.encode("<|ends").front(), 305);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode("a<tool>b<tox")), "a<tool>b<tox");
 }
 
 TEST(DataTokenizerJson, RefusesMissingParts) {
     Json json = bytes_json();
     json["added_tokens"][0]["content"] = "<s>";
     json["model"]["vocab"].erase("<|end_of_text|>");
-    expect_refused(json, "data.tokenizer_no_separator", "t.json has neither '<|end_of_text|>' nor '<|endoftext|>'");
+    expect_refused(json, "data.tokenizer_no_separator",
+                   "t.json has none of the special added tokens that end a document ('<|end_of_text|>', ");
     json = bytes_json();
     json["model"]["vocab"].erase("a");
-    expect_refused(json, "data.tokenizer_byte_missing", "has no token for byte 0x61");
+    expect_refused(json, "data.tokenizer_byte_missing", "has no token for byte 0x61, and no unknown token");
     expect_user_error([] { Tokenizer::load("/nonexistent/tokenizer.json"); }, "data.file_unreadable",
                       "cannot read /nonexistent/tokenizer.json: No such file or directory");
     expect_user_error([] { Tokenizer::bytes().save("/nonexistent/tokenizer.json"); }, "file.cannot_write",
                       "cannot write /nonexistent/tokenizer.json.partial: open failed: No such file or directory");
+}
+
+TEST(DataTokenizerJson, WhatHasNoTokenIsUnknown) {
+    Json json = bytes_json();
+    json["model"]["vocab"] = {{"a", 0}, {"b", 1}, {"<unk>", 2}, {"<|end_of_text|>", 256}};
+    json["model"]["unk_token"] = "<unk>";
+    EXPECT_EQ(read(json).encode("acdb"), (std::vector<int32_t>{0, 2, 2, 1}));
+    json["model"]["fuse_unk"] = true;
+    EXPECT_EQ(read(json).encode("acdb"), (std::vector<int32_t>{0, 2, 1}));
+    json["model"]["unk_token"] = "<|end_of_text|>";  // never: it would end a document
+    expect_refused(json, "data.tokenizer_byte_missing", "has no token for byte 0x00");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ const Tokenizer& trained() {
 std::vector<int32_t> encode_by_definition(const Tokenizer& tokenizer, std::string_view text) {
     const TokenizerParts& parts = tokenizer.parts();
     std::vector<int32_t> all;
-    for (const std::string& piece : split(PreSplitPattern(parts.split_pattern), text)) {
+    for (const std::string& piece : split(std::get<SplitStep>(parts.pre_tokenizer.front()).pattern, text)) {
         std::vector<int32_t> symbols;
         for (const char c : piece) symbols.push_back(static_cast<uint8_t>(c));
         for (size_t rank = 0; rank < parts.merges.size();) {
@@ -99,12 +99,59 @@ TEST(DataPreSplit, PiecesTileAnyBytes) {
 
 TEST(DataPreSplit, TextBetweenMatchesIsAPiece) {
     EXPECT_EQ(split(PreSplitPattern("[0-9]+"), "ab12cd"), (Pieces{"ab", "12", "cd"}));
-    EXPECT_EQ(split(PreSplitPattern("x*"), "abxxc"), (Pieces{"ab", "xx", "c"}));
+    EXPECT_EQ(split(PreSplitPattern("x*"), "abxxc"), (Pieces{"a", "b", "xx", "c"}));  // an empty match cuts, as with Oniguruma
+    EXPECT_EQ(split(PreSplitPattern("(?=[A-Z])"), "aBcD"), (Pieces{"a", "Bc", "D"}));
+}
+
+TEST(DataPreSplit, ReadsExpressionsAsOnigurumaDoes) {
+    EXPECT_EQ(split(PreSplitPattern(R"(\w+)"), "a_é1\u0301 ١"), (Pieces{"a_é1\u0301", " ", "١"}));  // marks are word characters
+    EXPECT_EQ(split(PreSplitPattern(R"([^\w\s]+)"), "a\u0301,."), (Pieces{"a\u0301", ",."}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\W)"), "a\u0301,."), (Pieces{"a\u0301", ",", "."}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\h+)"), "xyz12 af"), (Pieces{"xyz", "12", " ", "af"}));  // hexadecimal digits
+    EXPECT_EQ(split(PreSplitPattern("^a"), "b\na ab"), (Pieces{"b\n", "a", " ab"}));            // at every line
+    EXPECT_EQ(split(PreSplitPattern(R"(\u4e00)"), "x一"), (Pieces{"x", "一"}));
+    EXPECT_EQ(split(PreSplitPattern("[]x]+"), "a]x"), (Pieces{"a", "]x"}));
+    EXPECT_EQ(split(PreSplitPattern("[[:digit:]]+"), "a12"), (Pieces{"a", "12"}));
+}
+
+// The splits that are written as loops, against PCRE2 with the same expression, made unknown by a group around it.
+TEST(DataPreSplit, KnownSplitsAreThoseOfTheirExpressions) {
+    static const char* const kPieces[] = {" ",  "  ", "\n", "\r\n", "\t",  "\u3000", "\u00a0", "\u180e", "\u0085", "\u2028",
+                                          "'s", "'S", "'ſ", "'ll",  "'LL", "'vE",    "'",      "'m",     "'re",    "a",
+                                          "Z",  "é",  "ж",  "中",   "ª",   "ǅ",      "7",      "123",    "١",      "½",
+                                          "ⅷ",  ".",  "?!", "_",    "😀",   "\u0301", "\u200d", "\u0903", "\x01",   "\U00020000"};
+    std::mt19937_64 random(21);
+    for (const std::string_view expression : {kGpt2SplitPattern, kLlama3SplitPattern, kQwen2SplitPattern}) {
+        const PreSplitPattern known{std::string(expression)}, plain{"(?:" + std::string(expression) + ")"};
+        ASSERT_TRUE(known.is_known());
+        ASSERT_FALSE(plain.is_known());
+        for (int round = 0; round < 4000; ++round) {
+            std::string text;
+            for (size_t n = random() % 24; n > 0; --n) {
+                if (random() % 4 != 0) {
+                    text += kPieces[random() % std::size(kPieces)];
+                    continue;
+                }
+                const auto code_point = static_cast<uint32_t>(random() % (random() % 2 ? 0x3000 : 0x30000));
+                if (code_point < 0xD800 || code_point > 0xDFFF) append_utf8(text, code_point);
+            }
+            if (random() % 8 == 0) text += random_bytes(random, 3);
+            ASSERT_EQ(split(known, text), split(plain, text)) << expression << "\n" << text;
+        }
+    }
 }
 
 TEST(DataPreSplit, Errors) {
     expect_user_error([] { PreSplitPattern("(unclosed"); }, "data.split_pattern",
                       "split pattern '(unclosed' is not a valid expression: missing closing parenthesis");
+    const auto refused = [](const char* expression, const char* text) {
+        expect_user_error([&] { PreSplitPattern{std::string(expression)}; }, "data.split_pattern", text);
+    };
+    refused("[a-z&&[^b]]", "has && in a class of characters, which PCRE2 reads in another way");
+    refused("[a[bc]]", "has a class of characters in another, which PCRE2 reads in another way");
+    refused(R"([\W])", "has \\W in a class of characters");
+    refused("a{1,2}+", "has a '+' behind a counted repetition");
+    refused("\xff", "is not valid UTF-8");
     expect_user_error([] { split(PreSplitPattern("(?:a+)+[bc]"), std::string(2000, 'a')); }, "data.split_limit",
                       "gave up at byte 0 of a text: match limit exceeded");
 }

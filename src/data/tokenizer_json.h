@@ -1,0 +1,20 @@
+// Hugging Face's tokenizer.json to the parts of a Tokenizer, and back.
+// What this encoder cannot do exactly as Hugging Face's does is refused by name. The post-processor is not read (documents end
+// with the separator; nothing is put before them), nor are truncation and padding.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/tokenizer.h"
+
+namespace lockstep::data {
+
+// `origin` names the text in error messages. Errors: data.tokenizer_malformed, data.tokenizer_unsupported,
+// data.tokenizer_no_separator, data.split_pattern.
+TokenizerParts parse_tokenizer_json(std::string_view json, const std::string& origin);
+
+// Of a tokenizer that was made here: byte-level, with one split and no normalizer.
+std::string tokenizer_to_json(const TokenizerParts& parts);
+
+}  // namespace lockstep::data
