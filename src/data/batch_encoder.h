@@ -20,7 +20,7 @@ public:
     explicit BatchEncoder(const Tokenizer& tokenizer, int threads = 0);
 
     // Calls sink(text, tokens) in order, on the caller's thread; a long text gets several calls, an empty one none.
-    // Memory: the tokens of all `texts` of the call.
+    // Memory: the tokens of some megabytes of text, or of the longest text that cannot be cut.
     using Sink = FunctionRef<void(size_t text, std::span<const int32_t> tokens)>;
     void encode(std::span<const std::string_view> texts, Sink sink);
 
@@ -30,6 +30,8 @@ private:
         std::string_view part;
         bool first;
     };
+
+    void encode_parts(Sink sink);
 
     const Tokenizer& tokenizer_;
     ThreadPool threads_;
