@@ -15,7 +15,7 @@ std::string text_under(const std::string& folder) {
     std::stringstream all;
     for (const auto& e : std::filesystem::recursive_directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) + "/" + folder)) {
         const std::string extension = e.path().extension().string();
-        if (extension == ".cpp" || extension == ".h") all << std::ifstream(e.path()).rdbuf() << "\n";
+        if (extension == ".cpp" || extension == ".h" || extension == ".txt") all << std::ifstream(e.path()).rdbuf() << "\n";
     }
     return all.str();
 }
