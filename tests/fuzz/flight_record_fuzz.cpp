@@ -1,16 +1,12 @@
-// A flight record, as `lockstep report` prints it.
-#include "cli/commands.h"
+// A flight record, as `lockstep report` reads it.
+#include "tests/fuzz/command.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace lockstep;
     static const fuzz::MemoryFolder folder;
-    folder.write("rank.json", fuzz::text_of(data, size));
-    cli::ReportArgs args;
-    args.folder = folder.path();
-    for (const bool json : {false, true}) {
-        args.json = json;
-        fuzz::accepts_or_refuses([&] { cli::report(args); });
-    }
+    folder.write("rank0.json", fuzz::text_of(data, size));
+    fuzz::expect_done_or_refused({"report", folder.path()});
+    fuzz::expect_done_or_refused({"report", folder.path(), "--json"});
     return 0;
 }

@@ -14,7 +14,7 @@ one() {
     local name=$1 log=$build/findings/$1.log corpus=$build/corpus/$1
     mkdir -p "$corpus" "$here/seeds/$name"
     if timeout $((seconds + 120)) "$build/tests/fuzz/fuzz_$name" "$corpus" "$here/seeds/$name" $2 -max_total_time="$seconds" -timeout=10 \
-        -rss_limit_mb=2048 -max_len=65536 -close_fd_mask=1 -artifact_prefix="$build/findings/$name-" >"$log" 2>&1; then
+        -rss_limit_mb=2048 -max_len=65536 -close_fd_mask=3 -artifact_prefix="$build/findings/$name-" >"$log" 2>&1; then
         echo "$name: $(grep -oE 'Done [0-9]+ runs' "$log" | tail -1), nothing found"
     else
         echo "$name: FOUND $(grep -m1 -E 'ERROR:|runtime error:|terminate called|what\(\):' "$log"); $log"
