@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/json_reason.h"
 #include "base/output_file.h"
+#include "base/round.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -35,6 +36,7 @@ Json to_json(const Manifest& m) {
             {"dtype", m.dtype},
             {"program_hash", m.program_hash},
             {"recipe", m.recipe},
+            {"tokenizer", m.tokenizer},
             {"files", files}};
 }
 
@@ -44,10 +46,13 @@ Manifest from_json(const Json& j) {
     m.steps = j.at("steps"), m.samples_seen = j.at("samples_seen"), m.tokens_seen = j.at("tokens_seen"),
     m.optimizer_steps = j.at("optimizer_steps");
     m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
+    m.tokenizer = j.value("tokenizer", "");
     for (const auto& [name, file] : j.at("files").items()) {
         PieceSums& sums = m.files[name];
         sums.bytes = file.at("bytes"), sums.piece_bytes = file.at("piece_bytes");
         for (const std::string text : file.at("xxh3")) sums.xxh3.push_back(std::stoull(text, nullptr, 16));
+        if (sums.bytes < 0 || sums.piece_bytes < 1 || ceil_div(sums.bytes, sums.piece_bytes) != std::ssize(sums.xxh3))
+            throw std::invalid_argument(name + " has another number of checksums than pieces");
     }
     return m;
 }
@@ -112,37 +117,65 @@ std::string NewCheckpoint::publish(Manifest manifest) {
     return name_;
 }
 
+std::optional<int64_t> step_of(const std::string& folder) {
+    const size_t end = folder.find_last_not_of('/');
+    const std::string name = fs::path(folder.substr(0, end + 1)).filename().string();
+    const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
+    if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+    return std::stoll(digits);
+}
+
 std::vector<int64_t> complete_steps(const std::string& root) {
     std::vector<int64_t> steps;
     std::error_code error;
     for (const fs::directory_entry& e : fs::directory_iterator(root, error)) {
-        const std::string name = e.path().filename().string();
-        const std::string digits = name.starts_with("step-") ? name.substr(5) : "";
-        if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == std::string::npos)
-            steps.push_back(std::stoll(digits));
+        const auto step = step_of(e.path().string());
+        if (step && e.path().filename() == fs::path(folder_of("", *step)).filename()) steps.push_back(*step);
     }
     std::sort(steps.begin(), steps.end());
     return steps;
 }
 
+namespace {
+
+// A folder that was renamed would be resumed at the step of its manifest under the name of another.
+void require_own_name(const std::string& folder, const Manifest& m) {
+    const auto named = step_of(folder);
+    if (!named || *named == m.steps) return;
+    throw UserError("checkpoint.other_step", folder,
+                    fmt::format("{} holds the checkpoint of step {}: it was renamed. Give it its own name back ({}), or take it "
+                                "out of the folder of checkpoints",
+                                folder, m.steps, fs::path(folder_of("", m.steps)).filename().string()));
+}
+
+}  // namespace
+
 Manifest read_manifest(const std::string& folder) {
     const std::string file = folder + "/" + kManifestFile;
-    std::ifstream in(file);
     const auto refuse = [&](const std::string& why) -> void {
         throw UserError("checkpoint.manifest", file,
                         fmt::format("checkpoint {}: {}; choose another step with checkpoint.load_step", file, why));
     };
-    if (!in) refuse("has no readable manifest");
+    std::string text;
     try {
-        Json j = Json::parse(in);
+        text = read_whole(file);
+    } catch (const UserError& e) {
+        refuse(fmt::format("has no readable manifest ({})", e.what()));
+    }
+    try {
+        Json j = Json::parse(text);
         if (const int64_t version = j.at("version"); version != kVersion)
             refuse(fmt::format("has version {}, and this program reads version {}", version, kVersion));
         const std::string written = j.at("xxh3");
         j.erase("xxh3");
         if (hex_checksum(j.dump()) != written) refuse("has changed since it was written: its checksum is another");
-        return from_json(j);
-    } catch (const Json::exception& e) {
-        refuse(fmt::format("is damaged ({})", e.what()));
+        const Manifest m = from_json(j);
+        require_own_name(folder, m);
+        return m;
+    } catch (const UserError&) {
+        throw;
+    } catch (const std::exception& e) {  // of the JSON, or of a checksum that is no number
+        refuse(fmt::format("is damaged ({})", json_reason(e)));
     }
     throw InternalError("read_manifest: unreachable");
 }
@@ -156,11 +189,16 @@ SafetensorsReader open_file(const std::string& folder, const Manifest& manifest,
     return SafetensorsReader(folder + "/" + file, found->second);
 }
 
-std::optional<std::string> what_is_wrong(const std::string& folder) {
+namespace {
+
+enum class Look { AtSizes, AtEveryByte };
+
+std::optional<std::string> what_is_wrong(const std::string& folder, Look look) {
     try {
         const Manifest manifest = read_manifest(folder);
         for (const auto& [name, sums] : manifest.files) {
             const PieceReader reader(folder + "/" + name, sums);
+            if (look == Look::AtSizes) continue;
             PieceReader::Cursor cursor;
             std::vector<char> piece(static_cast<size_t>(sums.piece_bytes));
             for (int64_t at = 0; at < sums.bytes; at += sums.piece_bytes)
@@ -172,15 +210,23 @@ std::optional<std::string> what_is_wrong(const std::string& folder) {
     return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<std::string> what_is_wrong(const std::string& folder) { return what_is_wrong(folder, Look::AtEveryByte); }
+std::optional<std::string> what_is_wrong_at_first_sight(const std::string& folder) {
+    return what_is_wrong(folder, Look::AtSizes);
+}
+
+void remove_checkpoint(const std::string& folder) {
+    std::error_code error;
+    fs::rename(folder, partial(folder), error);  // first out of the list of complete ones, then away
+    fs::remove_all(partial(folder), error);
+}
+
 void remove_old(const std::string& root, int64_t keep) {
     const std::vector<int64_t> steps = complete_steps(root);
-    std::error_code error;
-    for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < steps.size(); ++i) {
-        // First out of the list of complete ones, then away.
-        const std::string name = folder_of(root, steps[i]);
-        fs::rename(name, partial(name), error);
-        fs::remove_all(partial(name), error);
-    }
+    for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < steps.size(); ++i)
+        remove_checkpoint(folder_of(root, steps[i]));
 }
 
 }  // namespace lockstep::checkpoint

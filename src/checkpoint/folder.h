@@ -23,6 +23,7 @@ struct Manifest {
     std::string dtype;            // of the weights
     std::string program_hash;     // equal hash: resuming is bitwise
     std::string recipe;           // TOML
+    std::string tokenizer;        // checksum of the tokenizer of the text that it was trained on; empty: not known
     FileSums files;
     bool operator==(const Manifest&) const = default;
     bool has_optimizer() const { return files.contains(kOptimizerFile); }
@@ -67,17 +68,25 @@ private:
     FileSums files_;
 };
 
+// The step that a folder's name says, "out/checkpoint/step-00000058/"; nothing where it is another name.
+std::optional<int64_t> step_of(const std::string& folder);
 // Steps of the complete checkpoints under `root`, ascending; empty where there is no such folder.
 std::vector<int64_t> complete_steps(const std::string& root);
 std::string folder_of(const std::string& root, int64_t step);
 
 // Reading: the manifest, then a file of it; SafetensorsReader lists tensors and reads whole ones or slices, checked.
-// UserError checkpoint.manifest where it is missing, damaged or of another version.
+// UserError checkpoint.manifest where it is missing, damaged or of another version, checkpoint.other_step where the folder's name
+// step-N is that of another step.
 Manifest read_manifest(const std::string& folder);
 SafetensorsReader open_file(const std::string& folder, const Manifest& manifest, const std::string& file);
 // Reads everything. What is wrong with the checkpoint, or nothing.
 std::optional<std::string> what_is_wrong(const std::string& folder);
 
+// The same by sizes alone: the manifest is read, the files are opened.
+std::optional<std::string> what_is_wrong_at_first_sight(const std::string& folder);
+
+// Removes a checkpoint. Killed at any moment, it leaves no folder that looks complete.
+void remove_checkpoint(const std::string& folder);
 // Removes all but the latest `keep` checkpoints (0: none is removed).
 void remove_old(const std::string& root, int64_t keep);
 

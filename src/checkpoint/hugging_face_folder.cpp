@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json_reason.h"
 #include "data/file_io.h"
 
 namespace lockstep::checkpoint {
@@ -21,12 +21,12 @@ using Json = nlohmann::ordered_json;
 std::map<std::string, std::string> read_index(const std::string& path) {
     try {
         std::map<std::string, std::string> out;
-        const Json index = Json::parse(std::ifstream(path));
+        const Json index = Json::parse(read_whole(path));
         for (const auto& [name, file] : index.at("weight_map").items()) out[name] = file.get<std::string>();
         return out;
     } catch (const Json::exception& e) {
         throw UserError("convert.index", path,
-                        fmt::format("{}: is not an index of shards ({}); fetch the folder again", path, e.what()));
+                        fmt::format("{}: is not an index of shards ({}); fetch the folder again", path, json_reason(e)));
     }
 }
 

@@ -23,8 +23,8 @@ constexpr int64_t kPieceBytes = 1 << 20;
 // The disk begins with this much at a time while the next pieces are made.
 constexpr int64_t kWriteAheadBytes = 32 << 20;
 
-[[noreturn]] void cannot_read(const std::string& path, int error) {
-    throw UserError("checkpoint.cannot_read", path, fmt::format("cannot read {}: {}.", path, std::strerror(error)));
+[[noreturn]] void cannot_read(const std::string& path, const std::string& why) {
+    throw UserError("checkpoint.cannot_read", path, fmt::format("cannot read {}: {}.", path, why));
 }
 
 }  // namespace
@@ -100,14 +100,16 @@ PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill, c
 }
 
 PieceReader::PieceReader(std::string path, std::optional<PieceSums> sums) : path_(std::move(path)), sums_(std::move(sums)) {
-    file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file_ < 0) cannot_read(path_, errno);
+    file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // without it the open of a named pipe waits for a writer
+    if (file_ < 0) cannot_read(path_, std::strerror(errno));
     struct stat status = {};
-    const int error = ::fstat(file_, &status) == 0 ? 0 : errno;
+    const std::string error = ::fstat(file_, &status) != 0 ? std::strerror(errno)
+                              : !S_ISREG(status.st_mode)   ? "it is no regular file"
+                                                           : "";
     file_bytes_ = status.st_size;
-    if (error == 0 && (!sums_ || sums_->bytes == file_bytes_)) return;
+    if (error.empty() && (!sums_ || sums_->bytes == file_bytes_)) return;
     ::close(std::exchange(file_, -1));
-    if (error != 0) cannot_read(path_, error);
+    if (!error.empty()) cannot_read(path_, error);
     throw UserError(
         "checkpoint.damaged", path_,
         fmt::format("{} has {} bytes, but {} were written: it was cut off or changed. Take another copy or an earlier "
@@ -129,7 +131,7 @@ void PieceReader::read_unchecked(int64_t begin, int64_t count, char* to) const {
     for (int64_t done = 0; done < count;) {
         const ssize_t got = ::pread(file_, to + done, static_cast<size_t>(count - done), begin + done);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) cannot_read(path_, errno);
+        if (got < 0) cannot_read(path_, std::strerror(errno));
         if (got == 0) {
             throw UserError("checkpoint.truncated", path_,
                             fmt::format("{} became shorter while it was read: {} of {} bytes from byte {} on. Is another job "
@@ -174,6 +176,13 @@ void PieceReader::read(int64_t begin, int64_t count, void* to, Cursor& cursor) c
         begin += take;
         out += take;
     }
+}
+
+std::string read_whole(const std::string& path) {
+    const PieceReader reader(path, std::nullopt);
+    std::string bytes(static_cast<size_t>(reader.file_bytes()), '\0');
+    reader.read_unchecked(0, reader.file_bytes(), bytes.data());
+    return bytes;
 }
 
 }  // namespace lockstep::checkpoint

@@ -43,7 +43,8 @@ PieceSums write_pieces(const std::string& path, int64_t bytes, FillBytes fill, c
 
 class PieceReader {
 public:
-    // Without sums nothing is checked. UserError checkpoint.cannot_read; checkpoint.damaged where the file has another size.
+    // Without sums nothing is checked. UserError checkpoint.cannot_read, also for what is no regular file (a named pipe would be
+    // waited for, a device has no end); checkpoint.damaged where the file has another size.
     PieceReader(std::string path, std::optional<PieceSums> sums);
     PieceReader(PieceReader&& other) noexcept;
     PieceReader& operator=(PieceReader&&) = delete;
@@ -71,5 +72,8 @@ private:
     int file_ = -1;
     int64_t file_bytes_ = 0;
 };
+
+// All bytes of a small file, unchecked. UserError as above.
+std::string read_whole(const std::string& path);
 
 }  // namespace lockstep::checkpoint

@@ -233,6 +233,24 @@ OrderedJson write_gpt2(const HuggingFaceModel& m) {
             {"tie_word_embeddings", integer(a, "tie_embeddings") != 0}};
 }
 
+// The shape without what has no effect on what the model computes, and with the widths that it leaves to be worked out.
+ir::Attrs as_built(const HuggingFaceModel& m) {
+    ir::Attrs a = m.shape;
+    for (const char* key : {"dropout", "embd_pdrop", "attn_pdrop", "resid_pdrop", "ffn_dim_multiplier", "multiple_of"})
+        a.erase(key);
+    a["head_dim"] = built_size(m, "head_dim"), a["ffn_dim"] = built_size(m, "ffn");
+    if (a.contains("n_kv_heads") && integer(a, "n_kv_heads") == 0) a["n_kv_heads"] = integer(a, "n_heads");
+    if (a.contains("rope_scaling_factor") && number(a, "rope_scaling_factor") == 1) {
+        for (const char* key : {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_positions"}) a.erase(key);
+    }
+    return a;
+}
+
+std::string text_of(const ir::Attr& value) {
+    if (const auto* i = std::get_if<int64_t>(&value)) return std::to_string(*i);
+    return fmt::format("{}", std::get<double>(value));
+}
+
 // Heads are one dim there: [kv_heads, group, head_dim, hidden] is stored as [heads x head_dim, hidden].
 std::vector<int64_t> stored_shape(const ir::Parameter& p) {
     std::vector<int64_t> shape;
@@ -272,16 +290,12 @@ OrderedJson to_hugging_face(const HuggingFaceModel& model) {
 }
 
 std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b) {
-    const OrderedJson ours = to_hugging_face(a), theirs = to_hugging_face(b);
-    std::set<std::string> keys = {"model_type"};  // of another family is all else another
-    if (ours["model_type"] == theirs["model_type"]) {
-        for (const OrderedJson* config : {&ours, &theirs}) {
-            for (const auto& [key, value] : config->items()) keys.insert(key);
-        }
-    }
-    for (const std::string& key : keys) {
-        const OrderedJson x = ours.value(key, OrderedJson()), y = theirs.value(key, OrderedJson());
-        if (x != y && !key.ends_with("_pdrop") && key != "max_position_embeddings") return Difference{key, x.dump(), y.dump()};
+    if (a.name != b.name) return Difference{"model.name", a.name, b.name};
+    const ir::Attrs ours = as_built(a), theirs = as_built(b);
+    for (const ModelKey& k : spec_of(a.name).keys) {
+        const auto x = ours.find(k.name), y = theirs.find(k.name);
+        const std::string one = x == ours.end() ? "" : text_of(x->second), other = y == theirs.end() ? "" : text_of(y->second);
+        if (one != other && !one.empty() && !other.empty()) return Difference{"model." + k.name, one, other};
     }
     return std::nullopt;
 }

@@ -22,10 +22,11 @@ HuggingFaceModel from_hugging_face(const nlohmann::json& config, const std::stri
 // UserError convert.no_architecture where no architecture of transformers has this shape.
 nlohmann::ordered_json to_hugging_face(const HuggingFaceModel& model);
 
-// What makes two models compute differently, as the first key of a config.json and both values; nothing where they are the same
-// but for dropout and the context that they were made for.
+// What makes two models compute differently: the first key of [model] and both values. Nothing where they compute the same.
+// Dropout, and the context that they were made for, are of training and not of the model. What a shape leaves to be worked out
+// (a width of 0, one key-value head a query head) is compared as it is built.
 struct Difference {
-    std::string key, a, b;
+    std::string key, a, b;  // "model.rope_theta"
 };
 std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b);
 

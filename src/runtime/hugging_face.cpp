@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "base/json_reason.h"
 #include "base/output_file.h"
 #include "data/prepared_data.h"
 
@@ -24,9 +24,9 @@ const std::string kBare = "transformer.";
 
 nlohmann::json read_config(const std::string& path) {
     try {
-        return nlohmann::json::parse(std::ifstream(path));
+        return nlohmann::json::parse(checkpoint::read_whole(path));
     } catch (const nlohmann::json::exception& e) {
-        throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, e.what()));
+        throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, json_reason(e)));
     }
 }
 

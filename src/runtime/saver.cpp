@@ -8,14 +8,25 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/output_file.h"
+#include "compile/effective.h"
 #include "runtime/snapshot.h"
 
 namespace lockstep::runtime {
 
-Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root)
+namespace {
+
+std::string with_its_model(compile::Recipe recipe) {
+    compile::state_model(recipe);
+    return recipe.toml();
+}
+
+}  // namespace
+
+Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root, std::string tokenizer)
     : trainer_(trainer),
       root_(std::move(root)),
-      recipe_(recipe.toml()),
+      recipe_(with_its_model(recipe)),
+      tokenizer_(std::move(tokenizer)),
       program_hash_(runtime::program_hash(trainer.ranks().programs())),
       keep_(recipe.integer("checkpoint.keep_latest_k")),
       async_(trainer.ranks().first().program().entry("snapshot") != nullptr),
@@ -82,6 +93,7 @@ void Saver::save(SaveContents contents, const ModelForm& form) {
     m.dtype = form.dtype.empty() ? file_type(p.units.front().master) : form.dtype;
     m.program_hash = program_hash_;
     m.recipe = recipe_;
+    m.tokenizer = tokenizer_;
     if (async_) {
         for (const auto& e : trainer_.ranks().here()) e->begin_snapshot();
         writer_ = std::thread([this, m, contents, form] { write(m, contents, form); });

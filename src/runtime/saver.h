@@ -28,8 +28,9 @@ struct ModelForm {
 
 class Saver {
 public:
-    // Removes what an interrupted save has left under `root`. The recipe is recorded in every checkpoint.
-    Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root);
+    // Removes what an interrupted save has left under `root`. Every checkpoint records the recipe, with all keys of its model,
+    // and the checksum of the data's tokenizer (empty: there is none).
+    Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root, std::string tokenizer = "");
     ~Saver();  // waits for the writer
     Saver(const Saver&) = delete;
     Saver& operator=(const Saver&) = delete;
@@ -55,7 +56,7 @@ private:
     void write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds, const std::string& dtype) const;
 
     Trainer& trainer_;
-    const std::string root_, recipe_, program_hash_;
+    const std::string root_, recipe_, tokenizer_, program_hash_;
     const int64_t keep_;
     const bool async_;
     const checkpoint::Writers writers_;

@@ -100,6 +100,33 @@ TEST(Saver, AFullDiskIsSaidAndTheLastCheckpointNamed) {
     }
 }
 
+// Commands compare the recipes first; this is the tensors' own word.
+TEST(Saver, TensorsOfAnotherModelAreRefused) {
+    const ScratchFolder s;
+    train_and_save(recipe("disabled"), s.path("c"));
+    compile::Recipe r = recipe("disabled");
+    r.set("model.ffn_dim", "128");
+    const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
+    const data::SyntheticSource data = synthetic_data(r, compiled);
+    runtime::Trainer other(r, compiled, data);
+    try {
+        runtime::load(other, checkpoint::folder_of(s.path("c"), 3), {});
+        ADD_FAILURE() << "loaded";
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), "checkpoint.other_model");
+        EXPECT_NE(std::string(e.what()).find("resume with the recipe that made it"), std::string::npos) << e.what();
+    }
+}
+
+// The recipe of a checkpoint names its whole model, so that another version's defaults do not make another one of it.
+TEST(Saver, TheManifestNamesTheWholeModel) {
+    const ScratchFolder s;
+    train_and_save(recipe("disabled"), s.path("c"));
+    const std::string text = checkpoint::read_manifest(checkpoint::folder_of(s.path("c"), 3)).recipe;
+    for (const char* line : {"rope_theta = 500000.0\n", "rope_scaling_factor = 8.0\n", "sliding_window = 0\n", "ffn_dim = 96\n"})
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+}
+
 TEST(Saver, LoadsThePartsThatAreAskedFor) {
     const ScratchFolder s;
     const compile::Recipe r = recipe("disabled");
