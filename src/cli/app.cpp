@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/launched.h"
+#include "cli/stopping.h"
 #include "comm/communicator.h"
 #include "comm/mpi/session.h"
 #include "kernels/cpu/isa.h"
@@ -39,6 +43,10 @@ int fail(bool json) {
         return fail(json, kRefused, e.what(), e.key(), e.id());
     } catch (const InternalError& e) {
         return fail(json, kFailed, std::string("internal error (please report): ") + e.what());
+    } catch (const std::system_error& e) {
+        if (e.code() != std::errc::broken_pipe) return fail(json, kFailed, e.what());
+        std::clearerr(stdout);  // nobody reads on: no error to report
+        return kDone;
     } catch (const std::bad_alloc&) {
         return fail(json, kFailed,
                     "out of memory: the system refused memory beside what `lockstep check` plans; end other programs, or use "
@@ -74,16 +82,14 @@ std::string version_text() {
         comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
 }
 
-}  // namespace
-
-int run(int argc, const char* const* argv) {
+int run_command(int argc, const char* const* argv) {
     CLI::App app{"Lockstep compiles the whole training step of a large language model into one program: checked, then run."};
     app.set_version_flag("--version", version_text);
     app.require_subcommand(1);
-    const std::vector<Command> commands = {add_train(app),    add_check(app),  add_plan(app),       add_show(app),
-                                           add_schedule(app), add_diff(app),   add_eval(app),       add_sample(app),
-                                           add_convert(app),  add_data(app),   add_bench(app),      add_launch(app),
-                                           add_report(app),   add_recipe(app), add_completion(app), add_man(app)};
+    const std::vector<Command> commands = {
+        add_train(app),  add_check(app),       add_plan(app),    add_show(app),       add_schedule(app), add_diff(app),
+        add_eval(app),   add_sample(app),      add_convert(app), add_data(app),       add_bench(app),    add_launch(app),
+        add_report(app), add_checkpoints(app), add_recipe(app),  add_completion(app), add_man(app)};
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process
     telemetry::set_up_console(true);
     const bool json = std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
@@ -107,9 +113,10 @@ int run(int argc, const char* const* argv) {
         if (launched().process > 0) return e.get_exit_code() == 0 ? kDone : kUsage;
         return app.exit(e) == 0 ? kDone : kUsage;
     }
+    if (chosen->catches_signals) remember_signals(Again::EndsProcess);  // now: MPI may take long to start
     const auto failed = [&] { return fail(json); };
     try {
-        if (chosen->in_every_process) return in_crew(chosen->run, failed);
+        if (chosen->in_every_process) return in_crew(chosen->app->get_name(), chosen->run, failed);
         if (launched().process > 0) return kDone;
         comm::Crew alone;
         return chosen->run(alone);
@@ -117,5 +124,20 @@ int run(int argc, const char* const* argv) {
         return failed();
     }
 }
+
+// Output that is lost is a failure, unless nobody reads it any more.
+int flushed(int code) {
+    errno = 0;
+    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+    const int reason = errno;
+    if (!lost || reason == EPIPE) return code;
+    telemetry::error(fmt::format("standard output cannot be written{}{}: what this command printed is not whole",
+                                 reason ? ": " : "", reason ? std::strerror(reason) : ""));
+    return kFailed;
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) { return flushed(run_command(argc, argv)); }
 
 }  // namespace lockstep::cli

@@ -8,6 +8,7 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "checkpoint/folder.h"
+#include "cli/carried.h"
 #include "cli/launched.h"
 #include "cli/stored.h"
 #include "runtime/hugging_face.h"
@@ -52,7 +53,7 @@ Checkpointing::Checkpointing(Job& job, std::string root)
       hugging_face_(hugging_face_form(recipe_)),
       form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
     if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only"))
-        saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_);
+        saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_, tokenizer_sum(job_.tokenizer));
 }
 
 // False, with the reason in why_not_, where the checkpoint is damaged or lacks what is wanted; throws where it is of another
@@ -60,16 +61,20 @@ Checkpointing::Checkpointing(Job& job, std::string root)
 bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& parts) {
     try {
         runtime::LoadParts wanted = parts;
-        const checkpoint::Manifest known = checkpoint::read_manifest(folder);
-        if (!known.has_optimizer() && known.steps >= recipe_.integer("training.steps"))
+        const Stored stored = stored_at(folder);
+        require_same_model(hugging_face_model(stored.recipe), folder, recipe_);
+        if (!job_.tokenizer.empty()) require_same_tokenizer(stored, {job_.tokenizer, "training.dataset_path", ""});
+        if (!stored.manifest.has_optimizer() && stored.manifest.steps >= recipe_.integer("training.steps"))
             wanted.optimizer = false;  // only to look at
         const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted);
         const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.programs);
         telemetry::info(fmt::format("resumed from {} at step {}{}", folder, job_.trainer->progress().steps,
                                     bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
+        const std::vector<std::string> changed = parts.train_state ? changes(stored.recipe, recipe_) : std::vector<std::string>();
+        if (!changed.empty()) telemetry::info(fmt::format("changed since step {}: {}", m.steps, fmt::join(changed, ", ")));
     } catch (const UserError& e) {
         const bool of_files = e.id().starts_with("checkpoint.") || e.id().starts_with("convert.");
-        if (!of_files || e.id() == "checkpoint.other_model") throw;
+        if (!of_files || e.id().starts_with("checkpoint.other_")) throw;
         why_not_ = e.what();
         return false;
     }
@@ -102,15 +107,23 @@ void Checkpointing::load_hugging_face(const std::string& path) {
                                     path.empty() ? "neither checkpoint.initial_load_path nor model.hf_assets_path is set"
                                                  : path + " holds no config.json"));
     const runtime::HuggingFaceFolder folder(path);
-    if (const auto other = models::difference(folder.model(), hugging_face_model(recipe_)))
-        throw UserError(
-            "checkpoint.other_architecture", "model",
-            fmt::format("{}/config.json: {} is {}, but the model of the recipe has {}. Make the keys of [model] agree "
-                        "(the recipe in the manifest.json that `lockstep convert {} OUT` makes has them all)",
-                        path, other->key, other->a, other->b, path));
+    require_same_model(folder.model(), path, recipe_);
     runtime::load_weights(job_.trainer->ranks(), folder, path);
     telemetry::info(fmt::format("weights from {}", path));
 }
+
+namespace {
+
+// find_checkpoint, with the key that named the path.
+std::string named_checkpoint(const std::string& path) {
+    try {
+        return find_checkpoint(path);
+    } catch (const UserError& e) {
+        throw UserError(e.id(), "checkpoint.initial_load_path", fmt::format("checkpoint.initial_load_path: {}", e.what()));
+    }
+}
+
+}  // namespace
 
 void Checkpointing::load_initial() {
     const std::string& path = recipe_.text("checkpoint.initial_load_path");
@@ -122,7 +135,7 @@ void Checkpointing::load_initial() {
                         fmt::format("checkpoint.initial_load_path: {} is a folder of transformers: set "
                                     "checkpoint.initial_load_in_hf = true",
                                     path));
-    const std::string folder = find_checkpoint(path);
+    const std::string folder = named_checkpoint(path);
     const bool model_only = recipe_.flag("checkpoint.initial_load_model_only");
     if (!load(folder, model_only ? runtime::LoadParts{false, false, false} : parts_)) {
         throw UserError("checkpoint.initial_load", "checkpoint.initial_load_path",

@@ -31,6 +31,7 @@ struct Command {
     std::function<int(comm::Crew&)> run;  // returns the exit code; throws UserError and other errors
     RecipeArgs* recipe = nullptr;         // where --section.key flags go; null: the command takes none
     bool in_every_process = false;        // of mpirun or srun; else the first process runs it alone
+    bool catches_signals = false;         // a signal to stop is remembered (stopping.h) and does not end the process
     // Takes the words behind "--", which are another command line; null: there are none.
     std::function<void(std::vector<std::string>)> take_words = nullptr;
 };
@@ -49,6 +50,7 @@ Command add_data(CLI::App& app);
 Command add_bench(CLI::App& app);
 Command add_launch(CLI::App& app);
 Command add_report(CLI::App& app);
+Command add_checkpoints(CLI::App& app);
 Command add_recipe(CLI::App& app);
 Command add_completion(CLI::App& app);
 Command add_man(CLI::App& app);

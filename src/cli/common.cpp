@@ -105,11 +105,13 @@ void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew) 
     const std::vector<std::string> hashes = crew.exchange(crew.is_alone() ? "" : runtime::program_hash(compiled.programs));
     const size_t other = dissenter(hashes);
     if (other == 0) return;
+    const int64_t rank = static_cast<int64_t>(other) * std::max<int64_t>(1, compiled.layout.ranks / crew.processes());
     throw UserError(
-        "job.other_program", "runtime.kernels",
-        fmt::format("process {} has compiled another program than the first: their machines take other kernels, or they "
-                    "read another recipe; use machines alike, or runtime.kernels = \"reference\"",
-                    other));
+        "job.other_program", "cluster.file",
+        fmt::format("rank {} has compiled another program than rank 0 from the same recipe: a file that the recipe names "
+                    "(cluster.file, parallelism.pipeline_parallel_schedule_csv) has other contents where it runs; "
+                    "give all hosts the same files",
+                    rank));
 }
 
 namespace {

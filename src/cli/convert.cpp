@@ -81,9 +81,18 @@ Outcome import_from(const ConvertArgs& args) {
         file.append(text.text);
         file.finish();
         file.publish();
+        try {
+            data::Tokenizer::from_json(text.text, tokenizer.string());
+        } catch (const UserError& e) {
+            telemetry::warn(
+                fmt::format("{} is copied, but it cannot be used here, so prompts must be token ids (`lockstep sample "
+                            "--prompt-tokens`): {}",
+                            tokenizer.string(), e.what()));
+        }
     }
     checkpoint::Manifest manifest;
     manifest.dtype = dtype;
+    manifest.tokenizer = tokenizer_sum(folder.temporary() + "/" + data::kTokenizerFile);
     manifest.recipe = recipe_of(source.model()).toml();
     outcome.out = folder.publish(manifest);
     return outcome;

@@ -7,7 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "base/error.h"
+#include "cli/carried.h"
 #include "cli/loaded.h"
 #include "data/prepared_data.h"
 #include "runtime/trainer.h"
@@ -20,21 +22,23 @@ struct EvalArgs {
     RecipeArgs checkpoint;  // path: of a checkpoint
     std::string data, tokens, split = "heldout";
     int64_t steps = 0;  // 0: all
-    bool json = false;
+    bool other_tokenizer = false, json = false;
 };
 
 struct Tokens {
     data::TokenFile file;
     std::optional<data::Tokenizer> tokenizer;
+    std::string tokenizer_file;  // empty: not known
 };
 
 Tokens open_tokens(const EvalArgs& args, const Stored& stored) {
     if (!args.tokens.empty()) {
         data::TokenFile file = data::TokenFile::open(args.tokens);
         const std::filesystem::path beside = file.path().parent_path() / data::kTokenizerFile;
-        std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, std::filesystem::exists(beside) ? beside.string() : "");
+        const std::string own = std::filesystem::exists(beside) ? beside.string() : "";
+        std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, own);
         if (tokenizer && tokenizer->vocab_size() != file.vocab_size()) tokenizer.reset();  // of other tokens
-        return {std::move(file), std::move(tokenizer)};
+        return {std::move(file), std::move(tokenizer), own};
     }
     std::string folder = args.data;
     for (const char* key : {"validation.dataset_path", "training.dataset_path"}) {
@@ -46,7 +50,8 @@ Tokens open_tokens(const EvalArgs& args, const Stored& stored) {
             "the checkpoint's recipe names no prepared data: give a prepared folder with --data, or a token file with "
             "--tokens");
     data::PreparedData prepared = data::PreparedData::open(folder);
-    return {std::move(args.split == "train" ? prepared.train : prepared.heldout), std::move(prepared.tokenizer)};
+    return {std::move(args.split == "train" ? prepared.train : prepared.heldout), std::move(prepared.tokenizer),
+            folder + "/" + data::kTokenizerFile};
 }
 
 // Bytes of text that the targets of the first `windows` windows stand for; special tokens stand for none.
@@ -70,6 +75,8 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     take_ranks(stored.recipe, crew);
     const compile::Recipe& recipe = stored.recipe;
     Tokens tokens = open_tokens(args, stored);
+    if (!args.other_tokenizer && !tokens.tokenizer_file.empty())
+        require_same_tokenizer(stored, {tokens.tokenizer_file, args.tokens.empty() ? "--data" : "--tokens", kInsist});
     const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size"));
     const std::string name = tokens.file.path().string();
     if (tokens.file.vocab_size() > vocab)
@@ -77,10 +84,11 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
                         fmt::format("the tokens of {} go up to {}, but the model knows {}: prepare the text with the model's own "
                                     "tokenizer (`lockstep data prepare --tokenizer`)",
                                     name, tokens.file.vocab_size(), vocab));
+    const std::string sum = hex_checksum(tokens.file.header().checksum);
     const data::SampleMode mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
     const data::Dataset data(std::move(tokens.file), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0});
 
-    Loaded loaded(stored, {"eval"}, crew);
+    Loaded loaded(stored, {"eval"}, crew, {{"the tokens of " + name, sum}, {"--steps", std::to_string(args.steps)}});
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Evaluator evaluator(loaded.ranks, runtime::batch_shape(compiled.layout));
 
@@ -127,6 +135,7 @@ Command add_eval(CLI::App& app) {
         ->check(CLI::IsMember({"heldout", "train"}));
     command->add_option("--tokens", args->tokens, "a token file instead of a prepared folder")->excludes(data_option);
     command->add_option("--steps", args->steps, "batches to take; default: the whole split once")->check(CLI::PositiveNumber);
+    command->add_flag("--other-tokenizer", args->other_tokenizer, "take the tokens even if they are of another tokenizer");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep eval outputs/demo --data data/headers");
     return {.app = command,

@@ -1,6 +1,7 @@
 #include "cli/hosts.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,6 +59,7 @@ pid_t start(const std::vector<std::string>& command) {
     const pid_t pid = fork();
     if (pid == 0) {
         setpgid(0, 0);  // signals of the terminal come to the supervisor, which hands them on
+        signal(SIGUSR1, SIG_IGN);
         execvp(words[0], words.data());
         std::_Exit(127);
     }
@@ -94,12 +96,20 @@ std::vector<Asked> Hosts::ask(const std::vector<Host>& hosts, const std::string&
     return out;
 }
 
-std::vector<Asked> Hosts::clean(int pause_s) const {
-    return ask(hosts_,
-               fmt::format("sleep {}; for p in /proc/[0-9]*; do grep -qsF {} $p/environ && kill -KILL ${{p#/proc/}}; done; true",
-                           pause_s, mark_),
-               pause_s);
+// A line of shell that sends a signal to every process whose environment has the mark.
+std::string Hosts::send(const char* signal) const {
+    return fmt::format("for p in /proc/[0-9]*; do grep -qsF {} $p/environ && kill -{} ${{p#/proc/}}; done; true", mark_, signal);
 }
+
+std::vector<Asked> Hosts::clean(int pause_s) const {
+    return ask(hosts_, fmt::format("sleep {}; {}", pause_s, send("KILL")), pause_s);
+}
+
+std::vector<Asked> Hosts::end(int pause_s) const {
+    return ask(hosts_, fmt::format("{}; sleep {}; {}", send("TERM"), pause_s, send("KILL")), pause_s);
+}
+
+std::vector<Asked> Hosts::ask_to_stop() const { return ask(hosts_, send("USR1")); }
 
 std::vector<Host> Hosts::answers(std::vector<Asked> asked) const {
     while (!all_answered(asked)) std::this_thread::sleep_for(kPoll);

@@ -19,7 +19,8 @@ struct Host {
 // Of "n0:2,n1:2". UserError launch.hosts.
 std::vector<Host> hosts_of(const std::string& list);
 
-// A child in a process group of its own: signals of the terminal do not reach it.
+// A child in a process group of its own: signals of the terminal do not reach it. It ignores SIGUSR1, and so do the processes
+// that it starts until they catch it: one that is asked to stop before it listens goes on.
 pid_t start(const std::vector<std::string>& command);
 // Its status once it has ended.
 int await_end(pid_t pid);
@@ -44,8 +45,12 @@ public:
     // NAME=value, in the environment of all processes of this job and of no others.
     const std::string& mark() const { return mark_; }
 
-    // Whether they are there; who is also ends what runs of this job, after a pause. Does not wait.
+    // Whether they are there; those that are also end what runs of this job, after a pause. Does not wait.
     std::vector<Asked> clean(int pause_s) const;
+    // The same with SIGTERM before the pause.
+    std::vector<Asked> end(int pause_s) const;
+    // Asks every process of this job to stop as a run does (SIGUSR1). Does not wait.
+    std::vector<Asked> ask_to_stop() const;
     // Those that are there; waits for the answers, and warns of the others.
     std::vector<Host> answers(std::vector<Asked> asked) const;
 
@@ -70,6 +75,7 @@ public:
     };
 
 private:
+    std::string send(const char* signal) const;
     std::vector<Asked> ask(const std::vector<Host>& hosts, const std::string& script, int seconds = 0) const;
 
     const std::vector<Host> hosts_;

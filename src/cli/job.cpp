@@ -4,17 +4,21 @@
 
 #include <chrono>
 
+#include "cli/agreement.h"
 #include "cli/machine.h"
 #include "data/synthetic_source.h"
 #include "telemetry/metrics.h"
 
 namespace lockstep::cli {
 
-std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
+std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew, const Facts& flags) {
     const auto start = std::chrono::steady_clock::now();
     auto job = std::make_unique<Job>();
     job->recipe = read_recipe(args);
-    if (crew) take_ranks(job->recipe, *crew);
+    if (crew) {
+        take_ranks(job->recipe, *crew);
+        require_same_job(job->recipe, flags, *crew);
+    }
     const compile::Recipe& r = job->recipe;
     const auto seq_len = static_cast<int>(r.integer("training.seq_len"));
     const auto seed = static_cast<uint64_t>(r.integer("debug.seed"));
@@ -22,6 +26,7 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew) {
     take_vocabulary(job->recipe, MissingData::Refuse);
     if (r.text("training.dataset") == "prepared") {
         job->prepared = data::PreparedData::open(r.text("training.dataset_path"));
+        job->tokenizer = r.text("training.dataset_path") + "/" + data::kTokenizerFile;
         const data::DatasetOptions options{seq_len, mask ? data::SampleMode::packed : data::SampleMode::windows, seed};
         job->source = std::make_unique<data::Dataset>(std::move(job->prepared->train), options);
         if (r.flag("validation.enable")) {

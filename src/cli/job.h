@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/agreement.h"
 #include "cli/commands.h"
 #include "data/prepared_data.h"
 #include "runtime/trainer.h"
@@ -13,6 +14,7 @@ namespace lockstep::cli {
 struct Job {
     compile::Recipe recipe;
     std::optional<data::PreparedData> prepared;
+    std::string tokenizer;  // of the prepared data: its file; empty: there is none
     std::unique_ptr<data::Source> source;
     std::optional<data::Dataset> heldout;
     compile::Compiled compiled;
@@ -21,7 +23,8 @@ struct Job {
     double start_up_s = 0;
 };
 
-// `crew` has the ranks and outlives the job; none: all are threads of this process.
-std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew = nullptr);
+// `crew` has the ranks and outlives the job; none: all are threads of this process. `flags`: what else its processes must have
+// alike. UserError job.* where they differ.
+std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew = nullptr, const Facts& flags = {});
 
 }  // namespace lockstep::cli

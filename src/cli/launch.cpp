@@ -30,6 +30,7 @@ struct LaunchArgs {
     std::string hosts;         // "n0:2,n1:2"; empty: this one
     int64_t processes = 0;     // without hosts; 0: as many as ranks
     int64_t max_restarts = 3;  // in a row without a new checkpoint
+    int64_t grace_s = 300;     // from a signal until what still runs is ended
     std::string agent = "ssh";
     std::string mpirun =
         "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
@@ -55,7 +56,7 @@ using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
 
 constexpr auto kLook = std::chrono::milliseconds(20), kLookForRecords = std::chrono::milliseconds(250),
-               kPause = std::chrono::milliseconds(500);
+               kPause = std::chrono::milliseconds(500), kTellAgain = std::chrono::milliseconds(2000);
 // What ranks get to end by themselves once there are flight records, which they write just before they do.
 constexpr int kGraceSeconds = 3;
 
@@ -93,7 +94,7 @@ public:
     int run() {
         if (geteuid() == 0)  // mpirun asks twice
             setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-        remember_signals();
+        remember_signals(Again::IsRemembered);
         int64_t in_vain = 0;
         std::vector<Host> live = hosts_.answers(hosts_.clean(0));
         for (int64_t attempt = 1;; ++attempt) {
@@ -115,6 +116,9 @@ public:
                                  {"time_s", std::chrono::duration<double>(Clock::now() - start).count()},
                                  {"from_step", before},
                                  {"to_step", last_step()}});
+            if (code == kStopped)
+                telemetry::info(fmt::format("launch: checkpoint written: {}; go on with the same command",
+                                            checkpoint::folder_of(root_, last_step())));
             if (code == kDone || code == kStopped) {
                 if (live.size() < hosts_.all().size())
                     hosts_.answers(hosts_.clean(0));  // who was cut off may have something left
@@ -126,7 +130,13 @@ public:
             live = hosts_.answers(cleaned.empty() ? hosts_.clean(0) : cleaned);
             // 1 is also what mpirun says when it has lost a host.
             if (code <= kUsage && in_vain > 0 && live.size() >= had) return finish(code);
-            if (remembered_signal() != 0 || in_vain > args_.max_restarts) return finish(kFailed);
+            if (remembered_signal() != 0) {
+                telemetry::error(fmt::format(
+                    "launch: ended after {} without a checkpoint of its last step; {}", signal_name(remembered_signal()),
+                    last_step() > 0 ? "the last one is " + checkpoint::folder_of(root_, last_step()) : "there is none"));
+                return finish(kFailed);
+            }
+            if (in_vain > args_.max_restarts) return finish(kFailed);
             telemetry::warn(fmt::format("launch: exit code {}; again from step {}", code, last_step()));
         }
     }
@@ -177,15 +187,17 @@ private:
         return out;
     }
 
-    // Exit code of an attempt. A signal to stop becomes one that mpirun hands on to all processes. Flight records say that all
-    // ranks end: hosts are cleaned then, as where one is lost, and when they have answered mpirun is not waited for.
+    // Exit code of an attempt. A signal to stop is told to all ranks, again and again, as one may not listen yet; after the grace
+    // period, or a second Ctrl-C, what is left is ended. Flight records say that all ranks end: hosts are cleaned then, as where
+    // one is lost, and when they have answered mpirun is not waited for.
     int wait_for(pid_t pid, const std::vector<Host>& used, std::vector<Asked>& cleaned) const {
         const auto before = newest_in(records_);
         Clock::time_point looked = Clock::now();
         Hosts::Lookout lookout(hosts_, used);
+        Stop stop(*this);
         int status = 0;
-        for (bool told = false; waitpid(pid, &status, WNOHANG) == 0; std::this_thread::sleep_for(kLook)) {
-            if (remembered_signal() != 0 && !told) kill(pid, SIGUSR1), told = true;
+        for (; waitpid(pid, &status, WNOHANG) == 0; std::this_thread::sleep_for(kLook)) {
+            if (cleaned.empty() && stop.is_overdue()) cleaned = was_interrupted_again() ? hosts_.clean(0) : hosts_.end(kGraceSeconds);
             if (!cleaned.empty()) {
                 if (!all_answered(cleaned)) continue;
                 telemetry::warn("launch: mpirun does not end: it is killed");
@@ -206,6 +218,52 @@ private:
         return code_of(status);
     }
 
+    // What a signal to the supervisor becomes.
+    class Stop {
+    public:
+        explicit Stop(const Launch& launch) : launch_(launch) {}
+        ~Stop() {
+            for (Asked& a : told_) {
+                if (!a.code) await_end(a.pid);
+            }
+        }
+        Stop(const Stop&) = delete;
+        Stop& operator=(const Stop&) = delete;
+
+        // Tells the ranks, and says so. True once those that still run are to be ended.
+        bool is_overdue() {
+            if (remembered_signal() == 0) return false;
+            const Clock::time_point now = Clock::now();
+            const auto grace = std::chrono::seconds(launch_.args_.grace_s);
+            const std::string name = signal_name(remembered_signal());
+            if (!since_) {
+                since_ = next_ = now;
+                telemetry::warn(
+                    fmt::format("launch: {}: all ranks are told to stop after their step, with a checkpoint; what still "
+                                "runs after {} s is ended (--grace), or after a second Ctrl-C",
+                                name, launch_.args_.grace_s));
+            }
+            if (was_interrupted_again() || now - *since_ > grace) {
+                telemetry::warn(was_interrupted_again()
+                                    ? std::string("launch: Ctrl-C again: what still runs is ended, without a checkpoint")
+                                    : fmt::format("launch: {} s after {} something still runs: it is ended, without a checkpoint",
+                                                  launch_.args_.grace_s, name));
+                return true;
+            }
+            if (now >= next_ && all_answered(told_)) {
+                told_ = launch_.hosts_.ask_to_stop();
+                next_ = now + kTellAgain;
+            }
+            return false;
+        }
+
+    private:
+        const Launch& launch_;
+        std::optional<Clock::time_point> since_;
+        Clock::time_point next_;
+        std::vector<Asked> told_;
+    };
+
     int finish(int code) const {
         if (args_.json) fmt::print("{}\n", Json{{"code", code}, {"step", last_step()}, {"attempts", attempts_}}.dump());
         if (code != kDone || attempts_.size() > 1) {
@@ -215,7 +273,7 @@ private:
                     a["from_step"].get<int64_t>(), a["to_step"].get<int64_t>(), a["time_s"].get<double>(), a["code"].get<int>(),
                     a["hosts"].empty() ? "" : fmt::format(", on {}", fmt::join(a["hosts"].get<Words>(), " "))));
         }
-        if (code == kFailed)
+        if (code == kFailed && remembered_signal() == 0)
             telemetry::error(fmt::format("launch: given up after {} attempts at step {}", attempts_.size(), last_step()));
         return code;
     }
@@ -243,6 +301,10 @@ Command add_launch(CLI::App& app) {
         ->check(CLI::PositiveNumber)
         ->excludes(hosts_option);
     command->add_option("--max-restarts", args->max_restarts, "in a row without a new checkpoint, before it gives up (default 3)")
+        ->check(CLI::NonNegativeNumber);
+    command
+        ->add_option("--grace", args->grace_s,
+                     "seconds from a signal to launch until what still runs is ended without a checkpoint (default 300)")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--agent", args->agent,
                         "what runs a command on a host: whether it lives, and to end what is left there (default ssh)");

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cli/agreement.h"
 #include "comm/mpi/session.h"
 #include "comm/processes/wire.h"
 #include "telemetry/console.h"
@@ -44,7 +45,7 @@ size_t dissenter(const std::vector<std::string>& said) {
     return other == said.end() ? 0 : static_cast<size_t>(other - said.begin());
 }
 
-int in_crew(FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed) {
+int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed) {
     const Launched as = launched();
     if (as.processes == 1) {
         comm::Crew alone;
@@ -65,6 +66,7 @@ int in_crew(FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed) {
                     fmt::format("the launcher started {} processes, but MPI sees {}: use srun --mpi=pmix, or the mpirun of "
                                 "the MPI that lockstep was built with",
                                 as.processes, crew.processes()));
+            require_agreement({{kBuild, build_text()}, {"the command", command}}, crew);
             code = f(crew);
         });
     } catch (const std::exception&) {

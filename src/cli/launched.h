@@ -15,10 +15,11 @@ struct Launched {
 // By what the launcher has put into the environment.
 Launched launched();
 
-// f(crew) with the crew of all processes; MPI runs around it where there are several, and only the first one speaks. Where f
-// fails on one, all are stopped, and failed() says what became of it, and with which code, before any process ends: a launcher
-// kills those that are left. Alone, and before there is a crew, errors are thrown: UserError mpi.not_built, mpi.no_threads.
-int in_crew(FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed);
+// f(crew) with the crew of all processes, which must be of one build and run the same `command`; MPI runs around it where there
+// are several, and only the first one speaks. Where f fails on one, all are stopped, and failed() says what became of it, and
+// with which code, before any process ends: a launcher kills those that are left. Alone, and before there is a crew, errors are
+// thrown: UserError mpi.not_built, mpi.no_threads.
+int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed);
 
 // Of what processes said (Crew::exchange): the first one that did not say what the first process did; 0: none.
 size_t dissenter(const std::vector<std::string>& said);

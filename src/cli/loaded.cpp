@@ -1,5 +1,9 @@
 #include "cli/loaded.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/checksum.h"
 #include "cli/machine.h"
 #include "runtime/snapshot.h"
 #include "runtime/trainer.h"
@@ -7,7 +11,11 @@
 namespace lockstep::cli {
 namespace {
 
-compile::Compiled compiled_for(const compile::Recipe& recipe, const std::vector<std::string>& entries, comm::Crew& crew) {
+compile::Compiled compiled_for(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew, Facts facts) {
+    const compile::Recipe& recipe = stored.recipe;
+    for (const auto& [file, sums] : stored.manifest.files)
+        facts.emplace_back(stored.folder + "/" + file, hex_checksum(fmt::format("{}", fmt::join(sums.xxh3, " "))));
+    require_same_job(recipe, facts, crew);
     compile::CompileOptions options = compile_options(recipe, &crew);
     options.entries = entries;
     compile::Compiled compiled = compile::compile(recipe, options);
@@ -18,8 +26,8 @@ compile::Compiled compiled_for(const compile::Recipe& recipe, const std::vector<
 
 }  // namespace
 
-Loaded::Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew)
-    : compiled(compiled_for(stored.recipe, entries, crew)),
+Loaded::Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew, const Facts& flags)
+    : compiled(compiled_for(stored, entries, crew, flags)),
       ranks(compiled.programs, runtime::ranks_options(stored.recipe, compiled.layout, &crew)),
       watch(stored.recipe, ranks) {
     runtime::load_weights(ranks, stored.folder);

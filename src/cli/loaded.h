@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/agreement.h"
 #include "cli/stored.h"
 #include "cli/watch.h"
 #include "compile/compile.h"
@@ -13,9 +14,9 @@
 namespace lockstep::cli {
 
 struct Loaded {
-    // Every process of the crew, which outlives this, makes one at the same time. UserError check.*, job.*, checkpoint.*,
-    // recipe.timeout.
-    Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew);
+    // Every process of the crew, which outlives this, makes one at the same time, of the same checkpoint, recipe and `flags`.
+    // UserError check.*, job.*, checkpoint.*, recipe.timeout.
+    Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew, const Facts& flags = {});
 
     const compile::Compiled compiled;
     runtime::Ranks ranks;

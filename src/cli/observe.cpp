@@ -99,11 +99,15 @@ runtime::StepResult Observer::step() {
     const runtime::StepResult result = trainer_.step(timelines_);
     ir::match_collectives(timelines_);
     if (traced && trainer_.ranks().crew().is_first()) telemetry::write_trace(args_.trace, timelines_);
+    traced_ |= traced;
     if (profiled) compile::add_step(breakdown_, profiled_++, timelines_, compile::kind_of);
     return result;
 }
 
 Json Observer::finish(bool quiet) {
+    if (!args_.trace.empty() && !traced_)
+        telemetry::warn(fmt::format("--trace {}: nothing was written, as it is of step {} of this run, which took {} step{}",
+                                    args_.trace, std::max<int64_t>(trace_step_, 1), taken_, taken_ == 1 ? "" : "s"));
     if (!args_.profile) return nullptr;
     if (profiled_ == 0) {
         telemetry::warn(fmt::format("--profile: the run took {} steps, and the first {} are not counted", taken_, kWarmUp));

@@ -34,6 +34,7 @@ private:
     runtime::Trainer& trainer_;
     const compile::Compiled& compiled_;
     int64_t trace_step_, taken_ = 0, profiled_ = 0;
+    bool traced_ = false;
     std::vector<ir::Timeline> timelines_;
     compile::Breakdown breakdown_;
     measure::Roofs declared_;  // of args.cluster

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "base/text_file.h"
+#include "cli/carried.h"
 #include "cli/loaded.h"
 #include "cli/text_stream.h"
 #include "runtime/generator.h"
@@ -28,7 +29,7 @@ struct SampleArgs {
     int64_t max_tokens = 128, top_k = 0;
     double temperature = 1, top_p = 1;
     uint64_t seed = 0;
-    bool json = false;
+    bool other_tokenizer = false, json = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -54,6 +55,8 @@ std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
     std::vector<int32_t> out;
     std::stringstream items(list);
     for (std::string item; std::getline(items, item, ',');) {
+        item.erase(0, item.find_first_not_of(' '));
+        item.erase(item.find_last_not_of(' ') + 1);
         const bool digits = !item.empty() && item.size() < 10 && item.find_first_not_of("0123456789") == std::string::npos;
         if (!digits || std::stoll(item) >= vocab)
             throw UserError("sample.prompt_tokens", "--prompt-tokens",
@@ -87,6 +90,19 @@ Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer
     }
     for (const std::string& list : args.prompt_tokens) out.push_back(read_tokens(list, vocab));
     return out;
+}
+
+// Where every prompt is tokens already, a tokenizer that cannot be read here is not missed.
+std::optional<data::Tokenizer> tokenizer_of(const Stored& stored, const SampleArgs& args) {
+    if (!args.tokenizer.empty() && !args.other_tokenizer)
+        require_same_tokenizer(stored, {args.tokenizer, "--tokenizer", kInsist});
+    try {
+        return find_tokenizer(stored, args.tokenizer);
+    } catch (const UserError& e) {
+        if (!args.tokenizer.empty() || !args.prompts.empty() || !args.prompt_files.empty() || !args.stops.empty()) throw;
+        telemetry::warn(fmt::format("tokens are printed as numbers: {}", e.what()));
+        return std::nullopt;
+    }
 }
 
 int64_t longest_of(const Prompts& prompts) {
@@ -223,7 +239,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     std::optional<data::Tokenizer> tokenizer;
     Prompts prompts;
     if (crew.is_first()) {
-        tokenizer = find_tokenizer(stored, args.tokenizer);
+        tokenizer = tokenizer_of(stored, args);
         prompts = read_prompts(args, tokenizer, vocab);
         if (const int64_t most = longest_of(prompts); most > longest)
             throw UserError(
@@ -288,6 +304,7 @@ Command add_sample(CLI::App& app) {
     command->add_option("--seed", args->seed, "of the choices (default 0)");
     command->add_option("--stop", args->stops, "end before this text; may be given several times")->allow_extra_args(false);
     command->add_option("--tokenizer", args->tokenizer, "a tokenizer.json; default: the one the checkpoint was trained with");
+    command->add_flag("--other-tokenizer", args->other_tokenizer, "take --tokenizer even if it is not the checkpoint's");
     command->add_option("--logits", args->logits, "file for the logits of every step, as text, one row a step");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep sample outputs/demo --prompt '#include <' --temperature 0.8 --top-p 0.95");

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "compile/recipe.h"
 #include "runtime/trainer.h"
@@ -12,7 +15,7 @@ namespace lockstep::cli {
 class Stopping {
 public:
     using Clock = std::chrono::steady_clock;
-    // SIGINT, SIGTERM and SIGUSR1 no longer end the process from here on. `begun`: when the time limit began to run.
+    // `begun`: when the time limit began to run.
     Stopping(const compile::Recipe& recipe, Clock::time_point begun);
 
     // After each step; `save_s`: how long a save would take.
@@ -22,7 +25,7 @@ public:
     // Looks for a signal; of several processes that ask, at the same time, all get the same answer. From then on it is reason().
     bool asked(comm::Crew& crew);
     Reason reason() const { return reason_; }
-    std::string text() const;  // "stopped by signal 15"
+    std::string text() const;  // "stopped by SIGTERM"
 
 private:
     Clock::time_point begun_, last_step_;
@@ -32,9 +35,30 @@ private:
     int signal_ = 0;  // if it was one
 };
 
-// Ignores nothing and stops nothing: only remembers the signal. Called first thing in `train`.
-void remember_signals();
-int remembered_signal();                            // the last one; 0: none
+// From here on SIGINT, SIGTERM, SIGUSR1, SIGHUP (unless it is ignored, as under nohup) and SIGPIPE (the reader of the output is
+// gone) ask for a stop and no longer end the process. `again`: what a second Ctrl-C does that comes a second or more after the
+// first signal.
+enum class Again { EndsProcess, IsRemembered };
+void remember_signals(Again again);
+int remembered_signal();              // the first one; 0: none
+bool was_interrupted_again();         // under IsRemembered
+std::string signal_name(int signal);  // "SIGTERM"
+
+// Says on standard error, while training computes, that a signal has come and what it does.
+class SignalNotice {
+public:
+    SignalNotice();
+    ~SignalNotice();
+    SignalNotice(const SignalNotice&) = delete;
+    SignalNotice& operator=(const SignalNotice&) = delete;
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool leaving_ = false;
+    std::thread thread_;
+};
+
 std::string_view name_of(Stopping::Reason reason);  // "signal", "time", "non_finite"; empty: none
 
 }  // namespace lockstep::cli

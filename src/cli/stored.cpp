@@ -4,7 +4,11 @@
 
 #include <filesystem>
 
+#include "base/checksum.h"
 #include "base/error.h"
+#include "base/text_file.h"
+#include "checkpoint/hugging_face_folder.h"
+#include "cli/carried.h"
 #include "data/prepared_data.h"
 
 namespace lockstep::cli {
@@ -13,6 +17,11 @@ namespace fs = std::filesystem;
 
 std::string find_checkpoint(const std::string& path) {
     if (fs::exists(fs::path(path) / "manifest.json")) return path;
+    if (fs::exists(fs::path(path) / checkpoint::kConfigFile))
+        throw UserError("checkpoint.is_hugging_face", path,
+                        fmt::format("{} is a folder of Hugging Face transformers: make a checkpoint of it with `lockstep convert "
+                                    "{} OUT`, and give OUT",
+                                    path, path));
     for (const std::string& root : {path, path + "/checkpoint"}) {
         const std::vector<int64_t> steps = checkpoint::complete_steps(root);
         if (!steps.empty()) return checkpoint::folder_of(root, steps.back());
@@ -24,15 +33,27 @@ std::string find_checkpoint(const std::string& path) {
                     path));
 }
 
-Stored open_stored(const RecipeArgs& args, const Settings& defaults) {
+Stored stored_at(const std::string& folder) {
     Stored s;
-    s.folder = find_checkpoint(args.path);
-    s.manifest = checkpoint::read_manifest(s.folder);
-    s.recipe = compile::Recipe::from_text(s.manifest.recipe, s.folder + "/manifest.json");
+    s.folder = folder;
+    s.manifest = checkpoint::read_manifest(folder);
+    s.recipe = compile::Recipe::from_text(s.manifest.recipe, folder + "/manifest.json");
+    return s;
+}
+
+Stored open_stored(const RecipeArgs& args, const Settings& defaults) {
+    Stored s = stored_at(find_checkpoint(args.path));
+    const models::HuggingFaceModel held = hugging_face_model(s.recipe);
     for (const auto& [key, value] : defaults) s.recipe.set(key, value);
     for (const auto& [key, value] : args.settings) s.recipe.set(key, value);
     if (args.ranks > 0) s.recipe.set("cluster.ranks", std::to_string(args.ranks));
+    require_same_model(held, s.folder, s.recipe);
     return s;
+}
+
+std::string tokenizer_sum(const std::string& file) {
+    const TextFile text = read_text_file(file);
+    return text.is_readable() ? hex_checksum(text.text) : "";
 }
 
 std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given) {

@@ -14,7 +14,7 @@
 namespace lockstep::cli {
 
 // The folder that holds the manifest: `path` itself, else the latest checkpoint in it, or in its folder `checkpoint`.
-// UserError checkpoint.not_found.
+// UserError checkpoint.not_found, checkpoint.is_hugging_face.
 std::string find_checkpoint(const std::string& path);
 
 struct Stored {
@@ -23,12 +23,19 @@ struct Stored {
     compile::Recipe recipe;  // the one that made it, then `defaults`, then the flags
 };
 
+// With the recipe as it stands in its manifest. UserError checkpoint.manifest, checkpoint.other_step.
+Stored stored_at(const std::string& folder);
+
 using Settings = std::vector<std::pair<std::string, std::string>>;
+// UserError also checkpoint.other_architecture where a flag makes another model of it.
 Stored open_stored(const RecipeArgs& args, const Settings& defaults);
 
 // `given` (a tokenizer.json, or empty), else that of the checkpoint's folder, else that of the recipe's prepared data; nothing
 // where none of them exists.
 std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given);
+
+// The checksum of a tokenizer.json, as manifests have it; empty where it cannot be read.
+std::string tokenizer_sum(const std::string& file);
 
 // That of the first of these folders that has one.
 std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& folders);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/output_file.h"
+#include "base/text_file.h"
 #include "cli/checkpointing.h"
 #include "cli/groups.h"
 #include "cli/job.h"
@@ -60,7 +61,7 @@ public:
           crew_(job.trainer->ranks().crew()),
           recipe_(job.recipe),
           dump_(recipe_.text("job.dump_folder")),
-          files_(crew_, recipe_, dump_),
+          files_(crew_, dump_),
           checkpoints_(job, dump_ + "/" + recipe_.text("checkpoint.folder")),
           stopping_(recipe_, begun),
           flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
@@ -71,6 +72,7 @@ public:
 
     int run() {
         checkpoints_.resume();
+        keep_recipe();
         replicas_agreed_ = job_.trainer->progress().steps;
         if (recipe_.flag("checkpoint.create_seed_checkpoint")) {
             checkpoints_.at_end(Checkpointing::End::Stopped);
@@ -102,7 +104,8 @@ public:
 
     nlohmann::ordered_json summary() const {
         int64_t resident = 0;  // of all processes
-        for (const std::string& bytes : crew_.exchange(std::to_string(resident_ - job_.anonymous_bytes_before)))
+        const int64_t most = std::max(resident_, telemetry::anonymous_resident_bytes());
+        for (const std::string& bytes : crew_.exchange(std::to_string(std::max<int64_t>(0, most - job_.anonymous_bytes_before))))
             resident += std::stoll(bytes);
         const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
         nlohmann::ordered_json out = {
@@ -139,11 +142,21 @@ private:
             return kFailed;
         }
         const bool done = job_.trainer->progress().steps >= steps_;
+        if (done && !times_.empty() && !counted_) {  // as above: nothing is saved
+            checkpoints_.wait();
+            telemetry::error(fmt::format(
+                "none of the {} steps of this run counted: loss or gradient norm was never finite, and the weights are those "
+                "that it "
+                "began with. Lower optimizer.lr, or look for the first tensor that is not finite (`lockstep train --watch`)",
+                times_.size()));
+            return kFailed;
+        }
         checkpoints_.at_end(done ? Checkpointing::End::LastStep : Checkpointing::End::Stopped);
         if (done) return kDone;
         telemetry::warn(fmt::format("{} after step {}: {}", stopping_.text(), job_.trainer->progress().steps,
-                                    checkpoints_.saves() ? "a checkpoint is written, run the same command to go on"
-                                                         : "nothing was saved, since checkpoint.enable is false"));
+                                    checkpoints_.saves()
+                                        ? "checkpoint written: " + checkpoints_.latest() + "; go on with the same command"
+                                        : "nothing was saved, since checkpoint.enable is false"));
         return checkpoints_.saves() ? kStopped : kFailed;
     }
 
@@ -152,6 +165,7 @@ private:
         times_.push_back(r.step_time_s);
         window_data_s_ += r.data_time_s;
         ++window_steps_;
+        counted_ |= r.committed;
         if (!r.committed) {
             bar_.clear();
             telemetry::warn(
@@ -249,14 +263,34 @@ private:
         }
     }
 
+    // recipe.toml is the one of now. Each that the run has begun or gone on with stays in recipes/, by its first step.
+    void keep_recipe() {
+        crew_.together([&] {
+            if (!crew_.is_first()) return;
+            const std::string now = recipe_.toml(), file = dump_ + "/recipe.toml";
+            if (std::filesystem::exists(file) && read_text_file(file).text == now) return;
+            const auto write = [&](const std::string& path) {
+                AtomicFile out(path);
+                out.append(now);
+                out.finish();
+                out.publish();
+            };
+            const std::string kept =
+                fmt::format("{}/step-{:08}", make_folder(dump_ + "/recipes"), job_.trainer->progress().steps);
+            std::string path = kept + ".toml";
+            for (int again = 2; std::filesystem::exists(path); ++again) path = fmt::format("{}.{}.toml", kept, again);
+            write(path);
+            write(file);
+        });
+    }
+
     // What the first process of a crew keeps for all.
     struct Files {
-        Files(comm::Crew& crew, const compile::Recipe& recipe, const std::string& dump) {
+        Files(comm::Crew& crew, const std::string& dump) {
             crew.together([&] {
                 if (!crew.is_first()) return;
                 lock.emplace(make_folder(dump));
                 metrics.emplace(dump + "/metrics.jsonl");
-                std::ofstream(dump + "/recipe.toml") << recipe.toml();
             });
         }
         std::optional<FolderLock> lock;
@@ -282,12 +316,17 @@ private:
     Clock::time_point window_start_;
     double window_data_s_ = 0;
     int64_t window_steps_ = 0, resident_ = 0;
+    bool counted_ = false;  // any step of this run
 };
 
 int train(const TrainArgs& args, comm::Crew& crew) {
     const auto begun = std::chrono::steady_clock::now();
-    remember_signals();
-    const std::unique_ptr<Job> job = start_job(args.recipe, &crew);
+    const SignalNotice notice;
+    const std::unique_ptr<Job> job = start_job(args.recipe, &crew,
+                                               {{"--watch", fmt::format("{}", fmt::join(args.watch, " "))},
+                                                {"--trace", args.observe.trace},
+                                                {"--trace-step", std::to_string(args.observe.trace_step)},
+                                                {"--profile", args.observe.profile ? "given" : "not given"}});
     const compile::Layout& layout = job->compiled.layout;
     telemetry::info(fmt::format(
         "{} ranks ({}){}, {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s", layout.ranks,
@@ -329,7 +368,7 @@ Command add_train(CLI::App& app) {
     add_recipe_flags(*command, args->recipe);
     command->add_option(
         "--watch", args->watch,
-        "a tensor, as routine.tensor or layer.N.routine.tensor; its values are written in global order under the dump folder");
+        "a tensor, such as layer[0].forward.q or embed.forward.y; its values are written in global order under the dump folder");
     command->add_option("--trace", args->observe.trace,
                         "file for the timeline of one step, for chrome://tracing and Perfetto; `plan --trace` writes the same");
     command->add_option("--trace-step", args->observe.trace_step, "which step of this run (default: the third)")
@@ -343,7 +382,8 @@ Command add_train(CLI::App& app) {
     return {.app = command,
             .run = [args](comm::Crew& crew) { return train(*args, crew); },
             .recipe = &args->recipe,
-            .in_every_process = true};
+            .in_every_process = true,
+            .catches_signals = true};
 }
 
 }  // namespace lockstep::cli

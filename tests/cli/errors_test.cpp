@@ -91,7 +91,7 @@ TEST(CliCheckpointErrors, DamagedOrForeignCheckpoints) {
         << f.err;
     f = s.lockstep("train r.toml --training.steps 2 --model.ffn_dim 48");
     EXPECT_EQ(f.code, 1);
-    EXPECT_NE(f.err.find("resume with the recipe that made it [checkpoint.other_model]"), std::string::npos) << f.err;
+    EXPECT_NE(f.err.find("holds a model with model.ffn_dim = 24, but the recipe has 48"), std::string::npos) << f.err;
     std::filesystem::resize_file(s.path("out/checkpoint/step-00000001/model.safetensors"), 900);
     f = s.lockstep("train r.toml --training.steps 2");
     EXPECT_EQ(f.code, 1);

@@ -160,11 +160,11 @@ TEST(TransformersRefusals, SayWhatToChange) {
            "checkpoint.no_hugging_face");
     expect("r.toml --checkpoint.initial_load_path hf", "hf is a folder of transformers: set checkpoint.initial_load_in_hf = true",
            "checkpoint.is_hugging_face");
-    expect("gpt2.toml" + in_hf + "hf", "hf/config.json: model_type is \"llama\", but the model of the recipe has \"gpt2\"",
+    expect("gpt2.toml" + in_hf + "hf", "hf holds a model with model.name = llama3, but the recipe has gpt2",
            "checkpoint.other_architecture");
     expect("r.toml --model.rope_theta 1e4" + in_hf + "hf",
-           "hf/config.json: rope_theta is 500000.0, but the model of the recipe has 10000.0", "checkpoint.other_architecture");
-    expect("r.toml --model.n_layers 3" + in_hf + "hf", "num_hidden_layers is 2, but the model of the recipe has 3",
+           "hf holds a model with model.rope_theta = 500000, but the recipe has 10000", "checkpoint.other_architecture");
+    expect("r.toml --model.n_layers 3" + in_hf + "hf", "hf holds a model with model.n_layers = 2, but the recipe has 3",
            "checkpoint.other_architecture");
     expect("r.toml --checkpoint.initial_load_model_only false" + in_hf + "hf", "a folder of transformers holds weights alone",
            "recipe.initial_load_in_hf");

@@ -97,11 +97,11 @@ stopped_once() {
     for _ in $(seq 300); do grep -q 'step    100 ' "$folder.out" 2>/dev/null && break; sleep 0.1; done
     "${@//JOB/$job}"
     for _ in $(seq 900); do [ -z "$(state_of "$job")" ] && break; sleep 0.1; done
-    grep -c 'stopped by signal' "$folder.out" | grep -qx 1 || { echo "$folder: not stopped once"; cat "$folder.out"; return 1; }
+    grep -c 'stopped by SIG' "$folder.out" | grep -qx 1 || { echo "$folder: not stopped once"; cat "$folder.out"; return 1; }
     grep -q "resumed from $folder/checkpoint/step-" "$folder.out" || { echo "$folder: not resumed"; cat "$folder.out"; return 1; }
     cmp "whole/checkpoint/step-00001000/model.safetensors" "$folder/checkpoint/step-00001000/model.safetensors"
     cmp "whole/checkpoint/step-00001000/optimizer.safetensors" "$folder/checkpoint/step-00001000/optimizer.safetensors"
-    echo "$folder: $(grep 'stopped by signal' "$folder.out" | sed 's/.*stopped/stopped/; s/:.*//'), requeued, ended with the undisturbed run's weights and moments"
+    echo "$folder: $(grep 'stopped by SIG' "$folder.out" | sed 's/.*stopped/stopped/; s/:.*//'), requeued, ended with the undisturbed run's weights and moments"
 }
 stopped_once usr1 scancel --batch --signal USR1 JOB
 stopped_once term scancel --signal TERM JOB

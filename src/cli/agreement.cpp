@@ -1,0 +1,106 @@
+#include "cli/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/build_info.h"
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/text_file.h"
+#include "cli/launched.h"
+#include "compile/effective.h"
+#include "compile/layout.h"
+#include "data/prepared_data.h"
+#include "kernels/cpu/isa.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string& value_in(const Facts& facts, const std::string& name) {
+    static const std::string absent = "(absent)";
+    const auto it = std::find_if(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == name; });
+    return it == facts.end() ? absent : it->second;
+}
+
+}  // namespace
+
+// What ties a prepared folder's files together. Which files the text came from does not matter.
+void add_data(Facts& facts, const std::string& folder) {
+    const std::filesystem::path file = std::filesystem::path(folder) / data::kManifestFile;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored)) {
+        facts.emplace_back(file.string(), "(not there)");
+        return;
+    }
+    Json manifest = Json::parse(read_text_file(file).text, nullptr, false);
+    if (!manifest.is_object()) {
+        facts.emplace_back(file.string(), "(damaged)");
+        return;
+    }
+    manifest.erase("sources");
+    for (const auto& [path, value] : manifest.flatten().items()) facts.emplace_back(file.string() + path, value.dump());
+}
+
+std::string build_text() {
+    const BuildInfo& b = build_info();
+    const bool exact = !b.commit.starts_with("unknown") && !b.commit.ends_with("-dirty");
+    const std::string program = exact ? "" : ", program " + hex_checksum(read_text_file("/proc/self/exe").text);
+    return fmt::format("{} ({}, {}{})", b.version, b.commit, b.compiler, program);
+}
+
+Facts facts_of(const compile::Recipe& recipe) {
+    Facts facts = compile::effective(recipe);
+    for (const char* key : {"training.dataset_path", "validation.dataset_path"}) {
+        if (recipe.text("training.dataset") == "prepared" && !recipe.text(key).empty()) add_data(facts, recipe.text(key));
+    }
+    if (recipe.text("runtime.kernels") == "cpu") facts.emplace_back(kInstructionSet, kernels::cpu::instruction_sets());
+    return facts;
+}
+
+std::optional<Disagreement> disagreement(const std::vector<Facts>& of_processes) {
+    for (size_t process = 1; process < of_processes.size(); ++process) {
+        const Facts &first = of_processes[0], &other = of_processes[process];
+        if (first == other) continue;
+        for (const Facts* facts : {&first, &other}) {
+            for (const auto& [name, value] : *facts) {
+                const std::string &a = value_in(first, name), &b = value_in(other, name);
+                if (a != b) return Disagreement{name, a, b, process};
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+void require_agreement(const Facts& own, comm::Crew& crew, int64_t ranks) {
+    if (crew.is_alone()) return;
+    const std::string text = Json(own).dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (dissenter(crew.exchange(hex_checksum(text))) == 0) return;
+    std::vector<Facts> all;
+    for (const std::string& theirs : crew.exchange(text)) all.push_back(Json::parse(theirs).get<Facts>());
+    const auto found = disagreement(all);
+    ensure(found.has_value(), "require_agreement: texts differ, facts do not");
+    const int64_t each = std::max<int64_t>(1, ranks / crew.processes());
+    const std::string who = ranks > 0 ? "rank" : "process";
+    const char* advice = found->name == kInstructionSet
+                             ? "their kernels compute other bits; use machines of one kind, or runtime.kernels = \"reference\""
+                         : found->name == kBuild ? "install one build on all hosts of the job"
+                                                 : "all processes of a job must have the same recipe, flags and data";
+    throw UserError("job.ranks_disagree", found->name == kInstructionSet ? "runtime.kernels" : found->name,
+                    fmt::format("{} is {} on {} 0, but {} on {} {}: {}", found->name, found->first, who, found->other, who,
+                                static_cast<int64_t>(found->process) * each, advice));
+}
+
+void require_same_job(const compile::Recipe& recipe, const Facts& flags, comm::Crew& crew) {
+    if (crew.is_alone()) return;
+    Facts facts = facts_of(recipe);
+    facts.insert(facts.end(), flags.begin(), flags.end());
+    require_agreement(facts, crew, compile::layout_of(recipe).ranks);
+}
+
+}  // namespace lockstep::cli
