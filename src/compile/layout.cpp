@@ -118,11 +118,15 @@ void require_ranks(int64_t pp, int64_t replicate, int64_t shard, int64_t tp) {
 }
 
 void require_microbatches(const Recipe& r, const Layout& l, int64_t layers) {
-    if (l.microbatches <= kMostMicrobatches && l.microbatches * layers > kMostLayerRuns)
+    const int64_t chunks =
+        r.flag("training.fuse_loss") ? ceil_div(l.local_batch * l.seq_len, r.integer("training.loss_chunk_tokens")) : 1;
+    const double runs = static_cast<double>(l.microbatches) * static_cast<double>(layers + chunks);
+    if (l.microbatches <= kMostMicrobatches && runs > kMostRuns)
         throw UserError("recipe.too_many_microbatches", "training.global_batch_size",
-                        fmt::format("a step runs {} layers {} times, once for each microbatch: at most {} runs of a layer can be "
-                                    "planned; lower training.global_batch_size, or raise the sequences of a microbatch",
-                                    layers, l.microbatches, kMostLayerRuns));
+                        fmt::format("a step runs {} layers and {} chunks of the loss {} times, once for each microbatch: at most "
+                                    "{} runs can be planned; lower training.global_batch_size or training.seq_len, or raise the "
+                                    "sequences of a microbatch or training.loss_chunk_tokens",
+                                    layers, chunks, l.microbatches, kMostRuns));
     if (l.microbatches <= kMostMicrobatches) return;
     const char* local = r.integer("parallelism.pipeline_parallel_degree") > 1 ? "parallelism.pipeline_parallel_microbatch_size"
                                                                               : "training.local_batch_size";

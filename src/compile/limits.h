@@ -8,7 +8,7 @@ namespace lockstep::compile {
 
 constexpr int64_t kMostRanks = 1 << 20;
 constexpr int64_t kMostMicrobatches = 1 << 16;
-constexpr int64_t kMostLayerRuns = 1 << 19;    // layers x microbatches
+constexpr int64_t kMostRuns = 1 << 19;         // of layers and chunks of the loss, in a step of a rank
 constexpr int64_t kSize = 1 << 30;             // sequences, tokens, layers: of any one number
 constexpr int64_t kSteps = 1'000'000'000'000;  // and all that counts steps
 constexpr int64_t kBytes = int64_t{1} << 50;   // of a rank's memory

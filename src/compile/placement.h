@@ -12,7 +12,7 @@ struct Placement {
     bool comm_thread = false;  // communication runs on a thread beside each rank; else inline
 };
 
-// `ranks` on a machine of `cores`. UserError recipe.comm_thread.
+// `ranks` on a machine of `cores`.
 Placement placement_of(const Recipe& recipe, int64_t ranks, int cores);
 
 // The link that runtime.local_link_* holds collectives between threads back to; unlimited by default.

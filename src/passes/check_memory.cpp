@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -283,10 +284,11 @@ private:
     // Activations, frames and gathered parameters are written once a step.
     void once(int call, int buffer, Bytes range) {
         std::map<int64_t, int64_t>& written = written_[buffer];
-        for (const auto& [begin, end] : written) {
-            if (begin < range.end && range.begin < end) return fail(call, buffer, "is written a second time in one step");
-        }
-        written[range.begin] = range.end;
+        // No two of them overlap, so the last one that begins before the end of this one is the only one to look at.
+        const auto after = written.lower_bound(range.end);
+        if (after != written.begin() && std::prev(after)->second > range.begin)
+            return fail(call, buffer, "is written a second time in one step");
+        if (range.begin < range.end) written[range.begin] = range.end;
     }
 
     const ir::Program& p_;

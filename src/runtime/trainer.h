@@ -29,7 +29,7 @@ struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
 
-// How `ranks` of a recipe share the machines of a crew; none: this one. UserError recipe.comm_thread.
+// How `ranks` of a recipe share the machines of a crew; none: this one.
 compile::Placement placement_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
 // Threads, links and checks of the job's ranks, and the batch that they load.
 RanksOptions ranks_options(const compile::Recipe& recipe, const compile::Layout& layout, comm::Crew* crew);
