@@ -267,7 +267,7 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"debug.deterministic", true, S::Ignored, "runs are always deterministic"},
         {"debug.deterministic_warn_only", false, S::Ignored, "runs are always deterministic"},
         {"debug.moe_force_load_balance", false, S::Ignored, "there are no experts"},
-        {"debug.synthetic_masked", 0.0, S::Acts, "share of targets without loss in synthetic data", from_to(0, 1)},
+        {"debug.synthetic_masked", 0.0, S::Acts, "share of targets without loss in synthetic data", from_below(0, 1)},
 
         {"runtime.threads_per_rank", int64_t{1}, S::Acts, "threads that split the work of one rank; 0: cores / ranks",
          from_to(0, 1024)},

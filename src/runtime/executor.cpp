@@ -77,10 +77,11 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
     arena_bytes_ = std::max<int64_t>(round_up(program.arena_bytes, 1 << 21), 1 << 21);
     void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        throw UserError("runtime.out_of_memory", "training.local_batch_size",
-                        fmt::format("rank {}: the system refused {} bytes for the arena; `lockstep check` says what they are for "
-                                    "and which keys lower them",
-                                    rank, arena_bytes_));
+        throw UserError(
+            "runtime.out_of_memory", "training.local_batch_size",
+            fmt::format("rank {}: the system refused {} bytes for the arena: end other programs, raise the limit of the "
+                        "container or of ulimit -v, or lower training.local_batch_size",
+                        rank, arena_bytes_));
     }
     madvise(memory, static_cast<size_t>(arena_bytes_), MADV_HUGEPAGE);
     arena_ = static_cast<char*>(memory);

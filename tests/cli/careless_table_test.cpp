@@ -114,6 +114,7 @@ TEST(CarelessKeys, WhatCheckAcceptsTrainAccepts) {
     s.write("r.toml", tiny_recipe(kRecipe));
     for (const compile::RecipeKey& key : compile::recipe_keys()) {
         if (key.status != compile::KeyStatus::Acts || key.name.starts_with("job.")) continue;
+        if (key.name == "training.dataset") continue;  // `check` needs no data and says that `train` does
         std::vector<std::string> values = {"-1",  "0",    "1",     "2",   "9223372036854775807", "0.5", "nan",
                                            "inf", "true", "false", "word"};
         values.insert(values.end(), key.allowed.words.begin(), key.allowed.words.end());

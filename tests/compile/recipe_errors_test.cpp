@@ -428,8 +428,9 @@ const ErrorCase kErrors[] = {
      "recipe.unknown_word", "runtime.comm_thread", "runtime.comm_thread = \"maybe\": must be auto, on or off"},
     {"out_of_memory", [] { train_with({}, [](compile::Compiled& c) { c.programs[0].arena_bytes = int64_t{1} << 60; }); },
      "runtime.out_of_memory", "training.local_batch_size",
-     "rank 0: the system refused 1152921504606846976 bytes for the arena; `lockstep check` says what they are for and which keys "
-     "lower them"},
+     "rank 0: the system refused 1152921504606846976 bytes for the arena: end other programs, raise the limit of the container "
+     "or of "
+     "ulimit -v, or lower training.local_batch_size"},
 };
 
 class RecipeError : public ::testing::TestWithParam<ErrorCase> {};
