@@ -29,7 +29,7 @@ void remove_torn_line(const std::string& path) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path) {
+JsonLines::JsonLines(const std::string& path) : path_(path) {
     remove_torn_line(path);
     file_ = std::fopen(path.c_str(), "a");
     if (!file_)
@@ -37,15 +37,19 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path) {
                         fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path, std::strerror(errno)));
 }
 
-MetricsFile::~MetricsFile() { std::fclose(file_); }
+JsonLines::~JsonLines() { std::fclose(file_); }
 
-void MetricsFile::write(int64_t step, const Metrics& metrics) {
-    nlohmann::ordered_json line = {{"step", step}};
-    for (const auto& [name, value] : metrics) line[name] = value;
-    fmt::print(file_, "{}\n", line.dump());
+void JsonLines::write(const nlohmann::ordered_json& line) {
+    fmt::print(file_, "{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     if (std::fflush(file_) != 0)
         throw UserError("metrics.cannot_write", "job.dump_folder",
                         fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path_, std::strerror(errno)));
+}
+
+void JsonLines::write(int64_t step, const Metrics& metrics) {
+    nlohmann::ordered_json line = {{"step", step}};
+    for (const auto& [name, value] : metrics) line[name] = value;
+    write(line);
 }
 
 int64_t anonymous_resident_bytes() {

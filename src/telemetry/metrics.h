@@ -1,7 +1,9 @@
-// metrics.jsonl: one JSON object a logged step, with TorchTitan's metric names and `step`.
+// What a run writes for programs to read: metrics.jsonl, one JSON object a logged step, with TorchTitan's metric names and
+// `step`; events.jsonl, one JSON object for each thing that happened to the run.
 #pragma once
 
 #include <cstdio>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,14 +12,16 @@ namespace lockstep::telemetry {
 
 using Metrics = std::vector<std::pair<std::string, double>>;
 
-class MetricsFile {
+// A file of JSON objects, one a line.
+class JsonLines {
 public:
     // Appends, so that a resumed run goes on in the same file; a last line that was cut off when a run was killed is removed.
     // UserError metrics.cannot_write.
-    explicit MetricsFile(const std::string& path);
-    ~MetricsFile();
-    MetricsFile(const MetricsFile&) = delete;
-    MetricsFile& operator=(const MetricsFile&) = delete;
+    explicit JsonLines(const std::string& path);
+    ~JsonLines();
+    JsonLines(const JsonLines&) = delete;
+    JsonLines& operator=(const JsonLines&) = delete;
+    void write(const nlohmann::ordered_json& line);
     void write(int64_t step, const Metrics& metrics);
 
 private:
