@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -14,10 +15,12 @@
 #include "base/text_file.h"
 #include "cli/carried.h"
 #include "cli/loaded.h"
+#include "cli/run_files.h"
 #include "cli/text_stream.h"
 #include "runtime/generator.h"
 #include "runtime/token_sampler.h"
 #include "telemetry/console.h"
+#include "telemetry/metrics.h"
 
 namespace lockstep::cli {
 namespace {
@@ -29,7 +32,7 @@ struct SampleArgs {
     int64_t max_tokens = 128, top_k = 0;
     double temperature = 1, top_p = 1;
     uint64_t seed = 0;
-    bool other_tokenizer = false, json = false;
+    bool other_tokenizer = false, keep = false, json = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -226,6 +229,32 @@ void print(const std::vector<Sequence>& sequences) {
     }
 }
 
+// The run that a checkpoint belongs to: the first folder above it that holds one.
+std::string run_of(const std::string& checkpoint) {
+    std::error_code error;
+    for (std::filesystem::path p = std::filesystem::absolute(checkpoint, error); p.has_relative_path(); p = p.parent_path()) {
+        if (is_run(p.string())) return p.string();
+    }
+    throw UserError("sample.no_run", "--keep",
+                    fmt::format("--keep: {} belongs to no run of `lockstep train` whose folder is still there; leave --keep out",
+                                checkpoint));
+}
+
+// For `lockstep report`: a line a sequence.
+void keep(const std::string& run, const SampleArgs& args, const data::Tokenizer& tokenizer, int64_t step,
+          const std::vector<Sequence>& sequences) {
+    telemetry::JsonLines file(run + "/samples.jsonl");
+    for (const Sequence& s : sequences) {
+        file.write({{"step", step},
+                    {"prompt", tokenizer.decode(s.prompt)},
+                    {"text", s.text->text()},
+                    {"temperature", args.temperature},
+                    {"top_p", args.top_p},
+                    {"top_k", args.top_k},
+                    {"seed", args.seed}});
+    }
+}
+
 int sample(const SampleArgs& args, comm::Crew& crew) {
     check_options(args);
     Stored stored = open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
@@ -234,6 +263,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
                                                   {"parallelism.pipeline_parallel_degree", "1"},
                                                   {"parallelism.sequence_parallel", "false"},
                                                   {"cluster.ranks", "0"}});
+    const std::string run = args.keep ? run_of(stored.folder) : "";
     compile::Recipe& recipe = stored.recipe;
     const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size")), longest = recipe.integer("training.seq_len");
     std::optional<data::Tokenizer> tokenizer;
@@ -266,6 +296,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     int64_t generated = 0;
     for (const Sequence& s : sampling.sequences) generated += static_cast<int64_t>(s.tokens.size());
     const double tokens_per_s = static_cast<double>(generated) / sampling.decode_s;
+    if (!run.empty() && tokenizer) keep(run, args, *tokenizer, stored.manifest.steps, sampling.sequences);
     if (args.json) {
         nlohmann::ordered_json out = {{"checkpoint", stored.folder},
                                       {"step", stored.manifest.steps},
@@ -306,6 +337,8 @@ Command add_sample(CLI::App& app) {
     command->add_option("--tokenizer", args->tokenizer, "a tokenizer.json; default: the one the checkpoint was trained with");
     command->add_flag("--other-tokenizer", args->other_tokenizer, "take --tokenizer even if it is not the checkpoint's");
     command->add_option("--logits", args->logits, "file for the logits of every step, as text, one row a step");
+    command->add_flag("--keep", args->keep,
+                      "also write the texts to samples.jsonl of the checkpoint's run, for `lockstep report`");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep sample outputs/demo --prompt '#include <' --temperature 0.8 --top-p 0.95");
     return {.app = command,

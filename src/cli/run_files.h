@@ -1,0 +1,22 @@
+// What a run has left in its dump folder, put together for `lockstep report`. Lines that are damaged are left out.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace lockstep::cli {
+
+// Does the folder hold metrics.jsonl or events.jsonl?
+bool is_run(const std::string& folder);
+// As telemetry/run_page.h describes it. A step that was done again after a resume counts as it was done last.
+nlohmann::ordered_json read_run(const std::string& folder);
+
+// {folder, status, steps, of_steps, final_loss, best_heldout_loss, best_heldout_step, tokens_seen, tokens_per_s, step_time_s,
+//  planned_step_time_s, bytes_planned, bytes_resident, starts, not_counted, checkpoints}; null where nothing is known.
+nlohmann::ordered_json summary_of(const nlohmann::ordered_json& run);
+void print_summary(const nlohmann::ordered_json& summary);
+
+// The loss over the steps as an SVG picture, of a light and a dark page.
+std::string loss_picture(const nlohmann::ordered_json& run);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,390 @@
+"use strict";
+// Draws the page from the run's data (run_page.h says what is in them). Text is only ever set as text, never as markup.
+const run = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+
+function el(tag, attributes = {}, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  e.append(...children.filter((c) => c !== null && c !== undefined).map((c) => (c instanceof Node ? c : String(c))));
+  return e;
+}
+
+// ---- numbers ----
+const known = (x) => typeof x === "number" && isFinite(x);
+const digits = (x, n) => (known(x) ? Number(x.toPrecision(n)).toLocaleString("en-US", { maximumSignificantDigits: n }) : "–");
+const fixed = (x, n) => (known(x) ? x.toFixed(n) : "–");
+const grouped = (x) => (known(x) ? x.toLocaleString("en-US") : "–");
+const small = (x) => (known(x) ? (x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential(2) : digits(x, 4)) : "–");
+function compact(x) {
+  if (!known(x)) return "–";
+  for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
+    if (Math.abs(x) >= unit) return digits(x / (unit === 1e4 ? 1e3 : unit), 3) + name;
+  return digits(x, 4);
+}
+function bytes(x) {
+  if (!known(x)) return "–";
+  for (const [unit, name] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]])
+    if (Math.abs(x) >= unit) return digits(x / unit, 4) + " " + name;
+  return x + " B";
+}
+function seconds(x) {
+  if (!known(x)) return "–";
+  if (x < 1) return digits(1000 * x, 3) + " ms";
+  if (x < 60) return digits(x, 3) + " s";
+  if (x < 3600) return Math.floor(x / 60) + " min " + Math.round(x % 60) + " s";
+  return Math.floor(x / 3600) + " h " + Math.round((x % 3600) / 60) + " min";
+}
+const clock = (iso) => (iso ? iso.replace("T", " ").replace("Z", " UTC") : "");
+const plural = (n, noun) => grouped(n) + " " + noun + (n === 1 ? "" : noun.endsWith("s") || noun.endsWith("ch") ? "es" : "s");
+
+// ---- what the run says ----
+const starts = run.events.filter((e) => e.event === "start");
+const last = starts[starts.length - 1] || {};
+const ends = run.events.filter((e) => e.event === "end");
+const m = run.metrics;
+const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
+const lastStart = run.events.lastIndexOf(last);
+const end = run.events.slice(lastStart + 1).find((e) => e.event === "end");
+const heldout = m.step.map((s, i) => ({ x: s, y: m.heldout[i] })).filter((p) => known(p.y));
+const best = heldout.reduce((b, p) => (!b || p.y < b.y ? p : b), null);
+const steps = lastOf(m.step) || last.step || 0;
+
+function table(caption, heads, rows, numeric = [], tall = false) {
+  const head = el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: numeric.includes(i) ? "num" : "" }, h)));
+  const body = rows.map((r) => el("tr", {}, ...r.map((c, i) => el("td", { class: numeric.includes(i) ? "num" : "" }, c))));
+  return el("div", { class: tall ? "scroll tall" : "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", {}, el("caption", { hidden: "" }, caption), el("thead", {}, head), el("tbody", {}, ...body)));
+}
+function list(pairs) {
+  const dl = el("dl");
+  for (const [name, value] of pairs) if (value !== "" && value !== null && value !== undefined) dl.append(el("dt", {}, name), el("dd", {}, value));
+  return dl;
+}
+const card = (title, ...content) => el("div", { class: "card" }, el("h3", {}, title), ...content);
+
+// ---- head ----
+function head() {
+  const named = last.description && last.description !== "default job" ? last.description : run.folder;
+  $("title").textContent = named;
+  document.title = named + " – Lockstep";
+  const model = last.model || {}, job = last.job || {};
+  $("subtitle").textContent = [
+    model.name ? model.name + (model.flavor ? " " + model.flavor : "") : "",
+    known(model.parameters) ? compact(model.parameters) + " parameters" : "",
+    known(job.ranks) ? plural(job.ranks, "rank") : "",
+    named === run.folder ? "" : run.folder,
+  ].filter(Boolean).join(" · ");
+  const words = { done: "Finished", signal: "Stopped by a signal", time: "Stopped at its time limit", non_finite: "Stopped: not finite", failed: "Failed" };
+  const pill = $("status");
+  pill.textContent = end ? words[end.reason] || end.reason : "No end recorded";
+  if (end && end.reason === "done") pill.classList.add("good");
+  if (!end) pill.title = "The run is still going, or was killed";
+
+  const n = m.step.length;
+  const tokens = lastOf(m.tokens);
+  const rate = end && end.summary && end.summary.tokens_per_s > 0 ? end.summary.tokens_per_s : lastOf(m.tokens_per_s);
+  const time = m.step_time.reduce((sum, t, i) => (known(t) ? sum + t * (m.step[i] - (i ? m.step[i - 1] : 0)) : sum), 0);
+  const tiles = [
+    ["Training loss", n ? fixed(lastOf(m.loss), 4) : "–", n ? "at step " + grouped(steps) : ""],
+    best ? ["Best held-out loss", fixed(best.y, 4), "step " + grouped(best.x) + ", perplexity " + digits(Math.exp(best.y), 4)] : null,
+    ["Steps", grouped(steps), last.steps ? "of " + grouped(last.steps) : ""],
+    ["Tokens seen", compact(tokens), ""],
+    ["Tokens a second", compact(rate), known(lastOf(m.mfu)) ? "MFU " + fixed(lastOf(m.mfu), 1) + " %" : ""],
+    ["Time in steps", time > 0 ? seconds(time) : "–", starts.length > 1 ? plural(starts.length, "start") : ""],
+  ];
+  for (const tile of tiles.filter(Boolean))
+    $("tiles").append(el("li", {}, el("span", { class: "label" }, tile[0]), el("span", { class: "value" }, tile[1]), el("span", { class: "more" }, tile[2])));
+}
+
+// ---- charts ----
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const points = (values) => m.step.map((s, i) => ({ x: s, y: known(values[i]) ? values[i] : NaN }));
+const level = (y) => (known(y) && m.step.length ? [{ x: m.step[0], y }, { x: steps, y }] : []);
+const GiB = 2 ** 30;
+const plan = last.plan || {};
+const ranksHere = (last.job || {}).processes > 1 ? last.job.ranks / last.job.processes : (last.job || {}).ranks || 1;
+
+const charts = [
+  { id: "loss", title: "Loss", unit: "nats a token", wide: true, smooth: true, log: true, format: (y) => fixed(y, 4), series: () => [
+    { label: "training", color: "--c1", data: points(m.loss), smooth: true },
+    { label: "held-out", color: "--c2", data: heldout, marker: "rectRot" }] },
+  { id: "rate", title: "Tokens a second", unit: "of the whole job", zero: true, format: compact, series: () => [
+    { label: "measured", color: "--c1", data: points(m.tokens_per_s) },
+    { label: "planned", color: "--c2", data: level(plan.step_time_s > 0 ? last.job.tokens_per_step / plan.step_time_s : undefined), dash: [7, 5] }] },
+  { id: "norm", title: "Gradient norm", unit: "before clipping", smooth: true, format: small, series: () => [{ label: "gradient norm", color: "--c3", data: points(m.grad_norm), smooth: true }] },
+  { id: "lr", title: "Learning rate", unit: "", zero: true, format: small, series: () => [{ label: "learning rate", color: "--c4", data: points(m.lr) }] },
+  { id: "memory", title: "Memory", unit: last.job && last.job.processes > 1 ? "GiB, of the first process" : "GiB, of all ranks", zero: true, format: (y) => digits(y, 4), series: () => [
+    { label: "resident", color: "--c1", data: points(m.resident) },
+    { label: "planned", color: "--c2", data: level(known(plan.bytes_of_a_rank) ? (ranksHere === (last.job || {}).ranks ? plan.bytes_of_all_ranks : ranksHere * plan.bytes_of_a_rank) / GiB : undefined), dash: [7, 5] }] },
+];
+
+function smoothed(data, weight) {
+  let mean = NaN;
+  return data.map((p) => {
+    if (!known(p.y)) return p;
+    mean = known(mean) ? weight * mean + (1 - weight) * p.y : p.y;
+    return { x: p.x, y: mean };
+  });
+}
+
+// Where the run was started again: a dotted line through every chart.
+const resumes = starts.slice(1).map((s) => s.step);
+const marks = {
+  id: "marks",
+  afterDatasetsDraw(chart) {
+    const { ctx, chartArea: area, scales } = chart;
+    ctx.save();
+    ctx.strokeStyle = colour("--dim");
+    ctx.fillStyle = colour("--dim");
+    ctx.font = "11px system-ui, sans-serif";
+    ctx.setLineDash([2, 4]);
+    let free = -Infinity;
+    for (const step of resumes) {
+      const x = scales.x.getPixelForValue(step);
+      if (x < area.left || x > area.right) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, area.top);
+      ctx.lineTo(x, area.bottom);
+      ctx.stroke();
+      const room = area.right - x > 56;
+      if (chart.canvas.id === "plot-loss" && x - free > 64) { ctx.textAlign = room ? "left" : "right"; ctx.fillText("resumed", x + (room ? 5 : -5), area.top + 11); free = x; }
+    }
+    ctx.restore();
+  },
+};
+
+const drawn = new Map();
+function draw(spec) {
+  const weight = Number($("smooth").value), old = drawn.get(spec.id);
+  if (old) old.destroy();
+  const sets = spec.series().filter((s) => s.data.some((p) => known(p.y)));
+  const datasets = [];
+  for (const s of sets) {
+    const base = { borderColor: colour(s.color), backgroundColor: colour(s.color), borderWidth: 2, borderDash: s.dash || [], pointRadius: 0, pointHoverRadius: 5,
+      pointStyle: s.marker || (s.dash ? "line" : "circle"), spanGaps: false, tension: 0, clip: 8 };
+    if (s.marker) base.pointRadius = s.data.length > 60 ? 2 : 4;
+    if (s.data.length === 1) base.pointRadius = 4;
+    if (s.smooth && weight > 0) {
+      datasets.push({ ...base, label: s.label + ", smoothed", data: smoothed(s.data, weight), order: 1 });
+      datasets.push({ ...base, label: s.label, data: s.data, borderColor: colour(s.color) + "55", borderWidth: 1.2, order: 2 });
+    } else {
+      datasets.push({ ...base, label: s.label, data: s.data });
+    }
+  }
+  const ink = colour("--dim"), grid = colour("--grid");
+  const chart = new Chart($("plot-" + spec.id), {
+    type: "line",
+    data: { datasets },
+    plugins: [marks],
+    options: {
+      responsive: true, maintainAspectRatio: false, animation: false, parsing: false, normalized: true,
+      interaction: { mode: "nearest", axis: "x", intersect: false },
+      layout: { padding: { right: 6 } },
+      scales: {
+        x: { type: "linear", min: 0, max: Math.max(steps, 1), title: { display: true, text: "step", color: ink }, ticks: { color: ink, maxRotation: 0, autoSkipPadding: 24, includeBounds: false, callback: (v) => compact(v) }, grid: { color: grid, drawBorder: false } },
+        y: { type: spec.log && $("log").checked ? "logarithmic" : "linear", beginAtZero: Boolean(spec.zero), grace: spec.zero ? "8%" : 0, ticks: { color: ink, maxTicksLimit: 7, callback: (v) => (spec.log ? digits(v, 3) : spec.format(v)) }, grid: { color: grid, drawBorder: false } },
+      },
+      plugins: {
+        legend: { display: datasets.length > 1, position: "top", align: "end", labels: { color: colour("--ink"), usePointStyle: true, boxWidth: 9, boxHeight: 9, padding: 14 } },
+        tooltip: { displayColors: true, usePointStyle: true, callbacks: { title: (items) => (items.length ? "step " + grouped(items[0].parsed.x) : ""), label: (i) => " " + i.dataset.label + ": " + spec.format(i.parsed.y) } },
+        decimation: { enabled: true, algorithm: "lttb", samples: 800, threshold: 1600 },
+      },
+    },
+  });
+  drawn.set(spec.id, chart);
+  return chart;
+}
+
+// Arrow keys move from logged step to logged step; what stands there is shown, and said in a line that screen readers read.
+function keyboard(spec, canvas, reading) {
+  let at = -1;
+  const show = () => {
+    const chart = drawn.get(spec.id), step = m.step[at];
+    const active = [], said = [];
+    chart.data.datasets.forEach((set, datasetIndex) => {
+      let index = -1, distance = Infinity;
+      set.data.forEach((p, i) => { const d = Math.abs(p.x - step); if (known(p.y) && d < distance) { distance = d; index = i; } });
+      if (index < 0 || (set.data.length > 2 && distance > 0)) return;
+      active.push({ datasetIndex, index });
+      said.push(set.label + " " + spec.format(set.data[index].y));
+    });
+    chart.setActiveElements(active);
+    const x = chart.scales.x.getPixelForValue(step);
+    chart.tooltip.setActiveElements(active, { x, y: chart.chartArea.top + 10 });
+    chart.update("none");
+    reading.textContent = "Step " + grouped(step) + ": " + said.join(", ");
+  };
+  canvas.addEventListener("keydown", (e) => {
+    const n = m.step.length, far = Math.max(1, Math.round(n / 20));
+    const moves = { ArrowRight: 1, ArrowLeft: -1, PageUp: far, PageDown: -far };
+    if (!n) return;
+    if (e.key === "Home") at = 0;
+    else if (e.key === "End") at = n - 1;
+    else if (e.key in moves) at = at < 0 ? (moves[e.key] > 0 ? 0 : n - 1) : Math.min(n - 1, Math.max(0, at + moves[e.key]));
+    else if (e.key === "Escape") { drawn.get(spec.id).setActiveElements([]); drawn.get(spec.id).tooltip.setActiveElements([], { x: 0, y: 0 }); drawn.get(spec.id).update("none"); reading.textContent = ""; return; }
+    else return;
+    e.preventDefault();
+    show();
+  });
+}
+
+// All logged values of a chart. Built when it is opened: it may be long.
+function values(spec) {
+  const details = el("details", {}, el("summary", {}, "Values as a table"));
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.querySelector("table")) return;
+    const sets = spec.series().filter((s) => s.data.some((p) => known(p.y)) && s.label !== "planned");
+    const at = sets.map((s) => new Map(s.data.map((p) => [p.x, p.y])));
+    const rows = m.step.map((step) => [grouped(step), ...at.map((a) => (known(a.get(step)) ? spec.format(a.get(step)) : ""))]);
+    details.append(table(spec.title, ["step", ...sets.map((s) => s.label)], rows, [0, ...sets.map((_, i) => i + 1)]));
+  });
+  return details;
+}
+
+function drawAll() { for (const spec of charts) if ($("plot-" + spec.id)) draw(spec); }
+
+function curves() {
+  if (!m.step.length) { $("grid").append(el("p", { class: "card wide" }, "No step was logged yet.")); return; }
+  for (const spec of charts) {
+    const sets = spec.series().filter((s) => s.data.some((p) => known(p.y)));
+    if (!sets.length) continue;
+    const ends = sets.map((s) => { const good = s.data.filter((p) => known(p.y)); return s.label + " from " + spec.format(good[0].y) + " to " + spec.format(lastOf(good).y); });
+    const canvas = el("canvas", { id: "plot-" + spec.id, tabindex: "0", role: "img", "aria-label": spec.title + " over " + plural(steps, "step") + ": " + ends.join("; ") + ". Arrow keys read single values." });
+    const reading = el("p", { class: "reading", "aria-live": "polite" });
+    $("grid").append(el("figure", { class: spec.wide ? "wide" : "" }, el("figcaption", {}, spec.title, spec.unit ? el("span", {}, spec.unit) : null), el("div", { class: "plot" }, canvas), reading, values(spec)));
+    keyboard(spec, canvas, reading);
+  }
+  drawAll();
+  $("log").addEventListener("change", () => draw(charts[0]));
+  $("smooth").addEventListener("input", () => charts.filter((c) => c.smooth && drawn.has(c.id)).forEach(draw));
+}
+
+// ---- colours of the page ----
+const themes = ["auto", "light", "dark"];
+let theme = new URLSearchParams(location.search).get("theme") || "auto";
+if (!themes.includes(theme)) theme = "auto";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function applyTheme() {
+  document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
+  $("theme").textContent = { auto: "Colours: system", light: "Colours: light", dark: "Colours: dark" }[theme];
+  drawAll();
+}
+$("theme").addEventListener("click", () => { theme = themes[(themes.indexOf(theme) + 1) % 3]; applyTheme(); });
+dark.addEventListener("change", applyTheme);
+
+// ---- tables ----
+function planned() {
+  const s = (end && end.summary) || {};
+  const difference = (p, x) => (known(p) && known(x) && p !== 0 ? (x >= p ? "+" : "−") + fixed(100 * Math.abs(x / p - 1), 1) + " %" : "");
+  const rows = [];
+  const row = (name, p, x, f) => { if (known(p) || known(x)) rows.push([name, f(p), f(x), difference(p, x)]); };
+  const measured = s.step_time_s > 0 ? s.step_time_s : undefined;
+  row("Step time", plan.step_time_s, measured, seconds);
+  row("Tokens a second", plan.step_time_s > 0 ? last.job.tokens_per_step / plan.step_time_s : undefined, s.tokens_per_s > 0 ? s.tokens_per_s : undefined, compact);
+  row("Memory of all ranks", plan.bytes_of_all_ranks, s.peak_bytes_resident > 0 ? s.peak_bytes_resident : undefined, bytes);
+  const first = card("Figures", rows.length ? table("Planned beside measured", ["", "planned", "measured", "difference"], rows, [1, 2, 3], true) : el("p", {}, "Nothing was planned."),
+    !known(plan.step_time_s) ? el("p", { class: "note" }, "A step time is planned where train knows this machine: run lockstep bench once, then train --cluster FILE.") : el("p", { class: "note" }, "Planned for " + plan.cluster + "; measured is the median step."));
+  $("plan").append(first);
+  const kinds = Object.entries(plan.bytes_by_kind || {}).filter(([, b]) => b > 0);
+  if (kinds.length) {
+    const total = kinds.reduce((sum, [, b]) => sum + b, 0);
+    const stack = el("div", { class: "stack", "aria-hidden": "true" });
+    const rows2 = kinds.map(([name, b], i) => {
+      const part = el("span"), swatch = el("span", { class: "swatch", "aria-hidden": "true" });
+      part.style.width = (100 * b) / total + "%";
+      part.style.background = swatch.style.background = "var(--bar" + ((i % 9) + 1) + ")";
+      stack.append(part);
+      return [el("span", {}, swatch, name), bytes(b), fixed((100 * b) / total, 1) + " %"];
+    });
+    $("plan").append(card("Planned memory of the fullest rank: " + bytes(total), stack, table("Planned memory by kind", ["kind", "bytes", "share"], rows2, [1, 2], true)));
+  }
+}
+
+function setup() {
+  const job = last.job || {}, machine = last.machine || {}, build = last.build || {}, model = last.model || {};
+  const mesh = Object.entries(job.mesh || {}).filter(([, n]) => n > 1).map(([a, n]) => a + " " + n).join(" × ");
+  $("setup").append(
+    card("Job", list([
+      ["Model", [model.name, model.flavor].filter(Boolean).join(" ")], ["Parameters", grouped(model.parameters)],
+      ["Ranks", known(job.ranks) ? grouped(job.ranks) + (mesh ? " (" + mesh + ")" : "") : ""], ["Threads", known(job.threads_per_rank) ? plural(job.threads_per_rank, "thread") + " a rank" : ""],
+      ["Processes", known(job.processes) ? plural(job.processes, "process") + " on " + plural(job.hosts, "host") : ""],
+      ["Batch", known(job.global_batch_size) ? plural(job.global_batch_size, "sequence") + " of " + grouped(job.seq_len) + " tokens in " + (job.microbatches === 1 ? "1 microbatch" : grouped(job.microbatches) + " microbatches") : ""],
+      ["Types", last.types || ""], ["Recompute", last.recompute || ""]])),
+    card("Machine", list([
+      ["Host", machine.host], ["Processor", machine.processor], ["Cores", known(machine.cores) ? grouped(machine.cores) : ""], ["Memory", known(machine.memory_bytes) ? bytes(machine.memory_bytes) : ""],
+      ["GPU", machine.gpu ? "seen (" + machine.gpu + "), not used by this build" : ""], ["System", machine.system], ["Peak for MFU", plan.peak || ""],
+      ["Lockstep", [build.version, build.commit].filter(Boolean).join(", ")], ["Compiler", build.compiler]])));
+}
+
+// "section.key" -> value of a recipe as a run writes it: one key a line.
+function keys(toml) {
+  const out = new Map();
+  let section = "";
+  for (const line of (toml || "").split("\n")) {
+    const head = line.match(/^\[([^\]]+)\]$/), key = line.match(/^([A-Za-z0-9_.-]+) = (.*)$/);
+    if (head) section = head[1];
+    else if (key) out.set(section + "." + key[1], key[2]);
+  }
+  return out;
+}
+
+function recipe() {
+  const rows = [];
+  for (let i = 1; i < starts.length; ++i) {
+    const before = keys(starts[i - 1].recipe), after = keys(starts[i].recipe);
+    for (const key of new Set([...before.keys(), ...after.keys()])) {
+      if (before.get(key) === after.get(key)) continue;
+      rows.push([grouped(starts[i].step), el("code", {}, key), before.has(key) ? el("code", { class: "was" }, before.get(key)) : "default", after.has(key) ? el("code", {}, after.get(key)) : "default"]);
+    }
+  }
+  if (starts.length > 1) {
+    $("recipe").append(rows.length ? el("div", { class: "card" }, el("h3", {}, "What changed between starts"), table("Changes of the recipe", ["from step", "key", "before", "after"], rows, [0]))
+      : el("p", { class: "note" }, "The run was started " + starts.length + " times, each time with the same recipe."));
+  }
+  const text = last.recipe || run.recipe || "";
+  $("recipe").append(text ? el("details", { open: "" }, el("summary", {}, "The recipe as it ran last: every key that was set"), el("pre", { tabindex: "0", role: "region", "aria-label": "Recipe" }, text.trim()))
+    : el("p", { class: "note" }, "No recipe is recorded."));
+}
+
+function samples() {
+  if (!run.samples.length) {
+    $("samples").append(el("p", { class: "card" }, "This run has none yet. ", el("code", {}, "lockstep sample " + run.folder + " --prompt TEXT --keep"), " generates some from its latest checkpoint and keeps them for this page."));
+    return;
+  }
+  const box = el("div", { class: "samples" });
+  for (const s of run.samples.slice(-12).reverse()) {
+    const facts = [known(s.step) ? "step " + grouped(s.step) : "", known(s.temperature) ? "temperature " + s.temperature : "", known(s.top_p) && s.top_p < 1 ? "top-p " + s.top_p : "", s.top_k > 0 ? "top-k " + s.top_k : ""].filter(Boolean).join(", ");
+    box.append(el("div", { class: "card" }, el("p", { class: "note" }, facts), el("p", { class: "sample" }, el("b", {}, s.prompt || ""), s.text || "")));
+  }
+  $("samples").append(box);
+}
+
+function checkpoints() {
+  if (!run.checkpoints.length) { $("checkpoints").append(el("p", { class: "card" }, "None are there.")); return; }
+  const rows = run.checkpoints.map((c) => [grouped(c.step), el("code", {}, c.folder), bytes(c.bytes), c.has_optimizer ? "whole" : "model only"]);
+  $("checkpoints").append(table("Checkpoints", ["step", "folder", "size", "what"], rows, [0, 2], true));
+}
+
+function events() {
+  const text = {
+    start: (e) => (e.resumed_from ? "Resumed from " + e.resumed_from : e.step > 0 ? "Started at step " + grouped(e.step) : "Started"),
+    checkpoint: (e) => "Checkpoint " + e.folder,
+    not_counted: (e) => "The step did not count: loss " + e.loss + ", gradient norm " + e.grad_norm,
+    end: (e) => (e.reason === "done" ? "Finished" : e.reason === "failed" ? "Failed: " + e.text : e.text.charAt(0).toUpperCase() + e.text.slice(1)),
+  };
+  const rows = run.events.map((e) => [clock(e.time), grouped(e.step), (text[e.event] || ((x) => x.event))(e)]);
+  $("events").append(rows.length ? table("Events", ["time", "step", "what happened"], rows, [1], rows.length <= 25) : el("p", { class: "card" }, "None are recorded."));
+}
+
+head();
+curves();
+applyTheme();
+planned();
+setup();
+recipe();
+samples();
+checkpoints();
+events();
+$("foot").textContent = "Made by lockstep report at " + clock(run.made) + (run.every > 1 ? "; the curves have every " + run.every + "th logged step" : "") + ". Curves: Chart.js " + Chart.version + ", MIT licence.";
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,227 @@
+// `lockstep report`: what a run has left, as text, page and picture; flight records, damaged ones among them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* kTraining = R"([training]
+dataset = "synthetic"
+local_batch_size = 1
+global_batch_size = 4
+seq_len = 16
+steps = 6
+[checkpoint]
+enable = true
+interval = 3
+)";
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<Json> lines_of(const std::string& text) {
+    std::vector<Json> out;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
+    return out;
+}
+
+// A file in a folder that is made with it.
+void put(const Scratch& s, const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(s.path(file)).parent_path());
+    s.write(file, text);
+}
+
+// The data of a page.
+Json data_of(const std::string& page) {
+    const std::string mark = "<script type=\"application/json\" id=\"data\">";
+    const size_t at = page.find(mark), end = page.find("</script>", at);
+    return at == std::string::npos ? Json() : Json::parse(page.substr(at + mark.size(), end - at - mark.size()));
+}
+
+// Three steps, then on to the sixth with another learning rate.
+class CliReport : public ::testing::Test {
+protected:
+    static void SetUpTestSuite() {
+        scratch = new Scratch;
+        scratch->write("r.toml", tiny_recipe(kTraining));
+        ASSERT_EQ(
+            scratch->lockstep("train r.toml --training.steps 3 --lr_scheduler.total_steps 6 --job.description '<b>first</b>'")
+                .code,
+            0);
+        const Finished second = scratch->lockstep(
+            "train r.toml --lr_scheduler.total_steps 6 --optimizer.lr 5e-3 "
+            "--metrics.enable_tensorboard true --job.description '</script><b>x'");
+        ASSERT_EQ(second.code, 0) << second.err;
+    }
+    static void TearDownTestSuite() { delete scratch; }
+    static Scratch* scratch;
+    Scratch& s = *scratch;
+};
+Scratch* CliReport::scratch = nullptr;
+
+TEST_F(CliReport, EventsSayWhatHappenedToTheRun) {
+    std::vector<std::string> names;
+    const std::vector<Json> events = lines_of(s.read("out/events.jsonl"));
+    for (const Json& e : events) names.push_back(fmt::format("{} {}", e["event"].get<std::string>(), e["step"].get<int>()));
+    EXPECT_EQ(names, (std::vector<std::string>{"start 0", "checkpoint 3", "end 3", "start 3", "checkpoint 6", "end 6"}));
+    const Json& start = events[3];
+    EXPECT_EQ(start["resumed_from"], "out/checkpoint/step-00000003");
+    EXPECT_TRUE(events[0]["resumed_from"].is_null());
+    EXPECT_EQ(start["steps"], 6);
+    EXPECT_EQ(start["job"]["tokens_per_step"], 64);
+    EXPECT_EQ(start["machine"]["cores"].get<int>() > 0, true);
+    EXPECT_TRUE(has(start["recipe"], "lr = 0.005")) << start["recipe"];
+    int64_t bytes = 0;
+    for (const auto& [kind, n] : start["plan"]["bytes_by_kind"].items()) bytes += n.get<int64_t>();
+    EXPECT_EQ(bytes, start["plan"]["bytes_of_a_rank"]) << "the kinds sum to the arena";
+    // 61 x 16 embedding and head, 2 layers of 16 x 16 twice, 16 x 8 twice, 3 x 16 x 24, 2 x 16; a norm.
+    EXPECT_EQ(start["model"]["parameters"], 2 * 61 * 16 + 2 * (2 * 256 + 2 * 128 + 3 * 384 + 32) + 16);
+    EXPECT_EQ(events.back()["reason"], "done");
+    EXPECT_EQ(events.back()["summary"]["steps"], 6);
+}
+
+TEST_F(CliReport, TextAndJsonSumTheRunUp) {
+    const Finished text = s.lockstep("report out");
+    EXPECT_EQ(text.code, 0) << text.err;
+    for (const char* part : {"status                done\n", "steps                 6 of 6\n", "last training loss    ",
+                             "resident ", "starts                2\n", "checkpoints           2\n"})
+        EXPECT_TRUE(has(text.out, part)) << part << " in\n" << text.out;
+    const Json j = s.lockstep("report out --json").json()["run"];
+    const std::vector<Json> metrics = lines_of(s.read("out/metrics.jsonl"));
+    EXPECT_EQ(j["final_loss"], metrics.back()["loss_metrics/global_avg_loss"]);
+    EXPECT_EQ(j["steps"], 6);
+    EXPECT_EQ(j["tokens_seen"], 384);
+    EXPECT_GT(j["bytes_planned"].get<double>(), 0);
+}
+
+TEST_F(CliReport, ThePageHoldsTheRunAndNeedsNoNetwork) {
+    const Finished f = s.lockstep("report out --html page.html");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const std::string page = s.read("page.html");
+    for (const char* fetched : {"src=\"", "href=\"http", "@import", "url("})
+        EXPECT_FALSE(has(page.substr(0, page.find("<script>")), fetched)) << fetched;
+    EXPECT_FALSE(has(page, "</script><b>")) << "what the recipe says cannot end the script";
+    const Json run = data_of(page);
+    EXPECT_EQ(run["metrics"]["step"], Json({1, 2, 3, 4, 5, 6}));
+    EXPECT_EQ(run["metrics"]["loss"].size(), 6u);
+    EXPECT_EQ(run["events"].size(), 6u);
+    EXPECT_EQ(run["checkpoints"].size(), 2u);
+    EXPECT_EQ(run["checkpoints"][1]["step"], 6);
+    EXPECT_GT(run["checkpoints"][1]["bytes"].get<int64_t>(), 1000);
+    EXPECT_TRUE(has(page, "Chart.js v3.9.1"));
+}
+
+TEST_F(CliReport, AStepThatWasDoneAgainCountsOnceAndDamagedLinesNotAtAll) {
+    const std::string line = R"({{"step":{},"loss_metrics/global_avg_loss":{}}})";
+    std::string text;
+    for (const auto& [step, loss] : {std::pair{1, 9}, {2, 8}, {3, 7}, {2, 5}, {3, 4}})
+        text += fmt::format(fmt::runtime(line), step, loss) + "\n";
+    put(s, "again/metrics.jsonl",
+        text + "{\"step\":\"x\"}\nnot json\n[]\n{\"step\":4,\"loss_metrics/global_avg_loss\":null}\n{\"ste");
+    put(s, "again/events.jsonl",
+        "{\"event\":5,\"step\":1}\n{\"event\":\"start\",\"step\":0,\"time\":\"\",\"plan\":7,\"recipe\":3}\n");
+    ASSERT_EQ(s.lockstep("report again --html again.html").code, 0);
+    const Json m = data_of(s.read("again.html"))["metrics"];
+    EXPECT_EQ(m["step"], Json({1, 2, 3, 4}));
+    EXPECT_EQ(m["loss"], Json({9, 5, 4, nullptr}));
+    const Finished f = s.lockstep("report again");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_TRUE(has(f.out, "no end recorded")) << f.out;
+}
+
+TEST_F(CliReport, ThePictureHasTheLoss) {
+    ASSERT_EQ(s.lockstep("report out --svg loss.svg").code, 0);
+    const std::string picture = s.read("loss.svg");
+    EXPECT_TRUE(picture.starts_with("<svg xmlns=")) << picture.substr(0, 80);
+    EXPECT_TRUE(has(picture, "Loss over 6 steps: training from 4."));
+    EXPECT_TRUE(picture.ends_with("</svg>\n"));
+    put(s, "none/metrics.jsonl", "");
+    EXPECT_TRUE(has(s.lockstep("report none --svg x.svg").err, "[report.no_steps]"));
+}
+
+TEST_F(CliReport, SamplesThatWereKeptStandInThePage) {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "the quick brown fox ";
+    put(s, "text/a.txt", text);
+    put(s, "text/b.txt", text);
+    ASSERT_EQ(s.lockstep("data prepare text --out data --tokenizer bytes --heldout 0.5").code, 0);
+    std::string recipe = tiny_recipe(kTraining);
+    recipe.replace(recipe.find("vocab_size = 61\n"), 16, "");
+    recipe.replace(recipe.find("dataset = \"synthetic\""), 21, "dataset_path = \"data\"");
+    s.write("p.toml", recipe);
+    const Finished trained = s.lockstep("train p.toml --job.dump_folder kept --training.steps 2");
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Finished f = s.lockstep("sample kept --prompt 'the quick' --prompt fox --max-tokens 4 --keep");
+    ASSERT_EQ(f.code, 0) << f.err;
+    ASSERT_EQ(s.lockstep("report kept --html kept.html").code, 0);
+    const Json samples = data_of(s.read("kept.html"))["samples"];
+    ASSERT_EQ(samples.size(), 2u);
+    EXPECT_EQ(samples[0]["prompt"], "the quick");
+    EXPECT_EQ(samples[1]["prompt"], "fox");
+    EXPECT_EQ(samples[1]["step"], 2);
+    std::filesystem::copy(s.path("kept/checkpoint"), s.path("loose"), std::filesystem::copy_options::recursive);
+    const Finished loose = s.lockstep("sample loose --prompt fox --keep");
+    EXPECT_EQ(loose.code, 1);
+    EXPECT_TRUE(has(loose.err, "[sample.no_run]")) << loose.err;
+}
+
+TEST_F(CliReport, WhatIsNoRunIsRefused) {
+    std::filesystem::create_directories(s.path("empty"));
+    const Finished page = s.lockstep("report empty --html x.html");
+    EXPECT_EQ(page.code, 1);
+    EXPECT_TRUE(has(page.err, "empty: holds no run") && has(page.err, "[report.no_run]")) << page.err;
+    EXPECT_TRUE(has(s.lockstep("report empty").err, "[report.no_records]"));
+    EXPECT_EQ(s.lockstep("report out --html /proc/x/y.html").code, 1);
+}
+
+TEST_F(CliReport, DamagedFlightRecordsAreLeftOutByName) {
+    const std::string good =
+        R"({"rank":0,"ranks":2,"process":0,"host":"h","pid":7,"reason":"r","streams":{"compute":[{"step":1,"began_s_ago":2.5,"op":"gather",
+            "routine":"layer","layer":0,"microbatch":0,"ranks":[0,1]}],"communication":[]}})";
+    const auto with = [&](const std::string& from, const std::string& to) {
+        std::string text = good;
+        text.replace(text.find(from), from.size(), to);
+        return text;
+    };
+    const std::string damaged[] = {R"({"rank":0,"ranks":1,"reason":"a","streams":{}})",
+                                   R"({"rank":0,"ranks":4,"reason":"r","streams":{"compute":[{}],"comm":[]}})",
+                                   with("\"ranks\":2", "\"ranks\":1000000000000"),
+                                   with("\"ranks\":2", "\"ranks\":18446744073709551615"),
+                                   with("\"ranks\":2", "\"ranks\":0"),
+                                   with("\"rank\":0", "\"rank\":\"x\""),
+                                   with("\"rank\":0", "\"rank\":2"),
+                                   with("\"rank\":0", "\"rank\":-1"),
+                                   with("[0,1]", "[0,2]"),
+                                   with("[0,1]", "{}"),
+                                   with("2.5", "\"soon\""),
+                                   with("\"layer\":0", "\"layer\":1e99"),
+                                   with("\"reason\":\"r\"", "\"reason\":[]"),
+                                   R"({"rank":0,"ranks":1,"process":0,"host":"h","pid":7,"reason":"r","streams":[]})",
+                                   R"({"rank":0,"ranks":1,"process":0,"host":"h","pid":7,"reason":"r","streams":5})",
+                                   good.substr(0, 150),
+                                   "5",
+                                   ""};
+    for (const std::string& text : damaged) {
+        std::filesystem::remove_all(s.path("lost"));
+        put(s, "lost/comm_traces/rank_0.json", text);
+        const Finished alone = s.lockstep("report lost");
+        EXPECT_EQ(alone.code, 1) << text << alone.err;
+        EXPECT_TRUE(has(alone.err, "rank_0.json is left out, it is no whole flight record: ")) << text << alone.err;
+        put(s, "lost/comm_traces/rank_1.json", with("\"rank\":0", "\"rank\":1"));
+        const Finished f = s.lockstep("report lost");
+        EXPECT_EQ(f.code, 0) << text << f.err;
+        EXPECT_TRUE(has(f.out, "ranks without a record: 0 (stopped, dead or cut off)")) << f.out;
+        EXPECT_TRUE(has(f.out, "waiting   layer (layer 0, microbatch 0) gather with ranks 0 1: ranks 1")) << f.out;
+    }
+    put(s, "lost/comm_traces/rank_0.json", good);
+    EXPECT_EQ(s.lockstep("report lost --json").json()["without_record"], Json::array());
+}
+
+}  // namespace
+}  // namespace lockstep::testing
