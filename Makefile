@@ -8,7 +8,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-clang install package test-deb test-newcomer test-peers test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean configure
+.PHONY: demo test test-clang install package test-deb test-newcomer test-peers test-report test-tensorboard test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -76,6 +76,19 @@ test-tokenizers: configure  ## token ids of a dozen model families' tokenizers b
 	$(build) --target lockstep
 	test -d build/tokenizers || (python3 -m venv build/tokenizers && build/tokenizers/bin/pip install -q tokenizers sentencepiece tiktoken)
 	build/tokenizers/bin/python tests/peers/tokenizer_families.py build/release/lockstep
+
+test-report: configure  ## the page of `lockstep report --html` in a headless Chromium; screenshots in build/report; needs PyPI
+	scripts/install_dependencies.sh chromium chromium-driver
+	$(build) --target lockstep
+	test -x build/page/bin/pip || python3 -m venv build/page
+	build/page/bin/pip install -q -r tests/report/requirements.txt
+	build/page/bin/python tests/report/page.py build/release/lockstep
+
+test-tensorboard: configure  ## TensorBoard itself reads what `train` writes for it; needs PyPI
+	$(build) --target lockstep
+	test -x build/tensorboard/bin/pip || python3 -m venv build/tensorboard
+	build/tensorboard/bin/pip install -q -r tests/tensorboard/requirements.txt
+	build/tensorboard/bin/python tests/tensorboard/read.py build/release/lockstep
 
 test-slurm: configure   ## the batch script under a Slurm of one node, started for it; as root
 	scripts/install_dependencies.sh slurm-wlm munge

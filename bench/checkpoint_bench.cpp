@@ -73,6 +73,8 @@ local_batch_size = 1
 global_batch_size = 2
 [parallelism]
 data_parallel_shard_degree = 2
+[runtime]
+threads_per_rank = 1
 [checkpoint]
 enable = true
 async_mode = "{}"

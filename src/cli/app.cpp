@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/launched.h"
 #include "cli/stopping.h"
 #include "comm/communicator.h"
@@ -74,6 +76,11 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
     return "";
 }
 
+bool is_set_in_environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value;
+}
+
 std::string version_text() {
     const BuildInfo& build = build_info();
     return fmt::format(
@@ -84,14 +91,17 @@ std::string version_text() {
 
 int run_command(int argc, const char* const* argv) {
     CLI::App app{"Lockstep compiles the whole training step of a large language model into one program: checked, then run."};
+    app.formatter(help_formatter(output_columns()));
     app.set_version_flag("--version", version_text);
     app.require_subcommand(1);
     const std::vector<Command> commands = {
         add_train(app),  add_check(app),       add_plan(app),    add_show(app),       add_schedule(app), add_diff(app),
         add_eval(app),   add_sample(app),      add_convert(app), add_data(app),       add_bench(app),    add_launch(app),
         add_report(app), add_checkpoints(app), add_recipe(app),  add_completion(app), add_man(app)};
+    telemetry::ConsoleOptions console{.colors = !is_set_in_environment("NO_COLOR")};
+    for (const Command& c : commands) add_console_flags(*c.app, console);
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process
-    telemetry::set_up_console(true);
+    telemetry::set_up_console(console);
     const bool json = std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
     // "--" ends this command line where the command takes another one behind it.
     const char* const* const dashes = std::find(argv, argv + argc, std::string_view("--"));
@@ -113,6 +123,7 @@ int run_command(int argc, const char* const* argv) {
         if (launched().process > 0) return e.get_exit_code() == 0 ? kDone : kUsage;
         return app.exit(e) == 0 ? kDone : kUsage;
     }
+    telemetry::set_up_console(console);
     if (chosen->catches_signals) remember_signals(Again::EndsProcess);  // now: MPI may take long to start
     const auto failed = [&] { return fail(json); };
     try {

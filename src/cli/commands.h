@@ -8,6 +8,7 @@
 
 #include "comm/crew.h"
 #include "compile/compile.h"
+#include "telemetry/console.h"
 
 namespace CLI {
 class App;
@@ -58,6 +59,8 @@ Command add_man(CLI::App& app);
 // For commands that read a recipe, or a checkpoint with its recipe: the positional argument, --ranks, and --section.key flags.
 void add_recipe_flags(CLI::App& command, RecipeArgs& args);
 void add_checkpoint_flags(CLI::App& command, RecipeArgs& args);
+// --quiet and --log-format, which every command has.
+void add_console_flags(CLI::App& command, telemetry::ConsoleOptions& options);
 // The --section.key flags that `command` was given, into args.settings. Throws CLI::ParseError for anything else that is left.
 void take_settings(const CLI::App& command, RecipeArgs& args);
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
@@ -27,6 +28,7 @@ compile::Recipe read_recipe(const RecipeArgs& args) {
     compile::Recipe recipe = compile::Recipe::from_file(args.path);
     for (const auto& [key, value] : args.settings) recipe.set(key, value);
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
+    if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();
     for (const std::string& line : recipe.ignored()) telemetry::info(line);
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
     return recipe;
@@ -142,6 +144,17 @@ void add_recipe_flags(CLI::App& command, RecipeArgs& args) { add_path_and_ranks(
 void add_checkpoint_flags(CLI::App& command, RecipeArgs& args) {
     add_path_and_ranks(command, args, "checkpoint",
                        "a checkpoint's folder, a folder of checkpoints (the latest is taken), or a run's folder");
+}
+
+void add_console_flags(CLI::App& command, telemetry::ConsoleOptions& options) {
+    command.add_flag("--quiet", options.quiet, "warnings and errors only on standard error");
+    const std::map<std::string, telemetry::LogFormat> formats = {{"text", telemetry::LogFormat::Text},
+                                                                 {"json", telemetry::LogFormat::Json}};
+    command
+        .add_option_function<std::string>(
+            "--log-format", [&options, formats](const std::string& name) { options.format = formats.at(name); },
+            "of the lines on standard error: text, or json, one object a line")
+        ->check(CLI::IsMember({"text", "json"}));
 }
 
 void take_settings(const CLI::App& command, RecipeArgs& args) {

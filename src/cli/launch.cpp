@@ -45,6 +45,8 @@ struct LaunchArgs {
         if (words.empty() || words[0] != "train") return;
         CLI::App app;
         const Command train = add_train(app);
+        telemetry::ConsoleOptions of_train;
+        add_console_flags(*train.app, of_train);
         app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 reads from the back
         take_settings(*train.app, *train.recipe);
         recipe = *train.recipe;

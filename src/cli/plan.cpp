@@ -9,6 +9,7 @@
 #include "base/round.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
+#include "cli/plan.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
 #include "ops/rule.h"
@@ -50,11 +51,8 @@ struct Plan {
     double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
-Plan make_plan(const PlanArgs& args) {
+Plan make_plan(const compile::Recipe& recipe, Described machine) {
     Plan plan;
-    compile::Recipe recipe = read_recipe(args.recipe);
-    take_vocabulary(recipe, MissingData::Assume);
-    Described machine = described_machine(recipe, args.cluster, "--cluster");
     plan.cluster = std::move(machine.cluster), plan.placement = machine.placement;
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(recipe, machine.options);
@@ -166,7 +164,9 @@ void print(const Plan& p) {
 }
 
 int plan(const PlanArgs& args) {
-    const Plan p = make_plan(args);
+    compile::Recipe recipe = read_recipe(args.recipe);
+    take_vocabulary(recipe, MissingData::Assume);
+    const Plan p = make_plan(recipe, described_machine(recipe, args.cluster, "--cluster"));
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (args.json) fmt::print("{}\n", to_json(p).dump());
     else print(p);
@@ -177,6 +177,15 @@ int plan(const PlanArgs& args) {
 }
 
 }  // namespace
+
+std::optional<PlannedStep> planned_step(const compile::Recipe& recipe, const std::string& cluster_file, const char* asked_by) {
+    const sim::Cluster cluster = sim::read_cluster(cluster_file, asked_by);
+    const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(recipe).ranks <= cluster.hosts.ranks;
+    if (cluster.devices || cluster.declared) return std::nullopt;
+    if (!one_host && cluster.hosts.link.bandwidth_bytes_per_s <= 0) return std::nullopt;
+    const Plan p = make_plan(recipe, described_machine(recipe, cluster_file, asked_by));
+    return PlannedStep{p.step_s(), p.peak_flops_per_s, p.cluster.name};
+}
 
 Command add_plan(CLI::App& app) {
     const auto args = std::make_shared<PlanArgs>();

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "models/model.h"
+#include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
@@ -51,6 +53,15 @@ std::vector<Line> all_keys() {
     return out;
 }
 
+void print(const Line& l, int columns) {
+    const std::string status = l.status == "acts" ? "" : fmt::format("  ({})", l.status);
+    for (const std::string& text : {fmt::format("{} = {}{}", l.key, l.default_value, status), "    " + l.help,
+                                   l.values.empty() ? "" : "    Value: " + l.values}) {
+        if (text.empty()) continue;
+        for (const std::string& line : telemetry::wrap(text, columns)) fmt::print("{}\n", line);
+    }
+}
+
 int explain(const ExplainArgs& args) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     bool found = false;
@@ -61,8 +72,7 @@ int explain(const ExplainArgs& args) {
             list.push_back(
                 {{"key", l.key}, {"default", l.default_value}, {"status", l.status}, {"values", l.values}, {"help", l.help}});
         else
-            fmt::print("{:<52} {:<14} {:<12} {}{}\n", l.key, l.default_value, l.status, l.help,
-                       l.values.empty() ? "" : fmt::format(" (value: {})", l.values));
+            print(l, output_columns());
     }
     if (!found) compile::Recipe().set(args.key, "0");  // throws, naming the nearest key
     if (args.json) fmt::print("{}\n", list.dump());

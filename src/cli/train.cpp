@@ -18,13 +18,13 @@
 #include "cli/job.h"
 #include "cli/machine.h"
 #include "cli/observe.h"
+#include "cli/run_log.h"
 #include "cli/stopping.h"
 #include "cli/watch.h"
 #include "compile/report.h"
 #include "runtime/capture.h"
 #include "runtime/replicas.h"
 #include "telemetry/console.h"
-#include "telemetry/metrics.h"
 
 namespace lockstep::cli {
 namespace {
@@ -62,9 +62,9 @@ public:
           recipe_(job.recipe),
           dump_(recipe_.text("job.dump_folder")),
           files_(crew_, dump_),
+          log_(job, dump_, args.observe.cluster),
           checkpoints_(job, dump_ + "/" + recipe_.text("checkpoint.folder")),
           stopping_(recipe_, begun),
-          flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
           watch_(args.watch),
           observe_(args.observe),
           steps_(recipe_.integer("training.steps")),
@@ -73,6 +73,8 @@ public:
     int run() {
         checkpoints_.resume();
         keep_recipe();
+        checkpoint_ = checkpoints_.latest();
+        log_.start(job_.trainer->progress().steps > 0 ? checkpoint_ : "");
         replicas_agreed_ = job_.trainer->progress().steps;
         if (recipe_.flag("checkpoint.create_seed_checkpoint")) {
             checkpoints_.at_end(Checkpointing::End::Stopped);
@@ -85,7 +87,6 @@ public:
             });
         }
         observer_.emplace(observe_, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
-        window_start_ = Clock::now();
         while (job_.trainer->progress().steps < steps_ && !stopping_.asked(crew_)) {
             const runtime::StepResult r = observer_->step();
             if (capture) {
@@ -95,18 +96,24 @@ public:
             after(r);
             stopping_.after_step(r, checkpoints_.longest_save_s());
         }
-        bar_.clear();
         return end();
     }
+
+    // What became of the run, for those who read of it later.
+    void say_end(const nlohmann::ordered_json& summary) {
+        note_checkpoint();
+        const bool done = job_.trainer->progress().steps >= steps_, counted = counted_ || times_.empty();
+        if (done) log_.end(counted ? "done" : "non_finite", counted ? "" : "no step of this run counted", summary);
+        else log_.end(std::string(name_of(stopping_.reason())), stopping_.text(), summary);
+    }
+    void say_failed(const std::string& why) { log_.end("failed", why, nullptr); }
 
     // null where no profile was asked for.
     nlohmann::ordered_json profile(bool quiet) { return observer_ ? observer_->finish(quiet) : nullptr; }
 
     nlohmann::ordered_json summary() const {
         int64_t resident = 0;  // of all processes
-        const int64_t most = std::max(resident_, telemetry::anonymous_resident_bytes());
-        for (const std::string& bytes : crew_.exchange(std::to_string(std::max<int64_t>(0, most - job_.anonymous_bytes_before))))
-            resident += std::stoll(bytes);
+        for (const std::string& bytes : crew_.exchange(std::to_string(log_.resident_bytes()))) resident += std::stoll(bytes);
         const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
         nlohmann::ordered_json out = {
             {"steps", job_.trainer->progress().steps},
@@ -133,6 +140,7 @@ private:
 
     // The last checkpoint, and the exit code.
     int end() {
+        log_.clear_bar();
         const Stopping::Reason reason = stopping_.reason();
         if (reason == Stopping::Reason::NonFinite) {  // the weights may be what is wrong: nothing is saved
             checkpoints_.wait();
@@ -163,23 +171,13 @@ private:
     void after(const runtime::StepResult& r) {
         last_loss_ = r.loss;
         times_.push_back(r.step_time_s);
-        window_data_s_ += r.data_time_s;
-        ++window_steps_;
         counted_ |= r.committed;
-        if (!r.committed) {
-            bar_.clear();
-            telemetry::warn(
-                fmt::format("step {}: loss {} or gradient norm {} is not finite; the step does not count, no state has changed",
-                            r.step, r.loss, r.grad_norm));
-        }
-        bar_.show(r.step, steps_,
-                  fmt::format("loss {:.4f}  {:.0f} tok/s", r.loss,
-                              static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s));
         const bool validate = job_.heldout && (r.step % recipe_.integer("validation.freq") == 0 || r.step == steps_);
         if (validate) heldout_loss_ = evaluate();
-        if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_) log(r, validate);
+        log_.step(r, validate ? std::optional(heldout_loss_) : std::nullopt);
         if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);
         checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
+        note_checkpoint();
     }
 
     // What differs may be in every checkpoint since the last look: none is written, and which one to take is said.
@@ -206,36 +204,10 @@ private:
         return e.evaluate(*job_.heldout, steps > 0 ? std::min(steps, all) : all).loss();
     }
 
-    void log(const runtime::StepResult& r, bool validated) {
-        const double window_s = std::chrono::duration<double>(Clock::now() - window_start_).count();
-        const double tokens = static_cast<double>(window_steps_ * job_.trainer->tokens_per_step()),
-                     ranks = static_cast<double>(job_.compiled.layout.ranks);
-        const double tflops = flops_model_ * static_cast<double>(window_steps_) / window_s / 1e12;
-        resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
-        const double arena_gib = static_cast<double>(job_.compiled.arena_bytes()) / (1 << 30);
-        telemetry::Metrics m = {
-            {"loss_metrics/global_avg_loss", r.loss},
-            {"grad_norm", r.grad_norm},
-            {"lr", r.lr},
-            {"n_tokens_seen", static_cast<double>(job_.trainer->progress().tokens_seen)},
-            {"throughput(tps)", tokens / window_s / ranks},
-            {"tokens_per_s", tokens / window_s},
-            {"tflops", tflops},
-            {"time_metrics/end_to_end(s)", window_s / static_cast<double>(window_steps_)},
-            {"time_metrics/data_loading(s)", window_data_s_ / static_cast<double>(window_steps_)},
-            {"time_metrics/data_loading(%)", 100 * window_data_s_ / window_s},
-            {"memory/max_active(GiB)", arena_gib},
-            {"memory/max_active(%)", 100 * arena_gib * (1 << 30) /
-                                         static_cast<double>(*capacity_here(recipe_, job_.compiled.layout.ranks, &crew_).bytes)}};
-        if (validated) m.emplace_back("validation_metrics/loss", heldout_loss_);
-        if (files_.metrics) files_.metrics->write(r.step, m);
-        bar_.clear();
-        telemetry::info(fmt::format("step {:>6}  loss {:.5f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tok/s  {:.3f} tflops/rank{}",
-                                    r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, tflops,
-                                    validated ? fmt::format("  held-out loss {:.5f}", heldout_loss_) : ""));
-        window_start_ = Clock::now();
-        window_steps_ = 0;
-        window_data_s_ = 0;
+    void note_checkpoint() {
+        if (checkpoints_.latest() == checkpoint_) return;
+        checkpoint_ = checkpoints_.latest();
+        log_.checkpoint(checkpoint_);
     }
 
     // One line a value would be unreadable: shape in the first line, then all values in global order, a row of the last dim a
@@ -290,11 +262,9 @@ private:
             crew.together([&] {
                 if (!crew.is_first()) return;
                 lock.emplace(make_folder(dump));
-                metrics.emplace(dump + "/metrics.jsonl");
             });
         }
         std::optional<FolderLock> lock;
-        std::optional<telemetry::MetricsFile> metrics;
     };
 
     Job& job_;
@@ -302,10 +272,9 @@ private:
     const compile::Recipe& recipe_;
     const std::string dump_;
     Files files_;
+    RunLog log_;
     Checkpointing checkpoints_;
     Stopping stopping_;
-    const double flops_model_;
-    telemetry::ProgressBar bar_;
     const std::vector<std::string> watch_;
     const ObserveArgs observe_;
     const int64_t steps_, replica_check_freq_;
@@ -313,10 +282,8 @@ private:
     std::vector<double> times_;
     double last_loss_ = std::nan(""), heldout_loss_ = std::nan("");
     std::optional<Observer> observer_;
-    Clock::time_point window_start_;
-    double window_data_s_ = 0;
-    int64_t window_steps_ = 0, resident_ = 0;
-    bool counted_ = false;  // any step of this run
+    std::string checkpoint_;  // the last one that the log knows of
+    bool counted_ = false;    // any step of this run
 };
 
 int train(const TrainArgs& args, comm::Crew& crew) {
@@ -327,21 +294,19 @@ int train(const TrainArgs& args, comm::Crew& crew) {
                                                 {"--trace", args.observe.trace},
                                                 {"--trace-step", std::to_string(args.observe.trace_step)},
                                                 {"--profile", args.observe.profile ? "given" : "not given"}});
-    const compile::Layout& layout = job->compiled.layout;
-    telemetry::info(fmt::format(
-        "{} ranks ({}){}, {} microbatches of {} sequences, planned {} a rank; ready after {:.2f} s", layout.ranks,
-        degrees_text(layout.mesh),
-        crew.is_alone()
-            ? ""
-            : fmt::format(" in {} processes on {} host{}", crew.processes(), crew.hosts(), crew.hosts() > 1 ? "s" : ""),
-        layout.microbatches, layout.local_batch * layout.data_ranks, gib(job->compiled.arena_bytes()), job->start_up_s));
     if (crew.hosts() > 1)
         warn_of_hosts(described_cluster(job->recipe), compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
     const Watch watch(job->recipe, job->trainer->ranks());
     Run run(*job, args, begun);
     int code = kDone;
-    crew.guard([&] { code = run.run(); });
+    try {
+        crew.guard([&] { code = run.run(); });
+    } catch (const std::exception& e) {
+        run.say_failed(e.what());
+        throw;
+    }
     nlohmann::ordered_json summary = run.summary();
+    run.say_end(summary);
     if (nlohmann::ordered_json profile = run.profile(args.json || !crew.is_first()); !profile.is_null())
         summary["profile"] = std::move(profile);
     if (!crew.is_first()) return code;
@@ -352,7 +317,7 @@ int train(const TrainArgs& args, comm::Crew& crew) {
     telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]),
                                 gib(summary["peak_bytes_resident"])));
     if (summary.contains("heldout_loss")) {
-        telemetry::info(fmt::format("held-out loss {:.4f} nats; a model that knows only how often each token occurs has {:.4f}",
+        telemetry::info(fmt::format("held-out loss {:.4f} nats; token frequencies alone give {:.4f}",
                                     summary["heldout_loss"].get<double>(), summary["unigram_entropy_nats"].get<double>()));
     }
     telemetry::info(fmt::format("written: {}", summary["dump_folder"].get<std::string>()));
@@ -376,7 +341,8 @@ Command add_train(CLI::App& app) {
     command->add_flag("--profile", args->observe.profile,
                       "where the steps' time went by kind of op, beside this machine's roofs (measured after the run)");
     command->add_option("--cluster", args->observe.cluster,
-                        "cluster file whose roofs --profile holds the ops against, instead of measuring them");
+                        "cluster file of this machine: the step time is planned on it, and MFU and --profile take its roofs "
+                        "instead of measuring them");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep train recipes/demo.toml --training.steps 100");
     return {.app = command,

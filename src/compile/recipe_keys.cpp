@@ -246,8 +246,8 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"metrics.log_freq", int64_t{10}, S::Acts, "steps between lines on the console and in metrics.jsonl", from_to(1, kSteps)},
         {"metrics.disable_color_printing", false, S::Acts, "no colours on a terminal"},
-        {"metrics.enable_tensorboard", false, S::Only, "TensorBoard files"},
-        {"metrics.save_tb_folder", std::string("tb"), S::Ignored, "see enable_tensorboard"},
+        {"metrics.enable_tensorboard", false, S::Acts, "write event files that TensorBoard reads"},
+        {"metrics.save_tb_folder", std::string("tb"), S::Acts, "of TensorBoard's event files, under job.dump_folder"},
         {"metrics.save_for_all_ranks", false, S::Ignored, "metrics are of the whole job"},
         {"metrics.enable_wandb", false, S::Ignored, "metrics.jsonl can be imported anywhere"},
 
@@ -269,7 +269,9 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"debug.moe_force_load_balance", false, S::Ignored, "there are no experts"},
         {"debug.synthetic_masked", 0.0, S::Acts, "share of targets without loss in synthetic data", from_below(0, 1)},
 
-        {"runtime.threads_per_rank", int64_t{1}, S::Acts, "threads that split the work of one rank; 0: cores / ranks",
+        {"runtime.threads_per_rank", int64_t{0}, S::Acts,
+         "threads that split the work of one rank; 0: the cores of a host, shared out among its ranks. Results are the same bits "
+         "with any number",
          from_to(0, 1024)},
         {"runtime.kernels", std::string("cpu"), S::Acts, "cpu, or reference (plain loops in double precision)",
          one_of({"cpu", "reference"})},

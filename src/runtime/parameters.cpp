@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "base/random.h"
 
@@ -104,6 +106,15 @@ void for_each_parameter(const std::vector<ir::Program>& programs, const std::fun
             }
         }
     }
+}
+
+int64_t parameter_count(const std::vector<ir::Program>& programs) {
+    int64_t count = 0;
+    for_each_parameter(programs, [&](const ir::Parameter& param, int64_t) {
+        const std::vector<int64_t> shape = global_shape(param);
+        count += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    });
+    return count;
 }
 
 std::string global_name(const ir::Parameter& param, int64_t instance) {

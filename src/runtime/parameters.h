@@ -30,6 +30,9 @@ bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh
 void for_each_parameter(const std::vector<ir::Program>& programs,
                         const std::function<void(const ir::Parameter&, int64_t instance)>& f);
 
+// Elements of them all, without padding.
+int64_t parameter_count(const std::vector<ir::Program>& programs);
+
 // Hugging Face's name of one layer's parameter, and its global shape without padding.
 std::string global_name(const ir::Parameter& param, int64_t instance);
 std::vector<int64_t> global_shape(const ir::Parameter& param);

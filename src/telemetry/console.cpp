@@ -1,5 +1,6 @@
 #include "telemetry/console.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -7,39 +8,91 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "telemetry/wrap.h"
 
 namespace lockstep::telemetry {
+namespace {
 
-void set_up_console(bool colors) {
+constexpr int kDefaultColumns = 80, kTimeColumns = 11;  // "[12:34:56] "
+spdlog::level::level_enum spoken = spdlog::level::info;
+LogFormat format = LogFormat::Text;
+std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> sink;
+
+bool is_terminal() { return isatty(STDERR_FILENO) != 0; }
+
+std::string json_line(spdlog::level::level_enum level, std::string_view text, const nlohmann::ordered_json& values) {
+    const auto now = std::chrono::system_clock::now();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+    const spdlog::string_view_t name = spdlog::level::to_string_view(level);
+    nlohmann::ordered_json line = {
+        {"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)), ms)},
+        {"level", std::string(name.data(), name.size())},
+        {"text", text}};
+    if (values.is_object()) line.update(values);
+    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void say(spdlog::level::level_enum level, std::string_view text) {
+    if (format == LogFormat::Json) return spdlog::log(level, "{}", json_line(level, text, nullptr));
+    if (!is_terminal()) return spdlog::log(level, "{}", text);
+    std::string lines;
+    for (const std::string& line : wrap(text, console_columns() - kTimeColumns))
+        lines += (lines.empty() ? "" : "\n" + std::string(kTimeColumns, ' ')) + line;
+    spdlog::log(level, "{}", lines);
+}
+
+}  // namespace
+
+void set_up_console(const ConsoleOptions& options) {
+    format = options.format;
+    spoken = options.quiet ? spdlog::level::warn : spdlog::level::info;
     auto logger = spdlog::get("lockstep");
     if (!logger) {
-        auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
-                                                                                 : spdlog::color_mode::never);
+        sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
         logger = std::make_shared<spdlog::logger>("lockstep", sink);
-        logger->set_pattern("%^[%H:%M:%S]%$ %v");
         spdlog::register_logger(logger);
         spdlog::set_default_logger(logger);
     }
+    sink->set_color_mode(options.colors ? spdlog::color_mode::automatic : spdlog::color_mode::never);
+    logger->set_pattern(format == LogFormat::Json ? "%v" : "%^[%H:%M:%S]%$ %v");
+    logger->set_level(spoken);
 }
 
+void switch_colors_off() { sink->set_color_mode(spdlog::color_mode::never); }
+
 void mute() { spdlog::set_level(spdlog::level::off); }
-void unmute() { spdlog::set_level(spdlog::level::info); }
+void unmute() { spdlog::set_level(spoken); }
 
-void info(std::string_view line) { spdlog::info("{}", line); }
-void warn(std::string_view line) { spdlog::warn("{}", line); }
-void error(std::string_view line) { spdlog::error("{}", line); }
+void info(std::string_view line) { say(spdlog::level::info, line); }
+void warn(std::string_view line) { say(spdlog::level::warn, line); }
+void error(std::string_view line) { say(spdlog::level::err, line); }
 
-ProgressBar::ProgressBar() : terminal_(isatty(STDERR_FILENO) != 0 && spdlog::get_level() != spdlog::level::off) {}
+void info(std::string_view text, const nlohmann::ordered_json& values) {
+    if (spdlog::get_level() > spdlog::level::info) return;
+    if (format == LogFormat::Json) spdlog::info("{}", json_line(spdlog::level::info, text, values));
+    else fmt::print(stderr, "{}\n", text);
+}
+
+int console_columns() {
+    winsize size{};
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefaultColumns;
+}
+
+bool console_shows_text() { return format == LogFormat::Text && spdlog::get_level() <= spdlog::level::info; }
+
+ProgressBar::ProgressBar() : terminal_(is_terminal() && console_shows_text()) {}
 ProgressBar::~ProgressBar() { clear(); }
 
 void ProgressBar::show(int64_t done, int64_t total, std::string_view text) {
     if (!terminal_) return;
-    winsize size{};
-    const int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
     const int cells = 24, full = total > 0 ? static_cast<int>(cells * std::min(done, total) / total) : 0;
     std::string line = fmt::format("[{}{}] {}/{}  {}", std::string(static_cast<size_t>(full), '#'),
                                    std::string(static_cast<size_t>(cells - full), '.'), done, total, text);
+    const int width = console_columns();
     if (static_cast<int>(line.size()) >= width) line.resize(static_cast<size_t>(width - 1));
     fmt::print(stderr, "\r\033[K{}", line);
     std::fflush(stderr);

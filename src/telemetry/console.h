@@ -1,20 +1,35 @@
 // Everything that a person reads goes to standard error: log lines, and one progress bar where that is a terminal. Standard
-// output is kept for results.
+// output is kept for results. On a terminal lines wrap between words at its width; in a file a line stays one line.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace lockstep::telemetry {
 
-void set_up_console(bool colors);
+enum class LogFormat { Text, Json };
+struct ConsoleOptions {
+    bool colors = true;                  // on a terminal
+    bool quiet = false;                  // warnings and errors only
+    LogFormat format = LogFormat::Text;  // Json: each line is an object {time, level, text, ...}
+};
+void set_up_console(const ConsoleOptions& options);
+void switch_colors_off();
 // Nothing is printed from now on: another process speaks for this one.
 void mute();
 void unmute();
 void info(std::string_view line);
 void warn(std::string_view line);
 void error(std::string_view line);
+// A line of a table: `text` for a person, without the time of day; the fields of `values` for a program.
+void info(std::string_view text, const nlohmann::ordered_json& values);
+
+// Columns of the terminal that standard error is; 80 where it is none or does not say.
+int console_columns();
+// Are lines of a person's text printed at all: neither quiet nor muted, nor JSON?
+bool console_shows_text();
 
 // "[#####.....] 120/1000  loss 3.21  1.2 k tok/s"; nothing where standard error is no terminal.
 class ProgressBar {

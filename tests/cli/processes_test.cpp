@@ -75,7 +75,7 @@ TEST_F(CliProcesses, TrainAsThreadsDo) {
             const Finished f =
                 s.in_processes(processes, fmt::format("train r.toml --json --job.dump_folder {}{}", folder, layout));
             ASSERT_EQ(f.code, 0) << f.err;
-            EXPECT_EQ(count(f.err, fmt::format(" in {} processes on 1 host, ", processes)), 1u) << f.err;
+            EXPECT_EQ(count(f.err, fmt::format(" in {} processes on 1 host\n", processes)), 1u) << f.err;
             EXPECT_EQ(count(f.err, "written: "), 0u);
             EXPECT_EQ(f.json()["final_loss"], threads.json()["final_loss"]);
             EXPECT_EQ(f.json()["peak_bytes_planned"], threads.json()["peak_bytes_planned"]);
@@ -323,7 +323,8 @@ TEST_F(CliProcesses, LaunchGivesUpAndSaysWhatItTried) {
 TEST_F(CliProcesses, ADegreeLeftOpenIsThatOfTheProcesses) {
     const Finished f = s.in_processes(2, "train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_EQ(count(f.err, "2 ranks (dp_replicate 1 x dp_shard 2 x tp 1) in 2 processes"), 1u) << f.err;
+    EXPECT_EQ(count(f.err, "2 ranks (dp_replicate 1 x dp_shard 2 x tp 1), "), 1u) << f.err;
+    EXPECT_EQ(count(f.err, " in 2 processes on 1 host\n"), 1u) << f.err;
 }
 
 TEST_F(CliProcesses, SayWhatIsWrongOnce) {

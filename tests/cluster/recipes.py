@@ -33,6 +33,8 @@ mixed_precision_param = "float32"
 dataset = "synthetic"
 local_batch_size = 1
 seq_len = {seq}
+[runtime]
+threads_per_rank = 1
 [metrics]
 log_freq = 100
 """)

@@ -50,6 +50,7 @@ private:
         set("training.loss_chunk_tokens", one_of({1, 3, 4, 8, 512}));
         recompute();
         set("parallelism.prefetch", one_of({0, 1, 1, 2}));
+        set("runtime.threads_per_rank", 1);
         set("runtime.comm_thread", chance(0.4) ? "on" : "off");
         set("runtime.debug_fill", chance(0.3));
     }

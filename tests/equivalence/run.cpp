@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/processors.h"
 #include "base/random.h"
 #include "kernels/kernel.h"
 #include "runtime/parameters.h"
@@ -21,10 +22,11 @@ double wide_value(const ir::Parameter& p, int64_t instance, uint64_t seed, int64
 
 compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip,
                                  const passes::RouteOptions& route) {
+    // Enough workspace for as many threads as any placement may give a rank.
+    const int64_t set = recipe.integer("runtime.threads_per_rank");
+    const int threads = static_cast<int>(set > 0 ? set : static_cast<int64_t>(usable_cpus().size()));
     compile::CompileOptions options;
-    options.catalog = backend == Backend::Reference
-                          ? kernels::reference_catalog()
-                          : kernels::cpu_catalog(static_cast<int>(recipe.integer("runtime.threads_per_rank")));
+    options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(threads);
     options.skip = skip;
     options.route = route;
     return compile::compile(recipe, options);
