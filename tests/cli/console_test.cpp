@@ -55,7 +55,7 @@ TEST(CliConsole, StartAndStepsFitIntoEightyColumns) {
     for (const char* part :
          {"llama3 debugmodel, 5,", " parameters, 64 tokens a step", "4 ranks (dp_replicate 1 x dp_shard 2 x tp 2), 1 thread each",
           "2 microbatches of 2 sequences", "memory planned: ", "peak for MFU: ",
-          "     step    loss   norm       lr  tok/s MFLOP/s   MFU   memory time left\n      1/6 ", "\n      6/6 "})
+          "     step    loss   norm       lr  tok/s ", "FLOP/s   MFU   memory time left\n      1/6 ", "\n      6/6 "})
         EXPECT_TRUE(has(f.err, part)) << part << " in\n" << f.err;
     EXPECT_TRUE(has(s.lockstep("train r.toml --job.dump_folder one").err, "1 rank (")) << "not 1 ranks";
 }

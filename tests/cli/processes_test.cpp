@@ -249,7 +249,7 @@ TEST_F(CliProcesses, AStoppedProcessIsNoticedAndReported) {
     EXPECT_EQ(j["without_record"], std::vector<int>{lost - '0'});
     const Finished none = s.lockstep("report data");
     EXPECT_EQ(none.code, 1);
-    EXPECT_NE(none.err.find("data: holds no flight records"), std::string::npos) << none.err;
+    EXPECT_NE(none.err.find("data: holds neither a run"), std::string::npos) << none.err;
     EXPECT_NE(none.err.find("[report.no_records]"), std::string::npos) << none.err;
     EXPECT_NE(
         s.lockstep("train r.toml --comm.train_timeout_seconds -1").err.find("must be from 0 to 1000000000 [recipe.out_of_range]"),

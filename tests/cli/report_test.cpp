@@ -20,6 +20,7 @@ steps = 6
 [checkpoint]
 enable = true
 interval = 3
+last_save_model_only = false
 )";
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -22,7 +23,6 @@ n_layers = 2
 n_heads = 4
 n_kv_heads = 2
 ffn_dim = 64
-vocab_size = 257
 [optimizer]
 lr = 1e-2
 [lr_scheduler]
@@ -43,6 +43,7 @@ steps = 2
 [checkpoint]
 enable = true
 interval = 20
+last_save_model_only = false
 [metrics]
 log_freq = 2
 """
@@ -71,10 +72,9 @@ def check(holds, what):
 def make_run(lockstep, folder):
     """A run in three parts: another learning rate from step 20, and a page of it."""
     os.makedirs(f"{folder}/text", exist_ok=True)
-    with open(f"{folder}/text/a.txt", "w") as f:
-        f.write("the quick brown fox jumps over the lazy dog, and back again. " * 400)
-    with open(f"{folder}/text/b.txt", "w") as f:
-        f.write("a different document about a slow red hen that walks. " * 100)
+    for document in range(20):  # of which some are held out
+        with open(f"{folder}/text/{document}.txt", "w") as f:
+            f.write(f"document {document} says that the quick brown fox jumps over the lazy dog. " * 20)
     with open(f"{folder}/r.toml", "w") as f:
         f.write(RECIPE)
 
@@ -172,7 +172,12 @@ def keyboard(d, page):
     summary = d.switch_to.active_element
     check(summary.tag_name == "summary", "behind a chart stands its table")
     summary.send_keys(Keys.ENTER)
-    rows = chart.find_element(By.XPATH, "ancestor::figure").find_elements(By.CSS_SELECTOR, "tbody tr")
+    figure = chart.find_element(By.XPATH, "ancestor::figure")
+    for _ in range(50):  # it is built when it opens
+        rows = figure.find_elements(By.CSS_SELECTOR, "tbody tr")
+        if rows:
+            break
+        time.sleep(0.1)
     check(len(rows) == 21, f"the table has all logged steps: {len(rows)}")
     d.find_element(By.ID, "log").send_keys(Keys.SPACE)
     check(d.execute_script("return Chart.getChart('plot-loss').options.scales.y.type") == "logarithmic", "the scale changes")
@@ -186,7 +191,7 @@ def network(d, page):
     """Nothing but the file itself was asked for."""
     asked = [json.loads(e["message"])["message"] for e in d.get_log("performance")]
     urls = {m["params"]["request"]["url"].split("?")[0] for m in asked if m["method"] == "Network.requestWillBeSent"}
-    others = {u for u in urls if u != f"file://{page}" and not u.startswith(("data:", "chrome:", "about:"))}
+    others = {u for u in urls if u != f"file://{page}" and not u.startswith(("data:", "chrome", "about:"))}
     check(not others, f"only the page is loaded: {others}")
 
 

@@ -18,7 +18,6 @@ n_layers = 2
 n_heads = 4
 n_kv_heads = 2
 ffn_dim = 64
-vocab_size = 257
 [lr_scheduler]
 warmup_steps = 2
 total_steps = 30
@@ -34,6 +33,7 @@ steps = 2
 [checkpoint]
 enable = true
 interval = 20
+last_save_model_only = false
 [metrics]
 log_freq = 5
 enable_tensorboard = true
@@ -50,9 +50,9 @@ def main():
             subprocess.run([lockstep, *arguments, "--quiet"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
         os.mkdir(f"{folder}/text")
-        for name, count in (("a", 400), ("b", 100)):
-            with open(f"{folder}/text/{name}.txt", "w") as f:
-                f.write(f"document {name} has words that it says again. " * count)
+        for document in range(20):  # of which some are held out
+            with open(f"{folder}/text/{document}.txt", "w") as f:
+                f.write(f"document {document} has words that it says again. " * 30)
         with open(f"{folder}/r.toml", "w") as f:
             f.write(RECIPE)
         run("data", "prepare", "text", "--out", "data", "--tokenizer", "bytes", "--heldout", "0.3")
