@@ -26,7 +26,7 @@ struct EvalArgs {
 };
 
 struct Tokens {
-    data::TokenFile file;
+    data::TokenStream stream;
     std::optional<data::Tokenizer> tokenizer;
     std::string tokenizer_file;  // empty: not known
 };
@@ -50,8 +50,16 @@ Tokens open_tokens(const EvalArgs& args, const Stored& stored) {
             "the checkpoint's recipe names no prepared data: give a prepared folder with --data, or a token file with "
             "--tokens");
     data::PreparedData prepared = data::PreparedData::open(folder);
-    return {std::move(args.split == "train" ? prepared.train : prepared.heldout), std::move(prepared.tokenizer),
-            folder + "/" + data::kTokenizerFile};
+    std::optional<data::Tokenizer> tokenizer = prepared.tokenizer();
+    data::TokenStream& split = args.split == "train" ? prepared.train : prepared.heldout;
+    if (split.empty())
+        throw UserError(
+            "eval.no_heldout", "--split",
+            fmt::format("{} has no held-out documents (it was prepared with --heldout 0): give --split train, or other "
+                        "data with --data",
+                        folder));
+    const std::string tokenizer_file = tokenizer ? folder + "/" + data::kTokenizerFile : "";
+    return {std::move(split), std::move(tokenizer), tokenizer_file};
 }
 
 // Bytes of text that the targets of the first `windows` windows stand for; special tokens stand for none.
@@ -78,15 +86,17 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     if (!args.other_tokenizer && !tokens.tokenizer_file.empty())
         require_same_tokenizer(stored, {tokens.tokenizer_file, args.tokens.empty() ? "--data" : "--tokens", kInsist});
     const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size"));
-    const std::string name = tokens.file.path().string();
-    if (tokens.file.vocab_size() > vocab)
+    const std::string name = tokens.stream.name();
+    if (tokens.stream.vocab_size() > vocab)
         throw UserError("eval.vocabulary", name,
                         fmt::format("the tokens of {} go up to {}, but the model knows {}: prepare the text with the model's own "
                                     "tokenizer (`lockstep data prepare --tokenizer`)",
-                                    name, tokens.file.vocab_size(), vocab));
-    const std::string sum = hex_checksum(tokens.file.header().checksum);
+                                    name, tokens.stream.vocab_size(), vocab));
+    std::string sums;
+    for (const data::TokenFile& file : tokens.stream.files()) sums += hex_checksum(file.header().checksum);
+    const std::string sum = hex_checksum(sums);
     const data::SampleMode mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
-    const data::Dataset data(std::move(tokens.file), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0});
+    const data::Dataset data(std::move(tokens.stream), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0});
 
     Loaded loaded(stored, {"eval"}, crew, {{"the tokens of " + name, sum}, {"--steps", std::to_string(args.steps)}});
     const compile::Compiled& compiled = loaded.compiled;

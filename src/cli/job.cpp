@@ -31,8 +31,15 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew, const F
         job->source = std::make_unique<data::Dataset>(std::move(job->prepared->train), options);
         if (r.flag("validation.enable")) {
             const std::string& other = r.text("validation.dataset_path");
-            job->heldout.emplace(other.empty() ? std::move(job->prepared->heldout) : data::PreparedData::open(other).heldout,
-                                 options);
+            data::TokenStream heldout =
+                other.empty() ? std::move(job->prepared->heldout) : data::PreparedData::open(other).heldout;
+            if (heldout.empty())
+                throw UserError("recipe.no_heldout", "validation.enable",
+                                fmt::format("validation.enable = true: {} has no held-out documents (it was prepared with "
+                                            "--heldout 0); set validation.dataset_path to data that has some, or switch "
+                                            "validation off",
+                                            other.empty() ? path : other));
+            job->heldout.emplace(std::move(heldout), options);
         }
     } else {
         data::SyntheticOptions options;

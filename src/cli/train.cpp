@@ -129,7 +129,8 @@ public:
             {"start_up_s", job_.start_up_s},
             {"dump_folder", dump_}};
         if (!std::isnan(heldout_loss_)) out["heldout_loss"] = heldout_loss_;
-        if (job_.prepared) out["unigram_entropy_nats"] = job_.prepared->manifest.unigram_entropy_nats;
+        if (job_.prepared && job_.prepared->manifest.unigram_entropy_nats)
+            out["unigram_entropy_nats"] = *job_.prepared->manifest.unigram_entropy_nats;
         return out;
     }
 

@@ -1,30 +1,52 @@
 // Documents to learn a vocabulary from or to turn into tokens, visited one at a time so that none needs to stay in memory.
+// A document is text, or the ids that another program's tokenizer made of it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/id_array.h"
+
 namespace lockstep::data {
+
+// What it points to lives until the visitor returns.
+struct Document {
+    std::string_view name;            // unique in the corpus; decides the held-out split
+    std::string_view text;            // of a document of text
+    std::span<const IdArray> ids;     // of a document of ids, its parts in order; empty: it is text
+    bool ends_with_separator = true;  // false: of ids, a row of a table, to which no separator is added
+    int64_t replaced_bytes = 0;       // bytes that were no UTF-8 and that `text` has U+FFFD for
+    int64_t file_bytes_done = 0;      // how far its file has been read
+
+    bool is_text() const { return ids.empty(); }
+};
 
 class Corpus {
 public:
     virtual ~Corpus() = default;
-    virtual int64_t documents() const = 0;
-    virtual int64_t document_bytes(int64_t document) const = 0;
-    // Calls `use` once with the document's text, which lives until it returns. Safe from several threads.
-    virtual void visit(int64_t document, const std::function<void(std::string_view text)>& use) const = 0;
+    virtual int64_t files() const = 0;
+    virtual int64_t file_bytes(int64_t file) const = 0;
+    // Calls `use` with each document of the file in order, until it returns false. Safe from several threads.
+    using Use = std::function<bool(const Document&)>;
+    virtual void visit(int64_t file, const Use& use) const = 0;
 };
 
-// Documents in memory.
+// Texts in memory, each a file of one document.
 class TextCorpus : public Corpus {
 public:
     explicit TextCorpus(std::vector<std::string> texts) : texts_(std::move(texts)) {}
-    int64_t documents() const override { return static_cast<int64_t>(texts_.size()); }
-    int64_t document_bytes(int64_t document) const override { return static_cast<int64_t>(texts_[document].size()); }
-    void visit(int64_t document, const std::function<void(std::string_view)>& use) const override { use(texts_[document]); }
+    int64_t files() const override { return static_cast<int64_t>(texts_.size()); }
+    int64_t file_bytes(int64_t file) const override { return static_cast<int64_t>(texts_[file].size()); }
+    void visit(int64_t file, const Use& use) const override {
+        Document document;
+        document.text = texts_[file];
+        document.file_bytes_done = file_bytes(file);
+        use(document);
+    }
 
 private:
     std::vector<std::string> texts_;

@@ -11,26 +11,39 @@ namespace {
 
 constexpr size_t kLineSearchBytes = 4 << 10;
 
-uint64_t name_hash(const std::string& name) { return XXH3_64bits(name.data(), name.size()); }
+uint64_t name_hash(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
 
 bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 }  // namespace
 
-std::vector<bool> held_out_documents(const std::vector<std::string>& names, double fraction) {
-    ensure(names.size() >= 2, "held_out_documents: one document cannot be on both sides");
-    std::vector<bool> held_out(names.size());
-    size_t smallest = 0, largest = 0;
-    for (size_t i = 0; i < names.size(); ++i) {
-        const uint64_t hash = name_hash(names[i]);
-        held_out[i] = static_cast<double>(hash >> 11) * 0x1p-53 < fraction;
-        if (hash < name_hash(names[smallest])) smallest = i;
-        if (hash >= name_hash(names[largest])) largest = i;
-    }
-    const auto count = std::count(held_out.begin(), held_out.end(), true);
-    if (count == 0) held_out[smallest] = true;
-    if (count == static_cast<int64_t>(names.size())) held_out[largest] = false;
-    return held_out;
+HeldoutSplit HeldoutSplit::of(const Corpus& corpus, double fraction) {
+    HeldoutSplit split(fraction);
+    if (fraction <= 0) return split;
+    int64_t held_out = 0, documents = 0;
+    std::string smallest, largest;
+    const auto look = [&](const Document& document) {
+        if (document.is_text() && document.text.empty()) return true;
+        const uint64_t hash = name_hash(document.name);
+        if (documents == 0 || hash < name_hash(smallest)) smallest = document.name;
+        if (documents == 0 || hash >= name_hash(largest)) largest = document.name;
+        ++documents;
+        held_out += split.holds_out(document.name) ? 1 : 0;
+        return held_out == 0 || held_out == documents;
+    };
+    const auto has_both = [&] { return held_out > 0 && held_out < documents; };
+    for (int64_t f = 0; f < corpus.files() && !has_both(); ++f) corpus.visit(f, look);
+    if (has_both()) return split;
+    if (documents <= 1) split.is_tail_ = true;
+    else if (held_out == 0) split.always_ = smallest;
+    else split.never_ = largest;
+    return split;
+}
+
+bool HeldoutSplit::holds_out(std::string_view name) const {
+    if (!always_.empty() && name == always_) return true;
+    if (!never_.empty() && name == never_) return false;
+    return static_cast<double>(name_hash(name) >> 11) * 0x1p-53 < fraction_;
 }
 
 size_t held_out_tail_begin(std::string_view text, double fraction) {

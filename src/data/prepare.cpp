@@ -3,58 +3,149 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/output_file.h"
 #include "data/bpe_trainer.h"
-#include "data/encoder.h"
-#include "data/heldout_split.h"
-#include "data/text_files.h"
+#include "data/file_corpus.h"
+#include "data/split_writer.h"
 
 namespace lockstep::data {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr int64_t kFewestShardTokens = 1000;
+
 void check_options(const PrepareOptions& options) {
-    if (options.heldout_fraction >= 0 && options.heldout_fraction < 1) return;
-    throw UserError("data.heldout_fraction", "heldout_fraction",
-                    fmt::format("the held-out fraction is {}; it must be at least 0 and below 1, for example 0.01.",
-                                options.heldout_fraction));
+    const double fraction = options.heldout_fraction.value_or(kDefaultHeldout);
+    if (!(fraction >= 0 && fraction < 1)) {
+        throw UserError("data.heldout_fraction", "heldout_fraction",
+                        fmt::format("the held-out fraction is {}; it must be at least 0 and below 1, for example 0.01. 0 holds "
+                                    "nothing out.",
+                                    fraction));
+    }
+    if (options.shard_tokens < kFewestShardTokens) {
+        throw UserError("data.shard_tokens", "--shard-tokens",
+                        fmt::format("--shard-tokens {}: a token file of fewer than {} tokens is refused. Give {} or more.",
+                                    options.shard_tokens, kFewestShardTokens, kFewestShardTokens));
+    }
+    if (options.ids_vocab_size == 0 && options.ids_separator < 0) return;
+    if (options.ids_vocab_size < 1 || options.ids_separator < 0 || options.ids_separator >= options.ids_vocab_size) {
+        throw UserError(
+            "data.ids_options", "--separator",
+            fmt::format("--vocab-size {} and --separator {} do not fit: token ids need both, the separator at least 0 "
+                        "and below the size of the vocabulary. GPT-2 has --vocab-size 50257 --separator 50256.",
+                        options.ids_vocab_size, options.ids_separator));
+    }
+    if (!options.tokenizer.empty()) {
+        throw UserError("data.ids_options", "--vocab-size",
+                        "--tokenizer says the vocabulary and the separator: leave --vocab-size and --separator out, or the "
+                        "tokenizer.");
+    }
+}
+
+// ---- the vocabulary
+
+// A tokenizer, or only the numbers of one; neither before a tokenizer is learned.
+struct Vocabulary {
+    std::optional<Tokenizer> tokenizer;
+    std::string tokenizer_json;
+    int size = 0;
+    int32_t separator = -1;
+
+    bool is_known() const { return size > 0; }
+    void take(Tokenizer&& made, std::string json) {
+        size = made.vocab_size();
+        separator = made.separator();
+        tokenizer = std::move(made);
+        tokenizer_json = std::move(json);
+    }
+};
+
+Vocabulary given_vocabulary(const PrepareOptions& options) {
+    Vocabulary given;
+    if (options.ids_vocab_size > 0) {
+        given.size = options.ids_vocab_size;
+        given.separator = options.ids_separator;
+    } else if (options.tokenizer == "bytes") {
+        Tokenizer bytes = Tokenizer::bytes();
+        std::string json = bytes.to_json();
+        given.take(std::move(bytes), std::move(json));
+    } else if (options.tokenizer != "bpe") {
+        std::string json(MappedFile::open(options.tokenizer).text());
+        Tokenizer loaded = Tokenizer::from_json(json, options.tokenizer);
+        given.take(std::move(loaded), std::move(json));
+    }
+    if (given.tokenizer && options.vocab != 0 && options.vocab != given.size) {
+        throw UserError(
+            "data.vocab_mismatch", "vocab",
+            fmt::format("the tokenizer '{}' has a vocabulary of {}, {} is asked for. Leave the vocabulary out, or learn a "
+                        "tokenizer of that size with 'bpe'.",
+                        options.tokenizer, given.size, options.vocab));
+    }
+    return given;
+}
+
+// That of the folder that is appended to, which any that the user names must be.
+Vocabulary appended_vocabulary(const PrepareOptions& options, const PreparedData& base) {
+    Vocabulary own;
+    own.size = base.manifest.vocab_size;
+    own.separator = base.manifest.separator;
+    if (std::optional<Tokenizer> tokenizer = base.tokenizer())
+        own.take(std::move(*tokenizer), std::string(MappedFile::open(base.folder / kTokenizerFile).text()));
+    const auto refuse = [&](const std::string& asked) {
+        throw UserError("data.append_tokenizer", "--tokenizer",
+                        fmt::format("{} was prepared with another tokenizer than {}: its vocabulary is {} and its separator {}. "
+                                    "Leave the tokenizer out, or prepare a folder of its own.",
+                                    base.folder.string(), asked, own.size, own.separator));
+    };
+    if (options.tokenizer == "bpe" || options.vocab != 0) refuse("one that is learned now");
+    if (options.tokenizer.empty() && options.ids_vocab_size == 0) return own;
+    const Vocabulary given = given_vocabulary(options);
+    const bool same_numbers = given.size == own.size && given.separator == own.separator;
+    const bool same_file = !given.tokenizer || given.tokenizer_json == own.tokenizer_json;
+    if (!same_numbers || !same_file) refuse(given.tokenizer ? options.tokenizer : fmt::format("that of {} ids", given.size));
+    return own;
+}
+
+void require_vocabulary_for_ids(const FileCorpus& corpus, const Vocabulary& vocabulary) {
+    for (int64_t f = 0; f < corpus.files(); ++f) {
+        const Input& input = corpus.file(f);
+        if (!input.holds_ids() || vocabulary.is_known()) continue;
+        throw UserError(
+            "data.ids_without_vocabulary", "--tokenizer",
+            fmt::format("{} holds token ids, from which no tokenizer can be learned. Give the tokenizer that made them "
+                        "with --tokenizer tokenizer.json, or say --vocab-size N --separator ID (GPT-2: 50257 and "
+                        "50256).",
+                        input.path.string()));
+    }
 }
 
 // ---- what the data is made from
 
-// Changes with anything that changes the tokens: file names, contents, tokenizer, fraction. Not with where the files lie.
-std::string fingerprint(const FileCorpus& corpus, const PrepareOptions& options, const std::string& tokenizer_json,
+// Changes with anything that changes the tokens: file names, contents, tokenizer, options. Not with where the files lie.
+std::string fingerprint(const FileCorpus& corpus, const PrepareOptions& options, const Vocabulary& vocabulary, double heldout,
                         const Progress& progress) {
-    const std::string how = tokenizer_json.empty()
-                                ? fmt::format("{} {} {}", options.tokenizer, options.vocab, options.max_training_text_bytes)
-                                : hex_checksum(tokenizer_json);
-    std::string all = fmt::format("{} {}\n", how, options.heldout_fraction);
-    for (int64_t d = 0; d < corpus.documents(); ++d) {
-        report(progress, "reading", d, corpus.documents());
-        corpus.visit(d, [&](std::string_view text) { all += fmt::format("{} {}\n", hex_checksum(text), corpus.file(d).name); });
+    const std::string how =
+        vocabulary.tokenizer
+            ? hex_checksum(vocabulary.tokenizer_json)
+            : fmt::format("{} {} {}", vocabulary.is_known() ? fmt::format("ids {}", vocabulary.separator) : "bpe",
+                          vocabulary.is_known() ? vocabulary.size : options.vocab, options.max_training_text_bytes);
+    std::string all = fmt::format("{} {}\n", how, heldout);
+    if (options.field != "text") all += fmt::format("field {}\n", options.field);
+    if (options.shard_tokens != kDefaultShardTokens) all += fmt::format("shards {}\n", options.shard_tokens);
+    int64_t total = 0, done = 0;
+    for (int64_t f = 0; f < corpus.files(); ++f) total += corpus.file_bytes(f);
+    for (int64_t f = 0; f < corpus.files(); ++f) {
+        report(progress, "reading", done, total);
+        const Input& input = corpus.file(f);
+        all += fmt::format("{} {}\n", hex_checksum(MappedFile::open(input.path).text()), input.name);
+        if (!input.bin.empty()) all += hex_checksum(MappedFile::open(input.bin).text()) + "\n";
+        done += input.bytes;
     }
     return hex_checksum(all);
-}
-
-// The tokenizer.json that is given and not learned; empty for "bpe".
-std::string given_tokenizer(const PrepareOptions& options) {
-    if (options.tokenizer == "bpe") return {};
-    if (options.tokenizer == "bytes") return Tokenizer::bytes().to_json();
-    return std::string(MappedFile::open(options.tokenizer).text());
-}
-
-void check_vocab(const PrepareOptions& options, const Tokenizer& tokenizer) {
-    if (options.vocab == 0 || options.vocab == tokenizer.vocab_size()) return;
-    throw UserError(
-        "data.vocab_mismatch", "vocab",
-        fmt::format("the tokenizer '{}' has a vocabulary of {}, {} is asked for. Leave the vocabulary out, or learn a "
-                    "tokenizer of that size with 'bpe'.",
-                    options.tokenizer, tokenizer.vocab_size(), options.vocab));
 }
 
 // ---- what stands in `out` already
@@ -63,9 +154,13 @@ void check_vocab(const PrepareOptions& options, const Tokenizer& tokenizer) {
 bool only_leftovers(const fs::path& folder) {
     return std::all_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& e) {
         const std::string name = e.path().filename().string();
-        return name == FolderLock::kFile || name == kTokenizerFile || name == kTrainFile || name == kHeldoutFile ||
-               name.ends_with(kPartial);
+        return name == FolderLock::kFile || name == kTokenizerFile || name.ends_with(".tokens") || name.ends_with(kPartial);
     });
+}
+
+bool was_made_of(const Manifest& manifest, const std::string& fingerprint) {
+    const std::vector<std::string>& all = manifest.sources.fingerprints;
+    return std::find(all.begin(), all.end(), fingerprint) != all.end();
 }
 
 // The manifest of the same data prepared before, nothing where `out` may be written, else an error.
@@ -80,14 +175,13 @@ std::optional<Manifest> existing_data(const PrepareOptions& options, const std::
                                     options.out.string(), kManifestFile));
     }
     if (!has_data || options.existing == ExistingData::replace) return std::nullopt;
-    PreparedData existing = PreparedData::open(options.out);
-    if (existing.manifest.sources.fingerprint == wanted_fingerprint) return existing.manifest;
-    throw UserError(
-        "data.out_exists", options.out.string(),
-        fmt::format("{} holds another dataset (vocabulary {}, {} train tokens, from {} files). Name another folder, or "
-                    "ask for it to be replaced.",
-                    options.out.string(), existing.manifest.vocab_size, existing.manifest.train.tokens,
-                    existing.manifest.sources.files));
+    const Manifest existing = PreparedData::open(options.out).manifest;
+    if (was_made_of(existing, wanted_fingerprint)) return existing;
+    if (options.existing == ExistingData::append) return std::nullopt;
+    throw UserError("data.out_exists", options.out.string(),
+                    fmt::format("{} holds another dataset (vocabulary {}, {} train tokens, from {} files). Name another folder, "
+                                "replace it with --overwrite, or add to it with --append.",
+                                options.out.string(), existing.vocab_size, existing.train.tokens, existing.sources.files));
 }
 
 // Makes `out` and holds it against other jobs; unless keep() was called, takes away again what it made.
@@ -120,95 +214,58 @@ private:
 
 // ---- writing
 
-// Encodes documents into the two token files and counts the train tokens.
-class SplitWriter {
-public:
-    SplitWriter(const fs::path& out, const Tokenizer& tokenizer)
-        : encoder_(tokenizer),
-          train_(out / kTrainFile, tokenizer.vocab_size(), tokenizer.separator()),
-          heldout_(out / kHeldoutFile, tokenizer.vocab_size(), tokenizer.separator()),
-          counts_(tokenizer.vocab_size()),
-          separator_(tokenizer.separator()) {}
-
-    void add_train(std::string_view text) {
-        encoder_.encode_in_runs(text, [&](std::span<const int32_t> tokens, size_t) {
-            train_.append(tokens);
-            for (const int32_t token : tokens) ++counts_[token];
+void write_documents(const FileCorpus& corpus, SplitWriter& writer, const Progress& progress) {
+    int64_t total = 0, before = 0, reported = 0;
+    for (int64_t f = 0; f < corpus.files(); ++f) total += corpus.file_bytes(f);
+    for (int64_t f = 0; f < corpus.files(); ++f) {
+        corpus.visit(f, [&](const Document& document) {
+            writer.add(document);
+            const int64_t done = before + document.file_bytes_done;
+            if (done - reported > total / 1000) report(progress, "encoding", reported = done, total);
+            return true;
         });
-        train_.end_document();
-        ++counts_[separator_];
+        before += corpus.file_bytes(f);
     }
-
-    void add_heldout(std::string_view text) {
-        encoder_.encode_in_runs(text, [&](std::span<const int32_t> tokens, size_t) { heldout_.append(tokens); });
-        heldout_.end_document();
-    }
-
-    void finish(Manifest& manifest) {
-        manifest.train = split_info(train_.finish());
-        manifest.heldout = split_info(heldout_.finish());
-        manifest.token_type = manifest.vocab_size <= 65536 ? "u16" : "u32";
-        const auto total = static_cast<double>(manifest.train.tokens);
-        for (const int64_t count : counts_) {
-            if (count == 0) continue;
-            const double share = static_cast<double>(count) / total;
-            manifest.unigram_entropy_nats -= share * std::log(share);
-        }
-    }
-
-    void publish() {
-        train_.publish();
-        heldout_.publish();
-    }
-
-private:
-    static SplitInfo split_info(const TokenFileHeader& header) {
-        return {static_cast<int64_t>(header.tokens), static_cast<int64_t>(header.documents), hex_checksum(header.checksum)};
-    }
-
-    Encoder encoder_;
-    TokenFileWriter train_, heldout_;
-    std::vector<int64_t> counts_;
-    int32_t separator_;
-};
-
-void write_single_document(const FileCorpus& corpus, double fraction, SplitWriter& writer) {
-    corpus.visit(0, [&](std::string_view text) {
-        if (text.size() < 2) {
-            throw UserError("data.too_little_text", corpus.file(0).path.string(),
-                            fmt::format("{} holds {} byte: nothing would be left to train on once a part is held out. "
-                                        "Give more text.",
-                                        corpus.file(0).path.string(), text.size()));
-        }
-        const size_t tail = held_out_tail_begin(text, fraction);
-        writer.add_train(text.substr(0, tail));
-        writer.add_heldout(text.substr(tail));
-    });
+    report(progress, "encoding", total, total);
 }
 
-void write_documents(const FileCorpus& corpus, double fraction, SplitWriter& writer, const Progress& progress) {
-    if (corpus.documents() == 1) return write_single_document(corpus, fraction, writer);
-    std::vector<std::string> names;
-    for (int64_t d = 0; d < corpus.documents(); ++d) names.push_back(corpus.file(d).name);
-    const std::vector<bool> held_out = held_out_documents(names, fraction);
-    for (int64_t d = 0; d < corpus.documents(); ++d) {
-        report(progress, "encoding", d, corpus.documents());
-        corpus.visit(d, [&](std::string_view text) { held_out[d] ? writer.add_heldout(text) : writer.add_train(text); });
-    }
-    report(progress, "encoding", corpus.documents(), corpus.documents());
-}
-
-SourceInfo source_info(const PrepareOptions& options, const TextFiles& found) {
-    SourceInfo sources;
+void add_sources(SourceInfo& sources, const PrepareOptions& options, const Inputs& found) {
     for (const fs::path& input : options.inputs) sources.inputs.push_back(input.string());
-    sources.files = static_cast<int64_t>(found.files.size());
-    for (const TextFile& file : found.files) sources.bytes += file.bytes;
-    sources.skipped_binary = found.skipped_binary;
-    sources.skipped_empty = found.skipped_empty;
-    sources.skipped_hidden = found.skipped_hidden;
-    sources.skipped_repeated = found.skipped_repeated;
-    sources.skipped_other = found.skipped_other;
-    return sources;
+    sources.files += static_cast<int64_t>(found.files.size());
+    for (const Input& file : found.files) sources.bytes += file.bytes;
+    sources.skipped_binary += found.skipped_binary;
+    sources.skipped_empty += found.skipped_empty;
+    sources.skipped_hidden += found.skipped_hidden;
+    sources.skipped_repeated += found.skipped_repeated;
+    sources.skipped_other += found.skipped_other;
+}
+
+// Counts the tokens of shards that were there before.
+void count_tokens(const TokenStream& stream, std::vector<int64_t>& counts, const Progress& progress) {
+    std::vector<int32_t> run(64 << 10);
+    for (int64_t at = 0; at < stream.tokens(); at += static_cast<int64_t>(run.size())) {
+        report(progress, "counting tokens", at, stream.tokens());
+        const auto now = static_cast<size_t>(std::min(stream.tokens() - at, static_cast<int64_t>(run.size())));
+        stream.read(at, std::span(run).first(now));
+        for (size_t i = 0; i < now; ++i) ++counts[static_cast<size_t>(run[i])];
+    }
+}
+
+// The manifest first. Then all that it may have named: fewer shards may come after it.
+void remove_old_data(const fs::path& folder) {
+    fs::remove(folder / kManifestFile);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+        const fs::path file = entry.path();
+        const std::string name = file.filename().string();
+        if (name.ends_with(".tokens") || name == kTokenizerFile) fs::remove(file);
+    }
+}
+
+void require_tokens(const Manifest& manifest, const PrepareOptions& options) {
+    if (manifest.train.tokens > 0) return;
+    throw UserError("data.nothing_to_train_on", "inputs",
+                    fmt::format("{} documents of {} held text, none is left to train on. Give more text.",
+                                manifest.heldout.documents, options.inputs.front().string()));
 }
 
 }  // namespace
@@ -216,47 +273,67 @@ SourceInfo source_info(const PrepareOptions& options, const TextFiles& found) {
 PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     PrepareOptions options = asked;
     check_options(options);
-    if (options.tokenizer == "bpe" && options.vocab == 0) options.vocab = kDefaultVocab;
-    std::string tokenizer_json = given_tokenizer(options);
-    std::optional<Tokenizer> tokenizer;
-    if (!tokenizer_json.empty()) {
-        tokenizer = Tokenizer::from_json(tokenizer_json, options.tokenizer);
-        check_vocab(options, *tokenizer);
-    }
+    std::optional<PreparedData> base;
+    if (options.existing == ExistingData::append) base = PreparedData::open(options.out);
+    if (!base && options.tokenizer.empty() && options.ids_vocab_size == 0) options.tokenizer = "bpe";
+    if (!base && options.tokenizer == "bpe" && options.vocab == 0) options.vocab = kDefaultVocab;
+    const double fraction = options.heldout_fraction.value_or(base ? base->manifest.sources.heldout_fraction : kDefaultHeldout);
+    Vocabulary vocabulary = base ? appended_vocabulary(options, *base) : given_vocabulary(options);
 
-    TextFiles found = find_text_files(options.inputs);
-    Manifest manifest;
-    manifest.sources = source_info(options, found);
-    const FileCorpus corpus(std::move(found.files));
-    manifest.sources.fingerprint = fingerprint(corpus, options, tokenizer_json, progress);
-    if (std::optional<Manifest> same = existing_data(options, manifest.sources.fingerprint)) return {*same, true};
+    Inputs found = find_inputs(options.inputs, options.ids_vocab_size > 0 ? RawIds::take : RawIds::leave_out);
+    Manifest manifest = base ? base->manifest : Manifest();
+    add_sources(manifest.sources, options, found);
+    const FileCorpus corpus(std::move(found.files), {FieldPath(options.field), vocabulary.separator});
+    require_vocabulary_for_ids(corpus, vocabulary);
+    const std::string made_of = fingerprint(corpus, options, vocabulary, fraction, progress);
+    if (std::optional<Manifest> same = existing_data(options, made_of)) return {*same, true, std::move(found.left_out)};
 
-    if (!tokenizer) {
-        tokenizer = train_bpe(corpus, options.vocab, {options.max_training_text_bytes, options.threads}, progress);
-        tokenizer_json = tokenizer->to_json();
+    if (!vocabulary.is_known()) {
+        Tokenizer learned = train_bpe(corpus, options.vocab, {options.max_training_text_bytes, options.threads}, progress);
+        std::string json = learned.to_json();
+        vocabulary.take(std::move(learned), std::move(json));
     }
-    manifest.vocab_size = tokenizer->vocab_size();
-    manifest.separator = tokenizer->separator();
-    manifest.tokenizer_xxh3 = hex_checksum(tokenizer_json);
+    manifest.vocab_size = vocabulary.size;
+    manifest.separator = vocabulary.separator;
+    manifest.token_type = vocabulary.size <= 65536 ? "u16" : "u32";
+    manifest.tokenizer_xxh3 = vocabulary.tokenizer ? hex_checksum(vocabulary.tokenizer_json) : "";
+    manifest.sources.fingerprints.push_back(made_of);
 
     OutFolder out(options.out);
-    if (std::optional<Manifest> same = existing_data(options, manifest.sources.fingerprint)) return {*same, true};  // just now
-    SplitWriter writer(options.out, *tokenizer);
+    if (std::optional<Manifest> same = existing_data(options, made_of))
+        return {*same, true, std::move(found.left_out)};  // just now
+    const HeldoutSplit split = base ? HeldoutSplit(fraction) : HeldoutSplit::of(corpus, fraction);
+    manifest.sources.heldout_fraction = fraction;
+    if (!base) manifest.sources.is_tail_of_one_document = split.is_tail_of_one_document();
+    const SplitWriterOptions writing{options.out,
+                                     vocabulary.size,
+                                     vocabulary.separator,
+                                     static_cast<int64_t>(manifest.train.shards.size()),
+                                     static_cast<int64_t>(manifest.heldout.shards.size()),
+                                     options.shard_tokens,
+                                     options.threads};
+    SplitWriter writer(writing, vocabulary.tokenizer ? &*vocabulary.tokenizer : nullptr, split);
     AtomicFile tokenizer_file(options.out / kTokenizerFile), manifest_file(options.out / kManifestFile);
-    write_documents(corpus, options.heldout_fraction, writer, progress);
+    write_documents(corpus, writer, progress);
     writer.finish(manifest);
-    tokenizer_file.append(tokenizer_json);
+    require_tokens(manifest, options);
+    if (base) count_tokens(base->train, writer.train_counts(), progress);
+    manifest.unigram_entropy_nats = entropy_nats(writer.train_counts());
+    tokenizer_file.append(vocabulary.tokenizer_json);
     tokenizer_file.finish();
     manifest_file.append(manifest.to_json());
     manifest_file.finish();
 
-    // All bytes are durable. An old manifest goes first and the new one comes last: a folder without one is not read.
-    fs::remove(options.out / kManifestFile);
-    tokenizer_file.publish();
+    // All bytes are durable. Where data is replaced, the old manifest goes first; the new one comes last: a folder without one is
+    // not read. New shards of data that is appended to are not read before the manifest names them.
+    if (!base) {
+        remove_old_data(options.out);
+        if (vocabulary.tokenizer) tokenizer_file.publish();
+    }
     writer.publish();
     manifest_file.publish();
     out.keep();
-    return {std::move(manifest), false};
+    return {std::move(manifest), false, std::move(found.left_out)};
 }
 
 }  // namespace lockstep::data

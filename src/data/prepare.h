@@ -1,39 +1,53 @@
-// Text files to a prepared folder (prepared_data.h): find the files, learn or load a tokenizer, split documents into train and
-// held out, encode, write. The result depends on the files' names and contents and on the options, on nothing else.
-// At an error nothing half written remains in `out`.
+// Files of text or token ids to a prepared folder (prepared_data.h): find the files, learn or load a tokenizer, split documents
+// into train and held out, encode, write. The result depends on the files' names and contents and on the options, on nothing
+// else. Documents are read one at a time, so memory does not grow with the inputs. At an error nothing half written remains in
+// `out`.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "data/inputs.h"
 #include "data/prepared_data.h"
 #include "data/progress.h"
 
 namespace lockstep::data {
 
 inline constexpr int kDefaultVocab = 4096;
+inline constexpr double kDefaultHeldout = 0.01;
+inline constexpr int64_t kDefaultShardTokens = 1'000'000'000;
 
-enum class ExistingData { refuse, replace };
+// append: the documents become further shards of what the folder holds.
+enum class ExistingData { refuse, replace, append };
 
 struct PrepareOptions {
     std::vector<std::filesystem::path> inputs;
     std::filesystem::path out;
-    int vocab = 0;                   // 0: 4096 for "bpe", what the tokenizer has otherwise
-    std::string tokenizer = "bpe";   // "bpe": learned from the inputs; "bytes"; or the path of a tokenizer.json
-    double heldout_fraction = 0.01;  // of the documents, at least one; of one document, its tail
+    int vocab = 0;               // 0: 4096 for "bpe", what the tokenizer has otherwise
+    std::string tokenizer;       // "bpe": learned from the inputs; "bytes"; or the path of a tokenizer.json. Empty: "bpe", or
+                                 // none with ids_vocab_size, or the folder's own when appending
+    int ids_vocab_size = 0;      // of inputs that are token ids, without a tokenizer: the size of their vocabulary
+    int32_t ids_separator = -1;  // and the id that separates documents
+    std::string field = "text";  // of JSON Lines and Parquet: what holds the text; "a.b" is b inside a
+    std::optional<double>
+        heldout_fraction;  // of the documents (HeldoutSplit); default: kDefaultHeldout, or the folder's own when appending
+    int64_t shard_tokens = kDefaultShardTokens;           // a token file is closed with the document that brings it to so many
     int64_t max_training_text_bytes = int64_t{64} << 20;  // what a vocabulary is learned from
-    int threads = 2;                                      // for learning a vocabulary
+    int threads = 2;                                      // for learning a vocabulary and for encoding
     ExistingData existing = ExistingData::refuse;
 };
 
 struct PrepareSummary {
     Manifest manifest;
     bool was_prepared_already = false;  // `out` held exactly this already; nothing was written
+    std::vector<LeftOut> left_out;      // files in folders that are not read
 };
 
-// Errors: data.heldout_fraction, data.vocab_mismatch, data.too_little_text, data.out_not_a_dataset, data.out_exists,
-// data.out_unwritable, and those of find_text_files, train_bpe, Tokenizer::load and the writers.
+// Errors: data.heldout_fraction, data.vocab_mismatch, data.ids_without_vocabulary, data.ids_options, data.separator,
+// data.shard_tokens, data.out_not_a_dataset, data.out_exists, data.out_unwritable, data.append_tokenizer,
+// data.nothing_to_train_on, and those of find_inputs, FileCorpus, SplitWriter, train_bpe, Tokenizer::load and the writers.
 PrepareSummary prepare(const PrepareOptions& options, const Progress& progress = {});
 
 }  // namespace lockstep::data

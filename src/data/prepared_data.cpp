@@ -15,9 +15,42 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "lockstep-tokens";
 
-Json to_json(const SplitInfo& split) { return {{"tokens", split.tokens}, {"documents", split.documents}, {"xxh3", split.xxh3}}; }
+Json to_json(const SplitInfo& split) {
+    Json shards = Json::array();
+    for (const ShardInfo& shard : split.shards)
+        shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"documents", shard.documents}, {"xxh3", shard.xxh3}});
+    return {{"tokens", split.tokens}, {"documents", split.documents}, {"shards", std::move(shards)}};
+}
 
-SplitInfo split_info(const Json& json) { return {json.at("tokens"), json.at("documents"), json.at("xxh3")}; }
+int64_t count(const Json& json, const char* key) {
+    const int64_t value = json.value(key, int64_t{0});
+    if (value < 0) throw std::runtime_error(fmt::format("\"{}\" is {}", key, value));
+    return value;
+}
+
+// A name in the folder, not a path that leads out of it.
+std::string plain_name(const std::string& name) {
+    if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
+        name.find('\0') != std::string::npos)
+        throw std::runtime_error(fmt::format("\"{}\" is not the name of a file in the folder", name));
+    return name;
+}
+
+// `first_file`: the only one of version 1, which does not name it.
+SplitInfo split_info(const Json& json, int version, const char* first_file) {
+    SplitInfo split;
+    if (version == 1) {
+        split.shards.push_back({first_file, count(json, "tokens"), count(json, "documents"), json.value("xxh3", "")});
+    } else {
+        for (const Json& shard : json.at("shards")) {
+            split.shards.push_back({plain_name(shard.at("file").get<std::string>()), count(shard, "tokens"),
+                                    count(shard, "documents"), shard.value("xxh3", "")});
+        }
+    }
+    split.tokens = count(json, "tokens");
+    split.documents = count(json, "documents");
+    return split;
+}
 
 Json to_json(const SourceInfo& sources) {
     return {{"inputs", sources.inputs},
@@ -28,20 +61,33 @@ Json to_json(const SourceInfo& sources) {
             {"skipped_hidden", sources.skipped_hidden},
             {"skipped_repeated", sources.skipped_repeated},
             {"skipped_other", sources.skipped_other},
-            {"fingerprint", sources.fingerprint}};
+            {"empty_documents", sources.empty_documents},
+            {"invalid_utf8_bytes", sources.invalid_utf8_bytes},
+            {"invalid_utf8_documents", sources.invalid_utf8_documents},
+            {"invalid_utf8_first", sources.invalid_utf8_first},
+            {"heldout_fraction", sources.heldout_fraction},
+            {"is_tail_of_one_document", sources.is_tail_of_one_document},
+            {"fingerprints", sources.fingerprints}};
 }
 
 SourceInfo source_info(const Json& json) {
     SourceInfo sources;
-    json.at("inputs").get_to(sources.inputs);
-    json.at("files").get_to(sources.files);
-    json.at("bytes").get_to(sources.bytes);
-    json.at("skipped_binary").get_to(sources.skipped_binary);
-    json.at("skipped_empty").get_to(sources.skipped_empty);
-    json.at("skipped_hidden").get_to(sources.skipped_hidden);
-    json.at("skipped_repeated").get_to(sources.skipped_repeated);
-    json.at("skipped_other").get_to(sources.skipped_other);
-    json.at("fingerprint").get_to(sources.fingerprint);
+    sources.inputs = json.value("inputs", sources.inputs);
+    sources.files = count(json, "files");
+    sources.bytes = count(json, "bytes");
+    sources.skipped_binary = count(json, "skipped_binary");
+    sources.skipped_empty = count(json, "skipped_empty");
+    sources.skipped_hidden = count(json, "skipped_hidden");
+    sources.skipped_repeated = count(json, "skipped_repeated");
+    sources.skipped_other = count(json, "skipped_other");
+    sources.empty_documents = count(json, "empty_documents");
+    sources.invalid_utf8_bytes = count(json, "invalid_utf8_bytes");
+    sources.invalid_utf8_documents = count(json, "invalid_utf8_documents");
+    sources.invalid_utf8_first = json.value("invalid_utf8_first", "");
+    sources.heldout_fraction = json.value("heldout_fraction", 0.0);
+    sources.is_tail_of_one_document = json.value("is_tail_of_one_document", false);
+    sources.fingerprints = json.value("fingerprints", sources.fingerprints);
+    if (json.contains("fingerprint")) sources.fingerprints.push_back(json.at("fingerprint"));  // version 1
     return sources;
 }
 
@@ -54,15 +100,50 @@ void check_agreement(const std::filesystem::path& file, const std::string& what,
                                 file.string(), kManifestFile, what, in_file, in_manifest));
 }
 
-void check_split(const TokenFile& file, const SplitInfo& split, const Manifest& manifest) {
-    const auto check = [&](const std::string& what, int64_t in_file, int64_t in_manifest) {
-        check_agreement(file.path(), what, std::to_string(in_file), std::to_string(in_manifest));
-    };
-    check("the number of tokens", file.tokens(), split.tokens);
-    check("the number of documents", file.documents(), split.documents);
-    check("the vocabulary", file.vocab_size(), manifest.vocab_size);
-    check("the separator", file.separator(), manifest.separator);
-    check_agreement(file.path(), "the checksum", hex_checksum(file.header().checksum), split.xxh3);
+TokenStream open_split(const std::filesystem::path& folder, const SplitInfo& split, const Manifest& manifest, Verify verify) {
+    if (split.shards.empty()) return {};
+    std::vector<TokenFile> files;
+    for (const ShardInfo& shard : split.shards) {
+        files.push_back(TokenFile::open(folder / shard.file, verify));
+        const TokenFile& file = files.back();
+        const auto check = [&](const std::string& what, int64_t in_file, int64_t in_manifest) {
+            check_agreement(file.path(), what, std::to_string(in_file), std::to_string(in_manifest));
+        };
+        if (shard.tokens > 0) check("the number of tokens", file.tokens(), shard.tokens);
+        if (shard.documents > 0) check("the number of documents", file.documents(), shard.documents);
+        check("the vocabulary", file.vocab_size(), manifest.vocab_size);
+        check("the separator", file.separator(), manifest.separator);
+        if (!shard.xxh3.empty()) check_agreement(file.path(), "the checksum", hex_checksum(file.header().checksum), shard.xxh3);
+    }
+    const std::string name = files.size() == 1 ? files.front().path().string() : folder.string();
+    return {std::move(files), name};
+}
+
+// With all token files of the folder, so that a folder of a thousand small shards opens as fast as one of a large file.
+Verify affordable(const std::filesystem::path& folder, const Manifest& manifest, Verify wanted) {
+    if (wanted != Verify::fast) return wanted;
+    int64_t bytes = 0;
+    for (const SplitInfo* split : {&manifest.train, &manifest.heldout}) {
+        for (const ShardInfo& shard : split->shards) {
+            std::error_code error;
+            const uintmax_t size = std::filesystem::file_size(folder / shard.file, error);
+            if (!error) bytes += static_cast<int64_t>(size);
+        }
+    }
+    return bytes < kFastVerifyBytes ? Verify::full : Verify::header;
+}
+
+// Of nlohmann's "[json.exception.out_of_range.403] key 'train' not found".
+std::string missing_key(const std::string& text) {
+    const size_t begin = text.find('\''), end = text.rfind('\'');
+    return begin < end ? "it has no " + text.substr(begin, end + 1 - begin) : "a value is missing";
+}
+
+[[noreturn]] void malformed(const std::filesystem::path& file, const std::string& why) {
+    throw UserError("data.manifest_malformed", file.string(),
+                    fmt::format("{} is not a usable manifest: {}. Run `data prepare` again; docs/token_files.md describes the "
+                                "format.",
+                                file.string(), why));
 }
 
 }  // namespace
@@ -76,58 +157,78 @@ std::string Manifest::to_json() const {
                        {"train", data::to_json(train)},
                        {"heldout", data::to_json(heldout)},
                        {"tokenizer_xxh3", tokenizer_xxh3},
-                       {"unigram_entropy_nats", unigram_entropy_nats},
+                       {"unigram_entropy_nats", unigram_entropy_nats ? Json(*unigram_entropy_nats) : Json(nullptr)},
                        {"sources", data::to_json(sources)}};
     // File names need not be UTF-8; what is not is replaced.
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Manifest Manifest::load(const std::filesystem::path& file) {
-    const MappedFile mapped = MappedFile::open(file);
+Manifest Manifest::parse(std::string_view text, const std::filesystem::path& file) {
+    const Json json = Json::parse(text, nullptr, false);
+    if (json.is_discarded()) malformed(file, "it is not JSON, or it was cut off");
+    if (!json.is_object()) malformed(file, "it is not an object");
     try {
-        const Json json = Json::parse(mapped.text());
-        if (json.at("format") != kFormat) throw std::runtime_error(fmt::format("its format is not '{}'", kFormat));
-        if (json.at("version") != kManifestVersion) {
+        if (json.value("format", "") != kFormat) throw std::runtime_error(fmt::format("its format is not '{}'", kFormat));
+        const int64_t version = json.at("version");
+        if (version < 1 || version > kManifestVersion) {
             throw UserError("data.manifest_version", file.string(),
-                            fmt::format("{} has version {}, this program reads version {}. Run `data prepare` again.",
-                                        file.string(), json.at("version").dump(), kManifestVersion));
+                            fmt::format("{} has version {}, this program reads versions 1 to {}. Run `data prepare` again.",
+                                        file.string(), version, kManifestVersion));
         }
         Manifest manifest;
-        json.at("vocab_size").get_to(manifest.vocab_size);
-        json.at("separator").get_to(manifest.separator);
-        json.at("token_type").get_to(manifest.token_type);
-        manifest.train = split_info(json.at("train"));
-        manifest.heldout = split_info(json.at("heldout"));
-        json.at("tokenizer_xxh3").get_to(manifest.tokenizer_xxh3);
-        json.at("unigram_entropy_nats").get_to(manifest.unigram_entropy_nats);
-        manifest.sources = source_info(json.at("sources"));
+        const int64_t vocab_size = json.at("vocab_size"), separator = json.at("separator");
+        if (vocab_size < 1 || vocab_size > INT32_MAX || separator < 0 || separator >= vocab_size)
+            throw std::runtime_error(fmt::format("its vocabulary is {} and its separator {}", vocab_size, separator));
+        manifest.vocab_size = static_cast<int>(vocab_size);
+        manifest.separator = static_cast<int32_t>(separator);
+        manifest.token_type = json.value("token_type", manifest.vocab_size <= 65536 ? "u16" : "u32");
+        manifest.train = split_info(json.at("train"), static_cast<int>(version), kTrainFile);
+        if (manifest.train.shards.empty()) throw std::runtime_error("it names no token file to train on");
+        if (json.contains("heldout")) manifest.heldout = split_info(json.at("heldout"), static_cast<int>(version), kHeldoutFile);
+        manifest.tokenizer_xxh3 = json.value("tokenizer_xxh3", "");
+        if (json.contains("unigram_entropy_nats") && !json.at("unigram_entropy_nats").is_null())
+            manifest.unigram_entropy_nats = json.at("unigram_entropy_nats").get<double>();
+        if (json.contains("sources")) manifest.sources = source_info(json.at("sources"));
         return manifest;
     } catch (const UserError&) {
         throw;
+    } catch (const Json::out_of_range& error) {
+        malformed(file, missing_key(error.what()));
+    } catch (const Json::exception&) {
+        malformed(file, "a value has another type than it must have");
     } catch (const std::runtime_error& error) {
-        throw UserError("data.manifest_malformed", file.string(),
-                        fmt::format("{} is not a usable manifest: {}. Run `data prepare` again.", file.string(), error.what()));
-    } catch (const Json::exception& error) {
-        throw UserError("data.manifest_malformed", file.string(),
-                        fmt::format("{} is not a usable manifest: {}. Run `data prepare` again.", file.string(), error.what()));
+        malformed(file, error.what());
     }
 }
 
+Manifest Manifest::load(const std::filesystem::path& file) { return parse(MappedFile::open(file).text(), file); }
+
 PreparedData PreparedData::open(const std::filesystem::path& folder, Verify verify) {
-    if (!std::filesystem::exists(folder / kManifestFile)) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(folder / kManifestFile, ignored)) {
         throw UserError("data.not_prepared", folder.string(),
                         fmt::format("{} is not a prepared data folder: it has no {}. Name a folder that `data prepare` wrote.",
                                     folder.string(), kManifestFile));
     }
     Manifest manifest = Manifest::load(folder / kManifestFile);
-    const std::filesystem::path tokenizer_file = folder / kTokenizerFile;
-    check_agreement(tokenizer_file, "the checksum", hex_checksum(MappedFile::open(tokenizer_file).text()),
-                    manifest.tokenizer_xxh3);
-    PreparedData data{std::move(manifest), Tokenizer::load(tokenizer_file), TokenFile::open(folder / kTrainFile, verify),
-                      TokenFile::open(folder / kHeldoutFile, verify)};
-    check_split(data.train, data.manifest.train, data.manifest);
-    check_split(data.heldout, data.manifest.heldout, data.manifest);
-    return data;
+    verify = affordable(folder, manifest, verify);
+    TokenStream train = open_split(folder, manifest.train, manifest, verify);
+    TokenStream heldout = open_split(folder, manifest.heldout, manifest, verify);
+    for (const auto& [stream, split] : {std::pair(&train, &manifest.train), std::pair(&heldout, &manifest.heldout)}) {
+        split->tokens = stream->tokens();
+        split->documents = 0;
+        for (const TokenFile& file : stream->files()) split->documents += file.documents();
+    }
+    return {folder, std::move(manifest), std::move(train), std::move(heldout)};
+}
+
+std::optional<Tokenizer> PreparedData::tokenizer() const {
+    const std::filesystem::path file = folder / kTokenizerFile;
+    std::error_code ignored;
+    if (manifest.tokenizer_xxh3.empty() && !std::filesystem::exists(file, ignored)) return std::nullopt;
+    if (!manifest.tokenizer_xxh3.empty())
+        check_agreement(file, "the checksum", hex_checksum(MappedFile::open(file).text()), manifest.tokenizer_xxh3);
+    return Tokenizer::load(file);
 }
 
 }  // namespace lockstep::data

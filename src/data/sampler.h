@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "data/token_file.h"
+#include "data/token_stream.h"
 
 namespace lockstep::data {
 
@@ -31,18 +31,20 @@ struct DatasetOptions {
     int seq_len = 0;
     SampleMode mode = SampleMode::windows;
     uint64_t seed = 0;
+    int64_t window_stride = 0;  // tokens from the start of a window to that of the next; 0: seq_len
 };
 
-// Windows of seq_len + 1 tokens at stride seq_len, so that every token but the file's first is a target once an epoch (and the
-// last few, which do not fill a window, are not). The order is window_of_sample (sample_order.h).
+// Windows of seq_len + 1 tokens. At stride seq_len every token but the first is a target once an epoch; at stride seq_len + 1 no
+// two windows share a token; a smaller stride makes a token a target of several windows. The last few tokens, which do not fill a
+// window, are not used. The order is window_of_sample (sample_order.h).
 class Dataset : public Source {
 public:
-    // Errors: data.seq_len (below 1), data.too_few_tokens (the file has no whole window).
-    Dataset(TokenFile file, const DatasetOptions& options);
+    // Errors: data.seq_len (below 1), data.window_stride, data.too_few_tokens (there is no whole window).
+    Dataset(TokenStream tokens, const DatasetOptions& options);
 
     int64_t windows() const { return windows_; }  // samples in an epoch
     int seq_len() const override { return options_.seq_len; }
-    int vocab_size() const override { return file_.vocab_size(); }
+    int vocab_size() const override { return tokens_.vocab_size(); }
 
     // In shuffled order; past the last window the next epoch begins.
     void sample(int64_t samples_seen, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,
@@ -55,7 +57,7 @@ private:
     void fill(int64_t window, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,
               std::span<int32_t> documents) const;
 
-    TokenFile file_;
+    TokenStream tokens_;
     DatasetOptions options_;
     int64_t windows_ = 0;
 };

@@ -1,8 +1,7 @@
 // The tokens of many documents in one memory-mapped file.
-// Layout, little-endian: a header of 64 bytes (TokenFileHeader); the tokens as u16 (vocabulary up to 65,536) or u32, padded with
-// zeros to 8 bytes; the index of each document's first token, u64. Every document ends with the separator token.
-// The checksum in the header is XXH3-64 over all that follows the header, so `tail -c +65 FILE | xxhsum -H3` prints it.
-// A TokenFile is immutable: any number of threads may read one.
+// docs/token_files.md describes the layout. Here: a header of 64 bytes (TokenFileHeader); the tokens as u16 or u32, padded with
+// zeros to 8 bytes; the index of each document's first token, u64. A document ends with the separator, but for rows of a table.
+// A TokenFile is immutable: any number of threads may read one. Nothing is read outside the file, whatever it holds.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +24,23 @@ struct TokenFileHeader {
     uint64_t documents;
     uint32_t vocab_size;
     uint32_t separator;
-    uint64_t checksum;
+    uint64_t checksum;         // XXH3-64 of all that follows the header; 0: none
     uint64_t reserved;         // zero
-    uint64_t header_checksum;  // XXH3-64 of the fields above
+    uint64_t header_checksum;  // XXH3-64 of the fields above; 0: none
 };
 static_assert(sizeof(TokenFileHeader) == 64);
 
 inline constexpr uint32_t kTokenFileVersion = 1;
 
-// fast: the checksum of files below 256 MiB, of larger ones all but the checksum (which reads every byte). full: always.
-enum class Verify { fast, full };
+// header: header and length, which takes microseconds. fast: of files below 256 MiB also the checksum and the index of documents,
+// which reads every byte. full: these always.
+enum class Verify { header, fast, full };
+
+inline constexpr int64_t kFastVerifyBytes = int64_t{256} << 20;
+
+// The header of a token file whose bytes are all there. `path` is for the message. Errors: those of TokenFile::open but
+// data.file_unreadable; of data.file_damaged, those of the header.
+TokenFileHeader parse_token_header(std::string_view file, const std::filesystem::path& path);
 
 class TokenFile {
 public:
@@ -42,6 +48,7 @@ public:
     // data.no_tokens.
     static TokenFile open(const std::filesystem::path& file, Verify verify = Verify::fast);
 
+    int64_t bytes() const { return static_cast<int64_t>(file_.text().size()); }
     int64_t tokens() const { return static_cast<int64_t>(header_.tokens); }
     int64_t documents() const { return static_cast<int64_t>(header_.documents); }
     int vocab_size() const { return static_cast<int>(header_.vocab_size); }
@@ -52,9 +59,11 @@ public:
     // Copies tokens [first, first + out.size()), which must exist. UserError data.file_damaged where one is outside the
     // vocabulary.
     void read(int64_t first, std::span<int32_t> out) const;
-    // The document's first token, and one past its separator.
-    int64_t document_begin(int64_t document) const { return static_cast<int64_t>(starts_[document]); }
+    // The document's first token, and one past its last. UserError data.file_damaged where the index does not ascend.
+    int64_t document_begin(int64_t document) const;
     int64_t document_end(int64_t document) const;
+    // The checksum and the index. UserError data.file_damaged.
+    void verify() const;
 
 private:
     TokenFile(MappedFile file, std::filesystem::path path);
@@ -76,6 +85,8 @@ public:
     // A document in one or several runs of tokens, then its end, which writes the separator.
     void append(std::span<const int32_t> tokens);
     void end_document();
+    void end_document_as_it_is();  // without a separator
+    int64_t tokens() const { return static_cast<int64_t>(header_.tokens); }
     TokenFileHeader finish();
     void publish();
 

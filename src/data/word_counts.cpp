@@ -73,33 +73,44 @@ bool takes_any(const Sample& sample, int64_t first_block, int64_t blocks) {
     return false;
 }
 
+// The documents of a file, whose blocks count on from `first_block`.
+void count_file(const Corpus& corpus, int64_t file, int64_t first_block, const Sample& sample, PreSplitter& splitter,
+                WordMap& words) {
+    corpus.visit(file, [&](const Document& document) {
+        if (!document.is_text()) return true;
+        count_document(document.text, first_block, sample, splitter, words);
+        first_block += block_count(static_cast<int64_t>(document.text.size()));
+        return true;
+    });
+}
+
 }  // namespace
 
 std::vector<WordCount> count_words(const Corpus& corpus, const PreSplitPattern& pattern, const WordCountOptions& options,
                                    const Progress& progress) {
-    const int64_t documents = corpus.documents();
-    std::vector<int64_t> first_block(documents + 1, 0);
-    int64_t corpus_bytes = 0;
-    for (int64_t d = 0; d < documents; ++d) {
-        corpus_bytes += corpus.document_bytes(d);
-        first_block[d + 1] = first_block[d] + block_count(corpus.document_bytes(d));
+    const int64_t files = corpus.files();
+    std::vector<int64_t> first_block(files + 1, 0), bytes_before(files + 1, 0);
+    for (int64_t f = 0; f < files; ++f) {
+        bytes_before[f + 1] = bytes_before[f] + corpus.file_bytes(f);
+        first_block[f + 1] = first_block[f] + block_count(corpus.file_bytes(f));
     }
+    const int64_t corpus_bytes = bytes_before[files];
     Sample sample;
     if (corpus_bytes > options.max_text_bytes)
         sample.fraction = static_cast<double>(options.max_text_bytes) / static_cast<double>(corpus_bytes);
 
-    std::atomic<int64_t> next_document{0};
+    std::atomic<int64_t> next_file{0};
     std::atomic<bool> failed{false};
     std::vector<WordMap> words(std::max(1, options.threads));
     std::vector<std::exception_ptr> errors(words.size());
     const auto work = [&](size_t thread) {
         try {
             PreSplitter splitter(pattern);
-            for (int64_t d = next_document++; d < documents && !failed; d = next_document++) {
-                if (thread == 0) report(progress, "counting words", d, documents);
-                if (!takes_any(sample, first_block[d], first_block[d + 1] - first_block[d])) continue;
-                corpus.visit(
-                    d, [&](std::string_view text) { count_document(text, first_block[d], sample, splitter, words[thread]); });
+            for (int64_t f = next_file++; f < files && !failed; f = next_file++) {
+                if (thread == 0) report(progress, "counting words", bytes_before[f], corpus_bytes);
+                // The blocks of a file of text are known before it is read.
+                if (!takes_any(sample, first_block[f], first_block[f + 1] - first_block[f])) continue;
+                count_file(corpus, f, first_block[f], sample, splitter, words[thread]);
             }
         } catch (...) {
             errors[thread] = std::current_exception();
@@ -120,7 +131,7 @@ std::vector<WordCount> count_words(const Corpus& corpus, const PreSplitPattern& 
     sorted.reserve(words[0].size());
     for (const auto& [word, count] : words[0]) sorted.push_back({word, count});
     std::sort(sorted.begin(), sorted.end(), [](const WordCount& a, const WordCount& b) { return a.word < b.word; });
-    report(progress, "counting words", documents, documents);
+    report(progress, "counting words", corpus_bytes, corpus_bytes);
     return sorted;
 }
 

@@ -1,5 +1,6 @@
 // Bad input of every kind: one clear message, the documented exit code.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -46,6 +47,28 @@ const Case kRefusals[] = {
     {"show r.toml --after nonsense", "show.unknown_pass", "--after nonsense: the passes are build_blocks"},
     {"diff r.toml other_batch.toml", "diff.batch", "only equal steps can be compared"},
     {"data prepare /no/such/place --out d", "data.input_missing", "/no/such/place"},
+    {"data prepare lines.jsonl --out d", "data.no_field",
+     "line 1: there is no field \"text\"; the fields are: content, meta. Name the one that holds the text with --field."},
+    {"data prepare lines.jsonl --out d --field meta", "data.no_field", "the field \"meta\" is an object, not text"},
+    {"data prepare lines.jsonl --out d --field .a", "data.field", "--field \".a\" names no field"},
+    {"data prepare a.jsonl.xz --out d", "data.input_unreadable", "it is compressed with xz. Unpack it first: xz -d "},
+    {"data prepare utf16.txt --out d", "data.input_unreadable", "it is UTF-16 text. Convert it first: iconv -f UTF-16 -t UTF-8 "},
+    {"data prepare ids.bin --out d", "data.ids_without_vocabulary",
+     "holds token ids, from which no tokenizer can be learned. Give the tokenizer that made them with --tokenizer"},
+    {"data prepare ids.bin --out d --vocab-size 4 --separator 9", "data.ids_options",
+     "--vocab-size 4 and --separator 9 do not fit"},
+    {"data prepare ids.bin --out d --vocab-size 4 --separator 3", "data.id_outside",
+     "ids.bin#1: token 0 of the document is 513, outside the vocabulary of 4"},
+    {"data prepare plain.txt --out d --vocab-size 4 --separator 3", "data.text_without_tokenizer",
+     "plain.txt is text, and no tokenizer is given"},
+    {"data prepare cut.npy --out d --vocab-size 4 --separator 3", "data.foreign_ids",
+     "cut.npy: it is not an .npy file, or it was cut off"},
+    {"data prepare lines.jsonl --out d --field content --heldout 1", "data.heldout_fraction",
+     "the held-out fraction is 1; it must be"},
+    {"data prepare plain.txt --out d --shard-tokens 3", "data.shard_tokens", "--shard-tokens 3: a token file of fewer than 1000"},
+    {"data prepare plain.txt --out nothing --append", "data.not_prepared", "nothing is not a prepared data folder"},
+    {"data prepare empty.txt --out d", "data.no_text", "nothing to read was found in empty.txt: 0 unreadable, 1 empty"},
+    {"data prepare pipe --out d", "data.input_unreadable", "pipe is not read: it is not a regular file"},
 };
 
 class CliErrors : public ::testing::TestWithParam<Case> {};
@@ -54,6 +77,16 @@ TEST_P(CliErrors, SayWhatIsWrong) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSynthetic));
     s.write("other_batch.toml", tiny_recipe(kSynthetic + "global_batch_size = 3\n"));
+    s.write("lines.jsonl", "{\"content\": \"a\", \"meta\": {\"url\": \"b\"}}\n");
+    s.write("a.jsonl.xz", std::string("\xFD"
+                                      "7zXZ\0",
+                                      6));
+    s.write("utf16.txt", std::string("\xFF\xFEt\0e\0x\0t\0", 10));
+    s.write("ids.bin", "\x01\x02\x03\x04");
+    s.write("cut.npy", "\x93NUMPY");
+    s.write("plain.txt", "text\n");
+    s.write("empty.txt", "");
+    ASSERT_EQ(mkfifo(s.path("pipe").c_str(), 0600), 0);
     s.write("broken.toml", "[training\nsteps = 1\n");
     s.write("outside.toml", "steps = 1\n");
     std::filesystem::create_directories(s.path("full/metrics.jsonl"));  // a folder where a file should be

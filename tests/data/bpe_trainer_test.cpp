@@ -127,9 +127,7 @@ TEST(DataWordCounts, SamplesEvenlyUpToTheLimit) {
 TEST(DataWordCounts, ErrorsInAThreadArrive) {
     class BrokenCorpus : public TextCorpus {
         using TextCorpus::TextCorpus;
-        void visit(int64_t, const std::function<void(std::string_view)>&) const override {
-            throw UserError("data.file_unreadable", "x", "cannot read x");
-        }
+        void visit(int64_t, const Use&) const override { throw UserError("data.file_unreadable", "x", "cannot read x"); }
     };
     expect_user_error(
         [] {

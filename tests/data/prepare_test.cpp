@@ -1,12 +1,14 @@
 // Preparing a folder: which files, the held-out split, what is written, what is refused.
 #include "data/prepare.h"
 
+#include <sys/stat.h>
+
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "data/heldout_split.h"
-#include "data/text_files.h"
+#include "data/inputs.h"
 #include "data_test_util.h"
 
 namespace lockstep::data {
@@ -19,13 +21,8 @@ using testing::sample_prose;
 using testing::TempFolder;
 namespace fs = testing::fs;
 
-std::vector<std::string> names_of(const TextFiles& found) {
-    std::vector<std::string> names;
-    for (const TextFile& file : found.files) names.push_back(file.name);
-    return names;
-}
-
-std::string text_of(const TokenFile& file, int64_t document, const Tokenizer& tokenizer) {
+std::string text_of(const TokenStream& stream, int64_t document, const Tokenizer& tokenizer) {
+    const TokenFile& file = stream.files().at(0);
     std::vector<int32_t> tokens(file.document_end(document) - file.document_begin(document) - 1);
     file.read(file.document_begin(document), tokens);
     return tokenizer.decode(tokens);
@@ -50,53 +47,53 @@ struct Workspace {
     }
 };
 
-TEST(DataTextFiles, FindsTextSortedAndCountsTheRest) {
-    const TempFolder folder;
-    folder.write("in/b/2.txt", "two");
-    folder.write("in/a.txt", "one");
-    folder.write("in/c.bin", std::string("x\0y", 3));
-    folder.write("in/late.txt", std::string(9000, 'x') + std::string(1, '\0'));  // a NUL behind the first 8 KiB
-    folder.write("in/empty.txt", "");
-    folder.write("in/.git/config", "hidden");
-    fs::create_directory_symlink(folder / "in", folder / "in/b/cycle");
-    fs::create_symlink(folder / "in/a.txt", folder / "in/z_same.txt");
-    fs::create_symlink(folder / "gone", folder / "in/broken");
-    folder.write("elsewhere/e.txt", "linked");
-    fs::create_directory_symlink(folder / "elsewhere", folder / "in/linked");
-    const TextFiles found = find_text_files({folder / "in", folder / "in/a.txt"});
-    EXPECT_EQ(names_of(found), (std::vector<std::string>{"in/a.txt", "in/b/2.txt", "in/late.txt", "in/linked/e.txt"}));
-    EXPECT_EQ(found.skipped_binary, 1);
-    EXPECT_EQ(found.skipped_empty, 1);
-    EXPECT_EQ(found.skipped_hidden, 1);
-    EXPECT_EQ(found.skipped_repeated, 3);
-    EXPECT_EQ(found.skipped_other, 1);
-}
+// Documents that are nothing but names.
+class NamedCorpus : public Corpus {
+public:
+    explicit NamedCorpus(std::vector<std::string> names) : names_(std::move(names)) {}
+    int64_t files() const override { return 1; }
+    int64_t file_bytes(int64_t) const override { return 1; }
+    void visit(int64_t, const Use& use) const override {
+        for (const std::string& name : names_) {
+            ++visited;
+            Document document;
+            document.name = name;
+            document.text = "text";
+            if (!use(document)) return;
+        }
+    }
+    mutable int visited = 0;
 
-TEST(DataTextFiles, Errors) {
-    const TempFolder folder;
-    folder.write("in/c.bin", std::string("x\0y", 3));
-    expect_user_error([] { find_text_files({}); }, "data.no_input", "no input is named. Name the text files or folders");
-    expect_user_error([&] { find_text_files({folder / "gone"}); }, "data.input_missing",
-                      "gone cannot be found: No such file or directory. Name an existing");
-    expect_user_error([&] { find_text_files({folder / "in"}); }, "data.no_text",
-                      "(1 input): 1 binary, 0 empty, 0 hidden and 0 other");
-    const FileCorpus corpus({{folder.write("a.txt", "abc"), "a.txt", 5}});
-    expect_user_error([&] { corpus.visit(0, [](std::string_view) {}); }, "data.file_changed",
-                      "held 5 bytes when it was found and holds 3 now");
-}
+private:
+    std::vector<std::string> names_;
+};
 
 TEST(DataHeldoutSplit, DependsOnTheNamesOnly) {
     std::vector<std::string> names;
     for (int i = 0; i < 2000; ++i) names.push_back("in/" + std::to_string(i));
-    const std::vector<bool> held_out = held_out_documents(names, 0.1);
-    EXPECT_NEAR(static_cast<double>(std::count(held_out.begin(), held_out.end(), true)), 200, 60);
-    std::vector<std::string> reversed(names.rbegin(), names.rend());
-    std::vector<bool> again = held_out_documents(reversed, 0.1);
-    std::reverse(again.begin(), again.end());
-    EXPECT_EQ(again, held_out);
-    for (const double fraction : {0.0, 0.999999}) {
-        const std::vector<bool> two = held_out_documents({"a", "b"}, fraction);
-        EXPECT_EQ(std::count(two.begin(), two.end(), true), 1);
+    const NamedCorpus corpus(names);
+    const HeldoutSplit split = HeldoutSplit::of(corpus, 0.1);
+    EXPECT_LT(corpus.visited, 200) << "it reads on after a document for each side";
+    EXPECT_NEAR(static_cast<double>(std::count_if(names.begin(), names.end(), [&](auto& n) { return split.holds_out(n); })), 200,
+                60);
+    const HeldoutSplit reversed = HeldoutSplit::of(NamedCorpus({names.rbegin(), names.rend()}), 0.1);
+    for (const std::string& name : names) EXPECT_EQ(split.holds_out(name), reversed.holds_out(name)) << name;
+}
+
+TEST(DataHeldoutSplit, OfAFewDocumentsOneIsHeldOutAndOneIsNot) {
+    for (const double fraction : {0.000001, 0.999999}) {
+        const HeldoutSplit split = HeldoutSplit::of(NamedCorpus({"a", "b"}), fraction);
+        EXPECT_EQ(split.holds_out("a") + split.holds_out("b"), 1) << fraction;
+        EXPECT_FALSE(split.is_tail_of_one_document());
+    }
+    EXPECT_TRUE(HeldoutSplit::of(NamedCorpus({"a"}), 0.01).is_tail_of_one_document());
+}
+
+TEST(DataHeldoutSplit, ZeroHoldsNothingOut) {
+    for (const HeldoutSplit& split : {HeldoutSplit::of(NamedCorpus({"a", "b"}), 0), HeldoutSplit::of(NamedCorpus({"a"}), 0)}) {
+        EXPECT_FALSE(split.holds_out("a"));
+        EXPECT_FALSE(split.holds_out("b"));
+        EXPECT_FALSE(split.is_tail_of_one_document());
     }
 }
 
@@ -117,15 +114,16 @@ TEST(DataPrepare, WritesEveryDocumentOnce) {
     EXPECT_FALSE(summary.was_prepared_already);
     const PreparedData data = PreparedData::open(w.options.out, Verify::full);
     EXPECT_EQ(data.manifest, summary.manifest);
-    EXPECT_EQ(data.tokenizer.vocab_size(), 300);
+    const Tokenizer tokenizer = data.tokenizer().value();
+    EXPECT_EQ(tokenizer.vocab_size(), 300);
     EXPECT_EQ(data.manifest.token_type, "u16");
     EXPECT_EQ(data.manifest.sources.files, 30);
-    EXPECT_EQ(data.train.documents() + data.heldout.documents(), 30);
-    EXPECT_GE(data.heldout.documents(), 1);
+    EXPECT_EQ(data.manifest.train.documents + data.manifest.heldout.documents, 30);
+    EXPECT_GE(data.manifest.heldout.documents, 1);
     std::multiset<std::string> expected, written;
     for (const auto& [name, text] : w.texts) expected.insert(text);
-    for (const TokenFile* file : {&data.train, &data.heldout})
-        for (int64_t d = 0; d < file->documents(); ++d) written.insert(text_of(*file, d, data.tokenizer));
+    for (const TokenStream* split : {&data.train, &data.heldout})
+        for (int64_t d = 0; d < split->files()[0].documents(); ++d) written.insert(text_of(*split, d, tokenizer));
     EXPECT_EQ(written, expected);
     std::set<std::string> files;
     for (const auto& entry : fs::directory_iterator(w.options.out)) files.insert(entry.path().filename().string());
@@ -150,7 +148,7 @@ TEST(DataPrepare, UnigramEntropy) {
     w.options.vocab = 0;
     const Manifest manifest = prepare(w.options).manifest;
     EXPECT_EQ(manifest.train.tokens, 5);
-    EXPECT_NEAR(manifest.unigram_entropy_nats, -2 * 0.4 * std::log(0.4) - 0.2 * std::log(0.2), 1e-12);
+    EXPECT_NEAR(manifest.unigram_entropy_nats.value(), -2 * 0.4 * std::log(0.4) - 0.2 * std::log(0.2), 1e-12);
 }
 
 TEST(DataPrepare, OneDocumentIsSplit) {
@@ -159,9 +157,11 @@ TEST(DataPrepare, OneDocumentIsSplit) {
     w.add("in/only.txt", text);
     prepare(w.options);
     const PreparedData data = PreparedData::open(w.options.out);
-    ASSERT_EQ(data.train.documents(), 1);
-    ASSERT_EQ(data.heldout.documents(), 1);
-    EXPECT_EQ(text_of(data.train, 0, data.tokenizer) + text_of(data.heldout, 0, data.tokenizer), text);
+    ASSERT_EQ(data.manifest.train.documents, 1);
+    ASSERT_EQ(data.manifest.heldout.documents, 1);
+    EXPECT_TRUE(data.manifest.sources.is_tail_of_one_document);
+    const Tokenizer tokenizer = data.tokenizer().value();
+    EXPECT_EQ(text_of(data.train, 0, tokenizer) + text_of(data.heldout, 0, tokenizer), text);
 }
 
 TEST(DataPrepare, TakesATokenizerFileAsItIs) {
@@ -235,17 +235,158 @@ TEST(DataPrepare, OpenFindsWhatDoesNotBelongTogether) {
     refused("data.files_disagree",
             "train.tokens is not the file that manifest.json beside it describes: the number of tokens is ");
     fs::copy_file(other / kTokenizerFile, out / kTokenizerFile, fs::copy_options::overwrite_existing);
-    refused("data.files_disagree", "tokenizer.json is not the file that manifest.json beside it describes: the checksum is ");
+    expect_user_error([&] { PreparedData::open(out).tokenizer(); }, "data.files_disagree",
+                      "tokenizer.json is not the file that manifest.json beside it describes: the checksum is ");
     fs::remove(out / kHeldoutFile);
     refused("data.file_unreadable", "heldout.tokens: No such file");
     flip_byte(out / kTrainFile, 70);
     refused("data.file_damaged", "train.tokens is damaged");
     std::ofstream(out / kManifestFile) << "{\"format\": \"lockstep-tokens\", \"version\": 9}";
-    refused("data.manifest_version", "manifest.json has version 9, this program reads version 1. Run `data prepare` again");
+    refused("data.manifest_version", "manifest.json has version 9, this program reads versions 1 to 2. Run `data prepare` again");
     std::ofstream(out / kManifestFile) << "{\"format\": \"other\"}";
     refused("data.manifest_malformed", "is not a usable manifest: its format is not 'lockstep-tokens'");
     std::ofstream(out / kManifestFile) << "{";
-    refused("data.manifest_malformed", "manifest.json is not a usable manifest: ");
+    refused("data.manifest_malformed", "manifest.json is not a usable manifest: it is not JSON, or it was cut off.");
+    std::ofstream(out / kManifestFile) << "{\"format\": \"lockstep-tokens\", \"version\": 2, \"vocab_size\": 9}";
+    refused("data.manifest_malformed", "manifest.json is not a usable manifest: it has no 'separator'.");
+    fs::remove(out / kManifestFile);
+    ASSERT_EQ(mkfifo((out / kManifestFile).c_str(), 0600), 0);  // nobody writes to it: reading it would never end
+    refused("data.file_unreadable", "manifest.json: it is not a regular file");
+}
+
+TEST(DataManifest, NamesNoFileOutsideTheFolder) {
+    for (const char* name : {"../train.tokens", "/etc/passwd", "..", ""}) {
+        const std::string json = R"({"format": "lockstep-tokens", "version": 2, "vocab_size": 9, "separator": 8,
+                                     "train": {"shards": [{"file": ")" +
+                                 std::string(name) + R"("}]}})";
+        expect_user_error([&] { Manifest::parse(json, "m"); }, "data.manifest_malformed",
+                          "is not the name of a file in the folder");
+    }
+}
+
+TEST(DataManifest, VersionOneIsRead) {
+    const char* const json = R"({"format": "lockstep-tokens", "version": 1, "vocab_size": 300, "separator": 299,
+        "token_type": "u16", "train": {"tokens": 10, "documents": 2, "xxh3": "ab"}, "heldout": {"tokens": 5, "documents": 1,
+        "xxh3": "cd"}, "tokenizer_xxh3": "ef", "unigram_entropy_nats": 1.5, "sources": {"inputs": ["in"], "files": 3, "bytes": 9,
+        "skipped_binary": 1, "skipped_empty": 0, "skipped_hidden": 0, "skipped_repeated": 0, "skipped_other": 0,
+        "fingerprint": "f"}})";
+    const Manifest manifest = Manifest::parse(json, "m");
+    EXPECT_EQ(manifest.train.shards, (std::vector<ShardInfo>{{"train.tokens", 10, 2, "ab"}}));
+    EXPECT_EQ(manifest.heldout.shards, (std::vector<ShardInfo>{{"heldout.tokens", 5, 1, "cd"}}));
+    EXPECT_EQ(manifest.sources.fingerprints, std::vector<std::string>{"f"});
+    EXPECT_EQ(manifest.unigram_entropy_nats, 1.5);
+    EXPECT_EQ(Manifest::parse(manifest.to_json(), "m"), manifest);
+}
+
+TEST(DataPrepare, NothingHeldOut) {
+    for (const int documents : {1, 17}) {
+        Workspace w(documents);
+        w.options.heldout_fraction = 0;
+        const Manifest manifest = prepare(w.options).manifest;
+        EXPECT_EQ(manifest.train.documents, documents);
+        EXPECT_EQ(manifest.heldout.documents, 0);
+        const PreparedData data = PreparedData::open(w.options.out);
+        EXPECT_TRUE(data.heldout.empty());
+        EXPECT_FALSE(fs::exists(w.options.out / kHeldoutFile));
+    }
+}
+
+TEST(DataPrepare, ShardsChangeNothingThatTrainingSees) {
+    Workspace w;
+    prepare(w.options);
+    const PreparedData whole = PreparedData::open(w.options.out);
+    w.options.out = w.folder / "shards";
+    w.options.shard_tokens = 1000;
+    const Manifest manifest = prepare(w.options).manifest;
+    const PreparedData shards = PreparedData::open(w.options.out);
+    ASSERT_GE(manifest.train.shards.size(), 3u);
+    EXPECT_EQ(manifest.train.shards[0].file, "train.tokens");
+    EXPECT_EQ(manifest.train.shards[1].file, "train-00001.tokens");
+    EXPECT_EQ(manifest.unigram_entropy_nats, whole.manifest.unigram_entropy_nats);
+    ASSERT_EQ(shards.train.tokens(), whole.train.tokens());
+    std::vector<int32_t> expected(whole.train.tokens()), read(expected.size());
+    whole.train.read(0, expected);
+    shards.train.read(0, read);
+    EXPECT_EQ(read, expected);
+    for (int64_t first = 0; first + 700 < whole.train.tokens(); first += 333) {  // across the borders
+        std::vector<int32_t> a(700), b(700);
+        whole.train.read(first, a);
+        shards.train.read(first, b);
+        ASSERT_EQ(a, b) << first;
+    }
+    w.options.shard_tokens = 10;
+    expect_user_error([&] { prepare(w.options); }, "data.shard_tokens", "a token file of fewer than 1000 tokens is refused");
+}
+
+TEST(DataPrepare, AppendAddsDocuments) {
+    Workspace w;
+    prepare(w.options);
+    const PreparedData before = PreparedData::open(w.options.out);
+    std::vector<int32_t> old_tokens(before.train.tokens());
+    before.train.read(0, old_tokens);
+    for (int d = 0; d < 20; ++d) w.folder.write("more/m" + std::to_string(d) + ".txt", sample_prose(100 + d, 80));
+    PrepareOptions more;
+    more.inputs = {w.folder / "more"};
+    more.out = w.options.out;
+    more.existing = ExistingData::append;
+    const Manifest manifest = prepare(more).manifest;
+    EXPECT_EQ(manifest.train.documents + manifest.heldout.documents, 50);
+    EXPECT_EQ(manifest.sources.files, 50);
+    const PreparedData after = PreparedData::open(w.options.out, Verify::full);
+    ASSERT_EQ(after.train.files().size(), 2u);
+    std::vector<int32_t> tokens(after.train.tokens()), counts(300);
+    after.train.read(0, tokens);
+    EXPECT_TRUE(std::equal(old_tokens.begin(), old_tokens.end(), tokens.begin()));
+    double entropy = 0;
+    for (const int32_t token : tokens) ++counts[token];
+    for (const int32_t count : counts)
+        if (count > 0)
+            entropy -= count / static_cast<double>(tokens.size()) * std::log(count / static_cast<double>(tokens.size()));
+    EXPECT_NEAR(manifest.unigram_entropy_nats.value(), entropy, 1e-9);
+    EXPECT_TRUE(prepare(more).was_prepared_already);
+
+    const auto refused = [&](auto change) {
+        PrepareOptions options = more;
+        change(options);
+        expect_user_error([&] { prepare(options); }, "data.append_tokenizer", "was prepared with another tokenizer than ");
+        EXPECT_EQ(PreparedData::open(w.options.out).manifest, after.manifest);
+    };
+    refused([](PrepareOptions& o) { o.tokenizer = "bytes"; });
+    refused([](PrepareOptions& o) { o.tokenizer = "bpe"; });
+    refused([](PrepareOptions& o) { o.ids_vocab_size = 300, o.ids_separator = 0; });
+    more.out = w.folder / "none";
+    expect_user_error([&] { prepare(more); }, "data.not_prepared", "none is not a prepared data folder");
+}
+
+TEST(DataPrepare, ReplacingLeavesNoShardBehind) {
+    Workspace w;
+    w.options.shard_tokens = 1000;
+    prepare(w.options);
+    ASSERT_TRUE(fs::exists(w.options.out / "train-00001.tokens"));
+    w.options.shard_tokens = kDefaultShardTokens;
+    w.options.existing = ExistingData::replace;
+    prepare(w.options);
+    EXPECT_FALSE(fs::exists(w.options.out / "train-00001.tokens"));
+    EXPECT_EQ(PreparedData::open(w.options.out).manifest.train.shards.size(), 1u);
+}
+
+TEST(DataPrepare, ManyThreadsWriteTheSame) {
+    Workspace w(200);
+    w.add("in/long.txt", sample_prose(9, 900000));  // longer than what waits for other threads
+    w.options.threads = 1;
+    prepare(w.options);
+    w.options.out = w.folder / "again";
+    w.options.threads = 5;
+    prepare(w.options);
+    for (const char* file : {kTrainFile, kHeldoutFile, kTokenizerFile, kManifestFile})
+        EXPECT_EQ(read_file(w.folder / "out" / file), read_file(w.folder / "again" / file)) << file;
+}
+
+TEST(DataPrepare, AnEmptyTokenizerFileIsRefused) {
+    Workspace w;
+    w.options.vocab = 0;
+    w.options.tokenizer = w.folder.write("empty.json", "").string();
+    expect_user_error([&] { prepare(w.options); }, "data.tokenizer_malformed", "empty.json");
 }
 
 }  // namespace

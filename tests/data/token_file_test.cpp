@@ -2,6 +2,7 @@
 #include "data/token_file.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <csignal>
@@ -116,7 +117,9 @@ TEST(DataTokenFile, Errors) {
     fs::resize_file(file, 80);
     expect_refused("data.file_truncated", "a.tokens holds 80 bytes, its header promises 96");
     std::ofstream(file) << std::string(100, 'x');
-    expect_refused("data.not_token_file", "a.tokens is not a token file: it does not begin with LSTOKENS");
+    expect_refused("data.not_token_file",
+                   "a.tokens is not a token file of Lockstep: it does not begin with LSTOKENS. Text and token "
+                   "ids of other programs become token files with `lockstep data prepare");
     edit_header(file, [](TokenFileHeader& header) { header.version = 2; });
     expect_refused("data.token_file_version", "has format version 2, this program reads version 1");
     flip_byte(file, 20);
@@ -125,11 +128,56 @@ TEST(DataTokenFile, Errors) {
     expect_refused("data.file_damaged", "is damaged: its checksum is ");
     edit_header(file, [](TokenFileHeader& header) { header.tokens = 0; });
     expect_refused("data.no_tokens", "a.tokens holds no tokens. Run `data prepare` again");
-    edit_header(file, [](TokenFileHeader& header) { header.vocab_size = 4; });
+    // Counts whose product with the size of a token is that of the file, modulo 2^64.
+    edit_header(file, [](TokenFileHeader& header) { header.tokens += uint64_t{1} << 63; });
+    expect_refused("data.file_truncated", "its header promises 9223372036854775814 tokens of 2 bytes and 2 documents");
+    edit_header(file, [](TokenFileHeader& header) { header.documents += uint64_t{1} << 61; });
+    expect_refused("data.file_truncated", "and 2305843009213693954 documents");
+    edit_header(file, [](TokenFileHeader& header) { header.token_bytes = 0; });
+    expect_refused("data.file_damaged", "its tokens are said to have 0 bytes");
+    edit_header(file, [](TokenFileHeader& header) { header.separator = 300; });
+    expect_refused("data.file_damaged", "its vocabulary is 300 and its separator 300");
+    edit_header(file, [](TokenFileHeader& header) { header.vocab_size = 0; });
+    expect_refused("data.file_damaged", "its vocabulary is 0 and its separator 299");
+    edit_header(file, [](TokenFileHeader& header) { header.vocab_size = 4, header.separator = 3; });
     const TokenFile opened = TokenFile::open(file);
     std::vector<int32_t> tokens(4);
     expect_user_error([&] { opened.read(0, tokens); }, "data.file_damaged", "is damaged: token 299 is outside the vocabulary");
     expect_user_error([&] { MappedFile::open(folder.path()); }, "data.file_unreadable", "it is not a regular file");
+}
+
+// An index that does not ascend is refused where it is read, also if its checksum was made to fit or is left out.
+TEST(DataTokenFile, ADamagedIndexIsRefused) {
+    const TempFolder folder;
+    const fs::path file = folder / "a.tokens";
+    write(file, 300, {{1, 2, 3}, {4}, {5}});  // 8 tokens: documents from 0, 4 and 6
+    const std::string good = read_file(file);
+    for (const auto& [document, begin] : {std::pair<int, uint64_t>{0, 1}, {1, 0}, {1, 6}, {2, 8}, {2, uint64_t{1} << 62}}) {
+        std::string bytes = good;
+        std::memcpy(bytes.data() + 64 + 16 + 8 * document, &begin, sizeof(begin));
+        std::ofstream(file, std::ios::binary) << bytes;
+        edit_header(file, [](TokenFileHeader& header) { header.checksum = 0; });
+        expect_user_error([&] { TokenFile::open(file); }, "data.file_damaged", "is said to ");
+        const TokenFile opened = TokenFile::open(file, Verify::header);
+        EXPECT_THROW(for (int d = 0; d < 3; ++d) opened.document_end(d), UserError);
+    }
+}
+
+TEST(DataTokenFile, ChecksumsMayBeLeftOut) {
+    const TempFolder folder;
+    const fs::path file = folder / "a.tokens";
+    write(file, 300, {{1, 2, 3}});
+    std::string bytes = read_file(file);
+    std::fill_n(bytes.begin() + 40, 8, '\0');
+    std::fill_n(bytes.begin() + 56, 8, '\0');
+    std::ofstream(file, std::ios::binary) << bytes;
+    EXPECT_EQ(TokenFile::open(file, Verify::full).tokens(), 4);
+}
+
+TEST(DataTokenFile, APipeIsRefusedAndNotWaitedFor) {
+    const TempFolder folder;
+    ASSERT_EQ(mkfifo((folder / "pipe.tokens").c_str(), 0600), 0);
+    expect_user_error([&] { TokenFile::open(folder / "pipe.tokens"); }, "data.file_unreadable", "it is not a regular file");
 }
 
 TEST(DataTokenFile, NothingRemainsWithoutPublish) {

@@ -1,0 +1,128 @@
+#include "data/file_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "data/id_files.h"
+#include "data/json_lines.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr size_t kBinaryCheckBytes = 8 << 10;
+
+struct Signature {
+    size_t at;
+    std::string_view bytes;
+    const char *what, *remedy;
+};
+
+using namespace std::string_view_literals;
+
+constexpr Signature kNotRead[] = {
+    {0,
+     "\xFD"
+     "7zXZ\0"sv,
+     "compressed with xz", "Unpack it first: xz -d {}"},
+    {0, "BZh"sv, "compressed with bzip2", "Unpack it first: bzip2 -d {}"},
+    {0, "PK\x03\x04"sv, "a zip archive", "Unpack it first: unzip {}"},
+    {0, "7z\xBC\xAF\x27\x1C"sv, "a 7z archive", "Unpack it first: 7z x {}"},
+    {0, "Rar!"sv, "a RAR archive", "Unpack it first: unrar x {}"},
+    {0, "\x04\x22\x4D\x18"sv, "compressed with lz4", "Unpack it first: lz4 -d {}"},
+    {257, "ustar"sv, "a tar archive", "Unpack it first: tar -xf {}"},
+    {0, "ARROW1"sv, "an Arrow file",
+     "Write it as Parquet with pyarrow: pyarrow.parquet.write_table(pyarrow.ipc.open_file(\"{}\").read_all(), \"data.parquet\")"},
+    {0, "\xFF\xFF\xFF\xFF"sv, "an Arrow stream",
+     "Write it as Parquet with pyarrow: pyarrow.parquet.write_table(pyarrow.ipc.open_stream(\"{}\").read_all(), "
+     "\"data.parquet\")"},
+    {0, "Obj\x01"sv, "an Avro file", "Write it as JSON Lines: avro-tools tojson {} > data.jsonl"},
+    {0, "ORC"sv, "an ORC file", "Write it as Parquet with pyarrow"},
+    {0, "\x89HDF"sv, "an HDF5 file", "Write its text as JSON Lines or Parquet"},
+    {0, "%PDF-"sv, "a PDF document", "Extract its text first: pdftotext {}"},
+    {0, "SQLite format 3"sv, "an SQLite database", "Write its text as JSON Lines or Parquet"},
+    {0, "LSTOKENS"sv, "a token file of Lockstep", "Give the folder that it is in to training.dataset_path"},
+};
+
+bool has_at(std::string_view head, size_t at, std::string_view bytes) {
+    return head.size() >= at + bytes.size() && head.substr(at, bytes.size()) == bytes;
+}
+
+// Text of 16-bit units has its zeros at even places only, or at odd ones only.
+bool is_utf16(std::string_view head) {
+    if (has_at(head, 0, "\xFF\xFE") || has_at(head, 0, "\xFE\xFF")) return true;
+    size_t zeros[2] = {0, 0};
+    const std::string_view checked = head.substr(0, kBinaryCheckBytes);
+    for (size_t i = 0; i < checked.size(); ++i) zeros[i % 2] += checked[i] == '\0';
+    return checked.size() >= 16 && std::min(zeros[0], zeros[1]) == 0 && std::max(zeros[0], zeros[1]) * 4 > checked.size();
+}
+
+bool is_json_array_of_objects(std::string_view head) {
+    const size_t bracket = head.find_first_not_of(" \t\r\n");
+    if (bracket == std::string_view::npos || head[bracket] != '[') return false;
+    const size_t next = head.find_first_not_of(" \t\r\n", bracket + 1);
+    return next != std::string_view::npos && head[next] == '{';
+}
+
+FileFormat unreadable(std::string_view what, std::string_view remedy) {
+    return {Format::unreadable, std::string(what), std::string(remedy)};
+}
+
+}  // namespace
+
+Packing packing_of(std::string_view head) {
+    if (head.starts_with("\x1F\x8B")) return Packing::gzip;
+    const bool skippable = head.size() >= 4 && (head[0] & 0xF0) == 0x50 && head.substr(1, 3) == "\x2A\x4D\x18";
+    if (head.starts_with("\x28\xB5\x2F\xFD") || skippable) return Packing::zstd;
+    return Packing::none;
+}
+
+bool looks_like_json_lines(std::string_view head) {
+    const FieldPath any("text");
+    for (int line = 0; line < 2; ++line) {
+        const size_t end = head.find('\n');
+        if (end == std::string_view::npos) return false;
+        const JsonLine::Kind kind = parse_json_line(head.substr(0, end), any).kind;
+        if (kind == JsonLine::Kind::not_json || kind == JsonLine::Kind::no_object) return false;
+        head.remove_prefix(end + 1);
+    }
+    return true;
+}
+
+FileFormat format_of(std::string_view name, Packing packing, std::string_view head) {
+    std::string lower(name);
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (packing != Packing::none) {
+        for (const char* suffix : {".gz", ".gzip", ".zst", ".zstd"})
+            if (lower.ends_with(suffix)) lower.resize(lower.size() - std::string_view(suffix).size());
+        if (lower.ends_with(".tgz") || lower.ends_with(".tzst")) lower += ".tar";
+    }
+    const Format known = head.starts_with(kNpyMagic)        ? Format::npy
+                         : head.starts_with("PAR1")         ? Format::parquet
+                         : head.starts_with(kMegatronMagic) ? Format::megatron_index
+                         : is_llm_c(head)                   ? Format::llm_c
+                                                            : Format::text;
+    if (known != Format::text && packing == Packing::none) return {known, "", ""};
+    if (lower.ends_with(".tar")) return unreadable("a tar archive", "Unpack it first: tar -xf {}");
+    for (const Signature& s : kNotRead)
+        if (has_at(head, s.at, s.bytes)) return unreadable(s.what, s.remedy);
+    const bool is_raw = lower.ends_with(".bin");
+    if (is_raw && packing == Packing::none) return {Format::raw_ids, "", ""};
+    if (is_raw || known != Format::text) {
+        return unreadable("a compressed file of another format than text",
+                          packing == Packing::gzip ? "Unpack it first: gunzip {}" : "Unpack it first: unzstd {}");
+    }
+    if (is_utf16(head)) return unreadable("UTF-16 text", "Convert it first: iconv -f UTF-16 -t UTF-8 {0} > {0}.txt");
+    if (head.substr(0, kBinaryCheckBytes).find('\0') != std::string_view::npos) return {Format::binary, "", ""};
+    if (lower.ends_with(".jsonl") || lower.ends_with(".ndjson") || lower.ends_with(".jsonlines"))
+        return {Format::json_lines, "", ""};
+    if (lower.ends_with(".json")) {
+        if (looks_like_json_lines(head)) return {Format::json_lines, "", ""};
+        if (is_json_array_of_objects(head))
+            return unreadable("a JSON list of objects", "Write it as JSON Lines, an object a line: jq -c '.[]' {0} > {0}l");
+    }
+    return {Format::text, "", ""};
+}
+
+}  // namespace lockstep::data

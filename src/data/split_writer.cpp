@@ -1,0 +1,220 @@
+#include "data/split_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/parallel.h"
+#include "data/utf8.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr size_t kPendingBytesOfAThread = size_t{4} << 20;
+constexpr int64_t kIdsAtOnce = 64 << 10;
+
+}  // namespace
+
+ShardWriter::ShardWriter(std::filesystem::path folder, std::string split, int64_t first_shard, int vocab_size, int32_t separator,
+                         int64_t shard_tokens)
+    : folder_(std::move(folder)),
+      split_(std::move(split)),
+      next_shard_(first_shard),
+      vocab_size_(vocab_size),
+      separator_(separator),
+      shard_tokens_(shard_tokens) {}
+
+TokenFileWriter& ShardWriter::current() {
+    if (!current_) {
+        current_name_ = next_shard_ == 0 ? split_ + ".tokens" : fmt::format("{}-{:05}.tokens", split_, next_shard_);
+        ++next_shard_;
+        current_ = std::make_unique<TokenFileWriter>(folder_ / current_name_, vocab_size_, separator_);
+    }
+    return *current_;
+}
+
+void ShardWriter::end_document(End end) {
+    if (end == End::Separator) current().end_document();
+    else current().end_document_as_it_is();
+    if (current_->tokens() >= shard_tokens_) close();
+}
+
+void ShardWriter::close() {
+    const TokenFileHeader header = current_->finish();
+    written_.shards.push_back({current_name_, static_cast<int64_t>(header.tokens), static_cast<int64_t>(header.documents),
+                               hex_checksum(header.checksum)});
+    finished_.push_back(std::move(current_));
+}
+
+void ShardWriter::finish(SplitInfo& split) {
+    if (current_) close();
+    for (ShardInfo& shard : written_.shards) {
+        split.tokens += shard.tokens;
+        split.documents += shard.documents;
+        split.shards.push_back(std::move(shard));
+    }
+    written_ = {};
+}
+
+void ShardWriter::publish() {
+    for (const std::unique_ptr<TokenFileWriter>& writer : finished_) writer->publish();
+}
+
+SplitWriter::SplitWriter(const SplitWriterOptions& options, const Tokenizer* tokenizer, HeldoutSplit split)
+    : options_(options),
+      tokenizer_(tokenizer),
+      split_(std::move(split)),
+      train_(options.folder, "train", options.first_train_shard, options.vocab_size, options.separator, options.shard_tokens),
+      heldout_(options.folder, "heldout", options.first_heldout_shard, options.vocab_size, options.separator,
+               options.shard_tokens),
+      counts_(static_cast<size_t>(options.vocab_size)) {
+    const size_t encoders = tokenizer_ == nullptr ? 0 : static_cast<size_t>(std::max(1, options_.threads));
+    encoders_.reserve(encoders);
+    for (size_t t = 0; t < encoders; ++t) encoders_.emplace_back(*tokenizer_);
+}
+
+SplitWriter::~SplitWriter() = default;
+
+void SplitWriter::add(const Document& document) {
+    if (document.is_text() && document.text.empty()) {
+        ++empty_;
+        return;
+    }
+    if (document.is_text()) {
+        const int64_t invalid = document.replaced_bytes + invalid_utf8(document.text).bytes;
+        if (invalid > 0 && invalid_documents_++ == 0) first_invalid_ = document.name;
+        invalid_bytes_ += invalid;
+    }
+    if (split_.is_tail_of_one_document()) return add_tail(document);
+    const bool is_held_out = split_.holds_out(document.name);
+    if (document.is_text()) add_text(document.text, document.name, is_held_out);
+    else add_ids(document, document.ids, is_held_out);
+}
+
+void SplitWriter::add_tail(const Document& document) {
+    std::vector<int32_t> last(1);
+    int64_t parts = static_cast<int64_t>(document.text.size());
+    for (const IdArray& ids : document.ids) parts += ids.count;
+    if (parts < 2) {
+        throw UserError(
+            "data.too_little_text", std::string(document.name),
+            fmt::format("{} holds {} {}: nothing would be left to train on once a part is held out. Give more text, or "
+                        "--heldout 0.",
+                        document.name, parts, document.is_text() ? "byte" : "id"));
+    }
+    if (document.is_text()) {
+        const size_t tail = held_out_tail_begin(document.text, split_.fraction());
+        add_text(document.text.substr(0, tail), document.name, false);
+        add_text(document.text.substr(tail), document.name, true);
+        return;
+    }
+    const auto wanted = static_cast<int64_t>(static_cast<double>(parts) * (1 - split_.fraction()));
+    int64_t left = std::clamp<int64_t>(wanted, 1, parts - 1);
+    std::vector<IdArray> train, tail;
+    for (const IdArray& ids : document.ids) {
+        const int64_t here = std::min(left, ids.count);
+        if (here > 0) train.push_back(ids.part(0, here));
+        if (here < ids.count) tail.push_back(ids.part(here, ids.count - here));
+        left -= here;
+    }
+    add_ids(document, train, false);
+    add_ids(document, tail, true);
+}
+
+void SplitWriter::write_tokens(std::span<const int32_t> tokens, bool is_held_out) {
+    (is_held_out ? heldout_ : train_).append(tokens);
+    if (is_held_out) return;
+    for (const int32_t token : tokens) ++counts_[static_cast<size_t>(token)];
+}
+
+void SplitWriter::add_text(std::string_view text, std::string_view name, bool is_held_out) {
+    if (tokenizer_ == nullptr) {
+        throw UserError(
+            "data.text_without_tokenizer", "--tokenizer",
+            fmt::format("{} is text, and no tokenizer is given: --vocab-size and --separator describe token ids. Give "
+                        "--tokenizer in their place.",
+                        name));
+    }
+    if (text.size() <= kPendingBytesOfAThread) {
+        pending_.push_back({std::string(text), {}, is_held_out});
+        pending_bytes_ += text.size();
+        if (pending_bytes_ >= kPendingBytesOfAThread * encoders_.size()) encode_pending();
+        return;
+    }
+    encode_pending();
+    encoders_[0].encode_in_runs(text, [&](std::span<const int32_t> tokens, size_t) { write_tokens(tokens, is_held_out); });
+    (is_held_out ? heldout_ : train_).end_document(ShardWriter::End::Separator);
+    if (!is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
+}
+
+void SplitWriter::encode_pending() {
+    std::atomic<size_t> next = 0;
+    parallel_for(encoders_.size(), [&](size_t encoder) {
+        for (size_t d = next++; d < pending_.size(); d = next++) encoders_[encoder].encode(pending_[d].text, pending_[d].tokens);
+    });
+    for (const Pending& document : pending_) {
+        write_tokens(document.tokens, document.is_held_out);
+        (document.is_held_out ? heldout_ : train_).end_document(ShardWriter::End::Separator);
+        if (!document.is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
+    }
+    pending_.clear();
+    pending_bytes_ = 0;
+}
+
+void SplitWriter::add_ids(const Document& document, std::span<const IdArray> ids, bool is_held_out) {
+    encode_pending();  // documents keep their order
+    int64_t last = -1, at = 0;
+    std::vector<int32_t> run;
+    for (const IdArray& part : ids) {
+        for (int64_t first = 0; first < part.count; first += kIdsAtOnce) {
+            run.clear();
+            for (int64_t i = first; i < std::min(first + kIdsAtOnce, part.count); ++i, ++at) {
+                last = part[i];
+                if (last < 0 || last >= options_.vocab_size) {
+                    throw UserError("data.id_outside", "--vocab-size",
+                                    fmt::format("{}: token {} of the document is {}, outside the vocabulary of {}. Give the "
+                                                "tokenizer, or the size of the vocabulary, that the ids were made with.",
+                                                document.name, at, last, options_.vocab_size));
+                }
+                run.push_back(static_cast<int32_t>(last));
+            }
+            write_tokens(run, is_held_out);
+        }
+    }
+    const bool is_ended = last == options_.separator || !document.ends_with_separator;
+    (is_held_out ? heldout_ : train_).end_document(is_ended ? ShardWriter::End::AsItIs : ShardWriter::End::Separator);
+    if (!is_ended && !is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
+}
+
+void SplitWriter::finish(Manifest& manifest) {
+    encode_pending();
+    train_.finish(manifest.train);
+    heldout_.finish(manifest.heldout);
+    SourceInfo& sources = manifest.sources;
+    sources.empty_documents += empty_;
+    sources.invalid_utf8_bytes += invalid_bytes_;
+    sources.invalid_utf8_documents += invalid_documents_;
+    if (sources.invalid_utf8_first.empty()) sources.invalid_utf8_first = first_invalid_;
+}
+
+void SplitWriter::publish() {
+    train_.publish();
+    heldout_.publish();
+}
+
+double entropy_nats(const std::vector<int64_t>& counts) {
+    double total = 0, entropy = 0;
+    for (const int64_t count : counts) total += static_cast<double>(count);
+    for (const int64_t count : counts) {
+        if (count == 0) continue;
+        const double share = static_cast<double>(count) / total;
+        entropy -= share * std::log(share);
+    }
+    return entropy;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,130 @@
+// Which files are found, what each is taken for, and the words about those that are not read.
+#include "data/inputs.h"
+
+#include <sys/stat.h>
+
+#include "data/file_corpus.h"
+#include "data_test_util.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::expect_user_error;
+using testing::TempFolder;
+namespace fs = testing::fs;
+
+std::vector<std::string> names_of(const Inputs& found) {
+    std::vector<std::string> names;
+    for (const Input& file : found.files) names.push_back(file.name);
+    return names;
+}
+
+TEST(DataInputs, FindsFilesSortedAndCountsTheRest) {
+    const TempFolder folder;
+    folder.write("in/b/2.txt", "two");
+    folder.write("in/a.txt", "one");
+    folder.write("in/c.dat", std::string("x\0y", 3));
+    folder.write("in/late.txt", std::string(9000, 'x') + std::string(1, '\0'));  // a NUL behind the first 8 KiB
+    folder.write("in/empty.txt", "");
+    folder.write("in/.git/config", "hidden");
+    fs::create_directory_symlink(folder / "in", folder / "in/b/cycle");
+    fs::create_symlink(folder / "in/a.txt", folder / "in/z_same.txt");
+    fs::create_symlink(folder / "gone", folder / "in/broken");
+    ASSERT_EQ(mkfifo((folder / "in/pipe").c_str(), 0600), 0);
+    folder.write("elsewhere/e.txt", "linked");
+    fs::create_directory_symlink(folder / "elsewhere", folder / "in/linked");
+    const Inputs found = find_inputs({folder / "in", folder / "in/a.txt"});
+    EXPECT_EQ(names_of(found), (std::vector<std::string>{"in/a.txt", "in/b/2.txt", "in/late.txt", "in/linked/e.txt"}));
+    EXPECT_EQ(found.skipped_binary, 1);
+    EXPECT_EQ(found.skipped_empty, 1);
+    EXPECT_EQ(found.skipped_hidden, 1);
+    EXPECT_EQ(found.skipped_repeated, 3);
+    EXPECT_EQ(found.skipped_other, 2);
+}
+
+TEST(DataInputs, Errors) {
+    const TempFolder folder;
+    folder.write("in/c.dat", std::string("x\0y", 3));
+    expect_user_error([] { find_inputs({}); }, "data.no_input", "no input is named. Name the files or folders");
+    expect_user_error([&] { find_inputs({folder / "gone"}); }, "data.input_missing",
+                      "gone cannot be found: No such file or directory. Name an existing");
+    expect_user_error([&] { find_inputs({folder / "in"}); }, "data.no_text",
+                      "in: 1 unreadable, 0 empty, 0 hidden and 0 other files were left out. ");
+    expect_user_error([&] { find_inputs({folder / "in"}); }, "data.no_text", "c.dat is binary. Name files of text");
+    ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+    expect_user_error([&] { find_inputs({folder / "pipe"}); }, "data.input_unreadable",
+                      "pipe is not read: it is not a regular file.");
+    const FileCorpus corpus({{folder.write("a.txt", "abc"), "a.txt", 5, Format::text, Packing::none, {}}}, {});
+    expect_user_error([&] { corpus.visit(0, [](const Document&) { return true; }); }, "data.file_changed",
+                      "held 5 bytes when it was found and holds 3 now");
+}
+
+struct Kind {
+    const char* name;
+    std::string head;
+    Format format;
+    const char* remedy;
+};
+
+TEST(DataFileFormat, IsKnownByNameAndFirstBytes) {
+    using namespace std::string_literals;
+    const std::string utf16 = "h\0e\0l\0l\0o\0 \0w\0o\0r\0l\0d\0!\0"s;
+    const Kind kinds[] = {
+        {"a.txt", "plain", Format::text, ""},
+        {"a.jsonl", "{\"text\": 1}\n", Format::json_lines, ""},
+        {"A.NDJSON", "{}", Format::json_lines, ""},
+        {"a.json", "{\"text\": 1}\n{\"text\": 2}\n", Format::json_lines, ""},
+        {"a.json", "{\n  \"name\": 1\n}\n", Format::text, ""},
+        {"a.json", " [\n {\"text\": 1}]", Format::unreadable, "jq -c '.[]'"},
+        {"a.parquet", "PAR1xxxx", Format::parquet, ""},
+        {"a.npy", "\x93NUMPY\x01\x00", Format::npy, ""},
+        {"a.idx", "MMIDIDX\0\0\1"s, Format::megatron_index, ""},
+        {"a.bin", "\1\0\2\0\3\0\4\0\1\0\2\0\3\0\4\0\1\0"s, Format::raw_ids, ""},
+        {"a.bin", std::string("\x88\xD8\x34\x01", 4) + std::string(1020, '\0'), Format::llm_c, ""},
+        {"a.xz", "\xFD"s + "7zXZ\0"s, Format::unreadable, "xz -d"},
+        {"a.bz2", "BZh91AY", Format::unreadable, "bzip2 -d"},
+        {"a.zip", "PK\x03\x04", Format::unreadable, "unzip"},
+        {"a.tar", "x", Format::unreadable, "tar -xf"},
+        {"a", std::string(257, 'x') + "ustar", Format::unreadable, "tar -xf"},
+        {"a.arrow", "ARROW1", Format::unreadable, "pyarrow"},
+        {"a.arrow", "\xFF\xFF\xFF\xFF", Format::unreadable, "pyarrow"},
+        {"a.txt", "\xFF\xFEh", Format::unreadable, "iconv -f UTF-16"},
+        {"a.txt", utf16, Format::unreadable, "iconv -f UTF-16"},
+        {"a.tokens", "LSTOKENS", Format::unreadable, "training.dataset_path"},
+        {"a.dat", "ab\0c"s, Format::binary, ""},
+    };
+    for (const Kind& kind : kinds) {
+        const FileFormat found = format_of(kind.name, Packing::none, kind.head);
+        EXPECT_EQ(found.format, kind.format) << kind.name;
+        EXPECT_NE(found.remedy.find(kind.remedy), std::string::npos) << kind.name << ": " << found.remedy;
+        EXPECT_EQ(found.remedy.empty(), kind.format != Format::unreadable);
+    }
+    EXPECT_EQ(format_of("a.jsonl.gz", Packing::gzip, "{}").format, Format::json_lines);
+    EXPECT_EQ(format_of("a.txt.zst", Packing::zstd, "text").format, Format::text);
+    EXPECT_EQ(format_of("a.tgz", Packing::gzip, "x").format, Format::unreadable);
+    EXPECT_NE(format_of("a.npy.gz", Packing::gzip, "\x93NUMPY").remedy.find("gunzip"), std::string::npos);
+    EXPECT_EQ(packing_of("\x1F\x8B\x08"), Packing::gzip);
+    EXPECT_EQ(packing_of("\x28\xB5\x2F\xFD"), Packing::zstd);
+    EXPECT_EQ(packing_of("text"), Packing::none);
+}
+
+TEST(DataInputs, AFileThatTheUserNamesIsReadOrRefused) {
+    const TempFolder folder;
+    folder.write("in/a.txt", "text");
+    const fs::path zip = folder.write("in/z.zip", "PK\x03\x04");
+    folder.write("in/y.zip", "PK\x03\x04");
+    const fs::path bin = folder.write("in/ids.bin", std::string("\1\0\2\0", 4));
+    const Inputs found = find_inputs({folder / "in"});
+    ASSERT_EQ(found.left_out.size(), 2u);
+    EXPECT_EQ(found.left_out[0].what, "a .bin without a header");
+    EXPECT_EQ(found.left_out[1].what, "a zip archive");
+    EXPECT_EQ(found.left_out[1].files, 2);
+    EXPECT_NE(found.left_out[1].remedy.find("unzip "), std::string::npos);
+    expect_user_error([&] { find_inputs({zip}); }, "data.input_unreadable",
+                      "z.zip is not read: it is a zip archive. Unpack it first: unzip ");
+    EXPECT_EQ(find_inputs({bin}).files.at(0).format, Format::raw_ids);
+    EXPECT_EQ(find_inputs({folder / "in"}, RawIds::take).files.size(), 2u);
+}
+
+}  // namespace
+}  // namespace lockstep::data
