@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/file_io.h"
 #include "data/id_files.h"
+#include "data/parquet.h"
 #include "data/utf8.h"
 
 namespace lockstep::data {
@@ -75,6 +76,20 @@ void visit_json_lines(const Input& input, const FieldPath& field, const Corpus::
     }
 }
 
+void visit_parquet(const Input& input, const FieldPath& field, const Corpus::Use& use) {
+    const MappedFile file = MappedFile::open(input.path);
+    require_unchanged(input, static_cast<int64_t>(file.text().size()));
+    int64_t row = 0;
+    ParquetTexts(file.text(), input.path, field).visit([&](std::optional<std::string_view> text, int64_t bytes_done) {
+        const std::string name = fmt::format("{}#{}", input.name, ++row);
+        Document document;
+        document.name = name;
+        document.text = text.value_or("");
+        document.file_bytes_done = bytes_done;
+        return use(document);
+    });
+}
+
 // Hands out the documents of one mapped file of ids.
 class IdDocuments {
 public:
@@ -139,6 +154,7 @@ void FileCorpus::visit(int64_t file, const Use& use) const {
     const Input& input = files_[file];
     if (input.format == Format::text) return visit_text(input, use);
     if (input.format == Format::json_lines) return visit_json_lines(input, options_.field, use);
+    if (input.format == Format::parquet) return visit_parquet(input, options_.field, use);
     visit_ids(input, options_.separator, use);
 }
 

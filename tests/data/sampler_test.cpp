@@ -112,6 +112,22 @@ TEST(DataDataset, WindowsCoverTheStream) {
     EXPECT_EQ(take_in_order(dataset, 10), third);
 }
 
+TEST(DataDataset, WindowsOverlapOrDoNot) {
+    const TempFolder folder;
+    const auto starts = [&](int64_t stride) {
+        const Dataset dataset(file_of(folder, {29}), {.seq_len = 4, .window_stride = stride});  // 30 tokens: 0 to 28, separator
+        std::vector<int32_t> first;
+        for (int64_t w = 0; w < dataset.windows(); ++w) first.push_back(take_in_order(dataset, w).ids[0]);
+        return first;
+    };
+    EXPECT_EQ(starts(0), starts(4));
+    EXPECT_EQ(starts(4), (std::vector<int32_t>{0, 4, 8, 12, 16, 20, 24}));
+    EXPECT_EQ(starts(5), (std::vector<int32_t>{0, 5, 10, 15, 20, 25}));  // no token in two windows
+    EXPECT_EQ(starts(2).size(), 13u);                                    // every token is a target twice
+    EXPECT_EQ(starts(100), std::vector<int32_t>{0});
+    expect_user_error([&] { starts(-1); }, "data.window_stride", "a window stride of -1 is asked for");
+}
+
 TEST(DataDataset, PackedRestartsAtBorders) {
     const TempFolder folder;
     const Dataset dataset(file_of(folder, {3, 0, 2, 9}), {.seq_len = 8, .mode = SampleMode::packed});
