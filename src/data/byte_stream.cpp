@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kSpoolBytes = size_t{64} << 20;
-constexpr size_t kLongestLineBytes = size_t{1} << 30;
 
 [[noreturn]] void damaged(const std::filesystem::path& file, const char* packing, const std::string& reason) {
     throw UserError("data.compressed_damaged", file.string(),
@@ -111,17 +110,23 @@ private:
     bool inside_frame_ = false, holds_back_ = false;
 };
 
+std::filesystem::path temporary_folder() {
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    return error ? "/tmp" : folder;
+}
+
 [[noreturn]] void fail_spooling(const std::string& reason) {
     throw UserError("data.spool_unwritable", "TMPDIR",
                     fmt::format("a compressed text cannot be unpacked into a temporary file in {}: {}. Make room there, or name "
                                 "another folder with TMPDIR.",
-                                std::filesystem::temp_directory_path().string(), reason));
+                                temporary_folder().string(), reason));
 }
 
 // A file without a name, gone when it is closed.
 struct TemporaryFile {
     TemporaryFile() {
-        std::string name = (std::filesystem::temp_directory_path() / "lockstep.XXXXXX").string();
+        std::string name = (temporary_folder() / "lockstep.XXXXXX").string();
         descriptor = ::mkstemp(name.data());
         if (descriptor < 0) fail_spooling(std::strerror(errno));
         ::unlink(name.c_str());
@@ -175,11 +180,11 @@ bool LineReader::next(std::string_view& line) {
         buffer_.erase(0, begin_);
         begin_ = 0;
         searched_ = buffer_.size();
-        if (buffer_.size() > kLongestLineBytes) {
+        if (buffer_.size() > longest_bytes_) {
             throw UserError("data.line_too_long", path_.string(),
-                            fmt::format("{}: line {} is longer than 1 GiB. JSON Lines have one object on each line; split the "
+                            fmt::format("{}: line {} is longer than {} MiB. JSON Lines have one object on each line; split the "
                                         "document, or convert the file.",
-                                        path_.string(), line_number_ + 1));
+                                        path_.string(), line_number_ + 1, longest_bytes_ >> 20));
         }
         buffer_.resize(searched_ + kChunkBytes);
         const size_t got = stream_.read({buffer_.data() + searched_, kChunkBytes});

@@ -54,7 +54,9 @@ private:
 // Lines of a stream, without their ends ("\n" or "\r\n"), and without a byte order mark before the first.
 class LineReader {
 public:
-    explicit LineReader(ByteStream& stream, const std::filesystem::path& path) : stream_(stream), path_(path) {}
+    static constexpr size_t kLongestBytes = size_t{1} << 30;
+    LineReader(ByteStream& stream, const std::filesystem::path& path, size_t longest_bytes = kLongestBytes)
+        : stream_(stream), path_(path), longest_bytes_(longest_bytes) {}
     // The view lives until the next call. UserError data.line_too_long.
     bool next(std::string_view& line);
     int64_t line_number() const { return line_number_; }  // of the line that next() gave, from 1
@@ -62,6 +64,7 @@ public:
 private:
     ByteStream& stream_;
     std::filesystem::path path_;
+    size_t longest_bytes_;
     std::string buffer_;
     size_t begin_ = 0, searched_ = 0;
     int64_t line_number_ = 0;

@@ -264,8 +264,8 @@ void remove_old_data(const fs::path& folder) {
 void require_tokens(const Manifest& manifest, const PrepareOptions& options) {
     if (manifest.train.tokens > 0) return;
     throw UserError("data.nothing_to_train_on", "inputs",
-                    fmt::format("{} documents of {} held text, none is left to train on. Give more text.",
-                                manifest.heldout.documents, options.inputs.front().string()));
+                    fmt::format("{} holds no text to train on: {} documents were empty, {} are held out. Give more text.",
+                                options.inputs.front().string(), manifest.sources.empty_documents, manifest.heldout.documents));
 }
 
 }  // namespace

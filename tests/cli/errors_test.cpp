@@ -160,6 +160,30 @@ TEST(CliDataErrors, VocabularySmallerThanTheTokens) {
     EXPECT_GT(f.json()["unigram_entropy_nats"].get<double>(), 0);
 }
 
+TEST(CliDataErrors, NothingHeldOut) {
+    Scratch s;
+    std::string lines;
+    for (int i = 0; i < 40; ++i) lines += "{\"text\": \"line " + std::to_string(i) + " of some text\"}\n";
+    s.write("c.jsonl", lines);
+    s.write("r.toml", tiny_recipe("[training]\ndataset_path = \"d\"\nseq_len = 8\nsteps = 1\nlocal_batch_size = 1\n"
+                                  "[checkpoint]\nenable = true\n"));
+    Finished f = s.lockstep("data prepare c.jsonl --out d --tokenizer bytes --heldout 0 --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.json()["train_documents"], 40);
+    EXPECT_EQ(f.json()["heldout_documents"], 0);
+    f = s.lockstep("train r.toml --json --model.vocab_size 257");
+    ASSERT_EQ(f.code, 0) << f.err;
+    f = s.lockstep("train r.toml --model.vocab_size 257 --validation.enable true");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_NE(f.err.find("d has no held-out documents (it was prepared with --heldout 0); set validation.dataset_path"),
+              std::string::npos)
+        << f.err;
+    f = s.lockstep("eval out");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_NE(f.err.find("give --split train, or other data with --data [eval.no_heldout]"), std::string::npos) << f.err;
+    EXPECT_EQ(s.lockstep("eval out --split train").code, 0);
+}
+
 TEST(CliCheck, JsonOfARefusalHasMessageAndKey) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kSynthetic));

@@ -1,9 +1,11 @@
 // JSON Lines, plain and compressed: fields, nested fields, what is refused and what is counted.
 #include "data/json_lines.h"
 
+#include <sys/resource.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -152,6 +154,32 @@ TEST(DataLineReader, LinesOfAnyLength) {
     EXPECT_EQ(reader.line_number(), 4);
 }
 
+TEST(DataLineReader, ALineTooLongIsNamed) {
+    const TempFolder folder;
+    const fs::path file = folder.write("a.jsonl", "{}\n" + std::string(3 << 20, 'x'));
+    const std::unique_ptr<ByteStream> stream = ByteStream::open(file, Packing::none);
+    LineReader reader(*stream, file, 1 << 20);
+    std::string_view line;
+    EXPECT_TRUE(reader.next(line));
+    expect_user_error([&] { reader.next(line); }, "data.line_too_long",
+                      "a.jsonl: line 2 is longer than 1 MiB. JSON Lines have one");
+}
+
+TEST(DataSpool, AFullDiskIsReported) {
+    const TempFolder folder;
+    const fs::path file = folder.write("a.gz", gzip(std::string(70 << 20, 'z')));
+    const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{1 << 16, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    const std::unique_ptr<ByteStream> stream = ByteStream::open(file, Packing::gzip);
+    expect_user_error([&] { Spool{*stream}; }, "data.spool_unwritable",
+                      "File too large. Make room there, or name another folder");
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, old_handler);
+}
+
 // The documents of both splits, as text.
 std::multiset<std::string> texts_of(const PreparedData& data) {
     const Tokenizer tokenizer = data.tokenizer().value();
@@ -209,6 +237,8 @@ TEST(DataPrepareJsonLines, RefusalsNameFileLineAndFields) {
             "--field.");
     refused(good + "\n{\"text\": 3}\n", "data.no_field", "line 3: the field \"text\" is a number, not text");
     refused(good + "not json\n", "data.json_line", "c.jsonl, line 2: byte 2 is not JSON. Each line");
+    refused("{\"text\": null}\n{\"text\": \"\"}\n", "data.nothing_to_train_on",
+            "c.jsonl holds no text to train on: 2 documents were empty");
     refused(good + "[1]\n", "data.json_line", "c.jsonl, line 2: the line is a list. Each line");
 }
 

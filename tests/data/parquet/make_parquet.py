@@ -103,7 +103,8 @@ def compare(lockstep):
             file, out = scratch / f"{count}.parquet", scratch / f"{count}"
             pq.write_table(table, file, **options)
             command = [lockstep, "data", "prepare", str(file), "--out", str(out), "--tokenizer", "bytes", "--heldout", "0"]
-            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            done = subprocess.run(command, capture_output=True, timeout=60)
+            assert done.returncode == 0, (compression, version, encoding, nulls, rows, group, done.stderr.decode())
             expected = [v for v in pq.read_table(file)["text"].to_pylist() if v]
             assert documents(out) == expected, (compression, version, encoding, nulls, rows, group)
             count += 1
