@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "base/error.h"
 #include "cli/agreement.h"
 #include "cli/machine.h"
 #include "data/synthetic_source.h"
@@ -38,7 +39,7 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew, const F
                                 fmt::format("validation.enable = true: {} has no held-out documents (it was prepared with "
                                             "--heldout 0); set validation.dataset_path to data that has some, or switch "
                                             "validation off",
-                                            other.empty() ? path : other));
+                                            other.empty() ? r.text("training.dataset_path") : other));
             job->heldout.emplace(std::move(heldout), options);
         }
     } else {
