@@ -108,12 +108,11 @@ Command add_bench(CLI::App& app) {
     const auto args = std::make_shared<BenchArgs>();
     CLI::App* command = app.add_subcommand(
         "bench",
-        "measure this machine's kernels, copies and collectives, and, started over hosts, their links: its cluster "
-        "file");
-    command->add_option("--out", args->out, "file to write (default cluster.toml)");
-    command->add_option("--seconds", args->seconds, "how long to measure kernels (default 80)")->check(CLI::PositiveNumber);
-    command->add_option("--machine", args->machine, "cluster file whose kernels and copies are taken over, not measured again");
-    command->add_flag("--quick", args->quick, "small shapes only: a rough table in seconds");
+        "measure this machine and write its cluster file: kernels, copies, collectives, and links if started over hosts");
+    command->add_option("--out", args->out, "cluster file to write (default cluster.toml)");
+    command->add_option("--seconds", args->seconds, "seconds to spend on kernels (default 80)")->check(CLI::PositiveNumber);
+    command->add_option("--machine", args->machine, "cluster file to take kernels and copies from; only links are measured");
+    command->add_flag("--quick", args->quick, "small shapes only: a rough cluster file in seconds");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer(
         "Example: lockstep bench --out this_machine.toml\n         mpirun -n 8 --host a:4,b:4 lockstep bench --out "

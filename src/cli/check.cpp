@@ -123,7 +123,7 @@ int check(const CheckArgs& args) {
 
 Command add_check(CLI::App& app) {
     const auto args = std::make_shared<CheckArgs>();
-    CLI::App* command = app.add_subcommand("check", "compile a recipe, prove that it runs, print the exact memory of a rank");
+    CLI::App* command = app.add_subcommand("check", "compile and check a recipe; print the exact memory of a rank");
     add_recipe_flags(*command, args->recipe);
     command->add_option(
         "--cluster", args->cluster,

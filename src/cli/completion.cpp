@@ -234,8 +234,7 @@ std::string man_page(const CLI::App& root, const std::vector<Entry>& entries) {
 
 Command add_completion(CLI::App& app) {
     const auto shell = std::make_shared<std::string>();
-    CLI::App* command =
-        app.add_subcommand("completion", "print what a shell needs to complete lockstep's commands, flags and recipe keys");
+    CLI::App* command = app.add_subcommand("completion", "print a completion script for commands, flags and recipe keys");
     command->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
     command->footer("Example: lockstep completion bash > ~/.local/share/bash-completion/completions/lockstep");
     return {.app = command, .run = [&app, shell](comm::Crew&) {

@@ -51,7 +51,7 @@ int diff(const DiffArgs& args) {
     const compile::Layout &la = a.job->compiled.layout, &lb = b.job->compiled.layout;
     if (la.global_batch != lb.global_batch || la.seq_len != lb.seq_len) {
         throw UserError("diff.batch", "training.global_batch_size",
-                        fmt::format("{} takes {} sequences of {} a step, {} takes {} of {}: only equal steps can be compared; "
+                        fmt::format("a step of {} has {} sequences of {} tokens, a step of {} has {} of {}: steps must be equal; "
                                     "set training.global_batch_size in both",
                                     args.recipe.path, la.global_batch, la.seq_len, args.other, lb.global_batch, lb.seq_len));
     }
@@ -119,10 +119,10 @@ Command add_diff(CLI::App& app) {
     CLI::App* command = app.add_subcommand("diff", "run two recipes and name the first tensor that differs");
     add_recipe_flags(*command, args->recipe);
     command->add_option("other", args->other, "the other recipe")->required();
-    command->add_option("--steps", args->steps, "steps to run")->check(CLI::PositiveNumber);
+    command->add_option("--steps", args->steps, "number of steps to run")->check(CLI::PositiveNumber);
     command->add_option(
         "--tolerance", args->tolerance,
-        "largest difference that counts as equal, relative to the tensor's scale; default 1e-10 in float64, 1e-4 in float32");
+        "largest allowed difference, relative to the tensor's largest value (default 1e-10 in float64, 1e-4 otherwise)");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
     return {.app = command, .run = [args](comm::Crew&) { return diff(*args); }, .recipe = &args->recipe};

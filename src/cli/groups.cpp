@@ -95,9 +95,8 @@ void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector
                                  : cluster->devices ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s
                                                     : cluster->hosts.link.bandwidth_bytes_per_s;
         telemetry::warn(fmt::format(
-            "tensor-parallel groups lie on {} hosts each, and every layer waits for what goes between them: {} a rank and "
-            "step{}; "
-            "a tensor_parallel_degree that fits on a host is faster",
+            "each tensor-parallel group spans {} hosts, and every layer waits for data between them: {} per rank and step{}; a "
+            "tensor_parallel_degree that fits on one host is faster",
             g.hosts, size(g.total_bytes()),
             bandwidth > 0 ? fmt::format(", {:.3g} s at {:.3g} GB/s", g.total_bytes() / bandwidth, bandwidth / 1e9) : ""));
     }

@@ -199,7 +199,8 @@ private:
         Stop stop(*this);
         int status = 0;
         for (; waitpid(pid, &status, WNOHANG) == 0; std::this_thread::sleep_for(kLook)) {
-            if (cleaned.empty() && stop.is_overdue()) cleaned = was_interrupted_again() ? hosts_.clean(0) : hosts_.end(kGraceSeconds);
+            if (cleaned.empty() && stop.is_overdue())
+                cleaned = was_interrupted_again() ? hosts_.clean(0) : hosts_.end(kGraceSeconds);
             if (!cleaned.empty()) {
                 if (!all_answered(cleaned)) continue;
                 telemetry::warn("launch: mpirun does not end: it is killed");
@@ -296,21 +297,24 @@ int launch(const LaunchArgs& args) { return Launch(args).run(); }
 Command add_launch(CLI::App& app) {
     const auto args = std::make_shared<LaunchArgs>();
     CLI::App* command =
-        app.add_subcommand("launch", "start training over hosts, look after it, start it again from its last checkpoint");
+        app.add_subcommand("launch", "start training over hosts, and restart it from its last checkpoint when it fails");
     auto* hosts_option =
-        command->add_option("--hosts", args->hosts, "hosts with their processes, as n0:2,n1:2; default: this machine");
-    command->add_option("--processes", args->processes, "processes on this machine; default: one a rank")
+        command->add_option("--hosts", args->hosts, "hosts and processes per host, as n0:2,n1:2 (default: this machine)");
+    command->add_option("--processes", args->processes, "processes on this machine (default: one per rank)")
         ->check(CLI::PositiveNumber)
         ->excludes(hosts_option);
-    command->add_option("--max-restarts", args->max_restarts, "in a row without a new checkpoint, before it gives up (default 3)")
+    command
+        ->add_option("--max-restarts", args->max_restarts,
+                     "restarts in a row without a new checkpoint before launch gives up (default 3)")
         ->check(CLI::NonNegativeNumber);
     command
         ->add_option("--grace", args->grace_s,
                      "seconds from a signal to launch until what still runs is ended without a checkpoint (default 300)")
         ->check(CLI::NonNegativeNumber);
-    command->add_option("--agent", args->agent,
-                        "what runs a command on a host: whether it lives, and to end what is left there (default ssh)");
-    command->add_option("--mpirun", args->mpirun, "the launcher with its options");
+    command->add_option(
+        "--agent", args->agent,
+        "program that runs a command on a host, to ask whether it answers and to end processes there (default ssh)");
+    command->add_option("--mpirun", args->mpirun, "mpirun with its options");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");
     return {.app = command,

@@ -35,9 +35,8 @@ std::vector<Row> rows_of(const compile::Breakdown& b) {
 }
 
 void print(const compile::Breakdown& b, double flops_roof, double bytes_roof, int64_t steps) {
-    fmt::print(
-        "where a step of {:.3f} ms went (mean of {} steps and all ranks; a rank has at most {:.1f} GFLOP/s and {:.1f} GB/s)\n",
-        1e3 * b.step_s, steps, flops_roof / 1e9, bytes_roof / 1e9);
+    fmt::print("a step of {:.3f} ms (mean over {} steps and all ranks; roofs of a rank: {:.1f} GFLOP/s, {:.1f} GB/s)\n",
+               1e3 * b.step_s, steps, flops_roof / 1e9, bytes_roof / 1e9);
     fmt::print("  {:<26}{:>8}{:>12}{:>8}{:>10}{:>7}{:>9}{:>7}\n", "op", "count", "ms", "%", "GFLOP/s", "roof", "GB/s", "roof");
     bool beside = false;
     const auto share = [&](double time_s) { return 100 * time_s / b.step_s; };

@@ -133,7 +133,7 @@ Json to_json(const Plan& p) {
 void print(const Plan& p) {
     const double step_s = p.step_s();
     fmt::print("{}: {}\n", p.cluster.name, p.cluster.description);
-    if (p.cluster.declared) fmt::print("DECLARED: these rates were not measured; so nothing below was\n");
+    if (p.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
     fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
                p.cluster.devices ? ", a device each"
                : p.placement.comm_thread
@@ -148,11 +148,11 @@ void print(const Plan& p) {
     fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n",
                100 * p.utilization(compile::flops_model_of_a_rank(p.reports)),
                100 * p.utilization(compile::flops_executed_of_a_rank(p.reports)), p.peak_flops_per_s / 1e12);
-    fmt::print("communication exposed {:.6g} s ({:.1f} %), of it {:.1f} % of the step waiting for other pipeline ranks\n",
+    fmt::print("communication exposed {:.6g} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
                p.simulated.exposed_communication_s, 100 * p.simulated.exposed_communication_s / step_s,
                100 * p.simulated.bubble_s / step_s);
     if (!p.cluster.declared)
-        fmt::print("{:.0f} % of the ops' time rests on measured kernels, the rest on the machine's rates\n",
+        fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",
                    100 * p.simulated.measured_share);
     print_bytes(p.compiled, p.reports, p.capacity.bytes.value_or(0));
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
@@ -189,11 +189,14 @@ std::optional<PlannedStep> planned_step(const compile::Recipe& recipe, const std
 
 Command add_plan(CLI::App& app) {
     const auto args = std::make_shared<PlanArgs>();
-    CLI::App* command = app.add_subcommand("plan", "what a recipe's step costs on a machine, without running it");
+    CLI::App* command =
+        app.add_subcommand("plan", "estimate step time, utilization and memory of a recipe on a machine, without running it");
     add_recipe_flags(*command, args->recipe);
-    command->add_option("--cluster", args->cluster, "cluster file: clusters/*.toml, or what `lockstep bench` wrote")->required();
-    command->add_option("--trace", args->trace,
-                        "file for the timeline of a step, a rank of each pipeline rank, in the form of `train --trace`");
+    command->add_option("--cluster", args->cluster, "cluster file: one of clusters/*.toml, or one that `lockstep bench` wrote")
+        ->required();
+    command->add_option(
+        "--trace", args->trace,
+        "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
     return {.app = command, .run = [args](comm::Crew&) { return plan(*args); }, .recipe = &args->recipe};

@@ -72,7 +72,8 @@ RunLog::RunLog(Job& job, const std::string& dump, const std::string& cluster)
 void RunLog::find_peak(const std::string& cluster) {
     const std::string dtype = compile::main_dtype(job_.compiled.programs[0]);
     if (!cluster.empty()) planned_ = planned_step(recipe_, cluster, "--cluster");
-    else if (!recipe_.text("cluster.file").empty()) planned_ = planned_step(recipe_, recipe_.text("cluster.file"), "cluster.file");
+    else if (!recipe_.text("cluster.file").empty())
+        planned_ = planned_step(recipe_, recipe_.text("cluster.file"), "cluster.file");
     if (planned_) {
         peak_flops_per_s_ = planned_->peak_flops_per_s;
         peak_text_ = fmt::format("{} a rank ({}, {})", flops_text(peak_flops_per_s_), dtype, planned_->cluster);
@@ -189,8 +190,7 @@ void RunLog::step(const runtime::StepResult& r, std::optional<double> heldout_lo
     if (!r.committed) {
         bar_.clear();
         telemetry::warn(
-            fmt::format("step {}: loss {} or gradient norm {} is not finite; the step does not count, no state has "
-                        "changed",
+            fmt::format("step {}: loss {}, gradient norm {}: not finite, so the step does not count and no state has changed",
                         r.step, r.loss, r.grad_norm));
         event("not_counted", r.step, {{"loss", fmt::format("{}", r.loss)}, {"grad_norm", fmt::format("{}", r.grad_norm)}});
     }

@@ -77,11 +77,11 @@ Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer
     std::vector<std::string> texts = args.prompts;
     for (const std::string& file : args.prompt_files) texts.push_back(read_prompt(file));
     if (texts.empty() && args.prompt_tokens.empty())
-        throw UserError("sample.no_prompt", "--prompt", "nothing to go on from: give --prompt, --prompt-file or --prompt-tokens");
+        throw UserError("sample.no_prompt", "--prompt", "no prompt: give --prompt, --prompt-file or --prompt-tokens");
     if (!tokenizer && !(texts.empty() && args.stops.empty()))
         throw UserError("sample.no_tokenizer", "--tokenizer",
-                        "the tokenizer of this checkpoint is not known (none stands beside it, and its recipe names no prepared "
-                        "data that is still there): give --tokenizer, or prompts as --prompt-tokens");
+                        "the tokenizer of this checkpoint was not found: it is not in the checkpoint's folder, and its recipe "
+                        "names no prepared data that exists; give --tokenizer, or prompts as --prompt-tokens");
     if (tokenizer && tokenizer->vocab_size() > vocab)
         throw UserError("sample.vocabulary", "--tokenizer",
                         fmt::format("the tokenizer has {} tokens, but the model knows {}: it was trained with another one",
@@ -272,11 +272,10 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
         tokenizer = tokenizer_of(stored, args);
         prompts = read_prompts(args, tokenizer, vocab);
         if (const int64_t most = longest_of(prompts); most > longest)
-            throw UserError(
-                "sample.prompt_too_long", "training.seq_len",
-                fmt::format("a prompt has {} tokens, but the model was made for {}: shorten it, or raise training.seq_len "
-                            "where the model bears it",
-                            most, longest));
+            throw UserError("sample.prompt_too_long", "training.seq_len",
+                            fmt::format("a prompt has {} tokens, but training.seq_len = {}: shorten the prompt, or raise "
+                                        "training.seq_len if the model allows it",
+                                        most, longest));
     }
     prompts = share(prompts, crew);
     // The caches are as long as they may have to be.
@@ -323,20 +322,20 @@ Command add_sample(CLI::App& app) {
     const auto args = std::make_shared<SampleArgs>();
     CLI::App* command = app.add_subcommand("sample", "generate text from a checkpoint");
     add_checkpoint_flags(*command, args->checkpoint);
-    command->add_option("--prompt", args->prompts, "text to go on from; several: one sequence each")->allow_extra_args(false);
-    command->add_option("--prompt-file", args->prompt_files, "a file with the prompt; -: standard input")
+    command->add_option("--prompt", args->prompts, "text to continue; may be given several times")->allow_extra_args(false);
+    command->add_option("--prompt-file", args->prompt_files, "file with the prompt; -: standard input")->allow_extra_args(false);
+    command->add_option("--prompt-tokens", args->prompt_tokens, "prompt as token ids, separated by commas")
         ->allow_extra_args(false);
-    command->add_option("--prompt-tokens", args->prompt_tokens, "the prompt as token ids, commas between them")
-        ->allow_extra_args(false);
-    command->add_option("--max-tokens", args->max_tokens, "tokens to generate for each prompt (default 128)");
-    command->add_option("--temperature", args->temperature, "divides the logits; 0: always the likeliest token (default 1)");
-    command->add_option("--top-k", args->top_k, "only the k likeliest tokens; 0: all");
-    command->add_option("--top-p", args->top_p, "only the likeliest tokens that together have this probability (default 1)");
-    command->add_option("--seed", args->seed, "of the choices (default 0)");
-    command->add_option("--stop", args->stops, "end before this text; may be given several times")->allow_extra_args(false);
-    command->add_option("--tokenizer", args->tokenizer, "a tokenizer.json; default: the one the checkpoint was trained with");
+    command->add_option("--max-tokens", args->max_tokens, "number of tokens to generate per prompt (default 128)");
+    command->add_option("--temperature", args->temperature, "sampling temperature; 0: always the likeliest token (default 1)");
+    command->add_option("--top-k", args->top_k, "sample from the k likeliest tokens; 0: all");
+    command->add_option("--top-p", args->top_p,
+                        "sample from the likeliest tokens that together have this probability (default 1)");
+    command->add_option("--seed", args->seed, "seed of the sampling (default 0)");
+    command->add_option("--stop", args->stops, "stop before this text; may be given several times")->allow_extra_args(false);
+    command->add_option("--tokenizer", args->tokenizer, "tokenizer.json (default: the one that the checkpoint was trained with)");
     command->add_flag("--other-tokenizer", args->other_tokenizer, "take --tokenizer even if it is not the checkpoint's");
-    command->add_option("--logits", args->logits, "file for the logits of every step, as text, one row a step");
+    command->add_option("--logits", args->logits, "write the logits to this file, as text, one row per step");
     command->add_flag("--keep", args->keep,
                       "also write the texts to samples.jsonl of the checkpoint's run, for `lockstep report`");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");

@@ -82,14 +82,16 @@ int schedule(const ScheduleArgs& args) {
 
 Command add_schedule(CLI::App& app) {
     const auto args = std::make_shared<ScheduleArgs>();
-    CLI::App* command = app.add_subcommand("schedule", "draw and check a pipeline schedule, named or from a CSV file");
-    command->add_option("name", args->name, "1F1B, Interleaved1F1B, ...; all names are listed where left out");
-    command->add_option("--from", args->file, "a CSV file of torch.distributed.pipelining instead of a name")->excludes("name");
-    command->add_option("--ranks", args->ranks, "pipeline ranks (default 4)")->check(CLI::Range(1, 4096));
-    command->add_option("--stages-per-rank", args->stages_per_rank, "default: 2 where the schedule takes several, else 1")
+    CLI::App* command = app.add_subcommand("schedule", "draw and check a pipeline schedule");
+    command->add_option("name", args->name, "name of a schedule: 1F1B, Interleaved1F1B, ... (default: list the names)");
+    command->add_option("--from", args->file, "CSV file of torch.distributed.pipelining, instead of a name")->excludes("name");
+    command->add_option("--ranks", args->ranks, "number of pipeline ranks (default 4)")->check(CLI::Range(1, 4096));
+    command
+        ->add_option("--stages-per-rank", args->stages_per_rank,
+                     "stages per pipeline rank (default: 2 if the schedule takes several, else 1)")
         ->check(CLI::Range(1, 64));
-    command->add_option("--microbatches", args->microbatches, "of a step (default 8)")->check(CLI::Range(1, 65536));
-    command->add_flag("--csv", args->csv, "the table in PyTorch's format, for pipeline_parallel_schedule_csv");
+    command->add_option("--microbatches", args->microbatches, "microbatches per step (default 8)")->check(CLI::Range(1, 65536));
+    command->add_flag("--csv", args->csv, "print the table in PyTorch's format, for pipeline_parallel_schedule_csv");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep schedule ZB-H1 --ranks 4 --microbatches 8");
     return {.app = command, .run = [args](comm::Crew&) { return schedule(*args); }};

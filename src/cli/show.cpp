@@ -165,15 +165,17 @@ int show(const ShowArgs& args) {
 
 Command add_show(CLI::App& app) {
     const auto args = std::make_shared<ShowArgs>();
-    CLI::App* command = app.add_subcommand("show", "print the program as text");
+    CLI::App* command = app.add_subcommand("show", "print the program of a recipe as text");
     add_recipe_flags(*command, args->recipe);
     auto* after_option = command->add_option("--after", args->after, "stop after this pass");
-    auto* against_option = command->add_option("--against", args->against, "another recipe: print how the two programs differ");
-    command->add_option("--skip", args->skip, "switch a pass off (fuse_loss, recompute, overlap)");
-    auto* passes_option = command->add_flag("--passes", args->passes, "the passes and their times instead of the program");
+    auto* against_option =
+        command->add_option("--against", args->against, "another recipe; print the lines that only one of the two programs has");
+    command->add_option("--skip", args->skip, "leave out a pass: fuse_loss, recompute or overlap; may be given several times");
+    auto* passes_option =
+        command->add_flag("--passes", args->passes, "print the passes with their times, instead of the program");
     command
         ->add_flag("--schedule", args->schedule,
-                   "the pipeline instead of the program: which blocks each stage has, and the order of forwards and backwards")
+                   "print the pipeline schedule and the blocks of each stage, instead of the program")
         ->excludes(after_option)
         ->excludes(against_option)
         ->excludes(passes_option);

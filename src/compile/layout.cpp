@@ -76,17 +76,17 @@ void set_types(const Recipe& r, Layout& l) {
     l.precision.wide = master == Dtype::F64 ? Dtype::F64 : Dtype::F32;
     l.precision.narrow = r.text(param).empty() ? master : choice(r, param, all);
     if (bytes_of(l.precision.narrow) > bytes_of(master))
-        throw UserError("recipe.mixed_precision", param,
-                        fmt::format("{} = \"{}\" is wider than {} = \"{}\", in which parameters are kept: lower the one or raise "
-                                    "the other",
-                                    param, r.text(param), dtype, r.text(dtype)));
+        throw UserError(
+            "recipe.mixed_precision", param,
+            fmt::format(
+                "{} = \"{}\" is wider than {} = \"{}\", the type of the master weights: lower the first or raise the second",
+                param, r.text(param), dtype, r.text(dtype)));
     l.partition.compute = l.precision.narrow, l.partition.master = master;
     const Dtype of_norms = r.text(norm).empty() ? l.precision.narrow : choice(r, norm, all);
     if (of_norms != l.precision.narrow && of_norms != master)
-        throw UserError(
-            "recipe.mixed_precision", norm,
-            fmt::format("{} = \"{}\": must be the type of the other parameters ({}) or that in which they are kept ({})", norm,
-                        r.text(norm), name_of(l.precision.narrow), name_of(master)));
+        throw UserError("recipe.mixed_precision", norm,
+                        fmt::format("{} = \"{}\": must be the type of the other parameters ({}) or of the master weights ({})",
+                                    norm, r.text(norm), name_of(l.precision.narrow), name_of(master)));
     l.precision.wide_norms = of_norms != l.precision.narrow;
     l.precision.wide_residual = r.flag("training.fp32_residual_connection");
     const Dtype asked = choice(r, reduce, between_ranks);

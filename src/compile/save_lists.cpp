@@ -102,13 +102,11 @@ std::vector<SaveList> fit_save_lists(const ir::Program& placed, int64_t budget_b
     if (fits(moves.size())) return {};
     if (!fits(0)) {
         const double gib = static_cast<double>(1 << 30);
-        throw UserError(
-            "recipe.recompute_budget", "activation_checkpoint.budget_bytes",
-            fmt::format("{:.3f} GiB a rank are allowed, and with every layer computed again (activation_checkpoint.mode "
-                        "= \"full\") the plan still needs {:.3f} GiB: allow more, or make the batch smaller or the "
-                        "layout wider",
-                        static_cast<double>(budget_bytes) / gib,
-                        static_cast<double>(bytes_of(state_after(blocks, moves, 0))) / gib));
+        throw UserError("recipe.recompute_budget", "activation_checkpoint.budget_bytes",
+                        fmt::format("activation_checkpoint.budget_bytes allows {:.3f} GiB per rank, but even full recompute "
+                                    "needs {:.3f} GiB: raise the budget, lower the batch size, or use more ranks",
+                                    static_cast<double>(budget_bytes) / gib,
+                                    static_cast<double>(bytes_of(state_after(blocks, moves, 0))) / gib));
     }
     const size_t done = most_that_fits(0, moves.size(), fits);
     State state = state_after(blocks, moves, done);

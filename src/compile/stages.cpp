@@ -189,11 +189,9 @@ pipeline::Table table_of(const Recipe& r, const Layout& layout, const ir::Progra
     const auto layers = static_cast<int64_t>(whole.block_instances().size()) - 2;
     const int64_t n = stage_count(r, layout, layers, schedule);
     if (n % ranks != 0) {
-        throw UserError(
-            "pipeline.stages_divide", r.list(kParts).empty() ? kLayers : kParts,
-            fmt::format("the cut makes {} stages for {} = {} ranks, which do not share them evenly: change the cut or the "
-                        "degree",
-                        n, kDegree, ranks));
+        throw UserError("pipeline.stages_divide", r.list(kParts).empty() ? kLayers : kParts,
+                        fmt::format("{} stages cannot be divided evenly over {} = {} ranks: change the cut or the degree", n,
+                                    kDegree, ranks));
     }
     return pipeline::make_schedule(schedule.name, {ranks, n / ranks, layout.microbatches});
 }

@@ -45,7 +45,7 @@ const Case kRefusals[] = {
      "asks for what this version does not have (ranks over which attention's sequence is split); leave it at 1"},
     {"check r.toml --activation_checkpoint.mode some", "recipe.unknown_word", "must be none, full, selective"},
     {"show r.toml --after nonsense", "show.unknown_pass", "--after nonsense: the passes are build_blocks"},
-    {"diff r.toml other_batch.toml", "diff.batch", "only equal steps can be compared"},
+    {"diff r.toml other_batch.toml", "diff.batch", "steps must be equal; set training.global_batch_size"},
     {"data prepare /no/such/place --out d", "data.input_missing", "/no/such/place"},
     {"data prepare lines.jsonl --out d", "data.no_field",
      "line 1: there is no field \"text\"; the fields are: content, meta. Name the one that holds the text with --field."},

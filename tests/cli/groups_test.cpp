@@ -20,7 +20,7 @@ TEST(CliGroups, CheckSaysWhoTalksToWhom) {
     s.write("r.toml", tiny_recipe(kRecipe));
     const Finished f = s.lockstep("check r.toml --cluster.ranks_per_host 4");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_EQ(f.err.find("tensor-parallel groups lie on"), std::string::npos) << f.err;
+    EXPECT_EQ(f.err.find("each tensor-parallel group spans"), std::string::npos) << f.err;
     const nlohmann::json groups = s.lockstep("check r.toml --json --cluster.ranks_per_host 4").json()["groups"];
     bool tp = false, shard = false;
     for (const nlohmann::json& g : groups) {
@@ -75,9 +75,9 @@ TEST(CliGroups, TensorParallelAcrossHostsIsLegalAndSaidOnce) {
     s.write("r.toml", tiny_recipe(kRecipe));
     const Finished f = s.lockstep("check r.toml --cluster.ranks_per_host 1");
     EXPECT_EQ(f.code, 0) << f.err;
-    const size_t at = f.err.find("tensor-parallel groups lie on 2 hosts each, and every layer waits");
+    const size_t at = f.err.find("each tensor-parallel group spans 2 hosts, and every layer waits");
     EXPECT_NE(at, std::string::npos) << f.err;
-    EXPECT_EQ(f.err.find("tensor-parallel groups lie on", at + 1), std::string::npos) << f.err;
+    EXPECT_EQ(f.err.find("each tensor-parallel group spans", at + 1), std::string::npos) << f.err;
     const Finished bad = s.lockstep("check r.toml --cluster.ranks_per_host -1");
     EXPECT_EQ(bad.code, 1);
     EXPECT_NE(bad.err.find("cluster.ranks_per_host = -1: must be at least 0"), std::string::npos) << bad.err;

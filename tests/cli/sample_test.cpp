@@ -121,8 +121,8 @@ TEST_F(CliSample, SaysWhatIsWrong) {
     const struct {
         const char *arguments, *id, *message;
     } cases[] = {
-        {"sample out", "sample.no_prompt", "nothing to go on from: give --prompt, --prompt-file or --prompt-tokens"},
-        {"sample out --prompt 'abcdefgh abcdefgh abcdefgh abcdefgh'", "sample.prompt_too_long", "the model was made for 32"},
+        {"sample out", "sample.no_prompt", "no prompt: give --prompt, --prompt-file or --prompt-tokens"},
+        {"sample out --prompt 'abcdefgh abcdefgh abcdefgh abcdefgh'", "sample.prompt_too_long", "training.seq_len = 32"},
         {"sample out --prompt a --temperature -1", "sample.out_of_range", "--temperature -1: must be 0 or more"},
         {"sample out --prompt a --top-p 0", "sample.out_of_range", "--top-p 0: must be above 0 and at most 1"},
         {"sample out --prompt a --top-k -2", "sample.out_of_range", "--top-k -2: must be 0 (all) or more"},
@@ -131,7 +131,7 @@ TEST_F(CliSample, SaysWhatIsWrong) {
         {"sample out --prompt-tokens 1,257", "sample.prompt_tokens", "'257' is not a token id below 257"},
         {"sample out --prompt-tokens 1,x", "sample.prompt_tokens", "'x' is not a token id"},
         {"sample out --prompt a --logits folder", "sample.logits", "--logits folder: cannot be written"},
-        {"sample synthetic --prompt a", "sample.no_tokenizer", "the tokenizer of this checkpoint is not known"},
+        {"sample synthetic --prompt a", "sample.no_tokenizer", "the tokenizer of this checkpoint was not found"},
         {"sample synthetic --prompt a --tokenizer d/tokenizer.json", "sample.vocabulary",
          "the tokenizer has 257 tokens, but the model knows 61"},
         {"sample nowhere --prompt a", "checkpoint.not_found", "nowhere holds no complete checkpoint"},

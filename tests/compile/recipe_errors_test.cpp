@@ -232,8 +232,7 @@ const ErrorCase kErrors[] = {
          compile_with({{kPipeline, "2"}, {"model.n_layers", "7"}, {kLayersPerStage, "3"}});
      },
      "pipeline.stages_divide", kLayersPerStage,
-     "the cut makes 3 stages for parallelism.pipeline_parallel_degree = 2 ranks, which do not share them evenly: change the cut "
-     "or the degree"},
+     "3 stages cannot be divided evenly over parallelism.pipeline_parallel_degree = 2 ranks: change the cut or the degree"},
     {"less_layers",
      [] {
          compile_with({{kPipeline, "2"}, {"parallelism.pipeline_parallel_first_stage_less_layers", "4"}});
@@ -303,8 +302,8 @@ const ErrorCase kErrors[] = {
          compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_param", "float32"}});
      },
      "recipe.mixed_precision", "training.mixed_precision_param",
-     "training.mixed_precision_param = \"float32\" is wider than training.dtype = \"bfloat16\", in which parameters are kept: "
-     "lower the one or raise the other"},
+     "training.mixed_precision_param = \"float32\" is wider than training.dtype = \"bfloat16\", the type of the master weights: "
+     "lower the first or raise the second"},
     {"norms_beside_narrow_masters",
      [] {
          compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_norm", "float32"}});
@@ -351,8 +350,8 @@ const ErrorCase kErrors[] = {
          compile_with({{"activation_checkpoint.mode", "budget"}, {"activation_checkpoint.budget_bytes", "1"}});
      },
      "recipe.recompute_budget", "activation_checkpoint.budget_bytes",
-     "0.000 GiB a rank are allowed, and with every layer computed again (activation_checkpoint.mode = \"full\") the plan still "
-     "needs 0.000 GiB: allow more, or make the batch smaller or the layout wider"},
+     "activation_checkpoint.budget_bytes allows 0.000 GiB per rank, but even full recompute needs 0.000 GiB: raise the budget, "
+     "lower the batch size, or use more ranks"},
     {"preset",
      [] {
          compile_with({{"partition.preset", "zero4"}});
