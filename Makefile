@@ -8,7 +8,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-clang install package test-deb test-newcomer test-peers test-report test-tensorboard test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean configure
+.PHONY: demo test test-clang install package test-deb test-newcomer test-peers test-torchtitan test-report test-tensorboard test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean configure
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -89,6 +89,11 @@ test-tensorboard: configure  ## TensorBoard itself reads what `train` writes for
 	test -x build/tensorboard/bin/pip || python3 -m venv build/tensorboard
 	build/tensorboard/bin/pip install -q -r tests/tensorboard/requirements.txt
 	build/tensorboard/bin/python tests/tensorboard/read.py build/release/lockstep
+
+test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torchtitan v0.2.2
+	$(build) --target lockstep
+	@if [ -z "$(DIR)" ]; then echo "SKIPPED: no recipes were read. Give a checkout of torchtitan v0.2.2: make test-torchtitan DIR=/path/to/torchtitan"; \
+	else python3 tests/peers/torchtitan.py build/release/lockstep "$(DIR)"; fi
 
 test-slurm: configure   ## the batch script under a Slurm of one node, started for it; as root
 	scripts/install_dependencies.sh slurm-wlm munge

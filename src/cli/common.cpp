@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/launched.h"
+#include "cli/types.h"
 #include "compile/placement.h"
 #include "compile/report.h"
 #include "compile/rules.h"
@@ -24,13 +26,38 @@
 
 namespace lockstep::cli {
 
+namespace {
+
+// The keys that were given and do nothing; a section all of whose given keys do nothing stands as one: "profiling.*".
+std::string ignored_keys(const compile::Recipe& recipe) {
+    const auto section_of = [](const std::string& key) { return key.substr(0, key.find('.')); };
+    std::map<std::string, int> given;  // by section
+    for (const compile::RecipeKey& k : compile::recipe_keys()) given[section_of(k.name)] += recipe.is_set(k.name);
+    const std::vector<const compile::RecipeKey*> ignored = recipe.ignored();
+    std::map<std::string, int> idle;
+    for (const compile::RecipeKey* k : ignored) ++idle[section_of(k->name)];
+    std::vector<std::string> names;
+    for (const compile::RecipeKey* k : ignored) {
+        const std::string section = section_of(k->name);
+        const std::string name =
+            section != "model" && idle[section] > 1 && idle[section] == given[section] ? section + ".*" : k->name;
+        if (names.empty() || names.back() != name) names.push_back(name);
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
 compile::Recipe read_recipe(const RecipeArgs& args) {
     compile::Recipe recipe = compile::Recipe::from_file(args.path);
     for (const auto& [key, value] : args.settings) recipe.set(key, value);
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
     if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();
-    for (const std::string& line : recipe.ignored()) telemetry::info(line);
+    recipe.require_available();
+    if (const std::string keys = ignored_keys(recipe); !keys.empty())
+        telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
+    telemetry::info(fmt::format("{}; recompute: {}", types_line(recipe), recompute_line(recipe)));
     return recipe;
 }
 
@@ -38,13 +65,12 @@ void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
     const std::string &dataset = recipe.text("training.dataset"), &folder = recipe.text("training.dataset_path");
     if (dataset == "synthetic") return;
     std::optional<UserError> lacks;
-    if (dataset != "prepared")
-        lacks.emplace(
-            "recipe.dataset", "training.dataset",
-            fmt::format("{}training.dataset = \"{}\": Lockstep downloads no data set. Prepare its text with `lockstep data "
-                        "prepare` and set training.dataset = \"prepared\" and training.dataset_path to that folder, or "
-                        "set training.dataset = \"synthetic\"",
-                        recipe.where("training.dataset"), dataset));
+    if (folder.empty() && dataset != "prepared")
+        lacks.emplace("recipe.no_data", "training.dataset_path",
+                      fmt::format("{}training.dataset = \"{}\": Lockstep downloads no data set. Prepare its text with `lockstep "
+                                  "data prepare` and set training.dataset_path to that folder, or set training.dataset = "
+                                  "\"synthetic\"",
+                                  recipe.where("training.dataset"), dataset));
     else if (folder.empty())
         lacks.emplace("recipe.no_data", "training.dataset_path",
                       "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or set "

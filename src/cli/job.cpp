@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "cli/agreement.h"
 #include "cli/machine.h"
+#include "cli/types.h"
 #include "data/synthetic_source.h"
+#include "telemetry/console.h"
 #include "telemetry/metrics.h"
 
 namespace lockstep::cli {
@@ -21,11 +23,12 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew, const F
         require_same_job(job->recipe, flags, *crew);
     }
     const compile::Recipe& r = job->recipe;
+    if (const std::string slow = slow_types_warning(r); !slow.empty()) telemetry::warn(slow);
     const auto seq_len = static_cast<int>(r.integer("training.seq_len"));
     const auto seed = static_cast<uint64_t>(r.integer("debug.seed"));
     const bool mask = r.flag("training.document_mask");
     take_vocabulary(job->recipe, MissingData::Refuse);
-    if (r.text("training.dataset") == "prepared") {
+    if (r.text("training.dataset") != "synthetic") {
         job->prepared = data::PreparedData::open(r.text("training.dataset_path"));
         job->tokenizer = r.text("training.dataset_path") + "/" + data::kTokenizerFile;
         const data::DatasetOptions options{seq_len, mask ? data::SampleMode::packed : data::SampleMode::windows, seed};

@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/recipe_from.h"
 #include "models/model.h"
 #include "telemetry/wrap.h"
 
@@ -14,12 +17,12 @@ namespace lockstep::cli {
 namespace {
 
 struct ExplainArgs {
-    std::string key;
+    std::string key, from, out;
     bool json = false;
 };
 
 struct Line {
-    std::string key, default_value, status, help, values;
+    std::string key, default_value, status, help, values, torchtitan;
 };
 
 // What a value may be: its type, and what the table of keys allows of it.
@@ -38,15 +41,17 @@ std::vector<Line> all_keys() {
     for (const compile::RecipeKey& k : compile::recipe_keys()) {
         const char* status[] = {"acts", "ignored", "default only"};
         out.push_back({k.name, compile::text_of(k.default_value), status[static_cast<int>(k.status)], k.help,
-                       k.status == compile::KeyStatus::Acts ? values_of(k.default_value, k.allowed) : ""});
+                       k.status == compile::KeyStatus::Acts ? values_of(k.default_value, k.allowed) : "",
+                       compile::default_difference(k.name)});
         if (k.name != "model.flavor") continue;
         for (const models::ModelSpec& m : models::all_models()) {
+            if (!m.alias_of.empty()) continue;
             for (const models::ModelKey& mk : m.keys) {
                 const std::string value = std::holds_alternative<int64_t>(mk.default_value)
                                               ? std::to_string(std::get<int64_t>(mk.default_value))
                                               : fmt::format("{}", std::get<double>(mk.default_value));
                 const compile::Value type = std::holds_alternative<int64_t>(mk.default_value) ? compile::Value(int64_t{0}) : 0.0;
-                out.push_back({"model." + mk.name, value, "acts", m.name + ": " + mk.help, values_of(type, mk.allowed)});
+                out.push_back({"model." + mk.name, value, "acts", m.name + ": " + mk.help, values_of(type, mk.allowed), ""});
             }
         }
     }
@@ -56,7 +61,8 @@ std::vector<Line> all_keys() {
 void print(const Line& l, int columns) {
     const std::string status = l.status == "acts" ? "" : fmt::format("  ({})", l.status);
     for (const std::string& text : {fmt::format("{} = {}{}", l.key, l.default_value, status), "    " + l.help,
-                                   l.values.empty() ? "" : "    Value: " + l.values}) {
+                                    l.values.empty() ? "" : "    Value: " + l.values,
+                                    l.torchtitan.empty() ? "" : "    torchtitan's default: " + l.torchtitan}) {
         if (text.empty()) continue;
         for (const std::string& line : telemetry::wrap(text, columns)) fmt::print("{}\n", line);
     }
@@ -68,14 +74,44 @@ int explain(const ExplainArgs& args) {
     for (const Line& l : all_keys()) {
         if (!args.key.empty() && l.key != args.key && !l.key.starts_with(args.key + ".")) continue;
         found = true;
-        if (args.json)
+        if (args.json) {
             list.push_back(
                 {{"key", l.key}, {"default", l.default_value}, {"status", l.status}, {"values", l.values}, {"help", l.help}});
-        else
+            if (!l.torchtitan.empty()) list.back()["torchtitan"] = l.torchtitan;
+        } else {
             print(l, output_columns());
+        }
     }
     if (!found) compile::Recipe().set(args.key, "0");  // throws, naming the nearest key
     if (args.json) fmt::print("{}\n", list.dump());
+    return kDone;
+}
+
+int write_from(const ExplainArgs& args) {
+    const RecipeFrom from = recipe_from(args.from);
+    const std::string toml = from.toml(args.from);
+    if (!args.out.empty()) {
+        if (std::filesystem::exists(args.out))
+            throw UserError("recipe.out_exists", args.out,
+                            fmt::format("{}: is there already; choose another name, or remove it", args.out));
+        AtomicFile file(args.out);
+        file.append(toml);
+        file.finish();
+        file.publish();
+    }
+    if (args.json) {
+        nlohmann::ordered_json missing = nlohmann::ordered_json::array(), ignored = nlohmann::ordered_json::array();
+        for (const compile::Missing& m : from.recipe.missing()) missing.push_back(m.technique);
+        for (const compile::RecipeKey* k : from.recipe.ignored()) ignored.push_back(k->name);
+        fmt::print("{}\n",
+                   nlohmann::ordered_json{
+                       {"kind", from.kind}, {"toml", toml}, {"to_be_set", from.notes}, {"missing", missing}, {"ignored", ignored}}
+                       .dump());
+    } else if (args.out.empty()) {
+        fmt::print("{}", toml);
+    } else {
+        fmt::print("{}\n", args.out);
+    }
     return kDone;
 }
 
@@ -83,11 +119,19 @@ int explain(const ExplainArgs& args) {
 
 Command add_recipe(CLI::App& app) {
     const auto args = std::make_shared<ExplainArgs>();
-    CLI::App* command = app.add_subcommand("recipe", "explain recipe keys: default, whether they act, meaning");
-    command->add_option("--explain,key", args->key, "a key or a section; all where left out");
+    CLI::App* command =
+        app.add_subcommand("recipe", "explain recipe keys, or write a recipe from a model, a checkpoint or a torchtitan job");
+    CLI::Option* key = command->add_option("--explain,key", args->key, "a key or a section; all where left out");
+    CLI::Option* from =
+        command
+            ->add_option("--from", args->from,
+                         "write the recipe of this: a folder of Hugging Face transformers, a checkpoint, a run's folder, or a "
+                         "torchtitan job (TOML, or the JSON that it prints)")
+            ->excludes(key);
+    command->add_option("--out", args->out, "with --from: the file to write; standard output where left out")->needs(from);
     command->add_flag("--json", args->json, "one JSON array on standard output");
     command->footer("Example: lockstep recipe --explain training.global_batch_size");
-    return {.app = command, .run = [args](comm::Crew&) { return explain(*args); }};
+    return {.app = command, .run = [args](comm::Crew&) { return args->from.empty() ? explain(*args) : write_from(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -3,23 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/nearest.h"
-#include "base/text_file.h"
 #include "models/model.h"
 
 namespace lockstep::compile {
 namespace {
-
-const RecipeKey* find_key(std::string_view name) {
-    for (const RecipeKey& k : recipe_keys()) {
-        if (k.name == name) return &k;
-    }
-    return nullptr;
-}
 
 const models::ModelSpec* find_model(std::string_view name) {
     for (const models::ModelSpec& m : models::all_models()) {
@@ -33,7 +25,8 @@ const char* type_name(const Value& v) {
     return names[v.index()];
 }
 
-// Widens an integer where a number is meant, and 0 or 1 from true and false where the model's key is an integer.
+// Widens an integer where a number is meant, one string where a list is, and 0 or 1 from true and false where the model's key is
+// an integer.
 Value fit(const Value& wanted, Value given, const std::string& key, const std::string& origin) {
     if (given.index() == wanted.index()) return given;
     if (std::holds_alternative<double>(wanted) && std::holds_alternative<int64_t>(given))
@@ -41,36 +34,49 @@ Value fit(const Value& wanted, Value given, const std::string& key, const std::s
     if (std::holds_alternative<int64_t>(wanted) && std::holds_alternative<bool>(given) && key.starts_with("model."))
         return int64_t{std::get<bool>(given)};
     if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<int64_t>(given)) return text_of(given);
+    if (std::holds_alternative<std::vector<std::string>>(wanted) && std::holds_alternative<std::string>(given))
+        return std::vector<std::string>{std::get<std::string>(given)};
     throw UserError("recipe.wrong_type", key,
                     fmt::format("{}: {} = {} must be {}", origin, key, text_of(given), type_name(wanted)));
 }
 
-std::string string_in_list(const toml::node& item, const std::string& key, const std::string& origin) {
-    if (!item.is_string())
-        throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
-    return item.as_string()->get();
-}
-
-// A list inside a list (module_fqns_per_model_part) stands as one string.
-std::string joined(const toml::array& list, const std::string& key, const std::string& origin) {
-    std::vector<std::string> words;
-    for (const toml::node& item : list) words.push_back(string_in_list(item, key, origin));
-    return fmt::format("{}", fmt::join(words, ", "));
-}
-
-Value from_node(const toml::node& node, const std::string& key, const std::string& origin) {
-    if (const auto* v = node.as_boolean()) return v->get();
-    if (const auto* v = node.as_integer()) return v->get();
-    if (const auto* v = node.as_floating_point()) return v->get();
-    if (const auto* v = node.as_string()) return v->get();
-    if (const auto* list = node.as_array()) {
-        std::vector<std::string> out;
-        for (const toml::node& item : *list)
-            out.push_back(item.is_array() ? joined(*item.as_array(), key, origin) : string_in_list(item, key, origin));
-        return out;
+// Keys of torchtitan's extensions (job.custom_config_module), by how they begin, and the technique that each is a part of.
+std::string technique_of_extension(std::string_view key) {
+    constexpr std::pair<const char*, const char*> extensions[] = {
+        {"fault_tolerance.", "fault tolerance"},
+        {"encoder.", "image generation"},
+        {"inference.", "image generation"},
+        {"training.classifier_free_guidance_prob", "image generation"},
+        {"training.img_size", "image generation"},
+        {"training.test_mode", "image generation"},
+        {"validation.enable_classifier_free_guidance", "image generation"},
+        {"validation.classifier_free_guidance_scale", "image generation"},
+        {"validation.denoising_steps", "image generation"},
+        {"validation.eval_freq", "image generation"},
+        {"validation.save_img_", "image generation"},
+        {"validation.all_timesteps", "image generation"},
+        {"data.max_images_per_batch", "images as input"},
+        {"data.max_patches_per_image", "images as input"},
+        {"data.patch_size", "images as input"},
+        {"data.spatial_merge_size", "images as input"},
+        {"data.packing_buffer_size", "images as input"},
+        {"hf_transformers.", "model code of transformers"},
+    };
+    for (const auto& [begin, technique] : extensions) {
+        if (key.starts_with(begin)) return technique;
     }
-    throw UserError("recipe.wrong_type", key,
-                    fmt::format("{}: {} must be a boolean, a number, a string or a list of strings", origin, key));
+    return "";
+}
+
+// What a key of status Only asks for with this value.
+std::string technique_of(const RecipeKey& key, const Value& value) {
+    if (key.name != "model.converters") return key.help;
+    std::set<std::string> names;
+    for (const std::string& converter : std::get<std::vector<std::string>>(value)) {
+        const auto has = [&](const char* part) { return converter.find(part) != std::string::npos; };
+        names.insert(has("float8") ? "float8" : has("mx") ? "MX formats" : key.help);
+    }
+    return fmt::format("{}", fmt::join(names, " and "));
 }
 
 // Refuses a value that is not allowed.
@@ -92,10 +98,27 @@ void require_allowed(const Allowed& allowed, const Value& value, const std::stri
 std::vector<std::string> key_names() {
     std::vector<std::string> names;
     for (const models::ModelSpec& m : models::all_models()) {
+        if (!m.alias_of.empty()) continue;
         for (const models::ModelKey& k : m.keys) names.push_back("model." + k.name);
     }
     for (const RecipeKey& k : recipe_keys()) names.push_back(k.name);
     return names;
+}
+
+const RecipeKey* find_key(std::string_view name) {
+    for (const RecipeKey& k : recipe_keys()) {
+        if (k.name == name) return &k;
+    }
+    return nullptr;
+}
+
+std::string Missing::text() const {
+    constexpr size_t kNamed = 3;
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < asked_by.size() && i < kNamed; ++i)
+        keys.push_back(fmt::format("{} = {}", asked_by[i].first, asked_by[i].second));
+    if (asked_by.size() > kNamed) keys.push_back(fmt::format("and {} more keys", asked_by.size() - kNamed));
+    return fmt::format("{} ({})", technique, fmt::join(keys, ", "));
 }
 
 std::string text_of(const Value& value) {
@@ -130,11 +153,6 @@ Recipe::Recipe() {
 void Recipe::assign(const std::string& key, Value value, const std::string& origin) {
     if (const RecipeKey* known = find_key(key)) {
         values_[key] = fit(known->default_value, std::move(value), key, origin);
-        if (known->status == KeyStatus::Only && values_[key] != known->default_value) {
-            throw UserError("recipe.not_available", key,
-                            fmt::format("{}: {} = {} asks for what this version does not have ({}); leave it at {}", origin, key,
-                                        text_of(values_[key]), known->help, text_of(known->default_value)));
-        }
         require_allowed(known->allowed, values_[key], key, origin);
         origins_[key] = origin;
         return;
@@ -154,58 +172,13 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
             return;
         }
     }
+    if (!technique_of_extension(key).empty()) {
+        extensions_[key] = std::move(value);
+        origins_[key] = origin;
+        return;
+    }
     throw UserError("recipe.unknown_key", key,
                     fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, key_names())));
-}
-
-Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
-    Recipe recipe;
-    try {
-        const toml::table table = toml::parse(text, origin);
-        for (const auto& [section, content] : table) {
-            const std::string name(section.str());
-            if (!content.is_table()) {
-                throw UserError("recipe.no_section", name,
-                                fmt::format("{}:{}: {} stands outside any [section]", origin, content.source().begin.line, name));
-            }
-            for (const auto& [key, node] : *content.as_table()) {
-                const std::string full = name + "." + std::string(key.str());
-                const std::string where = fmt::format("{}:{}", origin, node.source().begin.line);
-                if (const toml::table* inner = node.as_table()) {  // training.dataloader.*
-                    for (const auto& [k, n] : *inner)
-                        recipe.assign(full + "." + std::string(k.str()), from_node(n, full, where), where);
-                } else {
-                    recipe.assign(full, from_node(node, full, where), where);
-                }
-            }
-        }
-    } catch (const toml::parse_error& e) {
-        throw UserError("recipe.syntax", "", fmt::format("{}:{}: not TOML: {}", origin, e.source().begin.line, e.description()));
-    }
-    return recipe;
-}
-
-Recipe Recipe::from_file(const std::string& path) {
-    const TextFile file = read_text_file(path);
-    if (!file.is_readable())
-        throw UserError("recipe.unreadable", path, fmt::format("recipe {}: cannot be read; give the path of a TOML file", path));
-    return from_text(file.text, path);
-}
-
-void Recipe::set(const std::string& key, const std::string& text) {
-    const std::string origin = "flag --" + key;
-    Value value = text;
-    const RecipeKey* known = find_key(key);
-    const bool wants_text = known && std::holds_alternative<std::string>(known->default_value);
-    if (!wants_text || (!text.empty() && text[0] == '"')) {
-        try {
-            const toml::table table = toml::parse("x = " + text);
-            value = from_node(*table.get("x"), key, origin);
-        } catch (const toml::parse_error&) {
-            value = text;
-        }
-    }
-    assign(key, std::move(value), origin);
 }
 
 bool Recipe::flag(std::string_view key) const { return std::get<bool>(values_.find(key)->second); }
@@ -225,6 +198,7 @@ std::string Recipe::where(std::string_view key) const {
 ir::Attrs Recipe::model_shape() const {
     const models::ModelSpec* model = find_model(text("model.name"));
     if (!model) {
+        require_available();
         std::vector<std::string> names;
         for (const models::ModelSpec& m : models::all_models()) names.push_back(m.name);
         throw UserError("recipe.unknown_model", "model.name",
@@ -236,6 +210,7 @@ ir::Attrs Recipe::model_shape() const {
     const auto flavor =
         std::find_if(model->flavors.begin(), model->flavors.end(), [&](const models::Flavor& f) { return f.name == name; });
     if (flavor == model->flavors.end()) {
+        require_available();
         std::vector<std::string> names;
         for (const models::Flavor& f : model->flavors) names.push_back(f.name);
         throw UserError("recipe.unknown_flavor", "model.flavor",
@@ -255,33 +230,47 @@ ir::Attrs Recipe::model_shape() const {
     return shape;
 }
 
-std::vector<std::string> Recipe::ignored() const {
-    std::vector<std::string> out;
-    for (const RecipeKey& k : recipe_keys()) {
-        const auto it = origins_.find(k.name);
-        if (k.status == KeyStatus::Ignored && it != origins_.end())
-            out.push_back(fmt::format("{}: {} is ignored: {}", it->second, k.name, k.help));
+std::vector<Missing> Recipe::missing() const {
+    std::vector<Missing> out;
+    const auto add = [&](const std::string& technique, const std::string& key, const std::string& value) {
+        auto known = std::find_if(out.begin(), out.end(), [&](const Missing& m) { return m.technique == technique; });
+        if (known == out.end()) known = out.insert(known, {technique, {}});
+        known->asked_by.emplace_back(key, value);
+    };
+    const auto value_of = [&](const std::string& key) { return values_.find(key)->second; };
+    for (const models::AbsentModel& m : models::absent_models()) {
+        if (m.name != text("model.name") || (!m.flavor.empty() && m.flavor != text("model.flavor"))) continue;
+        const std::string key = m.flavor.empty() ? "model.name" : "model.flavor";
+        add(m.technique, key, text_of(value_of(key)));
     }
+    for (const RecipeKey& k : recipe_keys()) {
+        const Value value = value_of(k.name);
+        if (k.status == KeyStatus::Only && value != k.default_value) add(technique_of(k, value), k.name, text_of(value));
+    }
+    for (const auto& [key, value] : extensions_) add(technique_of_extension(key), key, text_of(value));
     return out;
 }
 
-std::string Recipe::toml() const {
-    std::string text, section;
-    const auto line = [&](const std::string& key, const Value& value) {
-        const size_t dot = key.find('.');
-        if (key.substr(0, dot) != section) {
-            section = key.substr(0, dot);
-            text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
-        }
-        text += fmt::format("{} = {}\n", key.substr(dot + 1), text_of(value));
-    };
+void Recipe::require_available() const {
+    const std::vector<Missing> all = missing();
+    if (all.empty()) return;
+    std::string list;
+    for (const Missing& m : all) list += "\n  " + m.text();
+    const std::string& first_key = all.front().asked_by.front().first;
+    const auto origin = origins_.find(first_key);
+    throw UserError(
+        "recipe.not_available", first_key,
+        fmt::format("{}: asks for what this version of Lockstep does not have:{}\nLeave these keys out, or set them to "
+                    "their defaults (`lockstep recipe KEY` prints a default)",
+                    origin == origins_.end() ? first_key : origin->second, list));
+}
+
+std::vector<const RecipeKey*> Recipe::ignored() const {
+    std::vector<const RecipeKey*> out;
     for (const RecipeKey& k : recipe_keys()) {
-        if (is_set(k.name)) line(k.name, values_.find(k.name)->second);
-        if (k.name == "model.flavor") {
-            for (const auto& [name, value] : model_values_) line("model." + name, value);
-        }
+        if (k.status == KeyStatus::Ignored && is_set(k.name)) out.push_back(&k);
     }
-    return text;
+    return out;
 }
 
 }  // namespace lockstep::compile

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,7 +24,7 @@ using Value = std::variant<bool, int64_t, double, std::string, std::vector<std::
 enum class KeyStatus {
     Acts,
     Ignored,  // makes no sense in a compiled C++ system: accepted, reported in one line
-    Only      // accepted with its default only: what it asks for beyond that is not here
+    Only      // works with its default only; `help` names the technique that any other value asks for
 };
 
 struct RecipeKey {
@@ -34,9 +35,19 @@ struct RecipeKey {
     Allowed allowed = {};  // of a list: each item
 };
 
+// A technique that a recipe asks for and that this version does not have.
+struct Missing {
+    std::string technique;
+    std::vector<std::pair<std::string, std::string>> asked_by;  // keys and their values
+    std::string text() const;                                   // "experts (model.name = "llama4")"
+};
+
 const std::vector<RecipeKey>& recipe_keys();
 // Of the table and of [model], whatever the model: "training.steps".
 std::vector<std::string> key_names();
+const RecipeKey* find_key(std::string_view name);  // null: there is none
+// torchtitan's default (v0.2.2) of a key that has another one here, and why; empty: it is the same.
+std::string default_difference(std::string_view key);
 std::string text_of(const Value& value);
 // "90", "1:30:00" -> seconds; nothing where the text is neither. The form of training.max_time.
 std::optional<double> seconds_of(const std::string& text);
@@ -48,6 +59,8 @@ public:
     // Throws UserError recipe.* naming file, line and key.
     static Recipe from_file(const std::string& path);
     static Recipe from_text(const std::string& toml, const std::string& origin);
+    // Sections as objects: what torchtitan writes to job.save_config_file and prints with job.print_config.
+    static Recipe from_json(const std::string& json, const std::string& origin);
 
     // `text` as it would stand in TOML, quotes optional. Throws UserError as above; origin "flag".
     void set(const std::string& key, const std::string& text);
@@ -64,10 +77,15 @@ public:
     // The model's shape: its defaults, then its flavor's values, then keys of [model]. Throws UserError for an unknown model,
     // flavor.
     ir::Attrs model_shape() const;
-    // Keys that were given but do nothing, with why; one line each.
-    std::vector<std::string> ignored() const;
-    // TOML with every key that was set, in the order of the table.
+    std::vector<Missing> missing() const;
+    // UserError recipe.not_available with all that is missing. Flags may take back what the file asks for, so this is called
+    // after them.
+    void require_available() const;
+    // Keys that were given but do nothing; their help says why.
+    std::vector<const RecipeKey*> ignored() const;
+    // TOML with every key that was set, in the order of the table; with `wanted`, those of them that it says.
     std::string toml() const;
+    std::string toml(const std::function<bool(const RecipeKey&)>& wanted) const;
 
 private:
     void assign(const std::string& key, Value value, const std::string& origin);
@@ -75,6 +93,7 @@ private:
     std::map<std::string, Value, std::less<>> values_;
     std::map<std::string, std::string, std::less<>> origins_;  // of keys that were set
     std::map<std::string, Value, std::less<>> model_values_;   // keys of [model] that belong to the model
+    std::map<std::string, Value, std::less<>> extensions_;  // keys of torchtitan's extensions, which belong to missing techniques
 };
 
 }  // namespace lockstep::compile

@@ -22,8 +22,13 @@ bool is_count(const std::string& text) {
     return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos && std::stoll(text) > 0;
 }
 
-// TorchTitan's job files name data sets of Hugging Face.
-bool is_downloaded(const std::string& text) { return text == "c4" || text == "c4_test" || text == "c4_validation"; }
+// The data sets that torchtitan's job files name.
+bool is_downloaded(const std::string& text) {
+    for (const char* name : {"c4", "c4_test", "c4_validation", "cc12m", "cc12m-test", "cc12m-wds", "obelics"}) {
+        if (text == name) return true;
+    }
+    return false;
+}
 
 Allowed split() { return one_of({"", "none", "shard", "world"}).or_form("a number of data ranks", is_count); }
 
@@ -62,10 +67,10 @@ const std::vector<RecipeKey>& recipe_keys() {
          "folder of transformers: initial weights with checkpoint.initial_load_in_hf where initial_load_path is empty; nothing "
          "else, as the tokenizer stands with the prepared data"},
         {"model.tokenizer_path", std::string(), S::Ignored, "the tokenizer stands with the prepared data"},
-        {"model.converters", Strings{}, S::Only, "float8 and other conversions"},
-        {"model.print_after_conversion", false, S::Ignored, "there are no conversions"},
+        {"model.converters", Strings{}, S::Only, "conversion of the model (float8, MX)"},
+        {"model.print_after_conversion", false, S::Ignored, "no converter is applied"},
 
-        {"optimizer.name", std::string("AdamW"), S::Only, "the optimizer"},
+        {"optimizer.name", std::string("AdamW"), S::Only, "other optimizers than AdamW"},
         {"optimizer.lr", 8e-4, S::Acts, "peak learning rate", from_to(0, 1e6)},
         {"optimizer.beta1", 0.9, S::Acts, "decay of the first moment", from_to(0, 0.999999999)},
         {"optimizer.beta2", 0.95, S::Acts, "decay of the second moment", from_to(0, 0.999999999)},
@@ -84,9 +89,9 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"lr_scheduler.min_lr_factor", 0.0, S::Acts, "the rate ends at this share of its peak", from_to(0, 1)},
 
         {"training.dataset", std::string("prepared"), S::Acts,
-         "prepared: the folder dataset_path; synthetic: random tokens, for tests and timing",
+         "synthetic: random tokens, for tests and timing; prepared, or a name such as c4: the folder training.dataset_path",
          one_of({"prepared", "synthetic"})
-             .or_form("c4 or c4_test (which `train` refuses)", is_downloaded)
+             .or_form("the name of a data set of torchtitan's, such as c4", is_downloaded)
              .advise("other text becomes a prepared folder by `lockstep data prepare`, which training.dataset_path names")},
         {"training.dataset_path", std::string(), S::Acts, "folder made by `lockstep data prepare`"},
         {"training.local_batch_size", int64_t{8}, S::Acts, "sequences of one microbatch on one data rank", from_to(1, kSize)},
@@ -126,7 +131,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "tokens of a chunk of the loss on one rank, at most: fewer need less memory for logits, more read the projection less "
          "often",
          from_to(1, kSize)},
-        {"training.enable_cpu_offload", false, S::Ignored, "memory is planned"},
+        {"training.enable_cpu_offload", false, S::Only, "offload to the memory of the CPU"},
         {"training.gc_freq", int64_t{50}, S::Ignored, "there is no garbage collector"},
         {"training.gc_debug", false, S::Ignored, "there is no garbage collector"},
         {"training.dataloader.num_workers", int64_t{0}, S::Ignored, "token files are memory-mapped"},
@@ -156,26 +161,27 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"parallelism.pipeline_parallel_layers_per_stage", int64_t{0}, S::Acts,
          "layers of a stage, at most; 0: one stage a rank, or two where the schedule runs several", from_to(0, kSize)},
         {"parallelism.pipeline_parallel_first_stage_less_layers", int64_t{-1}, S::Acts,
-         "layers that the first stage has fewer, as it has the embedding; -1: stages are cut so that the costliest is cheapest, "
-         "or 1 where another of these keys is set",
+         "layers that the first stage has fewer, as it has the embedding; -1 in both keys: stages are cut so that the costliest "
+         "is "
+         "cheapest",
          from_to(0, kSize).or_value(-1)},
         {"parallelism.pipeline_parallel_last_stage_less_layers", int64_t{-1}, S::Acts,
          "layers that the last stage has fewer, as it has the head; -1: as above", from_to(0, kSize).or_value(-1)},
         {"parallelism.pipeline_parallel_expert_parallel_overlap", true, S::Ignored, "there are no experts"},
         {"parallelism.module_fqns_per_model_part", Strings{}, S::Acts,
          "the cut, a list of modules a stage: [[\"tok_embeddings\", \"layers.0\"], [\"layers.1\", \"norm\", \"output\"]]"},
-        {"parallelism.context_parallel_degree", int64_t{1}, S::Only, "ranks over which attention's sequence is split"},
+        {"parallelism.context_parallel_degree", int64_t{1}, S::Only, "context parallelism"},
         {"parallelism.context_parallel_load_balancer", std::string("headtail"), S::Ignored, "there is one context rank"},
         {"parallelism.context_parallel_rotate_method", std::string("allgather"), S::Ignored, "there is one context rank"},
-        {"parallelism.expert_parallel_degree", int64_t{1}, S::Only, "ranks over which experts are split"},
-        {"parallelism.expert_tensor_parallel_degree", int64_t{1}, S::Only, "tensor parallelism inside experts"},
+        {"parallelism.expert_parallel_degree", int64_t{1}, S::Only, "experts"},
+        {"parallelism.expert_tensor_parallel_degree", int64_t{1}, S::Only, "experts"},
         {"parallelism.expert_parallel_comm_backend", std::string("standard"), S::Ignored, "there are no experts"},
         {"parallelism.fsdp_reshard_after_forward", std::string("default"), S::Acts,
          "gathered parameters are freed after each use (always), or stay for the step (never); default: always, with a pipeline "
          "they stay while one of the rank's next three stages uses them",
          one_of({"default", "always", "never"})},
-        {"parallelism.disable_loss_parallel", false, S::Only, "the loss always runs on the sharded vocabulary"},
-        {"parallelism.enable_async_tensor_parallel", false, S::Ignored, "collectives inside a layer run where they stand"},
+        {"parallelism.disable_loss_parallel", false, S::Only, "a loss over the whole vocabulary on each rank"},
+        {"parallelism.enable_async_tensor_parallel", false, S::Only, "asynchronous tensor parallelism"},
         {"parallelism.prefetch", int64_t{1}, S::Acts, "units of parameters gathered ahead of the one in use", from_to(0, 1024)},
 
         {"partition.preset", std::string("default"), S::Acts,
@@ -205,8 +211,9 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"checkpoint.initial_load_in_hf", false, S::Acts,
          "initial_load_path (or, where it is empty, model.hf_assets_path) is a folder of transformers: config.json and "
          "safetensors"},
-        {"checkpoint.initial_load_in_hf_quantized", false, S::Only, "start from a quantized Hugging Face folder"},
-        {"checkpoint.last_save_model_only", false, S::Acts, "the checkpoint after the last step holds no optimizer states"},
+        {"checkpoint.initial_load_in_hf_quantized", false, S::Only, "quantized weights"},
+        {"checkpoint.last_save_model_only", false, S::Acts,
+         "the checkpoint after the last step holds no optimizer states, so that no run goes on from it"},
         {"checkpoint.last_save_in_hf", false, S::Acts,
          "the checkpoint after the last step is a folder that transformers loads, of the model alone"},
         {"checkpoint.export_dtype", std::string(), S::Acts,
@@ -242,7 +249,8 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"activation_checkpoint.early_stop", false, S::Ignored, "dead ops are dropped"},
         {"activation_checkpoint.debug", false, S::Ignored, "see `lockstep show`"},
         {"activation_checkpoint.visualize_memory_budget_pareto", false, S::Ignored, "see `lockstep check`"},
-        {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", Strings{}, S::Ignored, "see selective_ac_option"},
+        {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", Strings{"moe.router.gate"}, S::Ignored,
+         "see selective_ac_option"},
 
         {"metrics.log_freq", int64_t{10}, S::Acts, "steps between lines on the console and in metrics.jsonl", from_to(1, kSteps)},
         {"metrics.disable_color_printing", false, S::Acts, "no colours on a terminal"},
@@ -258,13 +266,19 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"validation.freq", int64_t{10}, S::Acts, "steps between validations", from_to(1, kSteps)},
         {"validation.steps", int64_t{-1}, S::Acts, "batches of a validation; -1: the whole split once",
          from_to(1, kSteps).or_value(-1)},
-        {"validation.local_batch_size", int64_t{-1}, S::Only, "always that of training"},
-        {"validation.seq_len", int64_t{-1}, S::Only, "always that of training"},
+        {"validation.local_batch_size", int64_t{-1}, S::Acts, "that of training, or -1, which means the same",
+         from_to(1, kSize).or_value(-1)},
+        {"validation.seq_len", int64_t{-1}, S::Acts, "that of training, or -1, which means the same",
+         from_to(1, kSize).or_value(-1)},
+        {"validation.dataloader.num_workers", int64_t{0}, S::Ignored, "token files are memory-mapped"},
+        {"validation.dataloader.persistent_workers", false, S::Ignored, "token files are memory-mapped"},
+        {"validation.dataloader.pin_memory", false, S::Ignored, "token files are memory-mapped"},
+        {"validation.dataloader.prefetch_factor", int64_t{0}, S::Ignored, "token files are memory-mapped"},
 
         {"debug.replica_check_freq", int64_t{0}, S::Acts,
          "every so many steps ranks that must hold the same states compare checksums of them; 0: never", from_to(0, kSteps)},
         {"debug.seed", int64_t{0}, S::Acts, "of initial values, sample order and synthetic data"},
-        {"debug.deterministic", true, S::Ignored, "runs are always deterministic"},
+        {"debug.deterministic", false, S::Ignored, "runs are always deterministic"},
         {"debug.deterministic_warn_only", false, S::Ignored, "runs are always deterministic"},
         {"debug.moe_force_load_balance", false, S::Ignored, "there are no experts"},
         {"debug.synthetic_masked", 0.0, S::Acts, "share of targets without loss in synthetic data", from_below(0, 1)},
@@ -319,23 +333,57 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"comm.save_traces_file_prefix", std::string("rank_"), S::Acts, "of a flight record's name, before the rank's number"},
         {"comm.mode", std::string("default"), S::Ignored, "`lockstep check` needs no devices"},
         {"compile.enable", false, S::Ignored, "the whole step is always compiled"},
-        {"compile.components", Strings{}, S::Ignored, "the whole step is always compiled"},
+        {"compile.components", Strings{"model", "loss"}, S::Ignored, "the whole step is always compiled"},
         {"compile.backend", std::string("inductor"), S::Ignored, "the whole step is always compiled"},
-        {"profiling.enable_profiling", false, S::Ignored, "see docs/cli.md for what is measured"},
-        {"profiling.save_traces_folder", std::string("profile_traces"), S::Ignored, "no traces are written"},
-        {"profiling.profile_freq", int64_t{10}, S::Ignored, "no traces are written"},
-        {"profiling.profiler_active", int64_t{1}, S::Ignored, "no traces are written"},
-        {"profiling.profiler_warmup", int64_t{3}, S::Ignored, "no traces are written"},
+        {"profiling.enable_profiling", false, S::Ignored, "`lockstep train --trace FILE` records a step's timeline"},
+        {"profiling.save_traces_folder", std::string("profile_traces"), S::Ignored, "see `lockstep train --trace`"},
+        {"profiling.profile_freq", int64_t{10}, S::Ignored, "see `lockstep train --trace`"},
+        {"profiling.profiler_active", int64_t{1}, S::Ignored, "see `lockstep train --trace`"},
+        {"profiling.profiler_warmup", int64_t{3}, S::Ignored, "see `lockstep train --trace`"},
         {"profiling.enable_memory_snapshot", false, S::Ignored, "memory is known before the run: `lockstep check`"},
         {"profiling.save_memory_snapshot_folder", std::string("memory_snapshot"), S::Ignored,
          "memory is known before the run: `lockstep check`"},
         {"memory_estimation.enable", false, S::Ignored, "`lockstep check` is exact"},
         {"memory_estimation.disable_fake_mode", false, S::Ignored, "`lockstep check` is exact"},
-        {"fault_tolerance.enable", false, S::Only, "replicas that fail and come back"},
+        {"quantize.linear.float8.enable_fsdp_float8_all_gather", false, S::Ignored, "acts with model.converters alone"},
+        {"quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", false, S::Ignored,
+         "acts with model.converters alone"},
+        {"quantize.linear.float8.recipe_name", std::string(), S::Ignored, "acts with model.converters alone"},
+        {"quantize.linear.float8.filter_fqns", Strings{}, S::Ignored, "acts with model.converters alone"},
+        {"quantize.linear.float8.emulate", false, S::Ignored, "acts with model.converters alone"},
+        {"quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", std::string("triton"), S::Ignored,
+         "acts with model.converters alone"},
+        {"quantize.linear.mx.recipe_name", std::string("mxfp8_cublas"), S::Ignored, "acts with model.converters alone"},
+        {"quantize.linear.mx.filter_fqns", Strings{"output"}, S::Ignored, "acts with model.converters alone"},
+        {"quantize.grouped_mm.float8.fqns", Strings{}, S::Ignored, "acts with model.converters alone"},
+        {"quantize.grouped_mm.mx.recipe_name", std::string("mxfp8"), S::Ignored, "acts with model.converters alone"},
+        {"quantize.grouped_mm.mx.fqns", Strings{}, S::Ignored, "acts with model.converters alone"},
+        {"fault_tolerance.enable", false, S::Only, "fault tolerance"},
+        {"fault_tolerance.process_group", std::string("gloo"), S::Ignored, "acts with fault_tolerance.enable alone"},
+        {"fault_tolerance.process_group_timeout_ms", int64_t{10000}, S::Ignored, "acts with fault_tolerance.enable alone"},
+        {"fault_tolerance.replica_id", int64_t{0}, S::Ignored, "acts with fault_tolerance.enable alone"},
+        {"fault_tolerance.group_size", int64_t{0}, S::Ignored, "acts with fault_tolerance.enable alone"},
+        {"fault_tolerance.min_replica_size", int64_t{1}, S::Ignored, "acts with fault_tolerance.enable alone"},
+        {"fault_tolerance.semi_sync_method", std::string(), S::Only, "fault tolerance"},
         {"experimental.custom_import", std::string(), S::Ignored, "there are no Python modules"},
         {"experimental.custom_args_module", std::string(), S::Ignored, "there are no Python modules"},
     };
     return keys;
+}
+
+std::string default_difference(std::string_view key) {
+    constexpr std::pair<const char*, const char*> differences[] = {
+        {"model.hf_assets_path", "\"./tests/assets/tokenizer\", a folder of torchtitan's own"},
+        {"training.dataset", "\"c4_test\"; here text is prepared by `lockstep data prepare`, and nothing is downloaded"},
+        {"validation.dataset", "\"c4_validation\"; here the held-out split of the training data"},
+        {"validation.local_batch_size", "8; here a validation has the batches of training"},
+        {"validation.seq_len", "2048; here a validation has the sequences of training"},
+        {"debug.seed", "None, which draws a seed; here a run is the same each time"},
+    };
+    for (const auto& [name, why] : differences) {
+        if (name == key) return why;
+    }
+    return "";
 }
 
 }  // namespace lockstep::compile

@@ -41,6 +41,19 @@ void check_checkpoints(const Recipe& r) {
     models::to_hugging_face({r.text("model.name"), r.model_shape(), r.integer("training.seq_len")});
 }
 
+// Validation runs the program of training, so its batches have the same shape.
+void check_validation(const Recipe& r) {
+    for (const auto& [key, of_training] : {std::pair{"validation.local_batch_size", "training.local_batch_size"},
+                                           std::pair{"validation.seq_len", "training.seq_len"}}) {
+        const int64_t asked = r.integer(key), given = r.integer(of_training);
+        if (r.flag("validation.enable") && asked != -1 && asked != given)
+            throw UserError("recipe.validation_shape", key,
+                            fmt::format("{} = {}, but {} = {}: batches of validation have the shape of those of training; leave "
+                                        "{} out",
+                                        key, asked, of_training, given, key));
+    }
+}
+
 void check_processes(const Recipe& r) {
     const int64_t of_host = r.integer("cluster.ranks_per_host"), of_process = r.integer("cluster.ranks_per_process");
     if (of_host % of_process != 0)
@@ -94,6 +107,7 @@ std::vector<std::string> disabled_kernels(const Recipe& recipe) {
 }
 
 void require_consistent(const Recipe& recipe) {
+    recipe.require_available();
     recipe.model_shape();  // the model and its flavor are known
     if (recipe.text("training.dataset") == "synthetic" && recipe.flag("validation.enable"))
         throw UserError("recipe.no_heldout", "validation.enable",
@@ -103,6 +117,7 @@ void require_consistent(const Recipe& recipe) {
                         "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a "
                         "rank's arena may have");
     check_checkpoints(recipe);
+    check_validation(recipe);
     check_processes(recipe);
     check_kernels(recipe);
 }
@@ -122,7 +137,7 @@ std::vector<std::string> warnings(const Recipe& recipe) {
                         recipe.number("lr_scheduler.decay_ratio"), asked.decay, got.decay, asked.total, got.decay));
     const std::string& dtype = recipe.text("checkpoint.export_dtype");
     const bool whole = !recipe.flag("checkpoint.last_save_model_only") && !recipe.flag("checkpoint.last_save_in_hf");
-    if (whole && !dtype.empty() && dtype != recipe.text("training.dtype"))
+    if (whole && recipe.is_set("checkpoint.export_dtype") && !dtype.empty() && dtype != recipe.text("training.dtype"))
         out.push_back(
             fmt::format("checkpoint.export_dtype = {} does nothing, as the last checkpoint is a whole one: "
                         "checkpoint.last_save_model_only = false",

@@ -259,4 +259,24 @@ ModelSpec llama3() {
     return spec;
 }
 
+// Under torchtitan's name, with its flavors.
+ModelSpec qwen3() {
+    ModelSpec spec = llama3();
+    spec.name = "qwen3";
+    spec.alias_of = "llama3";
+    const ir::Attrs defaults = relative({1024, 28, 16, 8, 128, 3072, 151936}, 1e-6, 1e6, {{"qk_norm", int64_t{1}}});
+    for (ModelKey& k : spec.keys) {
+        if (const auto it = defaults.find(k.name); it != defaults.end()) k.default_value = it->second;
+    }
+    const auto flavor = [](const char* name, const Numbers& n, int64_t tied) {
+        return Flavor{name, relative(n, 1e-6, 1e6, {{"qk_norm", int64_t{1}}, {"tie_embeddings", tied}})};
+    };
+    spec.flavors = {
+        flavor("debugmodel", {256, 8, 16, 8, 128, 3072, 2048}, 1), flavor("0.6B", {1024, 28, 16, 8, 128, 3072, 151936}, 1),
+        flavor("1.7B", {2048, 28, 16, 8, 128, 6144, 151936}, 1),   flavor("4B", {2560, 36, 32, 8, 128, 9728, 151936}, 1),
+        flavor("8B", {4096, 36, 32, 8, 128, 12288, 151936}, 0),    flavor("14B", {5120, 40, 40, 8, 128, 17408, 151936}, 0),
+        flavor("32B", {5120, 64, 64, 8, 128, 25600, 151936}, 0)};
+    return spec;
+}
+
 }  // namespace lockstep::models

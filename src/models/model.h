@@ -40,6 +40,7 @@ struct Model {
 
 struct ModelSpec {
     std::string name;
+    std::string alias_of;  // has the keys and the blocks of this model, other defaults and flavors; empty: stands alone
     std::vector<ModelKey> keys;
     std::vector<Flavor> flavors;
     // `shape` holds every key. Throws UserError where the shape contradicts itself.
@@ -49,5 +50,14 @@ struct ModelSpec {
 const std::vector<ModelSpec>& all_models();
 ModelSpec gpt2();
 ModelSpec llama3();
+ModelSpec qwen3();
+
+// A model, or one of its flavors, that torchtitan v0.2.2 has and this version has not.
+struct AbsentModel {
+    std::string name;
+    std::string flavor;     // empty: every one
+    std::string technique;  // that it needs
+};
+const std::vector<AbsentModel>& absent_models();
 
 }  // namespace lockstep::models

@@ -3,6 +3,7 @@
 
 #include "compile/compile.h"
 #include "models/model.h"
+#include "tests/base/plain.h"
 
 namespace lockstep::testing {
 namespace {
@@ -17,11 +18,13 @@ constexpr Published kPublished[] = {
     {"llama3", "8B", 8'030'261'248},         {"llama3", "70B", 70'553'706'496},       {"llama3", "405B", 405'853'388'800},
     {"llama3", "mistral-7B", 7'241'732'096}, {"llama3", "qwen2.5-0.5B", 494'032'768}, {"llama3", "qwen2.5-7B", 7'615'616'512},
     {"llama3", "qwen3-0.6B", 596'049'920},   {"gpt2", "124M", 124'439'808},           {"gpt2", "355M", 354'823'168},
-    {"gpt2", "774M", 774'030'080},           {"gpt2", "1558M", 1'557'611'200},
+    {"gpt2", "774M", 774'030'080},           {"gpt2", "1558M", 1'557'611'200},        {"qwen3", "0.6B", 596'049'920},
+    {"qwen3", "1.7B", 1'720'574'976},        {"qwen3", "4B", 4'022'468'096},          {"qwen3", "8B", 8'190'735'360},
+    {"qwen3", "14B", 14'768'307'200},        {"qwen3", "32B", 32'762'123'264},
 };
 
 int64_t parameters(const char* model, const std::string& flavor) {
-    compile::Recipe recipe;
+    compile::Recipe recipe = plain();
     recipe.set("model.name", model);
     recipe.set("model.flavor", flavor);
     recipe.set("training.seq_len", "64");

@@ -69,22 +69,50 @@ const ErrorCase kErrors[] = {
      "run.toml:2: model.converters must be a list of strings"},
     {"date", [] { parse("[training]\nsteps = 2020-01-01\n"); }, "recipe.wrong_type", "training.steps",
      "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings"},
-    {"not_available", [] { parse("[parallelism]\nexpert_parallel_degree = 2\n"); }, "recipe.not_available",
-     "parallelism.expert_parallel_degree",
-     "run.toml:2: parallelism.expert_parallel_degree = 2 asks for what this version does not have (ranks over which experts are "
-     "split); leave it at 1"},
+    {"not_available",
+     [] {
+         compile::Recipe::from_text(
+             "[model]\nname = \"llama4\"\nconverters = [\"quantize.linear.float8\"]\n"
+             "[parallelism]\nexpert_parallel_degree = 2\n[fault_tolerance]\nenable = true\nsync_steps = 5\n",
+             "run.toml")
+             .require_available();
+     },
+     "recipe.not_available", "model.name",
+     "run.toml:2: asks for what this version of Lockstep does not have:\n"
+     "  experts (model.name = \"llama4\", parallelism.expert_parallel_degree = 2)\n"
+     "  float8 (model.converters = [\"quantize.linear.float8\"])\n"
+     "  fault tolerance (fault_tolerance.enable = true, fault_tolerance.sync_steps = 5)\n"
+     "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
+    {"several_mistakes", [] { parse("[training]\nstepz = 3\nseq_len = \"many\"\n"); }, "recipe.unknown_key", "training.stepz",
+     "run.toml:2: there is no key training.stepz; the nearest is training.steps\n"
+     "  run.toml:3: training.seq_len = \"many\" must be an integer"},
+    {"absent_flavor",
+     [] {
+         compile_with({{"model.name", "qwen3"}, {"model.flavor", "30B-A3B"}});
+     },
+     "recipe.not_available", "model.flavor",
+     "flag --model.flavor: asks for what this version of Lockstep does not have:\n"
+     "  experts (model.flavor = \"30B-A3B\")\n"
+     "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
     {"list_in_a_list", [] { parse("[parallelism]\nmodule_fqns_per_model_part = [[1]]\n"); }, "recipe.wrong_type",
      "parallelism.module_fqns_per_model_part", "run.toml:2: parallelism.module_fqns_per_model_part must be a list of strings"},
     {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps stands outside any [section]"},
     {"syntax", [] { parse("[training\nsteps = 3\n"); }, "recipe.syntax", "", "run.toml:1: not TOML: "},
     {"unreadable", [] { compile::Recipe::from_file("/no/such/file.toml"); }, "recipe.unreadable", "/no/such/file.toml",
      "recipe /no/such/file.toml: cannot be read; give the path of a TOML file"},
+    {"validation_of_another_shape",
+     [] {
+         compile_with({{"validation.enable", "true"}, {"training.dataset", "prepared"}, {"validation.seq_len", "9"}});
+     },
+     "recipe.validation_shape", "validation.seq_len",
+     "validation.seq_len = 9, but training.seq_len = 8: batches of validation have the shape of those of training; leave "
+     "validation.seq_len out"},
     // The model.
     {"unknown_model",
      [] {
          compile_with({{"model.name", "gpt5"}});
      },
-     "recipe.unknown_model", "model.name", "model.name = \"gpt5\": known models are llama3, gpt2"},
+     "recipe.unknown_model", "model.name", "model.name = \"gpt5\": known models are llama3, qwen3, gpt2"},
     {"unknown_flavor",
      [] {
          compile_with({{"model.flavor", "9B"}});

@@ -1,0 +1,42 @@
+#include "cli/types.h"
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/matmul.h"
+
+namespace lockstep::cli {
+namespace {
+
+const std::string& type_of_parameters(const compile::Recipe& r) {
+    const std::string& param = r.text("training.mixed_precision_param");
+    return param.empty() ? r.text("training.dtype") : param;
+}
+
+}  // namespace
+
+std::string recompute_line(const compile::Recipe& r) {
+    const std::string& mode = r.text("activation_checkpoint.mode");
+    if (mode == "selective") return fmt::format("selective {}", r.text("activation_checkpoint.selective_ac_option"));
+    if (mode == "memory_budget") return fmt::format("memory_budget {}", r.number("activation_checkpoint.memory_budget"));
+    if (mode == "budget") return fmt::format("budget of {} bytes", r.integer("activation_checkpoint.budget_bytes"));
+    return mode;
+}
+
+std::string types_line(const compile::Recipe& r) {
+    const std::string &param = type_of_parameters(r), &master = r.text("training.dtype");
+    std::string types = param == master ? fmt::format("{} parameters", param)
+                                        : fmt::format("{} parameters over {} master weights", param, master);
+    if (const std::string& norm = r.text("training.mixed_precision_norm"); !norm.empty() && norm != param)
+        types += fmt::format(", norms {}", norm);
+    if (r.flag("training.fp32_residual_connection") && param == "bfloat16") types += ", residual stream float32";
+    if (r.text("training.mixed_precision_reduce") == "bfloat16") types += ", gradients cross ranks in bfloat16";
+    return types;
+}
+
+std::string slow_types_warning(const compile::Recipe& r) {
+    if (type_of_parameters(r) != "bfloat16" || kernels::cpu::has_fast_bf16()) return "";
+    return "bfloat16 is slow on this processor, which has no fast product of it (AMX, or AVX-512 BF16 on AMD): "
+           "training.mixed_precision_param = \"float32\" trains faster and needs more memory";
+}
+
+}  // namespace lockstep::cli

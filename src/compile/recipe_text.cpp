@@ -1,0 +1,196 @@
+// Recipes as text: TOML, and the JSON that torchtitan prints of its configuration.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <toml++/toml.h>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text_file.h"
+#include "compile/recipe.h"
+
+namespace lockstep::compile {
+namespace {
+
+std::string string_in_list(const toml::node& item, const std::string& key, const std::string& origin) {
+    if (!item.is_string())
+        throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
+    return item.as_string()->get();
+}
+
+// A list inside a list (module_fqns_per_model_part) stands as one string.
+std::string joined(const toml::array& list, const std::string& key, const std::string& origin) {
+    std::vector<std::string> words;
+    for (const toml::node& item : list) words.push_back(string_in_list(item, key, origin));
+    return fmt::format("{}", fmt::join(words, ", "));
+}
+
+Value from_node(const toml::node& node, const std::string& key, const std::string& origin) {
+    if (const auto* v = node.as_boolean()) return v->get();
+    if (const auto* v = node.as_integer()) return v->get();
+    if (const auto* v = node.as_floating_point()) return v->get();
+    if (const auto* v = node.as_string()) return v->get();
+    if (const auto* list = node.as_array()) {
+        std::vector<std::string> out;
+        for (const toml::node& item : *list)
+            out.push_back(item.is_array() ? joined(*item.as_array(), key, origin) : string_in_list(item, key, origin));
+        return out;
+    }
+    throw UserError("recipe.wrong_type", key,
+                    fmt::format("{}: {} must be a boolean, a number, a string or a list of strings", origin, key));
+}
+
+using Problems = std::multimap<uint32_t, UserError>;  // by line
+
+// One error of several: the first one's id and key, and every text.
+[[noreturn]] void throw_all(const Problems& problems) {
+    const UserError& first = problems.begin()->second;
+    std::vector<std::string> texts;
+    for (const auto& [line, e] : problems) texts.emplace_back(e.what());
+    throw UserError(first.id(), first.key(), fmt::format("{}", fmt::join(texts, "\n  ")));
+}
+
+constexpr int kDeepest = 16;  // objects and lists inside each other: no recipe has more than four
+
+toml::table table_of(const nlohmann::json& object, int depth);
+
+toml::array array_of(const nlohmann::json& list, int depth) {
+    if (depth > kDeepest) throw UserError("recipe.syntax", "", "the JSON is nested more deeply than any recipe");
+    toml::array out;
+    for (const nlohmann::json& item : list) {
+        if (item.is_array()) out.push_back(array_of(item, depth + 1));
+        else if (item.is_object()) out.push_back(table_of(item, depth + 1));
+        else if (item.is_string()) out.push_back(item.get<std::string>());
+        else if (item.is_number()) out.push_back(item.get<double>());
+    }
+    return out;
+}
+
+// The same as TOML has it. What is null is left out: torchtitan's None, which is the default of each key that may be None.
+toml::table table_of(const nlohmann::json& object, int depth) {
+    if (depth > kDeepest) throw UserError("recipe.syntax", "", "the JSON is nested more deeply than any recipe");
+    toml::table out;
+    for (const auto& [key, value] : object.items()) {
+        if (value.is_object()) out.insert(key, table_of(value, depth + 1));
+        else if (value.is_array()) out.insert(key, array_of(value, depth + 1));
+        else if (value.is_boolean()) out.insert(key, value.get<bool>());
+        else if (value.is_number_integer()) out.insert(key, value.get<int64_t>());
+        else if (value.is_number()) out.insert(key, value.get<double>());
+        else if (value.is_string()) out.insert(key, value.get<std::string>());
+    }
+    return out;
+}
+
+struct Assignment {
+    std::string key;
+    const toml::node* node;
+    uint32_t line;
+};
+
+// Every key of a table and of those inside it: [quantize.linear.float8].
+void flatten(const toml::table& table, const std::string& section, std::vector<Assignment>& out) {
+    for (const auto& [key, node] : table) {
+        const std::string full = section + "." + std::string(key.str());
+        if (const toml::table* inner = node.as_table()) flatten(*inner, full, out);
+        else out.push_back({full, &node, node.source().begin.line});
+    }
+}
+
+// Hands each key's value to `assign`; what that refuses is refused together at the end.
+void assign_all(const toml::table& table, const std::string& origin,
+                const std::function<void(const std::string& key, Value value, const std::string& where)>& assign) {
+    Problems problems;
+    std::vector<Assignment> assignments;
+    const auto where = [&](uint32_t line) { return line == 0 ? origin : fmt::format("{}:{}", origin, line); };
+    for (const auto& [section, content] : table) {
+        const std::string name(section.str());
+        const uint32_t line = content.source().begin.line;
+        if (const toml::table* inner = content.as_table()) flatten(*inner, name, assignments);
+        else
+            problems.emplace(line, UserError("recipe.no_section", name,
+                                             fmt::format("{}: {} stands outside any [section]", where(line), name)));
+    }
+    for (const Assignment& a : assignments) {
+        try {
+            assign(a.key, from_node(*a.node, a.key, where(a.line)), where(a.line));
+        } catch (const UserError& e) {
+            problems.emplace(a.line, e);
+        }
+    }
+    if (!problems.empty()) throw_all(problems);
+}
+
+}  // namespace
+
+Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
+    Recipe recipe;
+    try {
+        assign_all(toml::parse(text, origin), origin, [&](const std::string& key, Value value, const std::string& where) {
+            recipe.assign(key, std::move(value), where);
+        });
+    } catch (const toml::parse_error& e) {
+        throw UserError("recipe.syntax", "", fmt::format("{}:{}: not TOML: {}", origin, e.source().begin.line, e.description()));
+    }
+    return recipe;
+}
+
+Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
+    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object())
+        throw UserError("recipe.syntax", "", fmt::format("{}: not JSON with the sections of a recipe as objects", origin));
+    Recipe recipe;
+    assign_all(table_of(json, 0), origin, [&](const std::string& key, Value value, const std::string& where) {
+        recipe.assign(key, std::move(value), where);
+    });
+    return recipe;
+}
+
+Recipe Recipe::from_file(const std::string& path) {
+    const TextFile file = read_text_file(path);
+    if (!file.is_readable())
+        throw UserError("recipe.unreadable", path, fmt::format("recipe {}: cannot be read; give the path of a TOML file", path));
+    return from_text(file.text, path);
+}
+
+void Recipe::set(const std::string& key, const std::string& text) {
+    const std::string origin = "flag --" + key;
+    Value value = text;
+    const RecipeKey* known = find_key(key);
+    const bool wants_text = known && std::holds_alternative<std::string>(known->default_value);
+    if (!wants_text || (!text.empty() && text[0] == '"')) {
+        try {
+            const toml::table table = toml::parse("x = " + text);
+            value = from_node(*table.get("x"), key, origin);
+        } catch (const toml::parse_error&) {
+            value = text;
+        }
+    }
+    assign(key, std::move(value), origin);
+}
+
+std::string Recipe::toml() const {
+    return toml([](const RecipeKey&) { return true; });
+}
+
+std::string Recipe::toml(const std::function<bool(const RecipeKey&)>& wanted) const {
+    std::string text, section;
+    const auto line = [&](const std::string& key, const Value& value) {
+        const size_t dot = key.find('.');
+        if (key.substr(0, dot) != section) {
+            section = key.substr(0, dot);
+            text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+        }
+        text += fmt::format("{} = {}\n", key.substr(dot + 1), text_of(value));
+    };
+    for (const RecipeKey& k : recipe_keys()) {
+        if (is_set(k.name) && wanted(k)) line(k.name, values_.find(k.name)->second);
+        if (k.name == "model.flavor") {
+            for (const auto& [name, value] : model_values_) line("model." + name, value);
+        }
+    }
+    return text;
+}
+
+}  // namespace lockstep::compile
