@@ -67,7 +67,10 @@ n_heads = 8
 n_kv_heads = 8
 ffn_dim = 1408
 vocab_size = 32000
+[activation_checkpoint]
+mode = "none"
 [training]
+mixed_precision_param = "float32"
 seq_len = 128
 local_batch_size = 1
 global_batch_size = 2
@@ -79,6 +82,7 @@ threads_per_rank = 1
 enable = true
 async_mode = "{}"
 keep_latest_k = 1
+last_save_model_only = false
 )",
                                                   mode),
                                       "bench");

@@ -42,7 +42,7 @@ def step_s(lockstep, p, folder):
     keys = {"model.dim": s.d, "model.n_layers": s.layers, "model.n_heads": s.d // 64, "model.n_kv_heads": s.d // 64, "model.ffn_dim": s.f,
             "model.vocab_size": s.vocab, "training.dataset": "synthetic", "training.seq_len": p.seq, "training.local_batch_size": p.batch,
             "training.global_batch_size": p.batch * p.microbatches * p.ranks, "training.steps": 7, "lr_scheduler.warmup_steps": 0,
-            "parallelism.data_parallel_shard_degree": p.ranks, "runtime.threads_per_rank": p.threads, "metrics.log_freq": 100,
+            "training.mixed_precision_param": "float32", "activation_checkpoint.mode": "none", "parallelism.data_parallel_shard_degree": p.ranks, "runtime.threads_per_rank": p.threads, "metrics.log_freq": 100,
             "job.dump_folder": folder}
     recipe = f"{folder}/recipe.toml"
     open(recipe, "w").close()

@@ -20,7 +20,8 @@ constexpr int kRanks = 4, kSteps = 3;
 compile::Recipe recipe_of(const char* schedule) {
     return compile::Recipe::from_text(
         fmt::format("[model]\nname = \"llama3\"\ndim = 64\nn_layers = 16\nn_heads = 4\nn_kv_heads = 4\nffn_dim = 192\n"
-                    "vocab_size = 64\n[training]\nseq_len = 64\nglobal_batch_size = 12\n[parallelism]\n"
+                    "vocab_size = 64\n[activation_checkpoint]\nmode = \"none\"\n[training]\nmixed_precision_param = "
+                    "\"float32\"\nseq_len = 64\nglobal_batch_size = 12\n[parallelism]\n"
                     "pipeline_parallel_degree = {}\npipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = 1\n"
                     "pipeline_parallel_first_stage_less_layers = 0\npipeline_parallel_last_stage_less_layers = 0\n",
                     kRanks, schedule),

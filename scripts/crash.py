@@ -33,6 +33,7 @@ warmup_steps = 0
 [metrics]
 log_freq = 1
 [training]
+mixed_precision_param = "float32"
 dataset = "synthetic"
 local_batch_size = 1
 global_batch_size = 4
@@ -45,6 +46,9 @@ enable = true
 interval = {interval}
 keep_latest_k = 2
 async_mode = "{mode}"
+last_save_model_only = false
+[activation_checkpoint]
+mode = "none"
 """
 # The calls of a save that change what is on the disk; unlink and rmdir are the removal of old checkpoints.
 CALLS = ["pwrite64", "fsync", "rename", "renameat2", "mkdir", "unlinkat", "openat", "close"]

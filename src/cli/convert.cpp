@@ -44,17 +44,6 @@ struct Outcome {
     int64_t tensors = 0, parameters = 0;
 };
 
-compile::Recipe recipe_of(const HuggingFaceModel& m) {
-    compile::Recipe recipe;
-    recipe.set("model.name", m.name);
-    for (const auto& [key, value] : m.shape) {
-        if (const auto* i = std::get_if<int64_t>(&value)) recipe.set("model." + key, std::to_string(*i));
-        if (const auto* d = std::get_if<double>(&value)) recipe.set("model." + key, fmt::format("{}", *d));
-    }
-    recipe.set("training.seq_len", std::to_string(m.context));
-    return recipe;
-}
-
 Outcome import_from(const ConvertArgs& args) {
     const std::string dtype = file_dtype(args.dtype);
     const runtime::HuggingFaceFolder source(args.in);
@@ -93,7 +82,9 @@ Outcome import_from(const ConvertArgs& args) {
     checkpoint::Manifest manifest;
     manifest.dtype = dtype;
     manifest.tokenizer = tokenizer_sum(folder.temporary() + "/" + data::kTokenizerFile);
-    manifest.recipe = recipe_of(source.model()).toml();
+    compile::Recipe recipe = recipe_of(source.model());
+    recipe.set("training.mixed_precision_param", "float32");  // `eval` and `sample` round nothing
+    manifest.recipe = recipe.toml();
     outcome.out = folder.publish(manifest);
     return outcome;
 }

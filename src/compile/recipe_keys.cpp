@@ -106,7 +106,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "element type of the weights that the optimizer changes and of its moments: float32, bfloat16, or float64 (reference "
          "kernels)",
          one_of({"float32", "bfloat16", "float64"})},
-        {"training.mixed_precision_param", std::string(), S::Acts,
+        {"training.mixed_precision_param", std::string("bfloat16"), S::Acts,
          "element type of parameters and activations: bfloat16 or float32; empty: training.dtype. Statistics of norms, softmax, "
          "loss and sums are float32 in any case",
          one_of({"", "bfloat16", "float32", "float64"})},
@@ -160,12 +160,12 @@ const std::vector<RecipeKey>& recipe_keys() {
          "sequences of a microbatch on one data rank, under a pipeline", from_to(1, kSize)},
         {"parallelism.pipeline_parallel_layers_per_stage", int64_t{0}, S::Acts,
          "layers of a stage, at most; 0: one stage a rank, or two where the schedule runs several", from_to(0, kSize)},
-        {"parallelism.pipeline_parallel_first_stage_less_layers", int64_t{-1}, S::Acts,
+        {"parallelism.pipeline_parallel_first_stage_less_layers", int64_t{1}, S::Acts,
          "layers that the first stage has fewer, as it has the embedding; -1 in both keys: stages are cut so that the costliest "
          "is "
          "cheapest",
          from_to(0, kSize).or_value(-1)},
-        {"parallelism.pipeline_parallel_last_stage_less_layers", int64_t{-1}, S::Acts,
+        {"parallelism.pipeline_parallel_last_stage_less_layers", int64_t{1}, S::Acts,
          "layers that the last stage has fewer, as it has the head; -1: as above", from_to(0, kSize).or_value(-1)},
         {"parallelism.pipeline_parallel_expert_parallel_overlap", true, S::Ignored, "there are no experts"},
         {"parallelism.module_fqns_per_model_part", Strings{}, S::Acts,
@@ -212,11 +212,11 @@ const std::vector<RecipeKey>& recipe_keys() {
          "initial_load_path (or, where it is empty, model.hf_assets_path) is a folder of transformers: config.json and "
          "safetensors"},
         {"checkpoint.initial_load_in_hf_quantized", false, S::Only, "quantized weights"},
-        {"checkpoint.last_save_model_only", false, S::Acts,
+        {"checkpoint.last_save_model_only", true, S::Acts,
          "the checkpoint after the last step holds no optimizer states, so that no run goes on from it"},
         {"checkpoint.last_save_in_hf", false, S::Acts,
          "the checkpoint after the last step is a folder that transformers loads, of the model alone"},
-        {"checkpoint.export_dtype", std::string(), S::Acts,
+        {"checkpoint.export_dtype", std::string("float32"), S::Acts,
          "element type of the checkpoint after the last step where it holds the model alone: float32, bfloat16, float16; empty: "
          "training.dtype",
          one_of({"", "float32", "bfloat16", "float16"})},
@@ -232,7 +232,7 @@ const std::vector<RecipeKey>& recipe_keys() {
          "write the initial values as the checkpoint of step 0 and end (never needed: they do not depend on the layout)"},
         {"checkpoint.load_only", false, S::Acts, "load, but write none"},
 
-        {"activation_checkpoint.mode", std::string("none"), S::Acts,
+        {"activation_checkpoint.mode", std::string("selective"), S::Acts,
          "what backward computes again: none, full (each layer's forward), selective, budget, memory_budget",
          one_of({"none", "full", "selective", "budget", "memory_budget"})},
         {"activation_checkpoint.selective_ac_option", std::string("2"), S::Acts,

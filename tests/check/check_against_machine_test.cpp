@@ -14,6 +14,7 @@
 #include "mutations.h"
 #include "passes/check.h"
 #include "rendezvous_machine.h"
+#include "tests/base/plain.h"
 
 namespace lockstep::check_test {
 namespace {
@@ -63,7 +64,9 @@ std::string recipe_of(const Layout& l) {
 }
 
 ir::Program program_of(const Layout& l) {
-    return compile::compile(compile::Recipe::from_text(recipe_of(l), "test"), {kernels::reference_catalog(), "", {}}).programs[0];
+    return compile::compile(lockstep::testing::plain(compile::Recipe::from_text(recipe_of(l), "test")),
+                            {kernels::reference_catalog(), "", {}})
+        .programs[0];
 }
 
 std::string verdict(const std::optional<std::string>& machine) { return machine ? "illegal: " + *machine : "legal"; }

@@ -10,6 +10,7 @@
 #include "compile/compile.h"
 #include "kernels/kernel.h"
 #include "passes/check.h"
+#include "tests/base/plain.h"
 
 namespace lockstep::check_test {
 namespace {
@@ -112,7 +113,8 @@ const Damage kDamages[] = {
 class MemoryDamage : public ::testing::TestWithParam<Damage> {};
 
 TEST_P(MemoryDamage, IsRefused) {
-    const compile::Recipe recipe = compile::Recipe::from_text(std::string(kRecipe) + GetParam().more, "test");
+    const compile::Recipe recipe =
+        lockstep::testing::plain(compile::Recipe::from_text(std::string(kRecipe) + GetParam().more, "test"));
     ir::Program program = compile::compile(recipe, {kernels::reference_catalog(), "", {}}).programs[0];
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(program.mesh.ranks()), &program);
     ASSERT_FALSE(passes::check(ranks).has_value());

@@ -10,6 +10,7 @@
 
 #include "mutations.h"
 #include "passes/check.h"
+#include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 
 namespace lockstep::check_test {
@@ -34,7 +35,7 @@ constexpr std::array kLayouts = {
 };
 
 compile::Recipe recipe_of(const Layout& l) {
-    return compile::Recipe::from_text(
+    return lockstep::testing::plain(compile::Recipe::from_text(
         fmt::format("[model]\nname = \"llama3\"\ndim = 8\nn_layers = 3\nn_heads = 2\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 6\n"
                     "vocab_size = 13\ntie_embeddings = {}\n[training]\nseq_len = 4\ndtype = \"float64\"\nsteps = 5\n"
                     "global_batch_size = {}\n[parallelism]\npipeline_parallel_degree = {}\npipeline_parallel_schedule = \"{}\"\n"
@@ -43,7 +44,7 @@ compile::Recipe recipe_of(const Layout& l) {
                     "5e-3\n[lr_scheduler]\nwarmup_steps = 0\n[runtime]\ncomm_thread = "
                     "\"off\"\n",
                     l.tied, l.shard * l.microbatches, l.pipeline, l.schedule, l.shard, l.tensor, l.preset, l.reduce),
-        "test");
+        "test"));
 }
 
 TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {

@@ -1,10 +1,16 @@
 #include "tests/cli/command.h"
+#include "tests/base/plain.h"
 
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 namespace lockstep::testing {
+
+std::string Scratch::write(const std::string& file, const std::string& text) const {
+    const bool is_recipe = file.ends_with(".toml") && text.find("[model]") != std::string::npos;
+    return ScratchFolder::write(file, is_recipe ? plain(text) : text);
+}
 
 Finished Scratch::lockstep(const std::string& arguments, double signal_after_s) const {
     const std::string wait = signal_after_s > 0 ? fmt::format(" & p=$!; sleep {}; kill -TERM $p; wait $p", signal_after_s) : "";

@@ -17,6 +17,8 @@ struct Finished {
 
 class Scratch : public ScratchFolder {
 public:
+    // A recipe (a text with [model]) says in addition what plain.h says.
+    std::string write(const std::string& file, const std::string& text) const;
     // Arguments as the shell takes them. `timeout_s` 0: none. `signal_after_s`: sends SIGTERM after that long.
     Finished lockstep(const std::string& arguments, double signal_after_s = 0) const;
     // In so many processes of mpirun. Arguments may hold " : ", as mpirun's may.

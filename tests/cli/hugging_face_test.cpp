@@ -50,7 +50,9 @@ TEST_P(TransformersRun, LastSaveInHfIsTheFolderThatConvertMakes) {
     train("own", kWhole);
     for (const char* how : {"disabled", "async"}) {
         const std::string dump = std::string("hf_") + how;
-        train(dump, kTwoRanks + " --checkpoint.last_save_in_hf true --checkpoint.async_mode " + how);
+        train(dump, kTwoRanks +
+                        " --checkpoint.last_save_model_only true --checkpoint.last_save_in_hf true --checkpoint.async_mode " +
+                        how);
         EXPECT_FALSE(fs::exists(s.path(dump + "/checkpoint/step-00000004/optimizer.safetensors")));
         EXPECT_TRUE(fs::exists(s.path(dump + "/checkpoint/step-00000002/optimizer.safetensors")));
         ASSERT_EQ(s.lockstep("convert " + dump + "/checkpoint/step-00000004 " + dump + "_in").code, 0);
@@ -65,7 +67,7 @@ TEST_P(TransformersRun, LastSaveInHfIsTheFolderThatConvertMakes) {
 // It is a checkpoint as any other to the commands that take one.
 TEST_P(TransformersRun, WhatItSavesIsReadEverywhere) {
     train("own", kWhole);
-    train("hf", "--checkpoint.last_save_in_hf true");
+    train("hf", "--checkpoint.last_save_model_only true --checkpoint.last_save_in_hf true");
     const std::string ask = " --prompt-tokens 3,41,7 --temperature 0 --max-tokens 6 --json";
     const Finished a = s.lockstep("sample own" + ask), b = s.lockstep("sample hf" + ask);
     ASSERT_EQ(b.code, 0) << b.err;
@@ -107,7 +109,7 @@ TEST_P(TransformersRun, ExportDtypeIsThatOfTheLastModel) {
         const std::string asked = std::string(" --checkpoint.export_dtype ") + dtype, hf = std::string("hf_") + dtype,
                           model = std::string("model_") + dtype, there = hf + "_there";
         train(model, "--checkpoint.last_save_model_only true" + asked);
-        train(hf, "--checkpoint.last_save_in_hf true" + asked);
+        train(hf, "--checkpoint.last_save_model_only true --checkpoint.last_save_in_hf true" + asked);
         for (const std::string& dump : {model, hf}) {
             const checkpoint::SafetensorsReader reader(s.path(dump + "/checkpoint/step-00000004/model.safetensors"));
             EXPECT_EQ(reader.find(name).spec.dtype, file_type);
@@ -131,7 +133,7 @@ TEST(TransformersTokenizer, StandsBesideTheLastWeights) {
     ASSERT_EQ(s.lockstep("data prepare text0.txt text1.txt text2.txt --out d --tokenizer bytes --heldout 0.3").code, 0);
     std::string recipe = tiny_recipe("[training]\ndataset_path = \"d\"\nlocal_batch_size = 2\nseq_len = 16\nsteps = 2\n");
     recipe.erase(recipe.find("vocab_size = 61\n"), 16);
-    s.write("r.toml", recipe + "[checkpoint]\nenable = true\nlast_save_in_hf = true\n");
+    s.write("r.toml", recipe + "[checkpoint]\nenable = true\nlast_save_model_only = true\nlast_save_in_hf = true\n");
     const Finished f = s.lockstep("train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;
     const std::string last = "out/checkpoint/step-00000002/";
@@ -171,7 +173,7 @@ TEST(TransformersRefusals, SayWhatToChange) {
     expect("r.toml --checkpoint.enable false --checkpoint.initial_load_in_hf true --model.hf_assets_path hf",
            "checkpoint.initial_load_in_hf is set, but checkpoints are off: set checkpoint.enable = true",
            "recipe.checkpoint_off");
-    expect("r.toml --checkpoint.load_only true --checkpoint.last_save_in_hf true",
+    expect("r.toml --checkpoint.load_only true --checkpoint.last_save_model_only true --checkpoint.last_save_in_hf true",
            "checkpoint.last_save_in_hf is set, but checkpoints are off: set checkpoint.enable = true and checkpoint.load_only = "
            "false",
            "recipe.checkpoint_off");
@@ -179,8 +181,8 @@ TEST(TransformersRefusals, SayWhatToChange) {
            "checkpoint.export_dtype = \"int8\": must be empty, float32, bfloat16 or float16", "recipe.unknown_word");
     expect("r.toml --checkpoint.last_save_in_hf true --checkpoint.last_save_model_only false",
            "a folder of transformers has no place for optimizer states", "recipe.last_save_in_hf");
-    expect("r.toml --checkpoint.last_save_in_hf true --model.qk_norm 1 --model.qkv_bias 1", "such a model cannot be exported",
-           "convert.no_architecture");
+    expect("r.toml --checkpoint.last_save_model_only true --checkpoint.last_save_in_hf true --model.qk_norm 1 --model.qkv_bias 1",
+           "such a model cannot be exported", "convert.no_architecture");
     fs::resize_file(s.path("hf/model.safetensors"), 900);
     expect("r.toml" + in_hf + "hf", "hf/model.safetensors", "checkpoint.truncated");
 }

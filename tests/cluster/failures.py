@@ -218,7 +218,7 @@ def run_job(lockstep, kinds, rng, results):
         out = os.path.join(folder, "out")
         os.mkdir(out)
         job = Job(lockstep, recipe, out, [*flags, "--job.dump_folder", out, "--checkpoint.enable", "true", "--checkpoint.interval", str(INTERVAL),
-                                          "--checkpoint.keep_latest_k", "3"])
+                                          "--checkpoint.keep_latest_k", "3", "--checkpoint.last_save_model_only", "false"])
         wrong = []
         try:
             job.wait(lambda: job.attempts, 30)

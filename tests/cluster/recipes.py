@@ -8,7 +8,8 @@ def degrees(**by_axis):
 
 FSDP = degrees(data_parallel_shard=8)
 HSDP = degrees(data_parallel_shard=2, data_parallel_replicate=4)
-PIPELINE = [*degrees(tensor_parallel=2, pipeline_parallel=4), "--training.local_batch_size", "8"]
+PIPELINE = [*degrees(tensor_parallel=2, pipeline_parallel=4), "--training.local_batch_size", "8", "--parallelism.pipeline_parallel_first_stage_less_layers", "-1",
+            "--parallelism.pipeline_parallel_last_stage_less_layers", "-1"]
 
 
 def write_recipe(folder, name, dim, layers, vocab, seq):
@@ -37,5 +38,7 @@ seq_len = {seq}
 threads_per_rank = 1
 [metrics]
 log_freq = 100
+[activation_checkpoint]
+mode = "none"
 """)
     return path

@@ -73,6 +73,7 @@ lr = 1e-2
 [lr_scheduler]
 warmup_steps = 0
 [training]
+mixed_precision_param = "float32"
 dataset = "synthetic"
 local_batch_size = 1
 global_batch_size = 4
@@ -81,6 +82,9 @@ steps = 1000
 [checkpoint]
 enable = true
 interval = 100000
+last_save_model_only = false
+[activation_checkpoint]
+mode = "none"
 [metrics]
 log_freq = 100
 RECIPE

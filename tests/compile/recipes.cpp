@@ -1,4 +1,5 @@
 #include "tests/compile/recipes.h"
+#include "tests/base/plain.h"
 
 #include <algorithm>
 
@@ -7,7 +8,7 @@
 namespace lockstep::testing {
 
 compile::Recipe small_recipe(const Settings& settings) {
-    compile::Recipe recipe;
+    compile::Recipe recipe = plain();
     const Settings shape = {{"model.dim", "8"},
                             {"model.n_layers", "2"},
                             {"model.n_heads", "4"},

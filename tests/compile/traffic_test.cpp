@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ops/rule.h"
+#include "tests/base/plain.h"
 #include "tests/comm/crews.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
@@ -15,12 +16,12 @@ namespace lockstep::testing {
 namespace {
 
 compile::Recipe recipe(const std::string& parallelism) {
-    return compile::Recipe::from_text(
+    return plain(compile::Recipe::from_text(
         fmt::format("[model]\ndim = 64\nn_layers = 3\nn_heads = 4\nffn_dim = 192\nvocab_size = 512\n"
                     "[training]\nseq_len = 32\nlocal_batch_size = 2\nglobal_batch_size = 8\nsteps = 4\n"
                     "[lr_scheduler]\nwarmup_steps = 0\n[parallelism]\n{}",
                     parallelism),
-        "test");
+        "test"));
 }
 
 using Bytes = std::vector<int64_t>;

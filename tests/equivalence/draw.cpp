@@ -1,4 +1,5 @@
 #include "tests/equivalence/draw.h"
+#include "tests/base/plain.h"
 
 #include <fmt/format.h>
 
@@ -207,7 +208,7 @@ private:
     std::mt19937_64 random_;
     Dtype dtype_;
     bool mixed_;
-    compile::Recipe recipe_;
+    compile::Recipe recipe_ = plain();
     int64_t tp_ = 1, shard_ = 1, replicate_ = 1, pp_ = 1;
     bool sequence_parallel_ = false, gpt2_ = false, key_bias_ = false;
 };

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/cpu/matmul.h"
+#include "tests/base/plain.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/draw.h"
 #include "tests/equivalence/run.h"
@@ -21,7 +22,7 @@ std::set<std::string> kinds_of(const compile::Compiled& compiled) {
 }
 
 compile::Recipe recipe(const std::string& flavor, const std::string& tensor_parallel) {
-    compile::Recipe r;
+    compile::Recipe r = plain();
     const std::pair<const char*, std::string> settings[] = {{"model.name", flavor},
                                                             {"model.dim", "24"},
                                                             {"model.n_layers", "2"},

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/verify.h"
+#include "tests/base/plain.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/defects.h"
 #include "tests/equivalence/edit.h"
@@ -14,7 +15,7 @@ constexpr int kSteps = 3;
 
 // Two data ranks, float32 stored under float64 (sharp), in the given partition.
 compile::Recipe recipe(const std::string& preset) {
-    compile::Recipe r;
+    compile::Recipe r = plain();
     const std::pair<const char*, const char*> settings[] = {{"model.dim", "12"},
                                                             {"model.n_layers", "2"},
                                                             {"model.n_heads", "2"},

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "pipeline/csv.h"
+#include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
 #include "tests/pipeline/random_tables.h"
@@ -56,7 +57,7 @@ compile::Recipe recipe_of(const Table& t, const std::string& csv, Random& random
     const char* const preset = one_of({"none", "zero1", "zero2", "zero3"});
     const char* const reduce = one_of({"default", "step", "microbatch"});
     const char* const recompute = one_of({"none", "none", "full"});
-    compile::Recipe r = compile::Recipe::from_text(
+    compile::Recipe r = plain(compile::Recipe::from_text(
         fmt::format("[model]\nname = \"{}\"\ndim = 12\nn_layers = {}\nn_heads = 2\nhead_dim = 4\nffn_dim = 6\nvocab_size = 13\n"
                     "tie_embeddings = {}\n{}[training]\nseq_len = 6\ndtype = \"float64\"\nmax_norm = 0.5\nsteps = 5\n"
                     "fuse_loss = {}\nglobal_batch_size = {}\n[parallelism]\nmodule_fqns_per_model_part = {}\n"
@@ -67,7 +68,7 @@ compile::Recipe recipe_of(const Table& t, const std::string& csv, Random& random
                     gpt ? "gpt2" : "llama3", layers, int{tied}, gpt ? "n_positions = 8\ndropout = 0.1\n" : "n_kv_heads = 2\n",
                     fused, data * micro * t.microbatches - missing, cut, t.rows.size(), micro, data, tensor, reshard, preset,
                     reduce, recompute),
-        "test");
+        "test"));
     r.set(kCsv, csv);
     return r;
 }

@@ -1,4 +1,5 @@
 #include "tests/golden/golden_run.h"
+#include "tests/base/plain.h"
 
 #include <cmath>
 #include <fstream>
@@ -123,7 +124,7 @@ struct Run {
         });
     }
     FormulaSource source;
-    compile::Recipe recipe;
+    compile::Recipe recipe = plain();
     compile::Compiled compiled;
     runtime::Trainer trainer;
 };
@@ -142,7 +143,7 @@ GoldenFigures golden_figures(const nlohmann::json& golden, const std::string& pr
 
 compile::Recipe golden_recipe(const nlohmann::json& golden, const Settings& settings) {
     const nlohmann::json &config = golden["config"], &optimizer = golden["optimizer"];
-    compile::Recipe recipe;
+    compile::Recipe recipe = plain();
     const auto set = [&](const std::string& key, const nlohmann::json& value) { recipe.set(key, text(value)); };
     // Ours, Hugging Face's (Llama's words, as make_golden.py writes them); a family that lacks one has no such key either.
     const std::pair<const char*, const char*> shape[] = {{"dim", "hidden_size"},

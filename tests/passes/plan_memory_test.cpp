@@ -6,6 +6,7 @@
 #include "ir/happens_before.h"
 #include "ir/text.h"
 #include "kernels/kernel.h"
+#include "tests/base/plain.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
 
@@ -152,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, PlanMemoryOf, ::testing::ValuesIn(sample_setti
 
 // Llama 3 8B, 4 layers unless said otherwise.
 ir::Program large(const Settings& settings) {
-    compile::Recipe recipe;
+    compile::Recipe recipe = plain();
     for (const auto& [key, value] : Settings{
              {"model.flavor", "8B"}, {"model.n_layers", "4"}, {"training.seq_len", "4096"}, {"training.local_batch_size", "1"}})
         recipe.set(key, value);

@@ -5,13 +5,14 @@
 
 #include "compile/report.h"
 #include "passes/check.h"
+#include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 
 namespace lockstep::testing {
 namespace {
 
 compile::Compiled compiled(const std::string& partition, const char* async = "async") {
-    return compile_recipe(compile::Recipe::from_text(std::string(R"(
+    return compile_recipe(plain(compile::Recipe::from_text(std::string(R"(
 [model]
 dim = 16
 n_layers = 2
@@ -27,9 +28,9 @@ data_parallel_shard_degree = 2
 tensor_parallel_degree = 2
 [checkpoint]
 enable = true
-async_mode = ")") + async + "\"\n[partition]\npreset = \"" +
-                                                         partition + "\"\n",
-                                                     "test"),
+async_mode = ")") + async + "\"\n[partition]\npreset = \"" + partition +
+                                                               "\"\n",
+                                                           "test")),
                           Backend::Cpu);
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/capture.h"
 #include "runtime/evaluator.h"
 #include "runtime/generator.h"
+#include "tests/base/plain.h"
 #include "tests/comm/crews.h"
 #include "tests/compile/recipes.h"
 #include "tests/runtime/allocations.h"
@@ -19,10 +20,10 @@ namespace {
 constexpr int kVocab = 61, kContext = 80;
 
 compile::Recipe recipe(const Settings& settings, Dtype dtype, int64_t batch) {
-    compile::Recipe r = compile::Recipe::from_text(
+    compile::Recipe r = plain(compile::Recipe::from_text(
         "[model]\ndim = 24\nn_layers = 3\nn_heads = 4\nn_kv_heads = 2\nffn_dim = 40\nvocab_size = 61\nrope_theta = 100.0\n"
         "[training]\nseq_len = 80\n",
-        "test");
+        "test"));
     for (const auto& [key, value] : settings) r.set(key, value);
     r.set("training.dtype", dtype == Dtype::F64 ? "float64" : "float32");
     r.set("training.fuse_loss", "false");

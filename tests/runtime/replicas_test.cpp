@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/base/plain.h"
 #include "tests/comm/crews.h"
 #include "tests/equivalence/run.h"
 
@@ -11,13 +12,13 @@ namespace lockstep::testing {
 namespace {
 
 compile::Recipe recipe(int replicate, int shard, int tp) {
-    return compile::Recipe::from_text(
+    return plain(compile::Recipe::from_text(
         fmt::format(
             "[model]\ndim = 16\nn_layers = 2\nn_heads = 4\nffn_dim = 24\nvocab_size = 61\n[training]\nseq_len = 16\nsteps = 9\n"
             "[lr_scheduler]\nwarmup_steps = 0\n[parallelism]\ndata_parallel_replicate_degree = {}\n"
             "data_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n",
             replicate, shard, tp),
-        "test");
+        "test"));
 }
 
 // Flips the lowest bit of the first element of a state on a rank.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "runtime/snapshot.h"
+#include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/base/system_calls.h"
 #include "tests/equivalence/run.h"
@@ -17,7 +18,7 @@ namespace lockstep::testing {
 namespace {
 
 compile::Recipe recipe(const std::string& mode, const std::string& more = "") {
-    return compile::Recipe::from_text(R"(
+    return plain(compile::Recipe::from_text(R"(
 [model]
 dim = 64
 n_layers = 2
@@ -34,7 +35,7 @@ warmup_steps = 0
 [checkpoint]
 enable = true
 async_mode = ")" + mode + "\"\n" + more,
-                                      "test");
+                                            "test"));
 }
 
 const std::string kLayout = "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n";

@@ -7,6 +7,7 @@
 #include "data/synthetic_source.h"
 #include "kernels/kernel.h"
 #include "runtime/trainer.h"
+#include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 #include "tests/runtime/allocations.h"
 
@@ -14,7 +15,7 @@ namespace lockstep::testing {
 namespace {
 
 compile::Recipe recipe(const std::string& more = "") {
-    return compile::Recipe::from_text(R"(
+    return plain(compile::Recipe::from_text(R"(
 [model]
 dim = 32
 n_layers = 2
@@ -29,7 +30,7 @@ global_batch_size = 4
 [lr_scheduler]
 warmup_steps = 0
 )" + more,
-                                      "test");
+                                            "test"));
 }
 
 data::SyntheticSource source() { return data::SyntheticSource({1, 61, 16, 0.0, 0}); }

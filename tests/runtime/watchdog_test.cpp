@@ -7,6 +7,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
+#include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/comm/crews.h"
 #include "tests/equivalence/run.h"
@@ -15,10 +16,10 @@ namespace lockstep::testing {
 namespace {
 
 compile::Recipe two_ranks() {
-    return compile::Recipe::from_text(
+    return plain(compile::Recipe::from_text(
         "[model]\ndim = 16\nn_layers = 2\nn_heads = 4\nffn_dim = 24\nvocab_size = 61\n[training]\nseq_len = 16\nsteps = 9\n"
         "[lr_scheduler]\nwarmup_steps = 0\n[parallelism]\ndata_parallel_shard_degree = 2\n[comm]\ntrace_buf_size = 50\n",
-        "test");
+        "test"));
 }
 
 struct Ended {
