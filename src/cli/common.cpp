@@ -158,7 +158,7 @@ namespace {
 
 void add_path_and_ranks(CLI::App& command, RecipeArgs& args, const char* name, const char* help) {
     command.add_option(name, args.path, help)->required();
-    command.add_option("--ranks", args.ranks, "ranks of the job; a degree of -1 takes what the others leave")
+    command.add_option("--ranks", args.ranks, "number of ranks of the job; a degree of -1 takes the ranks that the others leave")
         ->check(CLI::PositiveNumber);
     command.allow_extras();
 }

@@ -36,7 +36,7 @@ std::string file_dtype(const std::string& name) {
 
 void refuse_existing(const std::string& path) {
     if (fs::exists(path))
-        throw UserError("convert.exists", path, fmt::format("{}: is there already; choose another folder, or remove it", path));
+        throw UserError("convert.exists", path, fmt::format("{} already exists: choose another folder, or remove it", path));
 }
 
 struct Outcome {
@@ -138,11 +138,12 @@ int convert(const ConvertArgs& args) {
 
 Command add_convert(CLI::App& app) {
     const auto args = std::make_shared<ConvertArgs>();
-    CLI::App* command = app.add_subcommand("convert", "a Hugging Face folder to a checkpoint, or a checkpoint to such a folder");
-    command->add_option("in", args->in, "a folder with config.json, or a checkpoint")->required();
-    command->add_option("out", args->out, "folder to make")->required();
-    command->add_option("--dtype", args->dtype, "of the tensors written: float32, bfloat16 or float16");
-    command->add_option("--shard-bytes", args->shard_bytes, "largest file of an export (default 5 GB)")
+    CLI::App* command =
+        app.add_subcommand("convert", "convert a Hugging Face folder to a checkpoint, or a checkpoint to a Hugging Face folder");
+    command->add_option("in", args->in, "Hugging Face folder (with config.json), or checkpoint")->required();
+    command->add_option("out", args->out, "folder to create")->required();
+    command->add_option("--dtype", args->dtype, "element type of the output: float32, bfloat16 or float16");
+    command->add_option("--shard-bytes", args->shard_bytes, "largest file of an export, in bytes (default 5 GB)")
         ->check(CLI::PositiveNumber);
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep convert Llama-3.2-1B checkpoints/llama");

@@ -89,8 +89,8 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
     const std::string name = tokens.stream.name();
     if (tokens.stream.vocab_size() > vocab)
         throw UserError("eval.vocabulary", name,
-                        fmt::format("the tokens of {} go up to {}, but the model knows {}: prepare the text with the model's own "
-                                    "tokenizer (`lockstep data prepare --tokenizer`)",
+                        fmt::format("the vocabulary of {} has {} tokens, but that of the model has {}: prepare the text with the "
+                                    "model's own tokenizer (`lockstep data prepare --tokenizer`)",
                                     name, tokens.stream.vocab_size(), vocab));
     std::string sums;
     for (const data::TokenFile& file : tokens.stream.files()) sums += hex_checksum(file.header().checksum);
@@ -138,13 +138,14 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
 
 Command add_eval(CLI::App& app) {
     const auto args = std::make_shared<EvalArgs>();
-    CLI::App* command = app.add_subcommand("eval", "loss and perplexity of a checkpoint on any prepared tokens");
+    CLI::App* command = app.add_subcommand("eval", "compute loss and perplexity of a checkpoint on prepared tokens");
     add_checkpoint_flags(*command, args->checkpoint);
-    auto* data_option = command->add_option("--data", args->data, "prepared folder; default: that of the checkpoint's recipe");
-    command->add_option("--split", args->split, "of the prepared folder: heldout or train")
+    auto* data_option =
+        command->add_option("--data", args->data, "prepared folder (default: the one in the checkpoint's recipe)");
+    command->add_option("--split", args->split, "split of the prepared folder: heldout or train")
         ->check(CLI::IsMember({"heldout", "train"}));
-    command->add_option("--tokens", args->tokens, "a token file instead of a prepared folder")->excludes(data_option);
-    command->add_option("--steps", args->steps, "batches to take; default: the whole split once")->check(CLI::PositiveNumber);
+    command->add_option("--tokens", args->tokens, "token file, instead of a prepared folder")->excludes(data_option);
+    command->add_option("--steps", args->steps, "number of batches (default: the whole split once)")->check(CLI::PositiveNumber);
     command->add_flag("--other-tokenizer", args->other_tokenizer, "take the tokens even if they are of another tokenizer");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep eval outputs/demo --data data/headers");

@@ -115,9 +115,9 @@ Command add_data(CLI::App& app) {
                      "files and folders: text and JSON Lines, also as .gz and .zst; Parquet; token ids of Megatron-LM (.bin and "
                      ".idx), llm.c and nanoGPT (.bin), numpy (.npy)")
         ->required();
-    command->add_option("--out", args->out, "folder to make")->required();
+    command->add_option("--out", args->out, "folder to create")->required();
     command->add_option("--field", args->field, "field of JSON Lines and Parquet with the text; a.b: b inside a (default text)");
-    auto* vocab_option = command->add_option("--vocab", args->vocab, "size of the vocabulary that is learned (default 4096)");
+    auto* vocab_option = command->add_option("--vocab", args->vocab, "vocabulary size of a new tokenizer (default 4096)");
     auto* tokenizer_option =
         command->add_option("--tokenizer", args->tokenizer, "bpe (learned, the default), bytes, or a tokenizer.json");
     auto* ids_option = command
@@ -133,7 +133,7 @@ Command add_data(CLI::App& app) {
     separator_option->needs(ids_option);
     command->add_option("--heldout", args->heldout, "share of the documents that is held out (default 0.01); 0: none");
     command->add_option("--shard-tokens", args->shard_tokens, "tokens of one file, about (default 1000000000)");
-    auto* overwrite_option = command->add_flag("--overwrite", args->overwrite, "replace other data in the folder");
+    auto* overwrite_option = command->add_flag("--overwrite", args->overwrite, "replace data that is in the folder");
     command->add_flag("--append", args->append, "add documents to a prepared folder, with its tokenizer")
         ->excludes(overwrite_option);
     command->add_flag("--json", args->json, "one JSON object on standard output");

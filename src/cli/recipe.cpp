@@ -121,7 +121,7 @@ Command add_recipe(CLI::App& app) {
     const auto args = std::make_shared<ExplainArgs>();
     CLI::App* command =
         app.add_subcommand("recipe", "explain recipe keys, or write a recipe from a model, a checkpoint or a torchtitan job");
-    CLI::Option* key = command->add_option("--explain,key", args->key, "a key or a section; all where left out");
+    CLI::Option* key = command->add_option("--explain,key", args->key, "a key or a section (default: all)");
     CLI::Option* from =
         command
             ->add_option("--from", args->from,

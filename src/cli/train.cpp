@@ -191,9 +191,8 @@ private:
         const runtime::ReplicaDifference& d = differences.front();
         const bool two = d.ranks.size() == d.others.size();  // nobody can say which one is right
         throw std::runtime_error(fmt::format(
-            "step {}: the {} on rank{} {} differ from those of rank{} {}, which must be the same{}{}. They agreed last at step "
-            "{}: go on from a "
-            "checkpoint of that step or before (checkpoint.load_step), without the machine at fault",
+            "step {}: the {} on rank{} {} differ from those of rank{} {}, which must be the same{}{}. They last agreed at step "
+            "{}: resume from a checkpoint of that step or an earlier one (checkpoint.load_step), without the faulty machine",
             step, d.state, d.ranks.size() > 1 ? "s" : "", fmt::join(d.ranks, " "), d.others.size() > 1 ? "s" : "",
             fmt::join(d.others, " "), two ? " (either may be wrong)" : "",
             differences.size() > 1 ? fmt::format(", and {} more states", differences.size() - 1) : "", replicas_agreed_));
@@ -330,17 +329,17 @@ int train(const TrainArgs& args, comm::Crew& crew) {
 Command add_train(CLI::App& app) {
     const auto args = std::make_shared<TrainArgs>();
     CLI::App* command = app.add_subcommand(
-        "train", "train a recipe; ranks are threads of this process, or of all that mpirun or srun has started");
+        "train", "train a recipe; ranks are threads of this process, or of all processes that mpirun or srun started");
     add_recipe_flags(*command, args->recipe);
     command->add_option(
         "--watch", args->watch,
         "a tensor, such as layer[0].forward.q or embed.forward.y; its values are written in global order under the dump folder");
     command->add_option("--trace", args->observe.trace,
-                        "file for the timeline of one step, for chrome://tracing and Perfetto; `plan --trace` writes the same");
-    command->add_option("--trace-step", args->observe.trace_step, "which step of this run (default: the third)")
+                        "write the timeline of one step to this file, for chrome://tracing or Perfetto");
+    command->add_option("--trace-step", args->observe.trace_step, "step of this run to trace (default: the third)")
         ->check(CLI::PositiveNumber);
     command->add_flag("--profile", args->observe.profile,
-                      "where the steps' time went by kind of op, beside this machine's roofs (measured after the run)");
+                      "print the time by kind of op, beside this machine's roofs, which are measured after the run");
     command->add_option("--cluster", args->observe.cluster,
                         "cluster file of this machine: the step time is planned on it, and MFU and --profile take its roofs "
                         "instead of measuring them");

@@ -280,7 +280,7 @@ TEST(ConvertRefusals, SayWhatDoesNotFit) {
 
     write_folder(s, "hf", llama, true);
     EXPECT_EQ(s.lockstep("convert hf made").code, 0);
-    expect(s.lockstep("convert hf made").err, "is there already; choose another folder, or remove it", "convert.exists");
+    expect(s.lockstep("convert hf made").err, "already exists: choose another folder, or remove it", "convert.exists");
     expect(s.lockstep("convert hf other --dtype int8").err, "--dtype int8: must be float32, bfloat16 or float16",
            "convert.dtype");
     std::filesystem::create_directories(s.path("hf/tokenizer.json"));

@@ -80,7 +80,7 @@ TEST(CliEval, SaysWhatIsWrong) {
     } cases[] = {
         {"eval nowhere", "checkpoint.not_found", "nowhere holds no complete checkpoint: give a folder step-NNNNNNNN"},
         {"eval synthetic", "eval.no_data", "the checkpoint's recipe names no prepared data: give a prepared folder with"},
-        {"eval synthetic --data d", "eval.vocabulary", "go up to 257, but the model knows 61: prepare the text with"},
+        {"eval synthetic --data d", "eval.vocabulary", "has 257 tokens, but that of the model has 61: prepare the text with"},
         {"eval out --model.dim 32", "checkpoint.other_architecture", "holds a model with model.dim = 16, but the recipe has 32"},
         {"eval out --cluster.memory_gib_per_rank 0.000001", "check.does_not_fit", "what would help most"}};
     for (const auto& c : cases) {
