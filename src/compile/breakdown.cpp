@@ -19,9 +19,12 @@ struct Costs {
 // Names and costs of every op, once: a step of a deep model records each op of a routine a hundred times.
 std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Naming& naming, double microbatches) {
     std::vector<std::vector<Costs>> all;
+    const bool trains = program.entry("train") != nullptr;
+    const std::vector<double> stood_for =
+        trains ? calls_stood_for(program, microbatches) : std::vector<double>(program.routines.size(), 1);
     for (const ir::Routine& r : program.routines) {
+        const double times = stood_for[all.size()];
         std::vector<Costs>& costs = all.emplace_back();
-        const double times = is_of_microbatches(r) ? microbatches : 1;
         for (const ir::Op& op : r.ops) {
             costs.push_back({naming(r, op), ops::flops_of(program.mesh, r, op).executed,
                              static_cast<double>(ops::bytes_moved(program.mesh, r, op)), ops::rule(op.kind).collective, times});

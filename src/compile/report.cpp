@@ -10,16 +10,14 @@
 namespace lockstep::compile {
 namespace {
 
-// Of the train entry's calls of such routines.
-template <class Wanted>
-ops::Flops flops_of_calls(const ir::Program& p, const Wanted& wanted) {
+// Of the train entry. `times`: by routine, what each of its calls counts.
+ops::Flops flops_of_calls(const ir::Program& p, const std::vector<double>& times) {
     std::vector<ops::Flops> of_routine(p.routines.size());
     for (size_t i = 0; i < p.routines.size(); ++i) {
-        if (!wanted(p.routines[i])) continue;
         for (const ir::Op& op : p.routines[i].ops) {
             const ops::Flops f = ops::flops_of(p.mesh, p.routines[i], op);
-            of_routine[i].model += f.model;
-            of_routine[i].executed += f.executed;
+            of_routine[i].model += times[i] * f.model;
+            of_routine[i].executed += times[i] * f.executed;
         }
     }
     ops::Flops sum;
@@ -38,13 +36,16 @@ double mean(const std::vector<StageReport>& reports, double StageReport::*of) {
 
 }  // namespace
 
-bool is_of_microbatches(const ir::Routine& r) {
-    using ir::RoutineKind;
-    const bool counts = r.kind == RoutineKind::Begin && std::any_of(r.ports.begin(), r.ports.end(), [](const ir::Port& p) {
-                            return p.kind == ir::PortKind::Input;
-                        });
-    return ir::is_forward(r.kind) || ir::is_backward(r.kind) || counts ||
-           (r.kind == RoutineKind::Transfer && !ir::exchanges_states(r));
+std::vector<double> calls_stood_for(const ir::Program& p, double more) {
+    std::vector<double> calls(p.routines.size()), steady(p.routines.size());
+    for (const ir::Call& c : p.entry("train")->calls) {
+        const auto routine = static_cast<size_t>(c.routine);
+        ++calls[routine];
+        if (c.microbatch == p.microbatches / 2) ++steady[routine];
+    }
+    const double left_out = (more - 1) * static_cast<double>(p.microbatches);
+    for (size_t i = 0; i < calls.size(); ++i) calls[i] = calls[i] > 0 ? 1 + left_out * steady[i] / calls[i] : 1;
+    return calls;
 }
 
 StageReport report_of(const ir::Program& p) {
@@ -52,7 +53,7 @@ StageReport report_of(const ir::Program& p) {
     report.total_bytes = p.arena_bytes;
     const ir::Entry* train = p.entry("train");
     ensure(train, "report_of: no entry train");
-    const ops::Flops flops = flops_of_calls(p, [](const ir::Routine&) { return true; });
+    const ops::Flops flops = flops_of_calls(p, std::vector<double>(p.routines.size(), 1));
     report.flops_model = flops.model;
     report.flops_executed = flops.executed;
     std::vector<int> first(p.buffers.size(), -1), last(p.buffers.size(), -1);
@@ -94,9 +95,9 @@ std::vector<StageReport> reports_of(const Compiled& compiled) {
             const int64_t inputs = compiled.arena_bytes(p) - p.arena_bytes;
             report.bytes[static_cast<size_t>(ir::MemoryKind::Input)] += inputs;
             report.total_bytes += inputs;
-            const ops::Flops once = flops_of_calls(p, [](const ir::Routine& r) { return !is_of_microbatches(r); });
-            report.flops_model = once.model + more * (report.flops_model - once.model);
-            report.flops_executed = once.executed + more * (report.flops_executed - once.executed);
+            const ops::Flops all = flops_of_calls(p, calls_stood_for(p, more));
+            report.flops_model = all.model;
+            report.flops_executed = all.executed;
         }
     });
     return out;

@@ -18,8 +18,9 @@ struct StageReport {
 };
 
 StageReport report_of(const ir::Program& program);
-// Is it called for each microbatch, rather than for the step?
-bool is_of_microbatches(const ir::Routine& routine);
+// By routine: how many calls of the whole step each of its calls stands for, where the step has `more` times the microbatches of
+// the program. The microbatches that are left out call what the one in the middle calls.
+std::vector<double> calls_stood_for(const ir::Program& program, double more);
 // By pipeline rank, of all microbatches of the step; and what a rank has on average.
 std::vector<StageReport> reports_of(const Compiled& compiled);
 double flops_model_of_a_rank(const std::vector<StageReport>& reports);

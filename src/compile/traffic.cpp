@@ -23,6 +23,7 @@ std::string axes_of(const ir::Program& p, const ir::Op& op) {
 // f(routine, op, times) of every collective in which a rank of the program sends, so often in a step. `more`: microbatches of the
 // step for each of the program's.
 void each_that_sends(const ir::Program& p, double more, const std::function<void(const ir::Routine&, const ir::Op&, double)>& f) {
+    const std::vector<double> times = calls_stood_for(p, more);
     std::vector<double> calls(p.routines.size());
     for (const ir::Call& call : p.entry("train")->calls) ++calls[static_cast<size_t>(call.routine)];
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -31,7 +32,7 @@ void each_that_sends(const ir::Program& p, double more, const std::function<void
             if (calls[i] == 0 || !ops::rule(op.kind).collective) continue;
             const ir::Meeting meeting = ir::meeting_of(op);
             if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // whoever gave has sent
-            f(r, op, calls[i] * (is_of_microbatches(r) ? more : 1));
+            f(r, op, calls[i] * times[i]);
         }
     }
 }

@@ -94,12 +94,15 @@ TEST(Simulate, FewMicrobatchesStandForAllWithoutAPipeline) {
         const auto report = compile::reports_of(few)[0], whole = compile::reports_of(all)[0];
         EXPECT_EQ(report.bytes, whole.bytes) << prefetch;
         EXPECT_NEAR(report.flops_executed / whole.flops_executed, 1, 1e-12);
+        const auto sent = compile::traffic_of(few, {}), all_sent = compile::traffic_of(all, {});
+        ASSERT_EQ(sent.size(), all_sent.size());
+        for (size_t g = 0; g < sent.size(); ++g) EXPECT_NEAR(sent[g].total_bytes() / all_sent[g].total_bytes(), 1, 1e-12);
         sim::Cluster c = threads(2);
         const compile::Placement placement{1, false};
         const sim::Simulated some = sim::simulate(few.programs, "train", c, placement),
                              step = sim::simulate(all.programs, "train", c, placement);
         const auto more = static_cast<double>(all.programs[0].microbatches - few.programs[0].microbatches);
-        EXPECT_NEAR((some.step_time_s + more * some.microbatch_s) / step.step_time_s, 1, 1e-6) << prefetch;
+        EXPECT_NEAR((some.step_time_s + more * some.microbatch_s) / step.step_time_s, 1, 2e-3) << prefetch;
     }
 }
 
