@@ -78,7 +78,7 @@ test-tokenizers: configure  ## token ids of a dozen model families' tokenizers b
 	build/tokenizers/bin/python tests/peers/tokenizer_families.py build/release/lockstep
 
 test-report: configure  ## the page of `lockstep report --html` in a headless Chromium; screenshots in build/report; needs PyPI
-	scripts/install_dependencies.sh chromium chromium-driver
+	scripts/install_dependencies.sh chromium chromium-driver python3-venv
 	$(build) --target lockstep
 	test -x build/page/bin/pip || python3 -m venv build/page
 	build/page/bin/pip install -q -r tests/report/requirements.txt

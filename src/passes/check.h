@@ -5,7 +5,8 @@
 //   memory   all buffers, tensors, temporaries and workspaces lie in the arena; what a call reads was written before, through the
 //            same buffer, by a call that happens before it in every execution; bytes are reused only after their last reader;
 //            gathered parameters are freed once; no entry overwrites what any entry keeps from step to step
-//   meaning  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm once
+//   meaning  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm
+//   once
 //            and used by one update, after the step's norm and loss are known; weights are not read after their update
 // for the entries of two consecutive steps (streams join at a step's end, so what carries over are the states alone).
 // Not proved: what happens inside a routine. Temporaries may overlap in its scratch, and an op may do other than its call says.

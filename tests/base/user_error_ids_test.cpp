@@ -1,4 +1,5 @@
-// Every UserError has an id. Each id of src/ must occur in a test. That the test looks at the message is for its author to see to.
+// Every UserError has an id. Each id of src/ must occur in a test. That the test looks at the message is for its author to see
+// to.
 #include <gtest/gtest.h>
 
 #include <filesystem>

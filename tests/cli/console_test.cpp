@@ -54,8 +54,8 @@ TEST(CliConsole, StartAndStepsFitIntoEightyColumns) {
     EXPECT_EQ(f.err.find('\033'), std::string::npos) << "no colours in a file";
     for (const char* part :
          {"llama3 debugmodel, 5,", " parameters, 64 tokens a step", "4 ranks (dp_replicate 1 x dp_shard 2 x tp 2), 1 thread each",
-          "2 microbatches of 2 sequences", "memory planned: ", "peak for MFU: ",
-          "     step    loss   norm       lr  tok/s ", "FLOP/s   MFU   memory time left\n      1/6 ", "\n      6/6 "})
+          "2 microbatches of 2 sequences", "memory planned: ", "peak for MFU: ", "     step    loss   norm       lr  tok/s ",
+          "FLOP/s   MFU   memory time left\n      1/6 ", "\n      6/6 "})
         EXPECT_TRUE(has(f.err, part)) << part << " in\n" << f.err;
     EXPECT_TRUE(has(s.lockstep("train r.toml --job.dump_folder one").err, "1 rank (")) << "not 1 ranks";
 }

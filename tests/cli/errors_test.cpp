@@ -145,7 +145,9 @@ TEST(CliDataErrors, VocabularySmallerThanTheTokens) {
     s.write("r.toml", tiny_recipe("[training]\ndataset_path = \"d\"\nseq_len = 8\nsteps = 1\nlocal_batch_size = 1\n"));
     Finished f = s.lockstep("check r.toml");
     EXPECT_EQ(f.code, 0) << f.err;
-    EXPECT_NE(f.err.find("d is not prepared yet. `train` will refuse this recipe until then; here a vocabulary of 61 is assumed"), std::string::npos) << f.err;
+    EXPECT_NE(f.err.find("d is not prepared yet. `train` will refuse this recipe until then; here a vocabulary of 61 is assumed"),
+              std::string::npos)
+        << f.err;
     EXPECT_EQ(s.lockstep("train r.toml").code, 1);
     f = s.lockstep("data prepare text.txt more.txt --out d --tokenizer bytes --json");
     ASSERT_EQ(f.code, 0) << f.err;

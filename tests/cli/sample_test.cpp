@@ -159,7 +159,8 @@ TEST(TextStream, HoldsBackWhatIsNotCertain) {
         }
         return out + (stopped ? "!" : "") + t.take_rest();
     };
-    cli::TextStream plain(bytes, {}), accents(bytes, {}), stops(bytes, {"END", "..", ""}), almost(bytes, {"END"});
+    cli::TextStream plain(bytes, {}, true), accents(bytes, {}, true), stops(bytes, {"END", "..", ""}, true),
+        almost(bytes, {"END"}, true);
     EXPECT_EQ(add(plain, "abc"), "a|b|c|");
     EXPECT_EQ(add(accents, "a\xc3\xa9\xe2\x82\xacz"), "a||\xc3\xa9|||\xe2\x82\xac|z|");
     EXPECT_EQ(add(stops, "xEN.yENDz"), "x|||EN|.y||||!");
