@@ -44,7 +44,8 @@ void add_data(Facts& facts, const std::string& folder) {
         return;
     }
     manifest.erase("sources");
-    for (const auto& [path, value] : manifest.flatten().items()) facts.emplace_back(file.string() + path, value.dump());
+    const Json flat = manifest.flatten();
+    for (const auto& [path, value] : flat.items()) facts.emplace_back(file.string() + path, value.dump());
 }
 
 std::string build_text() {

@@ -72,9 +72,8 @@ SignalNotice::SignalNotice()
     : thread_([this] {
           constexpr auto kLook = std::chrono::milliseconds(50);
           std::unique_lock lock(mutex_);
-          while (remembered_signal() == 0) {
-              if (changed_.wait_for(lock, kLook, [&] { return leaving_; })) return;
-          }
+          while (remembered_signal() == 0 && !leaving_) changed_.wait_for(lock, kLook, [&] { return leaving_; });
+          if (remembered_signal() == 0) return;
           telemetry::warn(fmt::format("{}: the run stops after this step (Ctrl-C again: at once, without a checkpoint)",
                                       signal_name(remembered_signal())));
       }) {}

@@ -45,6 +45,9 @@ void say(spdlog::level::level_enum level, std::string_view text) {
     spdlog::log(level, "{}", lines);
 }
 
+// Not fmt::print, which throws: a console that is gone does not end a run.
+void put(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
 }  // namespace
 
 void set_up_console(const ConsoleOptions& options) {
@@ -74,7 +77,7 @@ void error(std::string_view line) { say(spdlog::level::err, line); }
 void info(std::string_view text, const nlohmann::ordered_json& values) {
     if (spdlog::get_level() > spdlog::level::info) return;
     if (format == LogFormat::Json) spdlog::info("{}", json_line(spdlog::level::info, text, values));
-    else fmt::print(stderr, "{}\n", text);
+    else put(fmt::format("{}\n", text));
 }
 
 int console_columns() {
@@ -94,13 +97,13 @@ void ProgressBar::show(int64_t done, int64_t total, std::string_view text) {
                                    std::string(static_cast<size_t>(cells - full), '.'), done, total, text);
     const int width = console_columns();
     if (static_cast<int>(line.size()) >= width) line.resize(static_cast<size_t>(width - 1));
-    fmt::print(stderr, "\r\033[K{}", line);
+    put("\r\033[K" + line);
     std::fflush(stderr);
     shown_ = true;
 }
 
 void ProgressBar::clear() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
+    if (shown_) put("\r\033[K");
     shown_ = false;
 }
 

@@ -25,7 +25,7 @@ TEST(CliCompletion, BashOffersCommandsFlagsKeysAndFiles) {
     const Scratch scratch;
     EXPECT_EQ(completed_by_bash(scratch, "lockstep tra"), "train\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep data ''"), "prepare --help\n");
-    EXPECT_EQ(completed_by_bash(scratch, "lockstep data prepare --voc"), "--vocab\n");
+    EXPECT_EQ(completed_by_bash(scratch, "lockstep data prepare --overw"), "--overwrite\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep train r.toml --training.ste"), "--training.steps\n");
     EXPECT_EQ(completed_by_bash(scratch, "lockstep schedule --ste"), "\n");
     scratch.write("my_recipe.toml", "");

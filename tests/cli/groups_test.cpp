@@ -60,8 +60,7 @@ TEST(CliGroups, ProgramsSayTheWaysOverDescribedHosts) {
     EXPECT_EQ(hybrid.find("gather='two_level'"), std::string::npos);
     const Finished bad = s.lockstep("check r.toml --cluster.ranks_per_process 3" + hosts);
     EXPECT_EQ(bad.code, 1);
-    EXPECT_NE(bad.err.find("cluster.ranks_per_process = 3: must be at least 1 and divide cluster.ranks_per_host = 4"),
-              std::string::npos)
+    EXPECT_NE(bad.err.find("cluster.ranks_per_process = 3: must divide cluster.ranks_per_host = 4"), std::string::npos)
         << bad.err;
     // One process that is told of the hosts adds as they would: other bits than those of one level.
     const auto loss = [&](const std::string& keys) {
@@ -80,7 +79,7 @@ TEST(CliGroups, TensorParallelAcrossHostsIsLegalAndSaidOnce) {
     EXPECT_EQ(f.err.find("each tensor-parallel group spans", at + 1), std::string::npos) << f.err;
     const Finished bad = s.lockstep("check r.toml --cluster.ranks_per_host -1");
     EXPECT_EQ(bad.code, 1);
-    EXPECT_NE(bad.err.find("cluster.ranks_per_host = -1: must be at least 0"), std::string::npos) << bad.err;
+    EXPECT_NE(bad.err.find("cluster.ranks_per_host = -1: must be from 0 to"), std::string::npos) << bad.err;
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ TEST(CliPlan, PrintsTheContractedObject) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining));
     s.write("c.toml", kCluster);
-    const Finished f = s.lockstep("plan r.toml --cluster c.toml --json");
+    const Finished f = s.lockstep("plan r.toml --cluster c.toml --runtime.threads_per_rank 1 --json");
     ASSERT_EQ(f.code, 0) << f.err;
-    const nlohmann::json j = f.json(), checked = s.lockstep("check r.toml --json").json();
+    const nlohmann::json j = f.json(), checked = s.lockstep("check r.toml --runtime.threads_per_rank 1 --json").json();
     const double step_s = j["step_time_s"];
     EXPECT_GT(step_s, 0);
     EXPECT_NEAR(j["tokens_per_s"].get<double>(), 32 / step_s, 1e-6 / step_s);

@@ -138,7 +138,7 @@ TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
     const Finished f =
         s.lockstep("train r.toml --training.steps 100000000 --lr_scheduler.decay_ratio 0.1 --metrics.log_freq 100000", 1.0);
     EXPECT_EQ(f.code, 4) << f.err;
-    EXPECT_NE(f.err.find("a checkpoint is written"), std::string::npos) << f.err;
+    EXPECT_NE(f.err.find("checkpoint written: "), std::string::npos) << f.err;
     const Finished again = s.lockstep("train r.toml --json --checkpoint.load_step 7");
     EXPECT_EQ(again.code, 1);
     EXPECT_NE(again.err.find("checkpoint.load_step = 7"), std::string::npos) << again.err;

@@ -337,16 +337,14 @@ const ErrorCase kErrors[] = {
          compile_with({{"training.dtype", "bfloat16"}, {"training.mixed_precision_norm", "float32"}});
      },
      "recipe.mixed_precision", "training.mixed_precision_norm",
-     "training.mixed_precision_norm = \"float32\": must be the type of the other parameters (bf16) or that in which they are "
-     "kept "
+     "training.mixed_precision_norm = \"float32\": must be the type of the other parameters (bf16) or of the master weights "
      "(bf16)"},
     {"norms_of_no_type_at_hand",
      [] {
          compile_with({{"training.mixed_precision_norm", "bfloat16"}});
      },
      "recipe.mixed_precision", "training.mixed_precision_norm",
-     "training.mixed_precision_norm = \"bfloat16\": must be the type of the other parameters (f32) or that in which they are "
-     "kept "
+     "training.mixed_precision_norm = \"bfloat16\": must be the type of the other parameters (f32) or of the master weights "
      "(f32)"},
     {"recompute",
      [] {

@@ -193,9 +193,9 @@ TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
         const std::string refusal = refusal_of(edit);
         EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
     };
-    expect("send.layer.to1[1] in microbatch 3, chunk 0, op 0 is never awaited",
+    expect("send.layer.to1[1] in microbatch 3, chunk 0, op 0 (64 x f32) is never awaited",
            [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 3)); });
-    expect("where transfer of send.layer.to1[1] in microbatch 0, chunk 0, op 0 is next",
+    expect("where transfer of send.layer.to1[1] in microbatch 0, chunk 0, op 0 (64 x f32) is next",
            [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 0)); });
     expect("act.layer[1]@3 is read where nothing stands",
            [](auto&, const auto& index) { std::iter_swap(index("await.send.layer.to1", 0), index("await.send.layer.to1", 3)); });
