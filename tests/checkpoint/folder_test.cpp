@@ -237,7 +237,9 @@ TEST(CheckpointFolder, WhatIsAbsentIsNamed) {
         folder.write(kModelFile, layout(), [](const TensorEntry& t, int64_t, int64_t count, char* to) {
             std::memset(to, 0, static_cast<size_t>(count * dtype_bytes(t.spec.dtype)));
         });
-        folder.publish({.steps = 7});
+        Manifest manifest;
+        manifest.steps = 7;
+        folder.publish(manifest);
     }
     const std::string folder = folder_of(s.path("c"), 7);
     EXPECT_FALSE(read_manifest(folder).has_optimizer());

@@ -23,8 +23,9 @@ std::string objection(const Allowed& allowed, const compile::Value& value) {
 TEST(RecipeKeys, NumbersThatActHaveARange) {
     for (const RecipeKey& k : compile::recipe_keys()) {
         const bool number = std::holds_alternative<int64_t>(k.default_value) || std::holds_alternative<double>(k.default_value);
-        if (k.status == compile::KeyStatus::Acts && number && k.name != "debug.seed")
+        if (k.status == compile::KeyStatus::Acts && number && k.name != "debug.seed") {
             EXPECT_TRUE(std::isfinite(k.allowed.least) && std::isfinite(k.allowed.most)) << k.name;
+        }
         EXPECT_EQ(objection(k.allowed, k.default_value), "") << k.name;
     }
 }
