@@ -1,14 +1,18 @@
 # `make demo` and `make test` are all that a newcomer needs: they install what is missing (Debian, Ubuntu), build and run.
+# `make help` lists the others.
 JOBS ?= $(shell nproc)
 DRAWS ?= 2000
 PREFIX ?= /usr/local
 SECONDS ?= 60
 build = cmake --build --preset release -j $(JOBS)
+# $(call python,NAME,ARGUMENTS OF pip install): a virtual environment build/NAME
+python = scripts/install_dependencies.sh python3-venv && (test -x build/$(1)/bin/pip || python3 -m venv build/$(1)) && build/$(1)/bin/pip install -q $(2)
 sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test test-clang install package test-deb test-newcomer test-peers test-torchtitan test-report test-tensorboard test-slurm bench bench-peers cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean configure
+.PHONY: demo test install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
 	scripts/demo.sh build/release/lockstep
@@ -58,36 +62,39 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep
-	test -d build/peers || (python3 -m venv build/peers && build/peers/bin/pip install -q -r bench/peers/requirements.txt)
+	$(call python,peers,-r bench/peers/requirements.txt)
 	build/peers/bin/python bench/peers/compare.py build/release/lockstep
 
-.PHONY: bench-tokenizers test-tokenizers
 bench-tokenizers: configure  ## encoding on two threads beside tiktoken with the same merges, alternately; needs PyPI
 	cmake --preset release -DLOCKSTEP_BENCH=ON
 	$(build) --target tokenizer_bench
-	test -d build/tokenizers || (python3 -m venv build/tokenizers && build/tokenizers/bin/pip install -q tokenizers sentencepiece tiktoken)
+	$(call python,tokenizers,tokenizers sentencepiece tiktoken)
 	build/tokenizers/bin/python bench/peers/tokenizer_speed.py build/release/bench/tokenizer_bench
 
 test-peers: configure   ## models of Hugging Face transformers in and out, against transformers itself; needs PyPI
 	$(build) --target lockstep
-	test -d build/transformers || (python3 -m venv build/transformers && build/transformers/bin/pip install -q -r tests/peers/requirements.txt)
+	$(call python,transformers,-r tests/peers/requirements.txt)
 	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
+
 test-tokenizers: configure  ## token ids of a dozen model families' tokenizers beside Hugging Face's, on tricky and random text; needs PyPI
 	$(build) --target lockstep
-	test -d build/tokenizers || (python3 -m venv build/tokenizers && build/tokenizers/bin/pip install -q tokenizers sentencepiece tiktoken)
+	$(call python,tokenizers,tokenizers sentencepiece tiktoken)
 	build/tokenizers/bin/python tests/peers/tokenizer_families.py build/release/lockstep
 
-test-report: configure  ## the page of `lockstep report --html` in a headless Chromium; screenshots in build/report; needs PyPI
-	scripts/install_dependencies.sh chromium chromium-driver python3-venv
+test-parquet: configure  ## several hundred Parquet files as pyarrow writes them, every document beside what pyarrow reads; needs PyPI
 	$(build) --target lockstep
-	test -x build/page/bin/pip || python3 -m venv build/page
-	build/page/bin/pip install -q -r tests/report/requirements.txt
+	$(call python,parquet,-r tests/data/parquet/requirements.txt)
+	build/parquet/bin/python tests/data/parquet/make_parquet.py compare build/release/lockstep
+
+test-report: configure  ## the page of `lockstep report --html` in a headless Chromium; screenshots in build/report; needs PyPI
+	scripts/install_dependencies.sh chromium chromium-driver
+	$(build) --target lockstep
+	$(call python,page,-r tests/report/requirements.txt)
 	build/page/bin/python tests/report/page.py build/release/lockstep
 
 test-tensorboard: configure  ## TensorBoard itself reads what `train` writes for it; needs PyPI
 	$(build) --target lockstep
-	test -x build/tensorboard/bin/pip || python3 -m venv build/tensorboard
-	build/tensorboard/bin/pip install -q -r tests/tensorboard/requirements.txt
+	$(call python,tensorboard,-r tests/tensorboard/requirements.txt)
 	build/tensorboard/bin/python tests/tensorboard/read.py build/release/lockstep
 
 test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torchtitan v0.2.2
@@ -114,7 +121,7 @@ cluster-failures: configure  ## ranks and hosts of that cluster killed, stopped 
 cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cluster, alternately; as root; needs PyPI
 	scripts/install_dependencies.sh iproute2
 	$(build) --target lockstep
-	test -d build/peers || (python3 -m venv build/peers && build/peers/bin/pip install -q -r bench/peers/requirements.txt)
+	$(call python,peers,-r bench/peers/requirements.txt)
 	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/peers.py build/release/lockstep
 
 crash: configure      ## training killed at every write of a save and at random moments; needs strace
@@ -153,16 +160,19 @@ large: configure      ## collectives over more than 2^31 elements between two pr
 	mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 build/release/tests/lockstep_mpi_tests 1 --gtest_also_run_disabled_tests \
 	    --gtest_filter='DISABLED_Large*'
 
-format:
+format:               ## formats the code
 	scripts/install_dependencies.sh clang-format
 	clang-format -i $(sources)
 
-lint: configure
+lint: configure       ## clang-tidy
 	scripts/install_dependencies.sh clang-tidy
 	clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build/release $(TIDY)
 
 clean:                ## what was built; outputs/ stays
 	rm -rf build
+
+help:                 ## this list
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "%-18s %s\n", $$1, $$2 }' Makefile
 
 configure:
 	scripts/install_dependencies.sh
