@@ -10,6 +10,7 @@ cp "$package" "$root/tmp/lockstep.deb"
 inside 'apt-get update -qq && apt-get install -y -qq --no-install-recommends /tmp/lockstep.deb >/tmp/apt.log 2>&1 || { tail /tmp/apt.log; exit 1; }'
 inside 'lockstep --version'
 inside 'test -s /usr/share/man/man1/lockstep.1.gz -o -s /usr/share/man/man1/lockstep.1'
+inside 'cd /usr/share/doc/lockstep && test -s LICENSE && test -s LICENSE.chart.js && grep -q "^Copyright: .* Chart.js" copyright'
 inside 'bash -n /usr/share/bash-completion/completions/lockstep'
 inside 'lockstep check /usr/share/lockstep/recipes/llama3_405b.toml | tail -n 2'
 inside 'cd /tmp && rm -rf text data out && mkdir text && for i in $(seq 40); do echo "the cat number $i sat on the mat and looked at $((i * 7)) mice" > text/$i.txt; done
