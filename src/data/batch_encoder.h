@@ -19,6 +19,8 @@ public:
     // `tokenizer` outlives this. `threads` counts the caller; 0: one for each processor that the process may use.
     explicit BatchEncoder(const Tokenizer& tokenizer, int threads = 0);
 
+    int threads() const { return threads_.threads(); }
+
     // Calls sink(text, tokens) in order, on the caller's thread; a long text gets several calls, an empty one none.
     // Memory: the tokens of some megabytes of text, or of the longest text that cannot be cut.
     using Sink = FunctionRef<void(size_t text, std::span<const int32_t> tokens)>;

@@ -42,17 +42,6 @@ void Encoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
     }
 }
 
-void Encoder::encode_in_runs(std::string_view text, Sink sink) {
-    std::vector<int32_t> tokens;
-    for (size_t begin = 0; begin < text.size();) {
-        const size_t end = tokenizer_.part_end(text, begin, kPartBytes);
-        tokens.clear();
-        encode_part(text.substr(begin, end - begin), begin == 0, tokens);
-        begin = end;
-        if (!tokens.empty()) sink(tokens, end);
-    }
-}
-
 void Encoder::encode_part(std::string_view part, bool first, std::vector<int32_t>& tokens) {
     for_each_added(
         tokenizer_.raw_added_, part,

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/function_ref.h"
 #include "data/tokenizer.h"
 
 namespace lockstep::data {
@@ -20,11 +18,6 @@ public:
 
     // Appends the tokens of `text`.
     void encode(std::string_view text, std::vector<int32_t>& tokens);
-
-    // Hands out the tokens of `text` in runs, so that memory does not grow with the text where the tokenizer can cut it.
-    // bytes_done: how much of the text the tokens handed out so far stand for.
-    using Sink = FunctionRef<void(std::span<const int32_t> tokens, size_t bytes_done)>;
-    void encode_in_runs(std::string_view text, Sink sink);
 
     // Appends the tokens of a part of a text that Tokenizer::part_end() cut. `first`: it is the text's first.
     void encode_part(std::string_view part, bool first, std::vector<int32_t>& tokens);

@@ -25,17 +25,18 @@ enum class ExistingData { refuse, replace, append };
 struct PrepareOptions {
     std::vector<std::filesystem::path> inputs;
     std::filesystem::path out;
-    int vocab = 0;               // 0: 4096 for "bpe", what the tokenizer has otherwise
-    std::string tokenizer;       // "bpe": learned from the inputs; "bytes"; or the path of a tokenizer.json. Empty: "bpe", or
-                                 // none with ids_vocab_size, or the folder's own when appending
-    int ids_vocab_size = 0;      // of inputs that are token ids, without a tokenizer: the size of their vocabulary
+    int vocab = 0;  // 0: 4096 for "bpe"; for another tokenizer, its own size
+    // "bpe": learned from the inputs; "bytes"; or the path of a tokenizer.json. Empty: "bpe"; none with ids_vocab_size; the
+    // folder's own when appending.
+    std::string tokenizer;
+    int ids_vocab_size = 0;      // for inputs of token ids without a tokenizer: the size of their vocabulary,
     int32_t ids_separator = -1;  // and the id that separates documents
-    std::string field = "text";  // of JSON Lines and Parquet: what holds the text; "a.b" is b inside a
-    std::optional<double>
-        heldout_fraction;  // of the documents (HeldoutSplit); default: kDefaultHeldout, or the folder's own when appending
-    int64_t shard_tokens = kDefaultShardTokens;           // a token file is closed with the document that brings it to so many
-    int64_t max_training_text_bytes = int64_t{64} << 20;  // what a vocabulary is learned from
-    int threads = 2;                                      // for learning a vocabulary and for encoding
+    std::string field = "text";  // of JSON Lines and Parquet: the field that has the text; "a.b" is b inside a
+    // Share of the documents (HeldoutSplit). Default: kDefaultHeldout; the folder's own when appending.
+    std::optional<double> heldout_fraction;
+    int64_t shard_tokens = kDefaultShardTokens;  // a token file ends with the document that brings it to this number of tokens
+    int64_t max_training_text_bytes = int64_t{64} << 20;  // a vocabulary is learned from at most this much text
+    int threads = 2;                                      // for learning a vocabulary and for encoding; at least 1
     ExistingData existing = ExistingData::refuse;
 };
 

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "base/checksum.h"
 #include "base/error.h"
-#include "base/parallel.h"
 #include "data/utf8.h"
 
 namespace lockstep::data {
@@ -72,9 +70,7 @@ SplitWriter::SplitWriter(const SplitWriterOptions& options, const Tokenizer* tok
       heldout_(options.folder, "heldout", options.first_heldout_shard, options.vocab_size, options.separator,
                options.shard_tokens),
       counts_(static_cast<size_t>(options.vocab_size)) {
-    const size_t encoders = tokenizer_ == nullptr ? 0 : static_cast<size_t>(std::max(1, options_.threads));
-    encoders_.reserve(encoders);
-    for (size_t t = 0; t < encoders; ++t) encoders_.emplace_back(*tokenizer_);
+    if (tokenizer_ != nullptr) encoder_ = std::make_unique<BatchEncoder>(*tokenizer_, std::max(1, options_.threads));
 }
 
 SplitWriter::~SplitWriter() = default;
@@ -140,27 +136,34 @@ void SplitWriter::add_text(std::string_view text, std::string_view name, bool is
                         name));
     }
     if (text.size() <= kPendingBytesOfAThread) {
-        pending_.push_back({std::string(text), {}, is_held_out});
+        pending_.push_back({std::string(text), is_held_out});
         pending_bytes_ += text.size();
-        if (pending_bytes_ >= kPendingBytesOfAThread * encoders_.size()) encode_pending();
+        if (pending_bytes_ >= kPendingBytesOfAThread * static_cast<size_t>(encoder_->threads())) encode_pending();
         return;
     }
     encode_pending();
-    encoders_[0].encode_in_runs(text, [&](std::span<const int32_t> tokens, size_t) { write_tokens(tokens, is_held_out); });
+    encoder_->encode({&text, 1}, [&](size_t, std::span<const int32_t> tokens) { write_tokens(tokens, is_held_out); });
+    end_text(is_held_out);
+}
+
+void SplitWriter::end_text(bool is_held_out) {
     (is_held_out ? heldout_ : train_).end_document(ShardWriter::End::Separator);
     if (!is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
 }
 
 void SplitWriter::encode_pending() {
-    std::atomic<size_t> next = 0;
-    parallel_for(encoders_.size(), [&](size_t encoder) {
-        for (size_t d = next++; d < pending_.size(); d = next++) encoders_[encoder].encode(pending_[d].text, pending_[d].tokens);
+    if (pending_.empty()) return;
+    std::vector<std::string_view> texts;
+    for (const Pending& document : pending_) texts.push_back(document.text);
+    size_t ended = 0;
+    const auto end_texts_before = [&](size_t text) {
+        for (; ended < text; ++ended) end_text(pending_[ended].is_held_out);
+    };
+    encoder_->encode(texts, [&](size_t text, std::span<const int32_t> tokens) {
+        end_texts_before(text);
+        write_tokens(tokens, pending_[text].is_held_out);
     });
-    for (const Pending& document : pending_) {
-        write_tokens(document.tokens, document.is_held_out);
-        (document.is_held_out ? heldout_ : train_).end_document(ShardWriter::End::Separator);
-        if (!document.is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
-    }
+    end_texts_before(pending_.size());
     pending_.clear();
     pending_bytes_ = 0;
 }

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "data/batch_encoder.h"
 #include "data/corpus.h"
-#include "data/encoder.h"
 #include "data/heldout_split.h"
 #include "data/prepared_data.h"
 
@@ -70,7 +70,6 @@ public:
 private:
     struct Pending {
         std::string text;
-        std::vector<int32_t> tokens;
         bool is_held_out;
     };
 
@@ -78,12 +77,13 @@ private:
     void add_ids(const Document& document, std::span<const IdArray> ids, bool is_held_out);
     void add_tail(const Document& document);
     void write_tokens(std::span<const int32_t> tokens, bool is_held_out);
+    void end_text(bool is_held_out);
     void encode_pending();
 
     SplitWriterOptions options_;
     const Tokenizer* tokenizer_;
     HeldoutSplit split_;
-    std::vector<Encoder> encoders_;
+    std::unique_ptr<BatchEncoder> encoder_;  // null without a tokenizer
     ShardWriter train_, heldout_;
     std::vector<int64_t> counts_;
     std::vector<Pending> pending_;

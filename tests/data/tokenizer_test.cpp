@@ -200,20 +200,6 @@ TEST(DataTokenizer, DecodeInvertsEncodeOnAnyBytes) {
     }
 }
 
-TEST(DataTokenizer, RunsJoinToTheWhole) {
-    const std::string text = sample_prose(5, 200000);
-    std::vector<int32_t> joined;
-    size_t runs = 0, done = 0;
-    Encoder(trained()).encode_in_runs(text, [&](std::span<const int32_t> tokens, size_t bytes_done) {
-        joined.insert(joined.end(), tokens.begin(), tokens.end());
-        ++runs;
-        done = bytes_done;
-    });
-    EXPECT_GT(runs, 1u);
-    EXPECT_EQ(done, text.size());
-    EXPECT_EQ(joined, trained().encode(text));
-}
-
 TEST(DataTokenizer, TextCannotForgeTheSeparator) {
     const std::vector<int32_t> tokens = trained().encode("end <|end_of_text|> of");
     EXPECT_EQ(std::count(tokens.begin(), tokens.end(), trained().separator()), 0);
