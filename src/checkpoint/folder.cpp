@@ -74,8 +74,8 @@ NewFolder::NewFolder(const std::string& path, const Writers& writers)
     writers_.together([&] {
         if (fs::is_directory(temporary_, ignored)) return;
         throw UserError("checkpoint.not_shared", temporary_,
-                        fmt::format("{} was made by the first process, and this one does not see it: the folder of a job's "
-                                    "checkpoints must be on a file system that all its hosts share",
+                        fmt::format("{} was made by the first process, and this one does not see it: the folder of the "
+                                    "checkpoints must be on a file system that all hosts of the job share",
                                     temporary_));
     });
 }

@@ -30,7 +30,7 @@ const std::string& value_in(const Facts& facts, const std::string& name) {
 
 }  // namespace
 
-// What ties a prepared folder's files together. Which files the text came from does not matter.
+// All of the manifest but its sources: two folders with the same tokens agree, whatever files the text came from.
 void add_data(Facts& facts, const std::string& folder) {
     const std::filesystem::path file = std::filesystem::path(folder) / data::kManifestFile;
     std::error_code ignored;

@@ -27,7 +27,7 @@ void require_same_model(const models::HuggingFaceModel& held, const std::string&
 
 namespace {
 
-// The checkpoint's own tokenizer.json, where it is still there.
+// The checkpoint's own tokenizer.json, if it still exists.
 std::optional<std::string> file_of(const Stored& stored, const std::string& sum) {
     for (const std::string& folder : {stored.folder, stored.recipe.text("training.dataset_path")}) {
         const fs::path file = fs::path(folder) / data::kTokenizerFile;

@@ -1,5 +1,5 @@
-// What a checkpoint carries beside its weights, held against what it is used with: its model and its tokenizer must be the same,
-// and whatever else a recipe has another way is listed.
+// Compares what a checkpoint carries beside its weights with the recipe and tokenizer that it is used with. Another model or
+// another tokenizer is refused. Other differences of the recipe are listed.
 #pragma once
 
 #include <string>
@@ -11,22 +11,23 @@
 
 namespace lockstep::cli {
 
-// `held`: the model of the weights at `origin`. UserError checkpoint.other_architecture names the first key and both values.
+// `held` is the model of the weights at `origin`. UserError checkpoint.other_architecture names the first key that differs, with
+// both values.
 void require_same_model(const models::HuggingFaceModel& held, const std::string& origin, const compile::Recipe& recipe);
 
-// A tokenizer.json that text or tokens were made with.
+// A tokenizer.json whose tokens a command uses: those of prepared data, or of a prompt.
 struct UsedTokenizer {
     std::string file;    // its path
     std::string key;     // the key or flag that named it
-    std::string advice;  // what else to do, beside preparing the text anew
+    std::string advice;  // a further way out, appended to the message
 };
 inline const std::string kInsist = "; --other-tokenizer goes on all the same";  // advice of commands with this flag
 
-// UserError checkpoint.other_tokenizer, unless the checkpoint's tokenizer is not known. Equal: the same bytes, or the same
-// tokens.
+// UserError checkpoint.other_tokenizer. Two files are the same tokenizer if their bytes or their JSON values are equal. A
+// checkpoint whose tokenizer is not known is accepted.
 void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used);
 
-// "optimizer.lr 0.001 -> 0.0005": the keys that act and differ, in the order of the recipe's table, but for those of the model.
+// The keys that act and differ, except those of [model], in the order of the table of keys: "optimizer.lr 0.001 -> 0.0005".
 std::vector<std::string> changes(const compile::Recipe& before, const compile::Recipe& now);
 
 }  // namespace lockstep::cli

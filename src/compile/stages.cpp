@@ -31,7 +31,7 @@ const char* const kDegree = "parallelism.pipeline_parallel_degree";
 
 using Cut = std::vector<std::vector<BlockInstance>>;
 
-// FLOPs that one rank executes for a block in one microbatch: of its forwards (and loss), and of its backwards.
+// FLOPs that one rank executes for a block in one microbatch: in its forwards (with the loss), and in its backwards.
 struct Cost {
     double forward = 0, backward = 0;
     double both() const { return forward + backward; }
@@ -39,7 +39,7 @@ struct Cost {
 
 Cost cost_of(const ir::Program& p, const BlockInstance& b) {
     Cost cost;
-    for (const ir::Routine& r : p.routines) {  // of the first entry: where there is training, that
+    for (const ir::Routine& r : p.routines) {  // of the first entry, which is training if the program has it
         if (r.block != b.block || r.entry != p.routines.front().entry || !r.serves(b.instance)) continue;
         double flops = 0;
         for (const ir::Op& op : r.ops) flops += ops::flops_of(p.mesh, r, op).executed * static_cast<double>(r.chunks);
@@ -74,8 +74,8 @@ Cut cut_by_cost(const ir::Program& p, const std::vector<BlockInstance>& blocks, 
     return cut;
 }
 
-// TorchTitan's rule (its pipeline_parallel.py): embedding and head weigh as many layers as the first and the last stage have
-// fewer; stages are equal but for the first ones, which share out what is left over.
+// TorchTitan's rule (its pipeline_parallel.py). The embedding counts as `first_less` layers and the head as `last_less`. Every
+// stage has the same number of layers; the first stages have one more each if a remainder is left.
 Cut cut_by_layers(const std::vector<BlockInstance>& blocks, int64_t n, int64_t first_less, int64_t last_less) {
     const auto layers = static_cast<int64_t>(blocks.size()) - 2, effective = layers + first_less + last_less;
     const int64_t each = effective / n, more = effective % n;
@@ -101,7 +101,7 @@ Cut cut_by_layers(const std::vector<BlockInstance>& blocks, int64_t n, int64_t f
     return cut;
 }
 
-// TorchTitan's names of what a model is made of. Its head is norm and output, which are one block here.
+// TorchTitan's names of a block's modules. Its norm and output are one block here, the head.
 std::vector<std::string> names_of(const ir::Program& p, const BlockInstance& b) {
     if (b.block == p.blocks.front().name) return {"tok_embeddings"};
     if (b.block == p.blocks.back().name) return {"norm", "output"};
@@ -113,7 +113,7 @@ Cut cut_by_names(const ir::Program& p, const std::vector<BlockInstance>& blocks,
         throw UserError("pipeline.model_part", kParts, fmt::format("{}: {}", kParts, what));
     };
     Cut cut;
-    size_t block = 0, name = 0;  // the next one to come
+    size_t block = 0, name = 0;  // the next expected
     for (const std::string& part : parts) {
         cut.emplace_back();
         std::istringstream words(part);
@@ -143,13 +143,13 @@ std::string read_csv_file(const std::string& path) {
     return std::move(file.text);
 }
 
-// Of layers in the first or last stage; TorchTitan's default is 1.
+// How many layers fewer the first or last stage has; TorchTitan's default is 1.
 int64_t fewer(const Recipe& r, const char* key) {
     const int64_t n = r.integer(key);
     return n < 0 ? 1 : n;
 }
 
-// How many stages the cut has: what the keys say, else the usual number for the schedule, as TorchTitan has it.
+// How many stages the cut has: as the keys say; else one or two stages a rank, as TorchTitan has it for the schedule.
 int64_t stage_count(const Recipe& r, const Layout& layout, int64_t layers, const pipeline::Schedule& schedule) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
     if (const auto& parts = r.list(kParts); !parts.empty()) return static_cast<int64_t>(parts.size());
@@ -238,8 +238,7 @@ Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program&
 
 int64_t representative_microbatches(const Recipe& r, const Layout& layout) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp), all = layout.microbatches;
-    // Behind the first round, enough to see the steady state in. Gathers that run ahead reach no further than so many
-    // microbatches.
+    // The first round, then 16 microbatches of the steady state. Gathers run ahead by at most parallelism.prefetch microbatches.
     const int64_t few = ranks + 16 + std::max<int64_t>(r.integer("parallelism.prefetch") - 1, 0);
     if (few >= all) return all;
     if (ranks == 1) return few;  // a forward and its backward at a time

@@ -1,5 +1,5 @@
-// Which blocks make a stage, which pipeline rank runs it, and in what order each rank runs its stages' forwards and backwards:
-// from the recipe's keys and, where they leave it open, from the cost of the blocks.
+// Decides which blocks make a stage, which pipeline rank runs it, and in what order each rank runs the forwards and backwards of
+// its stages. The recipe's keys decide; what they leave open is decided by the cost of the blocks.
 #pragma once
 
 #include <map>
@@ -16,25 +16,26 @@ namespace lockstep::compile {
 struct Stages {
     passes::Cut cut;
     pipeline::Table table;  // of the train entry
-    // What each pipeline rank runs, sends and receives, by entry. Empty where there is one pipeline rank.
+    // What each pipeline rank runs, sends and receives, by entry. Empty if there is one pipeline rank.
     std::vector<std::map<std::string, std::vector<pipeline::Step>>> rows;
 };
 
-// The recipe's schedule, named or from its file, for the blocks of `whole`. Empty where there is one pipeline rank. Throws
-// UserError pipeline.* or recipe.* naming the key to change.
+// The recipe's schedule, by name or from a CSV file, for the blocks of `whole`. Empty if there is one pipeline rank. Throws
+// UserError pipeline.* or recipe.*, which names the key to change.
 pipeline::Table table_of(const Recipe& recipe, const Layout& layout, const ir::Program& whole);
 
-// The cut into the table's stages follows parallelism.module_fqns_per_model_part; else TorchTitan's rule where layers_per_stage,
-// first_stage_less_layers or last_stage_less_layers are set; else it is the one whose costliest stage is cheapest, in executed
-// FLOPs of `whole`, whose kernels are chosen. Throws UserError pipeline.* or recipe.* naming the key to change.
+// The cut into the table's stages follows parallelism.module_fqns_per_model_part if it is set. Else it follows TorchTitan's rule
+// if layers_per_stage, first_stage_less_layers or last_stage_less_layers is set. Else it is the cut whose costliest stage is
+// cheapest, in executed FLOPs of `whole`, whose kernels are already chosen. Throws UserError pipeline.* or recipe.*, which names
+// the key to change.
 Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program& whole);
 
-// A long step of a pipeline repeats itself: once every rank holds as many microbatches as it ever will, each further one takes
-// as long as the one before and needs nothing but its input. So many microbatches show that; all of the step's where it does not
-// (GPipe, schedules with several stages a rank, a schedule of one's own).
+// How many microbatches stand for a long step. Once every rank holds as many microbatches as it ever will, each further one
+// takes as long as the one before and needs no memory but its input. The result is enough to reach that state; it is all
+// microbatches of the step if the schedule does not reach it (GPipe, several stages a rank, a CSV file).
 int64_t representative_microbatches(const Recipe& recipe, const Layout& layout);
 
-// How a schedule runs backwards: whole, in two parts (input, weight), or some so and some so.
+// Which kinds of backwards a schedule has: whole ones, ones in two parts (input, weight), or both.
 struct Backwards {
     bool whole = true, in_parts = false;
 };

@@ -343,7 +343,7 @@ TEST_F(CliProcesses, SayWhatIsWrongOnce) {
     refused(s.shell(fmt::format("timeout 100 $MPIRUN -n 1 $LOCKSTEP train r.toml{0} : -wdir $PWD/elsewhere -n 1 $LOCKSTEP train "
                                 "../r.toml{0} >out.txt 2>err.txt",
                                 kFourRanks)),
-            "and this one does not see it: the folder of a job's checkpoints must be on a file system that all its hosts share",
+            "and this one does not see it: the folder of the checkpoints must be on a file system that all hosts of the job share",
             "checkpoint.not_shared");
     s.write("file", "");
     refused(s.in_processes(2, "train r.toml --job.dump_folder file/x"), "file/x cannot be made", "train.dump_folder");
