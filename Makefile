@@ -94,8 +94,8 @@ test-report: configure  ## the page of `lockstep report --html` in a headless Ch
 
 test-tensorboard: configure  ## TensorBoard itself reads what `train` writes for it; needs PyPI
 	$(build) --target lockstep
-	$(call python,tensorboard,-r tests/tensorboard/requirements.txt)
-	build/tensorboard/bin/python tests/tensorboard/read.py build/release/lockstep
+	$(call python,tensorboard,-r tests/report/tensorboard_requirements.txt)
+	build/tensorboard/bin/python tests/report/tensorboard_files.py build/release/lockstep
 
 test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torchtitan v0.2.2
 	$(build) --target lockstep

@@ -14,39 +14,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-RECIPE = """[job]
-dump_folder = "run"
-description = "a small run for the page's test"
-[model]
-dim = 32
-n_layers = 2
-n_heads = 4
-n_kv_heads = 2
-ffn_dim = 64
-[optimizer]
-lr = 1e-2
-[lr_scheduler]
-warmup_steps = 2
-total_steps = 40
-[training]
-dataset_path = "data"
-document_mask = true
-local_batch_size = 2
-seq_len = 32
-steps = 40
-[parallelism]
-data_parallel_shard_degree = 2
-[validation]
-enable = true
-freq = 10
-steps = 2
-[checkpoint]
-enable = true
-interval = 20
-last_save_model_only = false
-[metrics]
-log_freq = 2
-"""
+import small_run
+
 CONTRAST = """
 const rgb = (c) => c.match(/[0-9.]+/g).map(Number);
 const light = (c) => { const [r, g, b] = rgb(c).map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -71,17 +40,7 @@ def check(holds, what):
 
 def make_run(lockstep, folder):
     """A run in three parts: another learning rate from step 20, and a page of it."""
-    os.makedirs(f"{folder}/text", exist_ok=True)
-    for document in range(20):  # of which some are held out
-        with open(f"{folder}/text/{document}.txt", "w") as f:
-            f.write(f"document {document} says that the quick brown fox jumps over the lazy dog. " * 20)
-    with open(f"{folder}/r.toml", "w") as f:
-        f.write(RECIPE)
-
-    def run(*arguments):
-        subprocess.run([lockstep, *arguments, "--quiet"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-
-    run("data", "prepare", "text", "--out", "data", "--tokenizer", "bytes", "--heldout", "0.3")
+    run = small_run.prepare(lockstep, folder)
     run("train", "r.toml", "--training.steps", "20")
     run("train", "r.toml", "--optimizer.lr", "5e-3")
     run("sample", "run", "--prompt", "the quick", "--max-tokens", "20", "--seed", "1", "--keep")
@@ -134,7 +93,7 @@ def says(d, folder):
         metrics = [json.loads(line) for line in f]
     text = d.find_element(By.TAG_NAME, "body").text
     best = min(m["validation_metrics/loss"] for m in metrics if "validation_metrics/loss" in m)
-    for part in ("a small run for the page's test", "Finished", f"{metrics[-1]['loss_metrics/global_avg_loss']:.4f}", f"{best:.4f}",
+    for part in ("a small run", "Finished", f"{metrics[-1]['loss_metrics/global_avg_loss']:.4f}", f"{best:.4f}",
                  "What changed between starts", "optimizer.lr", "training.steps", "Planned beside measured", "Memory of all ranks",
                  "step-00000040", "Resumed from run/checkpoint/step-00000020", "2 (dp_shard 2)", "the quick"):
         check(part in text, f"the page says: {part}")
