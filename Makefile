@@ -5,8 +5,8 @@ DRAWS ?= 2000
 PREFIX ?= /usr/local
 SECONDS ?= 60
 build = cmake --build --preset release -j $(JOBS)
-# $(call python,NAME,ARGUMENTS OF pip install): a virtual environment build/NAME
-python = scripts/install_dependencies.sh python3-venv && (test -x build/$(1)/bin/pip || python3 -m venv build/$(1)) && build/$(1)/bin/pip install -q $(2)
+# $(call python,NAME,FILE): a virtual environment build/NAME with the packages of a requirements file
+python = scripts/install_dependencies.sh python3-venv && (test -x build/$(1)/bin/pip || python3 -m venv build/$(1)) && build/$(1)/bin/pip install -q -r $(2)
 sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
@@ -62,39 +62,39 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep
-	$(call python,peers,-r bench/peers/requirements.txt)
+	$(call python,peers,bench/peers/requirements.txt)
 	build/peers/bin/python bench/peers/compare.py build/release/lockstep
 
 bench-tokenizers: configure  ## encoding on two threads beside tiktoken with the same merges, alternately; needs PyPI
 	cmake --preset release -DLOCKSTEP_BENCH=ON
 	$(build) --target tokenizer_bench
-	$(call python,tokenizers,tokenizers sentencepiece tiktoken)
+	$(call python,tokenizers,tests/peers/tokenizer_requirements.txt)
 	build/tokenizers/bin/python bench/peers/tokenizer_speed.py build/release/bench/tokenizer_bench
 
 test-peers: configure   ## models of Hugging Face transformers in and out, against transformers itself; needs PyPI
 	$(build) --target lockstep
-	$(call python,transformers,-r tests/peers/requirements.txt)
+	$(call python,transformers,tests/peers/requirements.txt)
 	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
 
 test-tokenizers: configure  ## token ids of a dozen model families' tokenizers beside Hugging Face's, on tricky and random text; needs PyPI
 	$(build) --target lockstep
-	$(call python,tokenizers,tokenizers sentencepiece tiktoken)
+	$(call python,tokenizers,tests/peers/tokenizer_requirements.txt)
 	build/tokenizers/bin/python tests/peers/tokenizer_families.py build/release/lockstep
 
 test-parquet: configure  ## several hundred Parquet files as pyarrow writes them, every document beside what pyarrow reads; needs PyPI
 	$(build) --target lockstep
-	$(call python,parquet,-r tests/data/parquet/requirements.txt)
+	$(call python,parquet,tests/data/parquet/requirements.txt)
 	build/parquet/bin/python tests/data/parquet/make_parquet.py compare build/release/lockstep
 
 test-report: configure  ## the page of `lockstep report --html` in a headless Chromium; screenshots in build/report; needs PyPI
 	scripts/install_dependencies.sh chromium chromium-driver
 	$(build) --target lockstep
-	$(call python,page,-r tests/report/requirements.txt)
+	$(call python,page,tests/report/requirements.txt)
 	build/page/bin/python tests/report/page.py build/release/lockstep
 
 test-tensorboard: configure  ## TensorBoard itself reads what `train` writes for it; needs PyPI
 	$(build) --target lockstep
-	$(call python,tensorboard,-r tests/report/tensorboard_requirements.txt)
+	$(call python,tensorboard,tests/report/tensorboard_requirements.txt)
 	build/tensorboard/bin/python tests/report/tensorboard_files.py build/release/lockstep
 
 test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torchtitan v0.2.2
@@ -121,7 +121,7 @@ cluster-failures: configure  ## ranks and hosts of that cluster killed, stopped 
 cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cluster, alternately; as root; needs PyPI
 	scripts/install_dependencies.sh iproute2
 	$(build) --target lockstep
-	$(call python,peers,-r bench/peers/requirements.txt)
+	$(call python,peers,bench/peers/requirements.txt)
 	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/peers.py build/release/lockstep
 
 crash: configure      ## training killed at every write of a save and at random moments; needs strace
