@@ -23,6 +23,7 @@ ScratchFolder::~ScratchFolder() {
 }
 
 std::string ScratchFolder::write(const std::string& file, const std::string& text) const {
+    fs::create_directories(fs::path(path(file)).parent_path());
     std::ofstream(path(file)) << text;
     return path(file);
 }

@@ -49,15 +49,7 @@ class CliAgreement : public ::testing::Test {
 protected:
     void SetUp() override {
         if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
-        s.write("r.toml", tiny_recipe(R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 4
-[checkpoint]
-enable = true
-)"));
+        s.write("r.toml", training_recipe(4, "[checkpoint]\nenable = true\n"));
     }
     // The same command in two processes, the second one with more arguments.
     void expect_refused(const std::string& command, const std::string& more, const std::string& text,

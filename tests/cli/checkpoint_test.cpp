@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <vector>
 
 #include "base/output_file.h"
@@ -21,18 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string recipe(const std::string& checkpoint = "") {
-    return tiny_recipe(R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 6
-[parallelism]
-data_parallel_shard_degree = 2
-[checkpoint]
-enable = true
-interval = 2
-)" + checkpoint);
+    return training_recipe(
+        6, "[parallelism]\ndata_parallel_shard_degree = 2\n[checkpoint]\nenable = true\ninterval = 2\n" + checkpoint);
 }
 
 std::vector<std::string> folders(const Scratch& s, const std::string& root = "out/checkpoint") {
@@ -42,17 +31,13 @@ std::vector<std::string> folders(const Scratch& s, const std::string& root = "ou
     return names;
 }
 
-bool says(const Finished& f, const std::string& text) { return f.err.find(text) != std::string::npos; }
-
 // Losses by step, as text, so that equal means equal bits; a step that was done twice must have given the same both times.
 std::map<int64_t, std::string> losses(const Scratch& s, const std::string& dump = "out") {
     std::map<int64_t, std::string> out;
-    std::istringstream lines(s.read(dump + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-        const nlohmann::json j = nlohmann::json::parse(line);
+    for (const nlohmann::json& j : s.objects(dump + "/metrics.jsonl")) {
         const std::string loss = j["loss_metrics/global_avg_loss"].dump() + " " + j["grad_norm"].dump();
         const auto [it, is_new] = out.emplace(j["step"].get<int64_t>(), loss);
-        EXPECT_EQ(it->second, loss) << line;
+        EXPECT_EQ(it->second, loss) << j;
     }
     return out;
 }
@@ -79,7 +64,7 @@ TEST(CliCheckpoint, BesideTrainingAndKeepingTheLatest) {
     EXPECT_EQ(with["stages"][0]["bytes"]["snapshot"].get<int64_t>() + without["stages"][0]["bytes"]["total"].get<int64_t>(),
               with["stages"][0]["bytes"]["total"].get<int64_t>());
     EXPECT_GT(with["stages"][0]["bytes"]["snapshot"], 0);
-    EXPECT_TRUE(says(s.lockstep("check r.toml --checkpoint.async_mode later"), "[recipe.unknown_word]"));
+    EXPECT_TRUE(has(s.lockstep("check r.toml --checkpoint.async_mode later").err, "[recipe.unknown_word]"));
 }
 
 TEST(CliCheckpoint, GoesOnFromTheLastOneThatIsWhole) {
@@ -94,14 +79,14 @@ TEST(CliCheckpoint, GoesOnFromTheLastOneThatIsWhole) {
     fs::create_directories(s.path("out/checkpoint/step-00000008.partial"));
     Finished f = s.lockstep("train r.toml --checkpoint.load_step 6");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, "[checkpoint.cannot_resume]")) << f.err;
-    EXPECT_TRUE(says(f, "optimizer.safetensors: the bytes 0 to ")) << f.err;
-    EXPECT_TRUE(says(f, "the last good checkpoint is that of step 2: checkpoint.load_step = 2")) << f.err;
+    EXPECT_TRUE(has(f.err, "[checkpoint.cannot_resume]")) << f.err;
+    EXPECT_TRUE(has(f.err, "optimizer.safetensors: the bytes 0 to ")) << f.err;
+    EXPECT_TRUE(has(f.err, "the last good checkpoint is that of step 2: checkpoint.load_step = 2")) << f.err;
     f = s.lockstep("train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_TRUE(says(f, "step-00000006 is left aside")) << f.err;
-    EXPECT_TRUE(says(f, "step-00000004 is left aside")) << f.err;
-    EXPECT_TRUE(says(f, "resumed from out/checkpoint/step-00000002 at step 2")) << f.err;
+    EXPECT_TRUE(has(f.err, "step-00000006 is left aside")) << f.err;
+    EXPECT_TRUE(has(f.err, "step-00000004 is left aside")) << f.err;
+    EXPECT_TRUE(has(f.err, "resumed from out/checkpoint/step-00000002 at step 2")) << f.err;
     EXPECT_EQ(folders(s), (std::vector<std::string>{"step-00000002", "step-00000004", "step-00000006"}));
     EXPECT_EQ(losses(s), losses(s, "whole"));
     EXPECT_TRUE(s.read("out/checkpoint/step-00000006/model.safetensors") ==
@@ -111,8 +96,8 @@ TEST(CliCheckpoint, GoesOnFromTheLastOneThatIsWhole) {
     s.write("out/checkpoint/step-00000002/manifest.json", "{\"version\": 2");
     f = s.lockstep("train r.toml");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, "[checkpoint.none_whole]")) << f.err;
-    EXPECT_TRUE(says(f, "Choose another checkpoint.folder to begin anew")) << f.err;
+    EXPECT_TRUE(has(f.err, "[checkpoint.none_whole]")) << f.err;
+    EXPECT_TRUE(has(f.err, "Choose another checkpoint.folder to begin anew")) << f.err;
 }
 
 TEST(CliCheckpoint, StartsFromAnotherRunsCheckpoint) {
@@ -121,29 +106,29 @@ TEST(CliCheckpoint, StartsFromAnotherRunsCheckpoint) {
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder other --training.steps 4 --lr_scheduler.total_steps 6").code, 0);
     Finished f = s.lockstep("train r.toml --checkpoint.initial_load_path other/checkpoint/step-00000002 --json");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_TRUE(says(f, "resumed from other/checkpoint/step-00000002 at step 0")) << f.err;
+    EXPECT_TRUE(has(f.err, "resumed from other/checkpoint/step-00000002 at step 0")) << f.err;
     EXPECT_EQ(losses(s).size(), 6u);
     f = s.lockstep(
         "train r.toml --job.dump_folder all --checkpoint.initial_load_path other/checkpoint --checkpoint.initial_load_model_only "
         "false --json");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_TRUE(says(f, "resumed from other/checkpoint/step-00000004 at step 4")) << f.err;
+    EXPECT_TRUE(has(f.err, "resumed from other/checkpoint/step-00000004 at step 4")) << f.err;
     EXPECT_EQ(losses(s, "all").size(), 2u);
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder whole").code, 0);
     EXPECT_TRUE(s.read("all/checkpoint/step-00000006/model.safetensors") ==
                 s.read("whole/checkpoint/step-00000006/model.safetensors"));
     f = s.lockstep("train r.toml --job.dump_folder none --checkpoint.initial_load_path absent");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, "absent holds no complete checkpoint")) << f.err;
+    EXPECT_TRUE(has(f.err, "absent holds no complete checkpoint")) << f.err;
     fs::resize_file(s.path("other/checkpoint/step-00000004/model.safetensors"), 5000);
     f = s.lockstep("train r.toml --job.dump_folder none --checkpoint.initial_load_path other");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, "checkpoint.initial_load_path: other/checkpoint/step-00000004/model.safetensors has 5000 bytes"))
+    EXPECT_TRUE(has(f.err, "checkpoint.initial_load_path: other/checkpoint/step-00000004/model.safetensors has 5000 bytes"))
         << f.err;
-    EXPECT_TRUE(says(f, "[checkpoint.initial_load]")) << f.err;
+    EXPECT_TRUE(has(f.err, "[checkpoint.initial_load]")) << f.err;
     f = s.lockstep("train r.toml --checkpoint.enable false --checkpoint.initial_load_path other/checkpoint");
-    EXPECT_TRUE(says(f, "checkpoint.initial_load_path is set, but checkpoints are off")) << f.err;
-    EXPECT_TRUE(says(f, "[recipe.checkpoint_off]")) << f.err;
+    EXPECT_TRUE(has(f.err, "checkpoint.initial_load_path is set, but checkpoints are off")) << f.err;
+    EXPECT_TRUE(has(f.err, "[recipe.checkpoint_off]")) << f.err;
 }
 
 TEST(CliCheckpoint, LeavesOutWhatIsExcludedAndKeepsTheSeed) {
@@ -156,12 +141,12 @@ TEST(CliCheckpoint, LeavesOutWhatIsExcludedAndKeepsTheSeed) {
     ASSERT_EQ(s.lockstep("train r.toml").code, 0);
     f = s.lockstep("train r.toml --checkpoint.load_step 2 --checkpoint.exclude_from_loading '[\"train_state\", \"optimizer\"]'");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_TRUE(says(f, "resumed from out/checkpoint/step-00000002 at step 0")) << f.err;
+    EXPECT_TRUE(has(f.err, "resumed from out/checkpoint/step-00000002 at step 0")) << f.err;
     f = s.lockstep("train r.toml --checkpoint.exclude_from_loading '[\"lr_scheduler\"]'");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, "checkpoint.exclude_from_loading = [\"lr_scheduler\"]: must be optimizer, dataloader or train_state"))
+    EXPECT_TRUE(has(f.err, "checkpoint.exclude_from_loading = [\"lr_scheduler\"]: must be optimizer, dataloader or train_state"))
         << f.err;
-    EXPECT_TRUE(says(f, "[recipe.unknown_word]")) << f.err;
+    EXPECT_TRUE(has(f.err, "[recipe.unknown_word]")) << f.err;
     const auto before = fs::last_write_time(s.path("out/checkpoint"));
     ASSERT_EQ(s.lockstep("train r.toml --checkpoint.load_only true --training.steps 8").code, 0);
     EXPECT_EQ(fs::last_write_time(s.path("out/checkpoint")), before);
@@ -175,9 +160,9 @@ TEST(CliCheckpoint, TheLastMayHoldTheModelAlone) {
     EXPECT_EQ(s.lockstep("train r.toml").code, 0) << "nothing is left to do";
     const Finished f = s.lockstep("train r.toml --training.steps 7");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_TRUE(says(f, "step-00000006 is left aside: checkpoint out/checkpoint/step-00000006 holds no optimizer.safetensors"))
+    EXPECT_TRUE(has(f.err, "step-00000006 is left aside: checkpoint out/checkpoint/step-00000006 holds no optimizer.safetensors"))
         << f.err;
-    EXPECT_TRUE(says(f, "resumed from out/checkpoint/step-00000004")) << f.err;
+    EXPECT_TRUE(has(f.err, "resumed from out/checkpoint/step-00000004")) << f.err;
 }
 
 TEST(CliCheckpoint, TwoJobsOnOneFolder) {
@@ -186,13 +171,13 @@ TEST(CliCheckpoint, TwoJobsOnOneFolder) {
     const FolderLock held(s.path("out"));
     Finished f = s.lockstep("train r.toml");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, fmt::format("out is in use by process {} on ", getpid()))) << f.err;
-    EXPECT_TRUE(says(f, "[folder.in_use]")) << f.err;
+    EXPECT_TRUE(has(f.err, fmt::format("out is in use by process {} on ", getpid()))) << f.err;
+    EXPECT_TRUE(has(f.err, "[folder.in_use]")) << f.err;
     s.write("text.txt", std::string(4000, 'a') + " words\n");
     const FolderLock data(s.path("d"));
     f = s.lockstep("data prepare text.txt --out d --tokenizer bytes");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(says(f, fmt::format("d is in use by process {} on ", getpid()))) << f.err;
+    EXPECT_TRUE(has(f.err, fmt::format("d is in use by process {} on ", getpid()))) << f.err;
 }
 
 TEST(CliCheckpoint, APreparationThatWasKilledDoesNotStandInTheWay) {
@@ -231,17 +216,18 @@ TEST(CliStop, ATimeLimitEndsWithACheckpointAndCode4) {
     Finished f = s.lockstep("train r.toml --json --training.max_time 2" + endless);
     EXPECT_EQ(f.code, 4) << f.err;
     EXPECT_EQ(f.json()["stopped"], "time");
-    EXPECT_TRUE(says(f, "stopped by training.max_time = 2 s after step")) << f.err;
-    EXPECT_TRUE(says(f, "checkpoint written: out/checkpoint/step-")) << f.err;
+    EXPECT_TRUE(has(f.err, "stopped by training.max_time = 2 s after step")) << f.err;
+    EXPECT_TRUE(has(f.err, "checkpoint written: out/checkpoint/step-")) << f.err;
     const int64_t steps = f.json()["steps"];
     EXPECT_EQ(f.json()["checkpoint"], fmt::format("out/checkpoint/step-{:08}", steps));
     f = s.lockstep("train r.toml --training.max_time 0:00:01 --checkpoint.enable false" + endless);
     EXPECT_EQ(f.code, 3) << f.err;
-    EXPECT_TRUE(says(f, "nothing was saved, since checkpoint.enable is false")) << f.err;
+    EXPECT_TRUE(has(f.err, "nothing was saved, since checkpoint.enable is false")) << f.err;
     for (const char* wrong : {"soon", "1:30", "1:x:3", "::"}) {
         f = s.lockstep(fmt::format("train r.toml --training.max_time {}", wrong));
         EXPECT_EQ(f.code, 1) << wrong;
-        EXPECT_TRUE(says(f, "must be empty or seconds (\"3600\") or hours:minutes:seconds (\"1:30:00\") [recipe.unknown_word]"))
+        EXPECT_TRUE(
+            has(f.err, "must be empty or seconds (\"3600\") or hours:minutes:seconds (\"1:30:00\") [recipe.unknown_word]"))
             << f.err;
     }
 }
@@ -253,9 +239,9 @@ TEST(CliStop, StepsThatAreNotFiniteStopTheRunAndNameTheLastCheckpoint) {
     const std::string wild = "train bad.toml --json --training.steps 100 --optimizer.lr 1e6 --lr_scheduler.decay_ratio 0.0";
     const Finished f = s.lockstep(wild + " --training.max_nonfinite_steps 3");
     EXPECT_EQ(f.code, 3) << f.err;
-    EXPECT_TRUE(says(f, "stopped: 3 steps in a row were not finite (training.max_nonfinite_steps) after step")) << f.err;
-    EXPECT_TRUE(says(f, "; the last good checkpoint is out/checkpoint/step-0000000")) << f.err;
-    EXPECT_TRUE(says(f, "not finite, so the step does not count and no state has changed")) << f.err;
+    EXPECT_TRUE(has(f.err, "stopped: 3 steps in a row were not finite (training.max_nonfinite_steps) after step")) << f.err;
+    EXPECT_TRUE(has(f.err, "; the last good checkpoint is out/checkpoint/step-0000000")) << f.err;
+    EXPECT_TRUE(has(f.err, "not finite, so the step does not count and no state has changed")) << f.err;
     EXPECT_EQ(f.json()["stopped"], "non_finite");
     const int64_t stopped = f.json()["steps"];
     EXPECT_LT(stopped, 10);
@@ -263,8 +249,8 @@ TEST(CliStop, StepsThatAreNotFiniteStopTheRunAndNameTheLastCheckpoint) {
         EXPECT_LE(name, fmt::format("step-{:08}", stopped - 3)) << "of a step that did not count";
     const Finished never = s.lockstep(wild + " --training.max_nonfinite_steps 0 --training.steps 20 --job.dump_folder never");
     EXPECT_EQ(never.code, 0) << never.err;
-    EXPECT_TRUE(says(s.lockstep("train bad.toml --training.max_nonfinite_steps -1"),
-                     "training.max_nonfinite_steps = -1: must be from 0 to 1000000000000 [recipe.out_of_range]"));
+    EXPECT_TRUE(has(s.lockstep("train bad.toml --training.max_nonfinite_steps -1").err,
+                    "training.max_nonfinite_steps = -1: must be from 0 to 1000000000000 [recipe.out_of_range]"));
 }
 
 // Killed at random moments, again and again, until it is done: the losses are those of a run that was left alone.

@@ -2,8 +2,11 @@
 #include "tests/base/plain.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <sstream>
 
 namespace lockstep::testing {
 
@@ -19,6 +22,20 @@ Finished Scratch::lockstep(const std::string& arguments, double signal_after_s) 
 
 Finished Scratch::in_processes(int processes, const std::string& arguments) const {
     return shell(fmt::format("timeout 100 $MPIRUN -n {} $LOCKSTEP {} >out.txt 2>err.txt", processes, arguments));
+}
+
+void Scratch::prepare(const std::vector<std::string>& texts, const std::string& tokenizer) const {
+    std::string files;
+    for (size_t i = 0; i < texts.size(); ++i) files += " " + fmt::format("text{}.txt", i);
+    for (size_t i = 0; i < texts.size(); ++i) write(fmt::format("text{}.txt", i), texts[i]);
+    const Finished f = lockstep(fmt::format("data prepare{} --out d --tokenizer {} --heldout 0.3", files, tokenizer));
+    EXPECT_EQ(f.code, 0) << f.err;
+}
+
+std::vector<nlohmann::json> Scratch::objects(const std::string& file) const {
+    std::vector<nlohmann::json> out;
+    for (const std::string& line : lines_of(read(file))) out.push_back(nlohmann::json::parse(line));
+    return out;
 }
 
 Finished Scratch::shell(const std::string& command) const {
@@ -46,6 +63,33 @@ warmup_steps = 0
 [metrics]
 log_freq = 1
 )" + more;
+}
+
+std::string training_recipe(int64_t steps, const std::string& more) {
+    return tiny_recipe(fmt::format(R"([training]
+dataset = "synthetic"
+local_batch_size = 1
+global_batch_size = 4
+seq_len = 16
+steps = {}
+)",
+                                   steps)) +
+           more;
+}
+
+std::string prepared_recipe(const std::string& training) {
+    std::string recipe = tiny_recipe("[training]\ndataset_path = \"d\"\n") + training;
+    const std::string vocabulary = "vocab_size = 61\n";
+    return recipe.erase(recipe.find(vocabulary), vocabulary.size());
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> out;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) out.push_back(line);
+    return out;
 }
 
 }  // namespace lockstep::testing

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/base/scratch_folder.h"
 
@@ -21,13 +22,24 @@ public:
     std::string write(const std::string& file, const std::string& text) const;
     // Arguments as the shell takes them. `timeout_s` 0: none. `signal_after_s`: sends SIGTERM after that long.
     Finished lockstep(const std::string& arguments, double signal_after_s = 0) const;
-    // In so many processes of mpirun. Arguments may hold " : ", as mpirun's may.
+    // In this number of processes of mpirun. Arguments may hold " : ", as mpirun's may.
     Finished in_processes(int processes, const std::string& arguments) const;
+    // Texts as the documents of the prepared folder `d`, of which 0.3 are held out. Of one text its end is held out.
+    void prepare(const std::vector<std::string>& texts, const std::string& tokenizer = "bytes") const;
+    // The objects of a file of JSON Lines.
+    std::vector<nlohmann::json> objects(const std::string& file) const;
     // Any command line, with LOCKSTEP in place of the binary and MPIRUN of mpirun with what this machine asks of it.
     Finished shell(const std::string& command) const;
 };
 
-// A tiny recipe on synthetic data; more lines may follow it under their own sections.
+// A tiny model; `more` follows under sections of its own.
 std::string tiny_recipe(const std::string& more = "");
+// It trains on synthetic data: `steps` of 4 sequences of 16 tokens. `more` follows under sections of its own.
+std::string training_recipe(int64_t steps, const std::string& more = "");
+// It has the vocabulary of the prepared folder `d` and trains on it. `training` goes on in [training].
+std::string prepared_recipe(const std::string& training);
+
+bool has(const std::string& text, const std::string& part);
+std::vector<std::string> lines_of(const std::string& text);
 
 }  // namespace lockstep::testing

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <regex>
-#include <sstream>
 
 #include "base/processors.h"
 #include "telemetry/machine.h"
@@ -14,27 +13,10 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kTraining = R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 6
-)";
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> out;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) out.push_back(line);
-    return out;
-}
-
 void expect_no_longer_than(size_t columns, const std::string& text, const std::string& of) {
     EXPECT_FALSE(text.empty()) << of;
     for (const std::string& line : lines_of(text)) EXPECT_LE(line.size(), columns) << of << ": " << line;
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // On a terminal of so many columns, which script makes; what it showed, without carriage returns.
 std::string on_a_terminal(const Scratch& s, int columns, const std::string& arguments, const std::string& environment = "") {
@@ -46,7 +28,7 @@ std::string on_a_terminal(const Scratch& s, int columns, const std::string& argu
 
 TEST(CliConsole, StartAndStepsFitIntoEightyColumns) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[checkpoint]\nenable = true\n");
+    s.write("r.toml", training_recipe(6) + "[checkpoint]\nenable = true\n");
     const Finished f =
         s.lockstep("train r.toml --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2");
     ASSERT_EQ(f.code, 0) << f.err;
@@ -62,7 +44,7 @@ TEST(CliConsole, StartAndStepsFitIntoEightyColumns) {
 
 TEST(CliConsole, OnATerminalLinesWrapBetweenWordsAtItsWidth) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", training_recipe(6));
     const std::regex controls("\033\\[[0-9;]*[mK]");
     const std::string shown = on_a_terminal(s, 50, "train r.toml --metrics.log_freq 2");
     ASSERT_TRUE(has(shown, "6/6")) << shown;
@@ -102,7 +84,7 @@ TEST(CliConsole, HelpOfEveryCommandAndEveryKeyFitsIntoEightyColumns) {
 
 TEST(CliConsole, QuietSaysWarningsAndErrorsOnly) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", training_recipe(6));
     EXPECT_EQ(s.lockstep("train r.toml --quiet").err, "");
     EXPECT_EQ(s.lockstep("check r.toml --quiet").err, "");
     EXPECT_TRUE(has(s.lockstep("train missing.toml --quiet").err, "missing.toml: cannot be read"));
@@ -114,7 +96,7 @@ TEST(CliConsole, QuietSaysWarningsAndErrorsOnly) {
 
 TEST(CliConsole, LogsForProgramsAreOneObjectALine) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", training_recipe(6));
     const Finished f = s.lockstep("train r.toml --log-format json --json");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_EQ(f.json()["steps"], 6);
@@ -138,7 +120,7 @@ TEST(CliConsole, LogsForProgramsAreOneObjectALine) {
 
 TEST(CliConsole, AllCoresByDefaultAndTheSameBitsOnAnyNumberOfThem) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", training_recipe(6));
     const Finished f = s.lockstep("train r.toml --json");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_TRUE(has(f.err, ", " + telemetry::plural(static_cast<int64_t>(usable_cpus().size()), "thread") + " each")) << f.err;

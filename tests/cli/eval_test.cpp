@@ -16,14 +16,9 @@ std::string words(int n, int seed) {
 
 // A run on prepared text: `out` holds a checkpoint of step 3 and the last validation's loss is returned.
 double trained(const Scratch& s) {
-    for (int i = 0; i < 4; ++i) s.write("text" + std::to_string(i) + ".txt", words(400, i));
-    EXPECT_EQ(s.lockstep("data prepare text0.txt text1.txt text2.txt text3.txt --out d --tokenizer bytes --heldout 0.3").code, 0);
-    s.write("r.toml",
-            tiny_recipe("[training]\ndataset_path = \"d\"\nlocal_batch_size = 2\nglobal_batch_size = 5\nseq_len = 16\nsteps = 3\n"
-                        "[checkpoint]\nenable = true\n[validation]\nenable = true\n"));
-    std::string recipe = s.read("r.toml");
-    recipe.erase(recipe.find("vocab_size = 61\n"), 16);
-    s.write("r.toml", recipe);
+    s.prepare({words(400, 0), words(400, 1), words(400, 2), words(400, 3)});
+    s.write("r.toml", prepared_recipe("local_batch_size = 2\nglobal_batch_size = 5\nseq_len = 16\nsteps = 3\n"
+                                      "[checkpoint]\nenable = true\n[validation]\nenable = true\n"));
     const Finished f = s.lockstep("train r.toml --json");
     EXPECT_EQ(f.code, 0) << f.err;
     return f.json()["heldout_loss"];

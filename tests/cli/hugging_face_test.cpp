@@ -12,24 +12,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kRun = R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 4
-[checkpoint]
-enable = true
-interval = 2
-)";
-const std::string kGpt2 =
-    "[job]\ndump_folder = \"out\"\n[model]\nname = \"gpt2\"\ndim = 16\nn_layers = 2\nn_heads = 2\nvocab_size = 61\n"
-    "n_positions = 16\ndropout = 0.1\n[optimizer]\nlr = 1e-2\n[lr_scheduler]\nwarmup_steps = 0\n[metrics]\nlog_freq = 1\n";
+const char* kCheckpoints = "[checkpoint]\nenable = true\ninterval = 2\n";
+
+std::string recipe_of(const std::string& model) {
+    std::string recipe = training_recipe(4, kCheckpoints);
+    const std::string grouped = "n_kv_heads = 2";
+    if (model == "gpt2") recipe.replace(recipe.find(grouped), grouped.size(), "name = \"gpt2\"\nn_positions = 16\ndropout = 0.1");
+    return recipe;
+}
 
 // A recipe of each kind of tensor names: Llama's are ours, GPT-2's queries, keys and values are one tensor there.
 class TransformersRun : public ::testing::TestWithParam<const char*> {
 protected:
-    TransformersRun() { s.write("r.toml", (GetParam() == std::string("gpt2") ? kGpt2 : tiny_recipe()) + kRun); }
+    TransformersRun() { s.write("r.toml", recipe_of(GetParam())); }
     Finished train(const std::string& dump, const std::string& more) const {
         Finished f = s.lockstep("train r.toml --json --job.dump_folder " + dump + " " + more);
         EXPECT_EQ(f.code, 0) << f.err;
@@ -129,11 +124,9 @@ TEST_P(TransformersRun, ExportDtypeIsThatOfTheLastModel) {
 
 TEST(TransformersTokenizer, StandsBesideTheLastWeights) {
     Scratch s;
-    for (int i = 0; i < 3; ++i) s.write("text" + std::to_string(i) + ".txt", std::string(300, static_cast<char>('a' + i)));
-    ASSERT_EQ(s.lockstep("data prepare text0.txt text1.txt text2.txt --out d --tokenizer bytes --heldout 0.3").code, 0);
-    std::string recipe = tiny_recipe("[training]\ndataset_path = \"d\"\nlocal_batch_size = 2\nseq_len = 16\nsteps = 2\n");
-    recipe.erase(recipe.find("vocab_size = 61\n"), 16);
-    s.write("r.toml", recipe + "[checkpoint]\nenable = true\nlast_save_model_only = true\nlast_save_in_hf = true\n");
+    s.prepare({std::string(300, 'a'), std::string(300, 'b'), std::string(300, 'c')});
+    s.write("r.toml", prepared_recipe("local_batch_size = 2\nseq_len = 16\nsteps = 2\n") +
+                          "[checkpoint]\nenable = true\nlast_save_model_only = true\nlast_save_in_hf = true\n");
     const Finished f = s.lockstep("train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;
     const std::string last = "out/checkpoint/step-00000002/";
@@ -145,8 +138,8 @@ TEST(TransformersTokenizer, StandsBesideTheLastWeights) {
 
 TEST(TransformersRefusals, SayWhatToChange) {
     Scratch s;
-    s.write("r.toml", tiny_recipe() + kRun);
-    s.write("gpt2.toml", kGpt2 + kRun);
+    s.write("r.toml", recipe_of("llama3"));
+    s.write("gpt2.toml", recipe_of("gpt2"));
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder own").code, 0);
     ASSERT_EQ(s.lockstep("convert own hf").code, 0);
     const auto expect = [&](const std::string& arguments, const std::string& text, const std::string& id) {

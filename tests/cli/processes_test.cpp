@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <sstream>
 
 #include "comm/mpi/session.h"
 #include "tests/cli/command.h"
@@ -11,16 +10,11 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kTraining = R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 6
-[checkpoint]
+const char* kCheckpoints = R"([checkpoint]
 enable = true
 interval = 3
 )";
+
 const char* kFourRanks = " --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2";
 const char* kPipeline =
     " --parallelism.pipeline_parallel_degree 2 --parallelism.tensor_parallel_degree 2 --checkpoint.async_mode async";
@@ -29,17 +23,14 @@ class CliProcesses : public ::testing::Test {
 protected:
     void SetUp() override {
         if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
-        s.write("r.toml", tiny_recipe(kTraining));
+        s.write("r.toml", training_recipe(6, kCheckpoints));
     }
 
     // Steps with their losses and norms, as printed in metrics.jsonl.
     std::string steps_of(const std::string& folder) const {
-        std::istringstream lines(s.read(folder + "/metrics.jsonl"));
         std::string out;
-        for (std::string line; std::getline(lines, line);) {
-            const nlohmann::json m = nlohmann::json::parse(line);
+        for (const nlohmann::json& m : s.objects(folder + "/metrics.jsonl"))
             out += fmt::format("{} {} {}\n", m["step"].dump(), m["loss_metrics/global_avg_loss"].dump(), m["grad_norm"].dump());
-        }
         return out;
     }
     void expect_same_files(const std::string& a, const std::string& b, int step) const {
@@ -49,13 +40,12 @@ protected:
             EXPECT_TRUE(one == s.read(b + path)) << b << path;
         }
     }
-    // Text, prepared as `data` by its bytes, and the flags that train on it.
+    // The flags that train on text, which it prepares.
     std::string prepared() const {
         std::string text;
         for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text\n", i * 7919 % 1000);
-        s.write("text.txt", text);
-        EXPECT_EQ(s.lockstep("data prepare text.txt --out data --tokenizer bytes --heldout 0.2").code, 0);
-        return " --training.dataset prepared --training.dataset_path data --model.vocab_size 257 --training.steps 3";
+        s.prepare({text});
+        return " --training.dataset prepared --training.dataset_path d --model.vocab_size 257 --training.steps 3";
     }
     static size_t count(const std::string& text, const std::string& part) {
         size_t n = 0;
@@ -300,8 +290,7 @@ TEST_F(CliProcesses, LaunchGoesOnOnTheHostsThatAreLeft) {
     EXPECT_EQ(attempts[0]["hosts"], (std::vector<std::string>{"a", "b"}));
     EXPECT_EQ(attempts[1]["hosts"], (std::vector<std::string>{"a"}));
     EXPECT_NE(f.err.find("1 of 2 data-parallel ranks, with the same global batch of 4"), std::string::npos) << f.err;
-    const nlohmann::json last =
-        nlohmann::json::parse(s.read("out/metrics.jsonl").substr(s.read("out/metrics.jsonl").rfind("\n{") + 1));
+    const nlohmann::json last = s.objects("out/metrics.jsonl").back();
     EXPECT_EQ(last["step"], 200);
     EXPECT_NEAR(last["loss_metrics/global_avg_loss"].get<double>(), whole, 1e-3);
 }
@@ -340,11 +329,12 @@ TEST_F(CliProcesses, SayWhatIsWrongOnce) {
             "training.seq_len is 16 on rank 0, but 18 on rank 2: all processes of a job must have the same recipe",
             "job.ranks_disagree");
     std::filesystem::create_directories(s.path("elsewhere"));
-    refused(s.shell(fmt::format("timeout 100 $MPIRUN -n 1 $LOCKSTEP train r.toml{0} : -wdir $PWD/elsewhere -n 1 $LOCKSTEP train "
-                                "../r.toml{0} >out.txt 2>err.txt",
-                                kFourRanks)),
-            "and this one does not see it: the folder of the checkpoints must be on a file system that all hosts of the job share",
-            "checkpoint.not_shared");
+    refused(
+        s.shell(fmt::format("timeout 100 $MPIRUN -n 1 $LOCKSTEP train r.toml{0} : -wdir $PWD/elsewhere -n 1 $LOCKSTEP train "
+                            "../r.toml{0} >out.txt 2>err.txt",
+                            kFourRanks)),
+        "and this one does not see it: the folder of the checkpoints must be on a file system that all hosts of the job share",
+        "checkpoint.not_shared");
     s.write("file", "");
     refused(s.in_processes(2, "train r.toml --job.dump_folder file/x"), "file/x cannot be made", "train.dump_folder");
     const Finished json = s.in_processes(2, "train missing.toml --json");

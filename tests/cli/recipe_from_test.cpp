@@ -18,9 +18,6 @@ namespace fs = std::filesystem;
 
 const fs::path kTitan = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/compile";
 
-const std::string kRun =
-    "[training]\ndataset = \"synthetic\"\nlocal_batch_size = 1\nglobal_batch_size = 4\nseq_len = 16\nsteps = 3\n"
-    "[checkpoint]\nenable = true\n";
 // What such a recipe does not say, as flags.
 const std::string kTrain =
     " --json --training.dataset synthetic --training.seq_len 16 --training.local_batch_size 1 --training.global_batch_size 4 "
@@ -31,7 +28,7 @@ class RecipeFrom : public ::testing::Test {
 protected:
     // A trained model, a folder of transformers and a checkpoint that is converted from that.
     RecipeFrom() {
-        s.write("r.toml", tiny_recipe(kRun));
+        s.write("r.toml", training_recipe(3, "[checkpoint]\nenable = true\n"));
         EXPECT_EQ(s.lockstep("train r.toml").code, 0);
         EXPECT_EQ(s.lockstep("convert out hf").code, 0);
         EXPECT_EQ(s.lockstep("convert hf converted").code, 0);

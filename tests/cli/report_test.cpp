@@ -11,32 +11,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-const char* kTraining = R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 6
-[checkpoint]
+const char* kCheckpoints = R"([checkpoint]
 enable = true
 interval = 3
 last_save_model_only = false
 )";
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::vector<Json> lines_of(const std::string& text) {
-    std::vector<Json> out;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
-    return out;
-}
-
-// A file in a folder that is made with it.
-void put(const Scratch& s, const std::string& file, const std::string& text) {
-    std::filesystem::create_directories(std::filesystem::path(s.path(file)).parent_path());
-    s.write(file, text);
-}
 
 // The data of a page.
 Json data_of(const std::string& page) {
@@ -50,7 +29,7 @@ class CliReport : public ::testing::Test {
 protected:
     static void SetUpTestSuite() {
         scratch = new Scratch;
-        scratch->write("r.toml", tiny_recipe(kTraining));
+        scratch->write("r.toml", training_recipe(6, kCheckpoints));
         ASSERT_EQ(
             scratch->lockstep("train r.toml --training.steps 3 --lr_scheduler.total_steps 6 --job.description '<b>first</b>'")
                 .code,
@@ -68,7 +47,7 @@ Scratch* CliReport::scratch = nullptr;
 
 TEST_F(CliReport, EventsSayWhatHappenedToTheRun) {
     std::vector<std::string> names;
-    const std::vector<Json> events = lines_of(s.read("out/events.jsonl"));
+    const std::vector<Json> events = s.objects("out/events.jsonl");
     for (const Json& e : events) names.push_back(fmt::format("{} {}", e["event"].get<std::string>(), e["step"].get<int>()));
     EXPECT_EQ(names, (std::vector<std::string>{"start 0", "checkpoint 3", "end 3", "start 3", "checkpoint 6", "end 6"}));
     const Json& start = events[3];
@@ -94,7 +73,7 @@ TEST_F(CliReport, TextAndJsonSumTheRunUp) {
                              "resident ", "starts                2\n", "checkpoints           2\n"})
         EXPECT_TRUE(has(text.out, part)) << part << " in\n" << text.out;
     const Json j = s.lockstep("report out --json").json()["run"];
-    const std::vector<Json> metrics = lines_of(s.read("out/metrics.jsonl"));
+    const std::vector<Json> metrics = s.objects("out/metrics.jsonl");
     EXPECT_EQ(j["final_loss"], metrics.back()["loss_metrics/global_avg_loss"]);
     EXPECT_EQ(j["steps"], 6);
     EXPECT_EQ(j["tokens_seen"], 384);
@@ -123,10 +102,10 @@ TEST_F(CliReport, AStepThatWasDoneAgainCountsOnceAndDamagedLinesNotAtAll) {
     std::string text;
     for (const auto& [step, loss] : {std::pair{1, 9}, {2, 8}, {3, 7}, {2, 5}, {3, 4}})
         text += fmt::format(fmt::runtime(line), step, loss) + "\n";
-    put(s, "again/metrics.jsonl",
-        text + "{\"step\":\"x\"}\nnot json\n[]\n{\"step\":4,\"loss_metrics/global_avg_loss\":null}\n{\"ste");
-    put(s, "again/events.jsonl",
-        "{\"event\":5,\"step\":1}\n{\"event\":\"start\",\"step\":0,\"time\":\"\",\"plan\":7,\"recipe\":3}\n");
+    s.write("again/metrics.jsonl",
+            text + "{\"step\":\"x\"}\nnot json\n[]\n{\"step\":4,\"loss_metrics/global_avg_loss\":null}\n{\"ste");
+    s.write("again/events.jsonl",
+            "{\"event\":5,\"step\":1}\n{\"event\":\"start\",\"step\":0,\"time\":\"\",\"plan\":7,\"recipe\":3}\n");
     ASSERT_EQ(s.lockstep("report again --html again.html").code, 0);
     const Json m = data_of(s.read("again.html"))["metrics"];
     EXPECT_EQ(m["step"], Json({1, 2, 3, 4}));
@@ -142,20 +121,15 @@ TEST_F(CliReport, ThePictureHasTheLoss) {
     EXPECT_TRUE(picture.starts_with("<svg xmlns=")) << picture.substr(0, 80);
     EXPECT_TRUE(has(picture, "Loss over 6 steps: training from 4."));
     EXPECT_TRUE(picture.ends_with("</svg>\n"));
-    put(s, "none/metrics.jsonl", "");
+    s.write("none/metrics.jsonl", "");
     EXPECT_TRUE(has(s.lockstep("report none --svg x.svg").err, "[report.no_steps]"));
 }
 
 TEST_F(CliReport, SamplesThatWereKeptStandInThePage) {
     std::string text;
     for (int i = 0; i < 200; ++i) text += "the quick brown fox ";
-    put(s, "text/a.txt", text);
-    put(s, "text/b.txt", text);
-    ASSERT_EQ(s.lockstep("data prepare text --out data --tokenizer bytes --heldout 0.5").code, 0);
-    std::string recipe = tiny_recipe(kTraining);
-    recipe.replace(recipe.find("vocab_size = 61\n"), 16, "");
-    recipe.replace(recipe.find("dataset = \"synthetic\""), 21, "dataset_path = \"data\"");
-    s.write("p.toml", recipe);
+    s.prepare({text, text});
+    s.write("p.toml", prepared_recipe("local_batch_size = 1\nglobal_batch_size = 4\nseq_len = 16\nsteps = 6\n") + kCheckpoints);
     const Finished trained = s.lockstep("train p.toml --job.dump_folder kept --training.steps 2");
     ASSERT_EQ(trained.code, 0) << trained.err;
     const Finished f = s.lockstep("sample kept --prompt 'the quick' --prompt fox --max-tokens 4 --keep");
@@ -210,17 +184,17 @@ TEST_F(CliReport, DamagedFlightRecordsAreLeftOutByName) {
                                    ""};
     for (const std::string& text : damaged) {
         std::filesystem::remove_all(s.path("lost"));
-        put(s, "lost/comm_traces/rank_0.json", text);
+        s.write("lost/comm_traces/rank_0.json", text);
         const Finished alone = s.lockstep("report lost");
         EXPECT_EQ(alone.code, 1) << text << alone.err;
         EXPECT_TRUE(has(alone.err, "rank_0.json is left out, it is no whole flight record: ")) << text << alone.err;
-        put(s, "lost/comm_traces/rank_1.json", with("\"rank\":0", "\"rank\":1"));
+        s.write("lost/comm_traces/rank_1.json", with("\"rank\":0", "\"rank\":1"));
         const Finished f = s.lockstep("report lost");
         EXPECT_EQ(f.code, 0) << text << f.err;
         EXPECT_TRUE(has(f.out, "ranks without a record: 0 (stopped, dead or cut off)")) << f.out;
         EXPECT_TRUE(has(f.out, "waiting   layer (layer 0, microbatch 0) gather with ranks 0 1: ranks 1")) << f.out;
     }
-    put(s, "lost/comm_traces/rank_0.json", good);
+    s.write("lost/comm_traces/rank_0.json", good);
     EXPECT_EQ(s.lockstep("report lost --json").json()["without_record"], Json::array());
 }
 

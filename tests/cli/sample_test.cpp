@@ -15,13 +15,9 @@ namespace {
 void train(const Scratch& s) {
     std::string text;
     for (int i = 0; i < 300; ++i) text += "abcdefgh ";
-    for (int i = 0; i < 4; ++i) s.write("text" + std::to_string(i) + ".txt", text + std::string(static_cast<size_t>(i), 'x'));
-    ASSERT_EQ(s.lockstep("data prepare text0.txt text1.txt text2.txt text3.txt --out d --tokenizer bytes --heldout 0.3").code, 0);
-    std::string recipe = tiny_recipe(
-        "[training]\ndataset_path = \"d\"\nlocal_batch_size = 4\nseq_len = 32\nsteps = 60\n[checkpoint]\nenable = true\n"
-        "[parallelism]\ndata_parallel_shard_degree = 2\n");
-    recipe.erase(recipe.find("vocab_size = 61\n"), 16);
-    s.write("r.toml", recipe);
+    s.prepare({text, text + "x", text + "xx", text + "xxx"});
+    s.write("r.toml", prepared_recipe("local_batch_size = 4\nseq_len = 32\nsteps = 60\n[checkpoint]\nenable = true\n"
+                                      "[parallelism]\ndata_parallel_shard_degree = 2\n"));
     const Finished f = s.lockstep("train r.toml");
     ASSERT_EQ(f.code, 0) << f.err;
 }

@@ -10,17 +10,9 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kTraining = R"([training]
-dataset = "synthetic"
-local_batch_size = 1
-global_batch_size = 4
-seq_len = 16
-steps = 6
-)";
-
 TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", training_recipe(6));
     const Finished f =
         s.lockstep("train r.toml --json --parallelism.tensor_parallel_degree 2 --parallelism.data_parallel_shard_degree 2");
     ASSERT_EQ(f.code, 0) << f.err;
@@ -30,10 +22,8 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
     EXPECT_GT(j["tokens_per_s"].get<double>(), 0);
     EXPECT_GT(j["step_time_s"].get<double>(), 0);
     EXPECT_TRUE(j["checkpoint"].is_null());
-    std::istringstream lines(s.read("out/metrics.jsonl"));
     int count = 0;
-    for (std::string line; std::getline(lines, line);) {
-        const nlohmann::json m = nlohmann::json::parse(line);
+    for (const nlohmann::json& m : s.objects("out/metrics.jsonl")) {
         EXPECT_EQ(m["step"], ++count);
         for (const char* key : {"loss_metrics/global_avg_loss", "grad_norm", "lr", "n_tokens_seen", "throughput(tps)", "tflops",
                                 "time_metrics/end_to_end(s)", "memory/max_active(GiB)"}) {
@@ -47,7 +37,7 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
 // The figures of the plain loops in double precision, on one rank and on four.
 TEST(CliTrain, ReachesTheSameLossEverywhere) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", training_recipe(6));
     for (const char* degrees : {"1", "2"}) {
         const Finished f = s.lockstep(fmt::format(
             "train r.toml --json --runtime.kernels reference --training.dtype float64 --training.mixed_precision_param float64 "
@@ -60,7 +50,7 @@ TEST(CliTrain, ReachesTheSameLossEverywhere) {
 
 TEST(CliTrain, ReplicasAreHeldAgainstEachOther) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_replicate_degree = 2\ntensor_parallel_degree = 2\n");
+    s.write("r.toml", training_recipe(6) + "[parallelism]\ndata_parallel_replicate_degree = 2\ntensor_parallel_degree = 2\n");
     const Finished with = s.lockstep("train r.toml --json --debug.replica_check_freq 2"),
                    without = s.lockstep("train r.toml --json");
     EXPECT_EQ(with.code, 0) << with.err;
@@ -77,7 +67,7 @@ TEST(CliTrain, ResidentMemoryIsWhatCheckSaid) {
     GTEST_SKIP() << "a sanitizer's own memory counts as resident";
 #endif
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("r.toml", training_recipe(6) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
     const std::string larger =
         " --model.dim 256 --model.ffn_dim 512 --model.vocab_size 8000 --training.seq_len 256 --training.steps 2";
     const Finished f = s.lockstep("train r.toml --json" + larger);
@@ -91,8 +81,8 @@ TEST(CliTrain, ResidentMemoryIsWhatCheckSaid) {
 
 TEST(CliTrain, ResumesBitwiseAndGoesOnInAnotherLayout) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) +
-                          "[checkpoint]\nenable = true\ninterval = 3\n[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("r.toml",
+            training_recipe(6) + "[checkpoint]\nenable = true\ninterval = 3\n[parallelism]\ndata_parallel_shard_degree = 2\n");
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder whole").code, 0);
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder parts --training.steps 3 --lr_scheduler.total_steps 6").code, 0);
     const Finished second = s.lockstep("train r.toml --job.dump_folder parts --lr_scheduler.total_steps 6");
@@ -115,7 +105,7 @@ TEST(CliTrain, ResumesBitwiseAndGoesOnInAnotherLayout) {
 // What is dropped depends on the samples seen, so a run that was cut in two drops the same, on another layout too.
 TEST(CliTrain, DropoutGoesOnWhereARunWasCut) {
     Scratch s;
-    std::string recipe = tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 3\n";
+    std::string recipe = training_recipe(6) + "[checkpoint]\nenable = true\ninterval = 3\n";
     recipe.replace(recipe.find("n_kv_heads = 2"), 14, "name = \"gpt2\"\nn_positions = 64\ndropout = 0.2");
     s.write("r.toml", recipe);
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder whole").code, 0);
@@ -134,7 +124,7 @@ TEST(CliTrain, DropoutGoesOnWhereARunWasCut) {
 
 TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[checkpoint]\nenable = true\ninterval = 100000\n");
+    s.write("r.toml", training_recipe(6) + "[checkpoint]\nenable = true\ninterval = 100000\n");
     const Finished f =
         s.lockstep("train r.toml --training.steps 100000000 --lr_scheduler.decay_ratio 0.1 --metrics.log_freq 100000", 1.0);
     EXPECT_EQ(f.code, 4) << f.err;
@@ -150,7 +140,7 @@ TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
 
 TEST(CliTrain, WatchWritesATensorInGlobalOrderWhateverTheLayout) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[runtime]\nkernels = \"reference\"\n");
+    s.write("r.toml", training_recipe(6) + "[runtime]\nkernels = \"reference\"\n");
     const std::string run =
         "train r.toml --training.dtype float64 --training.steps 1 --watch 'layer[1].forward.q' --job.dump_folder ";
     ASSERT_EQ(s.lockstep(run + "a").code, 0);
@@ -176,7 +166,7 @@ TEST(CliTrain, WatchWritesATensorInGlobalOrderWhateverTheLayout) {
 
 TEST(CliDiff, NamesTheFirstTensorThatDiffers) {
     Scratch s;
-    const std::string base = tiny_recipe(kTraining) + "[runtime]\nkernels = \"reference\"\n";
+    const std::string base = training_recipe(6) + "[runtime]\nkernels = \"reference\"\n";
     s.write("a.toml", base);
     s.write("b.toml", base + "[parallelism]\ntensor_parallel_degree = 2\ndata_parallel_shard_degree = 2\n");
     s.write("c.toml", base + "[activation_checkpoint]\nmode = \"full\"\n");
@@ -200,8 +190,8 @@ TEST(CliDiff, NamesTheFirstTensorThatDiffers) {
 
 TEST(CliShow, PassesAndDifferencesOfPrograms) {
     Scratch s;
-    s.write("a.toml", tiny_recipe(kTraining));
-    s.write("b.toml", tiny_recipe(kTraining) + "[activation_checkpoint]\nmode = \"full\"\n");
+    s.write("a.toml", training_recipe(6));
+    s.write("b.toml", training_recipe(6) + "[activation_checkpoint]\nmode = \"full\"\n");
     Finished f = s.lockstep("show a.toml --after shard");
     EXPECT_EQ(f.code, 0);
     EXPECT_NE(f.out.find("routine layer.backward"), std::string::npos);
