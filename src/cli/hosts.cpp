@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kAnswerSeconds = 5;  // to a question
 constexpr auto kPoll = std::chrono::milliseconds(20);
-// While an attempt runs its hosts are asked so often. One that does not answer twice in a row is lost; an attempt of which
-// nothing has run for so many looks has not started.
+// While an attempt runs its hosts are asked at this interval. A host that leaves kUnanswered questions in a row unanswered is
+// lost. An attempt of which nothing has run for kNothingRuns questions has not started.
 constexpr auto kLookAtHosts = std::chrono::seconds(5);
 constexpr int kUnanswered = 2, kNothingRuns = 24;
 

@@ -31,7 +31,7 @@ void each_that_sends(const ir::Program& p, double more, const std::function<void
         for (const ir::Op& op : r.ops) {
             if (calls[i] == 0 || !ops::rule(op.kind).collective) continue;
             const ir::Meeting meeting = ir::meeting_of(op);
-            if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // whoever gave has sent
+            if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // the sender has sent
             f(r, op, calls[i] * times[i]);
         }
     }

@@ -18,7 +18,7 @@ void expect_no_longer_than(size_t columns, const std::string& text, const std::s
     for (const std::string& line : lines_of(text)) EXPECT_LE(line.size(), columns) << of << ": " << line;
 }
 
-// On a terminal of so many columns, which script makes; what it showed, without carriage returns.
+// What a terminal of this number of columns shows, without carriage returns. `script` makes the terminal.
 std::string on_a_terminal(const Scratch& s, int columns, const std::string& arguments, const std::string& environment = "") {
     s.shell(fmt::format(
         "{} TERM=xterm LOCKSTEP=$LOCKSTEP script -qec 'stty cols {}; $LOCKSTEP {}' shown.txt >out.txt 2>err.txt </dev/null",
