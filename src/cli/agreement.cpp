@@ -58,7 +58,8 @@ std::string build_text() {
 Facts facts_of(const compile::Recipe& recipe) {
     Facts facts = compile::effective(recipe);
     for (const char* key : {"training.dataset_path", "validation.dataset_path"}) {
-        if (recipe.text("training.dataset") == "prepared" && !recipe.text(key).empty()) add_data(facts, recipe.text(key));
+        if (recipe.text("training.dataset") == "synthetic") break;
+        for (const std::string& folder : recipe.list(key)) add_data(facts, folder);
     }
     if (recipe.text("runtime.kernels") == "cpu") facts.emplace_back(kInstructionSet, kernels::cpu::instruction_sets());
     return facts;

@@ -4,12 +4,10 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/text_file.h"
 #include "compile/effective.h"
-#include "data/prepared_data.h"
+#include "data/data_sets.h"
 
 namespace lockstep::cli {
 
@@ -29,9 +27,9 @@ namespace {
 
 // The checkpoint's own tokenizer.json, if it still exists.
 std::optional<std::string> file_of(const Stored& stored, const std::string& sum) {
-    for (const std::string& folder : {stored.folder, stored.recipe.text("training.dataset_path")}) {
-        const fs::path file = fs::path(folder) / data::kTokenizerFile;
-        if (!folder.empty() && fs::exists(file) && tokenizer_sum(file.string()) == sum) return file.string();
+    for (const fs::path folder : tokenizer_folders(stored)) {
+        const fs::path file = folder / data::kTokenizerFile;
+        if (fs::exists(file) && tokenizer_sum(file.string()) == sum) return file.string();
     }
     return std::nullopt;
 }
@@ -44,8 +42,7 @@ void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
     const std::string given = tokenizer_sum(used.file);
     if (given == known) return;
     const auto own = file_of(stored, known);
-    const auto parsed = [](const std::string& file) { return nlohmann::json::parse(read_text_file(file).text, nullptr, false); };
-    if (own && parsed(*own) == parsed(used.file)) return;  // the same tokenizer, written in another way
+    if (own && data::is_same_tokenizer(*own, used.file)) return;
     throw UserError(
         "checkpoint.other_tokenizer", used.key,
         fmt::format("{} is not the tokenizer of {} (checksum {}, the checkpoint's has {}): its tokens mean something "

@@ -8,7 +8,9 @@
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/machine.h"
+#include "cli/run_data.h"
 #include "cli/stage_json.h"
+#include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
@@ -74,7 +76,7 @@ int check(const CheckArgs& args) {
     std::optional<sim::Cluster> cluster;  // where it says where ranks are
     try {
         recipe = read_recipe(args.recipe);
-        take_vocabulary(recipe, MissingData::Assume);
+        open_run_data(recipe, MissingData::Assume);
         const Machine machine = machine_of(recipe, args);
         capacity = machine.capacity, cluster = machine.cluster;
         compiled = compile::compile(recipe, machine.options);
@@ -100,8 +102,8 @@ int check(const CheckArgs& args) {
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;
     fmt::print("ranks        {} = {}\n", compiled.layout.ranks, degrees_text(mesh));
-    fmt::print("step         {} sequences of {} tokens in {} microbatches\n", compiled.layout.global_batch,
-               compiled.layout.seq_len, compiled.layout.microbatches);
+    fmt::print("step         {} sequences of {} tokens in {}\n", compiled.layout.global_batch, compiled.layout.seq_len,
+               telemetry::plural(compiled.layout.microbatches, "microbatch"));
     print_groups(groups);
     print_hosts(by_host);
     print_bytes(compiled, reports, 0);

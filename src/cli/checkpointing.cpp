@@ -34,7 +34,7 @@ bool last_is_model_only(const compile::Recipe& recipe) {
 
 std::optional<runtime::HuggingFaceForm> hugging_face_form(const compile::Recipe& recipe) {
     if (!recipe.flag("checkpoint.last_save_in_hf")) return std::nullopt;
-    runtime::HuggingFaceForm form{hugging_face_model(recipe), find_tokenizer({recipe.text("training.dataset_path")})};
+    runtime::HuggingFaceForm form{hugging_face_model(recipe), find_tokenizer(recipe.list("training.dataset_path"))};
     return form;
 }
 
@@ -53,7 +53,7 @@ Checkpointing::Checkpointing(Job& job, std::string root)
       hugging_face_(hugging_face_form(recipe_)),
       form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
     if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only"))
-        saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_, tokenizer_sum(job_.tokenizer));
+        saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_, tokenizer_sum(job_.data.tokenizer));
 }
 
 // False, with the reason in why_not_, where the checkpoint is damaged or lacks what is wanted; throws where it is of another
@@ -63,7 +63,7 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
         runtime::LoadParts wanted = parts;
         const Stored stored = stored_at(folder);
         require_same_model(hugging_face_model(stored.recipe), folder, recipe_);
-        if (!job_.tokenizer.empty()) require_same_tokenizer(stored, {job_.tokenizer, "training.dataset_path", ""});
+        if (!job_.data.tokenizer.empty()) require_same_tokenizer(stored, {job_.data.tokenizer, "training.dataset_path", ""});
         if (!stored.manifest.has_optimizer() && stored.manifest.steps >= recipe_.integer("training.steps"))
             wanted.optimizer = false;  // only to look at
         const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted);

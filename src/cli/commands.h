@@ -66,10 +66,6 @@ void take_settings(const CLI::App& command, RecipeArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.
 compile::Recipe read_recipe(const RecipeArgs& args);
-// The vocabulary of the prepared data where the recipe names none. Where the data is not prepared yet, commands that do not
-// train go on with the model's own and say so.
-enum class MissingData { Refuse, Assume };
-void take_vocabulary(compile::Recipe& recipe, MissingData missing);
 // Where a recipe leaves the number of ranks open, a crew of several processes has one each.
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
 // The catalog of runtime.kernels, and passes to skip, for the machines of a crew; none: this one.

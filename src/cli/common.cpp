@@ -16,7 +16,6 @@
 #include "compile/placement.h"
 #include "compile/report.h"
 #include "compile/rules.h"
-#include "data/prepared_data.h"
 #include "kernels/kernel.h"
 #include "passes/check.h"
 #include "runtime/snapshot.h"
@@ -53,44 +52,12 @@ compile::Recipe read_recipe(const RecipeArgs& args) {
     for (const auto& [key, value] : args.settings) recipe.set(key, value);
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
     if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();
-    recipe.require_available();
+    compile::require_consistent(recipe);
     if (const std::string keys = ignored_keys(recipe); !keys.empty())
         telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
     telemetry::info(fmt::format("{}; recompute: {}", types_line(recipe), recompute_line(recipe)));
     return recipe;
-}
-
-void take_vocabulary(compile::Recipe& recipe, MissingData missing) {
-    const std::string &dataset = recipe.text("training.dataset"), &folder = recipe.text("training.dataset_path");
-    if (dataset == "synthetic") return;
-    std::optional<UserError> lacks;
-    if (folder.empty() && dataset != "prepared")
-        lacks.emplace("recipe.no_data", "training.dataset_path",
-                      fmt::format("{}training.dataset = \"{}\": Lockstep downloads no data set. Prepare its text with `lockstep "
-                                  "data prepare` and set training.dataset_path to that folder, or set training.dataset = "
-                                  "\"synthetic\"",
-                                  recipe.where("training.dataset"), dataset));
-    else if (folder.empty())
-        lacks.emplace("recipe.no_data", "training.dataset_path",
-                      "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or set "
-                      "training.dataset = \"synthetic\"");
-    else if (missing == MissingData::Assume && !std::filesystem::exists(folder))
-        lacks.emplace("recipe.no_data", "training.dataset_path", fmt::format("{} is not prepared yet", folder));
-    if (lacks && missing == MissingData::Refuse) throw *lacks;
-    if (lacks) {
-        telemetry::warn(fmt::format("{}. `train` will refuse this recipe until then; here a vocabulary of {} is assumed",
-                                    lacks->what(), std::get<int64_t>(recipe.model_shape().at("vocab_size"))));
-        return;
-    }
-    const data::Manifest manifest = data::PreparedData::open(recipe.text("training.dataset_path")).manifest;
-    if (!recipe.is_set("model.vocab_size")) {
-        recipe.set("model.vocab_size", std::to_string(manifest.vocab_size));
-    } else if (const int64_t given = std::get<int64_t>(recipe.model_shape().at("vocab_size")); given < manifest.vocab_size) {
-        throw UserError("recipe.vocabulary", "model.vocab_size",
-                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: raise it, or leave it out", given,
-                                    recipe.text("training.dataset_path"), manifest.vocab_size));
-    }
 }
 
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {

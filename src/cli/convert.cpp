@@ -106,7 +106,7 @@ Outcome export_to(const ConvertArgs& args) {
     const Stored stored = open_stored(checkpoint_args, {});
     const std::string dtype = file_dtype(args.dtype);
     runtime::HuggingFaceForm form{hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
-    take_tokenizer(tokenizer_file({stored.folder, stored.recipe.text("training.dataset_path")}), form);
+    take_tokenizer(tokenizer_file(tokenizer_folders(stored)), form);
     const std::vector<models::StoredTensor> tensors = models::stored_tensors(form.model);
     Outcome outcome{"export", args.out, form.model.name, static_cast<int64_t>(tensors.size()), 0};
     for (const models::StoredTensor& t : tensors) outcome.parameters += checkpoint::elements_of({t.name, dtype, t.shape});

@@ -2,21 +2,17 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "cli/agreement.h"
 #include "cli/commands.h"
-#include "data/prepared_data.h"
+#include "cli/run_data.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::cli {
 
 struct Job {
     compile::Recipe recipe;
-    std::optional<data::PreparedData> prepared;
-    std::string tokenizer;  // of the prepared data: its file; empty: there is none
-    std::unique_ptr<data::Source> source;
-    std::optional<data::Dataset> heldout;
+    RunData data;
     compile::Compiled compiled;
     std::unique_ptr<runtime::Trainer> trainer;
     int64_t anonymous_bytes_before = 0;  // of the process, before the arenas were made

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/machine.h"
 #include "cli/plan.h"
+#include "cli/run_data.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
 #include "ops/rule.h"
@@ -165,7 +166,7 @@ void print(const Plan& p) {
 
 int plan(const PlanArgs& args) {
     compile::Recipe recipe = read_recipe(args.recipe);
-    take_vocabulary(recipe, MissingData::Assume);
+    open_run_data(recipe, MissingData::Assume);
     const Plan p = make_plan(recipe, described_machine(recipe, args.cluster, "--cluster"));
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (args.json) fmt::print("{}\n", to_json(p).dump());

@@ -31,7 +31,7 @@ std::string read(const std::string& path) {
 }
 
 void note_data(RecipeFrom& r, const std::string& folder) {
-    if (!r.recipe.text("training.dataset_path").empty() || r.recipe.text("training.dataset") == "synthetic") return;
+    if (!r.recipe.list("training.dataset_path").empty() || r.recipe.text("training.dataset") == "synthetic") return;
     r.notes.emplace_back(kDataNote);
     const fs::path tokenizer = fs::path(folder) / data::kTokenizerFile;
     if (!folder.empty() && fs::exists(tokenizer))

@@ -59,10 +59,24 @@ std::vector<Json> metrics_lines(const std::string& folder) {
     return lines;
 }
 
+// The data set of a key such as "validation_metrics/books/loss"; empty: it is no such key.
+std::string data_set_of(const std::string& key) {
+    constexpr std::string_view kBegin = "validation_metrics/", kEnd = "/loss";
+    const bool is_one = key.size() > kBegin.size() + kEnd.size() && key.starts_with(kBegin) && key.ends_with(kEnd);
+    return is_one ? key.substr(kBegin.size(), key.size() - kBegin.size() - kEnd.size()) : "";
+}
+
 // Every n-th line, the last one and those with a validation.
 Json columns_of(const std::vector<Json>& lines, size_t every) {
     Json out;
     for (const auto& [name, key] : kColumns) out[name] = Json::array();
+    out["heldout_of"] = Json::object();  // by data set: [[step, loss]]
+    for (const Json& line : lines) {
+        for (const auto& [key, value] : line.items()) {
+            const std::string set = data_set_of(key);
+            if (!set.empty() && value.is_number()) out["heldout_of"][set].push_back({line["step"], value});
+        }
+    }
     for (size_t i = 0; i < lines.size(); ++i) {
         if (i % every != 0 && i + 1 != lines.size() && !lines[i].contains("validation_metrics/loss")) continue;
         for (const auto& [name, key] : kColumns) {

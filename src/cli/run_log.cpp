@@ -95,6 +95,18 @@ void RunLog::event(const char* name, int64_t step, Json values) {
     events_->write(line);
 }
 
+// "data: books 70 % (2.1 epochs)": what the whole run reads of each data set.
+std::vector<std::string> RunLog::data_texts() const {
+    std::vector<std::string> out;
+    const double samples = static_cast<double>(steps_) * static_cast<double>(job_.compiled.layout.global_batch);
+    for (const RunData::Part& part : job_.data.parts) {
+        const double epochs = samples * part.share / static_cast<double>(part.windows);
+        const std::string share = job_.data.parts.size() > 1 ? fmt::format(" {:.3g} %", 100 * part.share) : "";
+        out.push_back(fmt::format("{}{}{} ({:.3g} epochs)", out.empty() ? "data: " : "", part.name, share, epochs));
+    }
+    return out;
+}
+
 void RunLog::print_start() const {
     const compile::Layout& layout = job_.compiled.layout;
     const runtime::Trainer& trainer = *job_.trainer;
@@ -108,6 +120,7 @@ void RunLog::print_start() const {
          fmt::format("{} each{}", plural(threads, "thread"), trainer.placement().comm_thread ? " and one to communicate" : ""),
          crew_.is_alone() ? "" : fmt::format("in {} on {}", plural(crew_.processes(), "process"), plural(crew_.hosts(), "host"))},
         {fmt::format("{} of {}", plural(layout.microbatches, "microbatch"), plural(sequences, "sequence"))},
+        data_texts(),
         {fmt::format("memory planned: {} a rank", gib(job_.compiled.arena_bytes())),
          layout.ranks > 1 ? fmt::format("{} in all", gib(job_.compiled.all_arena_bytes())) : ""},
         {peak_text_.empty() ? "" : "peak for MFU: " + peak_text_},
@@ -132,6 +145,9 @@ Json RunLog::facts() const {
                                           [](const auto& a, const auto& b) { return a.total_bytes < b.total_bytes; });
     for (int k = 0; k < ir::kMemoryKinds; ++k)
         kinds[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = fullest->bytes[static_cast<size_t>(k)];
+    Json data = Json::array();
+    for (const RunData::Part& part : job_.data.parts)
+        data.push_back({{"name", part.name}, {"share", part.share}, {"sequences", part.windows}});
     Json plan = {{"bytes_of_a_rank", job_.compiled.arena_bytes()},
                  {"bytes_of_all_ranks", job_.compiled.all_arena_bytes()},
                  {"bytes_by_kind", kinds},
@@ -160,6 +176,7 @@ Json RunLog::facts() const {
           {"cores", machine.cores},
           {"memory_bytes", machine.memory_bytes},
           {"gpu", machine.gpu}}},
+        {"data", data},
         {"plan", plan},
         {"recipe", recipe_.toml()}};
 }
@@ -183,7 +200,7 @@ void RunLog::open_tensorboard() {
     tensorboard_->text(step, "plan", "```json\n" + facts().at("plan").dump(1) + "\n```");
 }
 
-void RunLog::step(const runtime::StepResult& r, std::optional<double> heldout_loss) {
+void RunLog::step(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout) {
     window_data_s_ += r.data_time_s;
     ++window_steps_;
     if (++taken_ == 1) first_end_ = Clock::now();
@@ -198,8 +215,7 @@ void RunLog::step(const runtime::StepResult& r, std::optional<double> heldout_lo
     bar_.show(r.step, steps_,
               fmt::format("loss {:.4f}  {} tok/s  {} left", r.loss, telemetry::short_count(tokens_per_s),
                           telemetry::short_duration(left_s(r))));
-    if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_ || heldout_loss)
-        write(r, heldout_loss);
+    if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_ || heldout) write(r, heldout);
 }
 
 // At the mean pace since the first step of this run, which is slower than others.
@@ -209,7 +225,7 @@ double RunLog::left_s(const runtime::StepResult& r) const {
     return pace_s * static_cast<double>(steps_ - r.step);
 }
 
-void RunLog::write(const runtime::StepResult& r, std::optional<double> heldout_loss) {
+void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout) {
     const Clock::time_point now = Clock::now();
     const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
     const double window_s = seconds(now - window_start_), steps = static_cast<double>(window_steps_);
@@ -235,7 +251,10 @@ void RunLog::write(const runtime::StepResult& r, std::optional<double> heldout_l
                                       {"memory/max_active(%)", 100 * arena_gib * gib / capacity},
                                       {"memory/resident(GiB)", static_cast<double>(resident_bytes()) / gib}};
     m.insert(m.end(), times.begin(), times.end());
-    if (heldout_loss) m.emplace_back("validation_metrics/loss", *heldout_loss);
+    if (heldout) {
+        m.emplace_back("validation_metrics/loss", heldout->loss);
+        for (const auto& [name, loss] : heldout->of_sets) m.emplace_back(fmt::format("validation_metrics/{}/loss", name), loss);
+    }
     if (metrics_) metrics_->write(r.step, m);
     if (tensorboard_) {
         const auto here = static_cast<double>(job_.trainer->ranks().here().size());
@@ -247,9 +266,13 @@ void RunLog::write(const runtime::StepResult& r, std::optional<double> heldout_l
     if (crew_.is_first())
         table_.print({r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, flops_per_s * ranks, mfu,
                       static_cast<double>(resident_bytes()), left_s(r)});
-    if (heldout_loss)
-        telemetry::info(fmt::format("held-out loss {:.4f} after step {} (perplexity {:.4g})", *heldout_loss, r.step,
-                                    std::exp(*heldout_loss)));
+    if (heldout) {
+        telemetry::info(fmt::format("held-out loss {:.4f} after step {} (perplexity {:.4g})", heldout->loss, r.step,
+                                    std::exp(heldout->loss)));
+        std::vector<std::string> of_sets;
+        for (const auto& [name, loss] : heldout->of_sets) of_sets.push_back(fmt::format("{} {:.4f}", name, loss));
+        for (const std::string& line : packed(of_sets)) telemetry::info("  of " + line);
+    }
     window_start_ = Clock::now();
     window_steps_ = 0;
     window_data_s_ = 0;

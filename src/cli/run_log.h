@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/job.h"
 #include "cli/plan.h"
@@ -18,6 +20,11 @@
 
 namespace lockstep::cli {
 
+struct HeldoutLoss {
+    double loss = 0;                                      // nats a token, over all data sets
+    std::vector<std::pair<std::string, double>> of_sets;  // of each, by name, where there are several
+};
+
 class RunLog {
 public:
     // `cluster`: a file that describes this machine, for the planned step time and the peak that MFU is of; empty: cluster.file.
@@ -26,8 +33,8 @@ public:
 
     // What runs, and on what, once states are loaded. `resumed_from`: a checkpoint's folder; empty: from the beginning.
     void start(const std::string& resumed_from);
-    // After each step; `heldout_loss` where a validation ran after it.
-    void step(const runtime::StepResult& r, std::optional<double> heldout_loss);
+    // After each step; `heldout` where a validation ran after it.
+    void step(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout);
     // A checkpoint was completed.
     void checkpoint(const std::string& folder);
     // `reason`: done, signal, time, non_finite, failed.
@@ -44,10 +51,11 @@ private:
 
     void event(const char* name, int64_t step, nlohmann::ordered_json values);
     void find_peak(const std::string& cluster);
+    std::vector<std::string> data_texts() const;
     void print_start() const;
     nlohmann::ordered_json facts() const;
     void open_tensorboard();
-    void write(const runtime::StepResult& r, std::optional<double> heldout_loss);
+    void write(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout);
     double left_s(const runtime::StepResult& r) const;
 
     Job& job_;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/run_data.h"
 #include "cli/stage_json.h"
 #include "ir/text.h"
 #include "pipeline/csv.h"
@@ -126,7 +127,7 @@ int show(const ShowArgs& args) {
     for (const std::string& s : args.skip) known(compile::optional_passes(), "--skip", s);
     const auto compiled_from = [&](const RecipeArgs& source) {
         compile::Recipe recipe = read_recipe(source);
-        take_vocabulary(recipe, MissingData::Assume);
+        open_run_data(recipe, MissingData::Assume);
         compile::CompileOptions options = compile_options(recipe);
         options.stop_after = args.schedule ? "assign_stages" : args.after;
         options.skip = args.skip;

@@ -58,7 +58,14 @@ std::string tokenizer_sum(const std::string& file) {
 
 std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given) {
     if (!given.empty()) return data::Tokenizer::load(given);
-    return find_tokenizer({stored.folder, stored.recipe.text("training.dataset_path")});
+    return find_tokenizer(tokenizer_folders(stored));
+}
+
+std::vector<std::string> tokenizer_folders(const Stored& stored) {
+    std::vector<std::string> folders = {stored.folder};
+    const std::vector<std::string>& data = stored.recipe.list("training.dataset_path");
+    folders.insert(folders.end(), data.begin(), data.end());
+    return folders;
 }
 
 std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& folders) {

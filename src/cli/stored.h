@@ -34,6 +34,9 @@ Stored open_stored(const RecipeArgs& args, const Settings& defaults);
 // where none of them exists.
 std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::string& given);
 
+// Where a checkpoint's tokenizer.json may lie: its own folder, then those of the data that its recipe names.
+std::vector<std::string> tokenizer_folders(const Stored& stored);
+
 // The checksum of a tokenizer.json, as manifests have it; empty where it cannot be read.
 std::string tokenizer_sum(const std::string& file);
 

@@ -128,9 +128,11 @@ public:
             {"stopped", or_null(job_.trainer->progress().steps < steps_ ? std::string(name_of(stopping_.reason())) : "")},
             {"start_up_s", job_.start_up_s},
             {"dump_folder", dump_}};
-        if (!std::isnan(heldout_loss_)) out["heldout_loss"] = heldout_loss_;
-        if (job_.prepared && job_.prepared->manifest.unigram_entropy_nats)
-            out["unigram_entropy_nats"] = *job_.prepared->manifest.unigram_entropy_nats;
+        if (heldout_) {
+            out["heldout_loss"] = heldout_->loss;
+            for (const auto& [name, loss] : heldout_->of_sets) out["heldout_loss_of"][name] = loss;
+        }
+        if (job_.data.unigram_entropy_nats) out["unigram_entropy_nats"] = *job_.data.unigram_entropy_nats;
         return out;
     }
 
@@ -173,9 +175,10 @@ private:
         last_loss_ = r.loss;
         times_.push_back(r.step_time_s);
         counted_ |= r.committed;
-        const bool validate = job_.heldout && (r.step % recipe_.integer("validation.freq") == 0 || r.step == steps_);
-        if (validate) heldout_loss_ = evaluate();
-        log_.step(r, validate ? std::optional(heldout_loss_) : std::nullopt);
+        const bool validate =
+            !job_.data.heldout.empty() && (r.step % recipe_.integer("validation.freq") == 0 || r.step == steps_);
+        if (validate) heldout_ = evaluate();
+        log_.step(r, validate ? heldout_ : std::nullopt);
         if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);
         checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
         note_checkpoint();
@@ -198,10 +201,19 @@ private:
             differences.size() > 1 ? fmt::format(", and {} more states", differences.size() - 1) : "", replicas_agreed_));
     }
 
-    double evaluate() {
+    HeldoutLoss evaluate() {
         runtime::Evaluator& e = job_.trainer->evaluator();
-        const int64_t steps = recipe_.integer("validation.steps"), all = e.batches(*job_.heldout);
-        return e.evaluate(*job_.heldout, steps > 0 ? std::min(steps, all) : all).loss();
+        const int64_t steps = recipe_.integer("validation.steps");
+        HeldoutLoss out;
+        runtime::EvalResult whole;
+        for (const RunData::Heldout& set : job_.data.heldout) {
+            const int64_t all = e.batches(set.data);
+            const runtime::EvalResult r = e.evaluate(set.data, steps > 0 ? std::min(steps, all) : all);
+            whole += r;
+            if (job_.data.heldout.size() > 1) out.of_sets.emplace_back(set.name, r.loss());
+        }
+        out.loss = whole.loss();
+        return out;
     }
 
     void note_checkpoint() {
@@ -280,7 +292,8 @@ private:
     const int64_t steps_, replica_check_freq_;
     int64_t replicas_agreed_ = 0;  // after which step
     std::vector<double> times_;
-    double last_loss_ = std::nan(""), heldout_loss_ = std::nan("");
+    double last_loss_ = std::nan("");
+    std::optional<HeldoutLoss> heldout_;  // the last one
     std::optional<Observer> observer_;
     std::string checkpoint_;  // the last one that the log knows of
     bool counted_ = false;    // any step of this run
@@ -316,9 +329,10 @@ int train(const TrainArgs& args, comm::Crew& crew) {
     }
     telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]),
                                 gib(summary["peak_bytes_resident"])));
-    if (summary.contains("heldout_loss")) {
-        telemetry::info(fmt::format("held-out loss {:.4f} nats; token frequencies alone give {:.4f}",
-                                    summary["heldout_loss"].get<double>(), summary["unigram_entropy_nats"].get<double>()));
+    if (summary.contains("heldout_loss") && summary["heldout_loss"].is_number()) {
+        const auto entropy = job->data.unigram_entropy_nats;
+        telemetry::info(fmt::format("held-out loss {:.4f} nats{}", summary["heldout_loss"].get<double>(),
+                                    entropy ? fmt::format("; token frequencies alone give {:.4f}", *entropy) : ""));
     }
     telemetry::info(fmt::format("written: {}", summary["dump_folder"].get<std::string>()));
     return code;

@@ -17,6 +17,7 @@ std::string value_text(const Recipe& recipe, const RecipeKey& key) {
         Value operator()(double) const { return recipe.number(name); }
         Value operator()(const std::string&) const { return recipe.text(name); }
         Value operator()(const std::vector<std::string>&) const { return recipe.list(name); }
+        Value operator()(const std::vector<double>&) const { return recipe.numbers(name); }
     };
     return compile::text_of(std::visit(Visitor{recipe, key.name}, key.default_value));
 }

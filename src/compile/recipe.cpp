@@ -21,12 +21,13 @@ const models::ModelSpec* find_model(std::string_view name) {
 }
 
 const char* type_name(const Value& v) {
-    constexpr const char* names[] = {"true or false", "an integer", "a number", "a string", "a list of strings"};
+    constexpr const char* names[] = {"true or false", "an integer",        "a number",
+                                     "a string",      "a list of strings", "a list of numbers"};
     return names[v.index()];
 }
 
-// Widens an integer where a number is meant, one string where a list is, and 0 or 1 from true and false where the model's key is
-// an integer.
+// Widens an integer where a number is meant, one string or number where a list is, and 0 or 1 from true and false where the
+// model's key is an integer. An empty string stands for an empty list.
 Value fit(const Value& wanted, Value given, const std::string& key, const std::string& origin) {
     if (given.index() == wanted.index()) return given;
     if (std::holds_alternative<double>(wanted) && std::holds_alternative<int64_t>(given))
@@ -34,8 +35,20 @@ Value fit(const Value& wanted, Value given, const std::string& key, const std::s
     if (std::holds_alternative<int64_t>(wanted) && std::holds_alternative<bool>(given) && key.starts_with("model."))
         return int64_t{std::get<bool>(given)};
     if (std::holds_alternative<std::string>(wanted) && std::holds_alternative<int64_t>(given)) return text_of(given);
-    if (std::holds_alternative<std::vector<std::string>>(wanted) && std::holds_alternative<std::string>(given))
-        return std::vector<std::string>{std::get<std::string>(given)};
+    const auto is_empty = [](const Value& v) {
+        const auto* text = std::get_if<std::string>(&v);
+        const auto* list = std::get_if<std::vector<std::string>>(&v);
+        return (text && text->empty()) || (list && list->empty());
+    };
+    if (std::holds_alternative<std::vector<double>>(wanted)) {
+        if (is_empty(given)) return std::vector<double>{};
+        if (const auto* d = std::get_if<double>(&given)) return std::vector<double>{*d};
+        if (const auto* i = std::get_if<int64_t>(&given)) return std::vector<double>{static_cast<double>(*i)};
+    }
+    if (std::holds_alternative<std::vector<std::string>>(wanted)) {
+        if (is_empty(given)) return std::vector<std::string>{};
+        if (const auto* text = std::get_if<std::string>(&given)) return std::vector<std::string>{*text};
+    }
     throw UserError("recipe.wrong_type", key,
                     fmt::format("{}: {} = {} must be {}", origin, key, text_of(given), type_name(wanted)));
 }
@@ -91,6 +104,9 @@ void require_allowed(const Allowed& allowed, const Value& value, const std::stri
     if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
         for (const std::string& item : *list) refuse(kWord, allowed.objection(item));
     }
+    if (const auto* numbers = std::get_if<std::vector<double>>(&value)) {
+        for (const double number : *numbers) refuse(kRange, allowed.objection(number));
+    }
 }
 
 }  // namespace
@@ -142,6 +158,11 @@ std::string text_of(const Value& value) {
             for (const std::string& s : v) items.push_back((*this)(s));
             return fmt::format("[{}]", fmt::join(items, ", "));
         }
+        std::string operator()(const std::vector<double>& v) const {
+            std::vector<std::string> items;
+            for (const double d : v) items.push_back((*this)(d));
+            return fmt::format("[{}]", fmt::join(items, ", "));
+        }
     };
     return std::visit(Visitor{}, value);
 }
@@ -187,6 +208,9 @@ double Recipe::number(std::string_view key) const { return std::get<double>(valu
 const std::string& Recipe::text(std::string_view key) const { return std::get<std::string>(values_.find(key)->second); }
 const std::vector<std::string>& Recipe::list(std::string_view key) const {
     return std::get<std::vector<std::string>>(values_.find(key)->second);
+}
+const std::vector<double>& Recipe::numbers(std::string_view key) const {
+    return std::get<std::vector<double>>(values_.find(key)->second);
 }
 bool Recipe::is_set(std::string_view key) const { return origins_.find(key) != origins_.end(); }
 

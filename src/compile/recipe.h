@@ -19,7 +19,7 @@
 
 namespace lockstep::compile {
 
-using Value = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
+using Value = std::variant<bool, int64_t, double, std::string, std::vector<std::string>, std::vector<double>>;
 
 enum class KeyStatus {
     Acts,
@@ -70,6 +70,7 @@ public:
     double number(std::string_view key) const;
     const std::string& text(std::string_view key) const;
     const std::vector<std::string>& list(std::string_view key) const;
+    const std::vector<double>& numbers(std::string_view key) const;
     bool is_set(std::string_view key) const;  // by file or flag
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;

@@ -93,7 +93,16 @@ const std::vector<RecipeKey>& recipe_keys() {
          one_of({"prepared", "synthetic"})
              .or_form("the name of a data set of torchtitan's, such as c4", is_downloaded)
              .advise("other text becomes a prepared folder by `lockstep data prepare`, which training.dataset_path names")},
-        {"training.dataset_path", std::string(), S::Acts, "folder made by `lockstep data prepare`"},
+        {"training.dataset_path", Strings{}, S::Acts,
+         "folder made by `lockstep data prepare`; a list of folders is a mixture of data sets"},
+        {"training.dataset_weights", std::vector<double>{}, S::Acts,
+         "share of each folder of training.dataset_path in the sequences, as numbers whose ratios count. Empty: as many as each "
+         "has windows, so that all end their epochs together",
+         from_to(1e-9, 1e9)},
+        {"training.window_stride", int64_t{0}, S::Acts,
+         "tokens from the start of a training sequence to that of the next. 0: training.seq_len. With seq_len + 1 no two "
+         "sequences share a token; with less than seq_len they overlap",
+         from_to(0, kSize)},
         {"training.local_batch_size", int64_t{8}, S::Acts,
          "sequences per microbatch and data rank; with a pipeline, per step and data rank", from_to(1, kSize)},
         {"training.global_batch_size", int64_t{-1}, S::Acts,
@@ -266,10 +275,11 @@ const std::vector<RecipeKey>& recipe_keys() {
 
         {"validation.enable", false, S::Acts, "measure the loss on held-out data during training"},
         {"validation.dataset", std::string("prepared"), S::Ignored, "always the held-out split of the training data"},
-        {"validation.dataset_path", std::string(), S::Acts,
-         "another prepared folder; empty: the held-out split of training.dataset_path"},
+        {"validation.dataset_path", Strings{}, S::Acts,
+         "another prepared folder, or a list of them; empty: the held-out splits of training.dataset_path. Of several the loss "
+         "is said of each, and over all their tokens"},
         {"validation.freq", int64_t{10}, S::Acts, "steps between validations", from_to(1, kSteps)},
-        {"validation.steps", int64_t{-1}, S::Acts, "batches per validation; -1: the whole split once",
+        {"validation.steps", int64_t{-1}, S::Acts, "batches per validation and data set; -1: the whole split once",
          from_to(1, kSteps).or_value(-1)},
         {"validation.local_batch_size", int64_t{-1}, S::Acts, "that of training, or -1, which means the same",
          from_to(1, kSize).or_value(-1)},

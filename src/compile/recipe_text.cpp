@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <toml++/toml.h>
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,8 @@ namespace {
 
 std::string string_in_list(const toml::node& item, const std::string& key, const std::string& origin) {
     if (!item.is_string())
-        throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be a list of strings", origin, key));
+        throw UserError("recipe.wrong_type", key,
+                        fmt::format("{}: {} must be a list of strings, or one of numbers", origin, key));
     return item.as_string()->get();
 }
 
@@ -33,13 +35,30 @@ Value from_node(const toml::node& node, const std::string& key, const std::strin
     if (const auto* v = node.as_floating_point()) return v->get();
     if (const auto* v = node.as_string()) return v->get();
     if (const auto* list = node.as_array()) {
+        const auto is_number = [](const toml::node& item) { return item.is_number(); };
+        if (!list->empty() && std::all_of(list->begin(), list->end(), is_number)) {
+            std::vector<double> numbers;
+            for (const toml::node& item : *list) numbers.push_back(*item.value<double>());
+            return numbers;
+        }
         std::vector<std::string> out;
         for (const toml::node& item : *list)
             out.push_back(item.is_array() ? joined(*item.as_array(), key, origin) : string_in_list(item, key, origin));
         return out;
     }
     throw UserError("recipe.wrong_type", key,
-                    fmt::format("{}: {} must be a boolean, a number, a string or a list of strings", origin, key));
+                    fmt::format("{}: {} must be a boolean, a number, a string or a list of strings or numbers", origin, key));
+}
+
+// A list as a flag has it, as in torchtitan: --model.converters a,b.
+std::vector<std::string> split_at_commas(const std::string& text) {
+    std::vector<std::string> items;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find(',', begin), text.size());
+        items.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return items;
 }
 
 using Problems = std::multimap<uint32_t, UserError>;  // by line
@@ -158,10 +177,14 @@ void Recipe::set(const std::string& key, const std::string& text) {
     const std::string origin = "flag --" + key;
     Value value = text;
     const RecipeKey* known = find_key(key);
-    const bool wants_text = known && std::holds_alternative<std::string>(known->default_value);
-    if (!wants_text || (!text.empty() && text[0] == '"')) {
+    const auto wants = [&](auto of_type) { return known && std::holds_alternative<decltype(of_type)>(known->default_value); };
+    const bool is_toml = !text.empty() && (text[0] == '"' || text[0] == '[');
+    if (wants(std::vector<std::string>{}) && !is_toml) {
+        value = split_at_commas(text);
+    } else if (!wants(std::string{}) || (!text.empty() && text[0] == '"')) {
+        const bool bare_list = wants(std::vector<double>{}) && !is_toml;
         try {
-            const toml::table table = toml::parse("x = " + text);
+            const toml::table table = toml::parse(fmt::format(fmt::runtime(bare_list ? "x = [{}]" : "x = {}"), text));
             value = from_node(*table.get("x"), key, origin);
         } catch (const toml::parse_error&) {
             value = text;

@@ -41,6 +41,16 @@ void check_checkpoints(const Recipe& r) {
     models::to_hugging_face({r.text("model.name"), r.model_shape(), r.integer("training.seq_len")});
 }
 
+void check_mixture(const Recipe& r) {
+    const size_t folders = r.list("training.dataset_path").size(), weights = r.numbers("training.dataset_weights").size();
+    if (weights != 0 && weights != folders)
+        throw UserError("recipe.dataset_weights", "training.dataset_weights",
+                        fmt::format("{}training.dataset_weights = {}, but training.dataset_path = {}: give one number for each "
+                                    "folder, in the same order, or leave the weights out",
+                                    r.where("training.dataset_weights"), text_of(r.numbers("training.dataset_weights")),
+                                    text_of(r.list("training.dataset_path"))));
+}
+
 // Validation runs the program of training, so its batches have the same shape.
 void check_validation(const Recipe& r) {
     for (const auto& [key, of_training] : {std::pair{"validation.local_batch_size", "training.local_batch_size"},
@@ -117,6 +127,7 @@ void require_consistent(const Recipe& recipe) {
                         "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a "
                         "rank's arena may have");
     check_checkpoints(recipe);
+    check_mixture(recipe);
     check_validation(recipe);
     check_processes(recipe);
     check_kernels(recipe);

@@ -14,6 +14,7 @@ struct EvalResult {
     double loss_sum = 0;  // nats over all targets
     int64_t targets = 0;
     double loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
+    void operator+=(const EvalResult& other) { loss_sum += other.loss_sum, targets += other.targets; }
 };
 
 class Evaluator {

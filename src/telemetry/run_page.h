@@ -10,7 +10,7 @@ namespace lockstep::telemetry {
 // `run`, as cli/run_files.h reads it:
 //   folder, made (time), every (n: the metrics are every n-th logged step), recipe (TOML of the last start)
 //   metrics: {step, loss, heldout, grad_norm, lr, tokens, tokens_per_s, step_time, mfu, resident}, arrays of equal length;
-//     numbers or null; resident in GiB
+//     numbers or null; resident in GiB. And heldout_of: by data set of a mixture [[step, loss]]
 //   events: lines of events.jsonl; checkpoints: [{step, folder, bytes, has_optimizer}]; samples: lines of samples.jsonl
 std::string run_page(const nlohmann::ordered_json& run);
 

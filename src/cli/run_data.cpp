@@ -1,0 +1,120 @@
+#include "cli/run_data.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/mixture.h"
+#include "data/synthetic_source.h"
+#include "telemetry/console.h"
+
+namespace lockstep::cli {
+namespace {
+
+// Nothing where the recipe's data can be opened.
+std::optional<UserError> lack(const compile::Recipe& recipe, MissingData missing) {
+    const std::string& dataset = recipe.text("training.dataset");
+    const std::vector<std::string>& folders = recipe.list("training.dataset_path");
+    if (folders.empty() && dataset != "prepared")
+        return UserError("recipe.no_data", "training.dataset_path",
+                         fmt::format("{}training.dataset = \"{}\": Lockstep downloads no data set. Prepare its text with "
+                                     "`lockstep data prepare` and set training.dataset_path to that folder, or set "
+                                     "training.dataset = \"synthetic\"",
+                                     recipe.where("training.dataset"), dataset));
+    if (folders.empty())
+        return UserError("recipe.no_data", "training.dataset_path",
+                         "training.dataset_path is not set: give the folder that `lockstep data prepare` made, or set "
+                         "training.dataset = \"synthetic\"");
+    const auto absent = std::find_if(folders.begin(), folders.end(), [](const auto& f) { return !std::filesystem::exists(f); });
+    if (missing == MissingData::Assume && absent != folders.end())
+        return UserError("recipe.no_data", "training.dataset_path", fmt::format("{} is not prepared yet", *absent));
+    return std::nullopt;
+}
+
+void take_vocabulary(compile::Recipe& recipe, const data::PreparedData& prepared) {
+    const int64_t vocab_size = prepared.manifest.vocab_size;
+    if (!recipe.is_set("model.vocab_size")) {
+        recipe.set("model.vocab_size", std::to_string(vocab_size));
+    } else if (const int64_t given = std::get<int64_t>(recipe.model_shape().at("vocab_size")); given < vocab_size) {
+        throw UserError("recipe.vocabulary", "model.vocab_size",
+                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: raise it, or leave it out", given,
+                                    prepared.folder.string(), vocab_size));
+    }
+}
+
+data::DatasetOptions dataset_options(const compile::Recipe& recipe) {
+    const bool mask = recipe.flag("training.document_mask");
+    return {static_cast<int>(recipe.integer("training.seq_len")), mask ? data::SampleMode::packed : data::SampleMode::windows,
+            static_cast<uint64_t>(recipe.integer("debug.seed"))};
+}
+
+std::unique_ptr<data::Source> synthetic(const compile::Recipe& recipe) {
+    data::SyntheticOptions options;
+    options.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
+    options.vocab_size = static_cast<int>(std::get<int64_t>(recipe.model_shape().at("vocab_size")));
+    options.seq_len = static_cast<int>(recipe.integer("training.seq_len"));
+    options.masked_target_fraction = recipe.number("debug.synthetic_masked");
+    options.mean_document_tokens = recipe.flag("training.document_mask") ? std::max(1, options.seq_len / 2) : 0;
+    return std::make_unique<data::SyntheticSource>(options);
+}
+
+// Each token of a held-out part is a target once, whatever the windows of training are.
+std::vector<RunData::Heldout> heldout_of(const compile::Recipe& recipe, std::vector<data::DataSet>& sets) {
+    std::vector<RunData::Heldout> out;
+    std::vector<std::string> without;
+    for (data::DataSet& set : sets) {
+        if (set.prepared.heldout.empty()) without.push_back(set.prepared.folder.string());
+        else out.push_back({set.name, data::Dataset(std::move(set.prepared.heldout), dataset_options(recipe))});
+    }
+    if (out.empty())
+        throw UserError("recipe.no_heldout", "validation.enable",
+                        fmt::format("validation.enable = true: {} has no held-out documents (it was prepared with "
+                                    "--heldout 0); set validation.dataset_path to data that has some, or switch "
+                                    "validation off",
+                                    fmt::join(without, ", ")));
+    if (!without.empty())
+        telemetry::warn(fmt::format("validation leaves out {}, which has no held-out documents", fmt::join(without, ", ")));
+    return out;
+}
+
+}  // namespace
+
+RunData open_run_data(compile::Recipe& recipe, MissingData missing) {
+    RunData run;
+    if (recipe.text("training.dataset") == "synthetic") {
+        run.source = synthetic(recipe);
+        return run;
+    }
+    if (const std::optional<UserError> lacks = lack(recipe, missing)) {
+        if (missing == MissingData::Refuse) throw *lacks;
+        telemetry::warn(fmt::format("{}. `train` will refuse this recipe until then; here a vocabulary of {} is assumed",
+                                    lacks->what(), std::get<int64_t>(recipe.model_shape().at("vocab_size"))));
+        return run;
+    }
+    std::vector<data::DataSet> sets = data::open_data_sets(recipe.list("training.dataset_path"));
+    const data::PreparedData& first = sets.front().prepared;
+    take_vocabulary(recipe, first);
+    run.tokenizer = (first.folder / data::kTokenizerFile).string();
+    if (sets.size() == 1) run.unigram_entropy_nats = first.manifest.unigram_entropy_nats;
+    if (recipe.flag("validation.enable")) {
+        std::vector<data::DataSet> others = data::open_data_sets(recipe.list("validation.dataset_path"));
+        for (const data::DataSet& other : others) data::require_same_tokenizer(first, other.prepared);
+        run.heldout = heldout_of(recipe, others.empty() ? sets : others);
+    }
+    data::DatasetOptions options = dataset_options(recipe);
+    options.window_stride = recipe.integer("training.window_stride");
+    std::vector<data::Dataset> parts;
+    for (data::DataSet& set : sets) {
+        parts.emplace_back(std::move(set.prepared.train), options);
+        run.parts.push_back({set.name, 1, parts.back().windows()});
+    }
+    auto mixture = std::make_unique<data::Mixture>(std::move(parts), recipe.numbers("training.dataset_weights"));
+    for (size_t i = 0; i < run.parts.size(); ++i) run.parts[i].share = mixture->shares()[i];
+    run.source = std::move(mixture);
+    return run;
+}
+
+}  // namespace lockstep::cli
