@@ -66,7 +66,7 @@ const ErrorCase kErrors[] = {
      "recipe.wrong_type", "training.fuse_loss",
      "flag --training.fuse_loss: training.fuse_loss = \"maybe\" must be true or false"},
     {"list_of_numbers", [] { parse("[model]\nconverters = [1, 2]\n"); }, "recipe.wrong_type", "model.converters",
-     "run.toml:2: model.converters must be a list of strings"},
+     "run.toml:2: model.converters = [1.0, 2.0] must be a list of strings"},
     {"date", [] { parse("[training]\nsteps = 2020-01-01\n"); }, "recipe.wrong_type", "training.steps",
      "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings"},
     {"not_available",
