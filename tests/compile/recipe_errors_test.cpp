@@ -68,7 +68,7 @@ const ErrorCase kErrors[] = {
     {"list_of_numbers", [] { parse("[model]\nconverters = [1, 2]\n"); }, "recipe.wrong_type", "model.converters",
      "run.toml:2: model.converters = [1.0, 2.0] must be a list of strings"},
     {"date", [] { parse("[training]\nsteps = 2020-01-01\n"); }, "recipe.wrong_type", "training.steps",
-     "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings"},
+     "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings or numbers"},
     {"not_available",
      [] {
          compile::Recipe::from_text(
@@ -95,7 +95,8 @@ const ErrorCase kErrors[] = {
      "  experts (model.flavor = \"30B-A3B\")\n"
      "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
     {"list_in_a_list", [] { parse("[parallelism]\nmodule_fqns_per_model_part = [[1]]\n"); }, "recipe.wrong_type",
-     "parallelism.module_fqns_per_model_part", "run.toml:2: parallelism.module_fqns_per_model_part must be a list of strings"},
+     "parallelism.module_fqns_per_model_part",
+     "run.toml:2: parallelism.module_fqns_per_model_part must be a list of strings, or one of numbers"},
     {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps stands outside any [section]"},
     {"syntax", [] { parse("[training\nsteps = 3\n"); }, "recipe.syntax", "", "run.toml:1: not TOML: "},
     {"unreadable", [] { compile::Recipe::from_file("/no/such/file.toml"); }, "recipe.unreadable", "/no/such/file.toml",
