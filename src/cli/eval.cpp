@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -54,19 +55,24 @@ std::vector<Tokens> open_tokens(const EvalArgs& args, const Stored& stored) {
             "the checkpoint's recipe names no prepared data: give a prepared folder with --data, or a token file with "
             "--tokens");
     std::vector<Tokens> out;
+    std::vector<std::string> without;
     for (data::DataSet& set : data::open_data_sets(folders)) {
         data::PreparedData& prepared = set.prepared;
         std::optional<data::Tokenizer> tokenizer = prepared.tokenizer();
         data::TokenStream& split = args.split == "train" ? prepared.train : prepared.heldout;
-        if (split.empty())
-            throw UserError(
-                "eval.no_heldout", "--split",
-                fmt::format("{} has no held-out documents (it was prepared with --heldout 0): give --split train, or other "
-                            "data with --data",
-                            prepared.folder.string()));
+        if (split.empty()) {
+            without.push_back(prepared.folder.string());
+            continue;
+        }
         const std::string file = tokenizer ? (prepared.folder / data::kTokenizerFile).string() : "";
         out.push_back({std::move(split), std::move(tokenizer), file});
     }
+    if (out.empty())
+        throw UserError("eval.no_heldout", "--split",
+                        fmt::format("{} has no held-out documents (it was prepared with --heldout 0): give --split train, or "
+                                    "other data with --data",
+                                    fmt::join(without, ", ")));
+    if (!without.empty()) telemetry::warn(fmt::format("left out: {}, which has no held-out documents", fmt::join(without, ", ")));
     return out;
 }
 

@@ -169,6 +169,8 @@ Json summary_of(const Json& run) {
         const Json& loss = m["heldout"][i];
         if (!loss.is_null() && (best.is_null() || loss < best)) best = loss, best_step = m["step"][i];
     }
+    Json of_sets = Json::object();
+    for (const auto& [name, points] : m["heldout_of"].items()) of_sets[name] = points.back()[1];
     const Json measured = at(end, "summary");
     const Json rate = at(measured, "tokens_per_s");
     return {{"folder", run["folder"]},
@@ -178,6 +180,7 @@ Json summary_of(const Json& run) {
             {"final_loss", last_known(m["loss"])},
             {"best_heldout_loss", best},
             {"best_heldout_step", best_step},
+            {"last_heldout_loss_of", of_sets},
             {"tokens_seen", last_known(m["tokens"])},
             {"tokens_per_s", rate.is_null() ? last_known(m["tokens_per_s"]) : rate},
             {"step_time_s", at(measured, "step_time_s").is_null() ? last_known(m["step_time"]) : at(measured, "step_time_s")},
@@ -206,6 +209,8 @@ void print_summary(const Json& s) {
     if (number("best_heldout_loss"))
         line("best held-out loss", fmt::format("{:.4f} at step {:.0f}, perplexity {:.4g}", *number("best_heldout_loss"),
                                                number("best_heldout_step").value_or(0), std::exp(*number("best_heldout_loss"))));
+    for (const auto& [name, loss] : s["last_heldout_loss_of"].items())
+        line("last held-out loss", fmt::format("{:.4f} of {}", loss.get<double>(), name));
     if (number("tokens_seen")) line("tokens seen", telemetry::grouped(static_cast<int64_t>(*number("tokens_seen"))));
     if (number("tokens_per_s")) line("tokens a second", telemetry::short_count(*number("tokens_per_s")));
     if (number("step_time_s"))

@@ -11,7 +11,8 @@ bool is_run(const std::string& folder);
 // As telemetry/run_page.h describes it. A step that was done again after a resume counts as it was done last.
 nlohmann::ordered_json read_run(const std::string& folder);
 
-// {folder, status, steps, of_steps, final_loss, best_heldout_loss, best_heldout_step, tokens_seen, tokens_per_s, step_time_s,
+// {folder, status, steps, of_steps, final_loss, best_heldout_loss, best_heldout_step, last_heldout_loss_of
+//  {data set: loss} of a mixture, tokens_seen, tokens_per_s, step_time_s,
 //  planned_step_time_s, bytes_planned, bytes_resident, starts, not_counted, checkpoints}; null where nothing is known.
 nlohmann::ordered_json summary_of(const nlohmann::ordered_json& run);
 void print_summary(const nlohmann::ordered_json& summary);

@@ -125,6 +125,9 @@ TEST_F(CliMixture, StandsInTheReport) {
     train("--training.dataset_path letters,digits");
     const Finished f = s.lockstep("report out --html page.html");
     ASSERT_EQ(f.code, 0) << f.err;
+    const Finished text = s.lockstep("report out");
+    EXPECT_NE(text.out.find(" of letters\n"), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find(" of digits\n"), std::string::npos) << text.out;
     EXPECT_NE(s.read("page.html").find("\"heldout_of\":{\"letters\":[[3,"), std::string::npos);
 }
 
