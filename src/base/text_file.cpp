@@ -1,26 +1,57 @@
 #include "base/text_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kMaxBytes = size_t{1} << 30;
+
+// A descriptor that was opened without waiting, which ends with the block.
+class Opened {
+public:
+    explicit Opened(const std::filesystem::path& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+    Opened(const Opened&) = delete;
+    Opened& operator=(const Opened&) = delete;
+    ~Opened() {
+        if (descriptor_ >= 0) ::close(descriptor_);
+    }
+    int descriptor() const { return descriptor_; }
+
+private:
+    int descriptor_;
+};
+
+}  // namespace
 
 TextFile read_text_file(const std::filesystem::path& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return {{}, std::strerror(errno)};
+    const Opened file(path);
+    struct stat status {};
+    if (file.descriptor() < 0 || ::fstat(file.descriptor(), &status) != 0) return {{}, std::strerror(errno)};
+    const bool is_pipe = S_ISFIFO(status.st_mode);
+    if (!is_pipe && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return {{}, "it is a device, not a file"};
+    const TextFile too_long{{}, "it is longer than 1 GiB, so it is no text file of Lockstep"};
+    if (!is_pipe && status.st_size > static_cast<off_t>(kMaxBytes)) return too_long;
     TextFile out;
     char chunk[1 << 14];
     while (true) {
-        const ssize_t got = ::read(descriptor, chunk, sizeof chunk);
+        const ssize_t got = ::read(file.descriptor(), chunk, sizeof chunk);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) out = {{}, std::strerror(errno)};
-        if (got <= 0) break;
+        if (got < 0 && errno == EAGAIN) {  // a pipe whose writer is not ready: wait from here on
+            ::fcntl(file.descriptor(), F_SETFL, O_RDONLY);
+            continue;
+        }
+        if (got < 0) return {{}, std::strerror(errno)};
+        if (got == 0) break;
         out.text.append(chunk, static_cast<size_t>(got));
+        if (out.text.size() > kMaxBytes) return too_long;
     }
-    ::close(descriptor);
+    if (is_pipe && out.text.empty()) return {{}, "it is a pipe that nobody writes to"};
     return out;
 }
 

@@ -1,6 +1,11 @@
 #include "base/text_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
 
 #include "tests/base/scratch_folder.h"
 
@@ -28,6 +33,30 @@ TEST(TextFile, SaysWhyItCannotBeRead) {
     EXPECT_EQ(below.reason, "Not a directory");
     EXPECT_FALSE(below.is_readable());
     EXPECT_EQ(below.text, "");
+    EXPECT_EQ(read_text_file("/dev/zero").reason, "it is a device, not a file");
+    s.write("long", "");
+    std::filesystem::resize_file(s.path("long"), (int64_t{1} << 30) + 1);
+    EXPECT_EQ(read_text_file(s.path("long")).reason, "it is longer than 1 GiB, so it is no text file of Lockstep");
+}
+
+TEST(TextFile, APipeIsReadIfSomebodyWritesAndNeverWaitedFor) {
+    ScratchFolder s;
+    ASSERT_EQ(::mkfifo(s.path("pipe").c_str(), 0600), 0);
+    EXPECT_EQ(read_text_file(s.path("pipe")).reason, "it is a pipe that nobody writes to");
+    std::string long_text(200000, 'x');  // more than a pipe holds
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    std::thread writer([&] {
+        for (size_t done = 0; done < long_text.size();) {
+            const ssize_t got = ::write(ends[1], long_text.data() + done, long_text.size() - done);
+            if (got <= 0) break;
+            done += static_cast<size_t>(got);
+        }
+        ::close(ends[1]);
+    });
+    EXPECT_EQ(read_text_file("/proc/self/fd/" + std::to_string(ends[0])).text, long_text);
+    writer.join();
+    ::close(ends[0]);
 }
 
 }  // namespace
