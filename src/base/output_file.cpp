@@ -75,7 +75,22 @@ void OutputFile::close() {
     if (::close(std::exchange(descriptor_, -1)) != 0) cannot_write(path_, "close", errno);
 }
 
-AtomicFile::AtomicFile(fs::path file) : file_(std::move(file)), out_(partial(file_)) {}
+namespace {
+
+// Its name goes to a new file, so a folder or a device of that name would be lost.
+fs::path replaceable(fs::path file) {
+    std::error_code error;
+    const fs::file_status status = fs::status(file, error);
+    if (fs::exists(status) && !fs::is_regular_file(status))
+        throw UserError("file.cannot_write", file.string(),
+                        fmt::format("cannot write {}: it is {}. Name a file.", file.string(),
+                                    fs::is_directory(status) ? "a folder" : "a device or a pipe"));
+    return file;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path file) : file_(replaceable(std::move(file))), out_(partial(file_)) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : file_(std::move(other.file_)), out_(std::move(other.out_)), published_(std::exchange(other.published_, true)) {}

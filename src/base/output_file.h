@@ -40,6 +40,7 @@ private:
 // A file that nobody sees half written: <file>.partial until publish(). Without publish() the destructor removes it.
 class AtomicFile {
 public:
+    // A file of that name is replaced; a folder, a device or a pipe is refused.
     explicit AtomicFile(std::filesystem::path file);
     AtomicFile(AtomicFile&& other) noexcept;
     AtomicFile& operator=(AtomicFile&&) = delete;

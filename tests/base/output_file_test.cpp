@@ -2,6 +2,7 @@
 #include "base/output_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,23 @@ TEST(OutputFile, GetsItsNameWhenItIsOnTheDisk) {
     const std::string folder = fs::path(s.path("f")).parent_path().filename().string();
     EXPECT_EQ(calls.log(),
               (std::vector<std::string>{"write f.partial", "write f.partial", "fsync f.partial", "rename f", "fsync " + folder}));
+}
+
+TEST(OutputFile, TakesNoFoldersAndNoDevicesPlace) {
+    ScratchFolder s;
+    fs::create_directories(s.path("folder"));
+    s.write("folder/precious", "text");
+    ASSERT_EQ(::mkfifo(s.path("pipe").c_str(), 0600), 0);
+    for (const auto& [name, what] : {std::pair{"folder", "it is a folder"}, {"pipe", "it is a device or a pipe"}}) {
+        try {
+            AtomicFile file(s.path(name));
+            FAIL() << name;
+        } catch (const UserError& e) {
+            EXPECT_EQ(e.id(), "file.cannot_write");
+            EXPECT_NE(std::string(e.what()).find(what), std::string::npos) << e.what();
+        }
+    }
+    EXPECT_EQ(s.read("folder/precious"), "text");
 }
 
 TEST(OutputFile, LeftoversGoAndOnlyThey) {
