@@ -37,6 +37,12 @@ std::string initials(std::string_view name) {
     return out;
 }
 
+std::string one_word(std::string_view key) {
+    std::string out(key);
+    std::replace(out.begin(), out.end(), '.', '_');
+    return out;
+}
+
 // Between the last parts of two keys.
 size_t distance_of_names(std::string_view given, std::string_view known) {
     if (given == known) return 0;
@@ -54,7 +60,10 @@ size_t distance_of_keys(std::string_view given, std::string_view known) {
     };
     const auto [section, name] = split(given);
     const auto [known_section, known_name] = split(known);
-    return 2 * distance_of_names(name, known_name) + (section.empty() ? 0 : edit_distance(section, known_section));
+    constexpr size_t kOtherSection = 3;  // the name counts more: optimizer.steps means training.steps, not optimizer.eps
+    if (section.empty() && joined(words_of(given)) == joined(words_of(one_word(known)))) return 0;  // training-steps
+    return 2 * distance_of_names(name, known_name) +
+           (section.empty() ? 0 : std::min(kOtherSection, edit_distance(section, known_section)));
 }
 
 template <class Distance>

@@ -28,7 +28,9 @@ const char* type_name(const Value& v) {
 
 // Widens an integer where a number is meant, one string or number where a list is, and 0 or 1 from true and false where the
 // model's key is an integer. An empty string stands for an empty list.
-Value fit(const Value& wanted, Value given, const std::string& key, const std::string& origin) {
+Value fit(const Value& wanted, std::optional<Value> value, const std::string& key, const std::string& origin) {
+    if (!value) throw UserError("recipe.wrong_type", key, fmt::format("{}: {} must be {}", origin, key, type_name(wanted)));
+    Value& given = *value;
     if (given.index() == wanted.index()) return given;
     if (std::holds_alternative<double>(wanted) && std::holds_alternative<int64_t>(given))
         return static_cast<double>(std::get<int64_t>(given));
@@ -149,7 +151,8 @@ std::string text_of(const Value& value) {
             std::string escaped;
             for (char c : v) {
                 if (c == '"' || c == '\\') escaped += '\\';
-                escaped += c;
+                if ((c >= 0 && c < ' ') || c == 0x7f) escaped += fmt::format("\\u{:04x}", c);  // as TOML asks
+                else escaped += c;
             }
             return "\"" + escaped + "\"";
         }
@@ -171,7 +174,7 @@ Recipe::Recipe() {
     for (const RecipeKey& k : recipe_keys()) values_[k.name] = k.default_value;
 }
 
-void Recipe::assign(const std::string& key, Value value, const std::string& origin) {
+void Recipe::assign(const std::string& key, std::optional<Value> value, const std::string& origin) {
     if (const RecipeKey* known = find_key(key)) {
         values_[key] = fit(known->default_value, std::move(value), key, origin);
         require_allowed(known->allowed, values_[key], key, origin);
@@ -194,12 +197,17 @@ void Recipe::assign(const std::string& key, Value value, const std::string& orig
         }
     }
     if (!technique_of_extension(key).empty()) {
-        extensions_[key] = std::move(value);
+        extensions_[key] = value.value_or("");
         origins_[key] = origin;
         return;
     }
+    const std::vector<std::string> names = key_names();
+    const std::string parent = key.substr(0, key.rfind('.'));
+    if (std::find(names.begin(), names.end(), parent) != names.end())
+        throw UserError("recipe.unknown_key", key,
+                        fmt::format("{}: there is no key {}: {} has a value and no keys below it", origin, key, parent));
     throw UserError("recipe.unknown_key", key,
-                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, key_names())));
+                    fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, names)));
 }
 
 bool Recipe::flag(std::string_view key) const { return std::get<bool>(values_.find(key)->second); }

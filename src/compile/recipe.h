@@ -89,7 +89,8 @@ public:
     std::string toml(const std::function<bool(const RecipeKey&)>& wanted) const;
 
 private:
-    void assign(const std::string& key, Value value, const std::string& origin);
+    // No value: one of a type that no key has.
+    void assign(const std::string& key, std::optional<Value> value, const std::string& origin);
 
     std::map<std::string, Value, std::less<>> values_;
     std::map<std::string, std::string, std::less<>> origins_;  // of keys that were set

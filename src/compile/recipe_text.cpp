@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text_file.h"
@@ -15,21 +16,20 @@
 namespace lockstep::compile {
 namespace {
 
-std::string string_in_list(const toml::node& item, const std::string& key, const std::string& origin) {
-    if (!item.is_string())
-        throw UserError("recipe.wrong_type", key,
-                        fmt::format("{}: {} must be a list of strings, or one of numbers", origin, key));
-    return item.as_string()->get();
-}
-
-// A list inside a list (module_fqns_per_model_part) stands as one string.
-std::string joined(const toml::array& list, const std::string& key, const std::string& origin) {
+// A list inside a list (module_fqns_per_model_part) stands as one string. Nothing: not all are strings.
+std::optional<std::string> string_in_list(const toml::node& item) {
+    if (item.is_string()) return item.as_string()->get();
+    if (!item.is_array()) return std::nullopt;
     std::vector<std::string> words;
-    for (const toml::node& item : list) words.push_back(string_in_list(item, key, origin));
+    for (const toml::node& word : *item.as_array()) {
+        if (!word.is_string()) return std::nullopt;
+        words.push_back(word.as_string()->get());
+    }
     return fmt::format("{}", fmt::join(words, ", "));
 }
 
-Value from_node(const toml::node& node, const std::string& key, const std::string& origin) {
+// Nothing: no key has a value of this type.
+std::optional<Value> from_node(const toml::node& node) {
     if (const auto* v = node.as_boolean()) return v->get();
     if (const auto* v = node.as_integer()) return v->get();
     if (const auto* v = node.as_floating_point()) return v->get();
@@ -42,12 +42,14 @@ Value from_node(const toml::node& node, const std::string& key, const std::strin
             return numbers;
         }
         std::vector<std::string> out;
-        for (const toml::node& item : *list)
-            out.push_back(item.is_array() ? joined(*item.as_array(), key, origin) : string_in_list(item, key, origin));
+        for (const toml::node& item : *list) {
+            const std::optional<std::string> text = string_in_list(item);
+            if (!text) return std::nullopt;
+            out.push_back(*text);
+        }
         return out;
     }
-    throw UserError("recipe.wrong_type", key,
-                    fmt::format("{}: {} must be a boolean, a number, a string or a list of strings or numbers", origin, key));
+    return std::nullopt;
 }
 
 // A list as a flag has it, as in torchtitan: --model.converters a,b.
@@ -66,8 +68,12 @@ using Problems = std::multimap<uint32_t, UserError>;  // by line
 // One error of several: the first one's id and key, and every text.
 [[noreturn]] void throw_all(const Problems& problems) {
     const UserError& first = problems.begin()->second;
+    constexpr size_t kNamed = 20;
     std::vector<std::string> texts;
-    for (const auto& [line, e] : problems) texts.emplace_back(e.what());
+    for (const auto& [line, e] : problems) {
+        if (texts.size() < kNamed) texts.emplace_back(e.what());
+    }
+    if (problems.size() > kNamed) texts.push_back("and more");
     throw UserError(first.id(), first.key(), fmt::format("{}", fmt::join(texts, "\n  ")));
 }
 
@@ -102,6 +108,11 @@ toml::table table_of(const nlohmann::json& object, int depth) {
     return out;
 }
 
+bool is_utf8(const std::string& text) {
+    const nlohmann::json json = text;
+    return json == nlohmann::json::parse(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 struct Assignment {
     std::string key;
     const toml::node* node;
@@ -119,7 +130,7 @@ void flatten(const toml::table& table, const std::string& section, std::vector<A
 
 // Hands each key's value to `assign`; what that refuses is refused together at the end.
 void assign_all(const toml::table& table, const std::string& origin,
-                const std::function<void(const std::string& key, Value value, const std::string& where)>& assign) {
+                const std::function<void(const std::string& key, std::optional<Value> value, const std::string& where)>& assign) {
     Problems problems;
     std::vector<Assignment> assignments;
     const auto where = [&](uint32_t line) { return line == 0 ? origin : fmt::format("{}:{}", origin, line); };
@@ -128,12 +139,17 @@ void assign_all(const toml::table& table, const std::string& origin,
         const uint32_t line = content.source().begin.line;
         if (const toml::table* inner = content.as_table()) flatten(*inner, name, assignments);
         else
-            problems.emplace(line, UserError("recipe.no_section", name,
-                                             fmt::format("{}: {} stands outside any [section]", where(line), name)));
+            problems.emplace(line,
+                             UserError("recipe.no_section", name,
+                                       content.is_array_of_tables()
+                                           ? fmt::format("{}: [[{}]] is a list of sections: write [{}]", where(line), name, name)
+                                           : fmt::format("{}: {} stands outside any [section]", where(line), name)));
     }
+    constexpr size_t kEnough = 50;  // a file with as many is no recipe
     for (const Assignment& a : assignments) {
+        if (problems.size() > kEnough) break;
         try {
-            assign(a.key, from_node(*a.node, a.key, where(a.line)), where(a.line));
+            assign(a.key, from_node(*a.node), where(a.line));
         } catch (const UserError& e) {
             problems.emplace(a.line, e);
         }
@@ -146,9 +162,10 @@ void assign_all(const toml::table& table, const std::string& origin,
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
     Recipe recipe;
     try {
-        assign_all(toml::parse(text, origin), origin, [&](const std::string& key, Value value, const std::string& where) {
-            recipe.assign(key, std::move(value), where);
-        });
+        assign_all(toml::parse(text, origin), origin,
+                   [&](const std::string& key, std::optional<Value> value, const std::string& where) {
+                       recipe.assign(key, std::move(value), where);
+                   });
     } catch (const toml::parse_error& e) {
         throw UserError("recipe.syntax", "", fmt::format("{}:{}: not TOML: {}", origin, e.source().begin.line, e.description()));
     }
@@ -160,7 +177,7 @@ Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
     if (!json.is_object())
         throw UserError("recipe.syntax", "", fmt::format("{}: not JSON with the sections of a recipe as objects", origin));
     Recipe recipe;
-    assign_all(table_of(json, 0), origin, [&](const std::string& key, Value value, const std::string& where) {
+    assign_all(table_of(json, 0), origin, [&](const std::string& key, std::optional<Value> value, const std::string& where) {
         recipe.assign(key, std::move(value), where);
     });
     return recipe;
@@ -169,13 +186,15 @@ Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
 Recipe Recipe::from_file(const std::string& path) {
     const TextFile file = read_text_file(path);
     if (!file.is_readable())
-        throw UserError("recipe.unreadable", path, fmt::format("recipe {}: cannot be read; give the path of a TOML file", path));
+        throw UserError("recipe.unreadable", path,
+                        fmt::format("recipe {}: cannot be read ({}); give the path of a TOML file", path, file.reason));
     return from_text(file.text, path);
 }
 
 void Recipe::set(const std::string& key, const std::string& text) {
     const std::string origin = "flag --" + key;
-    Value value = text;
+    if (!is_utf8(text)) throw UserError("recipe.syntax", key, fmt::format("{}: the value is not UTF-8", origin));
+    std::optional<Value> value = text;
     const RecipeKey* known = find_key(key);
     const auto wants = [&](auto of_type) { return known && std::holds_alternative<decltype(of_type)>(known->default_value); };
     const bool is_toml = !text.empty() && (text[0] == '"' || text[0] == '[');
@@ -185,7 +204,7 @@ void Recipe::set(const std::string& key, const std::string& text) {
         const bool bare_list = wants(std::vector<double>{}) && !is_toml;
         try {
             const toml::table table = toml::parse(fmt::format(fmt::runtime(bare_list ? "x = [{}]" : "x = {}"), text));
-            value = from_node(*table.get("x"), key, origin);
+            value = from_node(*table.get("x"));
         } catch (const toml::parse_error&) {
             value = text;
         }

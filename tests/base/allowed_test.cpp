@@ -55,6 +55,8 @@ TEST(Nearest, TheLastPartOfAKeyCountsMost) {
     EXPECT_EQ(nearest_key("training.sequence_len", keys), "training.seq_len");
     EXPECT_EQ(nearest_key("training.batch_size", keys), "training.local_batch_size");
     EXPECT_EQ(nearest_key("optimizer.learning_rate", keys), "optimizer.lr");
+    EXPECT_EQ(nearest_key("optimizer.steps", keys), "training.steps");
+    EXPECT_EQ(nearest_key("training-steps", keys), "training.steps");
     EXPECT_EQ(nearest("trian", {"check", "train", "plan"}), "train");
     EXPECT_EQ(nearest_if_close("fast", {"cpu", "reference"}), "");
 }

@@ -68,7 +68,7 @@ const ErrorCase kErrors[] = {
     {"list_of_numbers", [] { parse("[model]\nconverters = [1, 2]\n"); }, "recipe.wrong_type", "model.converters",
      "run.toml:2: model.converters = [1.0, 2.0] must be a list of strings"},
     {"date", [] { parse("[training]\nsteps = 2020-01-01\n"); }, "recipe.wrong_type", "training.steps",
-     "run.toml:2: training.steps must be a boolean, a number, a string or a list of strings or numbers"},
+     "run.toml:2: training.steps must be an integer"},
     {"not_available",
      [] {
          compile::Recipe::from_text(
@@ -100,7 +100,7 @@ const ErrorCase kErrors[] = {
     {"no_section", [] { parse("steps = 3\n"); }, "recipe.no_section", "steps", "run.toml:1: steps stands outside any [section]"},
     {"syntax", [] { parse("[training\nsteps = 3\n"); }, "recipe.syntax", "", "run.toml:1: not TOML: "},
     {"unreadable", [] { compile::Recipe::from_file("/no/such/file.toml"); }, "recipe.unreadable", "/no/such/file.toml",
-     "recipe /no/such/file.toml: cannot be read; give the path of a TOML file"},
+     "recipe /no/such/file.toml: cannot be read (No such file or directory); give the path of a TOML file"},
     {"validation_of_another_shape",
      [] {
          compile_with({{"validation.enable", "true"}, {"training.dataset", "prepared"}, {"validation.seq_len", "9"}});
