@@ -42,6 +42,7 @@ constexpr Signature kNotRead[] = {
     {0, "\x89HDF"sv, "an HDF5 file", "Write its text as JSON Lines or Parquet"},
     {0, "%PDF-"sv, "a PDF document", "Extract its text first: pdftotext {}"},
     {0, "SQLite format 3"sv, "an SQLite database", "Write its text as JSON Lines or Parquet"},
+    {0, "version https://git-lfs"sv, "a pointer of Git LFS, not the file itself", "Get the file: git lfs pull"},
     {0, "LSTOKENS"sv, "a token file of Lockstep", "Give the folder that it is in to training.dataset_path"},
 };
 
@@ -63,6 +64,14 @@ bool is_json_array_of_objects(std::string_view head) {
     if (bracket == std::string_view::npos || head[bracket] != '[') return false;
     const size_t next = head.find_first_not_of(" \t\r\n", bracket + 1);
     return next != std::string_view::npos && head[next] == '{';
+}
+
+// The suffix that promises a format that the bytes do not have; empty: the name promises none.
+std::string_view broken_promise(std::string_view lower_name) {
+    for (const std::string_view suffix : {".parquet", ".npy", ".gz", ".gzip", ".zst", ".zstd"}) {
+        if (lower_name.ends_with(suffix)) return suffix;
+    }
+    return "";
 }
 
 FileFormat unreadable(std::string_view what, std::string_view remedy) {
@@ -113,6 +122,10 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
         return unreadable("a compressed file of another format than text",
                           packing == Packing::gzip ? "Unpack it first: gunzip {}" : "Unpack it first: unzstd {}");
     }
+    if (const std::string_view suffix = broken_promise(lower); !suffix.empty())
+        return unreadable(fmt::format("named {} and holds something else", suffix), "Get it again, or rename it to what it is");
+    if (has_at(head, 0, "\xFF\xFE\0\0"sv) || has_at(head, 0, "\0\0\xFE\xFF"sv))
+        return unreadable("UTF-32 text", "Convert it first: iconv -f UTF-32 -t UTF-8 {0} > {0}.txt");
     if (is_utf16(head)) return unreadable("UTF-16 text", "Convert it first: iconv -f UTF-16 -t UTF-8 {0} > {0}.txt");
     if (head.substr(0, kBinaryCheckBytes).find('\0') != std::string_view::npos) return {Format::binary, "", ""};
     if (lower.ends_with(".jsonl") || lower.ends_with(".ndjson") || lower.ends_with(".jsonlines"))

@@ -55,7 +55,7 @@ std::vector<int64_t> python_tuple(std::string_view text) {
 }  // namespace
 
 bool is_llm_c(std::string_view bytes) {
-    if (bytes.size() < kLlmCHeaderBytes) return false;
+    if (bytes.size() < sizeof(int32_t)) return false;
     const auto magic = number_at<int32_t>(bytes, 0);
     return magic == kLlmC16 || magic == kLlmC32;
 }
@@ -104,6 +104,7 @@ NpyArray parse_npy(std::string_view bytes, const std::filesystem::path& file) {
 
 IdArray parse_llm_c(std::string_view bytes, const std::filesystem::path& file) {
     if (!is_llm_c(bytes)) refuse(file, "it does not begin with the header of llm.c's token files");
+    if (bytes.size() < kLlmCHeaderBytes) refuse(file, "it was cut off in its header, which has 1024 bytes");
     const auto magic = number_at<int32_t>(bytes, 0), version = number_at<int32_t>(bytes, 4), count = number_at<int32_t>(bytes, 8);
     const int32_t known = magic == kLlmC16 ? 1 : 7;
     if (version != known)

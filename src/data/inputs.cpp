@@ -48,7 +48,7 @@ private:
     void add(const fs::path& path, const std::string& name, NamedBy named_by) {
         std::error_code error;
         const fs::file_status status = fs::status(path, error);  // of what a link leads to
-        if (fs::is_directory(status)) return add_folder(path, name);
+        if (fs::is_directory(status)) return add_folder(path, name, named_by);
         if (fs::is_regular_file(status)) return add_file(path, name, named_by);
         if (named_by == NamedBy::user) refuse(path, "it is not a regular file", "Write what it gives into a file first.");
         ++found_.skipped_other;
@@ -65,9 +65,12 @@ private:
         return false;
     }
 
-    void add_folder(const fs::path& folder, const std::string& name) {
+    void add_folder(const fs::path& folder, const std::string& name, NamedBy named_by) {
         if (!is_new(folder)) return;
         std::error_code error;
+        if (fs::is_regular_file(folder / "manifest.json", error) &&
+            head_of(folder / "manifest.json", Packing::none).find("\"lockstep-tokens\"") != std::string::npos)
+            return leave(folder, "a folder of tokens that `data prepare` wrote", "Give it to training.dataset_path.", named_by);
         std::vector<fs::path> entries;
         for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
             entries.push_back(at->path());

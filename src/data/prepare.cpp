@@ -21,7 +21,7 @@ constexpr int64_t kFewestShardTokens = 1000;
 void check_options(const PrepareOptions& options) {
     const double fraction = options.heldout_fraction.value_or(kDefaultHeldout);
     if (!(fraction >= 0 && fraction < 1)) {
-        throw UserError("data.heldout_fraction", "heldout_fraction",
+        throw UserError("data.heldout_fraction", "--heldout",
                         fmt::format("the held-out fraction is {}; it must be at least 0 and below 1, for example 0.01. 0 holds "
                                     "nothing out.",
                                     fraction));
@@ -74,6 +74,16 @@ Vocabulary given_vocabulary(const PrepareOptions& options) {
         std::string json = bytes.to_json();
         given.take(std::move(bytes), std::move(json));
     } else if (options.tokenizer != "bpe") {
+        std::error_code ignored;
+        if (!std::filesystem::exists(options.tokenizer, ignored))
+            throw UserError(
+                "data.no_tokenizer", "--tokenizer",
+                fmt::format("--tokenizer {}: there is no such file, and no tokenizer is downloaded. Give the path of a "
+                            "tokenizer.json, or bpe or bytes.",
+                            options.tokenizer));
+        if (std::filesystem::is_directory(options.tokenizer, ignored))
+            throw UserError("data.no_tokenizer", "--tokenizer",
+                            fmt::format("--tokenizer {}: it is a folder. Give the tokenizer.json in it.", options.tokenizer));
         std::string json(MappedFile::open(options.tokenizer).text());
         Tokenizer loaded = Tokenizer::from_json(json, options.tokenizer);
         given.take(std::move(loaded), std::move(json));

@@ -12,7 +12,7 @@ namespace lockstep::data {
 
 Dataset::Dataset(TokenStream tokens, const DatasetOptions& options) : tokens_(std::move(tokens)), options_(options) {
     if (options_.seq_len < 1) {
-        throw UserError("data.seq_len", "seq_len",
+        throw UserError("data.seq_len", "training.seq_len",
                         fmt::format("a sequence length of {} is asked for; it must be at least 1.", options_.seq_len));
     }
     if (options_.window_stride == 0) options_.window_stride = options_.seq_len;
@@ -23,7 +23,7 @@ Dataset::Dataset(TokenStream tokens, const DatasetOptions& options) : tokens_(st
     }
     const int64_t needed = int64_t{options_.seq_len} + 1;
     if (tokens_.tokens() < needed) {
-        throw UserError("data.too_few_tokens", "seq_len",
+        throw UserError("data.too_few_tokens", "training.seq_len",
                         fmt::format("{} holds {} tokens, a sequence length of {} needs {}. Shorten the sequence length to {} or "
                                     "less, or prepare more text.",
                                     tokens_.name(), tokens_.tokens(), options_.seq_len, needed, tokens_.tokens() - 1));

@@ -47,6 +47,7 @@ public:
 
 private:
     Json parsed(std::string_view json) const {
+        if (json.starts_with("\xEF\xBB\xBF")) json.remove_prefix(3);  // a byte-order mark, as editors write it
         const size_t first = json.find_first_not_of(" \t\r\n");
         if (first == std::string_view::npos) fields_.malformed("it is empty");
         if (json[first] != '{') {
@@ -57,7 +58,9 @@ private:
         try {
             return Json::parse(json);
         } catch (const Json::parse_error& error) {
-            fields_.malformed(fmt::format("it is not valid JSON at byte {} of {}", error.byte, json.size()));
+            fields_.malformed(error.byte > json.size()
+                                  ? fmt::format("its JSON ends in the middle, after {} bytes", json.size())
+                                  : fmt::format("it is not valid JSON at byte {} of {}", error.byte, json.size()));
         }
     }
 

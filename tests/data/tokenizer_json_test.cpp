@@ -90,7 +90,7 @@ TEST(DataTokenizerJson, RefusesMalformedFiles) {
                           std::string("t.json is not a usable tokenizer.json: ") + text);
     };
     text_refused("", "it is empty");
-    text_refused("{\"model\":", "it is not valid JSON at byte 10 of 9");
+    text_refused("{\"model\":", "its JSON ends in the middle, after 9 bytes");
     text_refused("[]",
                  "it is not a JSON object. A SentencePiece model (tokenizer.model) becomes a tokenizer.json by transformers");
     text_refused("\n\x0e\n", "it is not a JSON object");
