@@ -266,6 +266,26 @@ std::vector<int64_t> stored_shape(const ir::Parameter& p) {
 
 }  // namespace
 
+namespace {
+
+// A config that was damaged may ask for 10^12 layers: what a recipe may not have, it may not have either.
+HuggingFaceModel allowed(HuggingFaceModel model, const std::string& origin) {
+    for (const ModelKey& k : spec_of(model.name).keys) {
+        const auto found = model.shape.find(k.name);
+        if (found == model.shape.end()) continue;
+        const auto* integer = std::get_if<int64_t>(&found->second);
+        const auto* number = std::get_if<double>(&found->second);
+        if (!integer && !number) continue;
+        const std::string objection = k.allowed.objection(integer ? static_cast<double>(*integer) : *number);
+        if (!objection.empty())
+            throw UserError("convert.config", "model." + k.name,
+                            fmt::format("{}: makes model.{} = {}: {}", origin, k.name, text_of(found->second), objection));
+    }
+    return model;
+}
+
+}  // namespace
+
 HuggingFaceModel from_hugging_face(const Json& config, const std::string& origin) {
     if (!config.is_object() || !config.contains("model_type") || !config.at("model_type").is_string())
         throw UserError("convert.config", "model_type",
@@ -276,9 +296,9 @@ HuggingFaceModel from_hugging_face(const Json& config, const std::string& origin
             "convert.unsupported", "quantization_config",
             fmt::format("{}: has a quantization_config: only plain weights are read; take the unquantized model", origin));
     const bool gpt2 = std::any_of(all_models().begin(), all_models().end(), [](const ModelSpec& m) { return m.name == "gpt2"; });
-    if (type == "gpt2" && gpt2) return read_gpt2(config, origin);
+    if (type == "gpt2" && gpt2) return allowed(read_gpt2(config, origin), origin);
     for (const char* known : {"llama", "qwen2", "qwen3", "mistral"}) {
-        if (type == known) return read_llama(config, origin, type);
+        if (type == known) return allowed(read_llama(config, origin, type), origin);
     }
     throw UserError("convert.unsupported", "model_type",
                     fmt::format("{}: model_type = \"{}\": known here are llama, qwen2, qwen3, mistral{}", origin, type,
