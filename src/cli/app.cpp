@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -27,12 +28,24 @@
 namespace lockstep::cli {
 namespace {
 
+// As a terminal can show it: names and values from outside may hold control characters, and may be a whole file long.
+std::string printable(const std::string& text) {
+    constexpr size_t kLongest = 4000;
+    std::string out;
+    for (const char c : text.substr(0, kLongest)) {
+        const bool is_control = (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 0x7f;
+        out += is_control ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+    }
+    return text.size() > kLongest ? fmt::format("{} ... ({} more characters)", out, text.size() - kLongest) : out;
+}
+
 // One message for a person, one object for a program.
-int fail(bool json, int code, const std::string& message, const std::string& key = "", const std::string& id = "") {
+int fail(bool json, int code, const std::string& text, const std::string& key = "", const std::string& id = "") {
     if (launched().process > 0) return code;  // the first one says it
+    const std::string message = printable(text);
     telemetry::error(id.empty() ? message : fmt::format("{} [{}]", message, id));
-    if (!key.empty() && message.find(key) == std::string::npos) telemetry::error("change: " + key);
-    if (json) fmt::print("{}\n", nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}, {"id", id}}}}.dump());
+    if (!key.empty() && text.find(key) == std::string::npos) telemetry::error("change: " + printable(key));
+    if (json) print_json(nlohmann::ordered_json{{"error", {{"message", message}, {"key", key}, {"id", id}}}});
     std::fflush(stdout);  // a launcher may kill this process once another one has ended
     return code;
 }
@@ -63,10 +76,18 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
     const CLI::App* at = &app;
     for (int i = 1; i < argc; ++i) {
         const std::vector<const CLI::App*> commands = at->get_subcommands([](const CLI::App*) { return true; });
+        if (at == &app && argv[i][0] == '-') {
+            const std::vector<std::string> flags = {"-h", "--help", "--version"};
+            if (std::find(flags.begin(), flags.end(), argv[i]) != flags.end()) return "";
+            return fmt::format("{}: a command comes first, as in lockstep train recipe.toml; `lockstep --help` lists them",
+                               argv[i]);
+        }
         if (commands.empty() || argv[i][0] == '-') return "";
         std::vector<std::string> names;
         for (const CLI::App* c : commands) names.push_back(c->get_name());
         const auto known = std::find(names.begin(), names.end(), argv[i]);
+        if (known == names.end() && std::string_view(argv[i]) == "help")
+            return "there is no command 'help': write `lockstep --help`, or --help after a command";
         if (known == names.end())
             return fmt::format("there is no command '{}{}{}'; the nearest is `lockstep {}{}{}`", at == &app ? "" : at->get_name(),
                                at == &app ? "" : " ", argv[i], at == &app ? "" : at->get_name(), at == &app ? "" : " ",
@@ -87,6 +108,41 @@ std::string version_text() {
         "lockstep {} ({}, {})\nkernels: CPU, {} on this processor; this build has none for GPUs\nranks: threads, and {}",
         build.version, build.commit, build.compiler, kernels::cpu::instruction_sets(),
         comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
+}
+
+// CLI11 takes an empty word for a number's 0 and for a text's default, and a number that is too large for the largest one. A word
+// is empty where a variable of the shell is not set. Empty: all is well.
+std::string unusable_value(const CLI::App& command) {
+    for (const CLI::Option* option : command.get_options()) {
+        const bool is_free_text = option->check_lname("prompt");  // an empty prompt begins a document
+        const std::string type = option->get_type_name();
+        for (const std::string& value : option->results()) {
+            if (option->get_items_expected_max() == 0 || is_free_text) continue;
+            if (value.empty()) return fmt::format("{}: the value is empty", option->get_name());
+            const auto overflows = [&](auto number) {
+                return std::from_chars(value.data(), value.data() + value.size(), number).ec == std::errc::result_out_of_range;
+            };
+            if (type.starts_with("UINT") && value.starts_with('-'))
+                return fmt::format("{} {}: must be a number from 0", option->get_name(), value);
+            if ((type.starts_with("UINT") && overflows(uint64_t{})) || (type.starts_with("INT") && overflows(int64_t{})))
+                return fmt::format("{} {}: the number is too large", option->get_name(), value);
+        }
+    }
+    return "";
+}
+
+// "--section.key value" as one word. CLI11 knows no keys, and would take the value of one that stands in front for the recipe.
+std::vector<const char*> with_joined_keys(const char* const* begin, const char* const* end, std::vector<std::string>& joined) {
+    joined.reserve(static_cast<size_t>(end - begin));  // words are pointed to
+    std::vector<const char*> words;
+    for (const char* const* at = begin; at != end; ++at) {
+        const std::string_view word = *at;
+        const bool is_key = word.starts_with("--") && word.find('.') != word.npos && word.find('=') == word.npos;
+        if (is_key && at + 1 != end && !std::string_view(at[1]).starts_with("--"))
+            words.push_back(joined.emplace_back(fmt::format("{}={}", word, *++at)).c_str());
+        else words.push_back(*at);
+    }
+    return words;
 }
 
 int run_command(int argc, const char* const* argv) {
@@ -115,12 +171,23 @@ int run_command(int argc, const char* const* argv) {
     }
     const Command* chosen = nullptr;
     try {
-        app.parse(static_cast<int>(end - argv), argv);
+        std::vector<std::string> joined;
+        const std::vector<const char*> words = with_joined_keys(argv, end, joined);
+        app.parse(static_cast<int>(words.size()), words.data());
         chosen = &*std::find_if(commands.begin(), commands.end(), [](const Command& c) { return c.app->parsed(); });
+        if (const std::string unusable = unusable_value(*chosen->app); !unusable.empty()) {
+            if (launched().process == 0) telemetry::error(unusable);
+            return kUsage;
+        }
         if (end != argv + argc) chosen->take_words({end + 1, argv + argc});
         if (chosen->recipe) take_settings(*chosen->app, *chosen->recipe);
     } catch (const CLI::ParseError& e) {
         if (launched().process > 0) return e.get_exit_code() == 0 ? kDone : kUsage;
+        constexpr std::string_view kOtherType = "Could not convert: ";
+        if (const std::string said = e.what(); said.starts_with(kOtherType)) {
+            telemetry::error(said.substr(kOtherType.size()) + ": the flag takes another kind of value, or a smaller one");
+            return kUsage;
+        }
         return app.exit(e) == 0 ? kDone : kUsage;
     }
     telemetry::set_up_console(console);
@@ -129,6 +196,8 @@ int run_command(int argc, const char* const* argv) {
     try {
         if (chosen->in_every_process) return in_crew(chosen->app->get_name(), chosen->run, failed);
         if (launched().process > 0) return kDone;
+        if (const int processes = launched().processes; processes > 1)
+            telemetry::info(fmt::format("{} runs in the first of the {} processes alone", chosen->app->get_name(), processes));
         comm::Crew alone;
         return chosen->run(alone);
     } catch (const std::exception&) {

@@ -11,6 +11,7 @@
 #include "base/output_file.h"
 #include "base/processors.h"
 #include "cli/commands.h"
+#include "cli/number_flags.h"
 #include "measure/hosts.h"
 #include "measure/machine.h"
 #include "runtime/ranks.h"
@@ -75,16 +76,15 @@ int bench(const BenchArgs& args, comm::Crew& crew) {
     const std::vector<double>&f32 = t.flops_per_s.at("f32"),
           &bf16 = t.flops_per_s.contains("bf16") ? t.flops_per_s.at("bf16") : f32;
     if (args.json) {
-        fmt::print("{}\n", nlohmann::ordered_json{{"out", args.out},
-                                                  {"cores", t.cores},
-                                                  {"flops_per_s", f32},
-                                                  {"bf16_flops_per_s", bf16},
-                                                  {"bytes_per_s", t.bytes_per_s},
-                                                  {"kernels", t.rows.size()},
-                                                  {"collectives", t.collectives.size()},
-                                                  {"hosts", crew.hosts()},
-                                                  {"time_s", took_s}}
-                               .dump());
+        print_json(nlohmann::ordered_json{{"out", args.out},
+                                          {"cores", t.cores},
+                                          {"flops_per_s", f32},
+                                          {"bf16_flops_per_s", bf16},
+                                          {"bytes_per_s", t.bytes_per_s},
+                                          {"kernels", t.rows.size()},
+                                          {"collectives", t.collectives.size()},
+                                          {"hosts", crew.hosts()},
+                                          {"time_s", took_s}});
         return kDone;
     }
     fmt::print("{}\n", c.description);
@@ -110,7 +110,7 @@ Command add_bench(CLI::App& app) {
         "bench",
         "measure this machine and write its cluster file: kernels, copies, collectives, and links if started over hosts");
     command->add_option("--out", args->out, "cluster file to write (default cluster.toml)");
-    command->add_option("--seconds", args->seconds, "seconds to spend on kernels (default 80)")->check(CLI::PositiveNumber);
+    command->add_option("--seconds", args->seconds, "seconds to spend on kernels (default 80)")->check(positive_number());
     command->add_option("--machine", args->machine, "cluster file to take kernels and copies from; only links are measured");
     command->add_flag("--quick", args->quick, "small shapes only: a rough cluster file in seconds");
     command->add_flag("--json", args->json, "one JSON object on standard output");

@@ -92,12 +92,12 @@ int check(const CheckArgs& args) {
             refusal["fits"] = false;
         }
         refusal["error"] = {{"message", e.what()}, {"key", e.key()}, {"id", e.id()}};
-        fmt::print("{}\n", refusal.dump());
+        print_json(refusal);
         return kRefused;
     }
     warn_of_hosts(cluster, groups);
     if (args.json) {
-        fmt::print("{}\n", to_json(capacity, compiled, reports, groups, by_host).dump());
+        print_json(to_json(capacity, compiled, reports, groups, by_host));
         return kDone;
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;

@@ -7,6 +7,7 @@
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "base/output_file.h"
 #include "checkpoint/folder.h"
 #include "cli/carried.h"
 #include "cli/launched.h"
@@ -52,8 +53,10 @@ Checkpointing::Checkpointing(Job& job, std::string root)
       last_is_model_only_(last_is_model_only(recipe_)),
       hugging_face_(hugging_face_form(recipe_)),
       form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
-    if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only"))
+    if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only")) {
+        job_.trainer->ranks().crew().together([&] { make_folder(root_); });  // refused now, not after the first steps
         saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_, tokenizer_sum(job_.data.tokenizer));
+    }
 }
 
 // False, with the reason in why_not_, where the checkpoint is damaged or lacks what is wanted; throws where it is of another
@@ -163,6 +166,8 @@ void Checkpointing::resume() {
         }
     }
     require_same_step();
+    if (const int64_t at = job_.trainer->progress().steps, steps = recipe_.integer("training.steps"); at >= steps && at > 0)
+        telemetry::info(fmt::format("no step is left: the checkpoint is of step {}, and training.steps = {}", at, steps));
     if (!loaded_.empty()) last_saved_ = job_.trainer->progress().steps;
     if (saver_) saver_->set_latest(loaded_);
 }

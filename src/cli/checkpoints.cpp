@@ -14,6 +14,7 @@
 #include "base/output_file.h"
 #include "checkpoint/folder.h"
 #include "cli/commands.h"
+#include "cli/number_flags.h"
 #include "compile/recipe.h"
 #include "telemetry/console.h"
 
@@ -137,10 +138,12 @@ int checkpoints(const CheckpointsArgs& args) {
     for (const Entry& e : entries) {
         if (e.removed && !args.dry_run) checkpoint::remove_checkpoint(e.folder);
     }
-    if (args.json) fmt::print("{}\n", to_json(root, entries, every_byte).dump());
+    if (args.json) print_json(to_json(root, entries, every_byte));
     else print(root, entries, args);
-    const bool damaged = std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.wrong && !e.removed; });
-    return args.verify && damaged ? kRefused : kDone;
+    const auto damaged = std::count_if(entries.begin(), entries.end(), [](const Entry& e) { return e.wrong && !e.removed; });
+    if (!args.verify || damaged == 0) return kDone;
+    telemetry::error(fmt::format("{} of {} checkpoints cannot be used [checkpoint.damaged]", damaged, entries.size()));
+    return kRefused;
 }
 
 }  // namespace
@@ -155,7 +158,7 @@ Command add_checkpoints(CLI::App& app) {
             ->add_option("--prune", args->keep,
                          "remove all but the latest KEEP whole ones, and say which; the latest one that training can go "
                          "on from always stays")
-            ->check(CLI::PositiveNumber)
+            ->check(positive_number())
             ->type_name("KEEP");
     command->add_flag("--dry-run", args->dry_run, "with --prune: say what would be removed, and remove nothing")->needs(prune);
     command->add_flag("--json", args->json, "one JSON object on standard output");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,9 @@ struct Command {
     // Takes the words behind "--", which are another command line; null: there are none.
     std::function<void(std::vector<std::string>)> take_words = nullptr;
 };
+
+// One line on standard output. Bytes that are no UTF-8 (of a path, say) stand as U+FFFD.
+void print_json(const nlohmann::ordered_json& value);
 
 // Each declares its flags on `app`. The definitions stand at the end of each command's file.
 Command add_train(CLI::App& app);

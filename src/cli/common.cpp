@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/launched.h"
+#include "cli/number_flags.h"
 #include "cli/types.h"
 #include "compile/placement.h"
 #include "compile/report.h"
@@ -46,6 +48,10 @@ std::string ignored_keys(const compile::Recipe& recipe) {
 }
 
 }  // namespace
+
+void print_json(const nlohmann::ordered_json& value) {
+    fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
 
 compile::Recipe read_recipe(const RecipeArgs& args) {
     compile::Recipe recipe = compile::Recipe::from_file(args.path);
@@ -126,7 +132,7 @@ namespace {
 void add_path_and_ranks(CLI::App& command, RecipeArgs& args, const char* name, const char* help) {
     command.add_option(name, args.path, help)->required();
     command.add_option("--ranks", args.ranks, "number of ranks of the job; a degree of -1 takes the ranks that the others leave")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     command.allow_extras();
 }
 

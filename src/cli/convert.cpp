@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/text_file.h"
+#include "cli/number_flags.h"
 #include "cli/stored.h"
 #include "data/prepared_data.h"
 #include "runtime/hugging_face.h"
@@ -121,13 +122,12 @@ Outcome export_to(const ConvertArgs& args) {
 int convert(const ConvertArgs& args) {
     const Outcome o = runtime::HuggingFaceFolder::is_at(args.in) ? import_from(args) : export_to(args);
     if (args.json) {
-        fmt::print("{}\n", nlohmann::ordered_json{{"direction", o.direction},
-                                                  {"out", o.out},
-                                                  {"model", o.model},
-                                                  {"tensors", o.tensors},
-                                                  {"parameters", o.parameters},
-                                                  {"dtype", args.dtype}}
-                               .dump());
+        print_json(nlohmann::ordered_json{{"direction", o.direction},
+                                          {"out", o.out},
+                                          {"model", o.model},
+                                          {"tensors", o.tensors},
+                                          {"parameters", o.parameters},
+                                          {"dtype", args.dtype}});
         return kDone;
     }
     fmt::print("{}: {} with {} parameters in {} tensors of {}\n", o.out, o.model, o.parameters, o.tensors, args.dtype);
@@ -144,7 +144,7 @@ Command add_convert(CLI::App& app) {
     command->add_option("out", args->out, "folder to create")->required();
     command->add_option("--dtype", args->dtype, "element type of the output: float32, bfloat16 or float16");
     command->add_option("--shard-bytes", args->shard_bytes, "largest file of an export, in bytes (default 5 GB)")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep convert Llama-3.2-1B checkpoints/llama");
     return {.app = command, .run = [args](comm::Crew&) { return convert(*args); }};

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/job.h"
+#include "cli/number_flags.h"
 #include "runtime/capture.h"
 
 namespace lockstep::cli {
@@ -17,7 +18,7 @@ struct DiffArgs {
     RecipeArgs recipe;
     std::string other;
     int64_t steps = 1;
-    double tolerance = 0;
+    double tolerance = -1;  // -1: by element type
     bool json = false;
 };
 
@@ -57,7 +58,7 @@ int diff(const DiffArgs& args) {
     }
     const auto usual = [](Dtype t) { return t == Dtype::F64 ? 1e-10 : t == Dtype::F32 ? 1e-4 : 5e-2; };
     const double tolerance =
-        args.tolerance > 0 ? args.tolerance : std::max(usual(la.precision.narrow), usual(lb.precision.narrow));
+        args.tolerance >= 0 ? args.tolerance : std::max(usual(la.precision.narrow), usual(lb.precision.narrow));
     nlohmann::ordered_json found;
     int64_t compared = 0;
     double largest = 0;
@@ -95,12 +96,11 @@ int diff(const DiffArgs& args) {
         scalar("grad_norm", ra.grad_norm, rb.grad_norm);
     }
     if (args.json) {
-        fmt::print("{}\n", nlohmann::ordered_json{{"equal", found.empty()},
-                                                  {"compared", compared},
-                                                  {"largest_difference", largest},
-                                                  {"tolerance", tolerance},
-                                                  {"first", found}}
-                               .dump());
+        print_json(nlohmann::ordered_json{{"equal", found.empty()},
+                                          {"compared", compared},
+                                          {"largest_difference", largest},
+                                          {"tolerance", tolerance},
+                                          {"first", found}});
     } else if (found.empty()) {
         fmt::print("equal: {} tensors over {} steps, largest difference {:.3g} of a tensor's scale (tolerance {:.3g})\n",
                    compared, args.steps, largest, tolerance);
@@ -119,10 +119,12 @@ Command add_diff(CLI::App& app) {
     CLI::App* command = app.add_subcommand("diff", "run two recipes and name the first tensor that differs");
     add_recipe_flags(*command, args->recipe);
     command->add_option("other", args->other, "the other recipe")->required();
-    command->add_option("--steps", args->steps, "number of steps to run")->check(CLI::PositiveNumber);
-    command->add_option(
-        "--tolerance", args->tolerance,
-        "largest allowed difference, relative to the tensor's largest value (default 1e-10 in float64, 1e-4 otherwise)");
+    command->add_option("--steps", args->steps, "number of steps to run")->check(positive_number());
+    command
+        ->add_option(
+            "--tolerance", args->tolerance,
+            "largest allowed difference, relative to the tensor's largest value (default 1e-10 in float64, 1e-4 otherwise)")
+        ->check(nonnegative_number());
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
     return {.app = command, .run = [args](comm::Crew&) { return diff(*args); }, .recipe = &args->recipe};

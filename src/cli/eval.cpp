@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/carried.h"
 #include "cli/loaded.h"
+#include "cli/number_flags.h"
 #include "data/data_sets.h"
 #include "runtime/trainer.h"
 #include "telemetry/console.h"
@@ -179,7 +180,7 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
         for (const Measured& m : of_sets) {
             if (of_sets.size() > 1) add_to(out["data_sets"].emplace_back(), m);
         }
-        fmt::print("{}\n", out.dump());
+        print_json(out);
         return kDone;
     }
     fmt::print("{} (step {}) on {} tokens of {}\n", stored.folder, stored.manifest.steps, whole.result.targets, whole.name);
@@ -205,7 +206,7 @@ Command add_eval(CLI::App& app) {
     command->add_option("--split", args->split, "split of the prepared folder: heldout or train")
         ->check(CLI::IsMember({"heldout", "train"}));
     command->add_option("--tokens", args->tokens, "token file, instead of a prepared folder")->excludes(data_option);
-    command->add_option("--steps", args->steps, "number of batches (default: the whole split once)")->check(CLI::PositiveNumber);
+    command->add_option("--steps", args->steps, "number of batches (default: the whole split once)")->check(positive_number());
     command->add_flag("--other-tokenizer", args->other_tokenizer, "take the tokens even if they are of another tokenizer");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep eval outputs/demo --data data/headers");

@@ -40,8 +40,9 @@ std::vector<Host> hosts_of(const std::string& list) {
         const size_t end = std::min(list.find(',', at), list.size()), colon = list.find(':', at);
         Host h{list.substr(at, std::min(colon, end) - at), 1};
         const std::string slots = colon < end ? list.substr(colon + 1, end - colon - 1) : "1";
-        const bool right =
-            !h.name.empty() && !slots.empty() && slots.size() < 6 && slots.find_first_not_of("0123456789") == std::string::npos;
+        constexpr const char* kOfNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+        const bool right = !h.name.empty() && h.name.find_first_not_of(kOfNames) == std::string::npos && !slots.empty() &&
+                           slots.size() < 6 && slots.find_first_not_of("0123456789") == std::string::npos;
         if (!right || std::stoll(slots) < 1)
             throw UserError("launch.hosts", "--hosts",
                             fmt::format("--hosts {}: '{}' must be a name, or name:processes", list, list.substr(at, end - at)));

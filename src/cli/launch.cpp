@@ -20,6 +20,7 @@
 #include "checkpoint/folder.h"
 #include "cli/commands.h"
 #include "cli/hosts.h"
+#include "cli/number_flags.h"
 #include "cli/stopping.h"
 #include "telemetry/console.h"
 
@@ -74,6 +75,10 @@ std::filesystem::file_time_type newest_in(const std::string& folder) {
 class Launch {
 public:
     explicit Launch(const LaunchArgs& args) : args_(args), hosts_(hosts_of(args.hosts), args.agent) {
+        if (!args_.command.empty() && args_.command[0] != "train")
+            throw UserError("launch.command", "--",
+                            fmt::format("launch starts train, and {} stands after --: write lockstep launch -- train recipe.toml",
+                                        args_.command[0]));
         if (args_.recipe.path.empty())
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
@@ -118,6 +123,11 @@ public:
                                  {"time_s", std::chrono::duration<double>(Clock::now() - start).count()},
                                  {"from_step", before},
                                  {"to_step", last_step()}});
+            constexpr int kNotRunnable = 126, kNotFound = 127;  // as a shell says it
+            if (attempts_.size() == 1 && (code == kNotRunnable || code == kNotFound))
+                throw UserError(
+                    "launch.mpirun", "--mpirun",
+                    fmt::format("launch: {} cannot be started: install Open MPI, or give its path with --mpirun", args_.mpirun));
             if (code == kStopped)
                 telemetry::info(fmt::format("launch: checkpoint written: {}; go on with the same command",
                                             checkpoint::folder_of(root_, last_step())));
@@ -268,7 +278,7 @@ private:
     };
 
     int finish(int code) const {
-        if (args_.json) fmt::print("{}\n", Json{{"code", code}, {"step", last_step()}, {"attempts", attempts_}}.dump());
+        if (args_.json) print_json(Json{{"code", code}, {"step", last_step()}, {"attempts", attempts_}});
         if (code != kDone || attempts_.size() > 1) {
             for (const Json& a : attempts_)
                 telemetry::info(fmt::format(
@@ -301,16 +311,16 @@ Command add_launch(CLI::App& app) {
     auto* hosts_option =
         command->add_option("--hosts", args->hosts, "hosts and processes per host, as n0:2,n1:2 (default: this machine)");
     command->add_option("--processes", args->processes, "processes on this machine (default: one per rank)")
-        ->check(CLI::PositiveNumber)
+        ->check(positive_number())
         ->excludes(hosts_option);
     command
         ->add_option("--max-restarts", args->max_restarts,
                      "restarts in a row without a new checkpoint before launch gives up (default 3)")
-        ->check(CLI::NonNegativeNumber);
+        ->check(nonnegative_number());
     command
         ->add_option("--grace", args->grace_s,
                      "seconds from a signal to launch until what still runs is ended without a checkpoint (default 300)")
-        ->check(CLI::NonNegativeNumber);
+        ->check(nonnegative_number());
     command->add_option(
         "--agent", args->agent,
         "program that runs a command on a host, to ask whether it answers and to end processes there (default ssh)");

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/agreement.h"
@@ -18,9 +20,12 @@ namespace lockstep::cli {
 namespace {
 
 std::optional<int> number(const char* name) {
-    const char* text = std::getenv(name);
-    if (!text || !*text || std::string(text).find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
-    return std::atoi(text);
+    const char* given = std::getenv(name);
+    const std::string_view text = given ? given : "";
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size() && value >= 0;
+    return is_number ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace

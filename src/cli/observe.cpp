@@ -85,6 +85,12 @@ Json to_json(const compile::Breakdown& b, double flops_roof, double bytes_roof, 
 Observer::Observer(const ObserveArgs& args, runtime::Trainer& trainer, const compile::Compiled& compiled, int64_t steps)
     : args_(args), trainer_(trainer), compiled_(compiled) {
     trace_step_ = args.trace_step > 0 ? args.trace_step : std::min<int64_t>(steps, kWarmUp + 1);
+    if (!args.trace.empty()) {
+        comm::Crew& crew = trainer.ranks().crew();
+        crew.together([&] {
+            if (crew.is_first()) telemetry::require_can_be_written(args.trace);
+        });
+    }
     if (!args.trace.empty() || args.profile) timelines_ = trainer.new_timelines();
     if (args.cluster.empty()) return;
     const ops::CostTable costs = sim::read_cluster(args.cluster, "--cluster").costs;

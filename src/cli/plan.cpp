@@ -169,7 +169,7 @@ int plan(const PlanArgs& args) {
     open_run_data(recipe, MissingData::Assume);
     const Plan p = make_plan(recipe, described_machine(recipe, args.cluster, "--cluster"));
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
-    if (args.json) fmt::print("{}\n", to_json(p).dump());
+    if (args.json) print_json(to_json(p));
     else print(p);
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",

@@ -1,4 +1,5 @@
 #include "data/prepare.h"
+#include "cli/number_flags.h"
 
 #include <fmt/format.h>
 
@@ -89,7 +90,7 @@ int prepare(const PrepareArgs& args) {
                                       {"invalid_utf8_documents", sources.invalid_utf8_documents},
                                       {"left_out", left_out}};
         if (m.unigram_entropy_nats) out["unigram_entropy_nats"] = *m.unigram_entropy_nats;
-        fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        print_json(out);
         return kDone;
     }
     const std::string heldout = m.heldout.tokens == 0 ? std::string("none held out")
@@ -117,18 +118,19 @@ Command add_data(CLI::App& app) {
         ->required();
     command->add_option("--out", args->out, "folder to create")->required();
     command->add_option("--field", args->field, "field of JSON Lines and Parquet with the text; a.b: b inside a (default text)");
-    auto* vocab_option = command->add_option("--vocab", args->vocab, "vocabulary size of a new tokenizer (default 4096)");
+    auto* vocab_option = command->add_option("--vocab", args->vocab, "vocabulary size of a new tokenizer (default 4096)")
+                             ->check(positive_number());
     auto* tokenizer_option =
         command->add_option("--tokenizer", args->tokenizer, "bpe (learned, the default), bytes, or a tokenizer.json");
     auto* ids_option = command
                            ->add_option("--vocab-size", args->ids_vocab_size,
                                         "inputs are token ids, and this is the size of their vocabulary; in place of --tokenizer")
-                           ->check(CLI::PositiveNumber)
+                           ->check(positive_number())
                            ->excludes(vocab_option)
                            ->excludes(tokenizer_option);
     auto* separator_option =
         command->add_option("--separator", args->separator, "with --vocab-size: the id between documents, such as GPT-2's 50256")
-            ->check(CLI::NonNegativeNumber);
+            ->check(nonnegative_number());
     ids_option->needs(separator_option);
     separator_option->needs(ids_option);
     command->add_option("--heldout", args->heldout, "share of the documents that is held out (default 0.01); 0: none");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -82,8 +83,11 @@ int explain(const ExplainArgs& args) {
             print(l, output_columns());
         }
     }
-    if (!found) compile::Recipe().set(args.key, "0");  // throws, naming the nearest key
-    if (args.json) fmt::print("{}\n", list.dump());
+    if (!found)
+        throw UserError("recipe.unknown_key", args.key,
+                        fmt::format("there is no key or section {}; the nearest key is {}", args.key,
+                                    nearest_key(args.key, compile::key_names())));
+    if (args.json) print_json(list);
     return kDone;
 }
 
@@ -103,10 +107,8 @@ int write_from(const ExplainArgs& args) {
         nlohmann::ordered_json missing = nlohmann::ordered_json::array(), ignored = nlohmann::ordered_json::array();
         for (const compile::Missing& m : from.recipe.missing()) missing.push_back(m.technique);
         for (const compile::RecipeKey* k : from.recipe.ignored()) ignored.push_back(k->name);
-        fmt::print("{}\n",
-                   nlohmann::ordered_json{
-                       {"kind", from.kind}, {"toml", toml}, {"to_be_set", from.notes}, {"missing", missing}, {"ignored", ignored}}
-                       .dump());
+        print_json(nlohmann::ordered_json{
+            {"kind", from.kind}, {"toml", toml}, {"to_be_set", from.notes}, {"missing", missing}, {"ignored", ignored}});
     } else if (args.out.empty()) {
         fmt::print("{}", toml);
     } else {

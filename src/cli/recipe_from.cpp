@@ -96,7 +96,7 @@ RecipeFrom of_file(const std::string& path) {
     const bool prints = whole.find(begin + "{") != std::string::npos;
     const std::string text = prints ? without_ranks(whole) : whole;
     const size_t brace = text.find('{', prints ? text.find(begin) : 0);
-    if (!prints && text.find_first_not_of(" \t\r\n") != brace) {
+    if (brace == std::string::npos || (!prints && text.find_first_not_of(" \t\r\n") != brace)) {
         RecipeFrom r{"recipe", Recipe::from_text(text, path), {}};
         note_data(r, "");
         return r;

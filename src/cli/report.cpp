@@ -8,6 +8,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/flight_records.h"
+#include "cli/number_flags.h"
 #include "cli/run_files.h"
 #include "telemetry/console.h"
 #include "telemetry/run_page.h"
@@ -51,7 +52,7 @@ int report(const ReportArgs& args) {
     if (args.json) {
         Json out = records.empty() ? Json::object() : to_json(records);
         if (has_run) out["run"] = summary_of(run);
-        fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
+        print_json(out);
         return kDone;
     }
     if (pictures) return kDone;
@@ -73,7 +74,7 @@ Command add_report(CLI::App& app) {
     command->add_option("--html", args->html, "file for a page with curves, plan, recipe, checkpoints and events");
     command->add_option("--svg", args->svg, "file for a picture of the loss");
     command->add_option("--ops", args->ops, "last ops of each rank to print from flight records (default 5)")
-        ->check(CLI::NonNegativeNumber);
+        ->check(nonnegative_number());
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep report outputs/demo --html demo.html");
     return {.app = command, .run = [args](comm::Crew&) { return report(*args); }};

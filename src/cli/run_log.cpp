@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "base/build_info.h"
+#include "base/error.h"
 #include "base/processors.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
@@ -92,7 +93,17 @@ void RunLog::event(const char* name, int64_t step, Json values) {
     if (!events_) return;
     Json line = {{"time", now_text()}, {"event", name}, {"step", step}};
     line.update(values);
-    events_->write(line);
+    keep_on([&] { events_->write(line); });
+}
+
+void RunLog::keep_on(FunctionRef<void()> write) {
+    try {
+        write();
+    } catch (const UserError& e) {
+        if (!lost_.insert(e.what()).second) return;
+        bar_.clear();
+        telemetry::warn(fmt::format("{}: training goes on without these lines", e.what()));
+    }
 }
 
 // "data: books 70 % (2.1 epochs)": what the whole run reads of each data set.
@@ -255,12 +266,12 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
         m.emplace_back("validation_metrics/loss", heldout->loss);
         for (const auto& [name, loss] : heldout->of_sets) m.emplace_back(fmt::format("validation_metrics/{}/loss", name), loss);
     }
-    if (metrics_) metrics_->write(r.step, m);
+    if (metrics_) keep_on([&] { metrics_->write(r.step, m); });
     if (tensorboard_) {
         const auto here = static_cast<double>(job_.trainer->ranks().here().size());
         m.emplace_back("plan/resident(GiB)", here * arena_gib);
         if (planned_) m.emplace_back("plan/step_time(s)", planned_->step_time_s);
-        tensorboard_->scalars(r.step, m);
+        keep_on([&] { tensorboard_->scalars(r.step, m); });
     }
     bar_.clear();
     if (crew_.is_first())

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "cli/job.h"
 #include "cli/plan.h"
 #include "telemetry/console.h"
@@ -55,6 +57,8 @@ private:
     void print_start() const;
     nlohmann::ordered_json facts() const;
     void open_tensorboard();
+    // A full disk costs lines of the log, not the run: says so once a file.
+    void keep_on(FunctionRef<void()> write);
     void write(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout);
     double left_s(const runtime::StepResult& r) const;
 
@@ -66,6 +70,7 @@ private:
     std::string dump_;
     std::optional<telemetry::JsonLines> metrics_, events_;
     std::optional<telemetry::TensorBoardFile> tensorboard_;
+    std::set<std::string> lost_;  // what keep_on has said
     std::optional<PlannedStep> planned_;
     double peak_flops_per_s_ = 0;  // of a rank; 0: not known
     std::string peak_text_;        // what it is

@@ -41,7 +41,8 @@ void check_options(const SampleArgs& a) {
     const auto refuse = [](const char* flag, const std::string& value, const char* range) {
         throw UserError("sample.out_of_range", flag, fmt::format("{} {}: must be {}", flag, value, range));
     };
-    if (!(a.temperature >= 0 && a.temperature <= 1e6)) refuse("--temperature", fmt::format("{}", a.temperature), "0 or more");
+    if (!(a.temperature >= 0 && a.temperature <= 1e6))
+        refuse("--temperature", fmt::format("{}", a.temperature), "from 0 to 1000000");
     if (!(a.top_p > 0 && a.top_p <= 1)) refuse("--top-p", fmt::format("{}", a.top_p), "above 0 and at most 1");
     if (a.top_k < 0) refuse("--top-k", std::to_string(a.top_k), "0 (all) or more");
     if (a.max_tokens < 1) refuse("--max-tokens", std::to_string(a.max_tokens), "at least 1");
@@ -50,7 +51,8 @@ void check_options(const SampleArgs& a) {
 std::string read_prompt(const std::string& file) {
     if (file == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
     TextFile in = read_text_file(file);
-    if (!in.is_readable()) throw UserError("sample.prompt_file", file, fmt::format("--prompt-file {}: cannot be read", file));
+    if (!in.is_readable())
+        throw UserError("sample.prompt_file", file, fmt::format("--prompt-file {}: cannot be read ({})", file, in.reason));
     return std::move(in.text);
 }
 
@@ -67,6 +69,9 @@ std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
                                         list, item, vocab));
         out.push_back(static_cast<int32_t>(std::stoll(item)));
     }
+    if (out.empty())
+        throw UserError("sample.prompt_tokens", "--prompt-tokens",
+                        "--prompt-tokens: the list is empty; give ids with commas between them");
     return out;
 }
 
@@ -279,7 +284,8 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     }
     prompts = share(prompts, crew);
     // The caches are as long as they may have to be.
-    recipe.set("training.seq_len", std::to_string(std::min(longest, longest_of(prompts) + args.max_tokens)));
+    recipe.set("training.seq_len",
+               std::to_string(longest_of(prompts) + std::min(longest - longest_of(prompts), args.max_tokens)));
     recipe.set("training.global_batch_size", "-1");
     take_ranks(recipe, crew);
     recipe.set("training.local_batch_size",
@@ -307,7 +313,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
                                       {"ranks", compiled.layout.ranks},
                                       {"peak_bytes_planned", compiled.all_arena_bytes()}};
         for (const Sequence& s : sampling.sequences) out["sequences"].push_back(to_json(s));
-        fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        print_json(out);
         return kDone;
     }
     print(sampling.sequences);

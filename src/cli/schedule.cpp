@@ -35,7 +35,7 @@ void list_names(bool json) {
         if (json) list.push_back({{"name", s.name}, {"splits_backward", s.splits_backward}, {"help", s.help}});
         else fmt::print("{:<24} {}\n", s.name, s.help);
     }
-    if (json) fmt::print("{}\n", list.dump());
+    if (json) print_json(list);
 }
 
 pipeline::Table read_table(const ScheduleArgs& args) {
@@ -44,7 +44,11 @@ pipeline::Table read_table(const ScheduleArgs& args) {
         throw UserError("schedule.unreadable", "--from",
                         fmt::format("schedule {}: cannot be read ({}); give the path of a CSV file", args.file, file.reason));
     }
-    return pipeline::read_csv(file.text, {args.file, args.ranks, args.microbatches});
+    try {
+        return pipeline::read_csv(file.text, {args.file, args.ranks, args.microbatches});
+    } catch (const UserError& e) {
+        throw UserError(e.id(), e.id() == "pipeline.csv_ranks" ? "--ranks" : "--from", e.what());
+    }
 }
 
 Json to_json(const pipeline::Table& table, double span, double bubble, const pipeline::InFlight& held) {
@@ -59,6 +63,11 @@ Json to_json(const pipeline::Table& table, double span, double bubble, const pip
 
 int schedule(const ScheduleArgs& args) {
     if (args.name.empty() && args.file.empty()) return list_names(args.json), kDone;
+    constexpr int64_t kMostRuns = 1 << 20;  // forward passes of all ranks: more cannot be drawn
+    if (args.ranks * args.microbatches * std::max<int64_t>(args.stages_per_rank, 1) > kMostRuns)
+        throw UserError("schedule.too_large", "--microbatches",
+                        fmt::format("--ranks {} x --microbatches {} x stages per rank: at most {} forward passes are drawn",
+                                    args.ranks, args.microbatches, kMostRuns));
     const auto named = [&] {
         const pipeline::Schedule& found = pipeline::find_schedule(args.name);
         const int64_t usual = std::min<int64_t>(found.max_stages_per_rank, 2);  // TorchTitan's default
@@ -70,7 +79,7 @@ int schedule(const ScheduleArgs& args) {
     const pipeline::Timeline timeline = pipeline::play(table, kUnits);
     const double busy = *std::max_element(timeline.busy.begin(), timeline.busy.end()), span = busy + timeline.bubble;
     const pipeline::InFlight held = pipeline::in_flight(table);
-    if (args.json) return fmt::print("{}\n", to_json(table, span, timeline.bubble, held).dump()), kDone;
+    if (args.json) return print_json(to_json(table, span, timeline.bubble, held)), kDone;
     fmt::print("{}", pipeline::draw(pipeline::with_waits(table)));
     fmt::print("bubble: {:.1f} % of the busiest rank's {} units (F, I, W one each, B two)\n", 100 * timeline.bubble / span, span);
     for (size_t rank = 0; rank < held.of_rank.size(); ++rank)

@@ -107,7 +107,7 @@ int show_schedule(const compile::Compiled& compiled, bool json) {
             }
             stages.push_back({{"stage", s}, {"rank", cut.rank_of[s]}, {"blocks", blocks}});
         }
-        fmt::print("{}\n", nlohmann::ordered_json{{"stages", stages}, {"rows", rows_json(table)}}.dump());
+        print_json(nlohmann::ordered_json{{"stages", stages}, {"rows", rows_json(table)}});
         return kDone;
     }
     for (size_t s = 0; s < cut.stages.size(); ++s)
@@ -146,7 +146,7 @@ int show(const ShowArgs& args) {
         passes.push_back(
             {{"name", p.name}, {"time_s", p.time_s}, {"changed", p.changed}, {"skipped", p.skipped}, {"ops", p.ops}});
     if (args.json) {
-        fmt::print("{}\n", nlohmann::ordered_json{{"passes", passes}, {"text", text}}.dump());
+        print_json(nlohmann::ordered_json{{"passes", passes}, {"text", text}});
         return kDone;
     }
     if (args.passes) {

@@ -16,6 +16,9 @@ namespace lockstep::cli {
 namespace fs = std::filesystem;
 
 std::string find_checkpoint(const std::string& path) {
+    if (fs::exists(fs::path(path) / data::kTrainFile))
+        throw UserError("checkpoint.is_data", path,
+                        fmt::format("{} is a folder of tokens that `data prepare` wrote, not a checkpoint", path));
     if (fs::exists(fs::path(path) / "manifest.json")) return path;
     if (fs::exists(fs::path(path) / checkpoint::kConfigFile))
         throw UserError("checkpoint.is_hugging_face", path,

@@ -17,6 +17,7 @@
 #include "cli/groups.h"
 #include "cli/job.h"
 #include "cli/machine.h"
+#include "cli/number_flags.h"
 #include "cli/observe.h"
 #include "cli/run_log.h"
 #include "cli/stopping.h"
@@ -324,7 +325,7 @@ int train(const TrainArgs& args, comm::Crew& crew) {
         summary["profile"] = std::move(profile);
     if (!crew.is_first()) return code;
     if (args.json) {
-        fmt::print("{}\n", summary.dump());
+        print_json(summary);
         return code;
     }
     telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]),
@@ -348,10 +349,11 @@ Command add_train(CLI::App& app) {
     command->add_option(
         "--watch", args->watch,
         "a tensor, such as layer[0].forward.q or embed.forward.y; its values are written in global order under the dump folder");
-    command->add_option("--trace", args->observe.trace,
-                        "write the timeline of one step to this file, for chrome://tracing or Perfetto");
+    auto* trace = command->add_option("--trace", args->observe.trace,
+                                      "write the timeline of one step to this file, for chrome://tracing or Perfetto");
     command->add_option("--trace-step", args->observe.trace_step, "step of this run to trace (default: the third)")
-        ->check(CLI::PositiveNumber);
+        ->needs(trace)
+        ->check(positive_number());
     command->add_flag("--profile", args->observe.profile,
                       "print the time by kind of op, beside this machine's roofs, which are measured after the run");
     command->add_option("--cluster", args->observe.cluster,

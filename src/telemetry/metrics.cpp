@@ -1,5 +1,6 @@
 #include "telemetry/metrics.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,19 +32,28 @@ void remove_torn_line(const std::string& path) {
 
 JsonLines::JsonLines(const std::string& path) : path_(path) {
     remove_torn_line(path);
-    file_ = std::fopen(path.c_str(), "a");
-    if (!file_)
+    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+    if (descriptor_ < 0)
         throw UserError("metrics.cannot_write", "job.dump_folder",
                         fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path, std::strerror(errno)));
 }
 
-JsonLines::~JsonLines() { std::fclose(file_); }
+JsonLines::~JsonLines() { ::close(descriptor_); }
 
 void JsonLines::write(const nlohmann::ordered_json& line) {
-    fmt::print(file_, "{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    if (std::fflush(file_) != 0)
-        throw UserError("metrics.cannot_write", "job.dump_folder",
-                        fmt::format("{}: cannot be written: {}; choose another job.dump_folder", path_, std::strerror(errno)));
+    const std::string text =
+        fmt::format("{}{}\n", cut_off_ ? "\n" : "", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    for (size_t done = 0; done < text.size();) {
+        const ssize_t written = ::write(descriptor_, text.data() + done, text.size() - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) {
+            cut_off_ = cut_off_ || done > 0;
+            throw UserError("metrics.cannot_write", "job.dump_folder",
+                            fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+        }
+        done += static_cast<size_t>(written);
+    }
+    cut_off_ = false;
 }
 
 void JsonLines::write(int64_t step, const Metrics& metrics) {

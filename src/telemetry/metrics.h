@@ -2,7 +2,6 @@
 // `step`; events.jsonl, one JSON object for each thing that happened to the run.
 #pragma once
 
-#include <cstdio>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -16,7 +15,7 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 class JsonLines {
 public:
     // Appends, so that a resumed run goes on in the same file; a last line that was cut off when a run was killed is removed.
-    // UserError metrics.cannot_write.
+    // UserError metrics.cannot_write. What is written after a line that could not be written whole begins a new line.
     explicit JsonLines(const std::string& path);
     ~JsonLines();
     JsonLines(const JsonLines&) = delete;
@@ -26,7 +25,8 @@ public:
 
 private:
     std::string path_;
-    FILE* file_;
+    int descriptor_;
+    bool cut_off_ = false;  // the last line
 };
 
 // Anonymous resident memory of this process, bytes (RssAnon of /proc/self/status).

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -90,13 +91,29 @@ private:
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void refuse(const std::string& path) {
+    throw UserError("trace.cannot_write", "--trace",
+                    fmt::format("--trace {}: cannot be written; choose a file in a folder that exists and is writable", path));
+}
+
+}  // namespace
+
+void require_can_be_written(const std::string& path) {
+    std::error_code ignored;
+    const bool is_new = !std::filesystem::exists(path, ignored);
+    if (!std::ofstream(path, std::ios::app)) refuse(path);
+    if (is_new) std::filesystem::remove(path, ignored);
+}
+
 void write_trace(const std::string& path, std::span<const ir::Timeline> timelines) {
     Writer writer(path);
     for (size_t i = 0; i < timelines.size(); ++i) {
         const auto ranks = static_cast<size_t>(timelines[i].program->mesh.world_ranks());
         writer.rank(i * (ranks / timelines.size()), timelines[i]);
     }
-    if (!writer.finish()) throw UserError("trace.cannot_write", "--trace", fmt::format("--trace {}: cannot be written", path));
+    if (!writer.finish()) refuse(path);
 }
 
 }  // namespace lockstep::telemetry

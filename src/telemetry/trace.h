@@ -9,6 +9,9 @@
 
 namespace lockstep::telemetry {
 
+// Refuses now what could only be refused when the step is over.
+void require_can_be_written(const std::string& path);
+
 // timelines: of all ranks, or of the first of each pipeline rank. UserError trace.cannot_write.
 void write_trace(const std::string& path, std::span<const ir::Timeline> timelines);
 

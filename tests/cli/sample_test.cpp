@@ -119,7 +119,7 @@ TEST_F(CliSample, SaysWhatIsWrong) {
     } cases[] = {
         {"sample out", "sample.no_prompt", "no prompt: give --prompt, --prompt-file or --prompt-tokens"},
         {"sample out --prompt 'abcdefgh abcdefgh abcdefgh abcdefgh'", "sample.prompt_too_long", "training.seq_len = 32"},
-        {"sample out --prompt a --temperature -1", "sample.out_of_range", "--temperature -1: must be 0 or more"},
+        {"sample out --prompt a --temperature -1", "sample.out_of_range", "--temperature -1: must be from 0 to 1000000"},
         {"sample out --prompt a --top-p 0", "sample.out_of_range", "--top-p 0: must be above 0 and at most 1"},
         {"sample out --prompt a --top-k -2", "sample.out_of_range", "--top-k -2: must be 0 (all) or more"},
         {"sample out --prompt a --max-tokens 0", "sample.out_of_range", "--max-tokens 0: must be at least 1"},
