@@ -7,12 +7,14 @@
 //                                                   exit code, arguments of lockstep, and after => what standard output or
 //                                                   standard error must hold: all of the texts between | ; a text after ! must be
 //                                                   missing
+//   0 NO_COLOR=1 check r.toml => fits               the same with variables in the environment
 //   both 1 r.toml --training.steps -1 => must be from 0
 //                                                   the same of `check` and of `train`
 //
-// The folder holds r.toml at the start: a tiny model on synthetic data, one step, dump folder out. Arguments are the shell's. Of
-// every row this also holds: it ends within 20 seconds; it neither crashes nor speaks of an internal error or of an exception of
-// a library; a refusal (exit code 1) ends with an id in brackets.
+// The folder holds r.toml at the start: a tiny model on synthetic data, one step, dump folder out. Arguments are the shell's;
+// $LOCKSTEP is the program and $TESTS the folder tests of the source. Of every row this also holds: it ends within 20 seconds; it
+// neither crashes nor speaks of an internal error or of an exception of a library; a refusal (exit code 1) ends with an id in
+// brackets, and is JSON with --json.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -46,8 +48,13 @@ std::vector<std::string> split(const std::string& text, const std::string& by) {
     return out;
 }
 
+Finished shell(const Scratch& s, const std::string& command) {
+    return s.shell(fmt::format("TESTS='{}/tests' && {{ {}; }} >out.txt 2>err.txt", LOCKSTEP_SOURCE_DIR, command));
+}
+
 Finished run(const Scratch& s, const std::string& arguments) {
-    return s.shell(fmt::format("timeout 20 $LOCKSTEP {} >out.txt 2>err.txt", arguments));
+    static const std::regex form("^((?:[A-Z_]+=\\S* +)*)(.*)$");
+    return shell(s, std::regex_replace(arguments, form, "timeout -k 1 20 env $1$$LOCKSTEP $2"));
 }
 
 void expect(const Finished& f, int code, const std::vector<std::string>& words) {
@@ -65,6 +72,17 @@ void expect(const Finished& f, int code, const std::vector<std::string>& words) 
     EXPECT_TRUE(code != 1 || std::regex_search(said, id)) << "no id in:\n" << said;
 }
 
+// The same with --json: one object with the refusal.
+void expect_json(const Scratch& s, const std::string& arguments) {
+    const bool is_whole = arguments.find_first_of("<>") == std::string::npos && arguments.find("launch") == std::string::npos;
+    if (!is_whole) return;  // --json would be a word of something else
+    const Finished f = run(s, arguments + (arguments.find("--json") == std::string::npos ? " --json" : ""));
+    EXPECT_EQ(f.code, 1) << "with --json: " << f.err << f.out;
+    const nlohmann::json out = nlohmann::json::parse(f.out, nullptr, false);
+    const bool has_id = out.is_object() && out.contains("error") && !out["error"].value("id", "").empty();
+    EXPECT_TRUE(has_id || (out.is_object() && out.contains("checkpoints"))) << "with --json: " << f.out;
+}
+
 class CarelessTable : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CarelessTable, SaysWhatIsWrong) {
@@ -78,7 +96,7 @@ TEST_P(CarelessTable, SaysWhatIsWrong) {
         if (line.empty() || line[0] == '#') continue;
         SCOPED_TRACE(fmt::format("{}.txt:{}: {}", GetParam(), number, line));
         if (line.starts_with("sh ")) {
-            ASSERT_EQ(s.shell(fmt::format("{{ {}; }} >out.txt 2>err.txt", line.substr(3))).code, 0) << s.read("err.txt");
+            ASSERT_EQ(shell(s, line.substr(3)).code, 0) << s.read("err.txt");
             continue;
         }
         const bool both = line.starts_with("both ");
@@ -91,6 +109,7 @@ TEST_P(CarelessTable, SaysWhatIsWrong) {
         std::erase(words, "");
         for (const char* command : {"check ", "train "}) {
             expect(run(s, (both ? command : "") + arguments), code, words);
+            if (code == 1) expect_json(s, (both ? command : "") + arguments);
             if (!both) break;
         }
     }
