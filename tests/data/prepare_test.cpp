@@ -205,7 +205,8 @@ TEST(DataPrepare, Errors) {
     refused([](PrepareOptions& o) { o.vocab = 100; }, "data.vocab_too_small", "a vocabulary of 100 is too small");
     refused([](PrepareOptions& o) { o.vocab = 100000; }, "data.vocab_too_large",
             "a vocabulary of 100000 is more than this text supports");
-    refused([](PrepareOptions& o) { o.tokenizer = "/gone.json"; }, "data.file_unreadable", "cannot read /gone.json");
+    refused([](PrepareOptions& o) { o.tokenizer = "/gone.json"; }, "data.no_tokenizer",
+            "--tokenizer /gone.json: there is no such file, and no tokenizer is downloaded");
     refused([&](PrepareOptions& o) { o.out = w.folder / "in/d1.txt/out"; }, "data.out_unwritable",
             "d1.txt/out cannot be made: Not a directory");
     refused([&](PrepareOptions& o) { o.out = w.folder / "in"; }, "data.out_not_a_dataset",
