@@ -5,6 +5,9 @@ set(text "")
 foreach(line IN LISTS lines)
     if(line MATCHES "^([A-Za-z0-9_/]+)\\.( *#.*)?$")
         set(suite "${CMAKE_MATCH_1}")
+        if(suite STREQUAL "All/CarelessTable")
+            continue()  # tests/CMakeLists.txt has an entry a file
+        endif()
         string(APPEND text "add_test([=[${suite}]=] \"${BINARY}\" \"--gtest_filter=${suite}.*\")\n"
                            "set_tests_properties([=[${suite}]=] PROPERTIES TIMEOUT 1200)\n")
     endif()
