@@ -101,6 +101,7 @@ toml::table table_of(const nlohmann::json& object, int depth) {
         if (value.is_object()) out.insert(key, table_of(value, depth + 1));
         else if (value.is_array()) out.insert(key, array_of(value, depth + 1));
         else if (value.is_boolean()) out.insert(key, value.get<bool>());
+        else if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) out.insert(key, value.get<double>());
         else if (value.is_number_integer()) out.insert(key, value.get<int64_t>());
         else if (value.is_number()) out.insert(key, value.get<double>());
         else if (value.is_string()) out.insert(key, value.get<std::string>());
