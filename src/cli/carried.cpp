@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text_file.h"
 #include "compile/effective.h"
 #include "data/data_sets.h"
 
