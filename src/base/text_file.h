@@ -13,8 +13,8 @@ struct TextFile {
     bool is_readable() const { return reason.empty(); }
 };
 
-// Never throws for what the system refuses. Folders, devices and files of more than 1 GiB are refused. A pipe is read to its end if
-// somebody writes to it, and refused if not.
+// Never throws for what the system refuses. Folders, devices and files of more than 1 GiB are refused. A pipe is read to its end
+// if somebody writes to it, and refused if not.
 TextFile read_text_file(const std::filesystem::path& path);
 
 }  // namespace lockstep
