@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -11,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text_file.h"
+#include "base/toml.h"
 #include "compile/recipe.h"
 
 namespace lockstep::compile {
