@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_reason.h"
 #include "base/output_file.h"
 #include "base/round.h"
@@ -20,6 +21,7 @@ using Json = nlohmann::ordered_json;
 
 const std::string kManifestFile = "manifest.json";
 constexpr int64_t kVersion = 2;
+constexpr int64_t kMostBytes = int64_t{1} << 60;  // of a file
 
 Json to_json(const Manifest& m) {
     Json files = Json::object();
@@ -42,16 +44,18 @@ Json to_json(const Manifest& m) {
 
 Manifest from_json(const Json& j) {
     Manifest m;
-    m.version = j.at("version");
-    m.steps = j.at("steps"), m.samples_seen = j.at("samples_seen"), m.tokens_seen = j.at("tokens_seen"),
-    m.optimizer_steps = j.at("optimizer_steps");
+    const auto number = [&](const char* key) { return whole_number(j.at(key)); };
+    m.version = number("version"), m.steps = number("steps"), m.optimizer_steps = number("optimizer_steps");
+    m.samples_seen = number("samples_seen"), m.tokens_seen = number("tokens_seen");
     m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
     m.tokenizer = j.value("tokenizer", "");
     for (const auto& [name, file] : j.at("files").items()) {
         PieceSums& sums = m.files[name];
-        sums.bytes = file.at("bytes"), sums.piece_bytes = file.at("piece_bytes");
+        sums.bytes = whole_number(file.at("bytes")), sums.piece_bytes = whole_number(file.at("piece_bytes"));
         for (const std::string text : file.at("xxh3")) sums.xxh3.push_back(std::stoull(text, nullptr, 16));
-        if (sums.bytes < 0 || sums.piece_bytes < 1 || ceil_div(sums.bytes, sums.piece_bytes) != std::ssize(sums.xxh3))
+        const bool are_sizes =
+            std::min(sums.bytes, sums.piece_bytes - 1) >= 0 && std::max(sums.bytes, sums.piece_bytes) <= kMostBytes;
+        if (!are_sizes || ceil_div(sums.bytes, sums.piece_bytes) != std::ssize(sums.xxh3))
             throw std::invalid_argument(name + " has another number of checksums than pieces");
     }
     return m;
@@ -163,8 +167,8 @@ Manifest read_manifest(const std::string& folder) {
         refuse(fmt::format("has no readable manifest ({})", e.what()));
     }
     try {
-        Json j = Json::parse(text);
-        if (const int64_t version = j.at("version"); version != kVersion)
+        Json j = Json::parse(text, is_shallow<Json>);
+        if (const int64_t version = whole_number(j.at("version")); version != kVersion)
             refuse(fmt::format("has version {}, and this program reads version {}", version, kVersion));
         const std::string written = j.at("xxh3");
         j.erase("xxh3");
@@ -200,7 +204,7 @@ std::optional<std::string> what_is_wrong(const std::string& folder, Look look) {
             const PieceReader reader(folder + "/" + name, sums);
             if (look == Look::AtSizes) continue;
             PieceReader::Cursor cursor;
-            std::vector<char> piece(static_cast<size_t>(sums.piece_bytes));
+            std::vector<char> piece(static_cast<size_t>(std::min(sums.piece_bytes, sums.bytes)));
             for (int64_t at = 0; at < sums.bytes; at += sums.piece_bytes)
                 reader.read(at, std::min(sums.piece_bytes, sums.bytes - at), piece.data(), cursor);
         }

@@ -165,7 +165,7 @@ void PieceReader::read(int64_t begin, int64_t count, void* to, Cursor& cursor) c
             check(piece, out, bytes);
         } else {
             if (cursor.reader != this || cursor.piece != piece) {
-                cursor.bytes.resize(static_cast<size_t>(sums_->piece_bytes));
+                cursor.bytes.resize(static_cast<size_t>(bytes));
                 cursor.piece = -1;
                 read_unchecked(first, bytes, cursor.bytes.data());
                 check(piece, cursor.bytes.data(), bytes);

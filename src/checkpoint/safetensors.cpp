@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/json_reason.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -172,19 +174,19 @@ namespace {
 Json parse(const std::string& path, const std::string& text) {
     std::vector<std::set<std::string>> open_objects;
     std::string twice;
-    const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
         if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
         if (event == Json::parse_event_t::object_end) open_objects.pop_back();
         if (event == Json::parse_event_t::key && !open_objects.back().insert(value.get<std::string>()).second) {
             twice = value.get<std::string>();
         }
-        return true;
+        return is_shallow<Json>(depth, event, value);
     };
     Json header;
     try {
         header = Json::parse(text, watch);
     } catch (const Json::exception& error) {
-        bad_header(path, fmt::format("its header is no JSON ({})", error.what()));
+        bad_header(path, fmt::format("its header is no JSON ({})", json_reason(error)));
     }
     if (!twice.empty()) bad_header(path, fmt::format("\"{}\" stands twice in its header", twice));
     if (!header.is_object()) bad_header(path, "its header is no JSON object");

@@ -10,6 +10,7 @@
 #include "base/build_info.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text_file.h"
 #include "cli/launched.h"
 #include "compile/effective.h"
@@ -38,7 +39,7 @@ void add_data(Facts& facts, const std::string& folder) {
         facts.emplace_back(file.string(), "(not there)");
         return;
     }
-    Json manifest = Json::parse(read_text_file(file).text, nullptr, false);
+    Json manifest = Json::parse(read_text_file(file).text, is_shallow<Json>, false);
     if (!manifest.is_object()) {
         facts.emplace_back(file.string(), "(damaged)");
         return;

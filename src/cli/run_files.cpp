@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
 #include "checkpoint/folder.h"
 #include "cli/commands.h"
 #include "compile/recipe.h"
@@ -40,7 +41,7 @@ constexpr std::array<std::pair<const char*, const char*>, 10> kColumns = {{{"ste
 void for_each_line(const std::string& path, const std::function<void(Json)>& f) {
     std::ifstream in(path);
     for (std::string line; std::getline(in, line);) {
-        Json j = Json::parse(line, nullptr, false);
+        Json j = Json::parse(line, is_shallow<Json>, false);
         if (j.is_object()) f(std::move(j));
     }
 }

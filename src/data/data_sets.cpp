@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text_file.h"
 
 namespace lockstep::data {
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 bool is_same_tokenizer(const fs::path& a, const fs::path& b) {
     const TextFile first = read_text_file(a), second = read_text_file(b);
     if (!first.is_readable() || !second.is_readable()) return false;
-    const auto parsed = [](const std::string& text) { return nlohmann::json::parse(text, nullptr, false); };
+    const auto parsed = [](const std::string& text) { return nlohmann::json::parse(text, is_shallow<nlohmann::json>, false); };
     const nlohmann::json json = parsed(first.text);
     return first.text == second.text || (!json.is_discarded() && json == parsed(second.text));
 }

@@ -6,6 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "data/file_io.h"
 
 namespace lockstep::data {
@@ -23,7 +24,7 @@ Json to_json(const SplitInfo& split) {
 }
 
 int64_t count(const Json& json, const char* key) {
-    const int64_t value = json.value(key, int64_t{0});
+    const int64_t value = json.contains(key) ? whole_number(json.at(key)) : 0;
     if (value < 0) throw std::runtime_error(fmt::format("\"{}\" is {}", key, value));
     return value;
 }
@@ -169,14 +170,14 @@ Manifest Manifest::parse(std::string_view text, const std::filesystem::path& fil
     if (!json.is_object()) malformed(file, "it is not an object");
     try {
         if (json.value("format", "") != kFormat) throw std::runtime_error(fmt::format("its format is not '{}'", kFormat));
-        const int64_t version = json.at("version");
+        const int64_t version = whole_number(json.at("version"));
         if (version < 1 || version > kManifestVersion) {
             throw UserError("data.manifest_version", file.string(),
                             fmt::format("{} has version {}, this program reads versions 1 to {}. Run `data prepare` again.",
                                         file.string(), version, kManifestVersion));
         }
         Manifest manifest;
-        const int64_t vocab_size = json.at("vocab_size"), separator = json.at("separator");
+        const int64_t vocab_size = whole_number(json.at("vocab_size")), separator = whole_number(json.at("separator"));
         if (vocab_size < 1 || vocab_size > INT32_MAX || separator < 0 || separator >= vocab_size)
             throw std::runtime_error(fmt::format("its vocabulary is {} and its separator {}", vocab_size, separator));
         manifest.vocab_size = static_cast<int>(vocab_size);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace lockstep::models {
 namespace {
@@ -38,8 +39,9 @@ public:
     template <class T>
     T get(const char* key) const {
         try {
-            return json_.at(key).get<T>();
-        } catch (const Json::exception&) {
+            if constexpr (std::is_same_v<T, int64_t>) return whole_number(json_.at(key));
+            else return json_.at(key).get<T>();
+        } catch (const std::exception&) {
             throw UserError("convert.config", key, fmt::format("{}: {} is missing or of another type", origin_, key));
         }
     }
@@ -78,6 +80,7 @@ private:
 void read_rope(Config& c) {
     const char* key = c.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
     const Json rope = c.has(key) ? c.json().at(key) : Json::object();
+    if (!rope.is_object()) throw UserError("convert.config", key, fmt::format("{}: {} is no object", c.origin(), key));
     const auto number = [&](const char* name, double otherwise) {
         if (!rope.contains(name) || rope.at(name).is_null()) return otherwise;
         if (!rope.at(name).is_number())

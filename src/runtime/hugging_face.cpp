@@ -7,6 +7,7 @@
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_reason.h"
 #include "base/output_file.h"
 #include "data/prepared_data.h"
@@ -24,7 +25,7 @@ const std::string kBare = "transformer.";
 
 nlohmann::json read_config(const std::string& path) {
     try {
-        return nlohmann::json::parse(checkpoint::read_whole(path));
+        return nlohmann::json::parse(checkpoint::read_whole(path), is_shallow<nlohmann::json>);
     } catch (const nlohmann::json::exception& e) {
         throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, json_reason(e)));
     }

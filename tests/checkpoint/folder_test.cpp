@@ -221,6 +221,10 @@ TEST(CheckpointFolder, ADamagedManifestIsRefused) {
     changed = good;
     changed.replace(changed.find("\"version\": 2"), 12, "\"version\": 1");
     EXPECT_NE(error(changed).find("has version 1, and this program reads version 2"), std::string::npos);
+    // Brackets in brackets, more than the stack has room for calls.
+    const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+    EXPECT_NE(error(good.substr(0, good.rfind('}')) + ", \"x\": " + deep + "}").find("its checksum is another"),
+              std::string::npos);
     fs::remove(folder + "/manifest.json");
     try {
         read_manifest(folder);

@@ -243,6 +243,9 @@ TEST_F(SafetensorsFile, BadHeader) {
               not_valid("tensor \"a\": shape holds -1, no size"));
     EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1.5]}})", 1),
               not_valid("tensor \"a\": data_offsets holds 1.5, no size"));
+    const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+    EXPECT_NE(refusal(R"({"a":{"dtype":"U8","shape":)" + deep + R"(,"data_offsets":[0,1]}})", 1).find("no size"),
+              std::string::npos);
     const std::string offsets = "tensor \"a\": data_offsets are no begin and end";
     EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1), not_valid(offsets));
     EXPECT_EQ(refusal(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1]}})", 1), not_valid(offsets));

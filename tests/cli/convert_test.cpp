@@ -262,10 +262,13 @@ TEST(ConvertRefusals, SayWhatDoesNotFit) {
     expect(refusal(config("model_type", "bert")), "known here are llama, qwen2, qwen3, mistral and gpt2", "convert.unsupported");
     expect(refusal(config("rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 1e4}})),
            "of rope types only default and llama3 are known here", "convert.unsupported");
+    expect(refusal(config("rope_parameters", json::array({1}))), "rope_parameters is no object", "convert.config");
     expect(refusal(config("hidden_act", "gelu")), "hidden_act = \"gelu\": only \"silu\" is known here", "convert.unsupported");
     expect(refusal(config("attention_bias", true)), "attention_bias = true: only false is known here", "convert.unsupported");
     expect(refusal(config("quantization_config", {{"bits", 4}})), "take the unquantized model", "convert.unsupported");
     expect(refusal(config("hidden_size", "wide")), "hidden_size is missing or of another type", "convert.config");
+    expect(refusal(config("hidden_size", 24.5)), "hidden_size is missing or of another type", "convert.config");
+    expect(refusal(config("hidden_size", 1e300)), "hidden_size is missing or of another type", "convert.config");
     expect(refusal(config("num_attention_heads", 5)), "model.n_heads = 5 is not a multiple of", "model.kv_heads");
     expect(refusal(config("intermediate_size", 44)), "mlp.gate_proj.weight is F32 [40, 24], but config.json makes it [44, 24]",
            "convert.shape");
@@ -293,6 +296,9 @@ TEST(ConvertRefusals, SayWhatDoesNotFit) {
     expect(s.lockstep("convert hf damaged").err, "is not an index of shards", "convert.index");
     std::filesystem::remove(s.path("hf/model.safetensors.index.json"));
     expect(s.lockstep("convert hf damaged").err, "must be saved again as safetensors", "convert.no_weights");
+    const std::string good = s.read("hf/config.json"), deep = std::string(200'000, '[') + std::string(200'000, ']');
+    s.write("hf/config.json", good.substr(0, good.rfind('}')) + ", \"hidden_act\": " + deep + "}");
+    expect(s.lockstep("convert hf damaged").err, "only \"silu\" is known here", "convert.unsupported");
     s.write("hf/config.json", "{");
     expect(s.lockstep("convert hf damaged").err, "is not JSON", "convert.config");
 }

@@ -115,6 +115,15 @@ TEST_F(CliReport, AStepThatWasDoneAgainCountsOnceAndDamagedLinesNotAtAll) {
     EXPECT_TRUE(has(f.out, "no end recorded")) << f.out;
 }
 
+TEST_F(CliReport, BracketsInBracketsAreLeftOut) {
+    const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+    s.write("deep/metrics.jsonl", "{\"step\":1,\"loss_metrics/global_avg_loss\":5,\"x\":" + deep + "}\n");
+    s.write("deep/events.jsonl", "{\"event\":\"start\",\"step\":0,\"time\":\"\",\"plan\":" + deep + "}\n");
+    const Finished f = s.lockstep("report deep --json --html deep.html");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.json()["run"]["final_loss"], 5);
+}
+
 TEST_F(CliReport, ThePictureHasTheLoss) {
     ASSERT_EQ(s.lockstep("report out --svg loss.svg").code, 0);
     const std::string picture = s.read("loss.svg");

@@ -1,0 +1,25 @@
+// JSON of a file that may be damaged, where nlohmann's own ways could end the program.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+
+namespace lockstep {
+
+// For Json::parse(text, is_shallow<Json>, ...): leaves out what stands more deeply than any file of Lockstep goes. Copies,
+// comparisons and dump() call themselves once a level, so a hundred thousand brackets would use up the stack.
+template <class Json>
+bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
+    constexpr int kDeepest = 64;
+    return depth <= kDeepest;
+}
+
+// get<int64_t>() would cut 1.5 off, and 1e300 has no int64_t at all.
+template <class Json>
+int64_t whole_number(const Json& value) {
+    if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
+        throw std::runtime_error("a number in it is no whole number, or too large");
+    return value.template get<int64_t>();
+}
+
+}  // namespace lockstep
