@@ -384,6 +384,7 @@ private:
         while (!c.accept("=")) {
             if (c.accept("+")) op.accumulate.push_back(static_cast<int>(op.out.size()));
             const std::string name = c.until(":;= ");
+            if (name.empty()) c.fail("the name of a tensor");
             if (c.accept(":")) {
                 const bool is_port = !r.ports.empty() && r.ops.empty() && op.out.empty();
                 const TensorId t = tensor(c, r, name, -1);
@@ -464,11 +465,15 @@ private:
         }
         if (c.accept_word("scratch")) k.scratch = buffer_id(c, c.name());
         c.expect(":");
+        const std::vector<Port>& ports = program_.routines[static_cast<size_t>(k.routine)].ports;
         while (!c.at_end()) {
             Binding b;
-            c.until("=");
+            const std::string port = c.until("=");
             c.expect("=");
             b.buffer = buffer_id(c, c.until("+! "));
+            const size_t next = k.bindings.size();
+            if (next == ports.size()) c.fail(fmt::format("the end of the call instead of '{}', as all ports are bound", port));
+            if (port != ports[next].name) c.fail(fmt::format("the port '{}' instead of '{}'", ports[next].name, port));
             if (c.accept("+")) b.offset_bytes = c.integer();
             b.fresh = c.accept("!");
             k.bindings.push_back(b);

@@ -62,6 +62,24 @@ TEST(Text, EmptyProgram) {
     EXPECT_TRUE(ir::parse("\n  \n") == ir::Program{});
 }
 
+TEST(Text, ACallBindsThePortsOfItsRoutine) {
+    const std::string head = "routine r block - kind forward entry train chunks 1 scratch 0\n  port x value read\n",
+                      tail =
+                          "buffer b activations bytes 4 resident 0 at 0\nentry train\n"
+                          "  call r instance 0 microbatch 0 chunk 0 stream compute : ";
+    EXPECT_EQ(ir::parse(head + tail + "x=b").entries[0].calls[0].bindings.size(), 1u);
+    for (const auto& [ports, message] :
+         {std::pair{"y=b", "line 5: expected the port 'x' instead of 'y' at ''"},
+          {"x=b x=b", "line 5: expected the end of the call instead of 'x', as all ports are bound at ''"}}) {
+        try {
+            ir::parse(head + tail + ports);
+            ADD_FAILURE() << ports;
+        } catch (const UserError& e) {
+            EXPECT_EQ(std::string(e.what()), std::string("program text, ") + message);
+        }
+    }
+}
+
 struct SyntaxCase {
     const char *name, *text, *message;
 };
@@ -88,6 +106,7 @@ const SyntaxCase kSyntaxCases[] = {
     {"unknown_dim", "  y: f32[m] = zero()", "expected a dim of the routine instead of 'm' at '] = zero()'"},
     {"unknown_dtype", "  y: f16[n] = zero()", "expected an element type at '[n] = zero()'"},
     {"unknown_axis", "  y: f32[n/pp] = zero()", "expected sub-axes of the mesh instead of 'pp' at '] = zero()'"},
+    {"no_name", "  : f32[n]", "expected the name of a tensor at ': f32[n]'"},
     {"no_brackets", "  y: f32", "expected '[' at ''"},
     {"no_operands", "  y: f32[n] = zero", "expected '(' at ''"},
     {"trailing", "  y: f32[n] = zero() then", "expected the end of the op at 'then'"},
