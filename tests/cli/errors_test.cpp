@@ -113,6 +113,14 @@ TEST(CliUsage, WrongFlagsExitWith2) {
     }
 }
 
+TEST(CliEnvironment, NumbersThatNoLauncherGivesCountForNothing) {
+    const Scratch s;
+    const Finished f =
+        s.shell("OMPI_COMM_WORLD_RANK=4294967297 OMPI_COMM_WORLD_SIZE=4294967298 $LOCKSTEP schedule >out.txt 2>err.txt");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_NE(f.out.find("1F1B"), std::string::npos) << f.out;
+}
+
 // Checkpoints that cannot be used: the message names the file and what to choose instead.
 TEST(CliCheckpointErrors, DamagedOrForeignCheckpoints) {
     Scratch s;
