@@ -100,7 +100,8 @@ void read_rope(Config& c) {
     if (!scaled) return;
     c.set("rope_low_freq_factor", number("low_freq_factor", 1.0));
     c.set("rope_high_freq_factor", number("high_freq_factor", 4.0));
-    c.set("rope_original_positions", static_cast<int64_t>(number("original_max_position_embeddings", 8192)));
+    const double positions = number("original_max_position_embeddings", 8192);
+    c.set("rope_original_positions", static_cast<int64_t>(std::clamp(positions, -1.0, 0x1p60)));  // allowed() knows the range
 }
 
 HuggingFaceModel read_llama(const Json& json, const std::string& origin, const std::string& type) {

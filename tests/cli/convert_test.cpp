@@ -269,6 +269,7 @@ TEST(ConvertRefusals, SayWhatDoesNotFit) {
     expect(refusal(config("hidden_size", "wide")), "hidden_size is missing or of another type", "convert.config");
     expect(refusal(config("hidden_size", 24.5)), "hidden_size is missing or of another type", "convert.config");
     expect(refusal(config("hidden_size", 1e300)), "hidden_size is missing or of another type", "convert.config");
+    expect(refusal(config("num_attention_heads", 0)), "config.json: makes model.n_heads = 0: must be from 1", "convert.config");
     expect(refusal(config("num_attention_heads", 5)), "model.n_heads = 5 is not a multiple of", "model.kv_heads");
     expect(refusal(config("intermediate_size", 44)), "mlp.gate_proj.weight is F32 [40, 24], but config.json makes it [44, 24]",
            "convert.shape");
