@@ -2,10 +2,17 @@
 #include "sim/cluster.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    std::string printed;
-    fuzz::accepts_or_refuses([&] { printed = print(sim::parse_cluster(std::string(fuzz::text_of(data, size)), "input")); });
-    if (!printed.empty()) sim::parse_cluster(printed, "printed");
-    return 0;
-}
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("cluster", [](std::string_view bytes) {
+    const std::string printed = print(sim::parse_cluster(std::string(bytes), "input"));
+    try {
+        sim::parse_cluster(printed, "printed");
+    } catch (const UserError& e) {
+        throw InternalError(e.what());
+    }
+});
+
+}  // namespace

@@ -1,12 +1,21 @@
 // A flight record, as `lockstep report` reads it.
-#include "tests/fuzz/command.h"
+#include <nlohmann/json.hpp>
+
+#include "cli/flight_records.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    static const fuzz::MemoryFolder folder;
-    folder.write("rank0.json", fuzz::text_of(data, size));
-    fuzz::expect_done_or_refused({"report", folder.path()});
-    fuzz::expect_done_or_refused({"report", folder.path(), "--json"});
-    return 0;
-}
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("flight_record", [](std::string_view bytes) {
+    std::string why;
+    const std::optional<cli::FlightRecord> record = cli::parse_flight_record(bytes, why);
+    ensure(record.has_value() || !why.empty(), "a record is left out without a reason");
+    if (!record) return;
+    const cli::FlightRecords records = {{record->rank, *record}};
+    cli::print(records, 5);
+    cli::to_json(records).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+});
+
+}  // namespace

@@ -2,12 +2,15 @@
 #include "runtime/hugging_face.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    if (size == 0) return 0;
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("hugging_face_folder", [](std::string_view bytes) {
+    if (bytes.empty()) return;
     static const fuzz::MemoryFolder folder;
-    const bool is_config = data[0] == 'c';
-    const std::string_view rest = fuzz::text_of(data, size).substr(1);
+    const bool is_config = bytes[0] == 'c';
+    const std::string_view rest = bytes.substr(1);
     folder.write(checkpoint::kConfigFile, is_config ? rest : R"({"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 4, "rope_scaling": null})");
     folder.write(checkpoint::kIndexFile, is_config ? R"({"weight_map": {"a": "one.safetensors"}})" : rest);
@@ -15,5 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint64_t header_bytes = kHeader.size();
     folder.write("one.safetensors",
                  std::string(reinterpret_cast<const char*>(&header_bytes), 8) + std::string(kHeader) + std::string(4, '\0'));
-    return fuzz::accepts_or_refuses([&] { runtime::HuggingFaceFolder(folder.path()); });
-}
+    runtime::HuggingFaceFolder(folder.path());
+});
+
+}  // namespace

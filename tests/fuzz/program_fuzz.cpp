@@ -3,11 +3,14 @@
 #include "ops/verify.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    return fuzz::accepts_or_refuses([&] {
-        const ir::Program program = ir::parse(fuzz::text_of(data, size));
-        ir::print(program);
-        ops::verify(program);
-    });
-}
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("program", [](std::string_view bytes) {
+    const ir::Program program = ir::parse(bytes);
+    ir::print(program);
+    ops::verify(program);
+});
+
+}  // namespace

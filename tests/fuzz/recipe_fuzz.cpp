@@ -1,14 +1,23 @@
-// A recipe, up to its layout: TOML, or JSON where it begins with a brace.
+// A recipe, up to its layout: TOML, or JSON where it begins with a brace. What it sets prints as TOML that sets the same.
 #include "compile/layout.h"
 #include "compile/recipe.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    return fuzz::accepts_or_refuses([&] {
-        const std::string text(fuzz::text_of(data, size));
-        const compile::Recipe recipe =
-            text.starts_with('{') ? compile::Recipe::from_json(text, "input") : compile::Recipe::from_text(text, "input");
-        compile::layout_of(recipe);
-    });
-}
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("recipe", [](std::string_view bytes) {
+    const std::string text(bytes);
+    const compile::Recipe recipe =
+        text.starts_with('{') ? compile::Recipe::from_json(text, "input") : compile::Recipe::from_text(text, "input");
+    const std::string printed = recipe.toml();
+    try {
+        ensure(compile::Recipe::from_text(printed, "printed").toml() == printed, "it prints otherwise the second time");
+    } catch (const UserError& e) {
+        throw InternalError(e.what());
+    }
+    compile::layout_of(recipe);
+});
+
+}  // namespace

@@ -6,7 +6,8 @@ build=$(realpath "$1") seconds=$2
 shift 2
 here=$(dirname "$(realpath "$0")")
 root=$here/../..
-declare -A more=([recipe]=$root/recipes [cluster]=$root/clusters)  # folders with files of that kind
+declare -A more=([recipe]=$root/recipes [cluster]=$root/clusters [recipe_from]=$root/tests/compile/torchtitan_recipes
+    [parquet]=$root/tests/data/parquet)  # folders with files of that kind
 mkdir -p "$build/findings"
 [ $# -gt 0 ] || set -- $(cd "$here" && ls ./*_fuzz.cpp | sed 's|^./||; s|_fuzz.cpp$||')
 
@@ -14,8 +15,8 @@ one() {
     local name=$1 log=$build/findings/$1.log corpus=$build/corpus/$1
     mkdir -p "$corpus" "$here/seeds/$name"
     if timeout $((seconds + 120)) "$build/tests/fuzz/fuzz_$name" "$corpus" "$here/seeds/$name" $2 -max_total_time="$seconds" -timeout=10 \
-        -rss_limit_mb=2048 -max_len=65536 -close_fd_mask=3 -artifact_prefix="$build/findings/$name-" >"$log" 2>&1; then
-        echo "$name: $(grep -oE 'Done [0-9]+ runs' "$log" | tail -1), nothing found"
+        -rss_limit_mb=2048 -max_len=65536 -close_fd_mask=1 -artifact_prefix="$build/findings/$name-" >"$log" 2>&1; then
+        echo "$name: $(grep -oE 'Done [0-9]+ runs' "$log" | tail -1), $(grep -oE 'cov: [0-9]+' "$log" | tail -1) edges, nothing found"
     else
         echo "$name: FOUND $(grep -m1 -E 'ERROR:|runtime error:|terminate called|what\(\):' "$log"); $log"
         return 1

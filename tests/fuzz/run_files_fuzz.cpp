@@ -1,12 +1,22 @@
-// The metrics of a run, as `lockstep report` reads them.
-#include "tests/fuzz/command.h"
+// The files of a run, as `lockstep report` reads them for text, page and picture.
+#include <nlohmann/json.hpp>
+
+#include "cli/run_files.h"
+#include "telemetry/run_page.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("run_files", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
-    folder.write("metrics.jsonl", fuzz::text_of(data, size));
-    folder.write("recipe.toml", "[model]\nname = \"llama3\"\n");
-    fuzz::expect_done_or_refused({"report", folder.path()});
-    return 0;
-}
+    folder.write_all(bytes, {"metrics.jsonl", "events.jsonl", "samples.jsonl", "recipe.toml"});
+    const nlohmann::ordered_json run = cli::read_run(folder.path()), summary = cli::summary_of(run);
+    telemetry::run_page(run);
+    cli::loss_picture(run);
+    cli::print_summary(summary);
+    summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+});
+
+}  // namespace

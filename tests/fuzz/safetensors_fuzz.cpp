@@ -4,16 +4,19 @@
 #include "checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    return fuzz::accepts_or_refuses([&] {
-        const fuzz::MemoryFile file(fuzz::text_of(data, size));
-        const checkpoint::SafetensorsReader reader(file.path());
-        for (const checkpoint::TensorEntry& t : reader.tensors()) {
-            if (t.elements == 0) continue;
-            std::vector<char> element(static_cast<size_t>(checkpoint::dtype_bytes(t.spec.dtype)));
-            reader.read(t.spec.name, 0, 1, element.data());
-            reader.read(t.spec.name, t.elements - 1, 1, element.data());
-        }
-    });
-}
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("safetensors", [](std::string_view bytes) {
+    const fuzz::MemoryFile file(bytes);
+    const checkpoint::SafetensorsReader reader(file.path());
+    for (const checkpoint::TensorEntry& t : reader.tensors()) {
+        if (t.elements == 0) continue;
+        std::vector<char> element(static_cast<size_t>(checkpoint::dtype_bytes(t.spec.dtype)));
+        reader.read(t.spec.name, 0, 1, element.data());
+        reader.read(t.spec.name, t.elements - 1, 1, element.data());
+    }
+});
+
+}  // namespace

@@ -1,8 +1,13 @@
-// A schedule as PyTorch's CSV.
+// A schedule as PyTorch's CSV, as `lockstep schedule` reads, draws and plays it.
 #include "pipeline/csv.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    using namespace lockstep;
-    return fuzz::accepts_or_refuses([&] { pipeline::print_csv(pipeline::read_csv(fuzz::text_of(data, size), {"input", 2, 4})); });
-}
+namespace {
+
+using namespace lockstep;
+
+const fuzz::Declare target("schedule_csv", [](std::string_view bytes) {
+    pipeline::print_csv(pipeline::read_csv(bytes, {"input", 2, 4}));
+});
+
+}  // namespace

@@ -22,17 +22,16 @@ void read(const std::string& bytes) {
     });
 }
 
-}  // namespace
-
-int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    std::string bytes(fuzz::text_of(data, size));
+const fuzz::Declare target("token_file", [](std::string_view given) {
+    std::string bytes(given);
     read(bytes);
     data::TokenFileHeader header;
-    if (size < sizeof header) return 0;
+    if (bytes.size() < sizeof header) return;
     std::memcpy(&header, bytes.data(), sizeof header);
-    header.checksum = XXH3_64bits(bytes.data() + sizeof header, size - sizeof header);
+    header.checksum = XXH3_64bits(bytes.data() + sizeof header, bytes.size() - sizeof header);
     header.header_checksum = XXH3_64bits(&header, offsetof(data::TokenFileHeader, header_checksum));
     std::memcpy(bytes.data(), &header, sizeof header);
     read(bytes);
-    return 0;
-}
+});
+
+}  // namespace
