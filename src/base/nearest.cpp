@@ -68,8 +68,9 @@ size_t distance_of_keys(std::string_view given, std::string_view known) {
 
 template <class Distance>
 const std::string& least(const std::vector<std::string>& known, const Distance& distance) {
-    return *std::min_element(known.begin(), known.end(),
-                             [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
+    std::vector<size_t> distances;
+    for (const std::string& k : known) distances.push_back(distance(k));
+    return known[static_cast<size_t>(std::min_element(distances.begin(), distances.end()) - distances.begin())];
 }
 
 }  // namespace
