@@ -18,7 +18,8 @@ bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
 template <class Json>
 int64_t whole_number(const Json& value) {
     if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
-        throw std::runtime_error("a number in it is no whole number, or too large");
+        throw std::runtime_error(value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 40) +
+                                 " stands in it where a whole number belongs");
     return value.template get<int64_t>();
 }
 

@@ -22,17 +22,19 @@
 #include "cli/stopping.h"
 #include "comm/communicator.h"
 #include "comm/mpi/session.h"
+#include "data/utf8.h"
 #include "kernels/cpu/isa.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
 namespace {
 
-// As a terminal can show it: names and values from outside may hold control characters, and may be a whole file long.
+// As a terminal can show it: names and values from outside may hold control characters or bytes that are no UTF-8, and may be a
+// whole file long.
 std::string printable(const std::string& text) {
     constexpr size_t kLongest = 4000;
     std::string out;
-    for (const char c : text.substr(0, kLongest)) {
+    for (const char c : data::with_replacements(text.substr(0, kLongest))) {
         const bool is_control = (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 0x7f;
         out += is_control ? fmt::format("\\x{:02x}", c) : std::string(1, c);
     }
