@@ -9,16 +9,10 @@ add_custom_command(TARGET lockstep POST_BUILD VERBATIM WORKING_DIRECTORY "${text
                    COMMAND lockstep completion fish > lockstep.fish
                    COMMAND lockstep man > lockstep.1)
 
-file(READ third_party/chart.js/LICENSE chart_licence)  # in Debian's form: lines begin with a space, an empty line is a dot
-string(STRIP "${chart_licence}" chart_licence)
-string(REPLACE "\n\n" "\n.\n" chart_licence "${chart_licence}")
-string(REPLACE "\n" "\n " chart_licence "${chart_licence}")
-configure_file(cmake/copyright.in "${texts}/copyright" @ONLY)
-
 install(TARGETS lockstep RUNTIME)
 install(DIRECTORY recipes clusters DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(FILES README.md CHANGELOG.md LICENSE "${texts}/copyright" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES README.md CHANGELOG.md LICENSE cmake/copyright DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES third_party/chart.js/LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME LICENSE.chart.js)
 install(FILES "${texts}/lockstep.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
 install(FILES "${texts}/lockstep" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")

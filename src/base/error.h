@@ -16,11 +16,17 @@ class UserError : public std::runtime_error {
 public:
     // id: a stable dotted name such as "recipe.unknown_key". key: the recipe key, flag or file to change; may be empty.
     UserError(std::string_view id, std::string key, const std::string& message)
-        : std::runtime_error(message), id_(id), key_(std::move(key)) {}
+        : std::runtime_error(with_visible_nul(message)), id_(id), key_(std::move(key)) {}
     const std::string& id() const { return id_; }
     const std::string& key() const { return key_; }
 
 private:
+    // what() ends at the first NUL, and a value from outside may hold one.
+    static std::string with_visible_nul(std::string text) {
+        for (size_t at; (at = text.find('\0')) != std::string::npos;) text.replace(at, 1, "\\0");
+        return text;
+    }
+
     std::string id_, key_;
 };
 

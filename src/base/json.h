@@ -2,9 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 namespace lockstep {
+
+// What nlohmann says of a text that it cannot read, without its own name of the error: "[json.exception.parse_error.101] ".
+inline std::string json_reason(const std::exception& e) {
+    const std::string_view text = e.what();
+    const size_t end = text.starts_with("[json.") ? text.find("] ") : std::string_view::npos;
+    return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
+}
 
 // For Json::parse(text, is_shallow<Json>, ...): leaves out what stands more deeply than any file of Lockstep goes. Copies,
 // comparisons and dump() call themselves once a level, so a hundred thousand brackets would use up the stack.

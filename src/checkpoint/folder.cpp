@@ -9,7 +9,6 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/json_reason.h"
 #include "base/output_file.h"
 #include "base/round.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json_reason.h"
+#include "base/json.h"
 #include "data/file_io.h"
 
 namespace lockstep::checkpoint {

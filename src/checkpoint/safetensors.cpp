@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/json_reason.h"
 
 namespace lockstep::checkpoint {
 namespace {

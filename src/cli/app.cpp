@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <system_error>
 
 #include "base/build_info.h"
@@ -22,6 +24,7 @@
 #include "cli/stopping.h"
 #include "comm/communicator.h"
 #include "comm/mpi/session.h"
+#include "compile/recipe.h"
 #include "data/utf8.h"
 #include "kernels/cpu/isa.h"
 #include "telemetry/console.h"
@@ -133,6 +136,22 @@ std::string unusable_value(const CLI::App& command) {
     return "";
 }
 
+bool is_switch(const std::string& name) {
+    const compile::RecipeKey* key = compile::find_key(name);
+    return key && std::holds_alternative<bool>(key->default_value);
+}
+
+// What a key that is true or false is set to by the flag alone, torchtitan's form: --checkpoint.enable, --checkpoint.no-enable.
+// Empty: the flag needs a value, or has one in the next word.
+std::string set_by_flag_alone(const std::string& flag, const char* next) {
+    const std::string key = flag.substr(2), positive = std::regex_replace(key, std::regex("\\.no[-_]"), ".");
+    if (positive != key && is_switch(positive)) return fmt::format("--{}=false", positive);
+    std::error_code unknown;
+    const bool has_value = next && (std::strcmp(next, "true") == 0 || std::strcmp(next, "false") == 0 ||
+                                    !(std::string_view(next).starts_with("--") || std::filesystem::exists(next, unknown)));
+    return is_switch(key) && !has_value ? flag + "=true" : "";
+}
+
 // "--section.key value" as one word. CLI11 knows no keys, and would take the value of one that stands in front for the recipe.
 std::vector<const char*> with_joined_keys(const char* const* begin, const char* const* end, std::vector<std::string>& joined) {
     joined.reserve(static_cast<size_t>(end - begin));  // words are pointed to
@@ -140,7 +159,10 @@ std::vector<const char*> with_joined_keys(const char* const* begin, const char* 
     for (const char* const* at = begin; at != end; ++at) {
         const std::string_view word = *at;
         const bool is_key = word.starts_with("--") && word.find('.') != word.npos && word.find('=') == word.npos;
-        if (is_key && at + 1 != end && !std::string_view(at[1]).starts_with("--"))
+        const char* next = at + 1 == end ? nullptr : at[1];
+        if (std::string alone = is_key ? set_by_flag_alone(*at, next) : ""; !alone.empty())
+            words.push_back(joined.emplace_back(std::move(alone)).c_str());
+        else if (is_key && next && !std::string_view(next).starts_with("--"))
             words.push_back(joined.emplace_back(fmt::format("{}={}", word, *++at)).c_str());
         else words.push_back(*at);
     }

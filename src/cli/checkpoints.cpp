@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -34,7 +35,7 @@ struct CheckpointsArgs {
 std::string root_of(const std::string& path) {
     std::vector<std::string> roots = {path, path + "/checkpoint"};
     if (const std::string file = path + "/recipe.toml"; fs::exists(file))
-        roots.insert(roots.begin(), path + "/" + compile::Recipe::from_file(file).text("checkpoint.folder"));
+        roots.insert(roots.begin(), fs::path(path) / compile::Recipe::from_file(file).text("checkpoint.folder"));
     for (const std::string& root : roots) {
         if (!checkpoint::complete_steps(root).empty()) return root;
     }
@@ -128,9 +129,9 @@ Json to_json(const std::string& root, const std::vector<Entry>& entries, bool ve
 int checkpoints(const CheckpointsArgs& args) {
     const std::string root = root_of(args.folder);
     // A running job removes checkpoints of its own.
-    const fs::path dump = fs::absolute(root).lexically_normal().parent_path();
-    std::optional<FolderLock> lock;
-    if (args.keep > 0 && !args.dry_run && fs::exists(dump / FolderLock::kFile)) lock.emplace(dump);
+    std::list<FolderLock> locks;
+    for (const fs::path& folder : {fs::canonical(root), fs::canonical(root).parent_path()})
+        if (args.keep > 0 && !args.dry_run && fs::exists(folder / FolderLock::kFile)) locks.emplace_back(folder);
     const bool every_byte = args.verify || args.keep > 0;  // what is kept must be whole
     std::vector<Entry> entries;
     for (int64_t step : checkpoint::complete_steps(root)) entries.push_back(look_at(root, step, every_byte));

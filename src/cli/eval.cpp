@@ -13,6 +13,7 @@
 #include "cli/carried.h"
 #include "cli/loaded.h"
 #include "cli/number_flags.h"
+#include "cli/run_data.h"
 #include "data/data_sets.h"
 #include "runtime/trainer.h"
 #include "telemetry/console.h"
@@ -130,8 +131,6 @@ std::string loss_text(const Measured& m) {
 int eval(const EvalArgs& args, comm::Crew& crew) {
     Stored stored = open_stored(args.checkpoint, {{"training.global_batch_size", "-1"}});
     take_ranks(stored.recipe, crew);
-    const compile::Recipe& recipe = stored.recipe;
-    const data::SampleMode mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
     struct Set {
         data::Dataset data;
         std::optional<data::Tokenizer> tokenizer;
@@ -145,8 +144,8 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
         std::string sums;
         for (const data::TokenFile& file : tokens.stream.files()) sums += hex_checksum(file.header().checksum);
         flags.emplace_back("the tokens of " + name, hex_checksum(sums));
-        sets.push_back({data::Dataset(std::move(tokens.stream), {static_cast<int>(recipe.integer("training.seq_len")), mode, 0}),
-                        std::move(tokens.tokenizer), name});
+        sets.push_back(
+            {data::Dataset(std::move(tokens.stream), dataset_options(stored.recipe)), std::move(tokens.tokenizer), name});
     }
     Loaded loaded(stored, {"eval"}, crew, flags);
     const compile::Compiled& compiled = loaded.compiled;

@@ -90,9 +90,9 @@ public:
         if (open && processes_ > 0) recipe_.set("cluster.ranks", std::to_string(processes_));
         whole_ = compile::layout_of(recipe_);
         if (processes_ == 0) processes_ = whole_.ranks;
-        const std::string folder = recipe_.text("job.dump_folder");
-        root_ = folder + "/" + recipe_.text("checkpoint.folder");
-        records_ = folder + "/" + recipe_.text("comm.save_traces_folder");
+        const std::filesystem::path folder = recipe_.text("job.dump_folder");
+        root_ = folder / recipe_.text("checkpoint.folder");
+        records_ = folder / recipe_.text("comm.save_traces_folder");
         if (!recipe_.flag("checkpoint.enable") || recipe_.integer("checkpoint.interval") < 1)
             telemetry::warn(
                 "launch: without checkpoint.enable = true and a checkpoint.interval every restart begins at the first step");

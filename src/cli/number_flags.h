@@ -8,20 +8,20 @@
 
 namespace lockstep::cli {
 
+inline CLI::Validator number_flag(bool (*fits)(double), const char* words, const char* type) {
+    return {[=](const std::string& text) {
+                double value = 0;
+                return CLI::detail::lexical_cast(text, value) && fits(value) ? "" : fmt::format("{} must be a {}", text, words);
+            },
+            type};
+}
+
 inline CLI::Validator positive_number() {
-    const auto check = [](const std::string& text) {
-        double value = 0;
-        return CLI::detail::lexical_cast(text, value) && value > 0 ? "" : fmt::format("{} must be a number above 0", text);
-    };
-    return {check, "POSITIVE"};
+    return number_flag([](double x) { return x > 0; }, "number above 0", "POSITIVE");
 }
 
 inline CLI::Validator nonnegative_number() {
-    const auto check = [](const std::string& text) {
-        double value = 0;
-        return CLI::detail::lexical_cast(text, value) && value >= 0 ? "" : fmt::format("{} must be a number from 0", text);
-    };
-    return {check, "NONNEGATIVE"};
+    return number_flag([](double x) { return x >= 0; }, "number from 0", "NONNEGATIVE");
 }
 
 }  // namespace lockstep::cli

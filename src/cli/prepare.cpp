@@ -1,5 +1,4 @@
 #include "data/prepare.h"
-#include "cli/number_flags.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 
 #include "base/processors.h"
 #include "cli/commands.h"
+#include "cli/number_flags.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {

@@ -45,7 +45,7 @@ void start_from(Recipe& recipe, const std::string& folder) {
 }
 
 RecipeFrom of_transformers(const std::string& config) {
-    const nlohmann::json json = nlohmann::json::parse(read(config), is_shallow<nlohmann::json>, false);
+    const nlohmann::json json = runtime::read_config(config);
     RecipeFrom r{"transformers", recipe_of(models::from_hugging_face(json, config)), {}};
     const std::string folder = fs::path(config).parent_path().string();
     start_from(r.recipe, folder.empty() ? "." : folder);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "base/error.h"
 #include "data/mixture.h"
@@ -45,12 +46,6 @@ void take_vocabulary(compile::Recipe& recipe, const data::PreparedData& prepared
     }
 }
 
-data::DatasetOptions dataset_options(const compile::Recipe& recipe) {
-    const bool mask = recipe.flag("training.document_mask");
-    return {static_cast<int>(recipe.integer("training.seq_len")), mask ? data::SampleMode::packed : data::SampleMode::windows,
-            static_cast<uint64_t>(recipe.integer("debug.seed"))};
-}
-
 std::unique_ptr<data::Source> synthetic(const compile::Recipe& recipe) {
     data::SyntheticOptions options;
     options.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
@@ -61,7 +56,6 @@ std::unique_ptr<data::Source> synthetic(const compile::Recipe& recipe) {
     return std::make_unique<data::SyntheticSource>(options);
 }
 
-// Each token of a held-out part is a target once, whatever the windows of training are.
 std::vector<RunData::Heldout> heldout_of(const compile::Recipe& recipe, std::vector<data::DataSet>& sets) {
     std::vector<RunData::Heldout> out;
     std::vector<std::string> without;
@@ -81,6 +75,12 @@ std::vector<RunData::Heldout> heldout_of(const compile::Recipe& recipe, std::vec
 }
 
 }  // namespace
+
+data::DatasetOptions dataset_options(const compile::Recipe& recipe) {
+    const bool mask = recipe.flag("training.document_mask");
+    return {static_cast<int>(recipe.integer("training.seq_len")), mask ? data::SampleMode::packed : data::SampleMode::windows,
+            static_cast<uint64_t>(recipe.integer("debug.seed"))};
+}
 
 RunData open_run_data(compile::Recipe& recipe, MissingData missing) {
     RunData run;
@@ -107,13 +107,16 @@ RunData open_run_data(compile::Recipe& recipe, MissingData missing) {
     data::DatasetOptions options = dataset_options(recipe);
     options.window_stride = recipe.integer("training.window_stride");
     std::vector<data::Dataset> parts;
+    std::vector<double> weights = recipe.numbers("training.dataset_weights");
+    const bool by_size = weights.empty();
     for (data::DataSet& set : sets) {
         parts.emplace_back(std::move(set.prepared.train), options);
-        run.parts.push_back({set.name, 1, parts.back().windows()});
+        if (by_size) weights.push_back(static_cast<double>(parts.back().windows()));
+        run.parts.push_back({set.name, weights[run.parts.size()], parts.back().windows()});
     }
-    auto mixture = std::make_unique<data::Mixture>(std::move(parts), recipe.numbers("training.dataset_weights"));
-    for (size_t i = 0; i < run.parts.size(); ++i) run.parts[i].share = mixture->shares()[i];
-    run.source = std::move(mixture);
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (RunData::Part& part : run.parts) part.share /= sum;
+    run.source = std::make_unique<data::Mixture>(std::move(parts), weights);
     return run;
 }
 

@@ -34,6 +34,9 @@ struct RunData {
 // Where the data is not prepared yet, commands that do not train go on with the model's own vocabulary and say so.
 enum class MissingData { Refuse, Assume };
 
+// Sequences of a recipe's length and mask, each token a target once.
+data::DatasetOptions dataset_options(const compile::Recipe& recipe);
+
 // Sets model.vocab_size to the data's where the recipe leaves it open. UserError recipe.no_data, recipe.vocabulary,
 // recipe.no_heldout, data.*.
 RunData open_run_data(compile::Recipe& recipe, MissingData missing);

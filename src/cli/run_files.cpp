@@ -94,7 +94,7 @@ Json checkpoints_of(const std::string& folder, const std::string& recipe) {
         name = compile::Recipe::from_text(recipe, "recipe").text("checkpoint.folder");
     } catch (const std::exception&) {  // of another version, or damaged: the usual name
     }
-    const std::string root = folder + "/" + name;
+    const std::string root = fs::path(folder) / name;
     Json out = Json::array();
     for (const int64_t step : checkpoint::complete_steps(root)) {
         const std::string path = checkpoint::folder_of(root, step);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <filesystem>
 
 #include "base/build_info.h"
 #include "base/error.h"
@@ -206,7 +207,7 @@ void RunLog::start(const std::string& resumed_from) {
 
 void RunLog::open_tensorboard() {
     const int64_t step = job_.trainer->progress().steps;
-    tensorboard_.emplace(dump_ + "/" + recipe_.text("metrics.save_tb_folder"), step);
+    tensorboard_.emplace(std::filesystem::path(dump_) / recipe_.text("metrics.save_tb_folder"), step);
     tensorboard_->text(step, "recipe", "```toml\n" + recipe_.toml() + "```");
     tensorboard_->text(step, "plan", "```json\n" + facts().at("plan").dump(1) + "\n```");
 }

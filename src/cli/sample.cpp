@@ -8,8 +8,8 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "base/commas.h"
 #include "base/error.h"
 #include "base/round.h"
 #include "base/text_file.h"
@@ -58,8 +58,7 @@ std::string read_prompt(const std::string& file) {
 
 std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
     std::vector<int32_t> out;
-    std::stringstream items(list);
-    for (std::string item; std::getline(items, item, ',');) {
+    for (std::string item : split_at_commas(list)) {
         item.erase(0, item.find_first_not_of(' '));
         item.erase(item.find_last_not_of(' ') + 1);
         const bool digits = !item.empty() && item.size() < 10 && item.find_first_not_of("0123456789") == std::string::npos;

@@ -9,8 +9,10 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/output_file.h"
 #include "base/text_file.h"
 #include "cli/checkpointing.h"
@@ -62,9 +64,9 @@ public:
           crew_(job.trainer->ranks().crew()),
           recipe_(job.recipe),
           dump_(recipe_.text("job.dump_folder")),
-          files_(crew_, dump_),
+          files_(crew_, dump_, recipe_.text("checkpoint.folder")),
           log_(job, dump_, args.observe.cluster),
-          checkpoints_(job, dump_ + "/" + recipe_.text("checkpoint.folder")),
+          checkpoints_(job, std::filesystem::path(dump_) / recipe_.text("checkpoint.folder")),
           stopping_(recipe_, begun),
           watch_(args.watch),
           observe_(args.observe),
@@ -239,13 +241,6 @@ private:
             out.write(text.data(), static_cast<std::streamsize>(text.size()));
             if (!out) throw UserError("train.watch", "--watch", fmt::format("{}: cannot be written", path));
         }
-        for (const std::string& name : watch_) {
-            if (!tensors.contains(name))
-                throw UserError("train.watch_name", "--watch",
-                                fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written "
-                                            "as layer[0].forward.q",
-                                            name));
-        }
     }
 
     // recipe.toml is the one of now. Each that the run has begun or gone on with stays in recipes/, by its first step.
@@ -269,15 +264,17 @@ private:
         });
     }
 
-    // What the first process of a crew keeps for all.
+    // What the first process of a crew keeps for all. An absolute checkpoint.folder may lie elsewhere, where other runs write
+    // too.
     struct Files {
-        Files(comm::Crew& crew, const std::string& dump) {
+        Files(comm::Crew& crew, const std::string& dump, const std::string& checkpoints) {
             crew.together([&] {
                 if (!crew.is_first()) return;
                 lock.emplace(make_folder(dump));
+                if (std::filesystem::path(checkpoints).is_absolute()) checkpoints_lock.emplace(make_folder(checkpoints));
             });
         }
-        std::optional<FolderLock> lock;
+        std::optional<FolderLock> lock, checkpoints_lock;
     };
 
     Job& job_;
@@ -300,6 +297,20 @@ private:
     bool counted_ = false;    // any step of this run
 };
 
+void require_watchable(const std::vector<std::string>& watch, const compile::Compiled& compiled) {
+    std::set<std::string> names;
+    if (!watch.empty())
+        for (const ir::Program& p : compiled.programs) names.merge(runtime::capturable(p, "train"));
+    for (const std::string& name : watch) {
+        if (names.contains(name)) continue;
+        const std::string meant = nearest_if_close(name, {names.begin(), names.end()});
+        throw UserError("train.watch_name", "--watch",
+                        fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written as "
+                                    "layer[0].forward.q{}",
+                                    name, meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+    }
+}
+
 int train(const TrainArgs& args, comm::Crew& crew) {
     const auto begun = std::chrono::steady_clock::now();
     const SignalNotice notice;
@@ -308,6 +319,7 @@ int train(const TrainArgs& args, comm::Crew& crew) {
                                                 {"--trace", args.observe.trace},
                                                 {"--trace-step", std::to_string(args.observe.trace_step)},
                                                 {"--profile", args.observe.profile ? "given" : "not given"}});
+    require_watchable(args.watch, job->compiled);
     if (crew.hosts() > 1)
         warn_of_hosts(described_cluster(job->recipe), compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
     const Watch watch(job->recipe, job->trainer->ranks());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "cli/commands.h"
 #include "telemetry/console.h"
@@ -13,7 +14,7 @@ Watch::Watch(const compile::Recipe& recipe, runtime::Ranks& ranks) {
     const int64_t timeout_s = recipe.integer("comm.train_timeout_seconds");
     runtime::WatchdogOptions options;
     options.timeout_s = static_cast<double>(timeout_s);
-    options.folder = recipe.text("job.dump_folder") + "/" + recipe.text("comm.save_traces_folder");
+    options.folder = std::filesystem::path(recipe.text("job.dump_folder")) / recipe.text("comm.save_traces_folder");
     options.prefix = recipe.text("comm.save_traces_file_prefix");
     options.end = [process = ranks.crew().process()](const std::string& message) {
         if (!message.empty()) {

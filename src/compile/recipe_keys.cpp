@@ -210,7 +210,7 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"partition.secondary_weights", std::string(), S::Only, "a second copy of the weights within a node"},
 
         {"checkpoint.enable", false, S::Acts, "write checkpoints, and resume from the latest one"},
-        {"checkpoint.folder", std::string("checkpoint"), S::Acts, "folder of checkpoints, under job.dump_folder"},
+        {"checkpoint.folder", std::string("checkpoint"), S::Acts, "folder of checkpoints, under job.dump_folder unless absolute"},
         {"checkpoint.interval", int64_t{500}, S::Acts, "steps between checkpoints; the last step always writes one",
          from_to(1, kSteps)},
         {"checkpoint.keep_latest_k", int64_t{10}, S::Acts, "number of checkpoints to keep; older ones are removed. 0: keep all",
@@ -269,7 +269,8 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"metrics.log_freq", int64_t{10}, S::Acts, "steps between lines on the console and in metrics.jsonl", from_to(1, kSteps)},
         {"metrics.disable_color_printing", false, S::Acts, "no colors on a terminal"},
         {"metrics.enable_tensorboard", false, S::Acts, "write event files that TensorBoard reads"},
-        {"metrics.save_tb_folder", std::string("tb"), S::Acts, "of TensorBoard's event files, under job.dump_folder"},
+        {"metrics.save_tb_folder", std::string("tb"), S::Acts,
+         "of TensorBoard's event files, under job.dump_folder unless absolute"},
         {"metrics.save_for_all_ranks", false, S::Ignored, "metrics are those of the whole job"},
         {"metrics.enable_wandb", false, S::Ignored, "metrics.jsonl can be imported anywhere"},
 
@@ -339,7 +340,8 @@ const std::vector<RecipeKey>& recipe_keys() {
          from_to(0, 1e9)},
         {"comm.trace_buf_size", int64_t{20000}, S::Acts, "number of ops that a flight record holds, per stream of a rank",
          from_to(1, 1e6)},
-        {"comm.save_traces_folder", std::string("comm_traces"), S::Acts, "folder of flight records, under job.dump_folder"},
+        {"comm.save_traces_folder", std::string("comm_traces"), S::Acts,
+         "folder of flight records, under job.dump_folder unless absolute"},
         {"comm.save_traces_file_prefix", std::string("rank_"), S::Acts,
          "beginning of a flight record's file name; the rank's number follows"},
         {"comm.mode", std::string("default"), S::Ignored, "`lockstep check` needs no devices"},

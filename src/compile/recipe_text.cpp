@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/commas.h"
 #include "base/error.h"
 #include "base/text_file.h"
 #include "base/toml.h"
@@ -50,17 +51,6 @@ std::optional<Value> from_node(const toml::node& node) {
         return out;
     }
     return std::nullopt;
-}
-
-// A list as a flag has it, as in torchtitan: --model.converters a,b.
-std::vector<std::string> split_at_commas(const std::string& text) {
-    std::vector<std::string> items;
-    for (size_t begin = 0; begin < text.size();) {
-        const size_t end = std::min(text.find(',', begin), text.size());
-        items.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return items;
 }
 
 using Problems = std::multimap<uint32_t, UserError>;  // by line
@@ -200,7 +190,7 @@ void Recipe::set(const std::string& key, const std::string& text) {
     const auto wants = [&](auto of_type) { return known && std::holds_alternative<decltype(of_type)>(known->default_value); };
     const bool is_toml = !text.empty() && (text[0] == '"' || text[0] == '[');
     if (wants(std::vector<std::string>{}) && !is_toml) {
-        value = split_at_commas(text);
+        value = split_at_commas(text);  // as in torchtitan: --model.converters a,b
     } else if (!wants(std::string{}) || (!text.empty() && text[0] == '"')) {
         const bool bare_list = wants(std::vector<double>{}) && !is_toml;
         try {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
+#include "base/commas.h"
 #include "base/error.h"
 #include "models/hugging_face.h"
 #include "ops/rule.h"
@@ -110,10 +110,7 @@ LrPhases lr_phases(const Recipe& recipe) {
 }
 
 std::vector<std::string> disabled_kernels(const Recipe& recipe) {
-    std::vector<std::string> out;
-    std::istringstream names(recipe.text("runtime.disabled_kernels"));
-    for (std::string op; std::getline(names, op, ',');) out.push_back(op);
-    return out;
+    return split_at_commas(recipe.text("runtime.disabled_kernels"));
 }
 
 void require_consistent(const Recipe& recipe) {

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/commas.h"
 #include "base/error.h"
 #include "base/round.h"
 #include "base/text_file.h"
@@ -116,8 +117,7 @@ Cut cut_by_names(const ir::Program& p, const std::vector<BlockInstance>& blocks,
     size_t block = 0, name = 0;  // the next expected
     for (const std::string& part : parts) {
         cut.emplace_back();
-        std::istringstream words(part);
-        for (std::string word; std::getline(words, word, ',');) {
+        for (std::string word : split_at_commas(part)) {
             word.erase(0, word.find_first_not_of(' '));
             word.erase(word.find_last_not_of(' ') + 1);
             if (block == blocks.size()) refuse(fmt::format("\"{}\" comes after the whole model; give each module once", word));

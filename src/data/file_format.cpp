@@ -135,6 +135,10 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
         if (is_json_array_of_objects(head))
             return unreadable("a JSON list of objects", "Write it as JSON Lines, an object a line: jq -c '.[]' {0} > {0}l");
     }
+    if (lower.ends_with(".csv") || lower.ends_with(".tsv"))
+        return unreadable("a table with separators",
+                          "Write it as Parquet, with read_csv and to_parquet of pandas; or rename it to .txt, to train on the "
+                          "table as it stands");
     return {Format::text, "", ""};
 }
 

@@ -15,12 +15,6 @@ int64_t count_of(uint64_t share, int64_t samples) {
     return static_cast<int64_t>((product + (uint64_t{1} << (kShareBits - 1))) >> kShareBits);
 }
 
-std::vector<double> windows_of(const std::vector<Dataset>& parts) {
-    std::vector<double> out;
-    for (const Dataset& part : parts) out.push_back(static_cast<double>(part.windows()));
-    return out;
-}
-
 }  // namespace
 
 Proportions::Proportions(const std::vector<double>& weights) {
@@ -30,7 +24,6 @@ Proportions::Proportions(const std::vector<double>& weights) {
         ensure(std::isfinite(weight) && weight > 0, "Proportions: a weight that is not above 0");
         left += weight;
     }
-    for (const double weight : weights) fractions_.push_back(weight / left);
     for (size_t part = 0; part + 1 < weights.size(); ++part) {
         shares_.push_back(static_cast<uint64_t>(std::llround(std::min(weights[part] / left, 1.0) * 0x1p32)));
         left -= weights[part];
@@ -46,9 +39,9 @@ Proportions::Place Proportions::operator()(int64_t sample) const {
     return {shares_.size(), sample};
 }
 
-Mixture::Mixture(std::vector<Dataset> parts, std::vector<double> weights)
-    : parts_(std::move(parts)), proportions_(weights.empty() ? windows_of(parts_) : std::move(weights)) {
-    ensure(parts_.size() == proportions_.of_parts().size(), "Mixture: a weight for each data set");
+Mixture::Mixture(std::vector<Dataset> parts, const std::vector<double>& weights)
+    : parts_(std::move(parts)), proportions_(weights) {
+    ensure(parts_.size() == weights.size(), "Mixture: a weight for each data set");
 }
 
 void Mixture::sample(int64_t samples_seen, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,

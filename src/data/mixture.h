@@ -21,21 +21,17 @@ public:
         bool operator==(const Place&) const = default;
     };
     Place operator()(int64_t sample) const;
-    const std::vector<double>& of_parts() const { return fractions_; }  // of all samples; their sum is 1
 
 private:
     // The first part against all behind it, the second against those behind it, and so on, in units of 2^-32.
     std::vector<uint64_t> shares_;
-    std::vector<double> fractions_;
 };
 
 class Mixture : public Source {
 public:
-    // The data sets have one sequence length and one vocabulary. A weight for each; none at all: the number of its windows.
-    explicit Mixture(std::vector<Dataset> parts, std::vector<double> weights = {});
+    // The data sets have one sequence length and one vocabulary.
+    Mixture(std::vector<Dataset> parts, const std::vector<double>& weights);
 
-    // Of each part, its share of all samples.
-    const std::vector<double>& shares() const { return proportions_.of_parts(); }
     int seq_len() const override { return parts_.front().seq_len(); }
     int vocab_size() const override { return parts_.front().vocab_size(); }
     void sample(int64_t samples_seen, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/elements.h"
+#include "ir/timeline.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -16,7 +17,31 @@ struct Extent {
     int64_t local, whole, first;
 };
 
+// Empty where the tensor has no value for each sample of the batch. A backward in two parts has the names of the whole one.
+std::string name_of(const ir::Routine& r, const ir::Call& call, ir::TensorId tensor) {
+    const ir::Tensor& t = r.tensors[tensor];
+    if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return "";
+    std::string kind = r.name.substr(r.block.size() + 1);
+    for (const char* part : {"backward_input", "backward_weight"}) {
+        if (kind.starts_with(part)) kind.replace(0, std::string_view(part).size(), "backward");
+    }
+    return fmt::format("{}[{}].{}.{}", r.block, call.instance, kind, t.name);
+}
+
 }  // namespace
+
+std::set<std::string> capturable(const ir::Program& program, const std::string& entry) {
+    std::set<std::string> names;
+    for (const ir::Call& call : program.entry(entry)->calls) {
+        const ir::Routine& r = program.routines[call.routine];
+        for (const ir::Op& op : r.ops) {
+            if (ir::is_view(r, op)) continue;
+            for (const ir::TensorId t : op.out) names.insert(name_of(r, call, t));
+        }
+    }
+    names.erase("");
+    return names;
+}
 
 Capture::Capture(Ranks& ranks, std::function<bool(const std::string&)> wanted) : ranks_(ranks), wanted_(std::move(wanted)) {
     ranks_.parallel([this](Executor& e) { e.set_watcher([this, &e](const Produced& p) { see(e, p); }); });
@@ -55,14 +80,8 @@ void Capture::see(Executor& executor, const Produced& p) {
     const ir::Program& program = executor.program();
     const ir::Routine& r = *p.routine;
     const ir::Tensor& t = r.tensors[p.tensor];
-    if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return;
-    // A backward in two parts has the names of the whole one.
-    std::string kind = r.name.substr(r.block.size() + 1);
-    for (const char* part : {"backward_input", "backward_weight"}) {
-        if (kind.starts_with(part)) kind.replace(0, std::string_view(part).size(), "backward");
-    }
-    const std::string name = fmt::format("{}[{}].{}.{}", r.block, p.call->instance, kind, t.name);
-    if (!wanted_(name)) return;
+    const std::string name = name_of(r, *p.call, p.tensor);
+    if (name.empty() || !wanted_(name)) return;
 
     // One copy of each part: coordinate 0 on every sub-axis along which the tensor is the same.
     const mesh::AxisList varies = mesh::unite(t.placement.used(), t.placement.partial);

@@ -8,7 +8,6 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "base/json_reason.h"
 #include "base/output_file.h"
 #include "data/prepared_data.h"
 
@@ -22,14 +21,6 @@ using models::StoredTensor;
 using Json = nlohmann::ordered_json;
 
 const std::string kBare = "transformer.";
-
-nlohmann::json read_config(const std::string& path) {
-    try {
-        return nlohmann::json::parse(checkpoint::read_whole(path), is_shallow<nlohmann::json>);
-    } catch (const nlohmann::json::exception& e) {
-        throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, json_reason(e)));
-    }
-}
 
 models::HuggingFaceModel read_model(const std::string& folder) {
     const std::string path = folder + "/" + kConfigFile;
@@ -69,6 +60,14 @@ void stretches_of_whole(const StoredTensor& t, int64_t begin, int64_t count, con
 }
 
 }  // namespace
+
+nlohmann::json read_config(const std::string& path) {
+    try {
+        return nlohmann::json::parse(checkpoint::read_whole(path), is_shallow<nlohmann::json>);
+    } catch (const nlohmann::json::exception& e) {
+        throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, json_reason(e)));
+    }
+}
 
 bool HuggingFaceFolder::is_at(const std::string& folder) { return fs::exists(fs::path(folder) / kConfigFile); }
 

@@ -13,6 +13,9 @@
 
 namespace lockstep::runtime {
 
+// A config.json. UserError convert.config where it is not JSON.
+nlohmann::json read_config(const std::string& path);
+
 // A folder's weights under the names and in the shapes that parameters have here.
 class HuggingFaceFolder : public checkpoint::TensorSource {
 public:

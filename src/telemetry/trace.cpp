@@ -89,10 +89,6 @@ private:
     bool first_ = true;
 };
 
-}  // namespace
-
-namespace {
-
 [[noreturn]] void refuse(const std::string& path) {
     throw UserError("trace.cannot_write", "--trace",
                     fmt::format("--trace {}: cannot be written; choose a file in a folder that exists and is writable", path));

@@ -109,8 +109,8 @@ const charts = [
   { id: "loss", title: "Loss", unit: "nats a token", wide: true, smooth: true, log: true, format: (y) => fixed(y, 4), series: () => [
     { label: "training", color: "--c1", data: points(m.loss), smooth: true },
     { label: "held-out", color: "--c2", data: heldout, marker: "rectRot" },
-    ...Object.entries(m.heldout_of || {}).map(([name, points], i) => ({ label: "held-out, " + name, color: ["--c3", "--c4", "--bar2", "--bar8"][i % 4],
-      data: points.map(([x, y]) => ({ x, y })), marker: ["triangle", "rect", "star", "cross"][i % 4], dash: i < 4 ? [] : [4, 3] }))] },
+    ...Object.entries(m.heldout_of || {}).map(([name, losses], i) => ({ label: "held-out, " + name, color: ["--c3", "--c4", "--bar2", "--bar8"][i % 4],
+      data: losses.map(([x, y]) => ({ x, y })), marker: ["triangle", "rect", "star", "cross"][i % 4], dash: i < 4 ? [] : [4, 3] }))] },
   { id: "rate", title: "Tokens a second", unit: "of the whole job", zero: true, format: compact, series: () => [
     { label: "measured", color: "--c1", data: points(m.tokens_per_s) },
     { label: "planned", color: "--c2", data: level(plan.step_time_s > 0 ? last.job.tokens_per_step / plan.step_time_s : undefined), dash: [7, 5] }] },
