@@ -68,14 +68,21 @@ std::string signal_name(int signal) {
     return name ? std::string("SIG") + name : fmt::format("signal {}", signal);
 }
 
+// Once: while a step computes, or before what is said of the end.
+void say_signal() {
+    static std::once_flag said;
+    std::call_once(said, [] {
+        telemetry::warn(fmt::format("{}: the run stops after this step (Ctrl-C again: at once, without a checkpoint)",
+                                    signal_name(remembered_signal())));
+    });
+}
+
 SignalNotice::SignalNotice()
     : thread_([this] {
           constexpr auto kLook = std::chrono::milliseconds(50);
           std::unique_lock lock(mutex_);
           while (remembered_signal() == 0 && !leaving_) changed_.wait_for(lock, kLook, [&] { return leaving_; });
-          if (remembered_signal() == 0) return;
-          telemetry::warn(fmt::format("{}: the run stops after this step (Ctrl-C again: at once, without a checkpoint)",
-                                      signal_name(remembered_signal())));
+          if (remembered_signal() != 0) say_signal();
       }) {}
 
 SignalNotice::~SignalNotice() {
@@ -105,7 +112,10 @@ void Stopping::after_step(const runtime::StepResult& r, double save_s) {
 }
 
 bool Stopping::asked(comm::Crew& crew) {
-    if (reason_ == Reason::None && stop_signal != 0) reason_ = Reason::Signal, signal_ = stop_signal;
+    if (reason_ == Reason::None && stop_signal != 0) {
+        say_signal();
+        reason_ = Reason::Signal, signal_ = stop_signal;
+    }
     if (crew.is_alone()) return reason_ != Reason::None;
     const int own[] = {static_cast<int>(reason_), signal_};
     const std::vector<std::string> all = crew.exchange({reinterpret_cast<const char*>(own), sizeof own});
