@@ -104,7 +104,7 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
     std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
     if (packing != Packing::none) {
         for (const char* suffix : {".gz", ".gzip", ".zst", ".zstd"})
-            if (lower.ends_with(suffix)) lower.resize(lower.size() - std::string_view(suffix).size());
+            if (lower.ends_with(suffix)) lower.erase(lower.size() - std::string_view(suffix).size());
         if (lower.ends_with(".tgz") || lower.ends_with(".tzst")) lower += ".tar";
     }
     const Format known = head.starts_with(kNpyMagic)        ? Format::npy

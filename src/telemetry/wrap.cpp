@@ -69,8 +69,12 @@ std::string short_count(double count) {
 }
 
 std::string grouped(int64_t count) {
-    std::string text = std::to_string(count);
-    for (int at = static_cast<int>(text.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) text.insert(static_cast<size_t>(at), ",");
+    const std::string digits = std::to_string(count);
+    std::string text;
+    for (size_t i = 0; i < digits.size(); ++i) {
+        if (i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0) text += ',';
+        text += digits[i];
+    }
     return text;
 }
 
