@@ -19,7 +19,7 @@ demo: configure       ## two minutes of training, from text on this machine
 
 test: configure       ## all tests
 	$(build)
-	ctest --test-dir build/release --output-on-failure -j2
+	ctest --test-dir build/release --output-on-failure -j3  # of two cores: many tests wait
 
 install: configure    ## into PREFIX (/usr/local): the program, recipes, clusters, documents, completion, manual page
 	$(build) --target lockstep
