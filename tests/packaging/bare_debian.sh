@@ -15,7 +15,7 @@ enter_bare_debian() {
         debootstrap --variant=minbase ${1:+--include="$1"} bookworm "$root" >"$root.log" 2>&1 || { tail "$root.log" >&2; exit 1; }
         rm -f "$root.log"
     fi
-    cp /etc/resolv.conf "$root/etc/resolv.conf"
+    cp /etc/resolv.conf /etc/hosts "$root/etc/"
     mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
 }
 
