@@ -85,7 +85,7 @@ TEST(DataFileFormat, IsKnownByNameAndFirstBytes) {
         {"a.bz2", "BZh91AY", Format::unreadable, "bzip2 -d"},
         {"a.zip", "PK\x03\x04", Format::unreadable, "unzip"},
         {"a.tar", "x", Format::unreadable, "tar -xf"},
-        {"a", std::string(257, 'x') + "ustar", Format::unreadable, "tar -xf"},
+        {"a", std::string(257, 'x').append("ustar"), Format::unreadable, "tar -xf"},
         {"a.arrow", "ARROW1", Format::unreadable, "pyarrow"},
         {"a.arrow", "\xFF\xFF\xFF\xFF", Format::unreadable, "pyarrow"},
         {"a.txt", "\xFF\xFEh", Format::unreadable, "iconv -f UTF-16"},
