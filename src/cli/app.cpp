@@ -144,7 +144,8 @@ bool is_switch(const std::string& name) {
 // What a key that is true or false is set to by the flag alone, torchtitan's form: --checkpoint.enable, --checkpoint.no-enable.
 // Empty: the flag needs a value, or has one in the next word.
 std::string set_by_flag_alone(const std::string& flag, const char* next) {
-    const std::string key = flag.substr(2), positive = std::regex_replace(key, std::regex("\\.no[-_]"), ".");
+    static const std::regex no("\\.no[-_]");
+    const std::string key = flag.substr(2), positive = std::regex_replace(key, no, ".");
     if (positive != key && is_switch(positive)) return fmt::format("--{}=false", positive);
     std::error_code unknown;
     const bool has_value = next && (std::strcmp(next, "true") == 0 || std::strcmp(next, "false") == 0 ||

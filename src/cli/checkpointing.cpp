@@ -54,7 +54,7 @@ Checkpointing::Checkpointing(Job& job, std::string root)
       hugging_face_(hugging_face_form(recipe_)),
       form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
     if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only")) {
-        job_.trainer->ranks().crew().together([&] { make_folder(root_); });  // refused now, not after the first steps
+        lock_root();
         saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_, tokenizer_sum(job_.data.tokenizer));
     }
 }
@@ -145,6 +145,16 @@ void Checkpointing::load_initial() {
                         fmt::format("checkpoint.initial_load_path: {}", why_not_));
     }
     loaded_.clear();  // of another run: not a checkpoint of this one
+}
+
+// Refused now, not after the first steps. Another run may name the same folder.
+void Checkpointing::lock_root() {
+    comm::Crew& crew = job_.trainer->ranks().crew();
+    crew.together([&] {
+        make_folder(root_);
+        const std::filesystem::path locked = recipe_.text("job.dump_folder");
+        if (crew.is_first() && !std::filesystem::equivalent(root_, locked)) lock_.emplace(root_);
+    });
 }
 
 void Checkpointing::resume() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/output_file.h"
 #include "cli/job.h"
 #include "runtime/saver.h"
 #include "runtime/snapshot.h"
@@ -14,7 +15,8 @@ namespace lockstep::cli {
 
 class Checkpointing {
 public:
-    // `root`: the folder of the run's own checkpoints.
+    // `root`: the folder of the run's own checkpoints. It is locked where the run saves; the caller holds job.dump_folder, which
+    // may be the same.
     Checkpointing(Job& job, std::string root);
 
     // Loads the latest complete checkpoint that is whole, or that of checkpoint.load_step, else initial_load_path.
@@ -34,6 +36,7 @@ public:
     double longest_save_s() const { return saver_ ? saver_->longest_write_s() : 0; }
 
 private:
+    void lock_root();
     void save_now(runtime::SaveContents contents);
     bool load(const std::string& folder, const runtime::LoadParts& parts);
     void load_step(int64_t wanted, const std::vector<int64_t>& complete);
@@ -44,6 +47,7 @@ private:
     Job& job_;
     const compile::Recipe& recipe_;
     const std::string root_;
+    std::optional<FolderLock> lock_;  // of root_
     runtime::LoadParts parts_;
     const bool last_is_model_only_;
     std::optional<runtime::HuggingFaceForm> hugging_face_;  // of the last checkpoint

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -128,10 +127,8 @@ Json to_json(const std::string& root, const std::vector<Entry>& entries, bool ve
 
 int checkpoints(const CheckpointsArgs& args) {
     const std::string root = root_of(args.folder);
-    // A running job removes checkpoints of its own.
-    std::list<FolderLock> locks;
-    for (const fs::path& folder : {fs::canonical(root), fs::canonical(root).parent_path()})
-        if (args.keep > 0 && !args.dry_run && fs::exists(folder / FolderLock::kFile)) locks.emplace_back(folder);
+    std::optional<FolderLock> lock;  // a running job removes checkpoints of its own
+    if (args.keep > 0 && !args.dry_run) lock.emplace(root);
     const bool every_byte = args.verify || args.keep > 0;  // what is kept must be whole
     std::vector<Entry> entries;
     for (int64_t step : checkpoint::complete_steps(root)) entries.push_back(look_at(root, step, every_byte));

@@ -103,7 +103,7 @@ RecipeFrom of_file(const std::string& path) {
         return r;
     }
     const std::string json = prints ? text.substr(brace, text.rfind("\n}") + 2 - brace) : text;
-    if (nlohmann::json::parse(json, nullptr, false).contains("model_type")) return of_transformers(path);
+    if (nlohmann::json::parse(json, is_shallow<nlohmann::json>, false).contains("model_type")) return of_transformers(path);
     RecipeFrom r{"recipe", Recipe::from_json(json, path), {}};
     note_data(r, "");
     return r;

@@ -54,6 +54,14 @@ std::string make_folder(const std::string& path) {
     return path;
 }
 
+std::unique_ptr<FolderLock> lock(comm::Crew& crew, const std::string& folder) {
+    std::unique_ptr<FolderLock> lock;
+    crew.together([&] {
+        if (crew.is_first()) lock = std::make_unique<FolderLock>(make_folder(folder));
+    });
+    return lock;
+}
+
 // The loop of one training run: steps, what is said of them, validation, checkpoints, a clean stop.
 class Run {
 public:
@@ -64,7 +72,7 @@ public:
           crew_(job.trainer->ranks().crew()),
           recipe_(job.recipe),
           dump_(recipe_.text("job.dump_folder")),
-          files_(crew_, dump_, recipe_.text("checkpoint.folder")),
+          lock_(lock(crew_, dump_)),
           log_(job, dump_, args.observe.cluster),
           checkpoints_(job, std::filesystem::path(dump_) / recipe_.text("checkpoint.folder")),
           stopping_(recipe_, begun),
@@ -264,24 +272,11 @@ private:
         });
     }
 
-    // What the first process of a crew keeps for all. An absolute checkpoint.folder may lie elsewhere, where other runs write
-    // too.
-    struct Files {
-        Files(comm::Crew& crew, const std::string& dump, const std::string& checkpoints) {
-            crew.together([&] {
-                if (!crew.is_first()) return;
-                lock.emplace(make_folder(dump));
-                if (std::filesystem::path(checkpoints).is_absolute()) checkpoints_lock.emplace(make_folder(checkpoints));
-            });
-        }
-        std::optional<FolderLock> lock, checkpoints_lock;
-    };
-
     Job& job_;
     comm::Crew& crew_;
     const compile::Recipe& recipe_;
     const std::string dump_;
-    Files files_;
+    const std::unique_ptr<FolderLock> lock_;  // of dump_, held by the first process
     RunLog log_;
     Checkpointing checkpoints_;
     Stopping stopping_;

@@ -24,9 +24,11 @@ std::string recipe(const std::string& checkpoint = "") {
         6, "[parallelism]\ndata_parallel_shard_degree = 2\n[checkpoint]\nenable = true\ninterval = 2\n" + checkpoint);
 }
 
-std::vector<std::string> folders(const Scratch& s, const std::string& root = "out/checkpoint") {
+std::vector<std::string> files(const Scratch& s, const std::string& root = "out/checkpoint") {
     std::vector<std::string> names;
-    for (const fs::directory_entry& e : fs::directory_iterator(s.path(root))) names.push_back(e.path().filename().string());
+    for (const fs::directory_entry& e : fs::directory_iterator(s.path(root))) {
+        if (e.path().filename() != FolderLock::kFile) names.push_back(e.path().filename().string());
+    }
     std::sort(names.begin(), names.end());
     return names;
 }
@@ -48,7 +50,7 @@ TEST(CliCheckpoint, BesideTrainingAndKeepingTheLatest) {
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder waited").code, 0);
     const Finished f = s.lockstep("train r.toml --checkpoint.async_mode async --json");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_EQ(folders(s), (std::vector<std::string>{"step-00000004", "step-00000006"}));
+    EXPECT_EQ(files(s), (std::vector<std::string>{"step-00000004", "step-00000006"}));
     for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
         EXPECT_TRUE(s.read(std::string("out/checkpoint/step-00000006/") + file) ==
                     s.read(std::string("waited/checkpoint/step-00000006/") + file))
@@ -87,7 +89,7 @@ TEST(CliCheckpoint, GoesOnFromTheLastOneThatIsWhole) {
     EXPECT_TRUE(has(f.err, "step-00000006 is left aside")) << f.err;
     EXPECT_TRUE(has(f.err, "step-00000004 is left aside")) << f.err;
     EXPECT_TRUE(has(f.err, "resumed from out/checkpoint/step-00000002 at step 2")) << f.err;
-    EXPECT_EQ(folders(s), (std::vector<std::string>{"step-00000002", "step-00000004", "step-00000006"}));
+    EXPECT_EQ(files(s), (std::vector<std::string>{"step-00000002", "step-00000004", "step-00000006"}));
     EXPECT_EQ(losses(s), losses(s, "whole"));
     EXPECT_TRUE(s.read("out/checkpoint/step-00000006/model.safetensors") ==
                 s.read("whole/checkpoint/step-00000006/model.safetensors"));
@@ -136,7 +138,7 @@ TEST(CliCheckpoint, LeavesOutWhatIsExcludedAndKeepsTheSeed) {
     s.write("r.toml", recipe());
     Finished f = s.lockstep("train r.toml --checkpoint.create_seed_checkpoint true --json");
     ASSERT_EQ(f.code, 0) << f.err;
-    EXPECT_EQ(folders(s), (std::vector<std::string>{"step-00000000"}));
+    EXPECT_EQ(files(s), (std::vector<std::string>{"step-00000000"}));
     EXPECT_EQ(f.json()["steps"], 0);
     ASSERT_EQ(s.lockstep("train r.toml").code, 0);
     f = s.lockstep("train r.toml --checkpoint.load_step 2 --checkpoint.exclude_from_loading '[\"train_state\", \"optimizer\"]'");
@@ -156,7 +158,7 @@ TEST(CliCheckpoint, TheLastMayHoldTheModelAlone) {
     Scratch s;
     s.write("r.toml", recipe("last_save_model_only = true\n"));
     ASSERT_EQ(s.lockstep("train r.toml").code, 0);
-    EXPECT_EQ(folders(s, "out/checkpoint/step-00000006"), (std::vector<std::string>{"manifest.json", "model.safetensors"}));
+    EXPECT_EQ(files(s, "out/checkpoint/step-00000006"), (std::vector<std::string>{"manifest.json", "model.safetensors"}));
     EXPECT_EQ(s.lockstep("train r.toml").code, 0) << "nothing is left to do";
     const Finished f = s.lockstep("train r.toml --training.steps 7");
     ASSERT_EQ(f.code, 0) << f.err;
@@ -173,6 +175,10 @@ TEST(CliCheckpoint, TwoJobsOnOneFolder) {
     EXPECT_EQ(f.code, 1);
     EXPECT_TRUE(has(f.err, fmt::format("out is in use by process {} on ", getpid()))) << f.err;
     EXPECT_TRUE(has(f.err, "[folder.in_use]")) << f.err;
+    const FolderLock checkpoints(s.path("of_two"));
+    f = s.lockstep("train r.toml --job.dump_folder other --checkpoint.folder ../of_two");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "of_two is in use by process ")) << f.err;
     s.write("text.txt", std::string(4000, 'a') + " words\n");
     const FolderLock data(s.path("d"));
     f = s.lockstep("data prepare text.txt --out d --tokenizer bytes");
@@ -205,7 +211,7 @@ TEST(CliCheckpoint, AFileLimitIsSaidAndTheLastCheckpointNamed) {
     const std::string said = s.read("err.txt");
     EXPECT_NE(said.find("write failed: File too large"), std::string::npos) << said;
     EXPECT_NE(said.find("The last complete checkpoint is out/checkpoint/step-00000002."), std::string::npos) << said;
-    EXPECT_EQ(folders(s), (std::vector<std::string>{"step-00000002"}));
+    EXPECT_EQ(files(s), (std::vector<std::string>{"step-00000002"}));
 }
 
 TEST(CliStop, ATimeLimitEndsWithACheckpointAndCode4) {
@@ -245,7 +251,7 @@ TEST(CliStop, StepsThatAreNotFiniteStopTheRunAndNameTheLastCheckpoint) {
     EXPECT_EQ(f.json()["stopped"], "non_finite");
     const int64_t stopped = f.json()["steps"];
     EXPECT_LT(stopped, 10);
-    for (const std::string& name : folders(s))
+    for (const std::string& name : files(s))
         EXPECT_LE(name, fmt::format("step-{:08}", stopped - 3)) << "of a step that did not count";
     const Finished never = s.lockstep(wild + " --training.max_nonfinite_steps 0 --training.steps 20 --job.dump_folder never");
     EXPECT_EQ(never.code, 0) << never.err;

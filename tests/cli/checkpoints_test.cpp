@@ -101,7 +101,7 @@ TEST_F(CliCheckpoints, PruneKeepsTheLatestWholeOnesAndOneToGoOnFrom) {
 }
 
 TEST_F(CliCheckpoints, OfARunningJobNoneIsRemoved) {
-    const FolderLock held(s.path("out"));
+    const FolderLock held(s.path("out/checkpoint"));
     EXPECT_EQ(steps().size(), 4u);
     const Finished f = s.lockstep("checkpoints out --prune 1");
     EXPECT_EQ(f.code, 1);

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "checkpoint/folder.h"
 #include "comm/mpi/session.h"
 #include "tests/cli/command.h"
 
@@ -69,7 +70,7 @@ TEST_F(CliSignals, CtrlCAgainEndsAtOnce) {
         "INT", "sleep 1.2; kill -INT $p;");
     EXPECT_EQ(f.code, 3) << f.err;
     EXPECT_NE(f.err.find("Ctrl-C again: ended at once, without a checkpoint"), std::string::npos) << f.err;
-    EXPECT_TRUE(fs::is_empty(s.path("out/checkpoint"))) << f.err;
+    EXPECT_TRUE(checkpoint::complete_steps(s.path("out/checkpoint")).empty()) << f.err;
 }
 
 TEST_F(CliSignals, AReaderThatGoesAwayEndsTheRunWithACheckpoint) {
@@ -77,7 +78,7 @@ TEST_F(CliSignals, AReaderThatGoesAwayEndsTheRunWithACheckpoint) {
     const Finished f = s.shell("{ timeout 100 $LOCKSTEP train piped.toml 2>&1; echo $? >code.txt; } | head -3 >out.txt");
     EXPECT_EQ(f.out.empty(), false);
     EXPECT_EQ(s.read("code.txt"), "4\n");
-    EXPECT_FALSE(fs::is_empty(s.path("out/checkpoint")));
+    EXPECT_FALSE(checkpoint::complete_steps(s.path("out/checkpoint")).empty());
 }
 
 TEST_F(CliSignals, EachSignalToLaunch) {
