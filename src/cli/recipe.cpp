@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -29,7 +31,8 @@ struct Line {
 // What a value may be: its type, and what the table of keys allows of it.
 std::string values_of(const compile::Value& type, const Allowed& allowed) {
     const std::string words = allowed.restricts_text() ? allowed.text_of_words() : "";
-    constexpr const char* names[] = {"true or false", "an integer ", "a number ", "text", "a list of "};
+    constexpr const char* names[] = {"true or false", "an integer ", "a number ", "text", "a list of ", "a list of numbers "};
+    static_assert(std::size(names) == std::variant_size_v<compile::Value>);
     const std::string name = names[type.index()];
     if (std::holds_alternative<bool>(type)) return name;
     if (std::holds_alternative<std::string>(type)) return words.empty() ? name : words;

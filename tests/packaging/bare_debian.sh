@@ -4,7 +4,7 @@
 root=${ROOT:-$(mktemp -d /var/tmp/lockstep-debian.XXXXXX)}
 
 leave_bare_debian() {
-    umount "$root/proc" 2>/dev/null || true
+    umount "$root/dev/pts" "$root/sys" "$root/proc" 2>/dev/null || true
     [ -n "${ROOT:-}" ] || rm -rf "$root"
 }
 
@@ -17,6 +17,8 @@ enter_bare_debian() {
     fi
     cp /etc/resolv.conf /etc/hosts "$root/etc/"
     mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
+    mountpoint -q "$root/sys" || mount -t sysfs -o ro sysfs "$root/sys"
+    mountpoint -q "$root/dev/pts" || mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts "$root/dev/pts"
 }
 
 inside() {
