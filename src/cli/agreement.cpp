@@ -91,10 +91,10 @@ void require_agreement(const Facts& own, comm::Crew& crew, int64_t ranks) {
     const int64_t each = std::max<int64_t>(1, ranks / crew.processes());
     const std::string who = ranks > 0 ? "rank" : "process";
     const char* advice = found->name == kInstructionSet
-                             ? "their kernels compute other bits; use machines of one kind, or runtime.kernels = \"reference\""
+                             ? "their kernels compute other bits; set runtime.instruction_set to one that all machines have"
                          : found->name == kBuild ? "install one build on all hosts of the job"
                                                  : "all processes of a job must have the same recipe, flags and data";
-    throw UserError("job.ranks_disagree", found->name == kInstructionSet ? "runtime.kernels" : found->name,
+    throw UserError("job.ranks_disagree", found->name == kInstructionSet ? "runtime.instruction_set" : found->name,
                     fmt::format("{} is {} on {} 0, but {} on {} {}: {}", found->name, found->first, who, found->other, who,
                                 static_cast<int64_t>(found->process) * each, advice));
 }

@@ -70,6 +70,9 @@ void take_settings(const CLI::App& command, RecipeArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.
 compile::Recipe read_recipe(const RecipeArgs& args);
+// All kernels of this process use runtime.instruction_set from now on; read_recipe() calls it. UserError
+// recipe.instruction_set: this processor has none such.
+void use_instruction_set(const compile::Recipe& recipe);
 // Where a recipe leaves the number of ranks open, a crew of several processes has one each.
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
 // The catalog of runtime.kernels, and passes to skip, for the machines of a crew; none: this one.

@@ -18,6 +18,7 @@
 #include "compile/placement.h"
 #include "compile/report.h"
 #include "compile/rules.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/kernel.h"
 #include "passes/check.h"
 #include "runtime/snapshot.h"
@@ -53,12 +54,27 @@ void print_json(const nlohmann::ordered_json& value) {
     fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+void use_instruction_set(const compile::Recipe& recipe) {
+    using kernels::cpu::Isa;
+    const std::string& wanted = recipe.text("runtime.instruction_set");
+    const Isa best = kernels::cpu::detect_isa();
+    const auto is_wanted = [&](Isa isa) { return wanted == kernels::cpu::name(isa); };
+    const std::vector<Isa> all = {Isa::baseline, Isa::avx2, Isa::avx512};
+    const Isa isa = wanted == "auto" ? best : *std::find_if(all.begin(), all.end(), is_wanted);
+    if (isa > best)
+        throw UserError("recipe.instruction_set", "runtime.instruction_set",
+                        fmt::format("{}runtime.instruction_set = \"{}\": the best one of this processor is {}",
+                                    recipe.where("runtime.instruction_set"), wanted, kernels::cpu::name(best)));
+    kernels::cpu::use_isa(isa);
+}
+
 compile::Recipe read_recipe(const RecipeArgs& args) {
     compile::Recipe recipe = compile::Recipe::from_file(args.path);
     for (const auto& [key, value] : args.settings) recipe.set(key, value);
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
     if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();
     compile::require_consistent(recipe);
+    use_instruction_set(recipe);
     if (const std::string keys = ignored_keys(recipe); !keys.empty())
         telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);

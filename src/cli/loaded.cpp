@@ -15,6 +15,7 @@ compile::Compiled compiled_for(const Stored& stored, const std::vector<std::stri
     const compile::Recipe& recipe = stored.recipe;
     for (const auto& [file, sums] : stored.manifest.files)
         facts.emplace_back(stored.folder + "/" + file, hex_checksum(fmt::format("{}", fmt::join(sums.xxh3, " "))));
+    use_instruction_set(recipe);
     require_same_job(recipe, facts, crew);
     compile::CompileOptions options = compile_options(recipe, &crew);
     options.entries = entries;

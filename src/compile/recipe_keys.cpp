@@ -305,6 +305,10 @@ const std::vector<RecipeKey>& recipe_keys() {
          from_to(0, 1024)},
         {"runtime.kernels", std::string("cpu"), S::Acts, "cpu, or reference (plain loops in double precision)",
          one_of({"cpu", "reference"})},
+        {"runtime.instruction_set", std::string("auto"), S::Acts,
+         "of the cpu kernels: auto (the best one of this processor), avx512, avx2 or baseline. Results of two instruction sets "
+         "differ by rounding",
+         one_of({"auto", "avx512", "avx2", "baseline"})},
         {"runtime.disabled_kernels", std::string(), S::Acts,
          "ops that run as their parts, separated by commas (qkv_rope,swiglu). Helps to find a wrong kernel, or what one gains"},
         {"runtime.debug_fill", false, S::Acts, "fill freed memory with NaN"},

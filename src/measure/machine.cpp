@@ -33,7 +33,7 @@ sim::Cluster machine(const MachineOptions& o) {
     const auto cores = static_cast<int>(o.cpus.size());
     c.name = "this machine";
     c.description = fmt::format("{} cores of {}, {} kernels, measured by lockstep bench", cores, processor(),
-                                kernels::cpu::name(kernels::cpu::detect_isa()));
+                                kernels::cpu::name(kernels::cpu::isa()));
     c.memory_bytes = o.memory_bytes;
     c.costs.cores = cores;
     if (o.progress) o.progress("multiply-adds and copies", 0);

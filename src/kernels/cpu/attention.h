@@ -50,11 +50,11 @@ int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int thre
 template <class T>
 using Attention = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
                        const T* v, T* out, float* lse, void* workspace);
-extern const Typed<Attention> attention;
+extern Typed<Attention> attention;
 extern const Typed<Attention> attention_amx;  // of bfloat16 alone, where has_amx() (matmul.h)
 
 // The same for one query a sequence (or few) over many keys: decoding with a cache.
-extern const Typed<Attention> attention_row;
+extern Typed<Attention> attention_row;
 int64_t attention_row_workspace_bytes(const AttentionShape& shape, int threads);
 
 // d_q, d_k, d_v are replaced. The order of the sums in d_k and d_v depends on the number of threads only where
@@ -62,7 +62,7 @@ int64_t attention_row_workspace_bytes(const AttentionShape& shape, int threads);
 template <class T>
 using AttentionBackward = void(ThreadPool& pool, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k,
                                const T* v, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace);
-extern const Typed<AttentionBackward> attention_backward;
+extern Typed<AttentionBackward> attention_backward;
 extern const Typed<AttentionBackward> attention_backward_amx;  // as attention_amx
 
 }  // namespace lockstep::kernels::cpu

@@ -1,4 +1,4 @@
-// Picks each kernel's copy for the best instruction set of this machine, once, when the program starts.
+// Picks each kernel's copy for the instruction set in use: when the program starts, and again by use_isa().
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -7,6 +7,9 @@
 #include <unistd.h>
 #endif
 
+#include <vector>
+
+#include "base/error.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
@@ -33,19 +36,38 @@ const char* name(Isa isa) { return isa == Isa::avx512 ? "avx512" : isa == Isa::a
 
 namespace {
 
-template <typename Kernel>
-Kernel* pick([[maybe_unused]] Kernel* avx512, [[maybe_unused]] Kernel* avx2, Kernel* baseline) {
-    const Isa isa = detect_isa();
-    return isa == Isa::avx512 ? avx512 : isa == Isa::avx2 ? avx2 : baseline;
+Isa& used() {
+    static Isa used = detect_isa();
+    return used;
 }
 
-template <class Table>
-Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Table& avx2, const Table& baseline) {
-    const Isa isa = detect_isa();
-    return isa == Isa::avx512 ? avx512 : isa == Isa::avx2 ? avx2 : baseline;
+std::vector<void (*)()>& choices() {
+    static std::vector<void (*)()> choices;  // one a kernel
+    return choices;
+}
+
+// Makes the choice of one kernel now, and whenever another instruction set is used.
+struct Choice {
+    explicit Choice(void (*choose)()) {
+        choose();
+        choices().push_back(choose);
+    }
+};
+
+template <class Kernel>
+Kernel pick([[maybe_unused]] const Kernel& avx512, [[maybe_unused]] const Kernel& avx2, const Kernel& baseline) {
+    return isa() == Isa::avx512 ? avx512 : isa() == Isa::avx2 ? avx2 : baseline;
 }
 
 }  // namespace
+
+Isa isa() { return used(); }
+
+void use_isa(Isa wanted) {
+    ensure(wanted <= detect_isa(), "use_isa: this processor lacks that instruction set");
+    used() = wanted;
+    for (void (*choose)() : choices()) choose();
+}
 
 // LOCKSTEP_KERNEL: a function. LOCKSTEP_KERNELS: a table of them, one function a storage type.
 #if defined(__x86_64__)
@@ -59,7 +81,8 @@ Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Ta
     namespace baseline {            \
     Type name;                      \
     }                               \
-    Type* const name = pick<Type>(avx512::name, avx2::name, baseline::name);
+    Type* name;                     \
+    const Choice choice_of_##name([] { name = pick<Type*>(avx512::name, avx2::name, baseline::name); });
 #define LOCKSTEP_KERNELS(Table, name) \
     namespace avx512 {                \
     extern const Table name;          \
@@ -70,24 +93,25 @@ Table pick_table([[maybe_unused]] const Table& avx512, [[maybe_unused]] const Ta
     namespace baseline {              \
     extern const Table name;          \
     }                                 \
-    const Table name = pick_table(avx512::name, avx2::name, baseline::name);
+    Table name;                       \
+    const Choice choice_of_##name([] { name = pick(avx512::name, avx2::name, baseline::name); });
 #else
 #define LOCKSTEP_KERNEL(Type, name) \
     namespace baseline {            \
     Type name;                      \
     }                               \
-    Type* const name = baseline::name;
+    Type* name = baseline::name;
 #define LOCKSTEP_KERNELS(Table, name) \
     namespace baseline {              \
     extern const Table name;          \
     }                                 \
-    const Table name = baseline::name;
+    Table name = baseline::name;
 #endif
 
 // Products have a fourth copy, for the processor's bfloat16 dot product.
 bool has_bf16_dot() {
 #if defined(__x86_64__)
-    return detect_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+    return isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
 #else
     return false;
 #endif
@@ -115,7 +139,8 @@ bool processor_has_amx() {
 bool has_amx() {
 #if defined(__x86_64__) && defined(__linux__)
     constexpr long kAskForFeature = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    static const bool granted = has_bf16_dot() && processor_has_amx() && syscall(SYS_arch_prctl, kAskForFeature, kTileData) == 0;
+    if (!has_bf16_dot()) return false;
+    static const bool granted = processor_has_amx() && syscall(SYS_arch_prctl, kAskForFeature, kTileData) == 0;
     return granted;
 #else
     return false;
@@ -123,7 +148,7 @@ bool has_amx() {
 }
 
 std::string instruction_sets() {
-    std::string out = name(detect_isa());
+    std::string out = name(isa());
     if (has_bf16_dot()) out += ", avx512_bf16";
     if (has_amx()) out += ", amx";
     return out;
@@ -136,8 +161,8 @@ extern const PackedMatmuls packed_matmul;
 namespace amx {
 extern const PackedMatmuls packed_matmul;
 }
-PackedMatmuls pick_table(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const PackedMatmuls& baseline) {
-    PackedMatmuls table = has_bf16_dot() ? avx512bf16::packed_matmul : pick_table<PackedMatmuls>(avx512, avx2, baseline);
+PackedMatmuls pick(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const PackedMatmuls& baseline) {
+    PackedMatmuls table = has_bf16_dot() ? avx512bf16::packed_matmul : pick<PackedMatmuls>(avx512, avx2, baseline);
     table.amx = amx::packed_matmul.amx, table.amx_to_f32 = amx::packed_matmul.amx_to_f32;
     return table;
 }

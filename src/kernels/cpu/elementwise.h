@@ -12,37 +12,37 @@ namespace lockstep::kernels::cpu {
 // out[i] = inputs[0][i] + inputs[1][i] + .., in this order; out may alias an input. count >= 1.
 template <class T>
 using Add = void(ThreadPool& pool, int64_t n, const T* const* inputs, int count, T* out);
-extern const Typed<Add> add;
+extern Typed<Add> add;
 
 // out = x * factor; out may alias x.
 template <class T>
 using Scale = void(ThreadPool& pool, int64_t n, const T* x, float factor, T* out);
-extern const Typed<Scale> scale;
+extern Typed<Scale> scale;
 
 // out = x in the other storage type.
 template <class T>
 using Narrow = void(ThreadPool& pool, int64_t n, const float* x, T* out);
-extern const Typed<Narrow> narrow_to;  // of float: a copy
+extern Typed<Narrow> narrow_to;  // of float: a copy
 template <class T>
 using Widen = void(ThreadPool& pool, int64_t n, const T* x, float* out);
-extern const Typed<Widen> widen_from;
+extern Typed<Widen> widen_from;
 
 // out += x.
 template <class T>
 using Accumulate = void(ThreadPool& pool, int64_t n, const T* x, float* out);
-extern const Typed<Accumulate> accumulate;
+extern Typed<Accumulate> accumulate;
 
 // out = e^x within 2 units in the last place (0 where the result would be subnormal); out may alias x.
 using Exponential = void(ThreadPool& pool, int64_t n, const float* x, float* out);
-extern Exponential* const exponential;
+extern Exponential* exponential;
 
 // y = gate / (1 + e^-gate) * up. Every output may alias any input.
 template <class T>
 using SwiGlu = void(ThreadPool& pool, int64_t n, const T* gate, const T* up, T* y);
-extern const Typed<SwiGlu> swiglu;
+extern Typed<SwiGlu> swiglu;
 template <class T>
 using SwiGluBackward = void(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
-extern const Typed<SwiGluBackward> swiglu_backward;
+extern Typed<SwiGluBackward> swiglu_backward;
 
 // Rotary positions in the half-rotated layout of Hugging Face. x, out: [tokens, heads, head_dim], head_dim even and
 // h = head_dim / 2; pos: [tokens], up to 2^20 in size; inverse_frequencies: [h]. With angle = pos * frequency:
@@ -51,20 +51,20 @@ extern const Typed<SwiGluBackward> swiglu_backward;
 template <class T>
 using Rope = void(Range tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos,
                   const double* inverse_frequencies, float sign, T* out);
-extern const Typed<Rope> rope;
+extern Typed<Rope> rope;
 
 // The table holds the rows [first_id, first_id + rows) of the vocabulary: [rows, hidden]. out: [tokens, hidden], zero for
 // ids outside the shard. The rows begin the residual stream.
 template <class S, class T>
 using Embedding = void(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
                        const T* table, S* out);
-extern const TypedOnStream<Embedding> embedding;
+extern TypedOnStream<Embedding> embedding;
 
 // d_table[id] += d_out[token] in the order of the tokens; replaced (zeroed first) unless accumulate. Threads share out
 // the hidden dim. The sum is float.
 template <class T>
 using EmbeddingBackward = void(ThreadPool& pool, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id,
                                int64_t rows, const T* d_out, float* d_table, bool accumulate);
-extern const Typed<EmbeddingBackward> embedding_backward;
+extern Typed<EmbeddingBackward> embedding_backward;
 
 }  // namespace lockstep::kernels::cpu

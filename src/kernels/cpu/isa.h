@@ -1,4 +1,5 @@
-// Which of the compiled instruction sets this process uses. Decided by the processor alone, never by timing.
+// Which of the compiled instruction sets this process uses: the best one of the processor, or the one that was asked for. Never
+// decided by timing.
 #pragma once
 
 #include <string>
@@ -7,7 +8,10 @@ namespace lockstep::kernels::cpu {
 
 enum class Isa { baseline, avx2, avx512 };
 
-Isa detect_isa();
+Isa detect_isa();  // the best one of this processor
+Isa isa();         // the one in use
+// Changes the one in use, for all kernels of this process: to be called before a job's threads start. At most detect_isa().
+void use_isa(Isa wanted);
 const char* name(Isa isa);
 // All that kernels of this process may use: "avx512, avx512_bf16, amx". Processes whose texts differ may compute other bits.
 std::string instruction_sets();

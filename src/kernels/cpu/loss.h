@@ -12,17 +12,17 @@ namespace lockstep::kernels::cpu {
 
 // m: [rows], the largest logit of each row.
 using RowMax = void(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, float* m);
-extern RowMax* const row_max;
+extern RowMax* row_max;
 
 // z: [rows] = sum of exp(logit - m); t: [rows] = logit of the target, 0 where it is ignored or in another shard.
 using CrossEntropy = void(ThreadPool& pool, int64_t rows, int64_t n, const float* logits, const float* m, const int32_t* targets,
                           int64_t first_id, float* z, float* t);
-extern CrossEntropy* const cross_entropy;
+extern CrossEntropy* cross_entropy;
 
 // d_logits = exp(logits - m) * d_z + (column == target ? d_t : 0); may alias logits.
 template <class T>
 using CrossEntropyBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const float* d_z, const float* d_t,
                                   const float* logits, const float* m, const int32_t* targets, int64_t first_id, T* d_logits);
-extern const Typed<CrossEntropyBackward> cross_entropy_backward;
+extern Typed<CrossEntropyBackward> cross_entropy_backward;
 
 }  // namespace lockstep::kernels::cpu

@@ -74,7 +74,7 @@ struct PackedMatmuls {
     operator PackedMatmul<Bf16, Bf16>*() const { return bf16; }
     operator PackedMatmul<Bf16, float>*() const { return bf16_to_f32; }
 };
-extern const PackedMatmuls packed_matmul;
+extern PackedMatmuls packed_matmul;
 int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result = Matmul::Result::f32,
                                        MatmulKernel kernel = MatmulKernel::packed);
 

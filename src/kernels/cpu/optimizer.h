@@ -19,7 +19,7 @@ struct AdamWStep {
 // w -= lr / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + eps). All of n elements, updated in place.
 template <class T>
 using AdamW = void(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, T* w, T* m, T* v);
-extern const Typed<AdamW> adamw;
+extern Typed<AdamW> adamw;
 
 struct SquareSum {
     double sum = 0;          // inf or NaN where a square is
@@ -29,7 +29,7 @@ struct SquareSum {
 // Summed in double over fixed pieces in a fixed order: the same bits for any number of threads. `workspace` holds
 // sum_of_squares_workspace_bytes(n).
 using SumOfSquares = SquareSum(ThreadPool& pool, int64_t n, const float* x, void* workspace);
-extern SumOfSquares* const sum_of_squares;
+extern SumOfSquares* sum_of_squares;
 int64_t sum_of_squares_workspace_bytes(int64_t n);
 
 }  // namespace lockstep::kernels::cpu

@@ -75,8 +75,8 @@ __attribute__((noinline)) double fma_baseline(int64_t rounds) {
 
 double fma_flops(int64_t rounds) {
 #if defined(__x86_64__)
-    if (detect_isa() == Isa::avx512) return fma_avx512(rounds);
-    if (detect_isa() == Isa::avx2) return fma_avx2(rounds);
+    if (isa() == Isa::avx512) return fma_avx512(rounds);
+    if (isa() == Isa::avx2) return fma_avx2(rounds);
 #endif
     return fma_baseline(rounds);
 }
