@@ -11,7 +11,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -123,6 +123,10 @@ cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cl
 	$(build) --target lockstep
 	$(call python,peers,bench/peers/requirements.txt)
 	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/peers.py build/release/lockstep
+
+record: configure     ## losses, norms and memory of 36 small runs, bit by bit, beside those of tests/record/record.json; a minute
+	$(build) --target lockstep
+	python3 tests/record/record.py build/release/lockstep
 
 crash: configure      ## training killed at every write of a save and at random moments; needs strace
 	scripts/install_dependencies.sh strace
