@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/job.h"
 #include "cli/number_flags.h"
+#include "kernels/cpu/isa.h"
 #include "runtime/capture.h"
 
 namespace lockstep::cli {
@@ -28,6 +29,7 @@ struct Side {
         : job(start_job(args)), capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
     std::unique_ptr<Job> job;
     runtime::Capture capture;
+    kernels::cpu::Isa isa = kernels::cpu::isa();  // of a process: the other side may have changed it
 };
 
 // Largest difference relative to the tensor's scale.
@@ -49,6 +51,11 @@ int diff(const DiffArgs& args) {
     RecipeArgs other_args = args.recipe;
     other_args.path = args.other;
     Side a(args.recipe), b(other_args);
+    if (a.isa != b.isa)
+        throw UserError("diff.instruction_set", "runtime.instruction_set",
+                        fmt::format("{} runs with {} kernels, {} with {}: both run in one process, so set "
+                                    "runtime.instruction_set to the same in both",
+                                    args.recipe.path, kernels::cpu::name(a.isa), args.other, kernels::cpu::name(b.isa)));
     const compile::Layout &la = a.job->compiled.layout, &lb = b.job->compiled.layout;
     if (la.global_batch != lb.global_batch || la.seq_len != lb.seq_len) {
         throw UserError("diff.batch", "training.global_batch_size",
