@@ -8,6 +8,7 @@
 Each case trains twenty steps on synthetic data: on the reference kernels, and on the cpu kernels for AVX2.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -30,9 +31,9 @@ BF16 = {"training.mixed_precision_param": "bfloat16"}
 F64 = {"training.dtype": "float64", "training.mixed_precision_param": "float64"}
 
 
-def data(replicate=1, shard=1, **keys):
+def data(replicate=1, shard=1):
     return {"parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
-            "training.local_batch_size": 8 // (replicate * shard), **keys}
+            "training.local_batch_size": 8 // (replicate * shard)}
 
 
 def tp(degree, sequence_parallel=True):
@@ -102,9 +103,7 @@ def kernel_sets(best):
 
 
 def flags(keys):
-    text = {True: "true", False: "false"}
-    return [f"--{key}={text.get(value, value) if isinstance(value, bool) else value}" for key, value in keys.items()
-            if value is not None]
+    return [f"--{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in keys.items() if value is not None]
 
 
 def command_of(lockstep, processes):
@@ -158,10 +157,8 @@ def differences(old, new):
             for what in a:
                 if a[what] == b[what]:
                     continue
-                at = next((i for i, (x, y) in enumerate(zip(a[what], b[what])) if x != y), 0) if isinstance(a[what], list) else 0
-                where = f" {at + 1}" if isinstance(a[what], list) else ""
-                show = lambda side: side[what][at] if isinstance(side[what], list) else side[what]
-                yield f"{name}, {kernels}: {what}{where}: {show(a)} before, {show(b)} now"
+                at, (before, now) = next((i, pair) for i, pair in enumerate(itertools.zip_longest(a[what], b[what])) if pair[0] != pair[1])
+                yield f"{name}, {kernels}: {what} {at + 1}: {before} before, {now} now"
 
 
 def main():
