@@ -54,7 +54,7 @@ double run_s(const compile::Compiled& c, const sim::Cluster& cluster) {
     std::vector<double> times;
     for (int step = 0; step < kSteps; ++step) {
         const auto start = std::chrono::steady_clock::now();
-        ranks.parallel([](runtime::Executor& e) { e.run("train"); });
+        ranks.parallel([](runtime::Executor& e) { e.run(ir::EntryKind::Train); });
         times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     return median(times);
@@ -71,7 +71,8 @@ int main() {
     bool good = true;
     for (const char* schedule : {"1F1B", "GPipe", "ZB-H1", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"}) {
         const compile::Compiled c = compile::compile(recipe_of(schedule), {kernels::cpu_catalog(1), "", {}});
-        const double planned = sim::simulate(c.programs, "train", cluster, {1, false}).step_time_s, measured = run_s(c, cluster);
+        const double planned = sim::simulate(c.programs, ir::EntryKind::Train, cluster, {1, false}).step_time_s,
+                     measured = run_s(c, cluster);
         if (base_planned == 0) base_planned = planned, base_measured = measured;
         const double gain = base_planned / planned - 1, got = base_measured / measured - 1;
         const bool inside = std::abs(got - gain) <= std::max(0.1 * std::abs(gain), 0.015);

@@ -29,22 +29,17 @@ Json to_json(const Manifest& m) {
         for (uint64_t sum : sums.xxh3) pieces.push_back(hex_checksum(sum));
         files[name] = {{"bytes", sums.bytes}, {"piece_bytes", sums.piece_bytes}, {"xxh3", pieces}};
     }
-    return {{"version", m.version},
-            {"steps", m.steps},
-            {"samples_seen", m.samples_seen},
-            {"tokens_seen", m.tokens_seen},
-            {"optimizer_steps", m.optimizer_steps},
-            {"dtype", m.dtype},
-            {"program_hash", m.program_hash},
-            {"recipe", m.recipe},
-            {"tokenizer", m.tokenizer},
-            {"files", files}};
+    return {{"version", m.version},     {"steps", m.steps}, {"samples_seen", m.samples_seen}, {"tokens_seen", m.tokens_seen},
+            {"values", m.values},       {"dtype", m.dtype}, {"program_hash", m.program_hash}, {"recipe", m.recipe},
+            {"tokenizer", m.tokenizer}, {"files", files}};
 }
 
 Manifest from_json(const Json& j) {
     Manifest m;
     const auto number = [&](const char* key) { return whole_number(j.at(key)); };
-    m.version = number("version"), m.steps = number("steps"), m.optimizer_steps = number("optimizer_steps");
+    m.version = number("version"), m.steps = number("steps");
+    if (!j.contains("values")) m.values["steps"] = static_cast<double>(number("optimizer_steps"));  // as it once stood
+    else m.values = j.at("values").get<std::map<std::string, double>>();
     m.samples_seen = number("samples_seen"), m.tokens_seen = number("tokens_seen");
     m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
     m.tokenizer = j.value("tokenizer", "");

@@ -19,11 +19,11 @@ inline const std::string kModelFile = "model.safetensors", kOptimizerFile = "opt
 struct Manifest {
     int64_t version = 2;
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
-    int64_t optimizer_steps = 0;  // steps that were committed
-    std::string dtype;            // of the weights
-    std::string program_hash;     // equal hash: resuming is bitwise
-    std::string recipe;           // TOML
-    std::string tokenizer;        // checksum of the tokenizer of the text that it was trained on; empty: not known
+    std::map<std::string, double> values;  // states of the whole program; "steps": steps that were committed
+    std::string dtype;                     // of the weights
+    std::string program_hash;              // equal hash: resuming is bitwise
+    std::string recipe;                    // TOML
+    std::string tokenizer;                 // checksum of the tokenizer of the text that it was trained on; empty: not known
     FileSums files;
     bool operator==(const Manifest&) const = default;
     bool has_optimizer() const { return files.contains(kOptimizerFile); }

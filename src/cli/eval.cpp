@@ -147,7 +147,7 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
         sets.push_back(
             {data::Dataset(std::move(tokens.stream), dataset_options(stored.recipe)), std::move(tokens.tokenizer), name});
     }
-    Loaded loaded(stored, {"eval"}, crew, flags);
+    Loaded loaded(stored, {ir::EntryKind::Eval}, crew, flags);
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Evaluator evaluator(loaded.ranks, runtime::batch_shape(compiled.layout));
 

@@ -11,7 +11,7 @@
 namespace lockstep::cli {
 namespace {
 
-compile::Compiled compiled_for(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew, Facts facts) {
+compile::Compiled compiled_for(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::Crew& crew, Facts facts) {
     const compile::Recipe& recipe = stored.recipe;
     for (const auto& [file, sums] : stored.manifest.files)
         facts.emplace_back(stored.folder + "/" + file, hex_checksum(fmt::format("{}", fmt::join(sums.xxh3, " "))));
@@ -27,7 +27,7 @@ compile::Compiled compiled_for(const Stored& stored, const std::vector<std::stri
 
 }  // namespace
 
-Loaded::Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew, const Facts& flags)
+Loaded::Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::Crew& crew, const Facts& flags)
     : compiled(compiled_for(stored, entries, crew, flags)),
       ranks(compiled.programs, runtime::ranks_options(stored.recipe, compiled.layout, &crew)),
       watch(stored.recipe, ranks) {

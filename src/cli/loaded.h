@@ -16,7 +16,7 @@ namespace lockstep::cli {
 struct Loaded {
     // Every process of the crew, which outlives this, makes one at the same time, of the same checkpoint, recipe and `flags`.
     // UserError check.*, job.*, checkpoint.*.
-    Loaded(const Stored& stored, const std::vector<std::string>& entries, comm::Crew& crew, const Facts& flags = {});
+    Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::Crew& crew, const Facts& flags = {});
 
     const compile::Compiled compiled;
     runtime::Ranks ranks;

@@ -58,7 +58,8 @@ Plan make_plan(const compile::Recipe& recipe, Described machine) {
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(recipe, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
-    plan.simulated = sim::simulate(plan.compiled.programs, "train", plan.cluster, plan.placement, compile::local_link(recipe));
+    plan.simulated =
+        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.placement, compile::local_link(recipe));
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);

@@ -290,7 +290,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     recipe.set("training.local_batch_size",
                std::to_string(ceil_div(static_cast<int64_t>(prompts.size()), compile::layout_of(recipe).data_ranks)));
 
-    Loaded loaded(stored, {"prefill", "decode"}, crew);
+    Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, crew);
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Generator generator(loaded.ranks);
     Sampling sampling(args, generator, tokenizer, crew);

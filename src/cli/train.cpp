@@ -295,7 +295,7 @@ private:
 void require_watchable(const std::vector<std::string>& watch, const compile::Compiled& compiled) {
     std::set<std::string> names;
     if (!watch.empty())
-        for (const ir::Program& p : compiled.programs) names.merge(runtime::capturable(p, "train"));
+        for (const ir::Program& p : compiled.programs) names.merge(runtime::capturable(p, ir::EntryKind::Train));
     for (const std::string& name : watch) {
         if (names.contains(name)) continue;
         const std::string meant = nearest_if_close(name, {names.begin(), names.end()});

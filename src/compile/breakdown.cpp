@@ -19,7 +19,7 @@ struct Costs {
 // Names and costs of every op, once: a step of a deep model records each op of a routine a hundred times.
 std::vector<std::vector<Costs>> costs_of(const ir::Program& program, const Naming& naming, double microbatches) {
     std::vector<std::vector<Costs>> all;
-    const bool trains = program.entry("train") != nullptr;
+    const bool trains = program.entry(ir::EntryKind::Train) != nullptr;
     const std::vector<double> stood_for =
         trains ? calls_stood_for(program, microbatches) : std::vector<double>(program.routines.size(), 1);
     for (const ir::Routine& r : program.routines) {

@@ -33,6 +33,7 @@
 namespace lockstep::compile {
 namespace {
 
+using ir::EntryKind;
 using Programs = std::vector<ir::Program>;  // by pipeline rank
 
 // Makes another of each program, by itself; before that, if it has `all`, of all of them at once.
@@ -137,7 +138,8 @@ ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
     program.params = std::move(model.params);
     program.routines = std::move(model.routines);
     for (const ir::Routine& r : program.routines) {
-        if (const ir::DimId ffn = r.dim("ffn"); ffn >= 0 && r.dims[ffn].size % layout.mesh.degree(mesh::Axis::tp) != 0) {
+        if (const ir::DimId ffn = r.dim(ir::DimRole::Ffn);
+            ffn >= 0 && r.dims[ffn].size % layout.mesh.degree(mesh::Axis::tp) != 0) {
             throw UserError("recipe.divides", "model.ffn_dim",
                             fmt::format("the feed-forward width {} is not divisible by parallelism.tensor_parallel_degree = {}: "
                                         "change model.ffn_dim or the degree",
@@ -153,16 +155,16 @@ int64_t largest_arena(const Programs& programs) {
     return most;
 }
 
-std::vector<std::string> entries_of(const Recipe& recipe, const CompileOptions& options) {
-    const bool generates = std::find(options.entries.begin(), options.entries.end(), "prefill") != options.entries.end();
+std::vector<ir::EntryKind> entries_of(const Recipe& recipe, const CompileOptions& options) {
+    const bool generates = std::find(options.entries.begin(), options.entries.end(), EntryKind::Prefill) != options.entries.end();
     if (generates && recipe.integer("parallelism.pipeline_parallel_degree") > 1) {
         throw UserError("pipeline.generation", "parallelism.pipeline_parallel_degree",
                         "generation runs without a pipeline: set parallelism.pipeline_parallel_degree to 1, and use tensor "
                         "parallelism if the model does not fit");
     }
     if (!options.entries.empty()) return options.entries;
-    if (recipe.flag("validation.enable")) return {"train", "eval"};
-    return {"train"};
+    if (recipe.flag("validation.enable")) return {EntryKind::Train, EntryKind::Eval};
+    return {EntryKind::Train};
 }
 
 }  // namespace

@@ -23,11 +23,11 @@ struct PassReport {
 
 struct CompileOptions {
     ops::KernelCatalog catalog;
-    std::string stop_after;                 // a pass's name; empty: all
-    std::vector<std::string> skip;          // passes switched off where the program stays legal (see optional_passes)
-    std::vector<std::string> entries = {};  // what is compiled; empty: train, and eval where validation.enable
-    bool few_microbatches = false;          // so many as represent the step (stages.h): not to be run
-    passes::RouteOptions route = {};        // where ranks run; not said: all in one process
+    std::string stop_after;                   // a pass's name; empty: all
+    std::vector<std::string> skip;            // passes switched off where the program stays legal (see optional_passes)
+    std::vector<ir::EntryKind> entries = {};  // what is compiled; empty: train, and eval where validation.enable
+    bool few_microbatches = false;            // so many as represent the step (stages.h): not to be run
+    passes::RouteOptions route = {};          // where ranks run; not said: all in one process
 };
 
 struct Compiled {

@@ -21,7 +21,7 @@ ops::Flops flops_of_calls(const ir::Program& p, const std::vector<double>& times
         }
     }
     ops::Flops sum;
-    for (const ir::Call& c : p.entry("train")->calls) {
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         sum.model += of_routine[c.routine].model;
         sum.executed += of_routine[c.routine].executed;
     }
@@ -38,7 +38,7 @@ double mean(const std::vector<StageReport>& reports, double StageReport::*of) {
 
 std::vector<double> calls_stood_for(const ir::Program& p, double more) {
     std::vector<double> calls(p.routines.size()), steady(p.routines.size());
-    for (const ir::Call& c : p.entry("train")->calls) {
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const auto routine = static_cast<size_t>(c.routine);
         ++calls[routine];
         if (c.microbatch == p.microbatches / 2) ++steady[routine];
@@ -51,7 +51,7 @@ std::vector<double> calls_stood_for(const ir::Program& p, double more) {
 StageReport report_of(const ir::Program& p) {
     StageReport report;
     report.total_bytes = p.arena_bytes;
-    const ir::Entry* train = p.entry("train");
+    const ir::Entry* train = p.entry(ir::EntryKind::Train);
     ensure(train, "report_of: no entry train");
     const ops::Flops flops = flops_of_calls(p, std::vector<double>(p.routines.size(), 1));
     report.flops_model = flops.model;

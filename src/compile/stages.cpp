@@ -232,7 +232,8 @@ Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program&
     };
     const auto train = pipeline::with_transfers(out.table, cost),
                eval = pipeline::with_transfers(forwards_alone(out.table), cost);
-    for (size_t rank = 0; rank < train.size(); ++rank) out.rows.push_back({{"train", train[rank]}, {"eval", eval[rank]}});
+    for (size_t rank = 0; rank < train.size(); ++rank)
+        out.rows.push_back({{ir::EntryKind::Train, train[rank]}, {ir::EntryKind::Eval, eval[rank]}});
     return out;
 }
 

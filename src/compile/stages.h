@@ -17,7 +17,7 @@ struct Stages {
     passes::Cut cut;
     pipeline::Table table;  // of the train entry
     // What each pipeline rank runs, sends and receives, by entry. Empty if there is one pipeline rank.
-    std::vector<std::map<std::string, std::vector<pipeline::Step>>> rows;
+    std::vector<std::map<ir::EntryKind, std::vector<pipeline::Step>>> rows;
 };
 
 // The recipe's schedule, by name or from a CSV file, for the blocks of `whole`. Empty if there is one pipeline rank. Throws

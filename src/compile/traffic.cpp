@@ -25,7 +25,7 @@ std::string axes_of(const ir::Program& p, const ir::Op& op) {
 void each_that_sends(const ir::Program& p, double more, const std::function<void(const ir::Routine&, const ir::Op&, double)>& f) {
     const std::vector<double> times = calls_stood_for(p, more);
     std::vector<double> calls(p.routines.size());
-    for (const ir::Call& call : p.entry("train")->calls) ++calls[static_cast<size_t>(call.routine)];
+    for (const ir::Call& call : p.entry(ir::EntryKind::Train)->calls) ++calls[static_cast<size_t>(call.routine)];
     for (size_t i = 0; i < calls.size(); ++i) {
         const ir::Routine& r = p.routines[i];
         for (const ir::Op& op : r.ops) {

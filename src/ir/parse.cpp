@@ -21,6 +21,14 @@ E enum_from(std::string_view word, int count, int line) {
     throw UserError("ir.syntax", "", fmt::format("program text, line {}: '{}' is not a word known here", line, word));
 }
 
+template <class E>
+E role_called(std::string_view name, int count) {
+    for (int i = 0; i < count; ++i) {
+        if (name_of(static_cast<E>(i)) == name) return static_cast<E>(i);
+    }
+    return E{};
+}
+
 // Reads one line from left to right; every failure names the line and what was expected.
 class Cursor {
 public:
@@ -141,9 +149,11 @@ private:
         if (c.accept_word("param")) return param(c);
         if (c.accept_word("unit")) return unit(c);
         if (c.accept_word("segment")) return segment(c);
+        if (c.accept_word("state")) return state(c);
         if (c.accept_word("routine")) return routine(c);
         if (c.accept_word("buffer")) return buffer(c);
-        if (c.accept_word("entry")) return void(program_.entries.push_back({c.name(), {}}));
+        if (c.accept_word("entry"))
+            return void(program_.entries.push_back({enum_from<EntryKind>(c.name(), kEntryKinds, c.line()), {}}));
         if (c.accept_word("call")) return call(c);
         if (program_.routines.empty()) c.fail("a statement");
         Routine& r = program_.routines.back();
@@ -227,6 +237,11 @@ private:
     static Dim dim(Cursor& c) {
         Dim d;
         d.name = c.name();
+        d.role = dim_role_called(d.name);
+        if (const size_t at = d.name.find('@'); at != std::string::npos) {
+            d.role = enum_from<DimRole>(d.name.substr(at + 1), kDimRoles, c.line());
+            d.name.resize(at);
+        }
         c.expect("=");
         d.size = d.valid = c.integer(0);
         if (c.accept(":")) d.valid = c.integer(0, d.size);
@@ -318,16 +333,48 @@ private:
         program_.units.back().segments.push_back(std::move(s));
     }
 
+    void state(Cursor& c) {
+        State s;
+        s.name = c.name();
+        if (c.accept_word("unit")) s.unit = c.name();
+        if (c.accept_word("block")) s.block = c.name();
+        c.expect("role");
+        s.role = enum_from<StateRole>(c.name(), kStateRoles, c.line());
+        c.expect("scope");
+        s.scope = enum_from<Scope>(c.name(), kScopes, c.line());
+        const auto type = dtype_from(c.name());
+        if (!type) c.fail("an element type");
+        s.dtype = *type;
+        if (c.accept_word("split")) s.split = axes(c, " ");
+        if (c.accept_word("owner")) s.owner = c.integer(0, kMostRanks);
+        if (c.accept_word("writer")) s.writer = enum_from<RoutineKind>(c.name(), kRoutineKinds, c.line());
+        c.expect("init");
+        s.init.reset();
+        if (!c.accept_word("parameters")) s.init = c.number();
+        if (c.accept_word("saved")) s.saved = c.name();
+        if (c.accept_word("copy_of")) s.copy_of = state_id(c, c.name());
+        if (!state_ids_.emplace(s.full_name(), static_cast<StateId>(program_.states.size())).second)
+            c.fail(fmt::format("a new state instead of '{}'", s.full_name()));
+        program_.states.push_back(std::move(s));
+    }
+
+    StateId state_id(Cursor& c, const std::string& name) const {
+        const auto it = state_ids_.find(name);
+        if (it == state_ids_.end()) c.fail(fmt::format("a state instead of '{}'", name));
+        return it->second;
+    }
+
     void routine(Cursor& c) {
         Routine r;
         r.name = c.name();
         c.expect("block");
         r.block = c.name();
         if (r.block == "-") r.block.clear();
+        if (c.accept_word("unit")) r.unit = c.name();
         c.expect("kind");
         r.kind = enum_from<RoutineKind>(c.name(), kRoutineKinds, c.line());
         c.expect("entry");
-        r.entry = c.name();
+        r.entry = enum_from<EntryKind>(c.name(), kEntryKinds, c.line());
         c.expect("chunks");
         r.chunks = c.integer();
         c.expect("scratch");
@@ -337,12 +384,18 @@ private:
         program_.routines.push_back(std::move(r));
     }
 
-    static void port(Cursor& c, Routine& r) {
+    void port(Cursor& c, Routine& r) {
         Port p;
         p.name = c.name();
-        p.kind = enum_from<PortKind>(c.name(), 7, c.line());
+        p.kind = enum_from<PortKind>(c.name(), kPortKinds, c.line());
         p.access = enum_from<Access>(c.name(), 4, c.line());
+        p.role = port_role_called(p.name, p.kind);
+        if (c.accept_word("role")) p.role = enum_from<PortRole>(c.name(), kPortRoles, c.line());
         if (c.accept_word("unit")) p.unit = c.name();
+        if (p.kind == PortKind::State) {
+            c.expect("of");
+            p.state = state_id(c, c.name());
+        }
         if (c.accept_word("bytes")) p.bytes = c.integer();
         r.ports.push_back(std::move(p));
     }
@@ -434,6 +487,10 @@ private:
         b.resident = c.integer() != 0;
         c.expect("at");
         b.offset_bytes = c.integer();
+        if (c.accept_word("of")) {
+            b.state = state_id(c, c.name());
+            b.instance = c.integer(0, kMostInstances);
+        }
         buffer_ids_[b.name] = static_cast<int>(program_.buffers.size());
         program_.buffers.push_back(std::move(b));
     }
@@ -484,12 +541,19 @@ private:
     std::string_view text_;
     Program program_;
     // By name, so that long texts take no longer a line than short ones. Tensors: of the last routine.
-    std::unordered_map<std::string, int> buffer_ids_, routine_ids_;
+    std::unordered_map<std::string, int> buffer_ids_, routine_ids_, state_ids_;
     std::unordered_map<std::string, TensorId> tensor_ids_;
 };
 
 }  // namespace
 
 Program parse(std::string_view text) { return Parser(text).run(); }
+
+DimRole dim_role_called(std::string_view name) { return role_called<DimRole>(name, kDimRoles); }
+
+PortRole port_role_called(std::string_view name, PortKind kind) {
+    const bool may_have_one = kind == PortKind::Value || kind == PortKind::Input;
+    return may_have_one ? role_called<PortRole>(name, kPortRoles) : PortRole::None;
+}
 
 }  // namespace lockstep::ir

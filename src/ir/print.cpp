@@ -67,8 +67,11 @@ std::string print_op(const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     return text;
 }
 
+// A role stands in the text where the name alone would say another: see dim_role_called in text.h.
 std::string print_dim(const Dim& d) {
-    return d.valid == d.size ? fmt::format("{}={}", d.name, d.size) : fmt::format("{}={}:{}", d.name, d.size, d.valid);
+    const std::string role = dim_role_called(d.name) == d.role ? "" : fmt::format("@{}", name_of(d.role));
+    const std::string valid = d.valid == d.size ? "" : fmt::format(":{}", d.valid);
+    return fmt::format("{}{}={}{}", d.name, role, d.size, valid);
 }
 
 std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
@@ -110,6 +113,29 @@ std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
     return text;
 }
 
+std::string print_state(const Program& p, const State& s) {
+    std::string text = "state " + s.name;
+    if (!s.unit.empty()) text += " unit " + s.unit;
+    if (!s.block.empty()) text += " block " + s.block;
+    text += fmt::format(" role {} scope {} {}", name_of(s.role), name_of(s.scope), name_of(s.dtype));
+    if (!s.split.empty()) text += " split " + p.mesh.text(s.split);
+    if (s.owner != 0) text += fmt::format(" owner {}", s.owner);
+    if (s.writer) text += fmt::format(" writer {}", name_of(*s.writer));
+    text += " init " + (s.init ? print_attr(*s.init) : "parameters");
+    if (!s.saved.empty()) text += " saved " + s.saved;
+    if (s.copy_of >= 0) text += " copy_of " + p.states[static_cast<size_t>(s.copy_of)].full_name();
+    return text + "\n";
+}
+
+std::string print_port(const Program& program, const Port& p) {
+    std::string text = fmt::format("  port {} {} {}", p.name, name_of(p.kind), name_of(p.access));
+    if (p.role != port_role_called(p.name, p.kind)) text += fmt::format(" role {}", name_of(p.role));
+    if (!p.unit.empty()) text += " unit " + p.unit;
+    if (p.state >= 0) text += " of " + program.state_of(p).full_name();
+    if (p.bytes >= 0) text += fmt::format(" bytes {}", p.bytes);
+    return text + "\n";
+}
+
 std::string print_call(const Program& p, const Call& c) {
     const Routine& r = p.routines[c.routine];
     std::string text = fmt::format("  call {} instance {} microbatch {} chunk {} stream {}", r.name, c.instance, c.microbatch,
@@ -128,9 +154,10 @@ std::string print_call(const Program& p, const Call& c) {
 
 }  // namespace
 
-std::string print(const mesh::Mesh& mesh, const Routine& r) {
-    std::string text = fmt::format("routine {} block {} kind {} entry {} chunks {} scratch {}\n", r.name,
-                                   r.block.empty() ? "-" : r.block, name_of(r.kind), r.entry, r.chunks, r.scratch_bytes);
+std::string print(const Program& p, const Routine& r) {
+    std::string text =
+        fmt::format("routine {} block {}{} kind {} entry {} chunks {} scratch {}\n", r.name, r.block.empty() ? "-" : r.block,
+                    r.unit.empty() ? "" : " unit " + r.unit, name_of(r.kind), name_of(r.entry), r.chunks, r.scratch_bytes);
     if (!r.instances.empty()) text += fmt::format("  instances {}\n", fmt::join(r.instances, " "));
     if (!r.dims.empty()) {
         text += "  dims";
@@ -138,14 +165,10 @@ std::string print(const mesh::Mesh& mesh, const Routine& r) {
         text += "\n";
     }
     for (size_t i = 0; i < r.ports.size(); ++i) {
-        const Port& p = r.ports[i];
-        text += fmt::format("  port {} {} {}", p.name, name_of(p.kind), name_of(p.access));
-        if (!p.unit.empty()) text += " unit " + p.unit;
-        if (p.bytes >= 0) text += fmt::format(" bytes {}", p.bytes);
-        text += "\n";
-        for (TensorId t : r.port_tensors(static_cast<int>(i))) text += "    " + print_tensor(mesh, r, r.tensors[t]) + "\n";
+        text += print_port(p, r.ports[i]);
+        for (TensorId t : r.port_tensors(static_cast<int>(i))) text += "    " + print_tensor(p.mesh, r, r.tensors[t]) + "\n";
     }
-    for (const Op& op : r.ops) text += "  " + print_op(mesh, r, op) + "\n";
+    for (const Op& op : r.ops) text += "  " + print_op(p.mesh, r, op) + "\n";
     return text;
 }
 
@@ -161,13 +184,16 @@ std::string print(const Program& p) {
     for (const Stage& s : p.stages) text += print_stage(s);
     for (const Parameter& x : p.params) text += print_param(p.mesh, x);
     for (const Unit& u : p.units) text += print_unit(p.mesh, u);
-    for (const Routine& r : p.routines) text += print(p.mesh, r);
+    for (const State& s : p.states) text += print_state(p, s);
+    for (const Routine& r : p.routines) text += print(p, r);
     for (const Buffer& b : p.buffers) {
-        text += fmt::format("buffer {} {} bytes {} resident {} at {}\n", b.name, name_of(b.kind), b.bytes, int(b.resident),
+        text += fmt::format("buffer {} {} bytes {} resident {} at {}", b.name, name_of(b.kind), b.bytes, int(b.resident),
                             b.offset_bytes);
+        if (b.state >= 0) text += fmt::format(" of {} {}", p.states[static_cast<size_t>(b.state)].full_name(), b.instance);
+        text += "\n";
     }
     for (const Entry& e : p.entries) {
-        text += fmt::format("entry {}\n", e.name);
+        text += fmt::format("entry {}\n", name_of(e.kind));
         for (const Call& c : e.calls) text += print_call(p, c);
     }
     return text;

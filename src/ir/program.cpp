@@ -26,10 +26,15 @@ std::vector<int64_t> instances_of(int64_t count, const std::optional<std::vector
     return all;
 }
 
+template <class T, class Is>
+int index_where(const std::vector<T>& items, const Is& is) {
+    const auto it = std::find_if(items.begin(), items.end(), is);
+    return it == items.end() ? -1 : static_cast<int>(it - items.begin());
+}
+
 template <class T>
 int index_by_name(const std::vector<T>& items, std::string_view name) {
-    auto it = std::find_if(items.begin(), items.end(), [&](const T& x) { return x.name == name; });
-    return it == items.end() ? -1 : static_cast<int>(it - items.begin());
+    return index_where(items, [&](const T& x) { return x.name == name; });
 }
 
 template <class T>
@@ -60,8 +65,17 @@ bool Op::accumulates(int position) const { return std::find(accumulate.begin(), 
 TensorId Op::subject() const { return out.empty() ? in.at(0) : out[0]; }
 
 DimId Routine::dim(std::string_view n) const { return index_by_name(dims, n); }
+DimId Routine::dim(DimRole role) const {
+    return index_where(dims, [&](const Dim& d) { return d.role == role; });
+}
 TensorId Routine::find(std::string_view n) const { return index_by_name(tensors, n); }
 int Routine::port(std::string_view n) const { return index_by_name(ports, n); }
+int Routine::port(PortRole role) const {
+    return index_where(ports, [&](const Port& p) { return p.role == role; });
+}
+int Routine::port_of_state(StateId state) const {
+    return index_where(ports, [&](const Port& p) { return p.state == state; });
+}
 
 std::vector<TensorId> Routine::port_tensors(int p) const {
     std::vector<TensorId> out;
@@ -89,8 +103,37 @@ std::vector<BlockInstance> Program::block_instances() const {
 const Unit* Program::unit(std::string_view n) const { return find_by_name(units, n); }
 const Routine* Program::routine(std::string_view n) const { return find_by_name(routines, n); }
 int Program::routine_index(std::string_view n) const { return index_by_name(routines, n); }
-const Entry* Program::entry(std::string_view n) const { return find_by_name(entries, n); }
+const Routine* Program::routine(RoutineKind kind, std::string_view of, EntryKind entry) const {
+    const int i = index_where(routines, [&](const Routine& r) {
+        return r.kind == kind && r.entry == entry && (r.block.empty() ? r.unit : r.block) == of;
+    });
+    return i < 0 ? nullptr : &routines[i];
+}
+const Entry* Program::entry(EntryKind kind) const {
+    const int i = index_where(entries, [&](const Entry& e) { return e.kind == kind; });
+    return i < 0 ? nullptr : &entries[i];
+}
 int Program::buffer(std::string_view n) const { return index_by_name(buffers, n); }
+int Program::buffer(StateId state, int64_t instance) const {
+    return index_where(buffers, [&](const Buffer& b) { return b.state == state && b.instance == instance; });
+}
+
+std::string State::full_name() const {
+    const std::string& of = unit.empty() ? block : unit;
+    return of.empty() ? name : name + "." + of;
+}
+StateId Program::state(StateRole role, std::string_view unit) const {
+    return index_where(states, [&](const State& s) { return s.role == role && s.unit == unit; });
+}
+StateId Program::add(State state) {
+    states.push_back(std::move(state));
+    return static_cast<StateId>(states.size()) - 1;
+}
+bool Program::has_role(const Port& port, StateRole role) const { return port.state >= 0 && state_of(port).role == role; }
+const Unit* Program::unit_of(const Port& port) const {
+    const std::string& name = port.state >= 0 ? state_of(port).unit : port.unit;
+    return name.empty() ? nullptr : unit(name);
+}
 
 Meeting meeting_of(const Op& op) {
     if (op.kind == "await_transfer") return Meeting::Await;
@@ -151,8 +194,32 @@ int64_t global_elements(const Routine& routine, const Tensor& tensor) {
 }
 
 std::string_view name_of(PortKind kind) {
-    constexpr std::array<std::string_view, 7> names = {"value", "frame", "params", "gradients", "input", "scalar", "state"};
+    constexpr std::array<std::string_view, kPortKinds> names = {"value", "frame", "params", "gradients", "input", "state"};
     return names[static_cast<size_t>(kind)];
+}
+std::string_view name_of(DimRole role) {
+    constexpr std::array<std::string_view, kDimRoles> names = {"other", "batch",    "seq", "kv_seq", "hidden", "kv_heads",
+                                                               "group", "head_dim", "ffn", "vocab",  "flat"};
+    return names[static_cast<size_t>(role)];
+}
+std::string_view name_of(EntryKind kind) {
+    constexpr std::array<std::string_view, kEntryKinds> names = {"train", "eval", "prefill", "decode", "snapshot"};
+    return names[static_cast<size_t>(kind)];
+}
+std::string_view name_of(PortRole role) {
+    constexpr std::array<std::string_view, kPortRoles> names = {"none",    "x",   "y",   "d.x",   "d.y",    "logits", "ids",
+                                                                "targets", "pos", "doc", "noise", "kv_pos", "kv_doc"};
+    return names[static_cast<size_t>(role)];
+}
+std::string_view name_of(StateRole role) {
+    constexpr std::array<std::string_view, kStateRoles> names = {
+        "weights",       "master",   "moment",       "gradients",     "reduced",    "copy",        "cache",        "steps",
+        "learning_rate", "loss_sum", "target_count", "inverse_count", "total_loss", "total_count", "squared_norm", "control"};
+    return names[static_cast<size_t>(role)];
+}
+std::string_view name_of(Scope scope) {
+    constexpr std::array<std::string_view, kScopes> names = {"step", "entry", "run"};
+    return names[static_cast<size_t>(scope)];
 }
 std::string_view name_of(Access access) {
     constexpr std::array<std::string_view, 4> names = {"read", "write", "accumulate", "update"};

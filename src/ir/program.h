@@ -2,8 +2,10 @@
 //
 // A *routine* is code: SSA ops over named dims, no address, layer index, microbatch or learning rate in it. Its *ports* are
 // its only connection to the outside. A *call* is a routine whose ports are bound to buffers. An *entry* is the list of
-// calls of one kind of step (train, eval), and the only loop of the system. Passes turn one Program into the next;
-// print(program) and parse(text) are inverse; verify() states what always holds.
+// calls of one kind of step (train, eval), and the only loop of the system. A *state* is what calls leave for later ones.
+// Passes turn one Program into the next; print(program) and parse(text) are inverse; verify() states what always holds.
+//
+// Names are for readers and tell one thing from another. What a thing means stands in its kind or role, never in its name.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +24,29 @@ namespace lockstep::ir {
 using mesh::AxisList;
 using TensorId = int;  // index into Routine::tensors
 using DimId = int;     // index into Routine::dims
+using StateId = int;   // index into Program::states
+
+// What a dim counts, as far as passes treat it otherwise than others.
+enum class DimRole {
+    Other,
+    Batch,    // sequences of a microbatch
+    Seq,      // tokens of a sequence
+    KvSeq,    // the same tokens, as attention's keys and values
+    Hidden,   // width of the residual stream
+    KvHeads,  // heads of keys and values,
+    Group,    // query heads of each,
+    HeadDim,  // and their width
+    Ffn,
+    Vocab,
+    Flat  // elements of a unit's segment
+};
+constexpr int kDimRoles = 11;
 
 // A logical dimension over the whole mesh and one microbatch. Elements at and past `valid` are padding.
 struct Dim {
     std::string name;
     int64_t size = 0, valid = 0;
+    DimRole role = DimRole::Other;
     bool operator==(const Dim&) const = default;
 };
 
@@ -76,23 +96,46 @@ struct Op {
     TensorId subject() const;  // its first result; of a transfer that gives, what it gives
 };
 
+enum class EntryKind { Train, Eval, Prefill, Decode, Snapshot };
+constexpr int kEntryKinds = 5;
+
 enum class PortKind {
     Value,      // an activation or cotangent that crosses routines
     Frame,      // values saved by a forward for its backward
     Params,     // parameters, as the unit's gathered (or resident) buffer holds them
     Gradients,  // gradients that this routine adds to
     Input,      // what the loader supplies, in the placement asked for
-    Scalar,     // device scalars
-    State       // what outlives the step: weights, gradients' shards, moments
+    State       // what one call leaves for later ones: Program::states
 };
+constexpr int kPortKinds = 6;
 enum class Access { Read, Write, Accumulate, Update };  // Update: reads, then overwrites
+
+// Which value or input it is, where others than its own routine must know.
+enum class PortRole {
+    None,
+    X,   // Value: what the block before gives to this one,
+    Y,   // what this block gives to the next,
+    DX,  // and their gradients
+    DY,
+    Logits,
+    Ids,  // Input
+    Targets,
+    Positions,
+    Documents,
+    Noise,
+    KvPositions,
+    KvDocuments
+};
+constexpr int kPortRoles = 13;
 
 struct Port {
     std::string name;
     PortKind kind = PortKind::Value;
     Access access = Access::Read;
-    std::string unit;    // Params, Gradients, State: the parameter unit; empty before partition_parameters
-    int64_t bytes = -1;  // of a bound buffer; set by plan_memory
+    PortRole role = PortRole::None;  // Value, Input
+    std::string unit = {};           // Params, Gradients: the parameter unit; empty before partition_parameters
+    StateId state = -1;              // State
+    int64_t bytes = -1;              // of a bound buffer; set by plan_memory
     bool operator==(const Port&) const = default;
 };
 
@@ -119,9 +162,11 @@ inline bool is_backward(RoutineKind kind) {
 }
 
 struct Routine {
-    std::string name, block;  // block: of Forward, Loss, Backward; for the others the unit's name or empty
+    std::string name;
+    std::string block;  // of Forward, Loss, Backward and transfers of their values
+    std::string unit;   // of the kinds that serve a unit of parameters; empty as `block` is: once for the whole program
     RoutineKind kind = RoutineKind::Forward;
-    std::string entry = "train";
+    EntryKind entry = EntryKind::Train;
     std::vector<int64_t> instances;  // of the block that it serves, ascending; empty: all
     int64_t chunks = 1;  // the routine is called this many times a microbatch, each time on the next slice of its ports
     std::vector<Dim> dims;
@@ -132,8 +177,11 @@ struct Routine {
     bool operator==(const Routine&) const = default;
 
     DimId dim(std::string_view name) const;      // -1 where absent
+    DimId dim(DimRole role) const;               // the first; -1 where absent
     TensorId find(std::string_view name) const;  // -1 where absent
     int port(std::string_view name) const;       // -1 where absent
+    int port(PortRole role) const;               // the first; -1 where absent
+    int port_of_state(StateId state) const;      // -1 where absent
     bool serves(int64_t instance) const;
     std::vector<TensorId> port_tensors(int port) const;
 };
@@ -215,12 +263,60 @@ struct Unit {
 
     std::vector<int64_t> instances() const;
     // Does a call of this routine bind the unit's instance of its own number?
-    bool is_of(const Routine& r) const { return r.block == block || r.block == name; }
+    bool is_of(const Routine& r) const { return r.unit.empty() ? r.block == block : r.unit == name; }
 
     // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split or wider?
     bool is_gathered() const { return !weights.empty() || storage != compute; }
     // Do the optimizer's weights lie beside its moments, apart from the weights that forward and backward read?
     bool has_master() const { return master != storage; }
+};
+
+// What a state is for.
+enum class StateRole {
+    // Of a unit's parameters:
+    Weights,    // as forward and backward read or gather them
+    Master,     // the weights that the optimizer changes, where those are apart from Weights
+    Moment,     // what the optimizer remembers of past gradients
+    Gradients,  // sums over the step
+    Reduced,    // the same on the optimizer's shards, where these are smaller than the gradients'
+    Copy,       // of the state `copy_of`, made by the entry `snapshot`
+    // Of a block:
+    Cache,  // keys and values of sequences that are being generated
+    // Of the program, one value each:
+    Steps,         // optimizer steps that counted
+    LearningRate,  // given by whoever runs the step
+    LossSum,
+    TargetCount,   // targets of the step that are not masked,
+    InverseCount,  // and one divided by it
+    TotalLoss,     // of an evaluation, over all ranks that have a part of it
+    TotalCount,
+    SquaredNorm,  // of the gradients
+    Control       // what updates obey: kernels/step_control.h
+};
+constexpr int kStateRoles = 16;
+
+// Step: from its first write in a step to the step's end, in each entry for itself. Entry: until whoever runs the entries begins
+// anew. Run: as long as the training run, over restarts too.
+enum class Scope { Step, Entry, Run };
+constexpr int kScopes = 3;
+
+struct State {
+    std::string name;  // unique among the states of its unit or block, and among those of neither
+    StateRole role = StateRole::Weights;
+    Scope scope = Scope::Run;
+    std::string unit;   // for each instance of the unit one buffer, with an element for each element of its parameters
+    std::string block;  // for each instance of the block one buffer. Neither: one in the program, or in each entry (Step)
+    Dtype dtype = Dtype::F32;
+    AxisList split;                     // of a unit: the data sub-axes over which each segment is split
+    int64_t owner = 0;                  // the pipeline rank that changes it; others that have it take it from there
+    std::optional<RoutineKind> writer;  // of Entry and Run: the kind of routine that changes it; nothing: who runs the step
+    std::optional<double> init = 0.0;   // of every element before the first step; nothing: as the parameters' Init says
+    std::string saved;     // the name in checkpoints; "{}" stands for a parameter's own name. Empty: not in checkpoints
+    StateId copy_of = -1;  // the state whose values it repeats in its own type and split
+    bool operator==(const State&) const = default;
+
+    std::string full_name() const;  // "weights.layer"
+    bool is_weights() const { return role == StateRole::Weights || role == StateRole::Master; }
 };
 
 enum class MemoryKind { Weights, Gathered, Gradients, Optimizer, Activations, Workspace, Communication, Input, Snapshot };
@@ -232,6 +328,8 @@ struct Buffer {
     int64_t bytes = 0;
     bool resident = false;      // lives through steps; never shares bytes
     int64_t offset_bytes = -1;  // in the arena; -1 until planned
+    StateId state = -1;         // that it holds, of this instance of the state's unit or block
+    int64_t instance = 0;
     bool operator==(const Buffer&) const = default;
 };
 
@@ -255,7 +353,7 @@ struct Call {
 };
 
 struct Entry {
-    std::string name;
+    EntryKind kind = EntryKind::Train;
     std::vector<Call> calls;
     bool operator==(const Entry&) const = default;
 };
@@ -269,6 +367,7 @@ struct Program {
     std::vector<Block> blocks;
     std::vector<Parameter> params;
     std::vector<Unit> units;
+    std::vector<State> states;
     std::vector<Routine> routines;
     std::vector<Buffer> buffers;
     std::vector<Entry> entries;
@@ -280,9 +379,21 @@ struct Program {
     std::vector<BlockInstance> block_instances() const;  // that are held, in the order of the model
     const Unit* unit(std::string_view name) const;
     const Routine* routine(std::string_view name) const;
+    // The first of a block or unit, or of neither ("").
+    const Routine* routine(RoutineKind kind, std::string_view of, EntryKind entry = EntryKind::Train) const;
     int routine_index(std::string_view name) const;
-    const Entry* entry(std::string_view name) const;
+    const Entry* entry(EntryKind kind) const;
     int buffer(std::string_view name) const;
+    int buffer(StateId state, int64_t instance) const;  // -1 where absent
+
+    // The first state of a role, of a unit or of none; -1 where absent.
+    StateId state(StateRole role, std::string_view unit = "") const;
+    StateId add(State state);
+    // Of a State port.
+    const State& state_of(const Port& port) const { return states[static_cast<size_t>(port.state)]; }
+    bool has_role(const Port& port, StateRole role) const;
+    // Whose parameters, gradients or states the port binds; nullptr: of none.
+    const Unit* unit_of(const Port& port) const;
 };
 
 // How ranks meet in a collective. All: nobody goes on before all have come. Give and Take, the two sides of a transfer: who gives
@@ -313,7 +424,12 @@ int64_t local_bytes(const mesh::Mesh& mesh, const Routine& routine, const Tensor
 int64_t local_elements(const mesh::Mesh& mesh, const Parameter& param);
 int64_t global_elements(const Routine& routine, const Tensor& tensor);
 
+std::string_view name_of(DimRole role);
+std::string_view name_of(EntryKind kind);
 std::string_view name_of(PortKind kind);
+std::string_view name_of(PortRole role);
+std::string_view name_of(StateRole role);
+std::string_view name_of(Scope scope);
 std::string_view name_of(Access access);
 std::string_view name_of(RoutineKind kind);
 std::string_view name_of(MemoryKind kind);

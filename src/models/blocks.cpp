@@ -56,12 +56,11 @@ ir::Routine Blocks::start(const std::string& name, int64_t count) {
     return r;
 }
 
-void Blocks::finish(Builder& b, TensorId result, const std::string& port) {
-    ir::Routine& r = b.routine();
-    r.tensors[result].port = static_cast<int>(r.ports.size());
-    r.tensors[result].name = port;
-    r.ports.push_back({port, PortKind::Value, Access::Write, "", -1});
-    model_.routines.push_back(std::move(r));
+void Blocks::finish(Builder& b, TensorId result, ir::PortRole port) {
+    const std::string name(name_of(port));
+    b.routine().tensors[result].name = name;
+    b.leave(result, {name, PortKind::Value, Access::Write, port});
+    model_.routines.push_back(std::move(b.routine()));
 }
 
 TensorId Blocks::param(Builder& b, const std::string& key, const std::vector<std::string_view>& dims, const std::string& name,
@@ -78,13 +77,13 @@ TensorId Blocks::param(Builder& b, const std::string& key, const std::vector<std
     return b.port_tensor("params", PortKind::Params, Access::Read, key, ids, key);
 }
 
-TensorId input(Builder& b, const std::string& name) {
-    return b.port_tensor(name, PortKind::Input, Access::Read, name, b.dims({"batch", "seq"}), name, Dtype::I32);
+TensorId input(Builder& b, ir::PortRole role) {
+    return b.port(role, PortKind::Input, Access::Read, b.dims({ir::DimRole::Batch, ir::DimRole::Seq}), Dtype::I32);
 }
 
 TensorId as_keys(Builder& b, const std::string& name, TensorId x) {
     std::vector<ir::DimId> dims = b.dims(x);
-    dims[1] = b.routine().dim("kv_seq");
+    dims[1] = b.routine().dim(ir::DimRole::KvSeq);
     return b.op("rename", {x}, {{name, dims, b.tensor(x).dtype}})[0];
 }
 

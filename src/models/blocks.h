@@ -32,8 +32,8 @@ public:
 
     // Starts a block's forward routine.
     ir::Routine start(const std::string& name, int64_t count);
-    // Ends the routine that `b` appends to, and takes it: `result` leaves by `port`.
-    void finish(ops::Builder& b, ir::TensorId result, const std::string& port);
+    // Ends the routine that `b` appends to, and takes it: `result` leaves by a port of this role.
+    void finish(ops::Builder& b, ir::TensorId result, ir::PortRole port);
     Model take() { return std::move(model_); }
 
     struct Init {
@@ -54,7 +54,7 @@ inline Blocks::Init ones() { return {{ir::InitKind::Ones, 0, false}, false}; }
 inline Blocks::Init zeros() { return {{ir::InitKind::Zeros, 0, false}, false}; }
 
 // One of the loader's inputs, [batch, seq].
-ir::TensorId input(ops::Builder& b, const std::string& name);
+ir::TensorId input(ops::Builder& b, ir::PortRole role);
 // The same values with kv_seq in the place of seq.
 ir::TensorId as_keys(ops::Builder& b, const std::string& name, ir::TensorId x);
 

@@ -21,6 +21,7 @@ namespace {
 using ir::Access;
 using ir::DimId;
 using ir::PortKind;
+using ir::PortRole;
 using ir::TensorId;
 using ops::Builder;
 
@@ -53,10 +54,12 @@ Shape read(const ir::Attrs& a, const Sizes& sizes) {
 
 std::vector<ir::Dim> dims_of(const Shape& s, const Sizes& sizes) {
     std::vector<ir::Dim> dims;
-    const auto add = [&](const char* dim, int64_t size) { dims.push_back({dim, size, size}); };
-    add("batch", sizes.batch), add("seq", sizes.seq), add("kv_seq", sizes.seq), add("hidden", s.dim);
-    add("kv_heads", s.heads), add("group", 1), add("head_dim", s.head_dim), add("ffn", s.ffn), add("positions", s.positions);
-    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab});
+    const auto add = [&](ir::DimRole role, int64_t size) { dims.push_back({std::string(name_of(role)), size, size, role}); };
+    using enum ir::DimRole;
+    add(Batch, sizes.batch), add(Seq, sizes.seq), add(KvSeq, sizes.seq), add(Hidden, s.dim);
+    add(KvHeads, s.heads), add(Group, 1), add(HeadDim, s.head_dim), add(Ffn, s.ffn);
+    dims.push_back({"positions", s.positions, s.positions});
+    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab, Vocab});
     return dims;
 }
 
@@ -87,14 +90,14 @@ private:
         const std::vector<DimId> hidden = b.dims({"batch", "seq", "hidden"});
         const TensorId wte = blocks_.param(b, "wte", {"vocab", "hidden"}, "transformer.wte.weight", normal(kStd));
         const TensorId wpe = blocks_.param(b, "wpe", {"positions", "hidden"}, "transformer.wpe.weight", normal(kStd));
-        const TensorId token = b.op("gather", {wte, input(b, "ids")}, {{"token", hidden}})[0];
-        const TensorId position = b.op("gather", {wpe, input(b, "pos")}, {{"position", hidden}})[0];
+        const TensorId token = b.op("gather", {wte, input(b, PortRole::Ids)}, {{"token", hidden}})[0];
+        const TensorId position = b.op("gather", {wpe, input(b, PortRole::Positions)}, {{"position", hidden}})[0];
         TensorId y = b.add("sum", {token, position});
         if (s_.embd_dropout > 0) {
             const ir::Attrs place = ops::dropout_attrs(s_.embd_dropout, "embed");
-            y = b.op("dropout", {y, input(b, "noise")}, {{"dropped", hidden}}, place)[0];
+            y = b.op("dropout", {y, input(b, PortRole::Noise)}, {{"dropped", hidden}}, place)[0];
         }
-        blocks_.finish(b, y, "y");
+        blocks_.finish(b, y, PortRole::Y);
     }
 
     // Queries, keys or values.
@@ -110,7 +113,7 @@ private:
     }
 
     TensorId attention(Builder& b, TensorId x) {
-        const TensorId pos = input(b, "pos"), doc = input(b, "doc");
+        const TensorId pos = input(b, PortRole::Positions), doc = input(b, PortRole::Documents);
         const TensorId q = project(b, "q", x, {"kv_heads", "group", "head_dim"});
         const TensorId k = project(b, "k", x, {"kv_heads", "head_dim"}), v = project(b, "v", x, {"kv_heads", "head_dim"});
         const TensorId k_all = as_keys(b, "k_all", k), v_all = as_keys(b, "v_all", v);
@@ -118,7 +121,7 @@ private:
         std::vector<TensorId> in = {q, k_all, v_all, pos, pos_all, doc, doc_all};
         ir::Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(s_.head_dim))}, {"window", int64_t{0}}};
         if (s_.attn_dropout > 0) {
-            in.push_back(input(b, "noise"));
+            in.push_back(input(b, PortRole::Noise));
             attrs.merge(ops::dropout_attrs(s_.attn_dropout, "attention"));
         }
         return b.op("attention", in, {{"o", b.dims(q)}, {"lse", b.dims({"batch", "seq", "kv_heads", "group"})}}, attrs)[0];
@@ -131,8 +134,8 @@ private:
         std::vector<TensorId> in = {b.einsum(place, hidden, {x, w}), bias, residual};
         ir::Attrs attrs;
         if (s_.resid_dropout > 0) {
-            const TensorId known = b.routine().find("noise");
-            in.push_back(known >= 0 ? known : input(b, "noise"));
+            const int known = b.routine().port(PortRole::Noise);
+            in.push_back(known >= 0 ? b.routine().port_tensors(known)[0] : input(b, PortRole::Noise));
             attrs = ops::dropout_attrs(s_.resid_dropout, place);
         }
         return b.op("bias_dropout_add", in, {{name, hidden}}, attrs)[0];
@@ -146,7 +149,7 @@ private:
             return blocks_.param(b, key, dims, std::string("transformer.h.{}.") + name, init);
         };
         const std::vector<DimId> ffn = b.dims({"batch", "seq", "ffn"});
-        const TensorId x = b.port("x", PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
+        const TensorId x = b.port(PortRole::X, PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
         const TensorId o = attention(b, norm(b, "n1", x, "ln_1", "transformer.h.{}.ln_1"));
         const TensorId wo = param("wo", {"kv_heads", "group", "head_dim", "hidden"}, "attn.c_proj.weight", deep_),
                        bo = param("bo", {"hidden"}, "attn.c_proj.bias", zeros());
@@ -157,16 +160,16 @@ private:
         const TensorId act = b.op("bias_gelu", {up, b1}, {{"act", ffn}}, {{"fn", s_.gelu}})[0];
         const TensorId w2 = param("w2", {"ffn", "hidden"}, "mlp.c_proj.weight", deep_),
                        b2 = param("b2", {"hidden"}, "mlp.c_proj.bias", zeros());
-        blocks_.finish(b, into_residual(b, "y", act, w2, b2, x1, "mlp"), "y");
+        blocks_.finish(b, into_residual(b, "y", act, w2, b2, x1, "mlp"), PortRole::Y);
     }
 
     void head() {
         ir::Routine r = blocks_.start("head", 1);
         Builder b(r);
-        const TensorId x = b.port("x", PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
+        const TensorId x = b.port(PortRole::X, PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
         const TensorId n = norm(b, "n", x, "ln_f", "transformer.ln_f");
         const TensorId w = blocks_.param(b, s_.tied ? "wte" : "output", {"vocab", "hidden"}, "lm_head.weight", normal(kStd));
-        blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
+        blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), PortRole::Logits);
     }
 
     Shape s_;

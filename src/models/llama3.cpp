@@ -16,6 +16,7 @@ namespace {
 using ir::Access;
 using ir::DimId;
 using ir::PortKind;
+using ir::PortRole;
 using ir::TensorId;
 using ops::Builder;
 
@@ -68,10 +69,11 @@ Shape read(const ir::Attrs& a) {
 
 std::vector<ir::Dim> dims_of(const Shape& s, const Sizes& sizes) {
     std::vector<ir::Dim> dims;
-    const auto add = [&](const char* dim, int64_t size) { dims.push_back({dim, size, size}); };
-    add("batch", sizes.batch), add("seq", sizes.seq), add("kv_seq", sizes.seq), add("hidden", s.dim);
-    add("kv_heads", s.kv_heads), add("group", s.heads / s.kv_heads), add("head_dim", s.head_dim), add("ffn", s.ffn);
-    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab});
+    const auto add = [&](ir::DimRole role, int64_t size) { dims.push_back({std::string(name_of(role)), size, size, role}); };
+    using enum ir::DimRole;
+    add(Batch, sizes.batch), add(Seq, sizes.seq), add(KvSeq, sizes.seq), add(Hidden, s.dim);
+    add(KvHeads, s.kv_heads), add(Group, s.heads / s.kv_heads), add(HeadDim, s.head_dim), add(Ffn, s.ffn);
+    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab, Vocab});
     return dims;
 }
 
@@ -95,11 +97,11 @@ private:
     void embed() {
         ir::Routine r = blocks_.start("embed", 1);
         Builder b(r);
-        const TensorId ids = input(b, "ids");
+        const TensorId ids = input(b, PortRole::Ids);
         const double std = s_.tied ? 1 / std::sqrt(static_cast<double>(s_.dim)) : 1.0;
         const TensorId table = blocks_.param(b, "tok_embeddings", {"vocab", "hidden"}, "model.embed_tokens.weight", normal(std));
         const TensorId y = b.op("gather", {table, ids}, {{"y", b.dims({"batch", "seq", "hidden"})}})[0];
-        blocks_.finish(b, y, "y");
+        blocks_.finish(b, y, PortRole::Y);
     }
 
     TensorId param(Builder& b, const std::string& key, const std::vector<std::string_view>& dims, const std::string& name,
@@ -111,7 +113,7 @@ private:
         ir::Routine r = blocks_.start("layer", s_.layers);
         Builder b(r);
         const std::vector<DimId> hidden = b.dims({"batch", "seq", "hidden"}), ffn = b.dims({"batch", "seq", "ffn"});
-        const TensorId x = b.port("x", PortKind::Value, Access::Read, hidden);
+        const TensorId x = b.port(PortRole::X, PortKind::Value, Access::Read, hidden);
         const TensorId n1 = norm(b, "n1", x, param(b, "attention_norm", {"hidden"}, "input_layernorm.weight", ones()), "hidden");
         const TensorId o = attention(b, n1);
         const TensorId wo = param(b, "wo", {"hidden", "kv_heads", "group", "head_dim"}, "self_attn.o_proj.weight", kDeep);
@@ -122,11 +124,11 @@ private:
         const TensorId up = b.einsum("up", ffn, {n2, param(b, "w3", {"ffn", "hidden"}, "mlp.up_proj.weight", kDeep)});
         const TensorId act = b.op("swiglu", {gate, up}, {{"act", ffn}})[0];
         const TensorId mlp = b.einsum("mlp", hidden, {act, param(b, "w2", {"hidden", "ffn"}, "mlp.down_proj.weight", kDeep)});
-        blocks_.finish(b, b.add("y", {x1, mlp}), "y");
+        blocks_.finish(b, b.add("y", {x1, mlp}), PortRole::Y);
     }
 
     TensorId attention(Builder& b, TensorId n1) {
-        const TensorId pos = input(b, "pos"), doc = input(b, "doc");
+        const TensorId pos = input(b, PortRole::Positions), doc = input(b, PortRole::Documents);
         TensorId q = project(b, "q", n1, {"kv_heads", "group", "head_dim"});
         TensorId k = project(b, "k", n1, {"kv_heads", "head_dim"});
         const TensorId v = project(b, "v", n1, {"kv_heads", "head_dim"});
@@ -165,12 +167,12 @@ private:
     void head() {
         ir::Routine r = blocks_.start("head", 1);
         Builder b(r);
-        const TensorId x = b.port("x", PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
+        const TensorId x = b.port(PortRole::X, PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
         const TensorId n = norm(b, "n", x, blocks_.param(b, "norm", {"hidden"}, "model.norm.weight", ones()), "hidden");
         const double std = 1 / std::sqrt(static_cast<double>(s_.dim));
         const TensorId w =
             blocks_.param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight", normal(std));
-        blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), "logits");
+        blocks_.finish(b, b.einsum("logits", b.dims({"batch", "seq", "vocab"}), {n, w}), PortRole::Logits);
     }
 
     const Blocks::Init kPlain = normal(0.02), kDeep = normal(0.02, true);

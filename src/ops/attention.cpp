@@ -15,7 +15,7 @@ namespace {
 
 // Multiply-adds of one score matrix times 2: batch x seq x kv_seq x heads x head_dim, locally.
 double score_flops(const mesh::Mesh& mesh, const Routine& r, TensorId q, TensorId k) {
-    const DimId kv_seq = r.dim("kv_seq");
+    const DimId kv_seq = r.dim(DimRole::KvSeq);
     const std::vector<DimId>& kd = dims_of(r, k);
     const auto at = std::find(kd.begin(), kd.end(), kv_seq) - kd.begin();
     return 2.0 * static_cast<double>(ir::local_elements(mesh, r, r.tensors[q])) *
@@ -36,7 +36,7 @@ OpRule append_rule() {
             return "the cache is [batch, kv_seq, ...], the new rows [batch, seq, ...] and their positions [batch, seq]";
         return "";
     };
-    append.unsplit = [](const Op&) { return std::vector<std::string>{"seq", "kv_seq"}; };
+    append.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq});
     append.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
     return append;
 }
@@ -62,14 +62,18 @@ std::string check_noise(const Routine& rt, const Op& op, size_t operands) {
 }  // namespace
 
 std::vector<OpRule> attention_rules() {
-    const auto unsplit = [](const Op&) { return std::vector<std::string>{"head_dim", "kv_seq"}; };
+    const auto unsplit = with_roles({DimRole::HeadDim, DimRole::KvSeq});
+    const std::vector<Attribute> attrs = {{"scale", AttrType::Number},
+                                          {"window", AttrType::Integer},
+                                          {"dropout", AttrType::Number, true},
+                                          {"rng_key", AttrType::Integer, true}};
 
     OpRule forward;
     forward.name = "attention";
     forward.results = 2;
     forward.check = [](const Routine& rt, const Op& op) {
         if (const std::string wrong = check_noise(rt, op, 7); !wrong.empty()) return wrong;
-        return first_of({has(op, {"scale", "window"}), same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
+        return first_of({same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
     };
     forward.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         std::vector<TensorId> in = {dy[0]};
@@ -82,6 +86,7 @@ std::vector<OpRule> attention_rules() {
         out.resize(op.in.size(), -1);
         return out;
     };
+    forward.attrs = attrs;
     forward.unsplit = unsplit;
     forward.wide_out = {1};
     // Two products forward, five backward (scores again). What the masks hide is not executed.
@@ -95,10 +100,11 @@ std::vector<OpRule> attention_rules() {
     backward.results = 3;
     backward.check = [](const Routine& rt, const Op& op) {
         if (const std::string wrong = check_noise(rt, op, 10); !wrong.empty()) return wrong;
-        return first_of({has(op, {"scale", "window"}), same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
+        return first_of({same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
     };
     backward.linear = {0};
     backward.wide_in = {9};
+    backward.attrs = attrs;
     backward.unsplit = unsplit;
     backward.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         const double s = score_flops(m, r, op.in[1], op.in[2]);

@@ -33,7 +33,8 @@ OpRule bias_gelu() {
     OpRule r;
     r.name = "bias_gelu";
     r.operands = 2, r.results = 1;
-    r.check = [](const Routine& rt, const Op& op) { return first_of({has(op, {"fn"}), check(rt, op)}); };
+    r.attrs = {{"fn", AttrType::Text}};
+    r.check = check;
     r.expand = [](Builder& b, const Op& op) {
         const std::string name = b.tensor(op.in[0]).name;
         const TensorId biased = b.op("bias", {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];

@@ -17,6 +17,15 @@ std::vector<DimId> Builder::dims(std::initializer_list<std::string_view> names) 
     return out;
 }
 
+std::vector<DimId> Builder::dims(std::initializer_list<ir::DimRole> roles) const {
+    std::vector<DimId> out;
+    for (ir::DimRole role : roles) {
+        out.push_back(r_.dim(role));
+        if (out.back() < 0) throw InternalError(fmt::format("routine {} has no dim that is its {}", r_.name, name_of(role)));
+    }
+    return out;
+}
+
 std::vector<DimId> Builder::without(std::vector<DimId> dims, DimId one) {
     dims.erase(std::remove(dims.begin(), dims.end(), one), dims.end());
     return dims;
@@ -43,12 +52,31 @@ TensorId Builder::port(std::string name, ir::PortKind kind, ir::Access access, s
     return port_tensor(name, kind, access, name, std::move(dims), "", dtype);
 }
 
+TensorId Builder::port(const ir::Program& program, ir::StateId id, ir::Access access, std::vector<DimId> dims) {
+    const ir::State& state = program.states.at(static_cast<size_t>(id));
+    const TensorId t = port(state.name, ir::PortKind::State, access, std::move(dims), state.dtype);
+    r_.ports[r_.tensors[t].port].state = id;
+    return t;
+}
+
+TensorId Builder::port(ir::PortRole role, ir::PortKind kind, ir::Access access, std::vector<DimId> dims, Dtype dtype) {
+    const TensorId t = port(std::string(name_of(role)), kind, access, std::move(dims), dtype);
+    r_.ports[r_.tensors[t].port].role = role;
+    if (kind == ir::PortKind::Input) r_.tensors[t].source = r_.tensors[t].name;
+    return t;
+}
+
+void Builder::leave(TensorId x, ir::Port port) {
+    r_.tensors[x].port = static_cast<int>(r_.ports.size());
+    r_.ports.push_back(std::move(port));
+}
+
 TensorId Builder::port_tensor(std::string port_name, ir::PortKind kind, ir::Access access, std::string name,
                               std::vector<DimId> dims, std::string source, Dtype dtype) {
     int port = r_.port(port_name);
     if (port < 0) {
         port = static_cast<int>(r_.ports.size());
-        r_.ports.push_back({port_name, kind, access, "", -1});
+        r_.ports.push_back({port_name, kind, access});
     }
     const TensorId t = make({name, std::move(dims), dtype});
     r_.tensors[t].port = port;

@@ -23,12 +23,15 @@ public:
     const ir::Tensor& tensor(TensorId t) const { return r_.tensors[t]; }
     const std::vector<DimId>& dims(TensorId t) const { return r_.tensors[t].dims; }
 
-    // Dims by name; the names must stand in the routine's table.
+    // Dims by name, or by role; the routine's table must have them.
     std::vector<DimId> dims(std::initializer_list<std::string_view> names) const;
+    std::vector<DimId> dims(std::initializer_list<ir::DimRole> roles) const;
     static std::vector<DimId> without(std::vector<DimId> dims, DimId one);
 
-    // A port with one tensor of the same name.
+    // A port with one tensor of the same name. Of a state: its name and type. Of a role: called so.
     TensorId port(std::string name, ir::PortKind kind, ir::Access access, std::vector<DimId> dims, Dtype dtype = Dtype::F32);
+    TensorId port(const ir::Program& program, ir::StateId state, ir::Access access, std::vector<DimId> dims = {});
+    TensorId port(ir::PortRole role, ir::PortKind kind, ir::Access access, std::vector<DimId> dims, Dtype dtype = Dtype::F32);
     // A tensor of the port named `port_name`, which is made if it is new.
     TensorId port_tensor(std::string port_name, ir::PortKind kind, ir::Access access, std::string name, std::vector<DimId> dims,
                          std::string source, Dtype dtype = Dtype::F32);
@@ -41,6 +44,8 @@ public:
     TensorId unary(const std::string& name, std::string_view fn, TensorId x, ir::Attrs attrs = {});
     // Writes `x` into the port tensor `into`, adding to what stands there.
     void accumulate(TensorId into, TensorId x);
+    // Makes the temporary `x` leave by a new port.
+    void leave(TensorId x, ir::Port port);
 
     std::string fresh(const std::string& name) const;
     TensorId make(const Result& result);  // a temporary

@@ -16,12 +16,16 @@ std::vector<OpRule> collective_rules() {
     for (std::string_view name : {"all_gather", "reduce_scatter", "all_reduce", "slice"}) {
         OpRule r;
         r.name = name;
-        r.check = [name](const Routine& rt, const Op& op) {
-            const std::string dim = name == "all_reduce" ? "" : has(op, {"dim"});
+        if (name != "all_reduce") r.attrs = {{"dim", AttrType::Integer}};
+        if (name != "slice") {  // see ops/ways.h
+            for (std::string_view word : {"gather", "reduce"}) r.attrs.push_back({word, AttrType::Text, true});
+            r.attrs.push_back({"level", AttrType::Integer, true});
+        }
+        r.check = [](const Routine& rt, const Op& op) {
             if (op.in.size() != 1 || op.out.size() != 1)
                 return fmt::format("a member of a launch has one operand and one result, not {} and {}", op.in.size(),
                                    op.out.size());
-            return first_of({dim, same_dims(rt, op.in[0], op.out[0])});
+            return same_dims(rt, op.in[0], op.out[0]);
         };
         r.collective = name != "slice";
         if (name == "all_reduce") r.in_place = 0;
@@ -31,14 +35,16 @@ std::vector<OpRule> collective_rules() {
     transfer.name = "transfer";
     transfer.check = [](const Routine&, const Op& op) {
         if (op.in.size() + op.out.size() != 1) return std::string("it gives one tensor or takes one");
-        return has(op, {"peer"});
+        return std::string();
     };
+    transfer.attrs = {{"peer", AttrType::Integer}};
     transfer.collective = true;
     rules.push_back(std::move(transfer));
     OpRule await;
     await.name = "await_transfer";
     await.operands = 1, await.results = 0;
-    await.check = [](const Routine&, const Op& op) { return has(op, {"peer"}); };
+    await.attrs = {{"peer", AttrType::Integer}};
+    await.check = [](const Routine&, const Op&) { return std::string(); };
     await.collective = true;
     rules.push_back(std::move(await));
     return rules;

@@ -25,6 +25,7 @@ std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorI
 OpRule backward_rule(const OpRule& forward, const CompositeBackward& spec) {
     OpRule rule;
     rule.name = spec.name;
+    rule.attrs = forward.attrs;
     rule.unsplit = forward.unsplit;
     rule.check = [spec](const Routine& r, const Op& op) {
         const size_t first = spec.differentiable_out.size();

@@ -27,7 +27,7 @@ const ir::Tensor& largest(const mesh::Mesh& mesh, const Routine& r, const Op& op
 
 // Attention and its like: one tensor lies along seq, another along kv_seq.
 bool attention_sizes(const mesh::Mesh& mesh, const Routine& r, const Op& op, std::vector<double>& sizes) {
-    const DimId kv_seq = r.dim("kv_seq"), seq = r.dim("seq");
+    const DimId kv_seq = r.dim(ir::DimRole::KvSeq), seq = r.dim(ir::DimRole::Seq);
     double keys = 0, queries = 0, heads = 0, width = 0;
     for (TensorId id : op.in) {
         const ir::Tensor& t = r.tensors[id];

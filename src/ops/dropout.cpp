@@ -38,6 +38,7 @@ OpRule dropout() {
     OpRule r;
     r.name = "dropout";
     r.operands = 2, r.results = 1;
+    r.attrs = {{"dropout", AttrType::Number}, {"rng_key", AttrType::Integer}};
     r.check = check_noise;
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         return std::vector<TensorId>{b.op("dropout", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, op.attrs)[0], -1};
@@ -52,6 +53,7 @@ OpRule bias_dropout_add() {
     OpRule r;
     r.name = "bias_dropout_add";
     r.results = 1;
+    r.attrs = {{"dropout", AttrType::Number, true}, {"rng_key", AttrType::Integer, true}};
     r.check = [](const Routine& rt, const Op& op) -> std::string {
         if (op.in.size() != (has_dropout(op) ? 4u : 3u)) return "takes x, a bias, the residual, and noise where it drops";
         const std::vector<DimId>&x = dims_of(rt, op.in[0]), &b = dims_of(rt, op.in[1]);

@@ -28,7 +28,8 @@ OpRule scale() {
     OpRule r;
     r.name = "scale";
     r.operands = 1, r.results = 1;
-    r.check = [](const Routine& rt, const Op& op) { return first_of({has(op, {"c"}), same_dims(rt, op.in[0], op.out[0])}); };
+    r.attrs = {{"c", AttrType::Number}};
+    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return std::vector<TensorId>{b.scale("d." + b.tensor(op.in[0]).name + ".part", dy[0], op.number("c"))};
     };
@@ -59,8 +60,9 @@ OpRule unary() {
     OpRule r;
     r.name = "unary";
     r.operands = 1, r.results = 1;
+    r.attrs = {{"fn", AttrType::Text}, {"n", AttrType::Integer, true}, {"eps", AttrType::Number, true}};
     r.check = [](const Routine& rt, const Op& op) {
-        const std::string wrong = first_of({has(op, {"fn"}), same_dims(rt, op.in[0], op.out[0])});
+        const std::string wrong = same_dims(rt, op.in[0], op.out[0]);
         if (!wrong.empty()) return wrong;
         const std::string& fn = op.text("fn");
         if (fn == "rsqrt_mean") return has(op, {"n", "eps"});
@@ -100,7 +102,7 @@ OpRule rename() {
         if (b.tensor(op.in[0]).dtype == Dtype::I32) return {-1};
         return b.op("rename", {dy[0]}, {part_of(b.routine(), op.in[0])});
     };
-    r.unsplit = [](const Op&) { return std::vector<std::string>{"seq", "kv_seq"}; };
+    r.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq});
     r.linear = {0};
     r.always_passes = true;
     r.rerun = true;

@@ -18,7 +18,8 @@ OpRule add_rmsnorm() {
         norm.kind = "rmsnorm", norm.in = {op.out[0], op.in[2]}, norm.out = {op.out[1], op.out[2]};
         return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0]), check_op(rt, norm)});
     };
-    r.unsplit = [](const Op& op) { return std::vector<std::string>{op.text("over")}; };
+    r.attrs = norm_rules()[0].attrs;
+    r.unsplit = named_by_over;
     r.wide_out = {2};
     r.in_place = 0;
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
@@ -43,6 +44,7 @@ OpRule backward_add(const OpRule& backward, std::string_view name) {
         if (op.in.size() < 2 || op.out.empty()) return std::string("adds one operand more");
         return first_of({check_op(rt, inner(op)), same_dims(rt, op.in[0], op.out[0])});
     };
+    r.attrs = backward.attrs;
     r.unsplit = backward.unsplit;
     for (int i : backward.wide_in) r.wide_in.push_back(i + 1);
     r.in_place = 0;
@@ -101,9 +103,10 @@ OpRule qkv_rope() {
             if (dims_of(rt, op.out[i]) != projected(rt, op.in[0], op.in[i + 1]))
                 return "a result is a product of x and its weight";
         }
-        return has(op, {"sign", "theta", "factor"});
+        return "";
     };
-    r.unsplit = [](const Op&) { return std::vector<std::string>{"head_dim"}; };
+    r.attrs = rope_rules()[0].attrs;
+    r.unsplit = with_roles({DimRole::HeadDim});
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
         const double rows = static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[0]])) /
                             static_cast<double>(ir::local_size(mesh, rt, rt.tensors[op.in[0]],

@@ -12,9 +12,8 @@ OpRule max() {
     OpRule r;
     r.name = "max";
     r.operands = 1, r.results = 1;
+    r.attrs = {{"over", AttrType::Text}};
     r.check = [](const Routine& rt, const Op& op) {
-        const std::string wrong = has(op, {"over"});
-        if (!wrong.empty()) return wrong;
         const bool last = !dims_of(rt, op.in[0]).empty() && dims_of(rt, op.in[0]).back() == rt.dim(op.text("over"));
         return last ? std::string() : fmt::format("{} is the last dim", op.text("over"));
     };
@@ -41,7 +40,8 @@ OpRule mask_padding() {
     OpRule r;
     r.name = "mask_padding";
     r.operands = 1, r.results = 1;
-    r.check = [](const Routine& rt, const Op& op) { return first_of({has(op, {"fill"}), same_dims(rt, op.in[0], op.out[0])}); };
+    r.attrs = {{"fill", AttrType::Number}};
+    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, Span dy) {
         return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
     };

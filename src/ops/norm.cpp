@@ -9,7 +9,7 @@ namespace lockstep::ops {
 namespace {
 
 std::string check(const Routine& rt, const Op& op) {
-    const std::string wrong = first_of({has(op, {"eps", "over"}), same_dims(rt, op.in[0], op.out[0])});
+    const std::string wrong = same_dims(rt, op.in[0], op.out[0]);
     if (!wrong.empty()) return wrong;
     const DimId over = rt.dim(op.text("over"));
     for (size_t i = 1; i < op.in.size(); ++i) {
@@ -24,14 +24,15 @@ std::string check(const Routine& rt, const Op& op) {
     return "";
 }
 
-std::vector<std::string> unsplit(const Op& op) { return {op.text("over")}; }
+const std::vector<Attribute> kAttrs = {{"eps", AttrType::Number}, {"over", AttrType::Text}};
 
 OpRule rmsnorm() {
     OpRule r;
     r.name = "rmsnorm";
     r.operands = 2, r.results = 2;
+    r.attrs = kAttrs;
     r.check = check;
-    r.unsplit = unsplit;
+    r.unsplit = named_by_over;
     r.wide_out = {1};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId x = op.in[0], w = op.in[1];
@@ -51,8 +52,9 @@ OpRule layernorm() {
     OpRule r;
     r.name = "layernorm";
     r.operands = 3, r.results = 3;
+    r.attrs = kAttrs;
     r.check = check;
-    r.unsplit = unsplit;
+    r.unsplit = named_by_over;
     r.wide_out = {1, 2};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         const TensorId x = op.in[0];

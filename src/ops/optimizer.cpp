@@ -10,27 +10,28 @@
 namespace lockstep::ops {
 namespace {
 
-OpRule simple(std::string_view name, int in, int out, std::vector<std::string_view> attrs) {
+OpRule simple(std::string_view name, int in, int out, std::vector<Attribute> attrs) {
     OpRule r;
     r.name = name;
     r.operands = in, r.results = out;
-    r.check = [attrs](const Routine&, const Op& op) -> std::string {
-        for (std::string_view a : attrs) {
-            if (!op.attrs.contains(std::string(a))) return fmt::format("needs the attribute {}", a);
-        }
-        return std::string();
-    };
+    r.attrs = std::move(attrs);
+    r.check = [](const Routine&, const Op&) { return std::string(); };
     return r;
+}
+std::vector<Attribute> numbers(std::initializer_list<std::string_view> names) {
+    std::vector<Attribute> out;
+    for (std::string_view name : names) out.push_back({name, AttrType::Number});
+    return out;
 }
 
 }  // namespace
 
 std::vector<OpRule> optimizer_rules() {
-    OpRule adamw = simple("adamw", 5, 3, {"beta1", "beta2", "eps", "weight_decay"});
+    OpRule adamw = simple("adamw", 5, 3, numbers({"beta1", "beta2", "eps", "weight_decay"}));
     adamw.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         return Flops{0, 12.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
     };
-    OpRule squares = simple("sum_squares", 1, 1, {"count_if"});
+    OpRule squares = simple("sum_squares", 1, 1, {{"count_if", AttrType::Integers}});
     squares.wide = true;
     squares.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         return Flops{0, 2.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
@@ -39,9 +40,9 @@ std::vector<OpRule> optimizer_rules() {
     // grad norm, loss}, steps; commit is 1 where norm and loss are finite.
     return {adamw,
             squares,
-            simple("owned", -1, 1, {"count_if"}),
-            simple("step_control", 5, 2, {"max_norm", "beta1", "beta2"}),
-            simple("zero_padding", 1, 1, {"ranges"}),
+            simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
+            simple("step_control", 5, 2, numbers({"max_norm", "beta1", "beta2"})),
+            simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}),
             simple("inverse_count", 1, 1, {}),
             simple("copy", 1, 1, {})};
 }

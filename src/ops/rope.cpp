@@ -29,15 +29,19 @@ std::vector<OpRule> rope_rules() {
     OpRule r;
     r.name = "rope";
     r.operands = 2, r.results = 1;
-    r.check = [](const Routine& rt, const Op& op) {
-        return first_of({has(op, {"sign", "theta", "factor"}), same_dims(rt, op.in[0], op.out[0])});
-    };
+    r.attrs = {{"sign", AttrType::Integer},
+               {"theta", AttrType::Number},
+               {"factor", AttrType::Number},
+               {"low_freq_factor", AttrType::Number},
+               {"high_freq_factor", AttrType::Number},
+               {"original_positions", AttrType::Number}};
+    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         ir::Attrs attrs = op.attrs;
         attrs["sign"] = -op.integer("sign");
         return std::vector<TensorId>{b.op("rope", {dy[0], op.in[1]}, {part_of(b.routine(), op.in[0])}, attrs)[0], -1};
     };
-    r.unsplit = [](const Op&) { return std::vector<std::string>{"head_dim"}; };
+    r.unsplit = with_roles({DimRole::HeadDim});
     r.linear = {0};
     r.in_place = 0;
     return {r};

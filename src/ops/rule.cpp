@@ -32,6 +32,40 @@ const OpRule& rule(std::string_view kind) {
     return *it->second;
 }
 
+namespace {
+
+// What any op may have: the dim of passes/shard, a mark of passes/recompute, and one of passes/select_kernels.
+constexpr Attribute kCommon[] = {
+    {"beside", AttrType::Text, true}, {"recomputed", AttrType::Integer, true}, {"in_place", AttrType::Integer, true}};
+
+std::string check_attrs(const OpRule& r, const Op& op) {
+    constexpr std::string_view types[] = {"an integer", "a number", "a text", "a list of integers"};  // as Attr's alternatives
+    size_t expected = 0;
+    const auto check = [&](const Attribute& a) -> std::string {
+        const auto at = op.attrs.find(std::string(a.name));
+        if (at == op.attrs.end()) return a.optional ? "" : fmt::format("needs the attribute {}", a.name);
+        ++expected;
+        const auto type = static_cast<size_t>(a.type);
+        return at->second.index() == type ? "" : fmt::format("the attribute {} is {}", a.name, types[type]);
+    };
+    for (const std::span<const Attribute> list : {std::span<const Attribute>(r.attrs), std::span<const Attribute>(kCommon)}) {
+        for (const Attribute& a : list) {
+            if (const std::string wrong = check(a); !wrong.empty()) return wrong;
+        }
+    }
+    if (expected == op.attrs.size()) return "";
+    const auto known = [&](const std::string& name) {
+        const auto is = [&](const Attribute& a) { return a.name == name; };
+        return std::any_of(r.attrs.begin(), r.attrs.end(), is) || std::any_of(std::begin(kCommon), std::end(kCommon), is);
+    };
+    for (const auto& [name, value] : op.attrs) {
+        if (!known(name)) return fmt::format("has no attribute {}", name);
+    }
+    return "";
+}
+
+}  // namespace
+
 std::string check_op(const Routine& routine, const Op& op) {
     const OpRule& r = rule(op.kind);
     const bool counts_agree = (r.operands < 0 || r.operands == static_cast<int>(op.in.size())) &&
@@ -39,7 +73,8 @@ std::string check_op(const Routine& routine, const Op& op) {
     if (!counts_agree)
         return fmt::format("takes {} operands and gives {} results, not {} and {}", r.operands, r.results, op.in.size(),
                            op.out.size());
-    return r.check(routine, op);
+    const std::string wrong = check_attrs(r, op);
+    return wrong.empty() ? r.check(routine, op) : wrong;
 }
 
 bool is_linear(const Routine& routine, const Op& op, int operand) {

@@ -25,11 +25,20 @@ struct Flops {
     double executed = 0;  // what the kernels do
 };
 
+enum class AttrType { Integer, Number, Text, Integers };  // the alternatives of ir::Attr, in their order
+struct Attribute {
+    std::string_view name;
+    AttrType type;
+    bool optional = false;
+};
+
 struct OpRule {
     std::string_view name;
 
     // How many operands and results; -1: checked by `check`. Looked at first, so that `check` may index them.
     int operands = -1, results = -1;
+    // What it knows: another attribute, or one of another type, is a violation, and so is one that is missing and not optional.
+    std::vector<Attribute> attrs{};
     // Empty if operands, results and attributes agree, else what does not. Dims are global. Callers use check_op.
     std::function<std::string(const Routine&, const Op&)> check;
 
@@ -37,10 +46,10 @@ struct OpRule {
     std::function<std::vector<TensorId>(Builder&, const Op&, std::span<const TensorId> d_out)> derivative;
 
     // Sharding. An op runs where the table places its iteration space: all dims of operands and results together.
-    std::function<std::vector<std::string>(const Op&)> unsplit;  // dims it cannot have sharded
-    std::vector<int> linear;                                     // operands in which it is linear: see is_linear
-    bool linear_in_all_together = false;                         // add: all operands equally partial
-    int term = -1;                                               // an operand that is added: partial as the result is
+    std::function<std::vector<DimId>(const Routine&, const Op&)> unsplit;  // dims it cannot have sharded
+    std::vector<int> linear;                                               // operands in which it is linear: see is_linear
+    bool linear_in_all_together = false;                                   // add: all operands equally partial
+    int term = -1;                                                         // an operand that is added: partial as the result is
     bool always_passes = false;           // a partial operand stays partial without further conditions (rename, scale)
     ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
 

@@ -10,6 +10,8 @@
 
 namespace lockstep::ops {
 
+using ir::DimRole;
+
 inline const std::vector<DimId>& dims_of(const Routine& r, TensorId t) { return r.tensors[t].dims; }
 
 inline std::string has(const Op& op, std::initializer_list<std::string_view> keys) {
@@ -18,6 +20,16 @@ inline std::string has(const Op& op, std::initializer_list<std::string_view> key
     }
     return "";
 }
+
+// For OpRule::unsplit: the routine's dims of these roles, and the dim that the attribute `over` names.
+inline std::function<std::vector<DimId>(const Routine&, const Op&)> with_roles(std::vector<ir::DimRole> roles) {
+    return [roles = std::move(roles)](const Routine& r, const Op&) {
+        std::vector<DimId> out;
+        for (ir::DimRole role : roles) out.push_back(r.dim(role));
+        return out;
+    };
+}
+inline std::vector<DimId> named_by_over(const Routine& r, const Op& op) { return {r.dim(op.text("over"))}; }
 
 inline std::string same_dims(const Routine& r, TensorId a, TensorId b) {
     if (dims_of(r, a) == dims_of(r, b)) return "";
@@ -37,12 +49,6 @@ inline std::string first_of(std::initializer_list<std::string> messages) {
         if (!m.empty()) return m;
     }
     return "";
-}
-
-inline bool has_dim(const Routine& r, TensorId t, std::string_view name) {
-    const DimId d = r.dim(name);
-    const std::vector<DimId>& dims = dims_of(r, t);
-    return std::find(dims.begin(), dims.end(), d) != dims.end();
 }
 
 // One result named d.<operand>.part, shaped like the operand.

@@ -35,6 +35,9 @@ public:
             if (found_) return found_;
         }
         for (const ir::Unit& u : p_.units) unit(u);
+        states();
+        buffers_of_states();
+        if (found_) return found_;
         for (const ir::Entry& e : p_.entries) calls(e);
         arena();
         return found_;
@@ -55,6 +58,8 @@ private:
         kernels_and_views(r);
         sums_are_wide(r);
         parameters_are_their_units(r);
+        ports_are_their_states(r);
+        if (found_) return;
         for (const Op& op : r.ops) {
             if (found_) return;
             const std::string wrong = shape(r, op);
@@ -64,7 +69,7 @@ private:
             if (rule(op.kind).collective || op.kind == "slice") collective(r, op);
             else if (!is_state_op(op)) space_and_partial(r, op);
         }
-        if (!found_ && !r.block.empty()) types_of_unit(r);
+        if (!found_ && !r.unit.empty()) types_of_unit(r);
     }
 
     std::string shape(const Routine& r, const Op& op) const {
@@ -98,6 +103,9 @@ private:
         std::set<std::string> ports;
         for (const ir::Port& p : r.ports) {
             if (!ports.insert(p.name).second) return fail("names", fmt::format("{}: two ports are called {}", r.name, p.name));
+            const bool has_state = p.state >= 0 && p.state < static_cast<int>(p_.states.size());
+            if ((p.kind == PortKind::State) != has_state)
+                return fail("state", fmt::format("{}: port {} binds no state, or is not of a state's kind", r.name, p.name));
         }
         const int n = static_cast<int>(r.tensors.size());
         for (const Op& op : r.ops) {
@@ -210,10 +218,9 @@ private:
         }
         for (const ir::Tensor& t : r.tensors) {
             const bool border =
-                t.port >= 0 &&
-                (r.ports[t.port].kind == PortKind::Input ||
-                 (r.ports[t.port].kind == PortKind::Value &&
-                  (t.name == "x" || t.name == "d.y" || r.ports[t.port].name == "y" || r.ports[t.port].name == "d.x")));
+                t.port >= 0 && (r.ports[t.port].kind == PortKind::Input ||
+                                (r.ports[t.port].kind == PortKind::Value && r.ports[t.port].role != ir::PortRole::None &&
+                                 r.ports[t.port].role != ir::PortRole::Logits));
             if (border && !t.placement.partial.empty())
                 return fail("border", fmt::format("{}: {} crosses a block's border as a partial sum", r.name, t.name));
         }
@@ -222,8 +229,9 @@ private:
     // What is added up, in a port, is never bfloat16.
     void sums_are_wide(const Routine& r) {
         for (const ir::Tensor& t : r.tensors) {
-            const bool sum = t.port >= 0 && (r.ports[t.port].access == Access::Accumulate ||
-                                             r.ports[t.port].kind == PortKind::Gradients || r.ports[t.port].name == "reduced");
+            const bool sum =
+                t.port >= 0 && (r.ports[t.port].access == Access::Accumulate || r.ports[t.port].kind == PortKind::Gradients ||
+                                p_.has_role(r.ports[t.port], ir::StateRole::Reduced));
             if (sum && t.dtype == Dtype::BF16) fail("precision", fmt::format("{}: {} adds up in bfloat16", r.name, t.name));
         }
     }
@@ -235,6 +243,39 @@ private:
             if (u && t.dtype != u->compute)
                 fail("precision",
                      fmt::format("{}: {} is read as {}, kept as {}", r.name, t.name, name_of(t.dtype), name_of(u->compute)));
+        }
+    }
+    // A state is bound in its own type and split, and what outlives a step is changed by its writer alone.
+    void ports_are_their_states(const Routine& r) {
+        for (const ir::Port& port : r.ports) {
+            if (port.kind != PortKind::State) continue;
+            const ir::State& s = p_.state_of(port);
+            if (s.scope != ir::Scope::Step && port.access != Access::Read && s.writer != r.kind)
+                return fail("state", fmt::format("{}: {} is changed by {} alone", r.name, s.full_name(),
+                                                 s.writer ? name_of(*s.writer) : "who runs the step"));
+        }
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || r.ports[t.port].kind != PortKind::State) continue;
+            const ir::State& s = p_.state_of(r.ports[t.port]);
+            if (t.dtype != s.dtype)
+                return fail("state", fmt::format("{}: {} is {}, and {} is {}", r.name, t.name, name_of(t.dtype), s.full_name(),
+                                                 name_of(s.dtype)));
+            if (!s.unit.empty() && (t.placement.dims.size() != 1 || t.placement.dims[0] != s.split))
+                return fail("state", fmt::format("{}: {} is not split as {}", r.name, t.name, s.full_name()));
+        }
+    }
+    void states() {
+        std::set<std::string> names;
+        for (const ir::State& s : p_.states) {
+            const auto wrong = [&](std::string_view what) { fail("state", fmt::format("{}: {}", s.full_name(), what)); };
+            if (!names.insert(s.full_name()).second) wrong("two states are called so");
+            if (!s.unit.empty() && !p_.unit(s.unit)) wrong("it is of no unit");
+            if (!s.block.empty() && !p_.block(s.block)) wrong("it is of no block");
+            if (!s.unit.empty() && !s.block.empty()) wrong("it is of a unit and of a block");
+            if (s.unit.empty() && !s.split.empty()) wrong("it is split, and of no unit");
+            if (s.copy_of >= static_cast<int>(p_.states.size())) wrong("it copies no state");
+            if (s.copy_of >= 0 && !s.saved.empty()) wrong("it is saved, and a copy of what is");
+            if (!s.saved.empty() && s.scope != ir::Scope::Run) wrong("it is saved, and does not outlive the run");
         }
     }
     // Statistics and the loss, by the ops' rules.
@@ -251,23 +292,13 @@ private:
         check(op.out, k.wide_out, k.wide);
     }
 
-    // The routines of a unit keep to its element types: what is stored, what the optimizer changes, what crosses ranks; and what
-    // forward reads is cast from the master weights after their update.
+    // The routines of a unit keep to its element types: what crosses ranks; and what forward reads is cast from the master
+    // weights after their update.
     void types_of_unit(const Routine& r) {
-        const ir::Unit* u = p_.unit(r.block);
+        const ir::Unit* u = p_.unit(r.unit);
         const bool reduces = r.kind == ir::RoutineKind::ReduceMicro || r.kind == ir::RoutineKind::ReduceStep;
         if (!u || (r.kind != ir::RoutineKind::Gather && r.kind != ir::RoutineKind::Update && !reduces)) return;
         const auto wrong = [&](const std::string& what) { fail("precision", fmt::format("{}: {}", r.name, what)); };
-        for (const ir::Tensor& t : r.tensors) {
-            if (t.port < 0) continue;
-            const std::string& port = r.ports[t.port].name;
-            const std::optional<Dtype> type = port == "weights" ? std::optional(u->storage)
-                                              : port == "full"  ? std::optional(u->compute)
-                                              : port == "master" || port == "moment1" || port == "moment2"
-                                                  ? std::optional(u->master)
-                                                  : std::nullopt;
-            if (type && t.dtype != *type) wrong(fmt::format("{} is {}, not {}", t.name, name_of(t.dtype), name_of(*type)));
-        }
         std::vector<bool> updated(r.tensors.size(), false);
         size_t updates = 0;
         for (const Op& op : r.ops) {
@@ -321,7 +352,7 @@ private:
         }
     }
     static bool is_flat(const Routine& r, TensorId t) {
-        return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].name.starts_with("flat");
+        return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].role == ir::DimRole::Flat;
     }
 
     void space_and_partial(const Routine& r, const Op& op) {
@@ -399,20 +430,23 @@ private:
         for (size_t i = 0; i < e.calls.size(); ++i) {
             const ir::Call& c = e.calls[i];
             if (c.routine < 0 || c.routine >= static_cast<int>(p_.routines.size()))
-                return fail("call", fmt::format("{}, call {}: no such routine", e.name, i));
+                return fail("call", fmt::format("{}, call {}: no such routine", name_of(e.kind), i));
             const Routine& r = p_.routines[c.routine];
             const auto wrong = [&](const std::string& what) {
-                fail("call", fmt::format("{}, call {} of {}: {}", e.name, i, r.name, what));
+                fail("call", fmt::format("{}, call {} of {}: {}", name_of(e.kind), i, r.name, what));
             };
             if (!r.serves(c.instance)) {
-                return fail("instance",
-                            fmt::format("{}, call {} of {}: it does not serve instance {}", e.name, i, r.name, c.instance));
+                return fail("instance", fmt::format("{}, call {} of {}: it does not serve instance {}", name_of(e.kind), i,
+                                                    r.name, c.instance));
             }
             if (c.bindings.size() != r.ports.size()) return wrong("not every port is bound");
             for (size_t b = 0; b < c.bindings.size(); ++b) {
                 const ir::Binding& binding = c.bindings[b];
                 if (binding.buffer < 0 || binding.buffer >= n_buffers)
                     return wrong("port " + r.ports[b].name + " is bound to no buffer");
+                if (!binds_its_state(r, r.ports[b], c, binding))
+                    return wrong(fmt::format("port {} is bound to {}, which holds another state", r.ports[b].name,
+                                             p_.buffers[binding.buffer].name));
                 if (binding.offset_bytes < 0 || binding.offset_bytes > p_.buffers[binding.buffer].bytes - r.ports[b].bytes) {
                     return wrong(fmt::format("port {} reaches past buffer {}", r.ports[b].name, p_.buffers[binding.buffer].name));
                 }
@@ -422,6 +456,34 @@ private:
             for (int w : c.waits) {
                 if (w < 0 || w >= static_cast<int>(i)) return wrong("it waits for a call that is not before it");
             }
+        }
+    }
+
+    // Resident parameters and gradients that are summed in place are bound as what they are: states of their unit.
+    bool binds_its_state(const Routine& r, const ir::Port& port, const ir::Call& c, const ir::Binding& binding) const {
+        const ir::Buffer& b = p_.buffers[binding.buffer];
+        if (port.kind == PortKind::State) {
+            const ir::State& s = p_.state_of(port);
+            return b.state == port.state && b.instance == (s.unit.empty() && s.block.empty() ? 0 : c.instance);
+        }
+        if (b.state < 0) return true;
+        const ir::Unit* u = p_.unit_of(port);
+        const ir::State& s = p_.states[static_cast<size_t>(b.state)];
+        const ir::StateRole role = port.kind == PortKind::Params ? ir::StateRole::Weights : ir::StateRole::Gradients;
+        const bool may = port.kind == PortKind::Params || port.kind == PortKind::Gradients;
+        return may && u && s.unit == u->name && s.role == role && b.instance == (u->is_of(r) ? c.instance : 0);
+    }
+
+    // A state has one buffer for each instance, or, where it belongs to the program and not beyond a step, one in each entry.
+    void buffers_of_states() {
+        std::set<std::pair<ir::StateId, int64_t>> seen;
+        for (const ir::Buffer& b : p_.buffers) {
+            if (b.state < 0) continue;
+            if (b.state >= static_cast<int>(p_.states.size())) return fail("state", b.name + " holds no state");
+            const ir::State& s = p_.states[static_cast<size_t>(b.state)];
+            const bool in_each_entry = s.unit.empty() && s.block.empty() && s.scope == ir::Scope::Step;
+            if (!in_each_entry && !seen.insert({b.state, b.instance}).second)
+                return fail("state", fmt::format("{} has two buffers for instance {}", s.full_name(), b.instance));
         }
     }
 

@@ -34,7 +34,8 @@ Users users_of(const ir::Program& program) {
 // What crosses a cut behind a block: `y` of its forward, or `d.y` of its backward.
 struct Crossing {
     BlockInstance from;  // the block before the cut
-    std::string port, entry;
+    ir::PortRole port = ir::PortRole::Y;
+    ir::EntryKind entry = ir::EntryKind::Train;
     int64_t peer = 0;
     ir::Meeting meeting = ir::Meeting::Give;
 };
@@ -42,8 +43,8 @@ struct Crossing {
 std::string name_of(const Crossing& c) {
     const bool takes = c.meeting == ir::Meeting::Take;
     return fmt::format("{}{}{}.{}{}.{}{}", c.meeting == ir::Meeting::Await ? "await." : "",
-                       c.entry == "train" ? "" : c.entry + ".", takes ? "receive" : "send", c.port == "y" ? "" : "d.",
-                       c.from.block, takes ? "from" : "to", c.peer);
+                       c.entry == ir::EntryKind::Train ? "" : std::string(ir::name_of(c.entry)) + ".", takes ? "receive" : "send",
+                       c.port == ir::PortRole::Y ? "" : "d.", c.from.block, takes ? "from" : "to", c.peer);
 }
 
 class StageProgram {
@@ -89,9 +90,11 @@ private:
             std::erase_if(r.instances, [&](int64_t i) { return !block.holds(i); });
             return r.instances.empty();
         });
+        const ir::StateId loss_sum = out_.state(ir::StateRole::LossSum);
+        const auto binds_loss = [&](const Routine& r) { return r.port_of_state(loss_sum) >= 0; };
         const bool has_loss = std::any_of(out_.routines.begin(), out_.routines.end(),
-                                          [](const Routine& r) { return !r.block.empty() && r.port("loss_sum") >= 0; });
-        if (!has_loss) std::erase_if(out_.routines, [](const Routine& r) { return r.block.empty() && r.port("loss_sum") >= 0; });
+                                          [&](const Routine& r) { return !r.block.empty() && binds_loss(r); });
+        if (!has_loss) std::erase_if(out_.routines, [&](const Routine& r) { return r.block.empty() && binds_loss(r); });
     }
 
     // Those that the routines here read; of a shared one, who else has it.
@@ -127,12 +130,11 @@ private:
         const BlockInstance& from = cut_.stages[s].back();
         for (const Routine& r : whole_.routines) {
             if (r.block != from.block || !r.serves(from.instance)) continue;
-            for (const char* port : {"y", "d.y"}) {
+            for (const ir::PortRole port : {ir::PortRole::Y, ir::PortRole::DY}) {
                 const int at = r.port(port);
-                const bool carries = at >= 0 && r.ports[at].kind == PortKind::Value;
-                if (!carries) continue;
+                if (at < 0) continue;
                 const int64_t peer = before == rank_ ? after : before;
-                if ((std::string_view(port) == "y") != (before == rank_)) {
+                if ((port == ir::PortRole::Y) != (before == rank_)) {
                     add({from, port, r.entry, peer, ir::Meeting::Take}, r, at);
                 } else {
                     add({from, port, r.entry, peer, ir::Meeting::Give}, r, at);
@@ -153,9 +155,10 @@ private:
         r.entry = c.entry;
         r.dims = like.dims;
         const bool takes = c.meeting == ir::Meeting::Take;
-        r.ports = {{c.port, PortKind::Value, takes ? ir::Access::Write : ir::Access::Read, "", -1}};
+        const std::string name(ir::name_of(c.port));
+        r.ports = {{name, PortKind::Value, takes ? ir::Access::Write : ir::Access::Read, c.port}};
         ir::Tensor t = like.tensors[like.port_tensors(port).at(0)];
-        t.name = c.port;
+        t.name = name;
         t.port = 0;
         t.source.clear();
         r.tensors = {t};

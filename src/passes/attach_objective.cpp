@@ -14,31 +14,60 @@ using ir::PortKind;
 using ir::TensorId;
 using ops::Builder;
 
+using ir::DimRole;
+using ir::EntryKind;
+using ir::PortRole;
+using ir::StateRole;
+
 TensorId targets_of(Builder& b) {
-    return b.port_tensor("targets", PortKind::Input, Access::Read, "targets", b.dims({"batch", "seq"}), "targets", Dtype::I32);
+    return b.port(PortRole::Targets, PortKind::Input, Access::Read, b.dims({DimRole::Batch, DimRole::Seq}), Dtype::I32);
 }
 
-void attach(ir::Routine& r) {
+// What the entries add up, and what they make of it.
+void add_states(ir::Program& p) {
+    const auto add = [&](const char* name, StateRole role, Dtype type) {
+        ir::State s;
+        s.name = name, s.role = role, s.dtype = type;
+        s.scope = ir::Scope::Step;
+        p.add(std::move(s));
+    };
+    add("loss_sum", StateRole::LossSum, Dtype::F64);
+    add("count", StateRole::TargetCount, Dtype::F64);
+    add("inv_n", StateRole::InverseCount, Dtype::F32);
+    add("total_loss", StateRole::TotalLoss, Dtype::F64);
+    add("total_count", StateRole::TotalCount, Dtype::F64);
+}
+
+void attach(const ir::Program& program, ir::Routine& r) {
     Builder b(r);
-    const int port = r.port("logits");
+    const int port = r.port(PortRole::Logits);
     ensure(port >= 0, "attach_objective: the last block has no port logits");
     TensorId logits = r.port_tensors(port)[0];
     r.tensors[logits].port = -1;
     const TensorId targets = targets_of(b);
-    const std::vector<ir::DimId> rows = b.dims({"batch", "seq"});
-    const ir::Dim& vocab = r.dims[r.dim("vocab")];
+    const std::vector<ir::DimId> rows = b.dims({DimRole::Batch, DimRole::Seq});
+    const ir::Dim& vocab = r.dims[b.dims({DimRole::Vocab})[0]];
     if (vocab.valid < vocab.size) {
         const double minus_infinity = -std::numeric_limits<double>::infinity();
         logits = b.op("mask_padding", {logits}, {{"logits.masked", b.dims(logits)}}, {{"fill", minus_infinity}})[0];
     }
-    const TensorId m = b.op("max", {logits}, {{"m", rows}}, {{"over", std::string("vocab")}})[0];
+    const TensorId m = b.op("max", {logits}, {{"m", rows}}, {{"over", vocab.name}})[0];
     const std::vector<TensorId> ce = b.op("cross_entropy", {logits, m, targets}, {{"z", rows}, {"t", rows}});
     // From here on values have no vocab, but are wanted where it is: the sequence stays whole beside it, and nothing is gathered.
     const size_t first = r.ops.size();
     const TensorId nll = b.add("nll", {b.unary("log_z", "log", ce[0]), m, b.scale("minus_t", ce[1], -1.0)});
     const TensorId loss = b.einsum("loss", {}, {nll, b.unary("valid", "valid", targets)});
-    for (size_t i = first; i < r.ops.size(); ++i) r.ops[i].attrs["beside"] = std::string("vocab");
-    b.accumulate(b.port("loss_sum", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64), loss);
+    for (size_t i = first; i < r.ops.size(); ++i) r.ops[i].attrs["beside"] = vocab.name;
+    b.accumulate(b.port(program, program.state(StateRole::LossSum), Access::Accumulate), loss);
+}
+
+// A port of a state that `op` writes.
+void write_state(const ir::Program& program, Builder& b, StateRole role, const char* op, TensorId from) {
+    const ir::StateId id = program.state(role);
+    const ir::State& state = program.states[static_cast<size_t>(id)];
+    ir::Port port{state.name, PortKind::State, Access::Write};
+    port.state = id;
+    b.leave(b.op(op, {from}, {{state.name, {}, state.dtype}})[0], std::move(port));
 }
 
 // The end of an evaluation: sum of losses and number of targets, whole on every rank.
@@ -46,21 +75,19 @@ void add_totals(ir::Program& program) {
     ir::Routine r;
     r.name = "eval.total";
     r.kind = ir::RoutineKind::Stats;
-    r.entry = "eval";
+    r.entry = EntryKind::Eval;
     Builder b(r);
-    for (const char* name : {"loss", "count"}) {
-        const std::string from = std::string(name) == "loss" ? "loss_sum" : "count";
-        const TensorId part = b.port(from, PortKind::Scalar, Access::Read, {}, Dtype::F64);
-        const TensorId total = b.op("copy", {part}, {{std::string("total_") + name, {}, Dtype::F64}})[0];
-        r.tensors[total].port = static_cast<int>(r.ports.size());
-        r.ports.push_back({r.tensors[total].name, PortKind::Scalar, Access::Write, "", -1});
-    }
+    const auto total = [&](StateRole part, StateRole whole) {
+        write_state(program, b, whole, "copy", b.port(program, program.state(part), Access::Read));
+    };
+    total(StateRole::LossSum, StateRole::TotalLoss);
+    total(StateRole::TargetCount, StateRole::TotalCount);
     program.routines.push_back(std::move(r));
 }
 
 // Valid targets of one microbatch, added up; then, before the first backward, their inverse.
-void add_counting(ir::Program& program, const ir::Routine& last, const std::string& entry) {
-    const std::string prefix = entry == "train" ? "" : entry + ".";
+void add_counting(ir::Program& program, const ir::Routine& last, EntryKind entry) {
+    const std::string prefix = entry == EntryKind::Train ? "" : std::string(name_of(entry)) + ".";
     ir::Routine count;
     count.name = prefix + "count";
     count.kind = ir::RoutineKind::Begin;
@@ -68,19 +95,17 @@ void add_counting(ir::Program& program, const ir::Routine& last, const std::stri
     count.dims = last.dims;
     Builder b(count);
     const TensorId n = b.einsum("n", {}, {b.unary("valid", "valid", targets_of(b))});
-    b.accumulate(b.port("count", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64), n);
+    b.accumulate(b.port(program, program.state(StateRole::TargetCount), Access::Accumulate), n);
     program.routines.push_back(std::move(count));
 
-    if (entry == "eval") return add_totals(program);
+    if (entry == EntryKind::Eval) return add_totals(program);
     ir::Routine begin;
     begin.name = prefix + "begin";
     begin.kind = ir::RoutineKind::Begin;
     begin.entry = entry;
     Builder c(begin);
-    const TensorId total = c.port("count", PortKind::Scalar, Access::Read, {}, Dtype::F64);
-    const TensorId inverse = c.op("inverse_count", {total}, {{"inv_n", {}}})[0];
-    begin.tensors[inverse].port = static_cast<int>(begin.ports.size());
-    begin.ports.push_back({"inv_n", PortKind::Scalar, Access::Write, "", -1});
+    const TensorId total = c.port(program, program.state(StateRole::TargetCount), Access::Read);
+    write_state(program, c, StateRole::InverseCount, "inverse_count", total);
     program.routines.push_back(std::move(begin));
 }
 
@@ -90,15 +115,17 @@ ir::Program attach_objective(ir::Program program, const ObjectiveOptions& option
     const std::vector<ir::Routine> forwards = std::move(program.routines);
     ensure(forwards.size() == program.blocks.size(), "attach_objective: expects one forward routine a block");
     program.routines.clear();
-    for (const std::string& entry : options.entries) {
+    add_states(program);
+    for (const EntryKind entry : options.entries) {
+        const bool trains = entry == EntryKind::Train;
         for (ir::Routine copy : forwards) {
-            copy.name = copy.block + "." + (entry == "train" ? "forward" : entry);
+            copy.name = copy.block + "." + (trains ? "forward" : std::string(name_of(entry)));
             copy.entry = entry;
-            if (entry != "train") ops::remove_dropout(copy);
+            if (!trains) ops::remove_dropout(copy);
             program.routines.push_back(std::move(copy));
         }
-        if (entry != "train" && entry != "eval") continue;  // its result is the logits themselves
-        attach(program.routines.back());
+        if (!trains && entry != EntryKind::Eval) continue;  // its result is the logits themselves
+        attach(program, program.routines.back());
         const ir::Routine last = program.routines.back();
         add_counting(program, last, entry);
     }

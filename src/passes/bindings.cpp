@@ -13,6 +13,7 @@ namespace lockstep::passes {
 using ir::Access;
 using ir::MemoryKind;
 using ir::PortKind;
+using ir::PortRole;
 using ir::Routine;
 using ir::RoutineKind;
 
@@ -43,7 +44,7 @@ void Bindings::lay_out(Routine& r) {
     std::vector<Contents>& contents = contents_.emplace_back(r.ports.size());
     for (size_t p = 0; p < r.ports.size(); ++p) {
         Contents& c = contents[p];
-        if (!r.ports[p].unit.empty()) c.unit = program_.unit(r.ports[p].unit);
+        c.unit = program_.unit_of(r.ports[p]);
         int64_t end = 0;
         for (ir::TensorId t : r.port_tensors(static_cast<int>(p))) {
             ir::Tensor& tensor = r.tensors[t];
@@ -51,14 +52,15 @@ void Bindings::lay_out(Routine& r) {
             end = std::max(end, tensor.offset_bytes + ir::local_bytes(program_.mesh, r, tensor));
             if (c.offsets_bytes.empty()) c.type = tensor.dtype;
             c.offsets_bytes.push_back(tensor.offset_bytes);
-            c.has_batch |= std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](int d) { return r.dims[d].name == "batch"; });
+            c.has_batch |=
+                std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](int d) { return r.dims[d].role == ir::DimRole::Batch; });
         }
         r.ports[p].bytes = end;
     }
 }
 
-void Bindings::begin_entry(std::string_view name) {
-    entry_ = name == "train" ? "" : name;
+void Bindings::begin_entry(ir::EntryKind kind) {
+    entry_ = kind == ir::EntryKind::Train ? "" : name_of(kind);
     windows_.clear();
     accumulated_.clear();
 }
@@ -68,7 +70,7 @@ std::vector<ir::Binding> Bindings::bind(const Routine& r, int64_t instance, int6
     std::vector<ir::Binding> out;
     out.reserve(r.ports.size());
     for (size_t i = 0; i < r.ports.size(); ++i) {
-        out.push_back(bind({r, r.ports[i], contents[i], instance, microbatch, chunk}, out));
+        out.push_back(bind({r, r.ports[i], contents[i], instance, microbatch, chunk}));
         if (out.back().buffer < 0)
             throw InternalError(fmt::format("schedule: nothing to bind to port {} of {}", r.ports[i].name, r.name));
     }
@@ -84,18 +86,17 @@ Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const
     return {(at - 1)->name, (at - 1)->count - 1};
 }
 
-ir::Binding Bindings::bind(const Place& at, const std::vector<ir::Binding>& before) {
+ir::Binding Bindings::bind(const Place& at) {
     const std::string& name = at.port.name;
     switch (at.port.kind) {
         case PortKind::Input: return of_microbatch({entry_, "in", name}, at, MemoryKind::Input, true);
-        case PortKind::Scalar: return scalar(at);
         case PortKind::Value:  // the result of an entry without a loss stays for whoever ran it
-            return of_microbatch(value(at), at, MemoryKind::Activations, name == "logits");
+            return of_microbatch(value(at), at, MemoryKind::Activations, at.port.role == ir::PortRole::Logits);
         case PortKind::Frame:
             return of_microbatch({entry_, name, at.routine.block, at.instance}, at, MemoryKind::Activations, false);
         case PortKind::Params: return {params(at)};
         case PortKind::Gradients: return gradients(at);
-        case PortKind::State: return state(at, before);
+        case PortKind::State: return state(at);
     }
     return {};
 }
@@ -108,29 +109,20 @@ ir::Binding Bindings::of_microbatch(Name name, const Place& at, MemoryKind kind,
     return {buffer(name, kind, sliced ? bytes * at.routine.chunks : bytes, resident), sliced ? at.chunk * bytes : 0};
 }
 
-ir::Binding Bindings::scalar(const Place& at) {
-    const std::string& name = at.port.name;
-    const bool of_all = name == "steps" || name == "lr";
-    ir::Binding out = {buffer({of_all ? "" : entry_, name, ""}, name == "steps" ? MemoryKind::Optimizer : MemoryKind::Workspace,
-                              at.port.bytes, true)};
-    if (at.port.access == Access::Accumulate) out.fresh = accumulated_.emplace(out.buffer, 0).second;
-    return out;
-}
-
 // The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
 Bindings::Name Bindings::value(const Place& at) const {
-    const std::string &name = at.port.name, &block = at.routine.block;
-    const bool incoming = name == "x" || name == "d.x";
-    if (!incoming && name != "y" && name != "d.y") return {entry_, name, block, at.instance};
+    const std::string& block = at.routine.block;
+    const PortRole role = at.port.role;
+    const bool incoming = role == PortRole::X || role == PortRole::DX;
+    if (!incoming && role != PortRole::Y && role != PortRole::DY) return {entry_, at.port.name, block, at.instance};
     const Maker maker = incoming ? before(block, at.instance) : Maker{block, at.instance};
-    return {entry_, name.starts_with("d.") ? "d.act" : "act", maker.block, maker.instance};
+    return {entry_, role == PortRole::X || role == PortRole::Y ? "act" : "d.act", maker.block, maker.instance};
 }
 
 int Bindings::params(const Place& at) {
     const ir::Unit& u = *at.contents.unit;
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
-    if (!u.is_gathered())
-        return buffer({"", "weights", u.name, instance}, MemoryKind::Weights, flat_bytes(u, u.weights, u.storage), true);
+    if (!u.is_gathered()) return state_buffer(state_of(u, ir::StateRole::Weights), instance, at);
     Name name = {entry_, "full", u.name, instance};
     Window& window = windows_[name];
     if (at.routine.kind == RoutineKind::Gather) ++window.number;
@@ -144,7 +136,7 @@ ir::Binding Bindings::gradients(const Place& at) {
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     ir::Binding out;
     if (u.gradients.empty()) {
-        out.buffer = whole_gradients(at, instance);
+        out.buffer = state_buffer(state_of(u, ir::StateRole::Gradients), instance, at);
     } else {
         Name name = {entry_, "local", u.name, instance};
         Window& window = windows_[name];
@@ -158,28 +150,50 @@ ir::Binding Bindings::gradients(const Place& at) {
     return out;
 }
 
-ir::Binding Bindings::state(const Place& at, const std::vector<ir::Binding>& before) {
-    const std::string& what = at.port.name;
-    if (!at.contents.unit)  // keys and values of a block's instance, shared by entries
-        return {buffer({"", what, at.routine.block, at.instance}, MemoryKind::Activations, at.port.bytes, true)};
-    const ir::Unit& u = *at.contents.unit;
-    const Name name = {"", what, u.name, at.instance};
-    if (what == "weights") return {buffer(name, MemoryKind::Weights, flat_bytes(u, u.weights, u.storage), true)};
-    if (what == "master" || what == "moment1" || what == "moment2")
-        return {buffer(name, MemoryKind::Optimizer, flat_bytes(u, u.optimizer, u.master), true)};
-    if (what == "reduced") return {buffer(name, MemoryKind::Gradients, flat_bytes(u, u.optimizer, at.contents.type), false)};
-    if (at.routine.kind == RoutineKind::Snapshot && at.port.access == Access::Write)  // the copy of the port before it
-        return {buffer(name, MemoryKind::Snapshot, program_.buffers[before.back().buffer].bytes, true)};
-    if (what != "gradients") return {};
-    ir::Binding out = {whole_gradients(at, at.instance)};
-    if (at.port.access == Access::Accumulate) out.fresh = first_write(at, out.buffer);
+ir::Binding Bindings::state(const Place& at) {
+    ir::Binding out = {state_buffer(at.port.state, at.instance, at)};
+    if (at.port.access == Access::Read || at.port.access == Access::Update) return out;
+    const bool first = first_write(at, out.buffer);  // what is written is added to later
+    out.fresh = first && at.port.access == Access::Accumulate;
     return out;
 }
 
-int Bindings::whole_gradients(const Place& at, int64_t instance) {
-    const ir::Unit& u = *at.contents.unit;
-    return buffer({"", "gradients", u.name, instance}, MemoryKind::Gradients, flat_bytes(u, u.gradients, at.contents.type),
-                  false);
+ir::StateId Bindings::state_of(const ir::Unit& u, ir::StateRole role) {
+    const auto [known, is_new] = states_.try_emplace({u.name, role}, -1);
+    if (is_new) known->second = program_.state(role, u.name);
+    return known->second;
+}
+
+namespace {
+
+MemoryKind memory_of(ir::StateRole role) {
+    using enum ir::StateRole;
+    switch (role) {
+        case Weights: return MemoryKind::Weights;
+        case Master:
+        case Moment:
+        case Steps: return MemoryKind::Optimizer;
+        case Gradients:
+        case Reduced: return MemoryKind::Gradients;
+        case Copy: return MemoryKind::Snapshot;
+        case Cache: return MemoryKind::Activations;
+        default: return MemoryKind::Workspace;
+    }
+}
+
+}  // namespace
+
+// One an instance of its unit or block; of neither, one in the program, or in each entry where it does not outlive a step.
+int Bindings::state_buffer(ir::StateId id, int64_t instance, const Place& at) {
+    const ir::State& s = program_.states[static_cast<size_t>(id)];
+    const std::string& of = s.unit.empty() ? s.block : s.unit;
+    const bool in_each_entry = of.empty() && s.scope == ir::Scope::Step;
+    const int64_t bytes = s.unit.empty() ? at.port.bytes : flat_bytes(*program_.unit(s.unit), s.split, s.dtype);
+    const int known = static_cast<int>(program_.buffers.size());
+    const int b = buffer({in_each_entry ? entry_ : "", s.name, of, of.empty() ? -1 : instance}, memory_of(s.role), bytes,
+                         of.empty() || s.scope != ir::Scope::Step);
+    if (b == known) program_.buffers[b].state = id, program_.buffers[b].instance = of.empty() ? 0 : instance;
+    return b;
 }
 
 int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resident) {

@@ -4,6 +4,7 @@
 // Requires: routines with ports, units. Calls are bound in their order. Routines, units and blocks stay where they are.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -20,8 +21,8 @@ public:
     // Lays the tensors of each port one behind the other, where partition_parameters has not placed them, and sets its size.
     explicit Bindings(ir::Program& program);
 
-    // Calls are of this entry from now on. The name is the program's, as all others.
-    void begin_entry(std::string_view name);
+    // Calls are of this entry from now on.
+    void begin_entry(ir::EntryKind kind);
 
     // One binding a port, of a call of `routine` for an instance of its block or unit.
     std::vector<ir::Binding> bind(const ir::Routine& routine, int64_t instance, int64_t microbatch, int64_t chunk);
@@ -66,15 +67,15 @@ private:
     };
 
     void lay_out(ir::Routine& routine);
-    ir::Binding bind(const Place& at, const std::vector<ir::Binding>& before);
+    ir::Binding bind(const Place& at);
     ir::Binding of_microbatch(Name name, const Place& at, ir::MemoryKind kind, bool resident);
-    ir::Binding scalar(const Place& at);
     Name value(const Place& at) const;
     int params(const Place& at);
     ir::Binding gradients(const Place& at);
-    ir::Binding state(const Place& at, const std::vector<ir::Binding>& before);
+    ir::Binding state(const Place& at);
+    ir::StateId state_of(const ir::Unit& unit, ir::StateRole role);
+    int state_buffer(ir::StateId id, int64_t instance, const Place& at);
     int buffer(const Name& name, ir::MemoryKind kind, int64_t bytes, bool resident);
-    int whole_gradients(const Place& at, int64_t instance);
     int64_t flat_bytes(const ir::Unit& unit, const ir::AxisList& split, Dtype type) const;
     bool first_write(const Place& at, int buffer);
 
@@ -82,8 +83,9 @@ private:
     std::vector<std::vector<Contents>> contents_;  // by routine and port
     std::string_view entry_;
     std::unordered_map<Name, int, HashOfName> buffers_;
-    std::unordered_map<Name, Window, HashOfName> windows_;  // of this entry
-    std::set<std::pair<int, int64_t>> accumulated_;         // in this entry: buffers and offsets that have been added to
+    std::map<std::pair<std::string_view, ir::StateRole>, ir::StateId> states_;  // of units
+    std::unordered_map<Name, Window, HashOfName> windows_;                      // of this entry
+    std::set<std::pair<int, int64_t>> accumulated_;  // in this entry: buffers and offsets that have been added to
 };
 
 }  // namespace lockstep::passes

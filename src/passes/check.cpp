@@ -90,10 +90,12 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
             if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
             const ir::Meeting meeting = ir::meeting_of(op);
             const bool all = meeting == ir::Meeting::All;
-            out.push_back({static_cast<int>(i), static_cast<int>(k), meeting,
-                           all ? r.name : fmt::format("{} of {} in {}", r.ports.at(0).name, r.block, r.entry),
-                           all ? static_cast<int>(k) : turns[static_cast<size_t>(meeting)]++, c.instance, c.microbatch, c.chunk,
-                           ir::members_of(p, op, it->second), payload});
+            out.push_back(
+                {static_cast<int>(i), static_cast<int>(k), meeting,
+                 all ? r.name
+                     : fmt::format("{} of {} in {}", r.ports.at(0).name, r.block.empty() ? r.unit : r.block, name_of(r.entry)),
+                 all ? static_cast<int>(k) : turns[static_cast<size_t>(meeting)]++, c.instance, c.microbatch, c.chunk,
+                 ir::members_of(p, op, it->second), payload});
         }
     }
     return out;
@@ -110,7 +112,7 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
 // the order of its list, and heads that do not meet are the only way to stand still.
 class Play {
 public:
-    Play(const std::vector<const ir::Program*>& ranks, const std::string& entry)
+    Play(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry)
         : ranks_(ranks), entry_(entry), players_(ranks), head_(players_.count(), 0) {
         for (size_t i = 0; i < players_.count(); ++i) {
             const ir::Program& p = *ranks[players_.rank(i)];
@@ -188,13 +190,13 @@ private:
         for (int64_t rank : mine.group) {
             if (!waits_for(i, mine, rank) || !wrong_.empty()) continue;
             const size_t other = players_.of(rank);
-            wrong_ = fmt::format("deadlock in {}: {}, rank {} {}", entry_, named(i, mine), players_.rank(other),
+            wrong_ = fmt::format("deadlock in {}: {}, rank {} {}", name_of(entry_), named(i, mine), players_.rank(other),
                                  ended(other) ? "has nothing left to launch" : "in " + text(other, queues_[other][head_[other]]));
         }
     }
 
     void left(const std::vector<int64_t>& group, const Launch& launch, const char* what) {
-        if (wrong_.empty()) wrong_ = fmt::format("{}: {} {}", entry_, text(players_.of(group[0]), launch), what);
+        if (wrong_.empty()) wrong_ = fmt::format("{}: {} {}", name_of(entry_), text(players_.of(group[0]), launch), what);
     }
 
     std::string text(size_t player, const Launch& l) const {
@@ -206,7 +208,7 @@ private:
     }
 
     const std::vector<const ir::Program*>& ranks_;
-    const std::string entry_;
+    const ir::EntryKind entry_;
     const Representatives players_;
     std::vector<std::vector<Launch>> queues_;
     std::vector<size_t> head_;
@@ -249,9 +251,9 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
         return Refusal{violation->invariant, fmt::format("rank {}: {}", rank, violation->message)};
     for (const ir::Entry& e : p.entries) {
         std::string wrong = check_memory(p, e);
-        if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", rank, e.name, wrong)};
+        if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
         wrong = check_meaning(p, e);
-        if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", rank, e.name, wrong)};
+        if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
     }
     return std::nullopt;
 }
@@ -275,7 +277,7 @@ std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
 
 std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks) {
     for (const ir::Entry& e : ranks[0]->entries) {
-        if (auto refusal = Play(ranks, e.name).run()) return refusal;
+        if (auto refusal = Play(ranks, e.kind).run()) return refusal;
     }
     return std::nullopt;
 }

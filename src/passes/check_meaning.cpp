@@ -12,8 +12,11 @@ namespace lockstep::passes {
 namespace {
 
 using ir::Access;
+using ir::EntryKind;
 using ir::PortKind;
+using ir::PortRole;
 using ir::RoutineKind;
+using ir::StateRole;
 
 // A unit of one block instance.
 using Place = std::pair<std::string, int64_t>;
@@ -41,10 +44,7 @@ public:
             for (const ir::Call& c : e.calls) {
                 const ir::Routine& r = p_.routines[c.routine];
                 for (size_t k = 0; k < c.bindings.size(); ++k) {
-                    if (r.ports[k].kind == PortKind::Input) input_of_.emplace(c.bindings[k].buffer, e.name);
-                    if (!is_cache(r.ports[k])) continue;
-                    cache_of_.emplace(sequence_place(r, c), c.bindings[k].buffer);
-                    cache_owner_.emplace(c.bindings[k].buffer, sequence_place(r, c));
+                    if (r.ports[k].kind == PortKind::Input) input_of_.emplace(c.bindings[k].buffer, e.kind);
                 }
             }
         }
@@ -52,8 +52,8 @@ public:
 
     std::string run() {
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
-        if (e_.name == "snapshot") complete_snapshot();
-        if (!wrong_.empty() || e_.name != "train") return wrong_;
+        if (e_.kind == EntryKind::Snapshot) complete_snapshot();
+        if (!wrong_.empty() || e_.kind != EntryKind::Train) return wrong_;
         for (const ir::Unit& u : p_.units) {
             for (int64_t i : u.instances()) {
                 if (!updated_.contains({u.name, i})) return fmt::format("{}[{}] is never updated", u.name, i);
@@ -73,15 +73,10 @@ private:
 
     static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) { return {u.name, u.is_of(r) ? instance : 0}; }
 
-    // Block, instance, microbatch: what a cache of keys and values belongs to, in whichever entry.
-    using SequencePlace = std::tuple<std::string, int64_t, int64_t>;
-    static SequencePlace sequence_place(const ir::Routine& r, const ir::Call& c) { return {r.block, c.instance, c.microbatch}; }
-    static bool is_cache(const ir::Port& port) { return port.kind == PortKind::State && port.unit.empty(); }
+    bool is_cache(const ir::Port& port) const { return p_.has_role(port, StateRole::Cache); }
 
-    void cache(int i, const ir::Routine& r, int port, const ir::Binding& b) {
-        const SequencePlace at = sequence_place(r, e_.calls[i]);
-        if (cache_of_.at(at) != b.buffer || cache_owner_.at(b.buffer) != at)
-            fail(i, fmt::format("binds {}, which is not its own cache in every entry", p_.buffers[b.buffer].name));
+    void cache(int i, const ir::Routine& r, int port) {
+        if (e_.calls[i].microbatch != 0) fail(i, "binds a cache, which belongs to one microbatch");
         for (ir::TensorId t : r.port_tensors(port)) {  // a token's own key is there when its query looks for it
             const auto first = std::find_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) {
                 return std::find(op.in.begin(), op.in.end(), t) != op.in.end();
@@ -102,7 +97,7 @@ private:
             for (size_t k = 0; k < r.ports.size(); ++k) {
                 const ir::Port& port = r.ports[k];
                 if (port.kind != PortKind::Gradients || port.access != Access::Accumulate || port.unit != at.first ||
-                    r.entry != "train")
+                    r.entry != EntryKind::Train)
                     continue;
                 if (!unit.is_of(r) && at.second != 0) continue;
                 for (int64_t instance : instances(r.block)) {
@@ -125,7 +120,7 @@ private:
     bool complete(const ir::Unit& u, const Place& at, const Gradient& g) const {
         return u.gradients.empty() ? g.full == expected(at) : g.full.empty() && g.reduced == expected(at);
     }
-    bool needs_reduce_step(const ir::Unit& u) const { return !p_.routine("reduce_step." + u.name)->ops.empty(); }
+    bool needs_reduce_step(const ir::Unit& u) const { return !p_.routine(RoutineKind::ReduceStep, u.name)->ops.empty(); }
 
     // A state belongs to one unit instance, whoever binds it.
     void own(int call, int buffer, const Place& at) {
@@ -135,11 +130,13 @@ private:
                  fmt::format("binds {}, which belongs to {}[{}]", p_.buffers[buffer].name, it->second.first, it->second.second));
     }
 
-    // A scalar has one buffer and a buffer one scalar.
-    void scalar(int call, const std::string& name, int buffer) {
-        const int known = scalar_buffer_.emplace(name, buffer).first->second;
-        if (known != buffer || scalar_name_.emplace(buffer, name).first->second != name)
-            fail(call, fmt::format("takes {} for the scalar {}", p_.buffers[buffer].name, name));
+    // A state of the program has one buffer in an entry, and a buffer one such state.
+    void free_standing(int call, ir::StateId state, int buffer) {
+        const int known = buffer_of_state_.emplace(state, buffer).first->second;
+        if (known != buffer || state_of_buffer_.emplace(buffer, state).first->second != state) {
+            fail(call, fmt::format("takes {} for the state {}", p_.buffers[buffer].name,
+                                   p_.states[static_cast<size_t>(state)].full_name()));
+        }
     }
 
     // What a buffer of inputs, activations or saved values holds: microbatch, instance of a block (inputs: of none), its name.
@@ -153,9 +150,9 @@ private:
     // The activation between two blocks is of the one that makes it: x of a block is y of the one before.
     Data data_of(const ir::Routine& r, const ir::Port& port, const ir::Call& c) const {
         if (port.kind == PortKind::Input) return {c.microbatch, 0, "", port.name};
-        const bool from_before = port.kind == PortKind::Value && (port.name == "x" || port.name == "d.x");
+        const bool from_before = port.role == PortRole::X || port.role == PortRole::DX;
         if (!from_before) return {c.microbatch, c.instance, r.block, port.name};
-        const std::string_view name = port.name == "x" ? "y" : "d.y";
+        const std::string_view name = name_of(port.role == PortRole::X ? PortRole::Y : PortRole::DY);
         if (c.instance > 0) return {c.microbatch, c.instance - 1, r.block, name};
         size_t block = 0;
         while (block + 1 < p_.blocks.size() && p_.blocks[block + 1].name != r.block) ++block;
@@ -165,8 +162,8 @@ private:
     // Each is in one buffer, which holds nothing else.
     void data(int call, const ir::Routine& r, const ir::Port& port, int buffer) {
         if (port.kind != PortKind::Frame && port.kind != PortKind::Input && port.kind != PortKind::Value) return;
-        if (const auto input = input_of_.find(buffer); input != input_of_.end() && input->second != e_.name)
-            fail(call, fmt::format("takes {}, which is an input of {}", p_.buffers[buffer].name, input->second));
+        if (const auto input = input_of_.find(buffer); input != input_of_.end() && input->second != e_.kind)
+            fail(call, fmt::format("takes {}, which is an input of {}", p_.buffers[buffer].name, name_of(input->second)));
         const Data data = data_of(r, port, e_.calls[call]);
         const auto it = data_owner_.emplace(buffer, data).first;
         if (it->second != data)
@@ -189,23 +186,22 @@ private:
         for (size_t k = 0; k < c.bindings.size(); ++k) {
             const ir::Port& port = r.ports[k];
             const ir::Binding& b = c.bindings[k];
-            if (port.kind == PortKind::Scalar && port.access == Access::Accumulate) {
-                if (port.name == "loss_sum") add(i, loss_[e_.name], part_of(r, c), b.fresh, "the loss");
-                if (port.name == "count") add(i, count_, c.microbatch, b.fresh, "the number of targets");
-                if (port.name == "norm2") add(i, norm_, Place{r.block, c.instance}, b.fresh, "the norm");
+            if (port.kind == PortKind::State && port.access == Access::Accumulate) {
+                const StateRole role = p_.state_of(port).role;
+                if (role == StateRole::LossSum) add(i, loss_, part_of(r, c), b.fresh, "the loss");
+                if (role == StateRole::TargetCount) add(i, count_, c.microbatch, b.fresh, "the number of targets");
+                if (role == StateRole::SquaredNorm) add(i, norm_, Place{r.unit, c.instance}, b.fresh, "the norm");
             }
-            if (port.kind == PortKind::Scalar) scalar(i, port.name, b.buffer);
-            if (port.name == "inv_n" && port.access == Access::Read) inverse_read_ = true;
-            if (is_cache(port)) cache(i, r, static_cast<int>(k), b);
+            if (port.kind == PortKind::State && !p_.unit_of(port) && !is_cache(port)) free_standing(i, port.state, b.buffer);
+            if (p_.has_role(port, StateRole::InverseCount) && port.access == Access::Read) inverse_read_ = true;
+            if (is_cache(port)) cache(i, r, static_cast<int>(k));
             data(i, r, port, b.buffer);
-            if (port.unit.empty()) continue;
-            const ir::Unit& u = *p_.unit(port.unit);
+            if (!p_.unit_of(port)) continue;
+            const ir::Unit& u = *p_.unit_of(port);
             const Place at = place(r, u, c.instance);
-            const bool weights =
-                (port.kind == PortKind::State && port.name == "weights") || (port.kind == PortKind::Params && !u.is_gathered());
+            const bool weights = p_.has_role(port, StateRole::Weights) || (port.kind == PortKind::Params && !u.is_gathered());
             const bool read = port.kind == PortKind::Params;  // a window of gathered weights is of one unit instance too
-            if (weights || read || port.name == "master" || port.name == "moment1" || port.name == "moment2")
-                own(i, b.buffer, at);
+            if (read || (port.kind == PortKind::State && p_.state_of(port).scope == ir::Scope::Run)) own(i, b.buffer, at);
             if (weights && updated_.contains(at) && r.kind != RoutineKind::Update && r.kind != RoutineKind::Transfer)
                 fail(i, "reads weights after their update");
             if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
@@ -213,11 +209,12 @@ private:
         if (r.kind == RoutineKind::ReduceMicro) reduce_micro(i, r, c);
         if (r.kind == RoutineKind::ReduceStep) reduce_step(i, r, c);
         if (ir::exchanges_states(r)) exchange(i, r, c);
-        if (r.kind == RoutineKind::Stats && e_.name == "train") stats(i, r, c);
+        if (r.kind == RoutineKind::Stats && e_.kind == EntryKind::Train) stats(i, r, c);
         if (r.kind == RoutineKind::Update) update(i, r, c);
-        if ((r.kind == RoutineKind::Snapshot) != (e_.name == "snapshot")) fail(i, "stands in another entry than its own");
+        if ((r.kind == RoutineKind::Snapshot) != (e_.kind == EntryKind::Snapshot))
+            fail(i, "stands in another entry than its own");
         if (r.kind == RoutineKind::Snapshot) snapshot(i, r, c);
-        if (r.kind == RoutineKind::Begin && r.port("inv_n") >= 0) {
+        if (r.kind == RoutineKind::Begin && r.port_of_state(p_.state(StateRole::InverseCount)) >= 0) {
             if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
             if (inverse_read_) fail(i, "changes the number of targets after it was used");
         }
@@ -234,16 +231,22 @@ private:
         if (g.finished) fail(i, "adds to gradients that are reduced already");
     }
 
-    int buffer_of(const ir::Routine& r, const ir::Call& c, std::string_view port) const {
-        const int k = r.port(port);
+    int port_of(const ir::Routine& r, StateRole role) const { return r.port_of_state(p_.state(role, r.unit)); }
+    int buffer_of(const ir::Routine& r, const ir::Call& c, StateRole role) const {
+        const int k = port_of(r, role);
         return k < 0 ? -1 : c.bindings[k].buffer;
+    }
+    // The buffer that is reduced after a microbatch.
+    static int local_buffer(const ir::Routine& r, const ir::Call& c) {
+        const auto at = std::find_if(r.ports.begin(), r.ports.end(), [](auto& p) { return p.kind == PortKind::Gradients; });
+        return at == r.ports.end() ? -1 : c.bindings[at - r.ports.begin()].buffer;
     }
 
     void reduce_micro(int i, const ir::Routine& r, const ir::Call& c) {
-        Gradient& local = gradients_[buffer_of(r, c, "local")];
-        Gradient& shard = gradients_[buffer_of(r, c, "gradients")];
+        Gradient& local = gradients_[local_buffer(r, c)];
+        Gradient& shard = gradients_[buffer_of(r, c, StateRole::Gradients)];
         if (shard.finished) fail(i, "adds to gradients that are reduced already");
-        if (c.bindings[r.port("gradients")].fresh) shard.reduced.clear();
+        if (c.bindings[port_of(r, StateRole::Gradients)].fresh) shard.reduced.clear();
         // Whichever microbatches they are of: that each is there in the end, reduce_step and update ask.
         for (const auto& [offset, parts] : local.full) {
             for (const Part& part : parts) {
@@ -252,19 +255,20 @@ private:
         }
         if (local.full.empty()) fail(i, "reduces nothing");
         local.full.clear();
-        shard_of_[buffer_of(r, c, "gradients")].insert({r.block, c.instance});
-        if (shard_of_[buffer_of(r, c, "gradients")].size() > 1) fail(i, "two units share a shard of gradients");
+        shard_of_[buffer_of(r, c, StateRole::Gradients)].insert({r.unit, c.instance});
+        if (shard_of_[buffer_of(r, c, StateRole::Gradients)].size() > 1) fail(i, "two units share a shard of gradients");
     }
 
     void reduce_step(int i, const ir::Routine& r, const ir::Call& c) {
-        Gradient& g = gradients_[buffer_of(r, c, "gradients")];
-        const Place at = {r.block, c.instance};
-        if (!holds(at, buffer_of(r, c, "gradients"), g)) fail(i, "the step's gradients are not complete");
+        Gradient& g = gradients_[buffer_of(r, c, StateRole::Gradients)];
+        const Place at = {r.unit, c.instance};
+        if (!holds(at, buffer_of(r, c, StateRole::Gradients), g)) fail(i, "the step's gradients are not complete");
         if (g.finished) fail(i, "reduces a second time");
         g.finished = true;
-        if (const int reduced = buffer_of(r, c, "reduced"); reduced >= 0) gradients_[reduced] = g;
-        if (const int reduced = buffer_of(r, c, "reduced"); reduced >= 0 && shard_of_.contains(buffer_of(r, c, "gradients"))) {
-            shard_of_[reduced] = shard_of_[buffer_of(r, c, "gradients")];
+        if (const int reduced = buffer_of(r, c, StateRole::Reduced); reduced >= 0) gradients_[reduced] = g;
+        if (const int reduced = buffer_of(r, c, StateRole::Reduced);
+            reduced >= 0 && shard_of_.contains(buffer_of(r, c, StateRole::Gradients))) {
+            shard_of_[reduced] = shard_of_[buffer_of(r, c, StateRole::Gradients)];
         }
     }
 
@@ -276,21 +280,21 @@ private:
     }
 
     int reduced_buffer(const ir::Routine& r, const ir::Call& c) const {
-        const int b = buffer_of(r, c, "reduced");
-        return b >= 0 ? b : buffer_of(r, c, "gradients");
+        const int b = buffer_of(r, c, StateRole::Reduced);
+        return b >= 0 ? b : buffer_of(r, c, StateRole::Gradients);
     }
     bool ready(const ir::Routine& r, const ir::Call& c) {
         const Gradient& g = gradients_[reduced_buffer(r, c)];
-        return holds({r.block, c.instance}, reduced_buffer(r, c), g) && (g.finished || !needs_reduce_step(*p_.unit(r.block)));
+        return holds({r.unit, c.instance}, reduced_buffer(r, c), g) && (g.finished || !needs_reduce_step(*p_.unit(r.unit)));
     }
 
     // With whoever else has a shared parameter. Gradients when they are complete and before they are counted; weights when they
     // are updated: what takes them is updated so.
     void exchange(int i, const ir::Routine& r, const ir::Call& c) {
-        const Place at = {r.block, c.instance};
-        const bool mirror = p_.unit(r.block)->mirror;
+        const Place at = {r.unit, c.instance};
+        const bool mirror = p_.unit(r.unit)->mirror;
         if (!exchanged_.insert(r.name).second) fail(i, "is done a second time");
-        if (r.ports[0].name != "weights") {
+        if (!p_.has_role(r.ports[0], StateRole::Weights)) {
             if (!ready(r, c)) fail(i, "exchanges gradients that are not complete and reduced");
             if (finished_) fail(i, "exchanges gradients after the step's norm is known");
             if (c.bindings[0].fresh) fail(i, "overwrites gradients with those of a mirror");
@@ -304,30 +308,31 @@ private:
     // The transfers of shared parameters that stand in the program have all been done.
     bool exchanged(const std::string& unit, bool weights) const {
         return std::all_of(p_.routines.begin(), p_.routines.end(), [&](const ir::Routine& r) {
-            const bool asked = ir::exchanges_states(r) && r.block == unit && (r.ports[0].name == "weights") == weights;
+            const bool asked =
+                ir::exchanges_states(r) && r.unit == unit && p_.has_role(r.ports[0], StateRole::Weights) == weights;
             return !asked || exchanged_.contains(r.name);
         });
     }
 
     void stats(int i, const ir::Routine& r, const ir::Call& c) {
-        if (!r.block.empty()) {
-            if (!exchanged(r.block, false)) fail(i, "counts gradients without their mirrors' part");
+        if (!r.unit.empty()) {
+            if (!exchanged(r.unit, false)) fail(i, "counts gradients without their mirrors' part");
             if (!ready(r, c)) fail(i, "counts gradients that are not complete and reduced");
-            if (!counted_.insert({r.block, c.instance}).second) fail(i, "is counted a second time");
+            if (!counted_.insert({r.unit, c.instance}).second) fail(i, "is counted a second time");
             return;
         }
         size_t units = 0;
         for (const ir::Unit& u : p_.units) units += u.mirror ? 0 : u.instances().size();
         std::set<Part> losses;
         for (const ir::Routine& maker : p_.routines) {
-            const int port = maker.port("loss_sum");
-            if (port < 0 || maker.entry != "train" || maker.ports[port].access != Access::Accumulate) continue;
+            const int port = maker.port_of_state(p_.state(StateRole::LossSum));
+            if (port < 0 || maker.entry != EntryKind::Train || maker.ports[port].access != Access::Accumulate) continue;
             for (int64_t m = 0; m < p_.microbatches; ++m) {
                 for (int64_t chunk = 0; chunk < maker.chunks; ++chunk) losses.insert({m, chunk, contributor(maker), 0});
             }
         }
         if (norm_.size() != units) fail(i, "the norm lacks a unit");
-        if (loss_[e_.name] != losses) fail(i, "the loss lacks a microbatch");
+        if (loss_ != losses) fail(i, "the loss lacks a microbatch");
         if (finished_) fail(i, "ends the step a second time");
         finished_ = true;
     }
@@ -335,19 +340,21 @@ private:
     void update(int i, const ir::Routine& r, const ir::Call& c) {
         if (!finished_) fail(i, "updates before the step's norm and loss are known");
         if (!ready(r, c)) fail(i, "updates with gradients that are not complete and reduced");
-        if (!updated_.insert({r.block, c.instance}).second) fail(i, "updates a second time");
+        if (!updated_.insert({r.unit, c.instance}).second) fail(i, "updates a second time");
     }
 
-    // Each op copies one state's tensor to the same place of a buffer that holds copies of that state alone.
+    // Each op copies one state's tensor to the same place of that state's copy.
     void snapshot(int i, const ir::Routine& r, const ir::Call& c) {
         for (const ir::Op& op : r.ops) {
             const ir::Tensor &from = r.tensors[op.in[0]], &to = r.tensors[op.out[0]];
             if (op.kind != "rename" || from.port < 0 || to.port < 0 || from.dtype != to.dtype || from.placement != to.placement ||
                 from.offset_bytes != to.offset_bytes)
                 return fail(i, fmt::format("{} is no copy of {}", to.name, from.name));
-            const int state = c.bindings[from.port].buffer, copy = c.bindings[to.port].buffer;
-            if (copy_of_.emplace(copy, state).first->second != state || copied_.emplace(state, copy).first->second != copy)
-                fail(i, fmt::format("copies {} to {}, which is not its alone", p_.buffers[state].name, p_.buffers[copy].name));
+            const ir::Port &of = r.ports[from.port], &copy = r.ports[to.port];
+            if (of.state < 0 || copy.state < 0 || p_.state_of(copy).copy_of != of.state)
+                return fail(i, fmt::format("{} holds copies of another state than {}", copy.name, of.name));
+            const int state = c.bindings[from.port].buffer;
+            copied_.insert(state);
             if (!tensors_copied_.insert({state, from.offset_bytes}).second) fail(i, fmt::format("copies {} twice", from.name));
         }
     }
@@ -376,19 +383,17 @@ private:
     const ir::Program& p_;
     const ir::Entry& e_;
     std::vector<int> contributors_;                     // by routine
-    std::map<int, int> copy_of_, copied_;               // buffers: copy -> state, state -> copy
+    std::set<int> copied_;                              // buffers of states
     std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
     std::map<int, Gradient> gradients_;                 // by buffer
     std::map<int, std::set<Place>> shard_of_;           // whose gradients a shard's buffer holds
     std::map<int, Place> owner_;
-    std::map<SequencePlace, int> cache_of_;
-    std::map<int, SequencePlace> cache_owner_;
-    std::map<std::string, std::set<Part>> loss_;
+    std::set<Part> loss_;
     std::set<int64_t> count_;
-    std::map<std::string, int> scalar_buffer_;
-    std::map<int, std::string> scalar_name_;
-    std::map<int, Data> data_owner_;       // by buffer
-    std::map<int, std::string> input_of_;  // buffer -> the entry that it is an input of
+    std::map<ir::StateId, int> buffer_of_state_;
+    std::map<int, ir::StateId> state_of_buffer_;
+    std::map<int, Data> data_owner_;     // by buffer
+    std::map<int, EntryKind> input_of_;  // buffer -> the entry that it is an input of
     std::map<Data, int> buffer_of_;
     std::set<Place> norm_, counted_, updated_;
     std::set<std::string> exchanged_;  // transfers of shared parameters

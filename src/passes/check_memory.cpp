@@ -99,21 +99,16 @@ private:
             for (const ir::Call& c : e.calls) {
                 const ir::Routine& r = p_.routines[c.routine];
                 for (size_t i = 0; i < c.bindings.size(); ++i) {
-                    if (lives_on(r, r.ports[i])) outlives(c.bindings[i].buffer);
+                    if (lives_on(r.ports[i])) outlives(c.bindings[i].buffer);
                 }
             }
         }
     }
-    bool lives_on(const ir::Routine& r, const ir::Port& port) const {
-        if (r.kind == ir::RoutineKind::Snapshot)
-            return true;  // the copies too: the writer of a checkpoint reads them at any time
-        const std::string& name = port.name;
+    bool lives_on(const ir::Port& port) const {
         switch (port.kind) {
-            case PortKind::State:
-                return name == "weights" || name == "master" || name == "moment1" || name == "moment2" || name == "cache";
+            case PortKind::State: return p_.state_of(port).scope != ir::Scope::Step;
             case PortKind::Input: return true;
-            case PortKind::Scalar: return name == "steps" || name == "lr";
-            case PortKind::Params: return !p_.unit(port.unit)->is_gathered();
+            case PortKind::Params: return !p_.unit_of(port)->is_gathered();
             default: return false;
         }
     }
@@ -203,11 +198,12 @@ private:
     std::vector<Bytes> bytes_within_port(const ir::Routine& r, int port, bool writes) const {
         const ir::Port& p = r.ports[port];
         std::vector<Bytes> out;
-        const bool whole_gradients = (p.kind == PortKind::Gradients && p.access == Access::Update) ||
-                                     (p.name == "gradients" && p.access == Access::Update && p_.unit(p.unit)->gradients.empty());
+        const bool whole_gradients =
+            (p.kind == PortKind::Gradients && p.access == Access::Update) ||
+            (p_.has_role(p, ir::StateRole::Gradients) && p.access == Access::Update && p_.unit_of(p)->gradients.empty());
         if (whole_gradients && !writes) {
             const int64_t size = ::lockstep::bytes_of(r.tensors[r.port_tensors(port)[0]].dtype);
-            for (const ir::Segment& s : p_.unit(p.unit)->segments) {
+            for (const ir::Segment& s : p_.unit_of(p)->segments) {
                 for (const ir::Member& m : s.members)
                     out.push_back({(s.begin + m.begin) * size, (s.begin + m.begin + m.count) * size});
             }
@@ -265,8 +261,7 @@ private:
                     }
                     if (pass == 0 && reads) read(i, b.buffer, range);
                     if (pass == 1 && writes) {
-                        if (port.access == Access::Write && port.kind != PortKind::Scalar && port.kind != PortKind::State)
-                            once(i, b.buffer, range);
+                        if (port.access == Access::Write && port.kind != PortKind::State) once(i, b.buffer, range);
                         write(i, b.buffer, range);
                     }
                 }

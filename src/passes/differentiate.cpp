@@ -11,7 +11,9 @@ namespace {
 using ir::Access;
 using ir::Op;
 using ir::PortKind;
+using ir::PortRole;
 using ir::Routine;
+using ir::StateRole;
 using ir::TensorId;
 using ops::Builder;
 
@@ -36,15 +38,19 @@ std::vector<Op> rerun_ops(const Routine& forward) {
     return out;
 }
 
-// The value that is accumulated into loss_sum, or -1.
-TensorId loss_of(const Routine& r) {
+// The value that is accumulated into the loss, or -1.
+TensorId loss_of(const Routine& r, ir::StateId loss_sum) {
+    const int port = r.port_of_state(loss_sum);
     for (const Op& op : r.ops) {
-        if (op.kind == "accumulate" && r.tensors[op.out[0]].name == "loss_sum") return op.in[0];
+        if (port >= 0 && op.kind == "accumulate" && r.tensors[op.out[0]].port == port) return op.in[0];
     }
     return -1;
 }
 
-Routine make_backward(Routine& forward) {
+// The one tensor of a port, or -1.
+TensorId tensor_of(const Routine& r, int port) { return port < 0 ? -1 : r.port_tensors(port).at(0); }
+
+Routine make_backward(const ir::Program& program, Routine& forward) {
     Routine r = forward;  // shares tensor ids with the forward until it is renumbered
     r.name = forward.block + ".backward";
     r.kind = ir::RoutineKind::Backward;
@@ -56,14 +62,14 @@ Routine make_backward(Routine& forward) {
     for (size_t t = 0; t < forward.tensors.size(); ++t) {
         const TensorId id = static_cast<TensorId>(t);
         if (is_kind(forward, id, PortKind::Params)) sources.push_back(id);
-        if (forward.tensors[t].name == "x" && is_kind(forward, id, PortKind::Value)) sources.push_back(x = id);
     }
+    if (const TensorId in = tensor_of(forward, forward.port(PortRole::X)); in >= 0) sources.push_back(x = in);
     const size_t n_forward = forward.tensors.size();
     std::vector<bool> wants = ops::depends_on(forward, forward.ops, sources);
     ops::Derivative derivative(b, wants);
-    const TensorId y = forward.find("y"), loss = loss_of(forward);
-    if (y >= 0) derivative.seed(y, b.port("d.y", PortKind::Value, Access::Read, b.dims(y)));
-    if (loss >= 0) derivative.seed(loss, b.port("inv_n", PortKind::Scalar, Access::Read, {}));
+    const TensorId y = tensor_of(forward, forward.port(PortRole::Y)), loss = loss_of(forward, program.state(StateRole::LossSum));
+    if (y >= 0) derivative.seed(y, b.port(PortRole::DY, PortKind::Value, Access::Read, b.dims(y)));
+    if (loss >= 0) derivative.seed(loss, b.port(program, program.state(StateRole::InverseCount), Access::Read));
     derivative.run(forward.ops);
     for (TensorId s : sources) {
         if (s == x) continue;
@@ -76,9 +82,8 @@ Routine make_backward(Routine& forward) {
     std::vector<TensorId> roots;
     if (x >= 0) {
         const TensorId dx = derivative.total(x);
-        r.tensors[dx].port = static_cast<int>(r.ports.size());
         r.tensors[dx].name = "d.x";
-        r.ports.push_back({"d.x", PortKind::Value, Access::Write, "", -1});
+        b.leave(dx, {"d.x", PortKind::Value, Access::Write, PortRole::DX});
         roots.push_back(dx);
     }
     std::vector<Op> all = rerun_ops(forward);
@@ -97,7 +102,7 @@ Routine make_backward(Routine& forward) {
         for (TensorId t : op.out) made[t] = true;
     }
     const auto frame = [](Routine& routine, Access access) {
-        routine.ports.push_back({"frame", PortKind::Frame, access, "", -1});
+        routine.ports.push_back({"frame", PortKind::Frame, access});
         return static_cast<int>(routine.ports.size()) - 1;
     };
     const bool any = std::find(saved.begin(), saved.end(), true) != saved.end();
@@ -119,7 +124,7 @@ Routine make_backward(Routine& forward) {
 ir::Program differentiate(ir::Program program) {
     std::vector<Routine> backward;
     for (Routine& r : program.routines) {
-        if (r.kind == ir::RoutineKind::Forward && r.entry == "train") backward.push_back(make_backward(r));
+        if (r.kind == ir::RoutineKind::Forward && r.entry == ir::EntryKind::Train) backward.push_back(make_backward(program, r));
     }
     for (Routine& r : backward) program.routines.push_back(std::move(r));
     return program;

@@ -11,15 +11,18 @@ namespace lockstep::passes {
 namespace {
 
 using ir::Access;
+using ir::DimRole;
+using ir::EntryKind;
 using ir::Op;
 using ir::PortKind;
 using ir::Routine;
+using ir::RoutineKind;
 using ir::TensorId;
 
 enum class Part { Before, Chunk, After };
 
 bool over_vocab(const Routine& r, const Op& op) {
-    const ir::DimId vocab = r.dim("vocab");
+    const ir::DimId vocab = r.dim(DimRole::Vocab);
     const auto has = [&](TensorId t) { return std::count(r.tensors[t].dims.begin(), r.tensors[t].dims.end(), vocab) > 0; };
     return std::any_of(op.in.begin(), op.in.end(), has) || std::any_of(op.out.begin(), op.out.end(), has);
 }
@@ -64,7 +67,7 @@ Routine extract(const Routine& whole, const std::vector<Part>& parts, Part part)
         ir::Tensor& tensor = r.tensors[t];
         const auto cross = [&](Access access) {
             tensor.port = static_cast<int>(r.ports.size());
-            r.ports.push_back({tensor.name, PortKind::Value, access, "", -1});
+            r.ports.push_back({tensor.name, PortKind::Value, access});
         };
         if (tensor.port < 0 && made_here[t] && read_elsewhere[t]) cross(Access::Write);
         if (tensor.port < 0 && made_elsewhere[t] && read_here[t]) cross(Access::Read);
@@ -88,7 +91,7 @@ int64_t next_divisor(int64_t n, int64_t at_least) {
 
 // Shrinks batch and seq of the chunk routine. Slices must be contiguous, so seq is cut only where a slice holds one sequence.
 void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
-    const ir::DimId batch = r.dim("batch"), seq = r.dim("seq"), vocab = r.dim("vocab");
+    const ir::DimId batch = r.dim(DimRole::Batch), seq = r.dim(DimRole::Seq), vocab = r.dim(DimRole::Vocab);
     const ir::Tensor* logits = nullptr;
     for (const ir::Tensor& t : r.tensors) {
         if (t.dims == std::vector<ir::DimId>{batch, seq, vocab}) logits = &t;
@@ -111,16 +114,16 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
 }
 
 std::vector<Routine> in_three(const mesh::Mesh& mesh, const Routine& whole, const std::vector<std::string>& names,
-                              ir::RoutineKind last, const FuseLossOptions& options) {
+                              RoutineKind last, const FuseLossOptions& options) {
     const std::vector<Part> parts = divide(whole);
     std::vector<Routine> out;
-    const ir::RoutineKind kinds[] = {ir::RoutineKind::Forward, ir::RoutineKind::Loss, last};
+    const RoutineKind kinds[] = {RoutineKind::Forward, RoutineKind::Loss, last};
     for (int i = 0; i < 3; ++i) {
         Routine r = extract(whole, parts, static_cast<Part>(i));
         if (r.ops.empty()) continue;
         r.name = names[i];
         r.kind = kinds[i];
-        if (kinds[i] == ir::RoutineKind::Loss) cut(mesh, r, options);
+        if (kinds[i] == RoutineKind::Loss) cut(mesh, r, options);
         out.push_back(std::move(r));
     }
     return out;
@@ -133,15 +136,13 @@ ir::Program fuse_loss(ir::Program program, const FuseLossOptions& options) {
     std::vector<Routine> out;
     for (const Routine& r : program.routines) {
         std::vector<Routine> made = {r};
-        if (r.name == block + ".forward") {
-            const Routine joint = join_forward_and_backward(r, *program.routine(block + ".backward"), Results::Keep, false);
-            made =
-                in_three(program.mesh, joint, {r.name, block + ".loss", block + ".backward"}, ir::RoutineKind::Backward, options);
-        } else if (r.name == block + ".backward") {
-            continue;
-        } else if (r.name == block + ".eval") {
-            made =
-                in_three(program.mesh, r, {r.name, block + ".eval.loss", block + ".eval.sum"}, ir::RoutineKind::Forward, options);
+        if (r.block == block && r.kind == RoutineKind::Backward) continue;
+        if (r.block == block && r.entry == EntryKind::Train) {
+            const Routine& backward = *program.routine(RoutineKind::Backward, block);
+            const Routine joint = join_forward_and_backward(r, backward, Results::Keep, false);
+            made = in_three(program.mesh, joint, {r.name, block + ".loss", backward.name}, RoutineKind::Backward, options);
+        } else if (r.block == block && r.entry == EntryKind::Eval) {
+            made = in_three(program.mesh, r, {r.name, block + ".eval.loss", block + ".eval.sum"}, RoutineKind::Forward, options);
         }
         for (Routine& m : made) out.push_back(std::move(m));
     }

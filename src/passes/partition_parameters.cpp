@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "base/error.h"
@@ -11,6 +12,7 @@
 #include "ops/builder.h"
 #include "passes/select_kernels.h"
 #include "passes/unit_routines.h"
+#include "passes/unit_states.h"
 
 namespace lockstep::passes {
 namespace {
@@ -50,6 +52,16 @@ std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
         }
     }
     return partial;
+}
+
+// In which type gradients add up; nothing: nothing is trained.
+std::optional<Dtype> type_of_sums(const ir::Program& program) {
+    for (const Routine& r : program.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) return t.dtype;
+        }
+    }
+    return std::nullopt;
 }
 
 // Of the block's parameters whose type is the unit's.
@@ -100,7 +112,8 @@ std::pair<const ir::Unit*, int64_t> place_of(const ir::Program& program, const s
 // The port called `name`, made like `like` if it is new.
 int port_like(Routine& r, const std::string& name, const ir::Port& like, const std::string& unit) {
     if (const int at = r.port(name); at >= 0) return at;
-    r.ports.push_back({name, like.kind, like.access, unit, -1});
+    r.ports.push_back({name, like.kind, like.access});
+    r.ports.back().unit = unit;
     return static_cast<int>(r.ports.size()) - 1;
 }
 
@@ -153,6 +166,10 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
         if (whole.compute != splits.compute) add(whole, ".wide");
     }
     for (Routine& r : program.routines) bind_to_units(program, r);
+
+    const std::optional<Dtype> sums = type_of_sums(program);
+    for (const ir::Unit& unit : program.units) add_unit_states(program, unit, options, sums);
+    if (trains) add_step_states(program);
 
     std::vector<Routine> made;
     for (const ir::Unit& unit : program.units) {

@@ -163,7 +163,7 @@ void add_scratch(ir::Program& p, ir::Entry& e) {
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const Routine& r = p.routines[e.calls[i].routine];
         if (r.scratch_bytes == 0) continue;
-        p.buffers.push_back({fmt::format("{}.scratch#{}", e.name, i), ir::MemoryKind::Workspace, r.scratch_bytes, false, -1});
+        p.buffers.push_back({fmt::format("{}.scratch#{}", name_of(e.kind), i), ir::MemoryKind::Workspace, r.scratch_bytes});
         e.calls[i].scratch = static_cast<int>(p.buffers.size()) - 1;
     }
 }

@@ -28,7 +28,7 @@ Pair with_saved(const Pair& original, const std::set<std::string>& values) {
     Routine& f = out.forward;
     int frame = f.port("frame");
     if (frame < 0 && !read.empty()) {
-        f.ports.push_back({"frame", PortKind::Frame, ir::Access::Write, "", -1});
+        f.ports.push_back({"frame", PortKind::Frame, ir::Access::Write});
         frame = static_cast<int>(f.ports.size()) - 1;
     }
     for (ir::Tensor& t : f.tensors) {

@@ -18,7 +18,7 @@ bool savable(const Routine& r, TensorId t) {
     const ir::Tensor& tensor = r.tensors[t];
     const bool made_here = tensor.port < 0 || in_frame(r, tensor);
     const bool all_keys =
-        std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](ir::DimId d) { return r.dims[d].name == "kv_seq"; });
+        std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](ir::DimId d) { return r.dims[d].role == ir::DimRole::KvSeq; });
     return made_here && !all_keys && tensor.placement.partial.empty();
 }
 

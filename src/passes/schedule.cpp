@@ -28,7 +28,7 @@ public:
     }
 
     void run() {
-        for (std::string_view entry : entries()) {
+        for (const ir::EntryKind entry : entries()) {
             begin(entry);
             counting();
             row_of_steps();
@@ -41,16 +41,16 @@ public:
 
 private:
     // Those that have forwards, in the order in which they stand.
-    std::vector<std::string_view> entries() const {
-        std::vector<std::string_view> out;
+    std::vector<ir::EntryKind> entries() const {
+        std::vector<ir::EntryKind> out;
         for (const Routine& r : p_.routines) {
             if (r.kind == RoutineKind::Forward && std::find(out.begin(), out.end(), r.entry) == out.end()) out.push_back(r.entry);
         }
         return out;
     }
-    bool is_train() const { return entry_.name == "train"; }
-    void begin(std::string_view entry) {
-        entry_ = {std::string(entry), {}};
+    bool is_train() const { return entry_.kind == ir::EntryKind::Train; }
+    void begin(ir::EntryKind entry) {
+        entry_ = {entry, {}};
         bindings_.begin_entry(entry);
     }
 
@@ -68,12 +68,14 @@ private:
 
     void counting() {
         for (const Routine& r : p_.routines) {
-            if (r.kind != RoutineKind::Begin || r.entry != entry_.name) continue;
+            if (r.kind != RoutineKind::Begin || r.entry != entry_.kind) continue;
             const bool per_microbatch =
                 std::any_of(r.ports.begin(), r.ports.end(), [](const ir::Port& p) { return p.kind == PortKind::Input; });
             for (int64_t m = 0; m < (per_microbatch ? p_.microbatches : 1); ++m) call(r, 0, m);
         }
     }
+
+    const Routine& of_unit(RoutineKind kind, std::string_view unit) const { return *p_.routine(kind, unit); }
 
     // The units whose parameters, or gradients, a routine binds.
     std::vector<const ir::Unit*> units(const Routine& r, PortKind kind) const {
@@ -107,8 +109,18 @@ private:
         before.push_back(run);
     }
     void await_first(std::deque<Run>& sent) {
-        call(*p_.routine("await." + sent.front().routine->name), sent.front().instance, sent.front().microbatch);
+        call(await_of(*sent.front().routine), sent.front().instance, sent.front().microbatch);
         sent.pop_front();
+    }
+
+    const Routine& await_of(const Routine& send) const {
+        for (const Routine& r : p_.routines) {
+            if (r.kind == RoutineKind::Transfer && r.block == send.block && r.entry == send.entry &&
+                r.ports[0].role == send.ports[0].role && ir::meeting_of(r.ops[0]) == ir::Meeting::Await &&
+                r.ops[0].integer("peer") == send.ops[0].integer("peer"))
+                return r;
+        }
+        throw InternalError("schedule: nothing awaits " + send.name);
     }
 
     void compute(const Run& run) {
@@ -118,7 +130,7 @@ private:
             const Place place = {u->name, instance_of(*u, run)};
             if (!u->is_gathered()) continue;
             if (!gathered_.contains(place) && !still_gathered(*u, place.second))
-                call(*p_.routine("gather." + u->name), place.second, run.microbatch);
+                call(of_unit(RoutineKind::Gather, u->name), place.second, run.microbatch);
             gathered_[place] = run.stage;
         }
         for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, run.instance, run.microbatch, chunk);
@@ -133,7 +145,7 @@ private:
                 ++it;
                 continue;
             }
-            call(*p_.routine("free." + place.first), place.second, microbatch);
+            call(of_unit(RoutineKind::Free, place.first), place.second, microbatch);
             it = gathered_.erase(it);
         }
     }
@@ -166,7 +178,7 @@ private:
     // A unit that was freed by the call just before is kept instead.
     bool still_gathered(const ir::Unit& u, int64_t instance) {
         for (size_t k = entry_.calls.size(); k-- > 0 && p_.routines[entry_.calls[k].routine].kind == RoutineKind::Free;) {
-            if (p_.routines[entry_.calls[k].routine].block != u.name || entry_.calls[k].instance != instance) continue;
+            if (p_.routines[entry_.calls[k].routine].unit != u.name || entry_.calls[k].instance != instance) continue;
             entry_.calls.erase(entry_.calls.begin() + static_cast<long>(k));
             return true;
         }
@@ -174,7 +186,7 @@ private:
     }
 
     std::vector<pipeline::Step> row() const {
-        if (const auto it = options_.rows.find(entry_.name); it != options_.rows.end()) return it->second;
+        if (const auto it = options_.rows.find(entry_.kind); it != options_.rows.end()) return it->second;
         std::vector<pipeline::Step> out;
         for (int64_t m = 0; m < p_.microbatches; ++m) {
             out.push_back({pipeline::StepKind::Run, {pipeline::Work::Forward, 0, m}, -1});
@@ -199,7 +211,7 @@ private:
         std::vector<Run> out;
         for (const ir::BlockInstance& b : blocks) {
             for (const Routine& r : p_.routines) {
-                if (r.block == b.block && r.entry == entry_.name && is_part_of(a.work, r.kind) && r.serves(b.instance))
+                if (r.block == b.block && r.entry == entry_.kind && is_part_of(a.work, r.kind) && r.serves(b.instance))
                     out.push_back({&r, b.instance, a.microbatch, a.stage, index});
             }
         }
@@ -224,11 +236,12 @@ private:
         const Bindings::Maker from =
             forward == sends ? Bindings::Maker{at.block, at.instance} : bindings_.before(at.block, at.instance);
         for (const Routine& r : p_.routines) {
-            if (r.kind != RoutineKind::Transfer || r.entry != entry_.name || r.block != from.block || !r.serves(from.instance))
+            if (r.kind != RoutineKind::Transfer || r.entry != entry_.kind || r.block != from.block || !r.serves(from.instance))
                 continue;
             const ir::Op& op = r.ops.at(0);
             const bool in_direction = ir::meeting_of(op) == (sends ? ir::Meeting::Give : ir::Meeting::Take);
-            if (r.ports[0].name == (forward ? "y" : "d.y") && in_direction && op.integer("peer") == step.peer)
+            if (r.ports[0].role == (forward ? ir::PortRole::Y : ir::PortRole::DY) && in_direction &&
+                op.integer("peer") == step.peer)
                 return {&r, from.instance, step.action.microbatch, ours, index};
         }
         throw InternalError(fmt::format("schedule: nothing {} {}[{}] to or from pipeline rank {}", sends ? "sends" : "receives",
@@ -282,8 +295,9 @@ private:
             compute(runs[k]);
             for (const Place& place : reduced_behind[k]) {
                 const ir::Unit& u = *p_.unit(place.first);
-                if (!u.gradients.empty()) call(*p_.routine("reduce_micro." + u.name), place.second, runs[k].microbatch);
-                if (adding.at(place).back() == k) call(*p_.routine("reduce_step." + u.name), place.second, runs[k].microbatch);
+                if (!u.gradients.empty()) call(of_unit(RoutineKind::ReduceMicro, u.name), place.second, runs[k].microbatch);
+                if (adding.at(place).back() == k)
+                    call(of_unit(RoutineKind::ReduceStep, u.name), place.second, runs[k].microbatch);
             }
         }
         free_gathered({}, p_.microbatches - 1);
@@ -294,9 +308,9 @@ private:
 
     // The copies of all states, an entry of its own: it runs between steps, or beside one until its first update.
     void snapshot() {
-        begin("snapshot");
+        begin(ir::EntryKind::Snapshot);
         for (const ir::Unit& u : p_.units) {
-            const Routine* r = p_.routine("snapshot." + u.name);
+            const Routine* r = p_.routine(RoutineKind::Snapshot, u.name, ir::EntryKind::Snapshot);
             for (int64_t i : u.instances()) {
                 if (r) call(*r, i, 0);
             }
@@ -306,28 +320,28 @@ private:
 
     void totals() {
         for (const Routine& r : p_.routines) {
-            if (r.entry == entry_.name && r.kind == RoutineKind::Stats) call(r, 0, p_.microbatches - 1);
+            if (r.entry == entry_.kind && r.kind == RoutineKind::Stats) call(r, 0, p_.microbatches - 1);
         }
     }
 
     void finish() {
         const int64_t m = p_.microbatches - 1;
-        const auto of_units = [&](const char* verb) {
+        const auto of_units = [&](RoutineKind kind) {
             for (const ir::Unit& u : p_.units) {
-                for (int64_t i : u.mirror ? std::vector<int64_t>{} : u.instances()) call(*p_.routine(verb + u.name), i, m);
+                for (int64_t i : u.mirror ? std::vector<int64_t>{} : u.instances()) call(of_unit(kind, u.name), i, m);
             }
         };
         exchange_with_mirrors(false, m);
-        of_units("stats.");
-        call(*p_.routine("stats.all"), 0, m);
-        of_units("update.");
+        of_units(RoutineKind::Stats);
+        call(of_unit(RoutineKind::Stats, ""), 0, m);
+        of_units(RoutineKind::Update);
         exchange_with_mirrors(true, m);
     }
 
     // Gradients, or weights, of parameters that are on several pipeline ranks.
     void exchange_with_mirrors(bool weights, int64_t m) {
         for (const Routine& r : p_.routines) {
-            if (ir::exchanges_states(r) && (r.ports[0].name == "weights") == weights) call(r, 0, m);
+            if (ir::exchanges_states(r) && p_.has_role(r.ports[0], ir::StateRole::Weights) == weights) call(r, 0, m);
         }
     }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 #include <vector>
 
 #include "ir/program.h"
@@ -19,7 +18,7 @@ enum class ReduceGradients { EachMicrobatch, OnceAStep };
 
 struct ScheduleOptions {
     // What this pipeline rank runs, by entry. An entry without a row runs its one stage, microbatch by microbatch.
-    std::map<std::string, std::vector<pipeline::Step>> rows;
+    std::map<ir::EntryKind, std::vector<pipeline::Step>> rows;
     ReduceGradients reduce = ReduceGradients::EachMicrobatch;  // where gradients are split
     // Gathered parameters of so many stages, those that the row runs next, stay between uses; 0: they are freed after each
     // routine.

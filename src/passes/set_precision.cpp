@@ -39,8 +39,8 @@ std::set<std::string> read_by_norms(const ir::Program& program) {
 // its users ask for, else what its op says. float32 stands for "not decided yet" on entry; other types are what they are.
 class Precision {
 public:
-    Precision(Routine& r, const PrecisionOptions& options, const Types& params, const Types& saved)
-        : r_(r), o_(options), params_(params), saved_(saved), type_(r.tensors.size()), asked_(r.tensors.size()) {
+    Precision(const ir::Program& p, Routine& r, const PrecisionOptions& options, const Types& params, const Types& saved)
+        : p_(p), r_(r), o_(options), params_(params), saved_(saved), type_(r.tensors.size()), asked_(r.tensors.size()) {
         for (const ir::Tensor& t : r.tensors) free_.push_back(t.dtype == Dtype::F32);
     }
 
@@ -70,7 +70,8 @@ public:
 private:
     std::optional<Dtype> of_port(const ir::Tensor& t) const {
         const ir::Port& port = r_.ports[t.port];
-        if (port.kind == PortKind::Gradients || port.kind == PortKind::Scalar || port.name == "logits") return o_.wide;
+        if (port.kind == PortKind::Gradients || port.role == ir::PortRole::Logits) return o_.wide;
+        if (port.kind == PortKind::State) return p_.has_role(port, ir::StateRole::Cache) ? o_.narrow : o_.wide;
         if (port.kind == PortKind::Value && o_.wide_residual) return o_.wide;
         if (port.kind == PortKind::Params && params_.contains(t.source)) return params_.at(t.source);
         if (port.kind != PortKind::Frame) return o_.narrow;
@@ -142,6 +143,7 @@ private:
         return made;
     }
 
+    const ir::Program& p_;
     Routine& r_;
     const PrecisionOptions& o_;
     const Types &params_, &saved_;
@@ -149,6 +151,17 @@ private:
     std::vector<std::optional<Dtype>> type_;
     std::vector<std::vector<std::optional<Dtype>>> asked_;
 };
+
+// States are of the type in which routines bind them.
+ir::Program with_types_of_states(ir::Program program) {
+    for (const Routine& r : program.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            const ir::StateId state = t.port < 0 ? -1 : r.ports[t.port].state;
+            if (state >= 0) program.states[static_cast<size_t>(state)].dtype = t.dtype;
+        }
+    }
+    return program;
+}
 
 }  // namespace
 
@@ -162,16 +175,16 @@ ir::Program set_precision(ir::Program program, const PrecisionOptions& options) 
                 if (t.dtype == Dtype::F32) t.dtype = options.wide;
             }
         }
-        return program;
+        return with_types_of_states(std::move(program));
     }
     std::map<std::string, Types> saved;  // by block; a forward stands before its backward
     for (Routine& r : program.routines) {
-        Precision(r, options, params, saved[r.block]).run();
+        Precision(program, r, options, params, saved[r.block]).run();
         for (const ir::Tensor& t : r.tensors) {
             if (t.port >= 0 && r.ports[t.port].kind == PortKind::Frame) saved[r.block][t.source] = t.dtype;
         }
     }
-    return program;
+    return with_types_of_states(std::move(program));
 }
 
 }  // namespace lockstep::passes

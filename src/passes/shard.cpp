@@ -20,16 +20,17 @@ using ir::PortKind;
 using ir::Routine;
 using ir::TensorId;
 
-// What one routine tells the next: placements of saved values and of scalars, by name.
+// What one routine tells the next: placements of saved values by name, and of states.
 using Standing = std::map<std::string, Placement>;
+using StatesStanding = std::map<ir::StateId, Placement>;
 
 // Places one routine. Ops are visited in order; copies_[v] lists every tensor of the result in which value v stands.
 class Sharder {
 public:
     // `reader`: the backward that reads this routine's frame, or nullptr.
     Sharder(const mesh::Mesh& mesh, const ShardingTable& table, const Routine& f, const Routine* reader, const Standing& saved,
-            const Standing& scalars)
-        : mesh_(mesh), table_(table), f_(f), reader_(reader), saved_(saved), scalars_(scalars) {
+            const StatesStanding& states)
+        : mesh_(mesh), table_(table), f_(f), reader_(reader), saved_(saved), states_(states) {
         r_ = f;
         r_.tensors.clear();
         r_.ops.clear();
@@ -64,8 +65,8 @@ private:
 
     std::vector<AxisList> space_of(const Routine& f, const Op& op) const {
         const auto beside = op.attrs.find("beside");
-        return table_.space(f, ops::iteration_space(f, op), rule(op).unsplit ? rule(op).unsplit(op) : std::vector<std::string>{},
-                            beside == op.attrs.end() ? "" : std::get<std::string>(beside->second));
+        return table_.space(f, ops::iteration_space(f, op), rule(op).unsplit ? rule(op).unsplit(f, op) : std::vector<ir::DimId>{},
+                            beside == op.attrs.end() ? -1 : f.dim(std::get<std::string>(beside->second)));
     }
     // The op's iteration space restricted to one tensor.
     std::vector<AxisList> restricted(const Routine& f, const Op& op, TensorId t) const {
@@ -101,8 +102,8 @@ private:
         if (!port || port->access == ir::Access::Write || port->kind == PortKind::Input) return;
         Placement p = at_rest(v);
         if (port->kind == PortKind::Frame) p = saved_.at(f_.tensors[v].source);
-        if (port->kind == PortKind::Scalar && port->access == ir::Access::Read) {
-            if (auto it = scalars_.find(f_.tensors[v].name); it != scalars_.end()) p = it->second;
+        if (port->kind == PortKind::State && port->access == ir::Access::Read) {
+            if (auto it = states_.find(port->state); it != states_.end()) p = it->second;
         }
         ir::Tensor& t = r_.tensors[define(v, p)];
         t.port = f_.tensors[v].port;
@@ -201,7 +202,7 @@ private:
         t.source = f_.tensors[v].source;
         t.placement = {dims, {}, ir::Reduce::Sum};
         t.port = static_cast<int>(r_.ports.size());
-        r_.ports.push_back({name, PortKind::Input, ir::Access::Read, "", -1});
+        r_.ports.push_back({name, PortKind::Input, ir::Access::Read, port_of(v)->role});
         r_.tensors.push_back(std::move(t));
         return static_cast<TensorId>(r_.tensors.size() - 1);
     }
@@ -281,9 +282,10 @@ private:
         }
         if (op.kind == "rename") return "kv_seq is never sharded, so rename needs all of seq";
         for (ir::DimId d : ops::iteration_space(f_, op)) {
-            const std::string& n = f_.dims[d].name;
-            if (n == "kv_heads" || n == "ffn" || n == "vocab")
-                return fmt::format("{} runs over {}, which is sharded over tp, so seq must be whole", result_name(op), n);
+            const ir::DimRole role = f_.dims[d].role;
+            if (role == ir::DimRole::KvHeads || role == ir::DimRole::Ffn || role == ir::DimRole::Vocab)
+                return fmt::format("{} runs over {}, which is sharded over tp, so seq must be whole", result_name(op),
+                                   f_.dims[d].name);
         }
         return fmt::format("{} needs the default placement", result_name(op));
     }
@@ -391,7 +393,7 @@ private:
     const Routine& f_;
     const Routine* reader_;
     const Standing& saved_;
-    const Standing& scalars_;
+    const StatesStanding& states_;
     Routine r_;
     std::vector<std::vector<Use>> users_;
     std::vector<int> maker_;
@@ -413,11 +415,11 @@ void drop_unplaced_inputs(Routine& r) {
 ir::Program shard(ir::Program program, const ShardOptions& options) {
     int64_t kv_heads = 1;
     for (const Routine& r : program.routines) {
-        if (const ir::DimId d = r.dim("kv_heads"); d >= 0) kv_heads = r.dims[d].size;
+        if (const ir::DimId d = r.dim(ir::DimRole::KvHeads); d >= 0) kv_heads = r.dims[d].size;
     }
     const ShardingTable table(program.mesh, kv_heads, options.sequence_parallel), whole(program.mesh, kv_heads, false);
     const auto table_of = [&](const Routine& r) -> const ShardingTable& {  // seq takes tp where it divides; one token does not
-        const ir::DimId seq = r.dim("seq");
+        const ir::DimId seq = r.dim(ir::DimRole::Seq);
         return seq >= 0 && r.dims[seq].size % program.mesh.degree(mesh::Axis::tp) != 0 ? whole : table;
     };
     for (ir::Parameter& p : program.params) {
@@ -431,22 +433,22 @@ ir::Program shard(ir::Program program, const ShardOptions& options) {
     // Forwards before their backwards, so that saved values' placements are known.
     const std::vector<Routine> global = program.routines;
     std::map<std::string, Standing> saved;  // by block
-    Standing scalars;
+    StatesStanding states;
     for (size_t i = 0; i < global.size(); ++i) {
         const Routine& f = global[i];
         const Routine* reader = nullptr;
-        if (f.kind == ir::RoutineKind::Forward && f.entry == "train") {
+        if (f.kind == ir::RoutineKind::Forward && f.entry == ir::EntryKind::Train) {
             for (const Routine& b : global) {
                 if (b.kind == ir::RoutineKind::Backward && b.block == f.block) reader = &b;
             }
         }
-        Routine placed = Sharder(program.mesh, table_of(f), f, reader, saved[f.block], scalars).run();
+        Routine placed = Sharder(program.mesh, table_of(f), f, reader, saved[f.block], states).run();
         drop_unplaced_inputs(placed);
         for (const ir::Tensor& t : placed.tensors) {
             if (t.port < 0) continue;
             const ir::Port& port = placed.ports[t.port];
             if (port.kind == PortKind::Frame && port.access == ir::Access::Write) saved[f.block][t.source] = t.placement;
-            if (port.kind == PortKind::Scalar && port.access == ir::Access::Accumulate) scalars[t.name] = t.placement;
+            if (port.kind == PortKind::State && port.access == ir::Access::Accumulate) states[port.state] = t.placement;
         }
         program.routines[i] = std::move(placed);
     }

@@ -6,6 +6,7 @@
 namespace lockstep::passes {
 
 using ir::AxisList;
+using ir::DimRole;
 using mesh::Axis;
 
 ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequence_parallel) {
@@ -16,27 +17,28 @@ ShardingTable::ShardingTable(const mesh::Mesh& mesh, int64_t kv_heads, bool sequ
         kv.push_back(group[0]);
         group.erase(group.begin());
     }
-    fixed_ = {{"batch", mesh::join(mesh.whole(Axis::dp_replicate), mesh.whole(Axis::dp_shard))},
-              {"kv_heads", kv},
-              {"group", group},
-              {"ffn", tp},
-              {"vocab", tp}};
+    fixed_ = {{DimRole::Batch, mesh::join(mesh.whole(Axis::dp_replicate), mesh.whole(Axis::dp_shard))},
+              {DimRole::KvHeads, kv},
+              {DimRole::Group, group},
+              {DimRole::Ffn, tp},
+              {DimRole::Vocab, tp}};
     seq_cp_ = mesh.whole(Axis::cp);
     if (sequence_parallel) seq_tp_ = tp;
 }
 
 std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
-                                           const std::vector<std::string>& unsplit, const std::string& beside) const {
-    const auto takes_tp = [](const std::string& n) { return n == "kv_heads" || n == "group" || n == "ffn" || n == "vocab"; };
-    const bool tp_taken =
-        takes_tp(beside) || std::any_of(dims.begin(), dims.end(), [&](ir::DimId d) { return takes_tp(r.dims[d].name); });
+                                           const std::vector<ir::DimId>& unsplit, ir::DimId beside) const {
+    const auto takes_tp = [&](ir::DimId d) {
+        return d >= 0 && r.dims[d].role != DimRole::Batch && fixed_.contains(r.dims[d].role);
+    };
+    const bool tp_taken = takes_tp(beside) || std::any_of(dims.begin(), dims.end(), takes_tp);
     std::vector<AxisList> out;
     for (ir::DimId d : dims) {
-        const std::string& name = r.dims[d].name;
+        const DimRole role = r.dims[d].role;
         AxisList axes;
-        if (std::find(unsplit.begin(), unsplit.end(), name) == unsplit.end()) {
-            if (name == "seq") axes = tp_taken ? seq_cp_ : mesh::join(seq_cp_, seq_tp_);
-            if (auto it = fixed_.find(name); it != fixed_.end()) axes = it->second;
+        if (std::find(unsplit.begin(), unsplit.end(), d) == unsplit.end()) {
+            if (role == DimRole::Seq) axes = tp_taken ? seq_cp_ : mesh::join(seq_cp_, seq_tp_);
+            if (auto it = fixed_.find(role); it != fixed_.end()) axes = it->second;
         }
         out.push_back(axes);
     }

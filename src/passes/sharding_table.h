@@ -4,7 +4,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 #include <vector>
 
 #include "ir/program.h"
@@ -18,12 +17,12 @@ public:
     // The sub-axes of each of `dims` where all of them together are the iteration space of an op; `unsplit` dims get none;
     // `beside` names a dim that the op is placed as if it had.
     std::vector<ir::AxisList> space(const ir::Routine& r, const std::vector<ir::DimId>& dims,
-                                    const std::vector<std::string>& unsplit = {}, const std::string& beside = "") const;
+                                    const std::vector<ir::DimId>& unsplit = {}, ir::DimId beside = -1) const;
     // Where a value stands when nothing uses it: its own dims are the space.
     ir::Placement rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const;
 
 private:
-    std::map<std::string, ir::AxisList> fixed_;
+    std::map<ir::DimRole, ir::AxisList> fixed_;
     ir::AxisList seq_cp_, seq_tp_;
 };
 

@@ -62,7 +62,7 @@ Routine join_forward_and_backward(const Routine& forward, const Routine& backwar
         }
         made[t] = read[t] = add(tensor, shared ? port_in(r, *port) : -1, shared ? tensor.source : "");
         if (saved.contains(tensor.name))
-            read[t] = add(tensor, port_in(r, {"frame", PortKind::Frame, Access::Read, "", -1}), saved_as(tensor));
+            read[t] = add(tensor, port_in(r, {"frame", PortKind::Frame, Access::Read}), saved_as(tensor));
         if (!in_frame(forward, tensor)) continue;
         for (size_t b = 0; b < backward.tensors.size(); ++b) {
             if (in_frame(backward, backward.tensors[b]) && backward.tensors[b].source == tensor.source) replaced[b] = read[t];

@@ -20,7 +20,7 @@ using ir::TensorId;
 // Which of a backward's ops the gradient of its input needs, and those that only add up what these make.
 std::vector<bool> input_part(const Routine& backward) {
     std::vector<bool> live(backward.tensors.size(), false), part(backward.ops.size(), false);
-    if (const TensorId dx = backward.find("d.x"); dx >= 0) live[dx] = true;
+    if (const int dx = backward.port(ir::PortRole::DX); dx >= 0) live[backward.port_tensors(dx)[0]] = true;
     for (size_t i = backward.ops.size(); i-- > 0;) {
         const Op& op = backward.ops[i];
         part[i] = std::any_of(op.out.begin(), op.out.end(), [&](TensorId t) { return live[t]; });
@@ -77,7 +77,7 @@ Parts split(const Routine& backward) {
         for (size_t t = 0; t < kept.size(); ++t) {
             if (!kept[t] || r.tensors[t].port >= 0) continue;
             if (static_cast<int>(r.ports.size()) == port)
-                r.ports.push_back({"frame.weight", PortKind::Frame, writes ? Access::Write : Access::Read, "", -1});
+                r.ports.push_back({"frame.weight", PortKind::Frame, writes ? Access::Write : Access::Read});
             r.tensors[t].port = port;
             r.tensors[t].source = r.tensors[t].name;
         }
@@ -122,7 +122,7 @@ void divide_port(Routine& r, const std::string& from, const std::map<std::string
         int port = r.port(name);
         if (port < 0) {
             port = static_cast<int>(r.ports.size());
-            r.ports.push_back({name, r.ports[whole].kind, r.ports[whole].access, "", -1});
+            r.ports.push_back({name, r.ports[whole].kind, r.ports[whole].access});
         }
         r.tensors[t].port = port;
     }

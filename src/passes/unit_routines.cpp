@@ -16,6 +16,7 @@ using ir::Access;
 using ir::AxisList;
 using ir::PortKind;
 using ir::Routine;
+using ir::StateRole;
 using ir::TensorId;
 using ops::Builder;
 
@@ -35,7 +36,7 @@ std::vector<int64_t> padding_of(const ir::Segment& s) {
 class UnitRoutines {
 public:
     UnitRoutines(const ir::Program& program, const ir::Unit& unit, const PartitionOptions& options)
-        : mesh_(program.mesh), unit_(unit), options_(options), sums_(sum_type(program)), mirrored_(mirrored(program, unit)) {}
+        : program_(program), mesh_(program.mesh), unit_(unit), options_(options), mirrored_(mirrored(program, unit)) {}
 
     std::vector<Routine> reading() {
         std::vector<Routine> out;
@@ -57,7 +58,7 @@ public:
         if (unit_.mirror) return out;
         out.push_back(stats());
         out.push_back(update());
-        if (options_.snapshot) out.push_back(snapshot(out.back()));
+        if (program_.state(StateRole::Copy, unit_.name) >= 0) out.push_back(snapshot());
         return out;
     }
 
@@ -66,10 +67,10 @@ private:
         Routine r;
         r.name = fmt::format("{}.{}", verb, unit_.name);
         r.kind = kind;
-        r.block = unit_.name;
+        r.unit = unit_.name;
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
             const int64_t n = unit_.segments[i].padded;
-            r.dims.push_back({fmt::format("flat{}", i), n, n});
+            r.dims.push_back({fmt::format("flat{}", i), n, n, ir::DimRole::Flat});
         }
         return r;
     }
@@ -80,21 +81,36 @@ private:
         return all;
     }
 
-    // One tensor a segment, split over `axes`, in the port `port`.
-    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes,
-                               Dtype dtype) const {
-        return flat(r, port, kind, access, axes, dtype, all_segments());
+    ir::StateId id_of(StateRole role) const { return program_.state(role, unit_.name); }
+    const ir::State& state(ir::StateId id) const { return program_.states[static_cast<size_t>(id)]; }
+
+    // One tensor a segment, in a port of the state.
+    std::vector<TensorId> flat(Routine& r, ir::StateId id, Access access) const { return flat(r, id, access, all_segments()); }
+    std::vector<TensorId> flat(Routine& r, StateRole role, Access access) const { return flat(r, id_of(role), access); }
+    std::vector<TensorId> flat(Routine& r, ir::StateId id, Access access, const std::vector<size_t>& segments) const {
+        ir::Port port{state(id).name, PortKind::State, access};
+        port.state = id;
+        return flat(r, std::move(port), state(id).split, state(id).dtype, segments);
     }
-    std::vector<TensorId> flat(Routine& r, const char* port, PortKind kind, Access access, const AxisList& axes, Dtype dtype,
+    // Whole, in a port of the unit's parameters or gradients.
+    std::vector<TensorId> flat(Routine& r, const char* name, PortKind kind, Access access, Dtype dtype) const {
+        ir::Port port{name, kind, access};
+        port.unit = unit_.name;
+        return flat(r, std::move(port), {}, dtype, all_segments());
+    }
+    std::vector<TensorId> flat(Routine& r, ir::Port port, const AxisList& axes, Dtype dtype,
                                const std::vector<size_t>& segments) const {
-        Builder b(r);
+        const auto at = static_cast<int>(r.ports.size());
+        const std::string name = port.name;
+        r.ports.push_back(std::move(port));
         std::vector<TensorId> out;
         for (size_t i : segments) {
-            out.push_back(b.port_tensor(port, kind, access, fmt::format("{}{}", port, i), {static_cast<int>(i)}, "", dtype));
-            r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
-            r.tensors[out.back()].offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype);
+            out.push_back(Builder(r).make({fmt::format("{}{}", name, i), {static_cast<int>(i)}, dtype}));
+            ir::Tensor& t = r.tensors[out.back()];
+            t.port = at;
+            t.placement = {{axes}, {}, ir::Reduce::Sum};
+            t.offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype);
         }
-        r.ports[r.port(port)].unit = unit_.name;
         return out;
     }
     std::vector<TensorId> temporaries(Routine& r, const char* name, const AxisList& axes, Dtype dtype) const {
@@ -154,9 +170,7 @@ private:
         const bool weights = what == Exchange::Show || what == Exchange::Take;
         Routine r = start(names[static_cast<size_t>(what)], ir::RoutineKind::Transfer);
         r.name += fmt::format(".{}", peer);
-        const AxisList& split = weights ? unit_.weights : unit_.optimizer;
-        const auto here = flat(r, weights ? "weights" : reduced_port(), PortKind::State, accesses[static_cast<size_t>(what)],
-                               split, weights ? unit_.storage : sums_, segments);
+        const auto here = flat(r, weights ? id_of(StateRole::Weights) : reduced(), accesses[static_cast<size_t>(what)], segments);
         const bool gives = accesses[static_cast<size_t>(what)] == Access::Read, adds = what == Exchange::Add;
         for (const TensorId t : here) {
             const TensorId taken = adds ? like(r, t, r.tensors[t].name + ".mirrored") : t;
@@ -190,8 +204,8 @@ private:
 
     Routine gather() const {
         Routine r = start("gather", ir::RoutineKind::Gather);
-        auto weights = flat(r, "weights", PortKind::State, Access::Read, unit_.weights, unit_.storage);
-        const auto full = flat(r, "full", PortKind::Params, Access::Write, {}, unit_.compute);
+        auto weights = flat(r, StateRole::Weights, Access::Read);
+        const auto full = flat(r, "full", PortKind::Params, Access::Write, unit_.compute);
         if (unit_.storage != unit_.compute) {
             const auto narrow = unit_.weights.empty() ? full : temporaries(r, "narrow", unit_.weights, unit_.compute);
             cast(r, weights, narrow, "forward and backward read a narrower type than is kept");
@@ -204,17 +218,17 @@ private:
 
     Routine free() const {
         Routine r = start("free", ir::RoutineKind::Free);
-        flat(r, "full", PortKind::Params, Access::Update, {}, unit_.compute);
+        flat(r, "full", PortKind::Params, Access::Update, unit_.compute);
         return r;
     }
 
     Routine reduce_micro() const {
         Routine r = start("reduce_micro", ir::RoutineKind::ReduceMicro);
-        const auto local = flat(r, "local", PortKind::Gradients, Access::Update, {}, sums_);
-        const auto shard = flat(r, "gradients", PortKind::State, Access::Accumulate, unit_.gradients, sums_);
+        const auto local = flat(r, "local", PortKind::Gradients, Access::Update, sums());
+        const auto shard = flat(r, StateRole::Gradients, Access::Accumulate);
         clear_padding(r, local);
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
-        if (unit_.reduce != sums_) {
+        if (unit_.reduce != sums()) {
             const auto reduced = reduce_scatter_narrow(r, local, unit_.gradients, note);
             for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
             return r;
@@ -238,14 +252,14 @@ private:
 
     Routine reduce_step() const {
         Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
-        const bool narrow = unit_.reduce != sums_;
-        auto now = flat(r, "gradients", PortKind::State, Access::Update, unit_.gradients, sums_);
+        const bool narrow = unit_.reduce != sums();
+        auto now = flat(r, StateRole::Gradients, Access::Update);
         if (unit_.gradients.empty()) clear_padding(r, now);
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
         auto carried = now;  // what the collectives work on: `now`, or a narrower copy of it
         if (!rest.empty()) {
             const char* note = "down to the optimizer's shards";
-            now = flat(r, "reduced", PortKind::State, Access::Write, unit_.optimizer, sums_);
+            now = flat(r, StateRole::Reduced, Access::Write);
             if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
             else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
             if (!narrow) carried = now;
@@ -269,14 +283,17 @@ private:
         return r;
     }
 
-    // The port that holds reduced gradients: the optimizer's shard.
-    const char* reduced_port() const { return unit_.optimizer.size() > unit_.gradients.size() ? "reduced" : "gradients"; }
+    // Reduced gradients: the optimizer's shard.
+    ir::StateId reduced() const {
+        return id_of(unit_.optimizer.size() > unit_.gradients.size() ? StateRole::Reduced : StateRole::Gradients);
+    }
+    Dtype sums() const { return state(id_of(StateRole::Gradients)).dtype; }
 
     Routine stats() const {
         Routine r = start("stats", ir::RoutineKind::Stats);
-        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
+        const auto grads = flat(r, reduced(), Access::Read);
         Builder b(r);
-        const TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Accumulate, {}, Dtype::F64);
+        const TensorId norm2 = b.port(program_, program_.state(StateRole::SquaredNorm), Access::Accumulate);
         r.tensors[norm2].placement.partial = mesh_.world();
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
             const AxisList counted = mesh::subtract(mesh_.all(), mesh::unite(unit_.optimizer, unit_.segments[i].shards));
@@ -291,11 +308,10 @@ private:
     Routine update() const {
         Routine r = start("update", ir::RoutineKind::Update);
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.weights.size()), unit_.optimizer.end());
-        const auto weights = flat(r, "weights", PortKind::State, unit_.has_master() ? Access::Write : Access::Update,
-                                  unit_.weights, unit_.storage);
+        const auto weights = flat(r, StateRole::Weights, unit_.has_master() ? Access::Write : Access::Update);
         auto own = weights, updated = weights;
         if (unit_.has_master()) {
-            own = updated = flat(r, "master", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+            own = updated = flat(r, StateRole::Master, Access::Update);
         } else if (!rest.empty()) {
             own = temporaries(r, "own", unit_.optimizer, unit_.master);
             updated = temporaries(r, "new", unit_.optimizer, unit_.master);
@@ -314,12 +330,12 @@ private:
     }
 
     void adamw(Routine& r, const std::vector<TensorId>& own, const std::vector<TensorId>& updated) const {
-        const auto grads = flat(r, reduced_port(), PortKind::State, Access::Read, unit_.optimizer, sums_);
-        const auto m = flat(r, "moment1", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
-        const auto v = flat(r, "moment2", PortKind::State, Access::Update, unit_.optimizer, unit_.master);
+        const auto grads = flat(r, reduced(), Access::Read);
+        const auto m = flat(r, id_of(StateRole::Moment), Access::Update),
+                   v = flat(r, id_of(StateRole::Moment) + 1, Access::Update);
         r.dims.push_back({"control", 7, 7});
         const TensorId control =
-            Builder(r).port("control", PortKind::Scalar, Access::Read, {static_cast<int>(r.dims.size()) - 1}, Dtype::F64);
+            Builder(r).port(program_, program_.state(StateRole::Control), Access::Read, {static_cast<int>(r.dims.size()) - 1});
         r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
         for (size_t i = 0; i < own.size(); ++i) {
             ir::Op op;
@@ -334,56 +350,31 @@ private:
         }
     }
 
-    // In which type gradients add up.
-    static Dtype sum_type(const ir::Program& program) {
-        for (const Routine& r : program.routines) {
-            for (const ir::Tensor& t : r.tensors) {
-                if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) return t.dtype;
-            }
-        }
-        return Dtype::F32;  // nothing is trained
-    }
-
-    // Every state that `update` changes, copied as it stands.
-    Routine snapshot(const Routine& update) const {
+    // Every state that a checkpoint holds, copied as it stands.
+    Routine snapshot() const {
         Routine r = start("snapshot", ir::RoutineKind::Snapshot);
-        r.entry = "snapshot";
-        for (size_t p = 0; p < update.ports.size(); ++p) {
-            const ir::Port& port = update.ports[p];
-            if (port.kind != PortKind::State || port.access != Access::Update) continue;
-            Builder b(r);
-            for (TensorId t : update.port_tensors(static_cast<int>(p))) {
-                const ir::Tensor& from = update.tensors[t];
-                const auto same = [&](const std::string& to_port, const std::string& name, Access access) {
-                    const TensorId made = b.port_tensor(to_port, PortKind::State, access, name, from.dims, "", from.dtype);
-                    r.tensors[made].placement = from.placement;
-                    r.tensors[made].offset_bytes = from.offset_bytes;
-                    r.ports[r.port(to_port)].unit = unit_.name;
-                    return made;
-                };
+        r.entry = ir::EntryKind::Snapshot;
+        for (size_t k = 0; k < program_.states.size(); ++k) {
+            const ir::State& copy = program_.states[k];
+            if (copy.role != StateRole::Copy || copy.unit != unit_.name) continue;
+            const auto from = flat(r, copy.copy_of, Access::Read), to = flat(r, static_cast<ir::StateId>(k), Access::Write);
+            for (size_t i = 0; i < from.size(); ++i) {
                 ir::Op op;
                 op.kind = "rename";
-                op.in = {same(port.name, from.name, Access::Read)};
-                op.out = {same("snapshot." + port.name, "snapshot." + from.name, Access::Write)};
+                op.in = {from[i]};
+                op.out = {to[i]};
                 r.ops.push_back(std::move(op));
             }
         }
         return r;
     }
 
+    const ir::Program& program_;
     const mesh::Mesh& mesh_;
     const ir::Unit& unit_;
     const PartitionOptions& options_;
-    const Dtype sums_;
     const Mirrored mirrored_;
 };
-
-Dtype type_of_scalar(const ir::Program& program, std::string_view name) {
-    for (const Routine& r : program.routines) {
-        if (const TensorId t = r.find(name); t >= 0) return r.tensors[t].dtype;
-    }
-    throw InternalError(fmt::format("partition_parameters: no routine has the scalar {}", name));
-}
 
 // The loss of this rank's tokens, on one of the ranks that have it; 0 on pipeline ranks without the last block.
 TensorId owned_loss(const ir::Program& program, Builder& b) {
@@ -391,11 +382,12 @@ TensorId owned_loss(const ir::Program& program, Builder& b) {
         return b.op("owned", std::move(loss), {{"loss.owned", {}, Dtype::F64}},
                     {{"count_if", std::vector<int64_t>(count_if.begin(), count_if.end())}})[0];
     };
+    const ir::StateId id = program.state(StateRole::LossSum);
     for (const Routine& other : program.routines) {
-        const TensorId t = other.find("loss_sum");
-        if (t < 0 || other.entry != "train") continue;
-        const AxisList partial = other.tensors[t].placement.partial;
-        const TensorId loss_sum = b.port("loss_sum", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+        const int port = other.port_of_state(id);
+        if (port < 0 || other.entry != ir::EntryKind::Train) continue;
+        const AxisList partial = other.tensors[other.port_tensors(port)[0]].placement.partial;
+        const TensorId loss_sum = b.port(program, id, Access::Read);
         b.routine().tensors[loss_sum].placement.partial = partial;
         return owned({loss_sum}, mesh::subtract(program.mesh.all(), partial));
     }
@@ -419,7 +411,10 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
     r.dims = {{"control", 7, 7}};
     Builder b(r);
     const AxisList all = program.mesh.world();
-    TensorId norm2 = b.port("norm2", PortKind::Scalar, Access::Read, {}, Dtype::F64);
+    const auto port = [&](StateRole role, Access access, std::vector<ir::DimId> dims = {}) {
+        return b.port(program, program.state(role), access, std::move(dims));
+    };
+    TensorId norm2 = port(StateRole::SquaredNorm, Access::Read);
     r.tensors[norm2].placement.partial = all;
     TensorId loss = owned_loss(program, b);
     r.tensors[loss].placement.partial = all;
@@ -434,10 +429,8 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
         op.out = {norm2, loss};
         r.ops.push_back(std::move(op));
     }
-    const TensorId inv_n = b.port("inv_n", PortKind::Scalar, Access::Read, {}, type_of_scalar(program, "inv_n"));
-    const TensorId lr = b.port("lr", PortKind::Scalar, Access::Read, {}, Dtype::F64);
-    const TensorId steps = b.port("steps", PortKind::Scalar, Access::Update, {}, Dtype::F64);
-    const TensorId control = b.port("control", PortKind::Scalar, Access::Write, {0}, Dtype::F64);
+    const TensorId inv_n = port(StateRole::InverseCount, Access::Read), lr = port(StateRole::LearningRate, Access::Read);
+    const TensorId steps = port(StateRole::Steps, Access::Update), control = port(StateRole::Control, Access::Write, {0});
     r.tensors[control].placement.dims = {{}};
     ir::Op op;
     op.kind = "step_control";

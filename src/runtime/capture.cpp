@@ -20,7 +20,8 @@ struct Extent {
 // Empty where the tensor has no value for each sample of the batch. A backward in two parts has the names of the whole one.
 std::string name_of(const ir::Routine& r, const ir::Call& call, ir::TensorId tensor) {
     const ir::Tensor& t = r.tensors[tensor];
-    if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].name != "batch") return "";
+    if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].role != ir::DimRole::Batch)
+        return "";
     std::string kind = r.name.substr(r.block.size() + 1);
     for (const char* part : {"backward_input", "backward_weight"}) {
         if (kind.starts_with(part)) kind.replace(0, std::string_view(part).size(), "backward");
@@ -30,7 +31,7 @@ std::string name_of(const ir::Routine& r, const ir::Call& call, ir::TensorId ten
 
 }  // namespace
 
-std::set<std::string> capturable(const ir::Program& program, const std::string& entry) {
+std::set<std::string> capturable(const ir::Program& program, ir::EntryKind entry) {
     std::set<std::string> names;
     for (const ir::Call& call : program.entry(entry)->calls) {
         const ir::Routine& r = program.routines[call.routine];
@@ -92,7 +93,7 @@ void Capture::see(Executor& executor, const Produced& p) {
     const ir::Routine& first_block = program.routines.front();
     int64_t cuts[2] = {1, 1};
     for (int k = 0; k < 2; ++k) {
-        const char* dim = k == 0 ? "batch" : "seq";
+        const ir::DimRole dim = k == 0 ? ir::DimRole::Batch : ir::DimRole::Seq;
         if (r.dim(dim) >= 0) cuts[k] = first_block.dims[first_block.dim(dim)].size / r.dims[r.dim(dim)].size;
     }
     std::vector<Extent> extents;
@@ -101,10 +102,11 @@ void Capture::see(Executor& executor, const Produced& p) {
         const ir::Dim& dim = r.dims[t.dims[i]];
         const int64_t local = ir::local_size(program.mesh, r, t, static_cast<int>(i)),
                       index = program.mesh.index(executor.rank(), t.placement.dims[i]);
-        const int64_t parts = dim.name == "batch" ? cuts[0] : dim.name == "seq" ? cuts[1] : 1;
-        const int64_t part = dim.name == "batch" ? p.call->chunk / cuts[1] : dim.name == "seq" ? p.call->chunk % cuts[1] : 0;
+        const bool is_batch = dim.role == ir::DimRole::Batch, is_seq = dim.role == ir::DimRole::Seq;
+        const int64_t parts = is_batch ? cuts[0] : is_seq ? cuts[1] : 1;
+        const int64_t part = is_batch ? p.call->chunk / cuts[1] : is_seq ? p.call->chunk % cuts[1] : 0;
         Extent e{local, dim.size * parts, (index * parts + part) * local};
-        if (dim.name == "batch") {
+        if (is_batch) {
             e.first += p.call->microbatch * e.whole;
             e.whole *= program.microbatches;
         }

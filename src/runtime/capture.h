@@ -22,7 +22,7 @@ struct Captured {
 };
 
 // What an entry of a program produces and Capture may be asked for: "layer[3].forward.q".
-std::set<std::string> capturable(const ir::Program& program, const std::string& entry);
+std::set<std::string> capturable(const ir::Program& program, ir::EntryKind entry);
 
 class Capture {
 public:

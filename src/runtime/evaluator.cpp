@@ -14,8 +14,8 @@ Evaluator::Evaluator(Ranks& ranks, const BatchShape& shape)
     const BatchShape whole{shape.microbatch, windows_of_batch_, shape.seq_len};  // no sequence of a batch is masked
     for (const auto& e : ranks.here()) {
         const ir::Program& p = e->program();
-        loaders_.emplace_back(p, "eval", e->rank(), whole);
-        if (p.buffer("eval.total_loss") >= 0) totals_ = e.get();
+        loaders_.emplace_back(p, ir::EntryKind::Eval, e->rank(), whole);
+        if (p.buffer(p.state(ir::StateRole::TotalLoss), 0) >= 0) totals_ = e.get();
     }
 }
 
@@ -31,12 +31,12 @@ EvalResult Evaluator::evaluate(const data::Dataset& heldout, int64_t batches) {
                     if (i >= heldout.windows())
                         std::fill(targets.begin(), targets.end(), data::kNoTarget);  // once through, no window twice
                 });
-            e.run("eval");
+            e.run(ir::EntryKind::Eval);
         });
         if (!totals_) continue;
         // The sum stands in parts on the ranks that have the last block; the last routine of the entry has made it whole on each.
-        result.loss_sum += *totals_->scalar("eval.total_loss");
-        result.targets += std::llround(*totals_->scalar("eval.total_count"));
+        result.loss_sum += *totals_->value(ir::StateRole::TotalLoss);
+        result.targets += std::llround(*totals_->value(ir::StateRole::TotalCount));
     }
     if (ranks_.crew().is_alone()) return result;
     std::string own(totals_ ? sizeof result : 0, '\0');

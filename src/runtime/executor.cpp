@@ -130,14 +130,14 @@ void Executor::prepare(const ir::Routine& r, Code& code) {
     }
 }
 
-double* Executor::scalar(const std::string& name) {
-    const int b = program_.buffer(name);
-    if (b < 0) throw InternalError("executor: no scalar is called " + name);
+double* Executor::value(ir::StateId state) {
+    const int b = state < 0 ? -1 : program_.buffer(state, 0);
+    if (b < 0) throw InternalError("executor: the program has no such state");
     return reinterpret_cast<double*>(buffer(b));
 }
 
 void Executor::begin_snapshot() {
-    ensure(program_.entry("snapshot") != nullptr, "executor: the program has no entry snapshot");
+    ensure(program_.entry(ir::EntryKind::Snapshot) != nullptr, "executor: the program has no entry snapshot");
     ensure(!copying_, "executor: one snapshot at a time");
     copying_ = true;
 }
@@ -148,7 +148,7 @@ void Executor::snapshot() {
         copying_.notify_all();
     };
     try {
-        const ir::Entry& entry = *program_.entry("snapshot");
+        const ir::Entry& entry = *program_.entry(ir::EntryKind::Snapshot);
         for (size_t i = 0; i < entry.calls.size(); ++i) run_call(entry, i, kSnapshotChannel);
     } catch (...) {
         end();  // nobody waits for what will not come
@@ -164,9 +164,9 @@ void Executor::wait_for_snapshot() {
     snapshot_wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void Executor::run(const std::string& name) {
-    const ir::Entry* entry = program_.entry(name);
-    if (!entry) throw InternalError("executor: no entry is called " + name);
+void Executor::run(ir::EntryKind kind) {
+    const ir::Entry* entry = program_.entry(kind);
+    if (!entry) throw InternalError(fmt::format("executor: the program has no entry {}", name_of(kind)));
     if (timeline_) {
         for (std::vector<ir::TimedOp>& thread : timeline_->threads) thread.clear();
     }

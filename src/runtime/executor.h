@@ -57,13 +57,14 @@ public:
 
     // One step of an entry. Throws comm::Aborted where another rank failed; any other failure aborts all ranks first and names
     // rank, call and op.
-    void run(const std::string& entry);
+    void run(ir::EntryKind entry);
 
     const ir::Program& program() const { return program_; }
     int64_t rank() const { return rank_; }
     char* buffer(int index) { return arena_ + program_.buffers[index].offset_bytes; }
-    // Scalars by buffer name: "control", "lr", "steps". Throws InternalError for an unknown one.
-    double* scalar(const std::string& name);
+    // A state of the whole program, in float64. Throws InternalError where the program has none.
+    double* value(ir::StateId state);
+    double* value(ir::StateRole role) { return value(program_.state(role)); }
 
     // From now on every step writes when its ops ran into `timeline`, relative to `zero`; nullptr: none does. It must have room
     // for a step (ir::room_for): nothing is allocated.

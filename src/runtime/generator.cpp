@@ -1,5 +1,7 @@
 #include "runtime/generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -8,33 +10,43 @@
 #include "base/error.h"
 
 namespace lockstep::runtime {
+
+using ir::DimRole;
+using ir::EntryKind;
+using ir::PortRole;
+
 namespace {
 
-const ir::Dim& dim(const ir::Routine& r, std::string_view name) { return r.dims[static_cast<size_t>(r.dim(name))]; }
+const ir::Dim& dim(const ir::Routine& r, DimRole role) { return r.dims[static_cast<size_t>(r.dim(role))]; }
 
-// The routine of an entry that has a port of this name, and the call that binds it.
-std::pair<const ir::Routine*, const ir::Call*> find_port(const ir::Program& p, const std::string& entry, std::string_view port) {
-    ensure(p.entry(entry), "generator: the program has no entry " + entry);
+// The first routine of an entry that has such a port, and the call that binds it.
+template <class Is>
+std::pair<const ir::Routine*, const ir::Call*> find_port(const ir::Program& p, EntryKind entry, const Is& is) {
+    ensure(p.entry(entry), fmt::format("generator: the program has no entry {}", name_of(entry)));
     for (const ir::Call& c : p.entry(entry)->calls) {
-        if (p.routines[c.routine].port(port) >= 0) return {&p.routines[c.routine], &c};
+        const ir::Routine& r = p.routines[c.routine];
+        if (std::any_of(r.ports.begin(), r.ports.end(), is)) return {&r, &c};
     }
-    throw InternalError("generator: nothing in " + entry + " has a port " + std::string(port));
+    throw InternalError(fmt::format("generator: no routine of {} has the port", name_of(entry)));
 }
+
+bool is_logits(const ir::Port& port) { return port.role == PortRole::Logits; }
 
 }  // namespace
 
 Generator::Generator(Ranks& ranks) : ranks_(ranks) {
     const ir::Program& p = ranks.first().program();
     ensure(p.microbatches == 1, "generator: caches belong to one microbatch");
-    const ir::Routine& layer = *find_port(p, "prefill", "cache").first;
-    const ir::Routine& head = *find_port(p, "decode", "logits").first;
-    sequences_ = dim(layer, "batch").size;
-    context_ = dim(layer, "kv_seq").size;
-    prefill_tokens_ = dim(layer, "seq").size;
-    vocab_ = dim(head, "vocab").valid;
+    const auto is_cache = [&](const ir::Port& port) { return p.has_role(port, ir::StateRole::Cache); };
+    const ir::Routine& layer = *find_port(p, EntryKind::Prefill, is_cache).first;
+    const ir::Routine& head = *find_port(p, EntryKind::Decode, is_logits).first;
+    sequences_ = dim(layer, DimRole::Batch).size;
+    context_ = dim(layer, DimRole::KvSeq).size;
+    prefill_tokens_ = dim(layer, DimRole::Seq).size;
+    vocab_ = dim(head, DimRole::Vocab).valid;
     for (const auto& e : ranks.here()) {
-        prefill_inputs_.push_back(inputs_of(p, "prefill", e->rank()));
-        decode_inputs_.push_back(inputs_of(p, "decode", e->rank()));
+        prefill_inputs_.push_back(inputs_of(p, EntryKind::Prefill, e->rank()));
+        decode_inputs_.push_back(inputs_of(p, EntryKind::Decode, e->rank()));
     }
     const int each = ranks.crew().ranks_a_process(ranks.count());
     size_t bytes = 0;  // of a process
@@ -51,7 +63,7 @@ Generator::Generator(Ranks& ranks) : ranks_(ranks) {
     logits_.resize(static_cast<size_t>(sequences_ * vocab_));
 }
 
-std::vector<Generator::Input> Generator::inputs_of(const ir::Program& p, const std::string& entry, int64_t rank) const {
+std::vector<Generator::Input> Generator::inputs_of(const ir::Program& p, EntryKind entry, int64_t rank) const {
     std::vector<Input> out;
     std::set<int> seen;
     for (const ir::Call& call : p.entry(entry)->calls) {
@@ -59,9 +71,10 @@ std::vector<Generator::Input> Generator::inputs_of(const ir::Program& p, const s
         for (const ir::Tensor& t : r.tensors) {
             if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second)
                 continue;
-            const char* names[] = {"ids", "pos", "kv_pos", "doc", "kv_doc"};
-            const auto source = std::find(names, names + 5, t.source) - names;
-            ensure(source < 5, "generator: no input is called " + t.source);
+            constexpr PortRole roles[] = {PortRole::Ids, PortRole::Positions, PortRole::KvPositions, PortRole::Documents,
+                                          PortRole::KvDocuments};
+            const auto source = std::find(std::begin(roles), std::end(roles), r.ports[t.port].role) - roles;
+            ensure(source < std::ssize(roles), "generator: it has no input for port " + r.ports[t.port].name);
             Input in{call.bindings[t.port].buffer, static_cast<Input::Source>(std::min<long>(source, Input::Doc)), 0, 0, 0, 0};
             in.batch = ir::local_size(p.mesh, r, t, 0), in.first_batch = p.mesh.index(rank, t.placement.dims[0]) * in.batch;
             in.tokens = ir::local_size(p.mesh, r, t, 1), in.first_token = p.mesh.index(rank, t.placement.dims[1]) * in.tokens;
@@ -72,8 +85,8 @@ std::vector<Generator::Input> Generator::inputs_of(const ir::Program& p, const s
 }
 
 Generator::Output Generator::output_of(const ir::Program& p, int64_t rank) const {
-    const auto [r, call] = find_port(p, "decode", "logits");
-    const int port = r->port("logits");
+    const auto [r, call] = find_port(p, EntryKind::Decode, is_logits);
+    const int port = r->port(PortRole::Logits);
     const ir::Tensor& t = r->tensors[r->port_tensors(port)[0]];
     for (int a : mesh::subtract(p.mesh.all(), t.placement.used())) {
         if (p.mesh.coordinate(rank, a) != 0) return {};  // another rank has the same
@@ -122,7 +135,7 @@ void Generator::begin(std::span<const std::vector<int32_t>> prompts) {
         }
         ranks_.parallel([&](Executor& e) {
             load(e, prefill_inputs_[ranks_.place(e.rank())], prefill_tokens_);
-            e.run("prefill");
+            e.run(EntryKind::Prefill);
         });
     }
 }
@@ -142,7 +155,7 @@ bool Generator::step(std::span<const int32_t> tokens) {
     const bool alone = ranks_.crew().is_alone();
     ranks_.parallel([&](Executor& e) {
         load(e, decode_inputs_[ranks_.place(e.rank())], 1);
-        e.run("decode");
+        e.run(EntryKind::Decode);
         const Output& out = outputs_[static_cast<size_t>(e.rank())];
         if (out.buffer < 0) return;
         if (alone) read_logits(e.buffer(out.buffer), out);

@@ -49,7 +49,7 @@ private:
         size_t begin = 0;  // in what its process tells the first one
         size_t bytes() const { return static_cast<size_t>(batch * stride * bytes_of(dtype)); }
     };
-    std::vector<Input> inputs_of(const ir::Program& program, const std::string& entry, int64_t rank) const;
+    std::vector<Input> inputs_of(const ir::Program& program, ir::EntryKind entry, int64_t rank) const;
     Output output_of(const ir::Program& program, int64_t rank) const;
     void load(Executor& executor, const std::vector<Input>& inputs, int64_t tokens) const;
     void share_tokens(std::span<const int32_t> tokens);

@@ -9,7 +9,7 @@
 
 namespace lockstep::runtime {
 
-Loader::Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape) : shape_(shape) {
+Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape) : shape_(shape) {
     for (std::vector<int32_t>& s : sample_) s.resize(static_cast<size_t>(shape.seq_len));
     std::set<int> seen;
     for (const ir::Call& call : program.entry(entry)->calls) {
@@ -17,8 +17,8 @@ Loader::Loader(const ir::Program& program, const std::string& entry, int64_t ran
         for (const ir::Tensor& t : r.tensors) {
             if (t.port < 0 || r.ports[t.port].kind != ir::PortKind::Input || !seen.insert(call.bindings[t.port].buffer).second)
                 continue;
-            const auto source = std::find(kSources.begin(), kSources.end(), t.source) - kSources.begin();
-            ensure(source < kCount, "loader: no input is called " + t.source);
+            const auto source = std::find(kSources.begin(), kSources.end(), r.ports[t.port].role) - kSources.begin();
+            ensure(source < kCount, "loader: it has no input for port " + r.ports[t.port].name);
             // From the placement and the whole microbatch: a chunked routine's own dims are only a slice of it.
             const auto part = [&](int dim, int64_t whole, int64_t& first, int64_t& count) {
                 count = whole / program.mesh.size(t.placement.dims[dim]);

@@ -22,7 +22,7 @@ struct BatchShape {
 
 class Loader {
 public:
-    Loader(const ir::Program& program, const std::string& entry, int64_t rank, const BatchShape& shape);
+    Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape);
 
     // Reads sample number first_sample + i as the i-th of the step, and makes its noise. `fetch` is Dataset::sample, or
     // sequential for validation.
@@ -37,7 +37,8 @@ private:
         int64_t first_batch, batch, first_token, tokens;
     };
     static constexpr int kCount = 5, kNoise = 4;
-    static constexpr std::array<std::string_view, kCount> kSources = {"ids", "targets", "pos", "doc", "noise"};
+    static constexpr std::array<ir::PortRole, kCount> kSources = {
+        ir::PortRole::Ids, ir::PortRole::Targets, ir::PortRole::Positions, ir::PortRole::Documents, ir::PortRole::Noise};
 
     BatchShape shape_;
     std::vector<Input> inputs_;  // by microbatch

@@ -90,6 +90,10 @@ bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh
 }
 
 void for_each_parameter(const std::vector<ir::Program>& programs, const std::function<void(const ir::Parameter&, int64_t)>& f) {
+    for_each_member(programs, [&](const ir::Program&, const ir::Unit&, const ir::Parameter& param, int64_t i) { f(param, i); });
+}
+
+void for_each_member(const std::vector<ir::Program>& programs, const OfMember& f) {
     const auto holds = [](const ir::Unit& u, int64_t instance) {
         const std::vector<int64_t> all = u.instances();
         return !u.mirror && std::binary_search(all.begin(), all.end(), instance);
@@ -100,7 +104,7 @@ void for_each_parameter(const std::vector<ir::Program>& programs, const std::fun
                 for (const ir::Unit& u : p.units) {
                     if (u.block != block.name || !holds(u, i)) continue;
                     for (const ir::Segment& s : u.segments) {
-                        for (const ir::Member& m : s.members) f(*p.param(m.param), i);
+                        for (const ir::Member& m : s.members) f(p, u, *p.param(m.param), i);
                     }
                 }
             }

@@ -29,6 +29,9 @@ bool is_owner(const ir::Program& program, const ir::Parameter& param, const mesh
 // order of the model.
 void for_each_parameter(const std::vector<ir::Program>& programs,
                         const std::function<void(const ir::Parameter&, int64_t instance)>& f);
+// The same, with the program and unit that own it.
+using OfMember = std::function<void(const ir::Program&, const ir::Unit&, const ir::Parameter&, int64_t instance)>;
+void for_each_member(const std::vector<ir::Program>& programs, const OfMember& f);
 
 // Elements of them all, without padding.
 int64_t parameter_count(const std::vector<ir::Program>& programs);

@@ -20,16 +20,6 @@ struct Part {
     uint64_t elements = 0, bits = 0;
 };
 
-std::string_view name_of(StateKind kind) {
-    switch (kind) {
-        case StateKind::Weights: return "weights";
-        case StateKind::Copy: return "copy of the weights";
-        case StateKind::Moment1: return "first moments";
-        case StateKind::Moment2: break;
-    }
-    return "second moments";
-}
-
 uint64_t chain(uint64_t sum, std::string_view bytes) {
     const uint64_t both[] = {sum, checksum(bytes)};
     return checksum({reinterpret_cast<const char*>(both), sizeof both});
@@ -37,13 +27,12 @@ uint64_t chain(uint64_t sum, std::string_view bytes) {
 
 std::map<std::string, Part> parts_of(Executor& e) {
     std::map<std::string, Part> parts;
-    for (StateKind kind : {StateKind::Weights, StateKind::Copy, StateKind::Moment1, StateKind::Moment2}) {
-        for_each_state_run(e, kind, [&](const Run& run, const char* data, Dtype type) {
-            Part& part = parts[fmt::format("{} of {}[{}]", name_of(kind), run.unit->name, run.instance)];
-            part.elements = chain(part.elements, fmt::format("{} {} {}", run.param->name, run.global_begin, run.count));
-            part.bits = chain(part.bits, {data, static_cast<size_t>(run.count * bytes_of(type))});
-        });
-    }
+    const auto is_replicated = [](const ir::State& s) { return s.scope == ir::Scope::Run && s.role != ir::StateRole::Copy; };
+    for_each_state_run(e, is_replicated, [&](const Run& run, const ir::State& state, const char* data) {
+        Part& part = parts[fmt::format("{} of {}[{}]", state.name, run.unit->name, run.instance)];
+        part.elements = chain(part.elements, fmt::format("{} {} {}", run.param->name, run.global_begin, run.count));
+        part.bits = chain(part.bits, {data, static_cast<size_t>(run.count * bytes_of(state.dtype))});
+    });
     return parts;
 }
 

@@ -29,7 +29,7 @@ Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root, 
       tokenizer_(std::move(tokenizer)),
       program_hash_(runtime::program_hash(trainer.ranks().programs())),
       keep_(recipe.integer("checkpoint.keep_latest_k")),
-      async_(trainer.ranks().first().program().entry("snapshot") != nullptr),
+      async_(trainer.ranks().first().program().entry(ir::EntryKind::Snapshot) != nullptr),
       writers_{&trainer.ranks().crew(), async_ ? 1 : 0} {
     writers_.together([&] {
         if (writers_.is_first()) remove_partial(root_);
@@ -41,16 +41,13 @@ Saver::~Saver() {
 }
 
 // `dtype` empty: as the states are.
-void Saver::write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds, const std::string& dtype) const {
-    std::vector<checkpoint::TensorSpec> specs;
-    for (StateKind kind : kinds) {
-        for (checkpoint::TensorSpec& spec : states_->specs(kind)) specs.push_back(std::move(spec));
-    }
+void Saver::write_file(checkpoint::NewCheckpoint& folder, const std::string& file, const std::string& dtype) const {
+    std::vector<checkpoint::TensorSpec> specs = states_->specs(file);
     for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype.empty() ? spec.dtype : dtype;
     const checkpoint::SafetensorsLayout layout(specs, {{"format", "pt"}});
     StateTensors::Cursor cursor;
     folder.write(
-        file_of(kinds.front()), layout,
+        file, layout,
         [&](const checkpoint::TensorEntry& e, int64_t begin, int64_t count, char* to) {
             states_->read_as(e.spec.name, begin, count, e.spec.dtype, to, cursor);
         },
@@ -68,8 +65,8 @@ void Saver::write(checkpoint::Manifest manifest, SaveContents contents, const Mo
         checkpoint::NewCheckpoint folder(root_, manifest.steps, writers_);
         if (form.hugging_face)
             folder.add(write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_, writers_));
-        else write_file(folder, {StateKind::Weights}, form.dtype);
-        if (contents == SaveContents::All) write_file(folder, {StateKind::Moment1, StateKind::Moment2}, "");
+        else write_file(folder, checkpoint::kModelFile, form.dtype);
+        if (contents == SaveContents::All) write_file(folder, checkpoint::kOptimizerFile, "");
         set_latest(folder.publish(std::move(manifest)));
         if (writers_.is_first()) checkpoint::remove_old(root_, keep_);
         longest_write_s_ =
@@ -89,7 +86,7 @@ void Saver::save(SaveContents contents, const ModelForm& form) {
     m.steps = trainer_.progress().steps;
     m.samples_seen = trainer_.progress().samples_seen;
     m.tokens_seen = trainer_.progress().tokens_seen;
-    m.optimizer_steps = static_cast<int64_t>(*trainer_.ranks().first().scalar("steps"));
+    m.values = saved_values(trainer_.ranks().first());
     m.dtype = form.dtype.empty() ? file_type(p.units.front().master) : form.dtype;
     m.program_hash = program_hash_;
     m.recipe = recipe_;

@@ -53,7 +53,7 @@ public:
 
 private:
     void write(checkpoint::Manifest manifest, SaveContents contents, const ModelForm& form);
-    void write_file(checkpoint::NewCheckpoint& folder, const std::vector<StateKind>& kinds, const std::string& dtype) const;
+    void write_file(checkpoint::NewCheckpoint& folder, const std::string& file, const std::string& dtype) const;
 
     Trainer& trainer_;
     const std::string root_, recipe_, tokenizer_, program_hash_;

@@ -18,10 +18,11 @@ namespace {
 using checkpoint::TensorSource;
 using checkpoint::TensorSpec;
 
-void require_same_model(const std::vector<ir::Program>& programs, const TensorSource& source, StateKind kind,
+void require_same_model(const std::vector<ir::Program>& programs, const TensorSource& source, const WhichStates& which,
                         const std::string& path) {
-    for_each_parameter(programs, [&](const ir::Parameter& param, int64_t i) {
-        const std::string name = prefix_of(kind) + global_name(param, i);
+    for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
+        if (!which(state)) return;
+        const std::string name = saved_name(programs[0], state, param, i);
         const TensorSpec spec = source.contains(name) ? source.spec(name) : TensorSpec{name, "absent", {}};
         if (is_float(spec.dtype) && spec.shape == global_shape(param)) return;
         throw UserError("checkpoint.other_model", path,
@@ -30,21 +31,21 @@ void require_same_model(const std::vector<ir::Program>& programs, const TensorSo
     });
 }
 
-void read_state(Executor& e, const TensorSource& source, StateKind kind) {
+void read_state(Executor& e, const TensorSource& source, const WhichStates& which) {
     TensorSource::Cursor cursor;
-    for_each_state_run(e, kind, [&](const Run& run, char* data, Dtype type) {
-        source.read_as(prefix_of(kind) + global_name(*run.param, run.instance), run.global_begin, run.count, file_type(type),
-                       data, cursor);
+    for_each_state_run(e, which, [&](const Run& run, const ir::State& state, char* data) {
+        source.read_as(saved_name(e.program(), state, *run.param, run.instance), run.global_begin, run.count,
+                       file_type(state.dtype), data, cursor);
     });
 }
 
 // A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
-void read_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const std::vector<StateKind>& kinds) {
-    for (StateKind kind : kinds) require_same_model(ranks.programs(), source, kind, origin);
+void read_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const WhichStates& which) {
+    require_same_model(ranks.programs(), source, which, origin);
     std::vector<std::exception_ptr> errors(ranks.here().size());
     ranks.parallel([&](Executor& e) {
         try {
-            for (StateKind kind : kinds) read_state(e, source, kind);
+            read_state(e, source, which);
         } catch (const UserError&) {
             errors[ranks.place(e.rank())] = std::current_exception();
         }
@@ -54,16 +55,9 @@ void read_states(Ranks& ranks, const TensorSource& source, const std::string& or
     }
 }
 
+bool is_of_optimizer(const ir::State& s) { return !s.saved.empty() && !s.is_weights(); }
+
 }  // namespace
-
-std::string prefix_of(StateKind kind) {
-    return kind == StateKind::Moment1 ? "exp_avg." : kind == StateKind::Moment2 ? "exp_avg_sq." : "";
-}
-
-const std::string& file_of(StateKind kind) {
-    const bool model = kind == StateKind::Weights || kind == StateKind::Copy;
-    return model ? checkpoint::kModelFile : checkpoint::kOptimizerFile;
-}
 
 std::string program_hash(const std::vector<ir::Program>& programs) {
     std::string text;
@@ -77,14 +71,13 @@ std::unique_ptr<TensorSource> open_weights(const std::string& folder, const chec
 }
 
 void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
-    ranks.crew().together([&] { read_states(ranks, source, origin, {StateKind::Weights, StateKind::Copy}); });
+    ranks.crew().together([&] { read_states(ranks, source, origin, is_weights); });
 }
 
 namespace {
 
 void load_weights_here(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest) {
-    read_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile,
-                {StateKind::Weights, StateKind::Copy});
+    read_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile, is_weights);
 }
 
 checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
@@ -93,9 +86,8 @@ checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, cons
     const bool imported = m.steps == 0 && !m.has_optimizer();  // from elsewhere: moments are zero
     if (parts.optimizer && !imported) {
         const std::string& file = checkpoint::kOptimizerFile;
-        read_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file,
-                    {StateKind::Moment1, StateKind::Moment2});
-        for (const auto& e : trainer.ranks().here()) *e->scalar("steps") = static_cast<double>(m.optimizer_steps);
+        read_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file, is_of_optimizer);
+        for (const auto& e : trainer.ranks().here()) set_saved_values(*e, m.values);
     }
     return m;
 }

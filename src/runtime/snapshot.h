@@ -1,5 +1,5 @@
 // A trainer's states as a checkpoint's global tensors under Hugging Face names: model.safetensors holds the weights,
-// optimizer.safetensors the moments as exp_avg.NAME and exp_avg_sq.NAME. Every rank reads its own runs of elements, so a
+// optimizer.safetensors what the optimizer keeps, as exp_avg.NAME and so on. Every rank reads its own runs of elements, so a
 // checkpoint belongs to no layout. Writing: saver.h.
 #pragma once
 
@@ -28,10 +28,6 @@ void load_weights(Ranks& ranks, const std::string& folder);
 void load_weights(Ranks& ranks, const checkpoint::TensorSource& source, const std::string& origin);
 // A checkpoint's weights under the names here, whether its own files or transformers' (checkpoint.last_save_in_hf) hold them.
 std::unique_ptr<checkpoint::TensorSource> open_weights(const std::string& folder, const checkpoint::Manifest& manifest);
-
-// A state's tensors in a checkpoint's files.
-std::string prefix_of(StateKind kind);  // of a parameter's name
-const std::string& file_of(StateKind kind);
 
 // A hash of the programs' text: equal hashes compute equal bits on one machine.
 std::string program_hash(const std::vector<ir::Program>& programs);

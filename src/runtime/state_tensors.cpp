@@ -7,38 +7,37 @@
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
-#include "runtime/snapshot.h"
 
 namespace lockstep::runtime {
 
 StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
     const std::vector<ir::Program>& programs = ranks.programs();
-    for (StateKind kind : kSavedStates) {
-        const std::string type(file_type(place_of(programs[0].units.front(), kind).type));
-        for_each_parameter(programs, [&](const ir::Parameter& param, int64_t i) {
-            const std::string name = prefix_of(kind) + global_name(param, i);
-            names_[kind].push_back(name);
-            tensors_[name] = {{name, type, global_shape(param)}, {}};
-        });
-        for (const auto& e : ranks.here()) add_parts(*e, kind, bytes);
-    }
+    for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
+        const std::string name = saved_name(programs[0], state, param, i);
+        names_[state.is_weights() ? checkpoint::kModelFile : checkpoint::kOptimizerFile].push_back(name);
+        tensors_[name] = {{name, std::string(file_type(state.dtype)), global_shape(param)}, {}};
+    });
+    for (const auto& e : ranks.here()) add_parts(*e, bytes);
     for (auto& [name, tensor] : tensors_)
         std::sort(tensor.parts.begin(), tensor.parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
 }
 
-void StateTensors::add_parts(Executor& executor, StateKind kind, StateBytes bytes) {
+void StateTensors::add_parts(Executor& executor, StateBytes bytes) {
     const ir::Program& p = executor.program();
-    for_each_state_run(executor, kind, bytes, [&](const Run& run, const char* data, Dtype) {
-        if (!is_owner(p, *run.param, place_of(*run.unit, kind).split, executor.rank())) return;
-        tensors_.find(prefix_of(kind) + global_name(*run.param, run.instance))
+    const auto add = [&](const Run& run, const ir::State& state, const char* data) {
+        if (!is_owner(p, *run.param, state.split, executor.rank())) return;
+        tensors_.find(saved_name(p, state, *run.param, run.instance))
             ->second.parts.push_back({run.global_begin, run.count, data});
-    });
+    };
+    for_each_state_run(
+        executor, [](const ir::State& s) { return !s.saved.empty(); }, add, bytes);
 }
 
-std::vector<checkpoint::TensorSpec> StateTensors::specs(StateKind kind) const {
+std::vector<checkpoint::TensorSpec> StateTensors::specs(const std::string& file) const {
     std::vector<checkpoint::TensorSpec> out;
-    for (const std::string& name : names_.at(kind)) out.push_back(spec(name));
+    for (const std::string& name : names_.at(file)) out.push_back(spec(name));
     return out;
 }
 

@@ -16,7 +16,7 @@ public:
     // What is read is what the memory holds at that time.
     StateTensors(Ranks& ranks, StateBytes bytes);
 
-    std::vector<checkpoint::TensorSpec> specs(StateKind kind) const;  // in the order of the units
+    std::vector<checkpoint::TensorSpec> specs(const std::string& file) const;  // those of a file of a checkpoint, in order
 
     bool contains(const std::string& name) const override { return tensors_.contains(name); }
     const checkpoint::TensorSpec& spec(const std::string& name) const override { return tensors_.find(name)->second.spec; }
@@ -32,9 +32,9 @@ private:
         checkpoint::TensorSpec spec;
         std::vector<Part> parts;  // in order
     };
-    void add_parts(Executor& executor, StateKind kind, StateBytes bytes);
+    void add_parts(Executor& executor, StateBytes bytes);
 
-    std::map<StateKind, std::vector<std::string>> names_;
+    std::map<std::string, std::vector<std::string>> names_;  // by file
     std::map<std::string, Tensor> tensors_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -9,38 +10,85 @@
 #include "base/error.h"
 
 namespace lockstep::runtime {
+namespace {
 
-StatePlace place_of(const ir::Unit& unit, StateKind kind) {
-    // A mirror has a copy of its owner's weights and nothing else.
-    if (unit.mirror) return {kind == StateKind::Copy ? "weights" : "", unit.weights, unit.storage};
-    switch (kind) {
-        case StateKind::Weights:
-            if (unit.has_master()) return {"master", unit.optimizer, unit.master};
-            return {"weights", unit.weights, unit.storage};
-        case StateKind::Copy: return {unit.has_master() ? "weights" : "", unit.weights, unit.storage};
-        case StateKind::Moment1: return {"moment1", unit.optimizer, unit.master};
-        case StateKind::Moment2: break;
-    }
-    return {"moment2", unit.optimizer, unit.master};
+ir::StateId snapshot_of(const ir::Program& p, ir::StateId id) {
+    const auto is = [&](const ir::State& s) { return s.role == ir::StateRole::Copy && s.copy_of == id; };
+    const auto at = std::find_if(p.states.begin(), p.states.end(), is);
+    ensure(at != p.states.end(), "no snapshot is made of " + p.states[static_cast<size_t>(id)].full_name());
+    return static_cast<ir::StateId>(at - p.states.begin());
 }
 
-void for_each_state_run(Executor& executor, StateKind kind, const OfStateRun& f) {
-    for_each_state_run(executor, kind, StateBytes::Live, f);
-}
+}  // namespace
 
-void for_each_state_run(Executor& executor, StateKind kind, StateBytes bytes, const OfStateRun& f) {
+bool is_weights(const ir::State& state) { return state.is_weights(); }
+
+void for_each_state_run(Executor& executor, const WhichStates& which, const OfStateRun& f, StateBytes bytes) {
     const ir::Program& p = executor.program();
     for (const ir::Unit& unit : p.units) {
-        const StatePlace place = place_of(unit, kind);
-        for (int64_t i : place.buffer.empty() ? std::vector<int64_t>{} : unit.instances()) {
-            const char* copied = bytes == StateBytes::Snapshot ? "snapshot." : "";
-            const int buffer = p.buffer(fmt::format("{}{}.{}[{}]", copied, place.buffer, unit.name, i));
-            ensure(buffer >= 0, fmt::format("state {} of {}[{}] has no buffer", place.buffer, unit.name, i));
-            for_each_run(p, unit, i, place.split, executor.rank(), [&](const Run& run) {
-                f(run, executor.buffer(buffer) + run.local_begin * bytes_of(place.type), place.type);
-            });
+        for (size_t k = 0; k < p.states.size(); ++k) {
+            const ir::State& state = p.states[k];
+            if (state.unit != unit.name || !which(state)) continue;
+            const auto id = static_cast<ir::StateId>(k);
+            const ir::StateId held = bytes == StateBytes::Live ? id : snapshot_of(p, id);
+            for (int64_t i : unit.instances()) {
+                const int buffer = p.buffer(held, i);
+                ensure(buffer >= 0, fmt::format("state {} of instance {} has no buffer", state.full_name(), i));
+                for_each_run(p, unit, i, state.split, executor.rank(), [&](const Run& run) {
+                    f(run, state, executor.buffer(buffer) + run.local_begin * bytes_of(state.dtype));
+                });
+            }
         }
     }
+}
+
+std::string saved_name(const ir::Program& program, const ir::State& state, const ir::Parameter& param, int64_t instance) {
+    const ir::State& of = state.copy_of >= 0 ? program.states[static_cast<size_t>(state.copy_of)] : state;
+    std::string name = of.saved.empty() ? "{}" : of.saved;  // a mirror's weights are saved by their owner
+    return name.replace(name.find("{}"), 2, global_name(param, instance));
+}
+
+void for_each_saved(const std::vector<ir::Program>& programs, const OfSaved& f) {
+    std::vector<std::string> all;
+    for (const ir::Program& p : programs) {
+        for (const ir::State& s : p.states) {
+            if (!s.unit.empty() && !s.saved.empty() && std::find(all.begin(), all.end(), s.saved) == all.end())
+                all.push_back(s.saved);
+        }
+    }
+    for (const std::string& saved : all) {
+        for_each_member(programs, [&](const ir::Program& p, const ir::Unit& u, const ir::Parameter& param, int64_t i) {
+            for (const ir::State& s : p.states) {
+                if (s.unit == u.name && s.saved == saved) f(s, param, i);
+            }
+        });
+    }
+}
+
+namespace {
+
+// f(state, value) for those of the whole program.
+template <class F>
+void for_each_saved_value(Executor& e, const F& f) {
+    const ir::Program& p = e.program();
+    for (size_t k = 0; k < p.states.size(); ++k) {
+        const ir::State& s = p.states[k];
+        if (s.unit.empty() && s.block.empty() && !s.saved.empty()) f(s, e.value(static_cast<ir::StateId>(k)));
+    }
+}
+
+}  // namespace
+
+std::map<std::string, double> saved_values(Executor& executor) {
+    std::map<std::string, double> out;
+    for_each_saved_value(executor, [&](const ir::State& s, const double* value) { out[s.saved] = *value; });
+    return out;
+}
+
+void set_saved_values(Executor& executor, const std::map<std::string, double>& values) {
+    for_each_saved_value(executor, [&](const ir::State& s, double* value) {
+        if (const auto at = values.find(s.saved); at != values.end()) *value = at->second;
+    });
 }
 
 namespace {
@@ -48,12 +96,10 @@ namespace {
 // Weights, and the copies of them that some units keep, from values_of(run)(global index).
 template <class ValuesOf>
 void fill(Executor& executor, const ValuesOf& values_of) {
-    for (StateKind kind : {StateKind::Weights, StateKind::Copy}) {
-        for_each_state_run(executor, kind, [&](const Run& run, char* data, Dtype type) {
-            const auto value = values_of(run);
-            for (int64_t i = 0; i < run.count; ++i) set_element(data, type, i, value(run.global_begin + i));
-        });
-    }
+    for_each_state_run(executor, is_weights, [&](const Run& run, const ir::State& state, char* data) {
+        const auto value = values_of(run);
+        for (int64_t i = 0; i < run.count; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
+    });
 }
 
 }  // namespace
@@ -74,12 +120,12 @@ void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& t
     });
 }
 
-void export_state(Executor& executor, StateKind kind, GlobalTensors& tensors) {
+void export_state(Executor& executor, const WhichStates& which, GlobalTensors& tensors) {
     const ir::Program& p = executor.program();
-    for_each_state_run(executor, kind, [&](const Run& run, char* data, Dtype type) {
-        if (!is_owner(p, *run.param, place_of(*run.unit, kind).split, executor.rank())) return;
+    for_each_state_run(executor, which, [&](const Run& run, const ir::State& state, char* data) {
+        if (!is_owner(p, *run.param, state.split, executor.rank())) return;
         std::vector<double>& whole = tensors.find(global_name(*run.param, run.instance))->second;
-        for (int64_t i = 0; i < run.count; ++i) whole[static_cast<size_t>(run.global_begin + i)] = element(data, type, i);
+        for (int64_t i = 0; i < run.count; ++i) whole[static_cast<size_t>(run.global_begin + i)] = element(data, state.dtype, i);
     });
 }
 

@@ -11,26 +11,30 @@
 
 namespace lockstep::runtime {
 
-// Weights: those that the optimizer changes and a checkpoint holds (master weights, where there are such). Copy: those that
-// forward and backward read, in units that keep them apart from the master weights; a function of Weights, never saved.
-enum class StateKind { Weights, Moment1, Moment2, Copy };
-constexpr StateKind kSavedStates[] = {StateKind::Weights, StateKind::Moment1, StateKind::Moment2};
-
-// Of a unit's state: its buffer's name without the instance, the sub-axes over which it is split, its element type. Empty
-// name: the unit has no such state.
-struct StatePlace {
-    std::string_view buffer;
-    mesh::AxisList split;
-    Dtype type;
-};
-StatePlace place_of(const ir::Unit& unit, StateKind kind);
+// Which states of units: all that a predicate accepts.
+using WhichStates = std::function<bool(const ir::State&)>;
+bool is_weights(const ir::State& state);  // also where they are a copy of master weights
+inline WhichStates saved_as(std::string saved) {
+    return [saved = std::move(saved)](const ir::State& s) { return s.saved == saved; };
+}
 
 enum class StateBytes { Live, Snapshot };  // a state, or what the entry `snapshot` has made of it
 
-// f(run, data, type) for every run of every state of that kind on the executor's rank; data points at run.local_begin.
-using OfStateRun = std::function<void(const Run&, char* data, Dtype type)>;
-void for_each_state_run(Executor& executor, StateKind kind, StateBytes bytes, const OfStateRun& f);
-void for_each_state_run(Executor& executor, StateKind kind, const OfStateRun& f);
+// f(run, state, data) for every run of these states on the executor's rank; data points at run.local_begin.
+using OfStateRun = std::function<void(const Run&, const ir::State&, char* data)>;
+void for_each_state_run(Executor& executor, const WhichStates& which, const OfStateRun& f, StateBytes bytes = StateBytes::Live);
+
+// Under which name a checkpoint holds a state's part of a parameter. Of a copy: the name of what it repeats.
+std::string saved_name(const ir::Program& program, const ir::State& state, const ir::Parameter& param, int64_t instance);
+
+// f(state, param, instance) for all that checkpoints hold of the units of these programs, one a pipeline rank: state after state,
+// weights first, each in the order of the model.
+using OfSaved = std::function<void(const ir::State&, const ir::Parameter&, int64_t instance)>;
+void for_each_saved(const std::vector<ir::Program>& programs, const OfSaved& f);
+
+// The states of the whole program that checkpoints hold, by their saved names.
+std::map<std::string, double> saved_values(Executor& executor);
+void set_saved_values(Executor& executor, const std::map<std::string, double>& values);
 
 // The initial values of all weights; moments are zero.
 void fill_initial_weights(Executor& executor, uint64_t seed);
@@ -38,10 +42,10 @@ void fill_initial_weights(Executor& executor, uint64_t seed);
 using ValueOf = std::function<double(const ir::Parameter& param, int64_t instance, int64_t global_index)>;
 void fill_weights(Executor& executor, const ValueOf& value);
 
-// Writes this rank's owned part of a state into whole global tensors, in double. Ranks may call it at the same time on the same
-// map once every tensor in it has its full size.
+// Writes this rank's owned part of states into whole global tensors under the parameters' names, in double. Ranks may call it at
+// the same time on the same map once every tensor in it has its full size.
 using GlobalTensors = std::map<std::string, std::vector<double>>;
 void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& tensors);
-void export_state(Executor& executor, StateKind kind, GlobalTensors& tensors);
+void export_state(Executor& executor, const WhichStates& which, GlobalTensors& tensors);
 
 }  // namespace lockstep::runtime

@@ -50,8 +50,8 @@ Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compile
       shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(recipe, compiled.layout, crew))) {
     shape_.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), "train", e->rank(), shape_);
-    if (compiled.programs[0].entry("eval")) evaluator_.emplace(*ranks_, shape_);
+    for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
+    if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);
     ranks_->parallel([this](Executor& e) { fill_initial_weights(e, shape_.seed); });
 }
 
@@ -59,10 +59,10 @@ void Trainer::fill_weights(const ValueOf& value) {
     ranks_->parallel([&](Executor& e) { runtime::fill_weights(e, value); });
 }
 
-GlobalTensors Trainer::state(StateKind kind) {
+GlobalTensors Trainer::state(const WhichStates& which) {
     GlobalTensors tensors;
     allocate_tensors(compiled_.programs, tensors);
-    ranks_->parallel([&](Executor& e) { export_state(e, kind, tensors); });
+    ranks_->parallel([&](Executor& e) { export_state(e, which, tensors); });
     if (ranks_->crew().is_alone()) return tensors;
     for (auto& [name, whole] : tensors) {  // every element stands on one process, and is zero on the others
         const auto bytes = std::as_bytes(std::span(whole));
@@ -84,7 +84,7 @@ std::vector<ir::Timeline> Trainer::new_timelines() const {
     std::vector<ir::Timeline> all(static_cast<size_t>(ranks_->count()));
     for (size_t r = 0; r < all.size(); ++r) {  // each by itself: a copy has no room
         const ir::Program& p = compiled_.of_rank(static_cast<int64_t>(r));
-        all[r] = ir::room_for(p, *p.entry("train"));
+        all[r] = ir::room_for(p, *p.entry(ir::EntryKind::Train));
     }
     return all;
 }
@@ -133,16 +133,16 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         loaders_[ranks_->place(e.rank())].load(
             e, progress_.samples_seen,
             [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source_.sample(i, ids, targets, pos, doc); });
-        *e.scalar("lr") = result.lr;
+        *e.value(ir::StateRole::LearningRate) = result.lr;
         if (ranks_->place(e.rank()) == 0) result.data_time_s = seconds_since(begin);
         if (timeline) {
             timeline->data_begin_s = std::chrono::duration<double>(begin - start).count();
             timeline->data_end_s = seconds_since(start);
         }
-        e.run("train");
+        e.run(ir::EntryKind::Train);
         e.record(nullptr, start);
     });
-    const auto control = kernels::StepControl::read(ranks_->first().scalar("control"));  // the same on every rank
+    const auto control = kernels::StepControl::read(ranks_->first().value(ir::StateRole::Control));  // the same on every rank
     result.step = ++progress_.steps;
     progress_.samples_seen += shape_.global_batch;
     progress_.tokens_seen += tokens_per_step();

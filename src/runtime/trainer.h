@@ -56,7 +56,7 @@ public:
     // After states were loaded from elsewhere.
     void set_progress(const Progress& progress) { progress_ = progress; }
     void fill_weights(const ValueOf& value);
-    GlobalTensors state(StateKind kind);
+    GlobalTensors state(const WhichStates& which);
     int64_t tokens_per_step() const { return shape_.global_batch * shape_.seq_len; }
 
 private:

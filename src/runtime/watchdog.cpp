@@ -188,7 +188,7 @@ void Watchdog::write_records(const std::string& reason) const {
                 if (!place.op) {
                     op["op"] = "rest";
                 } else {
-                    op["entry"] = f.entry->name, op["call"] = f.call, op["routine"] = place.routine->name;
+                    op["entry"] = name_of(f.entry->kind), op["call"] = f.call, op["routine"] = place.routine->name;
                     op["layer"] = place.call->instance, op["microbatch"] = place.call->microbatch, op["op"] = place.op->kind;
                     if (!place.op->out.empty()) op["result"] = place.routine->tensors[place.op->out[0]].name;
                     if (place.waits()) op["ranks"] = ir::members_of(p, *place.op, p.mesh.group(e.rank(), place.op->group));

@@ -114,7 +114,7 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
 
 }  // namespace
 
-Simulated simulate(const std::vector<ir::Program>& programs, const std::string& name, const Cluster& cluster,
+Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                    const compile::Placement& placement, const mesh::Link& ring) {
     const Groups groups(programs);
     std::vector<const ir::Entry*> entries(programs.size());
@@ -123,7 +123,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, const std::string& 
     std::vector<Rank> ranks(programs.size());
     parallel_for(programs.size(), [&](size_t i) {
         const ir::Program& p = programs[i];
-        entries[i] = p.entry(name);
+        entries[i] = p.entry(entry);
         profiles[i] = profiles_of(p, *entries[i], cluster, placement, ring, [&](const ir::Op& op) { return groups.of(p, op); });
         loaded[i] = load(p, *entries[i], profiles[i], placement);
         ranks[i] = std::move(loaded[i].rank);

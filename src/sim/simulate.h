@@ -19,7 +19,7 @@ struct Simulated {
 
 // One entry of the ranks that run `programs`, one a pipeline rank, on `cluster`, placed as `placement` says. Ranks of a pipeline
 // rank want the same at the same time: one of them is simulated with its part of the machine.
-Simulated simulate(const std::vector<ir::Program>& programs, const std::string& entry, const Cluster& cluster,
+Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                    const compile::Placement& placement, const mesh::Link& ring = {});
 
 }  // namespace lockstep::sim

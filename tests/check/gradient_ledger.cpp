@@ -21,7 +21,7 @@ int64_t block_count(const ir::Program& program, const std::string& name) {
 // The routine of this kind for a unit, or none where the program has no call for it.
 const ir::Routine* unit_routine(const ir::Program& program, RoutineKind kind, const std::string& unit) {
     for (const ir::Routine& r : program.routines) {
-        if (r.kind == kind && r.block == unit && !r.ops.empty()) return &r;
+        if (r.kind == kind && r.unit == unit && !r.ops.empty()) return &r;
     }
     return nullptr;
 }
@@ -52,7 +52,8 @@ GradientLedger::GradientLedger(const ir::Program& program) : program_(program) {
         const ir::Routine& r = program.routines[k];
         const int id = static_cast<int>(k);
         const bool per_unit = r.kind == RoutineKind::Stats;
-        const int64_t instances = block_count(program, r.block), microbatches = per_unit ? 1 : program.microbatches;
+        const int64_t instances = block_count(program, r.unit.empty() ? r.block : r.unit),
+                      microbatches = per_unit ? 1 : program.microbatches;
         for (size_t p = 0; p < r.ports.size(); ++p) {
             const ir::Port& port = r.ports[p];
             if (port.access != Access::Accumulate) continue;
@@ -60,9 +61,9 @@ GradientLedger::GradientLedger(const ir::Program& program) : program_(program) {
                 for (int64_t m = 0; m < microbatches; ++m) {
                     for (int64_t c = 0; c < r.chunks; ++c) {
                         const Contribution one = {id, i, m, c};
-                        if (port.kind == PortKind::Scalar) whole_scalars_[{r.entry, port.name}].push_back(one);
-                        if (port.kind != PortKind::Gradients || r.entry != "train") continue;
-                        const ir::Unit& u = *program.unit(port.unit);
+                        if (is_scalar(port)) whole_scalars_[{r.entry, port.name}].push_back(one);
+                        if (port.kind != PortKind::Gradients || r.entry != ir::EntryKind::Train) continue;
+                        const ir::Unit& u = *program.unit_of(port);
                         Contribution reduced = one;
                         reduced.micro = u.gradients.empty() ? 0 : 1;
                         reduced.step = unit_routine(program, RoutineKind::ReduceStep, u.name) ? 1 : 0;
@@ -94,9 +95,9 @@ void GradientLedger::begin_step(const ir::Entry& entry) {
         for (const ir::Call& c : e.calls) {
             const ir::Routine& r = program_.routines[static_cast<size_t>(c.routine)];
             for (size_t p = 0; p < r.ports.size(); ++p) {
-                const std::string& name = r.ports[p].name;
-                if (r.ports[p].kind == PortKind::Scalar && (name == "steps" || name == "lr"))
-                    scalars_[c.bindings[p].buffer] = {name, {}};
+                const ir::Port& port = r.ports[p];
+                if (program_.has_role(port, ir::StateRole::Steps) || program_.has_role(port, ir::StateRole::LearningRate))
+                    scalars_[c.bindings[p].buffer] = {port.name, {}};
             }
         }
     }
@@ -118,7 +119,7 @@ void GradientLedger::run(const ir::Call& call) {
     if (r.kind == RoutineKind::Stats || r.kind == RoutineKind::Update) expect_whole(call);
     for (size_t p = 0; p < r.ports.size(); ++p) {
         const int port = static_cast<int>(p);
-        if (r.ports[p].kind == PortKind::Scalar) scalar(call, port);
+        if (is_scalar(r.ports[p])) scalar(call, port);
         if (r.ports[p].kind == PortKind::Gradients && r.ports[p].access == Access::Accumulate) add_gradients(call, port);
     }
     if (r.kind == RoutineKind::ReduceMicro) reduce_micro(call);
@@ -146,7 +147,7 @@ void GradientLedger::add_gradients(const ir::Call& call, int port) {
 }
 
 void GradientLedger::reduce_micro(const ir::Call& call) {
-    const std::string& unit = program_.routines[static_cast<size_t>(call.routine)].block;
+    const std::string& unit = program_.routines[static_cast<size_t>(call.routine)].unit;
     const ir::Binding& to = bound(program_, call, "gradients");
     // What has been moved stays behind as used up: moved again, it would count as reduced twice.
     Gradient& local = gradient(bound(program_, call, "local").buffer, unit);
@@ -163,13 +164,13 @@ void GradientLedger::reduce_micro(const ir::Call& call) {
 
 void GradientLedger::reduce_step(const ir::Call& call) {
     const ir::Routine& r = program_.routines[static_cast<size_t>(call.routine)];
-    Gradient& from = gradient(bound(program_, call, "gradients").buffer, r.block);
+    Gradient& from = gradient(bound(program_, call, "gradients").buffer, r.unit);
     for (Sum& s : from.members) {
         for (Contribution& c : s) ++c.step;
     }
     if (r.port("reduced") < 0) return;
     const Gradient copy = from;
-    gradient(bound(program_, call, "reduced").buffer, r.block) = copy;
+    gradient(bound(program_, call, "reduced").buffer, r.unit) = copy;
 }
 
 // Stats and Update of a unit read the sum of everything, reduced.
@@ -177,8 +178,8 @@ void GradientLedger::expect_whole(const ir::Call& call) {
     const ir::Routine& r = program_.routines[static_cast<size_t>(call.routine)];
     const char* port = r.port("reduced") >= 0 ? "reduced" : "gradients";
     if (r.port(port) < 0) return;
-    Gradient& g = gradient(bound(program_, call, port).buffer, r.block);
-    const std::vector<Sum>& whole = whole_gradients_.at({r.block, call.instance});
+    Gradient& g = gradient(bound(program_, call, port).buffer, r.unit);
+    const std::vector<Sum>& whole = whole_gradients_.at({r.unit, call.instance});
     for (size_t j = 0; j < whole.size(); ++j) {
         std::sort(g.members[j].begin(), g.members[j].end());
         if (g.members[j] != whole[j]) {
@@ -186,6 +187,10 @@ void GradientLedger::expect_whole(const ir::Call& call) {
                                       call.instance, g.members[j].size(), whole[j].size()));
         }
     }
+}
+
+bool GradientLedger::is_scalar(const ir::Port& port) const {
+    return port.kind == PortKind::State && program_.unit_of(port) == nullptr && !program_.has_role(port, ir::StateRole::Cache);
 }
 
 void GradientLedger::scalar(const ir::Call& call, int port) {
@@ -227,7 +232,7 @@ void GradientLedger::expect_order(const ir::Call& call) const {
 }
 
 void GradientLedger::end_step() const {
-    if (entry_->name != "train") return;
+    if (entry_->kind != ir::EntryKind::Train) return;
     const auto expect = [&](RoutineKind kind, const ir::Routine* r, int64_t instance) {
         if (r != nullptr && !times_.contains({kind, r->name, instance}))
             throw Illegal(fmt::format("{}[{}] does not run", r->name, instance));

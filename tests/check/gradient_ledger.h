@@ -55,6 +55,7 @@ private:
     void reduce_micro(const ir::Call& call);
     void reduce_step(const ir::Call& call);
     void expect_whole(const ir::Call& call);
+    bool is_scalar(const ir::Port& port) const;  // a state of the whole program
     void scalar(const ir::Call& call, int port);
     void count_once(const ir::Call& call);
     void expect_order(const ir::Call& call) const;
@@ -62,9 +63,9 @@ private:
     const ir::Program& program_;
     const ir::Entry* entry_ = nullptr;
     std::map<std::string, std::vector<MemberRange>> members_;
-    std::map<Key, std::vector<Sum>> whole_gradients_;                   // by member, sorted
-    std::map<std::pair<std::string, std::string>, Sum> whole_scalars_;  // entry, port
-    std::map<int, Gradient> gradients_;                                 // by buffer
+    std::map<Key, std::vector<Sum>> whole_gradients_;                     // by member, sorted
+    std::map<std::pair<ir::EntryKind, std::string>, Sum> whole_scalars_;  // entry, port
+    std::map<int, Gradient> gradients_;                                   // by buffer
     std::map<int, Scalar> scalars_;
     std::map<std::tuple<ir::RoutineKind, std::string, int64_t>, int> times_;  // kind, routine, instance -> calls so far
     bool inv_n_read_ = false;

@@ -36,7 +36,7 @@ ir::Buffer& buffer(ir::Program& p, const std::string& name_begins) {
     throw std::runtime_error("no buffer " + name_begins);
 }
 // The first of the kind that a call of this entry uses.
-ir::Buffer& buffer_of(ir::Program& p, const std::string& entry, ir::MemoryKind kind) {
+ir::Buffer& buffer_of(ir::Program& p, ir::EntryKind entry, ir::MemoryKind kind) {
     for (const ir::Call& c : p.entry(entry)->calls) {
         for (const ir::Binding& b : c.bindings) {
             if (ir::Buffer& used = p.buffers[static_cast<size_t>(b.buffer)]; used.kind == kind) return used;
@@ -44,7 +44,7 @@ ir::Buffer& buffer_of(ir::Program& p, const std::string& entry, ir::MemoryKind k
     }
     throw std::runtime_error("no such buffer");
 }
-ir::Buffer& scratch_of(ir::Program& p, const std::string& entry) {
+ir::Buffer& scratch_of(ir::Program& p, ir::EntryKind entry) {
     for (const ir::Call& c : p.entry(entry)->calls) {
         if (c.scratch >= 0) return p.buffers[static_cast<size_t>(c.scratch)];
     }
@@ -60,19 +60,27 @@ constexpr int64_t kAligned = 64;
 
 const Damage kDamages[] = {
     {"EvalsActivationsLieOverAMoment",
-     [](ir::Program& p) { buffer_of(p, "eval", ir::MemoryKind::Activations).offset_bytes = buffer(p, "moment1").offset_bytes; },
+     [](ir::Program& p) {
+         buffer_of(p, ir::EntryKind::Eval, ir::MemoryKind::Activations).offset_bytes = buffer(p, "exp_avg").offset_bytes;
+     },
      "eval: call"},
     {"EvalsScratchLiesOverAMoment",
-     [](ir::Program& p) { scratch_of(p, "eval").offset_bytes = buffer(p, "moment2").offset_bytes; },
-     "overwrites the state moment2"},
+     [](ir::Program& p) { scratch_of(p, ir::EntryKind::Eval).offset_bytes = buffer(p, "exp_avg_sq").offset_bytes; },
+     "overwrites the state exp_avg_sq"},
     {"EvalsActivationsLieOverTheStepCount",
-     [](ir::Program& p) { buffer_of(p, "eval", ir::MemoryKind::Activations).offset_bytes = buffer(p, "steps").offset_bytes; },
+     [](ir::Program& p) {
+         buffer_of(p, ir::EntryKind::Eval, ir::MemoryKind::Activations).offset_bytes = buffer(p, "steps").offset_bytes;
+     },
      "eval: call"},
     {"EvalsActivationsLieOverACopyThatIsBeingSaved",
-     [](ir::Program& p) { buffer_of(p, "eval", ir::MemoryKind::Activations).offset_bytes = buffer(p, "snapshot.").offset_bytes; },
+     [](ir::Program& p) {
+         buffer_of(p, ir::EntryKind::Eval, ir::MemoryKind::Activations).offset_bytes = buffer(p, "snapshot.").offset_bytes;
+     },
      "eval: call", kSaving},
     {"TheStepsActivationsLieOverEvalsInput",
-     [](ir::Program& p) { buffer_of(p, "train", ir::MemoryKind::Activations).offset_bytes = buffer(p, "eval.in.").offset_bytes; },
+     [](ir::Program& p) {
+         buffer_of(p, ir::EntryKind::Train, ir::MemoryKind::Activations).offset_bytes = buffer(p, "eval.in.").offset_bytes;
+     },
      "train: call"},
     {"ABufferLiesBeforeTheArena", [](ir::Program& p) { buffer(p, "act").offset_bytes = -kAligned; }, "lies outside the arena"},
     {"ABufferLiesBehindTheArena", [](ir::Program& p) { buffer(p, "act").offset_bytes = p.arena_bytes; },

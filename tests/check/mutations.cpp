@@ -41,7 +41,7 @@ class Mutator {
 public:
     Mutator(ir::Program& program, Random& random) : p_(program), random_(random) {
         for (ir::Entry& e : p_.entries) {
-            if (e.name == "train") calls_ = &e.calls;
+            if (e.kind == ir::EntryKind::Train) calls_ = &e.calls;
         }
     }
 
@@ -260,10 +260,10 @@ private:
         const std::vector<size_t> gathers = calls_that([&](size_t i) { return kind(i) == RoutineKind::Gather; });
         if (gathers.empty()) return kNoPlace;
         Call gather = (*calls_)[one_of(random_, gathers)];
-        const std::string unit = p_.routines[static_cast<size_t>(gather.routine)].block;
+        const std::string unit = p_.routines[static_cast<size_t>(gather.routine)].unit;
         Call free = *std::find_if(calls_->begin(), calls_->end(), [&](const Call& c) {
             const ir::Routine& r = p_.routines[static_cast<size_t>(c.routine)];
-            return r.kind == RoutineKind::Free && r.block == unit;
+            return r.kind == RoutineKind::Free && r.unit == unit;
         });
         ir::Binding& window = gather.bindings[static_cast<size_t>(p_.routines[static_cast<size_t>(gather.routine)].port("full"))];
         ir::Buffer buffer = p_.buffers[static_cast<size_t>(window.buffer)];

@@ -21,7 +21,8 @@ struct ByteTouch {
 bool reads_members(const ir::Program& program, const ir::Routine& r, const ir::Port& p) {
     if (p.access != Access::Update) return false;
     return r.kind == RoutineKind::ReduceMicro ||
-           (r.kind == RoutineKind::ReduceStep && p.name == "gradients" && program.unit(p.unit)->gradients.empty());
+           (r.kind == RoutineKind::ReduceStep && program.has_role(p, ir::StateRole::Gradients) &&
+            program.unit_of(p)->gradients.empty());
 }
 
 std::vector<ByteTouch> byte_touches(const ir::Program& program, const ir::Call& call) {
@@ -41,7 +42,7 @@ std::vector<ByteTouch> byte_touches(const ir::Program& program, const ir::Call& 
                 out.push_back({b.buffer, port, reads, writes, begin, begin + ir::local_bytes(program.mesh, r, tensor)});
             }
         } else if (reads_members(program, r, p)) {
-            for (const MemberRange& m : members_of(program, *program.unit(p.unit))) {
+            for (const MemberRange& m : members_of(program, *program.unit_of(p))) {
                 out.push_back({b.buffer, port, true, false, base + m.begin_bytes, base + m.end_bytes});
             }
             out.push_back({b.buffer, port, false, true, base, base + p.bytes});
@@ -56,26 +57,27 @@ std::vector<ByteTouch> byte_touches(const ir::Program& program, const ir::Call& 
     return out;
 }
 
-bool outlives_steps(const ir::Port& p) {
-    if (p.kind == PortKind::State) return p.name == "weights" || p.name == "moment1" || p.name == "moment2";
-    if (p.kind == PortKind::Scalar) return p.name == "steps" || p.name == "lr";
+bool outlives_steps(const ir::Program& program, const ir::Port& p) {
+    using enum ir::StateRole;
+    constexpr ir::StateRole kept[] = {Weights, Moment, Steps, LearningRate};
+    if (p.kind == PortKind::State) return std::find(std::begin(kept), std::end(kept), program.state_of(p).role) != std::end(kept);
     return p.kind == PortKind::Input;
 }
 
 }  // namespace
 
 AccessTable::AccessTable(const ir::Program& program) : persistent_(program.buffers.size(), false) {
-    std::map<std::string, std::vector<std::vector<ByteTouch>>> bytes;
+    std::map<ir::EntryKind, std::vector<std::vector<ByteTouch>>> bytes;
     for (const ir::Entry& e : program.entries) {
         for (const ir::Call& c : e.calls) {
-            bytes[e.name].push_back(byte_touches(program, c));
-            for (const ByteTouch& t : bytes[e.name].back()) {
+            bytes[e.kind].push_back(byte_touches(program, c));
+            for (const ByteTouch& t : bytes[e.kind].back()) {
                 borders_.push_back(t.begin);
                 borders_.push_back(t.end);
             }
             const ir::Routine& r = program.routines[static_cast<size_t>(c.routine)];
             for (size_t p = 0; p < r.ports.size(); ++p) {
-                if (!outlives_steps(r.ports[p])) continue;
+                if (!outlives_steps(program, r.ports[p])) continue;
                 const ir::Buffer& b = program.buffers[static_cast<size_t>(c.bindings[p].buffer)];
                 persistent_[static_cast<size_t>(c.bindings[p].buffer)] = true;
                 borders_.push_back(b.offset_bytes);
@@ -196,11 +198,12 @@ void RankMemory::open_or_free(const Touch& touch) {
 void RankMemory::refuse_foreign_states(const Touch& touch) {
     if (touch.port < 0) return;
     const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
-    const bool state = p.kind == PortKind::State && outlives_steps(p);
+    const ir::Unit* unit = program_.unit_of(p);
+    const bool state = p.kind == PortKind::State && unit && outlives_steps(program_, p);
     refuse_foreign_data(touch);
     if (!state && p.kind != PortKind::Params) return;
-    const int64_t instance = p.unit == routine_->block ? call_->instance : 0;
-    const std::string whose = fmt::format("{} of {}[{}]", state ? p.name : "weights", p.unit, instance);
+    const int64_t instance = unit->name == (routine_->unit.empty() ? routine_->block : routine_->unit) ? call_->instance : 0;
+    const std::string whose = fmt::format("{} of {}[{}]", state ? p.name : "weights", unit->name, instance);
     if (p.kind == PortKind::Params && routine_->kind == RoutineKind::Gather) holds_[touch.buffer] = whose;
     const std::string& holds = holds_.emplace(touch.buffer, whose).first->second;
     if (holds != whose) refuse(fmt::format("takes for {} what holds {}:", whose, holds), touch.buffer);
@@ -221,12 +224,12 @@ int64_t RankMemory::place_of(int64_t further) const {
 void RankMemory::refuse_foreign_data(const Touch& touch) {
     const ir::Port& p = routine_->ports[static_cast<size_t>(touch.port)];
     if (p.kind != PortKind::Value && p.kind != PortKind::Frame && p.kind != PortKind::Input) return;
-    const std::string whose = fmt::format("{}/{}/{}", entry_->name, call_->microbatch,
-                                          p.kind == PortKind::Input   ? p.name
-                                          : p.kind == PortKind::Frame ? fmt::format("frame of {}", place_of(0))
-                                          : p.name == "x"             ? fmt::format("y of {}", place_of(-1))
-                                          : p.name == "d.x"           ? fmt::format("d.y of {}", place_of(-1))
-                                                                      : fmt::format("{} of {}", p.name, place_of(0)));
+    const std::string whose = fmt::format("{}/{}/{}", name_of(entry_->kind), call_->microbatch,
+                                          p.kind == PortKind::Input    ? p.name
+                                          : p.kind == PortKind::Frame  ? fmt::format("frame of {}", place_of(0))
+                                          : p.role == ir::PortRole::X  ? fmt::format("y of {}", place_of(-1))
+                                          : p.role == ir::PortRole::DX ? fmt::format("d.y of {}", place_of(-1))
+                                                                       : fmt::format("{} of {}", p.name, place_of(0)));
     if (holds_.emplace(touch.buffer, whose).first->second != whose) refuse("takes for " + whose + " another's", touch.buffer);
     if (p.kind == PortKind::Input && inputs_.emplace(whose, touch.buffer).first->second != touch.buffer)
         refuse("a second place for " + whose + ":", touch.buffer);
@@ -237,7 +240,8 @@ void RankMemory::touch_weights(const Touch& touch) {
     if (const auto it = updated_.find(touch.buffer); it != updated_.end() && it->second == step_)
         refuse("comes after the update of", touch.buffer);
     if (touch.port < 0 || routine_->kind != RoutineKind::Update) return;
-    if (routine_->ports[static_cast<size_t>(touch.port)].name == "weights") updated_[touch.buffer] = step_;
+    if (program_.has_role(routine_->ports[static_cast<size_t>(touch.port)], ir::StateRole::Weights))
+        updated_[touch.buffer] = step_;
 }
 
 void RankMemory::leave(const Touch& touch, const Moment& moment) {

@@ -30,7 +30,7 @@ public:
     explicit AccessTable(const ir::Program& program);
 
     const std::vector<Touch>& of(const ir::Entry& entry, int call) const {
-        return touches_.at(entry.name)[static_cast<size_t>(call)];
+        return touches_.at(entry.kind)[static_cast<size_t>(call)];
     }
     size_t cells() const { return borders_.size(); }
     bool persistent(int buffer) const { return persistent_[static_cast<size_t>(buffer)]; }
@@ -38,7 +38,7 @@ public:
 
 private:
     std::vector<int64_t> borders_;
-    std::map<std::string, std::vector<std::vector<Touch>>> touches_;
+    std::map<ir::EntryKind, std::vector<std::vector<Touch>>> touches_;
     std::vector<bool> persistent_;
 };
 

@@ -76,8 +76,9 @@ struct Score {
 Score score_of(const ir::Program& program) {
     Score s;
     s.program = &program;
-    for (const char* name : {"train", "train", "eval", "eval", "train"}) {
-        if (const ir::Entry* entry = program.entry(name)) s.steps.push_back(track_of(program, *entry));
+    using enum ir::EntryKind;
+    for (const ir::EntryKind kind : {Train, Train, Eval, Eval, Train}) {
+        if (const ir::Entry* entry = program.entry(kind)) s.steps.push_back(track_of(program, *entry));
     }
     s.table = std::make_unique<AccessTable>(program);
     return s;

@@ -190,8 +190,8 @@ def judge(job, said, lockstep, recipe, flags, folder):
     steps = said["step"]
     with open(os.path.join(job.folder, "checkpoint", f"step-{steps:08d}", "manifest.json")) as f:
         manifest = json.load(f)
-    if (manifest["steps"], manifest["samples_seen"], manifest["optimizer_steps"]) != (steps, steps * BATCH, steps):
-        wrong.append(f"{manifest['optimizer_steps']} updates of {manifest['samples_seen']} samples in {steps} steps of {BATCH}")
+    if (manifest["steps"], manifest["samples_seen"], manifest["values"]["steps"]) != (steps, steps * BATCH, steps):
+        wrong.append(f"{manifest['values']['steps']} updates of {manifest['samples_seen']} samples in {steps} steps of {BATCH}")
     whole = os.path.join(folder, "whole")
     subprocess.run([lockstep, "train", recipe, *flags, "--job.dump_folder", whole, "--cluster.ranks", str(HOSTS * RANKS_A_HOST), "--checkpoint.enable",
                     "false", "--training.steps", str(steps)], check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

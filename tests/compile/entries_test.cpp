@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-compile::Compiled compiled_for(const std::vector<std::string>& entries, const Settings& settings) {
+compile::Compiled compiled_for(const std::vector<ir::EntryKind>& entries, const Settings& settings) {
     compile::CompileOptions options;
     options.catalog = kernels::reference_catalog();
     options.entries = entries;
@@ -30,26 +30,26 @@ INSTANTIATE_TEST_SUITE_P(Sample, Entries, ::testing::ValuesIn(sample_settings())
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(Entries, EvaluationAloneIsSoundAndHasNoStatesOfTraining) {
-    const compile::Compiled c = compiled_for({"eval"}, GetParam().settings);
+    const compile::Compiled c = compiled_for({ir::EntryKind::Eval}, GetParam().settings);
     EXPECT_EQ(refusal_of(c), "");
     ASSERT_EQ(c.programs[0].entries.size(), 1u);
-    EXPECT_EQ(c.programs[0].entries[0].name, "eval");
+    EXPECT_EQ(c.programs[0].entries[0].kind, ir::EntryKind::Eval);
     for (const ir::Buffer& b : c.programs[0].buffers) {
         EXPECT_NE(b.kind, ir::MemoryKind::Gradients) << b.name;
         EXPECT_NE(b.kind, ir::MemoryKind::Optimizer) << b.name;
     }
     for (const ir::Routine& r : c.programs[0].routines) {
         const bool reads = r.kind == ir::RoutineKind::Gather || r.kind == ir::RoutineKind::Free;
-        EXPECT_TRUE(r.entry == "eval" || reads) << r.name;
+        EXPECT_TRUE(r.entry == ir::EntryKind::Eval || reads) << r.name;
     }
-    EXPECT_LT(c.programs[0].arena_bytes, compiled_for({"train"}, GetParam().settings).programs[0].arena_bytes);
+    EXPECT_LT(c.programs[0].arena_bytes, compiled_for({ir::EntryKind::Train}, GetParam().settings).programs[0].arena_bytes);
 }
 
 TEST_P(Entries, GenerationIsSound) {
     Settings settings = GetParam().settings;
     settings.emplace_back("training.global_batch_size", "-1");
     settings.emplace_back("parallelism.pipeline_parallel_degree", "1");
-    const compile::Compiled c = compiled_for({"prefill", "decode"}, settings);
+    const compile::Compiled c = compiled_for({ir::EntryKind::Prefill, ir::EntryKind::Decode}, settings);
     EXPECT_EQ(refusal_of(c), "");
     ASSERT_EQ(c.programs[0].entries.size(), 2u);
     EXPECT_EQ(c.programs[0].routine("head.prefill"), nullptr);
@@ -66,7 +66,7 @@ TEST_P(Entries, GenerationIsSound) {
 
 TEST(Generation, IsOfOnePipelineRank) {
     try {
-        compiled_for({"prefill", "decode"}, {{"parallelism.pipeline_parallel_degree", "2"}});
+        compiled_for({ir::EntryKind::Prefill, ir::EntryKind::Decode}, {{"parallelism.pipeline_parallel_degree", "2"}});
         ADD_FAILURE() << "accepted";
     } catch (const UserError& e) {
         EXPECT_EQ(e.id(), "pipeline.generation");
@@ -79,7 +79,7 @@ TEST(Generation, IsOfOnePipelineRank) {
 // Each damaged program must be refused for what is wrong with it.
 TEST(Generation, CheckRefusesForeignOrUnfilledCaches) {
     const auto refusal_after = [](const std::function<void(ir::Program&)>& damage) {
-        compile::Compiled c = compiled_for({"prefill", "decode"}, {});
+        compile::Compiled c = compiled_for({ir::EntryKind::Prefill, ir::EntryKind::Decode}, {});
         damage(c.programs[0]);
         return refusal_of(c);
     };
@@ -94,13 +94,13 @@ TEST(Generation, CheckRefusesForeignOrUnfilledCaches) {
     for (size_t entry : {0u, 1u}) {  // layer 1 takes the cache of layer 0
         EXPECT_NE(refusal_after([&](ir::Program& p) {
                       cache_of(p, p.entries[entry], 1).buffer = cache_of(p, p.entries[entry], 0).buffer;
-                  }).find("which is not its own cache in every entry"),
+                  }).find("which holds another state"),
                   std::string::npos);
     }
     EXPECT_NE(refusal_after([&](ir::Program& p) {  // decode alone exchanges them
                   std::swap(cache_of(p, p.entries[1], 1).buffer, cache_of(p, p.entries[1], 0).buffer);
               })
-                  .find("which is not its own cache in every entry"),
+                  .find("which holds another state"),
               std::string::npos);
     EXPECT_NE(refusal_after([](ir::Program& p) {
                   std::erase_if(p.routines[static_cast<size_t>(p.routine_index("layer.decode"))].ops,

@@ -23,7 +23,7 @@ Planned plan(Settings settings) {
     settings.insert(settings.begin(), kShape.begin(), kShape.end());
     const ir::Program p = program_after("plan_memory", settings);
     Planned out{p.arena_bytes, 0};
-    for (const ir::Call& c : p.entry("train")->calls) {
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const ir::Routine& r = p.routines[c.routine];
         for (const ir::Op& op : r.ops) {
             if (op.attrs.contains("recomputed")) out.recomputed_flops += ops::flops_of(p.mesh, r, op).executed;
@@ -123,7 +123,7 @@ TEST(RecomputeBudget, TheTableSaysWhatIsWorthSaving) {
                                                                  : std::map<std::string, int>{{"add_rmsnorm", 1}};
         int64_t count = 0;
         const ir::Program p = compile::compile(small_recipe(settings), options).programs[0];
-        for (const ir::Call& c : p.entry("train")->calls) {
+        for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
             for (const ir::Op& op : p.routines[c.routine].ops) {
                 if (op.attrs.contains("recomputed")) count += op.kind == kind ? 1 : held.contains(op.kind) ? held.at(op.kind) : 0;
             }

@@ -18,7 +18,7 @@ using ir::RoutineKind;
 const Kinds kGather = {RoutineKind::Gather}, kReduceMicro = {RoutineKind::ReduceMicro}, kUpdate = {RoutineKind::Update};
 const Kinds kAccumulating = {RoutineKind::Loss, RoutineKind::Backward, RoutineKind::ReduceMicro};
 
-bool is_layer(const Program& p, const Call& c) { return routine_of(p, c).block == "layer"; }
+bool is_layer(const Program& p, const Call& c) { return served(routine_of(p, c)) == "layer"; }
 
 // In calls of a layer other than the first: the binding that the first layer's call of the same microbatch has.
 bool bind_first_layer(Program& p, const Kinds& routines, const std::function<bool(const ir::Port&)>& wanted) {
@@ -133,7 +133,7 @@ std::vector<Defect> call_defects() {
         on_program("layers gather the first layer's weights",
                    [=](Program& p) { return bind_first_layer(p, kGather, is_port("weights")); }),
         on_program("layers share the first layer's moments",
-                   [=](Program& p) { return bind_first_layer(p, kUpdate, is_port("moment1")); }),
+                   [=](Program& p) { return bind_first_layer(p, kUpdate, is_port("exp_avg")); }),
         on_program("backward reads the first layer's input",
                    [=](Program& p) { return !is_recomputed(p) && bind_first_layer(p, kBackwards, is_port("x")); }),
         on_program("recompute reads the first layer's input",
@@ -176,7 +176,7 @@ std::vector<Defect> call_defects() {
                    }),
         on_program("the loss is that of the last microbatch",
                    [](Program& p) {
-                       return each_binding(p, kCompute, PortKind::Scalar, [](const Call&, const ir::Port& port, Binding& b) {
+                       return each_binding(p, kCompute, PortKind::State, [](const Call&, const ir::Port& port, Binding& b) {
                            return port.access == Access::Accumulate && !std::exchange(b.fresh, true);
                        });
                    }),

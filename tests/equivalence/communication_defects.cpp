@@ -87,7 +87,7 @@ bool forget_tensor_parallel(Program& p, bool decay) {
                 if (p.mesh.sub_axes[a].axis != mesh::Axis::tp) data.push_back(a);
             }
             if (op.kind == "all_reduce" && data.size() < op.group.size()) {
-                const auto matches = [&](TensorId t) { return p.unit(r.block)->segments[r.tensors[t].dims[0]].decay == decay; };
+                const auto matches = [&](TensorId t) { return p.unit(r.unit)->segments[r.tensors[t].dims[0]].decay == decay; };
                 for (auto* list : {&rest.in, &rest.out}) std::erase_if(*list, matches);
                 for (auto* list : {&without.in, &without.out}) std::erase_if(*list, [&](TensorId t) { return !matches(t); });
                 without.group = data;

@@ -42,8 +42,12 @@ inline bool set_attr(ir::Program& p, const Kinds& routines, std::string_view kin
     });
 }
 
+// The block or unit that a routine serves.
+inline const std::string& served(const ir::Routine& r) { return r.unit.empty() ? r.block : r.unit; }
+
 inline std::vector<ir::Call>& train_calls(ir::Program& p) {
-    return std::find_if(p.entries.begin(), p.entries.end(), [](const ir::Entry& e) { return e.name == "train"; })->calls;
+    return std::find_if(p.entries.begin(), p.entries.end(), [](const ir::Entry& e) { return e.kind == ir::EntryKind::Train; })
+        ->calls;
 }
 inline const ir::Routine& routine_of(const ir::Program& p, const ir::Call& c) {
     return p.routines[static_cast<size_t>(c.routine)];

@@ -93,7 +93,7 @@ bool share_frame(Program& p) {
         const Routine& r = routine_of(p, calls[k]);
         for (size_t i = 0; i < r.ports.size(); ++i) {
             if (r.ports[i].kind != PortKind::Frame) continue;
-            const auto key = std::tuple(r.block, calls[k].instance, r.ports[i].name, calls[k].microbatch);
+            const auto key = std::tuple(served(r), calls[k].instance, r.ports[i].name, calls[k].microbatch);
             lives.emplace(key, Life{calls[k].bindings[i].buffer, k, k}).first->second.last = k;
         }
     }
@@ -161,7 +161,7 @@ bool adds_to(const Program& p, const Call& c, const std::string& unit, int64_t i
     const Routine& r = routine_of(p, c);
     return std::any_of(r.ports.begin(), r.ports.end(), [&](const Port& port) {
         return port.kind == PortKind::Gradients && port.access == Access::Accumulate && port.unit == unit &&
-               (r.block == unit ? c.instance : 0) == instance;
+               (served(r) == unit ? c.instance : 0) == instance;
     });
 }
 
@@ -169,11 +169,11 @@ bool adds_to(const Program& p, const Call& c, const std::string& unit, int64_t i
 bool reduce_too_early(Program& p, bool before_weights) {
     const auto is_first_reduction = [&](const Routine& r, const Call&) {
         const bool micro = r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
-        return micro && (r.kind == RoutineKind::ReduceMicro) == !p.unit(r.block)->gradients.empty();
+        return micro && (r.kind == RoutineKind::ReduceMicro) == !p.unit(r.unit)->gradients.empty();
     };
     return move_before(p, is_first_reduction, [&](const Call& reduction, const Call& c) {
         const bool weights = routine_of(p, c).kind == RoutineKind::BackwardWeight;
-        return weights == before_weights && adds_to(p, c, routine_of(p, reduction).block, reduction.instance);
+        return weights == before_weights && adds_to(p, c, routine_of(p, reduction).unit, reduction.instance);
     });
 }
 
@@ -214,7 +214,7 @@ bool exchange_directions(Program& p, bool of_receives) {
     for (int pass = 0; pass < 2; ++pass) {
         for (Call& c : train_calls(p)) {
             const Routine& r = routine_of(p, c);
-            const auto key = std::tuple(r.block, c.instance, c.microbatch);
+            const auto key = std::tuple(served(r), c.instance, c.microbatch);
             if (pass == 0 && carries(r, first, true)) forward[key] = c.bindings.data();
             if (pass == 1 && carries(r, of_receives ? "y" : "d.y", false) && forward.contains(key)) {
                 std::swap(forward[key]->buffer, c.bindings[0].buffer);
@@ -267,7 +267,7 @@ bool read_window_before(Program& p) {
         const Routine& r = routine_of(p, c);
         for (size_t i = 0; i < r.ports.size(); ++i) {
             if (r.ports[i].kind != PortKind::Params || r.kind == RoutineKind::Free) continue;
-            const std::pair at{r.ports[i].unit, r.block == r.ports[i].unit ? c.instance : 0};
+            const std::pair at{r.ports[i].unit, served(r) == r.ports[i].unit ? c.instance : 0};
             if (r.kind == RoutineKind::Gather) {
                 auto& [last, before] = windows.emplace(at, std::pair(-1, -1)).first->second;
                 before = std::exchange(last, c.bindings[i].buffer);
@@ -306,7 +306,7 @@ bool free_too_early(Program& p) {
 bool count_mirror(Program& p) {
     const auto give = std::find_if(p.routines.begin(), p.routines.end(), [](auto& r) { return is_mirror_call(r, "give"); });
     const auto like = std::find_if(p.routines.begin(), p.routines.end(),
-                                   [](const Routine& r) { return r.kind == RoutineKind::Stats && !r.block.empty(); });
+                                   [](const Routine& r) { return r.kind == RoutineKind::Stats && !r.unit.empty(); });
     if (give == p.routines.end() || like == p.routines.end()) return false;
     Routine stats = *give;
     const Op squares = like->ops.at(0);
@@ -317,7 +317,7 @@ bool count_mirror(Program& p) {
     stats.ops.clear();
     for (int t = 0; t + 1 < static_cast<int>(stats.tensors.size()); ++t) {
         stats.ops.push_back(squares);
-        const mesh::AxisList counted = mesh::subtract(p.mesh.all(), p.unit(stats.block)->optimizer);
+        const mesh::AxisList counted = mesh::subtract(p.mesh.all(), p.unit(stats.unit)->optimizer);
         stats.ops.back().attrs["count_if"] = std::vector<int64_t>(counted.begin(), counted.end());
         stats.ops.back().in = {t}, stats.ops.back().out = {static_cast<int>(stats.tensors.size()) - 1};
     }
@@ -345,7 +345,7 @@ bool move_in_front(Program& p, const char* verb, const std::function<bool(const 
         p, [=](const Routine& r, const Call&) { return is_mirror_call(r, verb); },
         [&](const Call& moved, const Call& c) {
             return other(routine_of(p, c)) &&
-                   (routine_of(p, c).block.empty() || routine_of(p, c).block == routine_of(p, moved).block);
+                   (served(routine_of(p, c)).empty() || served(routine_of(p, c)) == served(routine_of(p, moved)));
         });
 }
 
@@ -491,7 +491,7 @@ std::vector<Defect> defects_of_mirrors() {
         on_one("a mirror's gradients are not reduced",
                [](Program& p) {
                    return each_op(p, {RoutineKind::ReduceMicro, RoutineKind::ReduceStep}, "all_reduce", [&](Routine& r, Op& op) {
-                       if (!p.unit(r.block)->mirror) return false;
+                       if (!p.unit(r.unit)->mirror) return false;
                        op.in.clear(), op.out.clear(), op.accumulate.clear();
                        return true;
                    });

@@ -54,7 +54,7 @@ void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {
         outcome.losses.push_back(r.loss);
         outcome.grad_norms.push_back(r.grad_norm);
     }
-    outcome.weights = trainer.state(runtime::StateKind::Weights);
+    outcome.weights = trainer.state(runtime::saved_as("{}"));
 }
 
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {

@@ -193,7 +193,7 @@ GoldenFigures run_golden(const nlohmann::json& golden, Backend backend, const Se
         out.losses.push_back(r.loss);
         out.grad_norms.push_back(r.grad_norm);
     }
-    out.final_param_norms = norms(by_their_names(run.compiled.programs[0], run.trainer.state(runtime::StateKind::Weights)));
+    out.final_param_norms = norms(by_their_names(run.compiled.programs[0], run.trainer.state(runtime::saved_as("{}"))));
     out.final_loss = run.trainer.step().loss;
     out.step1_param_grad_norms = norms(first_gradients(golden, backend, settings));
     return out;
@@ -220,7 +220,7 @@ runtime::GlobalTensors first_gradients(const nlohmann::json& golden, Backend bac
     Run run(golden, backend, plain);
     run.trainer.ranks().parallel([&](runtime::Executor& e) { e.set_watcher(watcher); });
     run.trainer.step();
-    return by_their_names(run.compiled.programs[0], run.trainer.state(runtime::StateKind::Moment1));
+    return by_their_names(run.compiled.programs[0], run.trainer.state(runtime::saved_as("exp_avg.{}")));
 }
 
 Worst compare(const GoldenFigures& want, const GoldenFigures& got) {

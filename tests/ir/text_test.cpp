@@ -32,7 +32,7 @@ TEST(Text, EveryAttributeAndNumberComesBack) {
     ir::Routine r;
     r.name = "r";
     r.dims = {{"n", 8, 7}};
-    r.ports = {{"x", ir::PortKind::Value, ir::Access::Update, "", -1}};
+    r.ports = {{"x", ir::PortKind::Value, ir::Access::Update, ir::PortRole::X, ""}};
     r.tensors = {{"x", Dtype::F64, {0}, {{{}}, {}, ir::Reduce::Sum}, "", 0, 64, -1}};
     for (double number : {0.1, 1e300, -1e-300, 1.0, 1e20, -0.0, 3.0e-5}) {
         ir::Op op;

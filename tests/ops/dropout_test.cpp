@@ -31,7 +31,7 @@ ir::Routine routine(const char* site, const mesh::Mesh& mesh) {
     const ir::TensorId x = port("x", {"batch", "seq", "hidden"}, Dtype::F32), noise = port("noise", {"batch", "seq"}, Dtype::I32);
     const ir::TensorId y = b.op("dropout", {x, noise}, {{"y", b.dims(x)}}, ops::dropout_attrs(kDropped, site))[0];
     r.tensors[y].port = 2;
-    r.ports.push_back({"y", ir::PortKind::Value, ir::Access::Write, "", -1});
+    r.ports.push_back({"y", ir::PortKind::Value, ir::Access::Write, ir::PortRole::Y, ""});
     for (ir::Tensor& t : r.tensors) {
         for (ir::DimId d : t.dims) t.placement.dims.push_back(r.dims[d].name == "hidden" ? mesh.all() : mesh::AxisList{});
     }

@@ -281,7 +281,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
         } else {
             r.tensors[op.out[i]].name = name;
             r.tensors[op.out[i]].port = static_cast<int>(r.ports.size());
-            r.ports.push_back({name, ir::PortKind::Value, ir::Access::Write, "", -1});
+            r.ports.push_back({name, ir::PortKind::Value, ir::Access::Write, {}, ""});
         }
     }
     place(c, mesh, r);

@@ -40,7 +40,10 @@ std::string refusal_of(const Refusal& c) {
 
 const ir::Attrs kNorm = {{"eps", 1e-5}, {"over", std::string("hidden")}}, kOverVocab = {{"over", std::string("vocab")}};
 const ir::Attrs kDrop = {{"dropout", 0.1}, {"rng_key", int64_t{1}}};
-const ir::Attrs kRope = {{"sign", int64_t{1}}, {"theta", 1e4}, {"factor", 1.0}};
+const ir::Attrs kAttentionAttrs = {{"scale", 1.0}, {"window", int64_t{0}}};
+const ir::Attrs kRope = {{"sign", int64_t{1}},      {"theta", 1e4},
+                         {"factor", 1.0},           {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0}, {"original_positions", 8192.0}};
 
 class OpRefusal : public ::testing::TestWithParam<Refusal> {};
 
@@ -112,7 +115,11 @@ const Refusal kRefusals[] = {
     {"bias", {"seq hidden", "seq"}, {"seq hidden"}, {}, "the bias has the last dims of operand 0"},
     {"bias", {"seq hidden", "hidden"}, {"seq"}, {}, "a and y must have the same dims"},
     {"bias_gelu", {"seq hidden", "hidden"}, {"seq hidden"}, {}, "needs the attribute fn"},
-    {"bias_gelu_backward", {"seq hidden", "seq hidden", "hidden"}, {"seq hidden"}, {}, "gives 2 results"},
+    {"bias_gelu_backward",
+     {"seq hidden", "seq hidden", "hidden"},
+     {"seq hidden"},
+     {{"fn", std::string("gelu")}},
+     "gives 2 results"},
     {"dropout", {"seq hidden", "i32 seq"}, {"seq hidden"}, {}, "needs the attribute dropout"},
     {"dropout", {"seq hidden", "seq"}, {"seq hidden"}, kDrop, "the last operand is an int32 for each token"},
     {"dropout", {"seq hidden", "i32 hidden"}, {"seq hidden"}, kDrop, "the last operand is an int32 for each token"},
@@ -144,7 +151,7 @@ const Refusal kRefusals[] = {
     {"unpick", {"batch", "i32 seq"}, {"seq vocab"}, {}, "a and b must have the same dims"},
     {"rope", {"seq", "i32 seq"}, {"seq"}, {}, "needs the attribute sign"},
     {"rope", {"seq hidden", "i32 seq"}, {"seq"}, kRope, "a and y must have the same dims"},
-    {"attention", std::vector<std::string>(8, "seq"), {"seq", "seq"}, {}, "takes 7 operands, and noise where it drops"},
+    {"attention", std::vector<std::string>(8, "seq"), {"seq", "seq"}, kAttentionAttrs, "takes 7 operands, and noise where it drops"},
     {"attention",
      {"seq", "seq", "seq", "i32 seq", "i32 seq", "i32 seq", "i32 seq"},
      {"seq", "seq"},
@@ -158,17 +165,17 @@ const Refusal kRefusals[] = {
     {"attention",
      {"seq", "seq", "seq", "i32 seq", "i32 seq", "i32 seq", "i32 seq", "seq"},
      {"seq", "seq"},
-     {{"dropout", 0.1}},
+     {{"scale", 1.0}, {"window", int64_t{0}}, {"dropout", 0.1}},
      "the noise is int32"},
     {"attention",
      {"seq", "seq", "batch", "i32 seq", "i32 seq", "i32 seq", "i32 seq"},
      {"seq", "seq"},
-     {{"scale", 1.0}, {"window", int64_t{0}}},
+     kAttentionAttrs,
      "b and c must have the same dims"},
     {"attention_backward",
      std::vector<std::string>(11, "seq"),
      {"seq", "seq", "seq"},
-     {},
+     kAttentionAttrs,
      "takes 10 operands, and noise where it drops"},
     {"append",
      {"batch seq", "batch seq", "i32 batch seq"},
@@ -222,7 +229,7 @@ TEST(OpRefusalCoverage, TheTableOfCasesIsAccepted) {
 ops::Flops flops_of_step(const Settings& settings) {
     const ir::Program p = program_after("plan_memory", settings);
     ops::Flops sum;
-    for (const ir::Call& c : p.entry("train")->calls) {
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const ir::Routine& r = p.routines[c.routine];
         for (const ir::Op& op : r.ops) {
             const ops::Flops f = ops::flops_of(p.mesh, r, op);

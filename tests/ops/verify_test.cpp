@@ -127,6 +127,10 @@ void PrintTo(const EditCase& c, std::ostream* stream) { *stream << c.name; }
 
 ir::Routine& update(ir::Program& p) { return p.routines[p.routine_index("update.layer")]; }
 ir::Unit& layer(ir::Program& p) { return p.units[1]; }
+ir::State& exp_avg(ir::Program& p) { return p.states[static_cast<size_t>(p.state(ir::StateRole::Moment, "layer"))]; }
+ir::Buffer& buffer_of(ir::Program& p, ir::StateRole role) {
+    return p.buffers[static_cast<size_t>(p.buffer(p.state(role, "layer"), 0))];
+}
 ir::Call& first_call(ir::Program& p) { return p.entries[0].calls[0]; }
 
 // Of the small recipe on two data ranks.
@@ -157,6 +161,29 @@ const EditCase kEditCases[] = {
     {"other_size", [](ir::Program& p) { layer(p).padded += 2; }, "unit", "layer: its size is not that of its segments"},
     {"parameters_of_another_type", [](ir::Program& p) { layer(p).compute = Dtype::BF16; }, "precision",
      "layer.forward: attention_norm is read as f32, kept as bf16"},
+    {"state_of_another_type", [](ir::Program& p) { exp_avg(p).dtype = Dtype::F64; }, "state",
+     "update.layer: exp_avg0 is f32, and exp_avg.layer is f64"},
+    {"state_split_otherwise", [](ir::Program& p) { exp_avg(p).split.clear(); }, "state",
+     "update.layer: exp_avg0 is not split as exp_avg.layer"},
+    {"state_of_another_writer", [](ir::Program& p) { exp_avg(p).writer = ir::RoutineKind::Stats; }, "state",
+     "update.layer: exp_avg.layer is changed by stats alone"},
+    {"port_of_no_state", [](ir::Program& p) { update(p).ports[0].state = 999; }, "state",
+     "update.layer: port weights binds no state, or is not of a state's kind"},
+    {"state_of_no_unit", [](ir::Program& p) { p.states.push_back(exp_avg(p)), p.states.back().unit = "none"; }, "state",
+     "exp_avg.none: it is of no unit"},
+    {"state_twice", [](ir::Program& p) { p.states.push_back(exp_avg(p)); }, "state", "exp_avg.layer: two states are called so"},
+    {"state_saved_and_a_copy", [](ir::Program& p) { exp_avg(p).copy_of = 0; }, "state",
+     "exp_avg.layer: it is saved, and a copy of what is"},
+    {"state_saved_for_a_step", [](ir::Program& p) { p.states[0].saved = "loss_sum"; }, "state",
+     "loss_sum: it is saved, and does not outlive the run"},
+    {"state_in_two_buffers", [](ir::Program& p) { p.buffers.push_back(buffer_of(p, ir::StateRole::Moment)); }, "state",
+     "exp_avg.layer has two buffers for instance 0"},
+    {"weights_as_another_instance", [](ir::Program& p) { buffer_of(p, ir::StateRole::Weights).instance = 7; }, "call",
+     "train, call 3 of gather.layer: port weights is bound to weights.layer[0], which holds another state"},
+    {"attribute_that_the_rule_lacks", [](ir::Program& p) { update(p).ops[0].attrs["beta3"] = 0.5; }, "shape",
+     "update.layer, op adamw: has no attribute beta3"},
+    {"attribute_of_another_type", [](ir::Program& p) { update(p).ops[0].attrs["beta1"] = int64_t{1}; }, "shape",
+     "update.layer, op adamw: the attribute beta1 is a number"},
     {"no_such_routine", [](ir::Program& p) { first_call(p).routine = 999; }, "call", "train, call 0: no such routine"},
     {"unbound_port", [](ir::Program& p) { first_call(p).bindings.pop_back(); }, "call",
      "train, call 0 of count: not every port is bound"},

@@ -100,11 +100,13 @@ TEST(AssignStages, AStageHoldsItsBlocksUnderTheModelsNumbers) {
     EXPECT_EQ(second.unit("embed"), nullptr);
     EXPECT_GE(second.buffer("weights.layer[3]"), 0);
     EXPECT_EQ(second.buffer("weights.layer[1]"), -1);
-    const std::vector<std::string> all = calls(second, "train");
+    const std::vector<std::string> all = calls(second, ir::EntryKind::Train);
     EXPECT_EQ(std::count(all.begin(), all.end(), "receive.layer.from0[1]@0"), 1);
-    EXPECT_LT(position(second, "train", "receive.layer.from0[1]@0"), position(second, "train", "layer.forward[2]@0"));
-    EXPECT_LT(position(second, "train", "layer.backward[2]@0"), position(second, "train", "send.d.layer.to0[1]@0"));
-    EXPECT_GE(position(c.programs[0], "train", "receive.d.layer.from1[1]@1"), 0);
+    EXPECT_LT(position(second, ir::EntryKind::Train, "receive.layer.from0[1]@0"),
+              position(second, ir::EntryKind::Train, "layer.forward[2]@0"));
+    EXPECT_LT(position(second, ir::EntryKind::Train, "layer.backward[2]@0"),
+              position(second, ir::EntryKind::Train, "send.d.layer.to0[1]@0"));
+    EXPECT_GE(position(c.programs[0], ir::EntryKind::Train, "receive.d.layer.from1[1]@1"), 0);
 }
 
 TEST(AssignStages, ATiedEmbeddingHasAnOwnerAndAMirror) {
@@ -113,19 +115,20 @@ TEST(AssignStages, ATiedEmbeddingHasAnOwnerAndAMirror) {
     ASSERT_TRUE(owner && mirror);
     EXPECT_FALSE(owner->mirror);
     EXPECT_TRUE(mirror->mirror);
-    EXPECT_EQ(c.programs[1].buffer("moment1.embed[0]"), -1);
+    EXPECT_EQ(c.programs[1].buffer("exp_avg.embed[0]"), -1);
     EXPECT_EQ(c.programs[1].routine("update.embed"), nullptr);
-    EXPECT_GE(position(c.programs[0], "train", "mirror.add.embed.1[0]@1"), 0);
-    EXPECT_LT(position(c.programs[0], "train", "mirror.add.embed.1[0]@1"), position(c.programs[0], "train", "stats.embed[0]@1"));
-    EXPECT_LT(position(c.programs[0], "train", "update.embed[0]@1"),
-              position(c.programs[0], "train", "mirror.show.embed.1[0]@1"));
-    EXPECT_GE(position(c.programs[1], "train", "mirror.take.embed.0[0]@1"), 0);
+    EXPECT_GE(position(c.programs[0], ir::EntryKind::Train, "mirror.add.embed.1[0]@1"), 0);
+    EXPECT_LT(position(c.programs[0], ir::EntryKind::Train, "mirror.add.embed.1[0]@1"),
+              position(c.programs[0], ir::EntryKind::Train, "stats.embed[0]@1"));
+    EXPECT_LT(position(c.programs[0], ir::EntryKind::Train, "update.embed[0]@1"),
+              position(c.programs[0], ir::EntryKind::Train, "mirror.show.embed.1[0]@1"));
+    EXPECT_GE(position(c.programs[1], ir::EntryKind::Train, "mirror.take.embed.0[0]@1"), 0);
 }
 
 // Frames of one layer that are written and not yet read for the last time, at most.
 int64_t frames_at_once(const ir::Program& p, int64_t layer) {
     std::map<int, std::pair<int, int>> life;  // buffer -> first and last call
-    const ir::Entry& e = *p.entry("train");
+    const ir::Entry& e = *p.entry(ir::EntryKind::Train);
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Routine& r = p.routines[e.calls[i].routine];
         if (r.block != "layer" || e.calls[i].instance != layer) continue;
@@ -168,7 +171,7 @@ TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
 TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
     const compile::Compiled c = compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kBatch, "4"}});
     const ir::Program& first = c.programs[0];
-    const auto at = [&](const std::string& call) { return position(first, "train", call); };
+    const auto at = [&](const std::string& call) { return position(first, ir::EntryKind::Train, call); };
     EXPECT_LT(at("send.layer.to1[1]@0"), at("layer.forward[0]@1"));
     EXPECT_LT(at("layer.forward[1]@1"), at("await.send.layer.to1[1]@0"));
     EXPECT_LT(at("await.send.layer.to1[1]@0"), at("send.layer.to1[1]@1"));

@@ -41,7 +41,8 @@ TEST(CacheKeys, KeysAreAppendedAndReadFromTheCache) {
     const ir::Port& cache = r.ports[static_cast<size_t>(r.port("cache"))];
     EXPECT_EQ(cache.kind, ir::PortKind::State);
     EXPECT_EQ(cache.access, ir::Access::Update);
-    EXPECT_TRUE(cache.unit.empty());
+    EXPECT_TRUE(p.has_role(cache, ir::StateRole::Cache));
+    EXPECT_EQ(p.state_of(cache).full_name(), "cache.b");
     EXPECT_NE(p.routine("h.decode"), nullptr);
 }
 

@@ -17,6 +17,7 @@ using Strings = std::vector<std::string>;
 ir::Program differentiated(const std::string& ports, const std::string& ops) {
     ir::Program p = ir::parse(
         "mesh dp_replicate=1 dp_shard=1 cp=1 tp=1\nblock b x1\n"
+        "state loss_sum role loss_sum scope step f64 init 0.0\nstate inv_n role inverse_count scope step f32 init 0.0\n"
         "routine b.forward block b kind forward entry train chunks 1 scratch 0\n"
         "  dims batch=2 seq=3 kv_seq=3 hidden=4 ffn=5 kv_heads=1 head_dim=2\n"
         "  port ids input read\n    ids: i32[batch, seq]? from ids\n" +
@@ -103,9 +104,9 @@ TEST(Differentiate, IntegersHaveNoCotangent) {
 }
 
 TEST(Differentiate, TheLossStartsFromTheInverseCount) {
-    const ir::Program p =
-        differentiated(kX + params("    w: f32[hidden]? from w\n") + "  port loss_sum scalar accumulate\n    loss_sum: f64[]?\n",
-                       "  loss: f32[]? = einsum(x, w)\n  +loss_sum = accumulate(loss)\n");
+    const ir::Program p = differentiated(
+        kX + params("    w: f32[hidden]? from w\n") + "  port loss_sum state accumulate of loss_sum\n    loss_sum: f64[]?\n",
+        "  loss: f32[]? = einsum(x, w)\n  +loss_sum = accumulate(loss)\n");
     EXPECT_EQ(op_line(p, "b.backward", "d.w.part"), "d.w.part: f32[hidden]? = einsum(inv_n, x)");
     EXPECT_EQ(op_line(p, "b.backward", "loss_sum"), "");
 }

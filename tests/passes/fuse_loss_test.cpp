@@ -75,7 +75,7 @@ TEST(FuseLoss, TheNormIsNotRunAgain) {
 TEST(FuseLoss, AnEvalForwardIsCutTheSameWay) {
     const ir::Program p = fused(2, {{"validation.enable", "true"}});
     EXPECT_EQ(p.routine("head.eval.loss")->chunks, 4);
-    EXPECT_EQ(p.routine("head.eval.loss")->entry, "eval");
+    EXPECT_EQ(p.routine("head.eval.loss")->entry, ir::EntryKind::Eval);
     EXPECT_EQ(op_lines(p, "head.eval.sum").back(), "+loss_sum = accumulate(loss)");
 }
 

@@ -15,7 +15,7 @@ const Settings kSharded = {{"parallelism.data_parallel_shard_degree", "2"}};
 
 Strings forward_calls(int64_t prefetch) {
     const ir::Program p = passes::overlap(program_after("schedule", kSharded), {prefetch});
-    Strings all = calls(p, "train");
+    Strings all = calls(p, ir::EntryKind::Train);
     all.erase(all.begin(), all.begin() + 2);  // count, begin
     all.resize(static_cast<size_t>(std::find(all.begin(), all.end(), "head.forward[0]@0") - all.begin()) + 1);
     return all;
@@ -45,7 +45,7 @@ TEST(Overlap, GathersStandTwoUnitsAhead) {
 
 TEST(Overlap, UnitsCommunicateOnTheirOwnStream) {
     const ir::Program p = program_after("overlap", kSharded);
-    for (const ir::Call& c : p.entry("train")->calls) {
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const ir::RoutineKind kind = p.routines[c.routine].kind;
         const bool comm =
             kind == ir::RoutineKind::Gather || kind == ir::RoutineKind::ReduceMicro || kind == ir::RoutineKind::ReduceStep;
@@ -55,8 +55,8 @@ TEST(Overlap, UnitsCommunicateOnTheirOwnStream) {
 
 TEST(Overlap, AForwardWaitsForItsGatherOnly) {
     const ir::Program p = program_after("overlap", kSharded);
-    const std::vector<ir::Call>& all = p.entry("train")->calls;
-    const auto at = [&](const char* call) { return position(p, "train", call); };
+    const std::vector<ir::Call>& all = p.entry(ir::EntryKind::Train)->calls;
+    const auto at = [&](const char* call) { return position(p, ir::EntryKind::Train, call); };
     EXPECT_EQ(all[at("embed.forward[0]@0")].waits, (std::vector<int>{at("gather.embed[0]@0")}));
     EXPECT_EQ(all[at("layer.forward[0]@0")].waits, (std::vector<int>{at("gather.layer[0]@0")}));
     EXPECT_EQ(all[at("free.layer[0]@0")].waits, std::vector<int>{});
@@ -64,7 +64,7 @@ TEST(Overlap, AForwardWaitsForItsGatherOnly) {
 
 TEST(Overlap, CommunicationNeverRunsAheadOfItsPlace) {
     const ir::Program p = program_after("overlap", kSharded);
-    const std::vector<ir::Call>& all = p.entry("train")->calls;
+    const std::vector<ir::Call>& all = p.entry(ir::EntryKind::Train)->calls;
     const ir::HappensBefore before(all);
     for (int i = 0; i < static_cast<int>(all.size()); ++i) {
         for (int k = 0; k < i && all[i].stream == ir::Stream::Comm; ++k) {
@@ -93,7 +93,7 @@ TEST_P(OverlapOf, WhatTouchesABufferIsOrdered) {
                         }
                         return false;
                     }();
-                    EXPECT_TRUE(!conflict || before(k, i)) << e.name << ", calls " << k << " and " << i;
+                    EXPECT_TRUE(!conflict || before(k, i)) << name_of(e.kind) << ", calls " << k << " and " << i;
                 }
             }
         }
@@ -103,7 +103,7 @@ TEST_P(OverlapOf, WhatTouchesABufferIsOrdered) {
 TEST_P(OverlapOf, TheSameCallsAreMade) {
     const ir::Program before = program_after("schedule", GetParam().settings), after = passes::overlap(before, {2});
     for (const ir::Entry& e : before.entries) {
-        Strings a = calls(before, e.name), b = calls(after, e.name);
+        Strings a = calls(before, e.kind), b = calls(after, e.kind);
         std::sort(a.begin(), a.end()), std::sort(b.begin(), b.end());
         EXPECT_EQ(a, b);
     }

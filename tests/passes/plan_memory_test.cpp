@@ -201,7 +201,7 @@ Ratios worst_ratios(const std::vector<const char*>& presets) {
                                                      {"partition.preset", preset},
                                                      {"parallelism.prefetch", prefetch},
                                                      {"training.global_batch_size", "16"}});
-                        const ir::Entry& e = *p.entry("train");
+                        const ir::Entry& e = *p.entry(ir::EntryKind::Train);
                         const auto arena = static_cast<double>(p.arena_bytes);
                         const double list_order = arena / static_cast<double>(held_in_list_order(p, e));
                         EXPECT_GE(list_order, 1.0);

@@ -19,7 +19,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::string printed(const ir::Program& program, const std::string& routine) {
     const ir::Routine* r = program.routine(routine);
-    return r ? ir::print(program.mesh, *r) : "";
+    return r ? ir::print(program, *r) : "";
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ std::string type_of(const ir::Program& program, const std::string& routine, cons
     return "";
 }
 
-std::vector<std::string> calls(const ir::Program& program, const std::string& entry) {
+std::vector<std::string> calls(const ir::Program& program, ir::EntryKind entry) {
     std::vector<std::string> out;
     for (const ir::Call& c : program.entry(entry)->calls) {
         const ir::Routine& r = program.routines[c.routine];
@@ -81,7 +81,7 @@ std::vector<std::string> calls(const ir::Program& program, const std::string& en
     return out;
 }
 
-int position(const ir::Program& program, const std::string& entry, const std::string& call, int from) {
+int position(const ir::Program& program, ir::EntryKind entry, const std::string& call, int from) {
     const std::vector<std::string> all = calls(program, entry);
     const auto at = std::find(all.begin() + from, all.end(), call);
     return at == all.end() ? -1 : static_cast<int>(at - all.begin());

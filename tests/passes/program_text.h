@@ -17,9 +17,9 @@ std::vector<std::string> collectives(const ir::Program& program, const std::stri
 // "f32[batch/dp_shard, seq] partial sum tp" of a tensor.
 std::string type_of(const ir::Program& program, const std::string& routine, const std::string& tensor);
 // The calls of an entry: "layer.forward[1]@0", chunks as "head.loss[0]@0#1".
-std::vector<std::string> calls(const ir::Program& program, const std::string& entry);
+std::vector<std::string> calls(const ir::Program& program, ir::EntryKind entry);
 // The first position at or behind `from` where the call stands, or -1.
-int position(const ir::Program& program, const std::string& entry, const std::string& call, int from = 0);
+int position(const ir::Program& program, ir::EntryKind entry, const std::string& call, int from = 0);
 
 std::vector<std::string> split_words(const std::string& text);
 

@@ -34,7 +34,7 @@ TEST_P(ScheduleOf, ParametersAreGatheredBeforeUseAndFreedAfterIt) {
                 if (routine(c).kind == ir::RoutineKind::Free) gathered.erase(b);
             }
         }
-        EXPECT_TRUE(gathered.empty()) << e.name;
+        EXPECT_TRUE(gathered.empty()) << name_of(e.kind);
     }
 }
 
@@ -56,7 +56,7 @@ TEST_P(ScheduleOf, TheFirstWriteOfAWindowIsFresh) {
 }
 
 TEST_P(ScheduleOf, GradientsAreReducedAfterTheLastThatAddsToThem) {
-    const std::vector<ir::Call>& calls = p.entry("train")->calls;
+    const std::vector<ir::Call>& calls = p.entry(ir::EntryKind::Train)->calls;
     std::map<int, size_t> last_added, reduced;  // by buffer of local gradients
     std::map<std::string, int> steps;
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -103,30 +103,30 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ScheduleOf, ::testing::ValuesIn(sample_setting
 TEST(Schedule, ReplicatedParametersAreNeitherGatheredNorFreed) {
     const ir::Program p =
         scheduled({{"model.n_layers", "1"}, {"parallelism.data_parallel_shard_degree", "2"}, {"partition.preset", "none"}});
-    EXPECT_EQ(calls(p, "train"), (Strings{"count[0]@0",
-                                          "begin[0]@0",
-                                          "embed.forward[0]@0",
-                                          "layer.forward[0]@0",
-                                          "head.forward[0]@0",
-                                          "head.loss[0]@0#0",
-                                          "head.loss[0]@0#1",
-                                          "head.backward[0]@0",
-                                          "reduce_step.head[0]@0",
-                                          "layer.backward[0]@0",
-                                          "reduce_step.layer[0]@0",
-                                          "embed.backward[0]@0",
-                                          "reduce_step.embed[0]@0",
-                                          "stats.embed[0]@0",
-                                          "stats.layer[0]@0",
-                                          "stats.head[0]@0",
-                                          "stats.all[0]@0",
-                                          "update.embed[0]@0",
-                                          "update.layer[0]@0",
-                                          "update.head[0]@0"}));
+    EXPECT_EQ(calls(p, ir::EntryKind::Train), (Strings{"count[0]@0",
+                                                       "begin[0]@0",
+                                                       "embed.forward[0]@0",
+                                                       "layer.forward[0]@0",
+                                                       "head.forward[0]@0",
+                                                       "head.loss[0]@0#0",
+                                                       "head.loss[0]@0#1",
+                                                       "head.backward[0]@0",
+                                                       "reduce_step.head[0]@0",
+                                                       "layer.backward[0]@0",
+                                                       "reduce_step.layer[0]@0",
+                                                       "embed.backward[0]@0",
+                                                       "reduce_step.embed[0]@0",
+                                                       "stats.embed[0]@0",
+                                                       "stats.layer[0]@0",
+                                                       "stats.head[0]@0",
+                                                       "stats.all[0]@0",
+                                                       "update.embed[0]@0",
+                                                       "update.layer[0]@0",
+                                                       "update.head[0]@0"}));
 }
 
 TEST(Schedule, OneRankOnlyClearsPadding) {
-    for (const std::string& call : calls(scheduled({}), "train")) {
+    for (const std::string& call : calls(scheduled({}), ir::EntryKind::Train)) {
         EXPECT_FALSE(call.starts_with("gather") || call.starts_with("reduce_micro") || call.starts_with("free")) << call;
     }
 }
@@ -134,7 +134,7 @@ TEST(Schedule, OneRankOnlyClearsPadding) {
 TEST(Schedule, WholeGradientsAddUpOverMicrobatches) {
     const ir::Program p = scheduled({{"training.global_batch_size", "2"}});
     std::vector<bool> fresh;
-    for (const ir::Call& c : p.entry("train")->calls) {
+    for (const ir::Call& c : p.entry(ir::EntryKind::Train)->calls) {
         const ir::Routine& r = p.routines[c.routine];
         if (r.name == "layer.backward" && c.instance == 0) fresh.push_back(c.bindings[r.port("gradients.layer")].fresh);
     }
@@ -143,10 +143,13 @@ TEST(Schedule, WholeGradientsAddUpOverMicrobatches) {
 
 TEST(Schedule, ATiedTableIsReducedOnceBehindTheEmbedding) {
     const ir::Program p = scheduled({{"model.tie_embeddings", "1"}, {"parallelism.data_parallel_shard_degree", "2"}});
-    EXPECT_GT(position(p, "train", "reduce_micro.embed[0]@0"), position(p, "train", "embed.backward[0]@0"));
-    EXPECT_LT(position(p, "train", "reduce_micro.head[0]@0"), position(p, "train", "layer.backward[1]@0"));
-    const int loss = position(p, "train", "head.loss[0]@0#0"), embed = position(p, "train", "embed.backward[0]@0");
-    const std::vector<ir::Call>& all = p.entry("train")->calls;
+    EXPECT_GT(position(p, ir::EntryKind::Train, "reduce_micro.embed[0]@0"),
+              position(p, ir::EntryKind::Train, "embed.backward[0]@0"));
+    EXPECT_LT(position(p, ir::EntryKind::Train, "reduce_micro.head[0]@0"),
+              position(p, ir::EntryKind::Train, "layer.backward[1]@0"));
+    const int loss = position(p, ir::EntryKind::Train, "head.loss[0]@0#0"),
+              embed = position(p, ir::EntryKind::Train, "embed.backward[0]@0");
+    const std::vector<ir::Call>& all = p.entry(ir::EntryKind::Train)->calls;
     const ir::Routine &head = *p.routine("head.loss"), &back = *p.routine("embed.backward");
     const ir::Binding &first = all[loss].bindings[head.port("gradients.embed.shared")],
                       &second = all[embed].bindings[back.port("gradients.embed.shared")];
@@ -158,9 +161,9 @@ TEST(Schedule, ATiedTableIsReducedOnceBehindTheEmbedding) {
 TEST(Schedule, ChunksTakeTheNextSliceOfTheirPorts) {
     const ir::Program p = scheduled({{"training.local_batch_size", "4"}});
     const ir::Routine& r = *p.routine("head.loss");
-    const std::vector<ir::Call>& all = p.entry("train")->calls;
+    const std::vector<ir::Call>& all = p.entry(ir::EntryKind::Train)->calls;
     for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
-        const ir::Call& c = all[position(p, "train", "head.loss[0]@0#" + std::to_string(chunk))];
+        const ir::Call& c = all[position(p, ir::EntryKind::Train, "head.loss[0]@0#" + std::to_string(chunk))];
         for (size_t i = 0; i < r.ports.size(); ++i) {
             const bool whole = r.ports[i].kind == ir::PortKind::Params || r.ports[i].kind == ir::PortKind::Gradients;
             EXPECT_EQ(c.bindings[i].offset_bytes, whole ? 0 : chunk * r.ports[i].bytes) << r.ports[i].name;
@@ -170,7 +173,7 @@ TEST(Schedule, ChunksTakeTheNextSliceOfTheirPorts) {
 
 TEST(Schedule, TheEntryEvalRunsForwardsOnly) {
     const ir::Program p = scheduled({{"validation.enable", "true"}, {"model.n_layers", "1"}});
-    EXPECT_EQ(calls(p, "eval"),
+    EXPECT_EQ(calls(p, ir::EntryKind::Eval),
               (Strings{"eval.count[0]@0", "embed.eval[0]@0", "layer.eval[0]@0", "head.eval[0]@0", "head.eval.loss[0]@0#0",
                        "head.eval.loss[0]@0#1", "head.eval.sum[0]@0", "eval.total[0]@0"}));
 }

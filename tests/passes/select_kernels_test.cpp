@@ -118,7 +118,7 @@ TEST(SelectKernels, AnAccumulateStaysWhereItsOperandHasOtherUses) {
 
 TEST(SelectKernels, AnAccumulateThatWidensStays) {
     const ir::Program p = selected(
-        "  port x value read\n    x: f32[seq/tp, hidden]\n  port s scalar accumulate\n    s: f64[] partial sum tp\n"
+        "  port x value read\n    x: f32[seq/tp, hidden]\n  port s value accumulate\n    s: f64[] partial sum tp\n"
         "  sum: f32[] partial sum tp = einsum(x)\n  +s = accumulate(sum)\n",
         {adding(kernel("einsum")), kernel("accumulate", "k.widen", Dtype::F64)});
     EXPECT_EQ(op_lines(p, "r").back(), "+s = accumulate(sum) kernel k.widen");

@@ -102,11 +102,11 @@ TEST(SetPrecision, WhatIsWantedInBothTypesIsCastOnce) {
     const ir::TensorId m = b.op("max", {sum}, {{"m", rows}}, {{"over", std::string("vocab")}})[0];
     for (int i = 0; i < 2; ++i) {
         const ir::TensorId y = b.einsum("y" + std::to_string(i), b.dims({"batch", "seq", "hidden"}), {sum, w});
-        r.tensors[y].port = static_cast<int>(r.ports.size());
-        r.ports.push_back({r.tensors[y].name, ir::PortKind::Value, ir::Access::Write, "", -1});
+        b.leave(y, {r.tensors[y].name, ir::PortKind::Value, ir::Access::Write, {}, ""});
     }
-    r.tensors[m].port = static_cast<int>(r.ports.size());
-    r.ports.push_back({"m", ir::PortKind::Scalar, ir::Access::Write, "", -1});
+    ir::State s;
+    s.name = "m", s.role = ir::StateRole::LossSum, s.scope = ir::Scope::Step;
+    b.leave(m, {"m", ir::PortKind::State, ir::Access::Write, {}, "", p.add(s)});
     p.routines.push_back(r);
     p = passes::set_precision(p, {Dtype::F32, Dtype::BF16});
     EXPECT_EQ(op_lines(p, "head"),

@@ -132,7 +132,7 @@ TEST(WorkedExample, ScheduleOfTwoMicrobatches) {
     const std::string expected = "count[0]@0 count[0]@1 begin[0]@0 " + microbatch("0", false) + microbatch("1", true) +
                                  "stats.embed[0]@1 stats.layer[0]@1 stats.layer[1]@1 stats.head[0]@1 stats.all[0]@1 "
                                  "update.embed[0]@1 update.layer[0]@1 update.layer[1]@1 update.head[0]@1";
-    EXPECT_EQ(calls(example("schedule"), "train"), split_words(expected));
+    EXPECT_EQ(calls(example("schedule"), ir::EntryKind::Train), split_words(expected));
 }
 
 TEST(WorkedExample, NoLogitsOfAllTokens) {

@@ -31,7 +31,7 @@ compile::Recipe recipe(const Settings& settings, Dtype dtype, int64_t batch) {
     return r;
 }
 
-compile::Compiled compiled_for(const compile::Recipe& r, Backend backend, const std::vector<std::string>& entries) {
+compile::Compiled compiled_for(const compile::Recipe& r, Backend backend, const std::vector<ir::EntryKind>& entries) {
     compile::CompileOptions options;
     options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(1);
     options.entries = entries;
@@ -78,16 +78,16 @@ private:
 // Logits of every position of every text, by one forward pass on one rank.
 std::vector<double> whole_forward(const std::vector<std::vector<int32_t>>& texts, const Settings& model, Dtype dtype) {
     const compile::Recipe r = recipe(model, dtype, static_cast<int64_t>(texts.size()));
-    const compile::Compiled c = compiled_for(r, Backend::Reference, {"eval"});
+    const compile::Compiled c = compiled_for(r, Backend::Reference, {ir::EntryKind::Eval});
     runtime::Ranks ranks(c.programs, {});
     const Texts source(texts);
-    runtime::Loader loader(c.programs[0], "eval", 0, runtime::batch_shape(c.layout));
+    runtime::Loader loader(c.programs[0], ir::EntryKind::Eval, 0, runtime::batch_shape(c.layout));
     runtime::Capture capture(ranks, [](const std::string& name) { return name == "head[0].eval.logits"; });
     ranks.parallel([&](runtime::Executor& e) {
         runtime::fill_weights(e, weight);
         loader.load(e, 0,
                     [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source.sample(i, ids, targets, pos, doc); });
-        e.run("eval");
+        e.run(ir::EntryKind::Eval);
     });
     return capture.take().at("head[0].eval.logits").values;
 }
@@ -102,7 +102,7 @@ double largest_difference(const Settings& layout, const Settings& model, Dtype d
     const int64_t padded = static_cast<int64_t>(whole.size()) / 2 / kContext;
     compile::Recipe r = recipe(model, dtype, 2);
     for (const auto& [key, value] : layout) r.set(key, value);
-    const compile::Compiled c = compiled_for(r, backend, {"prefill", "decode"});
+    const compile::Compiled c = compiled_for(r, backend, {ir::EntryKind::Prefill, ir::EntryKind::Decode});
     runtime::Ranks ranks(c.programs, {});
     ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weight); });
     runtime::Generator generator(ranks);
@@ -202,7 +202,7 @@ TEST(Generation, OverProcessesItHasTheBitsOfThreads) {
             if (ranks % processes != 0) continue;
             compile::CompileOptions options;
             options.catalog = kernels::cpu_catalog(1);
-            options.entries = {"prefill", "decode"};
+            options.entries = {ir::EntryKind::Prefill, ir::EntryKind::Decode};
             options.route.topology.ranks_per_process = static_cast<int>(ranks / processes);
             for (int64_t rank = 0; rank < ranks; ++rank)
                 options.route.topology.host_of_rank.push_back(host_of[static_cast<size_t>(rank * processes / ranks)]);
@@ -226,7 +226,8 @@ TEST(Generation, AStepAllocatesNothing) {
     GTEST_SKIP() << "a sanitizer's operator new does not count";
 #endif
     for (const NamedSettings& layout : kLayouts) {
-        const compile::Compiled c = compiled_for(recipe(layout.settings, Dtype::F32, 1), Backend::Cpu, {"prefill", "decode"});
+        const compile::Compiled c =
+            compiled_for(recipe(layout.settings, Dtype::F32, 1), Backend::Cpu, {ir::EntryKind::Prefill, ir::EntryKind::Decode});
         runtime::Ranks ranks(c.programs, {});
         runtime::Generator generator(ranks);
         const std::vector<std::vector<int32_t>> prompts = {text(1, 70)};
@@ -243,8 +244,8 @@ TEST(Generation, AStepAllocatesNothing) {
 
 TEST(Generation, EntriesOverlayTheirTransientsAndShareTheRest) {
     const compile::Recipe r = recipe({}, Dtype::F32, 1);
-    const int64_t both = compiled_for(r, Backend::Cpu, {"prefill", "decode"}).programs[0].arena_bytes;
-    const compile::Compiled c = compiled_for(r, Backend::Cpu, {"prefill", "decode"});
+    const int64_t both = compiled_for(r, Backend::Cpu, {ir::EntryKind::Prefill, ir::EntryKind::Decode}).programs[0].arena_bytes;
+    const compile::Compiled c = compiled_for(r, Backend::Cpu, {ir::EntryKind::Prefill, ir::EntryKind::Decode});
     int64_t weights = 0, caches = 0;
     for (const ir::Buffer& b : c.programs[0].buffers) {
         if (b.kind == ir::MemoryKind::Weights) weights += b.bytes;

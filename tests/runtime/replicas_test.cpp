@@ -22,11 +22,12 @@ compile::Recipe recipe(int replicate, int shard, int tp) {
 }
 
 // Flips the lowest bit of the first element of a state on a rank.
-void flip(runtime::Trainer& trainer, int64_t rank, runtime::StateKind kind, const std::string& block, int64_t instance) {
+void flip(runtime::Trainer& trainer, int64_t rank, const runtime::WhichStates& which, const std::string& block,
+          int64_t instance) {
     trainer.ranks().parallel([&](runtime::Executor& e) {
         if (e.rank() != rank) return;
         bool done = false;
-        runtime::for_each_state_run(e, kind, [&](const runtime::Run& run, char* data, Dtype) {
+        runtime::for_each_state_run(e, which, [&](const runtime::Run& run, const ir::State&, char* data) {
             if (done || run.param->block != block || run.instance != instance) return;
             data[0] ^= 1, done = true;
         });
@@ -52,11 +53,11 @@ TEST(Replicas, AFlippedBitIsFoundAndItsRankNamed) {
     const data::SyntheticSource source = synthetic_data(r, compiled);
     const auto check = [&](runtime::Trainer& trainer) {
         trainer.step();
-        flip(trainer, 3, runtime::StateKind::Weights, "layer", 1);
-        flip(trainer, 4, runtime::StateKind::Moment2, "embed", 0);
+        flip(trainer, 3, runtime::saved_as("{}"), "layer", 1);
+        flip(trainer, 4, runtime::saved_as("exp_avg_sq.{}"), "embed", 0);
         const std::vector<runtime::ReplicaDifference> found = runtime::replica_differences(trainer.ranks());
         ASSERT_EQ(found.size(), 2u);
-        EXPECT_EQ(found[0].state, "second moments of embed[0]");
+        EXPECT_EQ(found[0].state, "exp_avg_sq of embed[0]");
         EXPECT_EQ(found[0].ranks, std::vector<int64_t>{4});
         EXPECT_EQ(found[0].others, (std::vector<int64_t>{0, 2}));
         EXPECT_EQ(found[1].state, "weights of layer[1]");

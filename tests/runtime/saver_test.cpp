@@ -147,8 +147,8 @@ TEST(Saver, LoadsThePartsThatAreAskedFor) {
     };
     runtime::Trainer t(r, compiled, data);
     runtime::load(t, checkpoint::folder_of(s.path("c"), 2), {false, false, false});
-    EXPECT_EQ(t.state(runtime::StateKind::Weights), trained.state(runtime::StateKind::Weights));
-    EXPECT_TRUE(zero(t.state(runtime::StateKind::Moment1)));
+    EXPECT_EQ(t.state(runtime::saved_as("{}")), trained.state(runtime::saved_as("{}")));
+    EXPECT_TRUE(zero(t.state(runtime::saved_as("exp_avg.{}"))));
     EXPECT_EQ(t.progress().steps, 0);
     EXPECT_EQ(t.progress().samples_seen, 0);
     runtime::load(t, checkpoint::folder_of(s.path("c"), 2), {false, true, false});
@@ -156,8 +156,8 @@ TEST(Saver, LoadsThePartsThatAreAskedFor) {
     EXPECT_EQ(t.progress().samples_seen, 8);
     runtime::load(t, checkpoint::folder_of(s.path("c"), 2), {true, true, true});
     EXPECT_EQ(t.progress().steps, 2);
-    EXPECT_EQ(t.state(runtime::StateKind::Moment2), trained.state(runtime::StateKind::Moment2));
-    EXPECT_EQ(*t.ranks().executor(0).scalar("steps"), 2);
+    EXPECT_EQ(t.state(runtime::saved_as("exp_avg_sq.{}")), trained.state(runtime::saved_as("exp_avg_sq.{}")));
+    EXPECT_EQ(*t.ranks().executor(0).value(ir::StateRole::Steps), 2);
 }
 
 }  // namespace

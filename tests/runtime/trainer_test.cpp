@@ -42,22 +42,22 @@ TEST(Step, ANonFiniteStepChangesNoState) {
     runtime::Trainer trainer(r, compiled, data);
     ASSERT_TRUE(trainer.step().committed);
     // One weight becomes infinite, on whichever ranks hold it.
-    runtime::GlobalTensors before = trainer.state(runtime::StateKind::Weights);
+    runtime::GlobalTensors before = trainer.state(runtime::saved_as("{}"));
     trainer.fill_weights([&](const ir::Parameter& p, int64_t i, int64_t k) {
         const bool hit = p.key == "w1" && i == 1 && k == 5;
         return hit ? INFINITY : before.at(runtime::global_name(p, i))[static_cast<size_t>(k)];
     });
-    before = trainer.state(runtime::StateKind::Weights);
-    const runtime::GlobalTensors moments = trainer.state(runtime::StateKind::Moment1),
-                                 squares = trainer.state(runtime::StateKind::Moment2);
-    const double steps = *trainer.ranks().executor(0).scalar("steps");
+    before = trainer.state(runtime::saved_as("{}"));
+    const runtime::GlobalTensors moments = trainer.state(runtime::saved_as("exp_avg.{}")),
+                                 squares = trainer.state(runtime::saved_as("exp_avg_sq.{}"));
+    const double steps = *trainer.ranks().executor(0).value(ir::StateRole::Steps);
     const runtime::StepResult bad = trainer.step();
     EXPECT_FALSE(bad.committed);
     EXPECT_FALSE(std::isfinite(bad.grad_norm) && std::isfinite(bad.loss));
-    EXPECT_EQ(trainer.state(runtime::StateKind::Weights), before);
-    EXPECT_EQ(trainer.state(runtime::StateKind::Moment1), moments);
-    EXPECT_EQ(trainer.state(runtime::StateKind::Moment2), squares);
-    EXPECT_EQ(*trainer.ranks().executor(1).scalar("steps"), steps);
+    EXPECT_EQ(trainer.state(runtime::saved_as("{}")), before);
+    EXPECT_EQ(trainer.state(runtime::saved_as("exp_avg.{}")), moments);
+    EXPECT_EQ(trainer.state(runtime::saved_as("exp_avg_sq.{}")), squares);
+    EXPECT_EQ(*trainer.ranks().executor(1).value(ir::StateRole::Steps), steps);
     EXPECT_EQ(trainer.progress().samples_seen, 8);  // the data moves on
 }
 
@@ -112,8 +112,8 @@ TEST(Step, InitialValuesAreThoseOfTheNameAndIndex) {
     const compile::Compiled a = compile_recipe(one, Backend::Cpu), b = compile_recipe(many, Backend::Cpu);
     const data::SyntheticSource data = source();
     runtime::Trainer x(one, a, data), y(many, b, data);
-    const runtime::GlobalTensors wx = x.state(runtime::StateKind::Weights);
-    EXPECT_EQ(wx, y.state(runtime::StateKind::Weights));
+    const runtime::GlobalTensors wx = x.state(runtime::saved_as("{}"));
+    EXPECT_EQ(wx, y.state(runtime::saved_as("{}")));
     double sum = 0, squares = 0;
     const std::vector<double>& w = wx.at("model.layers.0.self_attn.q_proj.weight");
     for (double v : w) sum += v, squares += v * v;

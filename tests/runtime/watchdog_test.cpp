@@ -48,7 +48,7 @@ TEST(Watchdog, RanksThatNoLongerGoOnAreNamedWithWhomTheyWaitFor) {
     Ended ended;
     runtime::Watchdog watchdog(trainer.ranks(), {0.3, s.path("records"), "rank_", ended.end()});
     EXPECT_THROW(trainer.ranks().parallel([&](runtime::Executor& e) {
-        if (e.rank() == 0) return e.run("train");
+        if (e.rank() == 0) return e.run(ir::EntryKind::Train);
         ended.wait(1);  // this rank is lost in thought
         throw std::runtime_error("over");
     }),

@@ -25,7 +25,7 @@ ir::Program program(const Settings& settings) {
 }
 
 sim::Simulated simulated(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
-    return sim::simulate({p}, "train", c, placement, ring);
+    return sim::simulate({p}, ir::EntryKind::Train, c, placement, ring);
 }
 
 double step_s(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
@@ -60,7 +60,7 @@ TEST(Simulate, TheTimelineHoldsEveryOpOnceInOrder) {
                 ops += t.op >= 0;
             }
         }
-        for (const ir::Call& call : p.entry("train")->calls) {
+        for (const ir::Call& call : p.entry(ir::EntryKind::Train)->calls) {
             const ir::Routine& r = p.routines[call.routine];
             expected += std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return !ir::is_view(r, op); });
         }
@@ -99,8 +99,8 @@ TEST(Simulate, FewMicrobatchesStandForAllWithoutAPipeline) {
         for (size_t g = 0; g < sent.size(); ++g) EXPECT_NEAR(sent[g].total_bytes() / all_sent[g].total_bytes(), 1, 1e-12);
         sim::Cluster c = threads(2);
         const compile::Placement placement{1, false};
-        const sim::Simulated some = sim::simulate(few.programs, "train", c, placement),
-                             step = sim::simulate(all.programs, "train", c, placement);
+        const sim::Simulated some = sim::simulate(few.programs, ir::EntryKind::Train, c, placement),
+                             step = sim::simulate(all.programs, ir::EntryKind::Train, c, placement);
         const auto more = static_cast<double>(all.programs[0].microbatches - few.programs[0].microbatches);
         EXPECT_NEAR((some.step_time_s + more * some.microbatch_s) / step.step_time_s, 1, 2e-3) << prefetch;
     }
@@ -120,8 +120,8 @@ TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
             sim::Cluster c = threads(2);
             c.devices = devices;
             c.links = {{0, {1e6, 1e-6}}};
-            const sim::Simulated a = sim::simulate(few.programs, "train", c, {1, devices}, {}),
-                                 b = sim::simulate(all.programs, "train", c, {1, devices}, {});
+            const sim::Simulated a = sim::simulate(few.programs, ir::EntryKind::Train, c, {1, devices}, {}),
+                                 b = sim::simulate(all.programs, ir::EntryKind::Train, c, {1, devices}, {});
             EXPECT_NEAR((a.step_time_s + 40 * a.microbatch_s) / b.step_time_s, 1, 2e-3) << schedule << devices;
         }
     }
@@ -132,7 +132,8 @@ TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
 TEST(Simulate, WhoWaitsForWhomCanBeReadFromATimeline) {
     for (const char* schedule : {"GPipe", "1F1B", "ZB-H1"}) {
         const compile::Compiled c = pipeline_of(schedule, false, "8");
-        const std::vector<ir::Timeline> expected = sim::simulate(c.programs, "train", threads(2), {1, false}, {}).timelines;
+        const std::vector<ir::Timeline> expected =
+            sim::simulate(c.programs, ir::EntryKind::Train, threads(2), {1, false}, {}).timelines;
         std::vector<ir::Timeline> seen = expected;
         for (ir::Timeline& t : seen) {
             for (ir::TimedOp& op : t.threads[0]) op.ready_s = op.start_s;
@@ -162,7 +163,7 @@ TEST(Simulate, ABubbleIsTheOneOfThePaper) {
     sim::Cluster cluster = threads(1);
     cluster.devices = true;
     cluster.links = {{0, {1e30, 0}}};
-    const sim::Simulated s = sim::simulate(c.programs, "train", cluster, {1, true}, {});
+    const sim::Simulated s = sim::simulate(c.programs, ir::EntryKind::Train, cluster, {1, true}, {});
     EXPECT_NEAR(s.bubble_s / s.step_time_s, 3.0 / 11, 0.02);
 }
 
@@ -269,7 +270,7 @@ compile::Compiled over_hosts(const Settings& settings, const sim::Cluster& c) {
 }
 
 double hosts_step_s(const Settings& settings, const sim::Cluster& c) {
-    return sim::simulate(over_hosts(settings, c).programs, "train", c, {}).step_time_s;
+    return sim::simulate(over_hosts(settings, c).programs, ir::EntryKind::Train, c, {}).step_time_s;
 }
 
 const Settings kShardedOverHosts = {{"parallelism.data_parallel_shard_degree", "4"}};
@@ -296,7 +297,7 @@ TEST(Simulate, LaunchesBetweenHostsWaitForTheirMessages) {
     const ir::Program p = over_hosts(kShardedOverHosts, c).programs[0];
     double messages =
         0;  // two rounds of agreement a launch, then of each collective in it one, two of an all-reduce of two halves
-    for (const ir::Call& call : p.entry("train")->calls) {
+    for (const ir::Call& call : p.entry(ir::EntryKind::Train)->calls) {
         for (const ir::Op& op : p.routines[call.routine].ops) {
             if (!ops::rule(op.kind).collective) continue;
             const bool halves = op.kind == "all_reduce" && op.text("reduce") != "everywhere";

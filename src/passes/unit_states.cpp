@@ -1,0 +1,72 @@
+#include "passes/unit_states.h"
+
+namespace lockstep::passes {
+
+using ir::RoutineKind;
+using ir::Scope;
+using ir::State;
+using ir::StateRole;
+
+namespace {
+
+// The pipeline rank that updates the unit's parameters.
+int64_t owner_of(const ir::Program& program, const ir::Unit& unit) {
+    return unit.mirror ? program.param(unit.segments[0].members[0].param)->holders[0] : program.pipeline_rank;
+}
+
+}  // namespace
+
+void add_unit_states(ir::Program& program, const ir::Unit& unit, const PartitionOptions& options, std::optional<Dtype> sums) {
+    const auto add = [&](const char* name, StateRole role, Scope scope, Dtype type, const ir::AxisList& split,
+                         std::optional<RoutineKind> writer) -> State& {
+        State s;
+        s.name = name, s.role = role, s.scope = scope, s.unit = unit.name;
+        s.dtype = type, s.split = split, s.writer = writer;
+        s.owner = owner_of(program, unit);
+        return program.states[static_cast<size_t>(program.add(std::move(s)))];
+    };
+    const auto saved = [](State& s, const char* name) { s.saved = name; };
+    const bool updates = sums && !unit.mirror;
+    const std::optional<RoutineKind> writer = updates ? std::optional(RoutineKind::Update)
+                                              : sums  ? std::optional(RoutineKind::Transfer)
+                                                      : std::nullopt;
+    if (updates && unit.has_master()) {
+        State& master = add("master", StateRole::Master, Scope::Run, unit.master, unit.optimizer, writer);
+        master.init.reset();
+        saved(master, "{}");
+    }
+    State& weights = add("weights", StateRole::Weights, Scope::Run, unit.storage, unit.weights, writer);
+    weights.init.reset();
+    if (updates && unit.has_master()) weights.copy_of = program.state(StateRole::Master, unit.name);
+    else if (!unit.mirror) saved(weights, "{}");
+    if (!sums) return;
+    if (updates) {
+        saved(add("exp_avg", StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer), "exp_avg.{}");
+        saved(add("exp_avg_sq", StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer), "exp_avg_sq.{}");
+    }
+    add("gradients", StateRole::Gradients, Scope::Step, *sums, unit.gradients, {});
+    if (unit.optimizer.size() > unit.gradients.size())
+        add("reduced", StateRole::Reduced, Scope::Step, *sums, unit.optimizer, {});
+    const size_t states = program.states.size();
+    for (size_t i = 0; options.snapshot && i < states; ++i) {
+        const State of = program.states[i];
+        if (of.unit != unit.name || of.saved.empty()) continue;
+        const std::string name = "snapshot." + of.name;
+        add(name.c_str(), StateRole::Copy, Scope::Run, of.dtype, of.split, RoutineKind::Snapshot).copy_of =
+            static_cast<ir::StateId>(i);
+    }
+}
+
+void add_step_states(ir::Program& program) {
+    const auto add = [&](const char* name, StateRole role, Scope scope, std::optional<RoutineKind> writer = {}) -> State& {
+        State s;
+        s.name = name, s.role = role, s.scope = scope, s.dtype = Dtype::F64, s.writer = writer;
+        return program.states[static_cast<size_t>(program.add(std::move(s)))];
+    };
+    add("norm2", StateRole::SquaredNorm, Scope::Step);
+    add("control", StateRole::Control, Scope::Step);
+    add("lr", StateRole::LearningRate, Scope::Entry);
+    add("steps", StateRole::Steps, Scope::Run, RoutineKind::Stats).saved = "steps";
+}
+
+}  // namespace lockstep::passes
