@@ -71,9 +71,10 @@ bench-tokenizers: configure  ## encoding on two threads beside tiktoken with the
 	$(call python,tokenizers,tests/peers/tokenizer_requirements.txt)
 	build/tokenizers/bin/python bench/peers/tokenizer_speed.py build/release/bench/tokenizer_bench
 
-test-peers: configure   ## models of Hugging Face transformers in and out, against transformers itself; needs PyPI
+test-peers: configure   ## models in and out against Hugging Face transformers, optimizers against torch.optim; needs PyPI
 	$(build) --target lockstep
 	$(call python,transformers,tests/peers/requirements.txt)
+	build/transformers/bin/python tests/peers/optimizers.py build/release/lockstep
 	build/transformers/bin/python tests/peers/hugging_face.py build/release/lockstep
 
 test-tokenizers: configure  ## token ids of a dozen model families' tokenizers beside Hugging Face's, on tricky and random text; needs PyPI

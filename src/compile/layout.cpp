@@ -36,20 +36,26 @@ passes::PartitionOptions partition_of(const Recipe& r, int64_t replicate, int64_
     passes::PartitionOptions o;
     const std::string& preset = r.text("partition.preset");
     const int64_t data = replicate * shard;
-    if (preset == "default" || preset == "zero3") o.weights = o.gradients = o.optimizer = shard;
-    else if (preset == "zero2") o.gradients = o.optimizer = shard;
-    else if (preset == "zero1") o.optimizer = shard;
+    if (preset == "default" || preset == "zero3") o.weights = o.gradients = o.states = shard;
+    else if (preset == "zero2") o.gradients = o.states = shard;
+    else if (preset == "zero1") o.states = shard;
     o.weights = split(r, "partition.weights", o.weights, shard, data);
     o.gradients = split(r, "partition.gradients", o.gradients, shard, data);
-    o.optimizer = split(r, "partition.optimizer", o.optimizer, shard, data);
-    if (o.gradients % o.weights != 0 || o.optimizer % o.gradients != 0) {
+    o.states = split(r, "partition.optimizer", o.states, shard, data);
+    if (o.gradients % o.weights != 0 || o.states % o.gradients != 0) {
         throw UserError("recipe.partition_order", "partition.optimizer",
                         fmt::format("weights are split over {} data ranks, gradients over {}, optimizer states over {}: each "
                                     "must be a multiple of the one before",
-                                    o.weights, o.gradients, o.optimizer));
+                                    o.weights, o.gradients, o.states));
     }
-    o.beta1 = r.number("optimizer.beta1"), o.beta2 = r.number("optimizer.beta2");
-    o.eps = r.number("optimizer.eps"), o.weight_decay = r.number("optimizer.weight_decay");
+    passes::OptimizerOptions of;
+    of.name = r.text("optimizer.name");
+    of.beta1 = r.number("optimizer.beta1"), of.beta2 = r.number("optimizer.beta2");
+    of.eps = r.number("optimizer.eps"), of.weight_decay = r.number("optimizer.weight_decay");
+    of.momentum = r.number("optimizer.momentum"), of.nesterov = r.flag("optimizer.nesterov");
+    of.ns_steps = r.integer("optimizer.muon_ns_steps");
+    of.match_rms_adamw = r.text("optimizer.muon_adjust_lr_fn") == "match_rms_adamw";
+    o.optimizer = passes::optimizer_called(of);
     o.max_norm = r.number("training.max_norm");
     return o;
 }
@@ -198,7 +204,7 @@ Layout layout_of(const Recipe& r) {
     l.partition.snapshot = async != "disabled" && r.flag("checkpoint.enable") && !r.flag("checkpoint.load_only");
     std::map<mesh::Axis, std::vector<int64_t>> cuts;
     cuts[mesh::Axis::tp] = {kv_part};
-    for (int64_t n : {l.partition.weights, l.partition.gradients, l.partition.optimizer}) {
+    for (int64_t n : {l.partition.weights, l.partition.gradients, l.partition.states}) {
         if (n <= shard) cuts[mesh::Axis::dp_shard].push_back(shard / n);
         else cuts[mesh::Axis::dp_replicate].push_back(replicate / (n / shard));
     }

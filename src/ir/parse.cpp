@@ -316,6 +316,7 @@ private:
         s.padded = c.integer();
         c.expect("decay");
         s.decay = c.integer() != 0;
+        s.matrices = c.accept_word("matrices");
         c.expect("gradients partial");
         s.grad_partial = axes(c, " ");
         c.expect("sharded");
@@ -346,6 +347,10 @@ private:
         if (!type) c.fail("an element type");
         s.dtype = *type;
         if (c.accept_word("split")) s.split = axes(c, " ");
+        if (c.accept_word("segments")) {
+            do s.segments.push_back(static_cast<int>(c.integer(0, kMostInstances)));
+            while (c.accept(","));
+        }
         if (c.accept_word("owner")) s.owner = c.integer(0, kMostRanks);
         if (c.accept_word("writer")) s.writer = enum_from<RoutineKind>(c.name(), kRoutineKinds, c.line());
         c.expect("init");

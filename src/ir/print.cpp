@@ -107,8 +107,9 @@ std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
     for (const Segment& s : u.segments) {
         std::vector<std::string> members;
         for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));
-        text += fmt::format("  segment begin {} padded {} decay {} gradients partial {} sharded {} : {}\n", s.begin, s.padded,
-                            int(s.decay), axes(mesh, s.grad_partial), axes(mesh, s.shards), fmt::join(members, " "));
+        text += fmt::format("  segment begin {} padded {} decay {}{} gradients partial {} sharded {} : {}\n", s.begin, s.padded,
+                            int(s.decay), s.matrices ? " matrices" : "", axes(mesh, s.grad_partial), axes(mesh, s.shards),
+                            fmt::join(members, " "));
     }
     return text;
 }
@@ -119,6 +120,7 @@ std::string print_state(const Program& p, const State& s) {
     if (!s.block.empty()) text += " block " + s.block;
     text += fmt::format(" role {} scope {} {}", name_of(s.role), name_of(s.scope), name_of(s.dtype));
     if (!s.split.empty()) text += " split " + p.mesh.text(s.split);
+    if (!s.segments.empty()) text += fmt::format(" segments {}", fmt::join(s.segments, ","));
     if (s.owner != 0) text += fmt::format(" owner {}", s.owner);
     if (s.writer) text += fmt::format(" writer {}", name_of(*s.writer));
     text += " init " + (s.init ? print_attr(*s.init) : "parameters");

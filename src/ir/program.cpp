@@ -118,6 +118,20 @@ int Program::buffer(StateId state, int64_t instance) const {
     return index_where(buffers, [&](const Buffer& b) { return b.state == state && b.instance == instance; });
 }
 
+std::optional<size_t> rows_of_matrix(const Parameter& param) {
+    const auto is_of_heads = [](const Dim& d) {
+        return d.role == DimRole::KvHeads || d.role == DimRole::Group || d.role == DimRole::HeadDim;
+    };
+    size_t parts = 0, rows = 0;
+    for (size_t i = 0; i < param.dims.size(); ++i) {
+        const Dim& d = param.dims[i];
+        if (d.role == DimRole::Vocab || d.role == DimRole::Positions) return std::nullopt;
+        const bool goes_on = i > 0 && is_of_heads(d) && is_of_heads(param.dims[i - 1]);
+        if (!goes_on && ++parts == 2) rows = i;
+    }
+    return parts == 2 ? std::optional(rows) : std::nullopt;
+}
+
 std::string State::full_name() const {
     const std::string& of = unit.empty() ? block : unit;
     return of.empty() ? name : name + "." + of;
@@ -130,6 +144,18 @@ StateId Program::add(State state) {
     return static_cast<StateId>(states.size()) - 1;
 }
 bool Program::has_role(const Port& port, StateRole role) const { return port.state >= 0 && state_of(port).role == role; }
+bool Program::covers(const State& state, int segment) {
+    return state.segments.empty() || std::binary_search(state.segments.begin(), state.segments.end(), segment);
+}
+int64_t Program::begin_in(const State& state, int segment) const {
+    const Unit& u = *unit(state.unit);
+    int64_t begin = 0;
+    for (int i = 0; i < segment; ++i) begin += covers(state, i) ? u.segments[static_cast<size_t>(i)].padded : 0;
+    return begin;
+}
+int64_t Program::elements(const State& state) const {
+    return begin_in(state, static_cast<int>(unit(state.unit)->segments.size()));
+}
 const Unit* Program::unit_of(const Port& port) const {
     const std::string& name = port.state >= 0 ? state_of(port).unit : port.unit;
     return name.empty() ? nullptr : unit(name);
@@ -198,8 +224,8 @@ std::string_view name_of(PortKind kind) {
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(DimRole role) {
-    constexpr std::array<std::string_view, kDimRoles> names = {"other", "batch",    "seq", "kv_seq", "hidden", "kv_heads",
-                                                               "group", "head_dim", "ffn", "vocab",  "flat"};
+    constexpr std::array<std::string_view, kDimRoles> names = {"other", "batch",    "seq", "kv_seq", "hidden",    "kv_heads",
+                                                               "group", "head_dim", "ffn", "vocab",  "positions", "flat"};
     return names[static_cast<size_t>(role)];
 }
 std::string_view name_of(EntryKind kind) {

@@ -38,9 +38,10 @@ enum class DimRole {
     HeadDim,  // and their width
     Ffn,
     Vocab,
-    Flat  // elements of a unit's segment
+    Positions,  // learned ones
+    Flat        // elements of a unit's segment
 };
-constexpr int kDimRoles = 11;
+constexpr int kDimRoles = 12;
 
 // A logical dimension over the whole mesh and one microbatch. Elements at and past `valid` are padding.
 struct Dim {
@@ -241,10 +242,15 @@ struct Member {
 struct Segment {
     AxisList grad_partial, shards;  // partial axes of the gradient; sub-axes that shard the parameters themselves
     bool decay = true;
+    bool matrices = false;          // updated as whole matrices: passes/optimizer.h
     int64_t begin = 0, padded = 0;  // within the unit's full buffer
     std::vector<Member> members;
     bool operator==(const Segment&) const = default;
 };
+
+// A parameter as a matrix: how many of its dims make its rows; the others make its columns. Dims of heads are one, as in Hugging
+// Face's checkpoints. Nothing: it is none, or a table with a row for each token or position.
+std::optional<size_t> rows_of_matrix(const Parameter& param);
 
 // Flat padded storage of parameters of one block and one element type. weights | gradients | optimizer: the data sub-axes over
 // which each is split.
@@ -308,6 +314,7 @@ struct State {
     std::string block;  // for each instance of the block one buffer. Neither: one in the program, or in each entry (Step)
     Dtype dtype = Dtype::F32;
     AxisList split;                     // of a unit: the data sub-axes over which each segment is split
+    std::vector<int> segments;          // of a unit: those that it covers, ascending; empty: all
     int64_t owner = 0;                  // the pipeline rank that changes it; others that have it take it from there
     std::optional<RoutineKind> writer;  // of Entry and Run: the kind of routine that changes it; nothing: who runs the step
     std::optional<double> init = 0.0;   // of every element before the first step; nothing: as the parameters' Init says
@@ -392,6 +399,11 @@ struct Program {
     // Of a State port.
     const State& state_of(const Port& port) const { return states[static_cast<size_t>(port.state)]; }
     bool has_role(const Port& port, StateRole role) const;
+    // Of a unit's state: does it cover the segment; where the segment begins in it, and how long it is, in elements of one rank
+    // before it is split.
+    static bool covers(const State& state, int segment);
+    int64_t begin_in(const State& state, int segment) const;
+    int64_t elements(const State& state) const;
     // Whose parameters, gradients or states the port binds; nullptr: of none.
     const Unit* unit_of(const Port& port) const;
 };

@@ -58,7 +58,7 @@ std::vector<ir::Dim> dims_of(const Shape& s, const Sizes& sizes) {
     using enum ir::DimRole;
     add(Batch, sizes.batch), add(Seq, sizes.seq), add(KvSeq, sizes.seq), add(Hidden, s.dim);
     add(KvHeads, s.heads), add(Group, 1), add(HeadDim, s.head_dim), add(Ffn, s.ffn);
-    dims.push_back({"positions", s.positions, s.positions});
+    add(Positions, s.positions);
     dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab, Vocab});
     return dims;
 }

@@ -54,8 +54,8 @@ OpRule cast() {
 const std::map<std::string_view, const char*> kSlopes = {
     {"log", "recip"}, {"silu", "dsilu"}, {"gelu", "dgelu"}, {"gelu_erf", "dgelu_erf"}};
 
-// fn: log, recip, silu, gelu (its tanh form) and gelu_erf, with their slopes; rsqrt_mean: (x / n + eps)^-1/2; valid: 1 where an
-// integer is not negative, else 0.
+// fn: log, recip, silu, gelu (its tanh form) and gelu_erf, with their slopes; rsqrt_mean: (x / n + eps)^-1/2; inverse_norm, of a
+// sum of squares: 1 / max(x^1/2, eps); valid: 1 where an integer is not negative, else 0.
 OpRule unary() {
     OpRule r;
     r.name = "unary";
@@ -66,6 +66,7 @@ OpRule unary() {
         if (!wrong.empty()) return wrong;
         const std::string& fn = op.text("fn");
         if (fn == "rsqrt_mean") return has(op, {"n", "eps"});
+        if (fn == "inverse_norm") return has(op, {"eps"});
         bool known = fn == "valid";
         for (const auto& [name, slope] : kSlopes) known = known || fn == name || fn == slope;
         return known ? std::string() : "does not know the function " + fn;

@@ -1,9 +1,16 @@
-// The end of a step, on flat segments: norm, clipping and commit, AdamW. State ops: no derivative, no sharding rule (the
+// The end of a step, on flat segments: norm, clipping and commit, updates. State ops: no derivative, no sharding rule (the
 // partitioning pass places them).
 //   sum_squares(g) -> norm2 [] f64 {count_if}: adds on ranks whose coordinate is 0 on every sub-axis listed in count_if.
 //   owned(x []) -> [] f64 {count_if}: x on those ranks, else 0. Without an operand 0: other ranks have it.
 //   step_control(stats.., inv_n, steps, lr) -> see step_control below.
 //   adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter, 1711.05101).
+//   adam, alike: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980, as torch.optim.Adam).
+//   sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without dampening.
+//   muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far towards b.
+//   orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as torch.optim.Muon).
+//   muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o.
+//   unpack(flat) -> x.. {begins}: the tensors that stand at these elements of a rank's flat segment; pack, the other way, with
+//   zeros between them. reshape(x) -> y: the same elements in other dims.
 //   zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
 #include "ops/shapes.h"
 
@@ -24,12 +31,101 @@ std::vector<Attribute> numbers(std::initializer_list<std::string_view> names) {
     return out;
 }
 
+// X / max(|X|, eps), then steps of X <- a X + (b A + c A A) X with A = X X^T, over the smaller of its dims.
+std::vector<TensorId> orthogonalized(Builder& b, const Op& op) {
+    constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kEps = 1e-7;
+    const std::string name = b.tensor(op.in[0]).name;
+    const std::vector<DimId> dims = b.dims(op.in[0]);
+    Routine& r = b.routine();
+    const size_t side = r.dims[dims[0]].size <= r.dims[dims[1]].size ? 0 : 1;  // where the smaller dim stands
+    const DimId s = dims[side];
+    const auto another = [&](const char* tag) {
+        const ir::Dim d{r.dims[s].name + tag, r.dims[s].size, r.dims[s].size};
+        const DimId known = r.dim(d.name);
+        if (known >= 0) return known;
+        r.dims.push_back(d);
+        return static_cast<DimId>(r.dims.size()) - 1;
+    };
+    const DimId s2 = another(".2"), s3 = another(".3");
+    const auto as = [&](TensorId x, std::vector<DimId> to) {
+        return b.op("rename", {x}, {{b.tensor(x).name, std::move(to)}})[0];
+    };
+    const auto with = [&](DimId d) {
+        std::vector<DimId> out = dims;
+        out[side] = d;
+        return out;
+    };
+    const TensorId squares = b.einsum(name + ".ss", {}, {op.in[0], op.in[0]});
+    const TensorId inverse = b.unary(name + ".inv", "inverse_norm", squares, {{"eps", kEps}});
+    TensorId x = b.einsum(name + ".unit", dims, {op.in[0], inverse});
+    for (int64_t i = 0; i < op.integer("ns_steps"); ++i) {
+        const TensorId gram = b.einsum(name + ".gram", {s, s2}, {x, as(x, with(s2))});
+        const TensorId square = b.einsum(name + ".gram2", {s, s3}, {gram, as(gram, {s2, s3})});
+        const TensorId polynomial =
+            b.add(name + ".poly", {b.scale(name + ".b", as(gram, {s, s3}), kB), b.scale(name + ".c", square, kC)});
+        const TensorId other = as(x, with(s3));
+        const TensorId product =
+            b.einsum(name + ".product", dims, side == 0 ? std::vector{polynomial, other} : std::vector{other, polynomial});
+        x = b.add(name + ".x", {b.scale(name + ".a", x, kA), product});
+    }
+    return {b.scale(name + ".scaled", x, op.number("scale"))};
+}
+
+OpRule orthogonalize() {
+    OpRule r = simple("orthogonalize", 1, 1, {{"ns_steps", AttrType::Integer}, {"scale", AttrType::Number}});
+    r.check = [](const Routine& rt, const Op& op) {
+        return dims_of(rt, op.in[0]).size() == 2 ? same_dims(rt, op.in[0], op.out[0]) : std::string("takes a matrix");
+    };
+    r.expand = orthogonalized;
+    return r;
+}
+
+int64_t elements_of(const Routine& r, TensorId t) { return ir::global_elements(r, r.tensors[t]); }
+
+// Many tensors on one side, a flat one on the other.
+OpRule packing(std::string_view name, bool packs) {
+    OpRule r;
+    r.name = name;
+    (packs ? r.results : r.operands) = 1;
+    r.attrs = {{"begins", AttrType::Integers}};
+    r.check = [packs](const Routine&, const Op& op) {
+        const size_t tensors = (packs ? op.in : op.out).size();
+        const bool fits = tensors > 0 && std::get<std::vector<int64_t>>(op.attrs.at("begins")).size() == tensors;
+        return fits ? std::string() : std::string("has one beginning a tensor");
+    };
+    r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
+    return r;
+}
+
+OpRule reshape() {
+    OpRule r = simple("reshape", 1, 1, {});
+    r.check = [](const Routine& rt, const Op& op) {
+        return elements_of(rt, op.in[0]) == elements_of(rt, op.out[0]) ? "" : std::string("keeps the number of elements");
+    };
+    r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
+    return r;
+}
+
+// So many FLOPs an element of operand 0.
+OpRule update_of(OpRule r, double flops) {
+    r.updates = true;
+    r.flops = [flops](const mesh::Mesh& m, const Routine& rt, const Op& op) {
+        return Flops{0, flops * static_cast<double>(ir::local_elements(m, rt, rt.tensors[op.in[0]]))};
+    };
+    return r;
+}
+
 }  // namespace
 
 std::vector<OpRule> optimizer_rules() {
-    OpRule adamw = simple("adamw", 5, 3, numbers({"beta1", "beta2", "eps", "weight_decay"}));
-    adamw.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
-        return Flops{0, 12.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
+    const std::vector<Attribute> adam = numbers({"beta1", "beta2", "eps", "weight_decay"});
+    const std::vector<Attribute> momentum = {{"momentum", AttrType::Number}, {"nesterov", AttrType::Integer}};
+    std::vector<Attribute> of_sgd = momentum;
+    of_sgd.push_back({"weight_decay", AttrType::Number});
+    OpRule sgd = update_of(simple("sgd", -1, -1, of_sgd), 6);
+    sgd.check = [](const Routine&, const Op& op) {
+        const bool fits = op.out.size() == (op.number("momentum") != 0 ? 2 : 1) && op.in.size() == op.out.size() + 2;
+        return fits ? std::string() : std::string("takes weights, gradients, a buffer where it has momentum, and control");
     };
     OpRule squares = simple("sum_squares", 1, 1, {{"count_if", AttrType::Integers}});
     squares.wide = true;
@@ -38,7 +134,15 @@ std::vector<OpRule> optimizer_rules() {
     };
     // step_control(norm2, loss_sum, inv_n, steps, lr) -> control [7] = {lr, clip coefficient, commit, bias corrections 1 and 2,
     // grad norm, loss}, steps; commit is 1 where norm and loss are finite.
-    return {adamw,
+    return {update_of(simple("adamw", 5, 3, adam), 12),
+            update_of(simple("adam", 5, 3, adam), 14),
+            sgd,
+            simple("muon_momentum", 3, 2, momentum),
+            orthogonalize(),
+            update_of(simple("muon", 3, 1, numbers({"weight_decay"})), 3),
+            packing("unpack", false),
+            packing("pack", true),
+            reshape(),
             squares,
             simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
             simple("step_control", 5, 2, numbers({"max_norm", "beta1", "beta2"})),

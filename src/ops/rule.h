@@ -64,7 +64,8 @@ struct OpRule {
     // Composites: results in terms of simpler ops.
     std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
 
-    bool rerun = false;  // its results are never saved for backward: computed again from its operands
+    bool updates = false;  // of an optimizer: result 0 are the new weights
+    bool rerun = false;    // its results are never saved for backward: computed again from its operands
     bool collective = false;
     int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
 };

@@ -19,8 +19,9 @@ using ir::AxisList;
 using ir::PortKind;
 
 bool is_state_op(const Op& op) {
-    static const std::set<std::string_view> kinds = {"adamw",        "sum_squares",   "owned", "step_control",
-                                                     "zero_padding", "inverse_count", "copy"};
+    static const std::set<std::string_view> kinds = {"adamw",        "adam",         "sgd",           "muon_momentum", "muon",
+                                                     "pack",         "unpack",       "reshape",       "sum_squares",   "owned",
+                                                     "step_control", "zero_padding", "inverse_count", "copy"};
     return kinds.contains(op.kind);
 }
 
@@ -304,12 +305,27 @@ private:
         for (const Op& op : r.ops) {
             if (reduces && rule(op.kind).collective && r.tensors[op.in[0]].dtype != u->reduce)
                 wrong(fmt::format("gradients cross ranks as {}, not {}", name_of(r.tensors[op.in[0]].dtype), name_of(u->reduce)));
-            if (op.kind == "adamw") updated[op.out[0]] = true, ++updates;
-            if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && !updated[op.in[0]])
+            if (rule(op.kind).updates) updated[op.out[0]] = true, ++updates;
+            if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && writes_weights(r, op) && !updated[op.in[0]])
                 wrong(fmt::format("{} is cast before its update", r.tensors[op.in[0]].name));
         }
         if (r.kind == ir::RoutineKind::Update && updates != u->segments.size())
             wrong(fmt::format("{} segments are updated, not {}", updates, u->segments.size()));
+    }
+
+    // Does the op write what forward reads, or what is gathered for it?
+    bool writes_weights(const Routine& r, const Op& op) const {
+        const auto is = [&](TensorId t) {
+            return r.tensors[t].port >= 0 && p_.has_role(r.ports[r.tensors[t].port], ir::StateRole::Weights);
+        };
+        if (is(op.out[0])) return true;
+        for (const Op& reader : r.ops) {
+            const auto at = std::find(reader.in.begin(), reader.in.end(), op.out[0]);
+            if (at != reader.in.end() && reader.out.size() == reader.in.size() &&
+                is(reader.out[static_cast<size_t>(at - reader.in.begin())]))
+                return true;
+        }
+        return false;
     }
 
     void collective(const Routine& r, const Op& op) {

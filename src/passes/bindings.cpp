@@ -188,7 +188,7 @@ int Bindings::state_buffer(ir::StateId id, int64_t instance, const Place& at) {
     const ir::State& s = program_.states[static_cast<size_t>(id)];
     const std::string& of = s.unit.empty() ? s.block : s.unit;
     const bool in_each_entry = of.empty() && s.scope == ir::Scope::Step;
-    const int64_t bytes = s.unit.empty() ? at.port.bytes : flat_bytes(*program_.unit(s.unit), s.split, s.dtype);
+    const int64_t bytes = s.unit.empty() ? at.port.bytes : program_.elements(s) / program_.mesh.size(s.split) * bytes_of(s.dtype);
     const int known = static_cast<int>(program_.buffers.size());
     const int b = buffer({in_each_entry ? entry_ : "", s.name, of, of.empty() ? -1 : instance}, memory_of(s.role), bytes,
                          of.empty() || s.scope != ir::Scope::Step);

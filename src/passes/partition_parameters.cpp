@@ -66,18 +66,20 @@ std::optional<Dtype> type_of_sums(const ir::Program& program) {
 
 // Of the block's parameters whose type is the unit's.
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
-                   const ir::Unit& splits, int64_t multiple) {
+                   const ir::Unit& splits, int64_t multiple, bool matrices) {
     ir::Unit unit = splits;
     unit.block = block.name;
     unit.count = block.count;
     unit.held = block.held;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
     if (unit.mirror) unit.held.reset();
-    std::map<std::tuple<AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
+    std::map<std::tuple<bool, AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name || p.dtype != unit.compute) continue;
         const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
-        ir::Segment& s = segments[{grad_partial, !p.decay, shards, p.shared}];
+        const bool is_matrix = matrices && !partial.empty() && ir::rows_of_matrix(p).has_value();
+        ir::Segment& s = segments[{!is_matrix, grad_partial, !p.decay, shards, p.shared}];
+        s.matrices = is_matrix;
         s.grad_partial = grad_partial;
         s.shards = shards;
         s.decay = p.decay;
@@ -146,7 +148,7 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     ir::Unit splits;
     splits.weights = prefix_of_size(program.mesh, data, options.weights);
     splits.gradients = trains ? prefix_of_size(program.mesh, data, options.gradients) : splits.weights;
-    splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.optimizer) : splits.weights;
+    splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.states) : splits.weights;
     splits.compute = options.compute;
     splits.master = options.master;
     splits.reduce = options.reduce;
@@ -159,7 +161,8 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
         const auto add = [&](const ir::Unit& like, const char* suffix) {
             const auto holds = [&](const ir::Parameter& p) { return p.block == block.name && p.dtype == like.compute; };
             if (std::none_of(program.params.begin(), program.params.end(), holds)) return;
-            program.units.push_back(make_unit(program, block, partial, like, program.mesh.size(like.optimizer) * multiple));
+            program.units.push_back(make_unit(program, block, partial, like, program.mesh.size(like.optimizer) * multiple,
+                                              options.optimizer.matrices.has_value()));
             program.units.back().name = block.name + suffix;
         };
         add(splits, "");

@@ -8,7 +8,7 @@
 //                   of norm and loss, clip coefficient, commit flag
 //     mirror.*      of a unit whose shared parameters other pipeline ranks mirror: before stats the owner adds the mirror's
 //                   reduced gradients to its own, after update the mirror takes the owner's weights
-//     update        AdamW on the optimizer's shard, all_gather where weights are split less
+//     update        the optimizer on its shard (of whole matrices: gathered for it), all_gather where weights are split less
 //     snapshot      where asked for: copies of all that update changes, for a checkpoint to be written from
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
 //   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
@@ -21,12 +21,13 @@
 
 #include "ir/program.h"
 #include "ops/catalog.h"
+#include "passes/optimizer.h"
 
 namespace lockstep::passes {
 
 struct PartitionOptions {
-    int64_t weights = 1, gradients = 1, optimizer = 1;  // over how many data ranks each is split; divisors, ascending
-    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    int64_t weights = 1, gradients = 1, states = 1;  // over how many data ranks each is split; divisors, ascending
+    Optimizer optimizer = optimizer_called({});
     double max_norm = 1.0;  // 0: no clipping
     // Element types of parameters in forward and backward, of the optimizer's weights and moments, and of gradients between
     // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -90,16 +92,18 @@ private:
     std::vector<TensorId> flat(Routine& r, ir::StateId id, Access access, const std::vector<size_t>& segments) const {
         ir::Port port{state(id).name, PortKind::State, access};
         port.state = id;
-        return flat(r, std::move(port), state(id).split, state(id).dtype, segments);
+        return flat(r, std::move(port), state(id).split, state(id).dtype, segments,
+                    [&](size_t i) { return program_.begin_in(state(id), static_cast<int>(i)); });
     }
     // Whole, in a port of the unit's parameters or gradients.
     std::vector<TensorId> flat(Routine& r, const char* name, PortKind kind, Access access, Dtype dtype) const {
         ir::Port port{name, kind, access};
         port.unit = unit_.name;
-        return flat(r, std::move(port), {}, dtype, all_segments());
+        return flat(r, std::move(port), {}, dtype, all_segments(), [&](size_t i) { return unit_.segments[i].begin; });
     }
-    std::vector<TensorId> flat(Routine& r, ir::Port port, const AxisList& axes, Dtype dtype,
-                               const std::vector<size_t>& segments) const {
+    template <class BeginOf>
+    std::vector<TensorId> flat(Routine& r, ir::Port port, const AxisList& axes, Dtype dtype, const std::vector<size_t>& segments,
+                               const BeginOf& begin_of) const {
         const auto at = static_cast<int>(r.ports.size());
         const std::string name = port.name;
         r.ports.push_back(std::move(port));
@@ -109,7 +113,7 @@ private:
             ir::Tensor& t = r.tensors[out.back()];
             t.port = at;
             t.placement = {{axes}, {}, ir::Reduce::Sum};
-            t.offset_bytes = unit_.segments[i].begin / mesh_.size(axes) * bytes_of(dtype);
+            t.offset_bytes = begin_of(i) / mesh_.size(axes) * bytes_of(dtype);
         }
         return out;
     }
@@ -318,7 +322,7 @@ private:
             for (size_t i = 0; i < own.size(); ++i)
                 r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
-        adamw(r, own, updated);
+        apply(r, own, updated);
         if (unit_.has_master()) {
             const auto narrow = rest.empty() ? weights : temporaries(r, "narrow", unit_.optimizer, unit_.storage);
             cast(r, updated, narrow, "what forward and backward read, from the master weights");
@@ -329,25 +333,161 @@ private:
         return r;
     }
 
-    void adamw(Routine& r, const std::vector<TensorId>& own, const std::vector<TensorId>& updated) const {
+    // The optimizer on every segment: new weights from old ones.
+    void apply(Routine& r, const std::vector<TensorId>& own, const std::vector<TensorId>& updated) const {
         const auto grads = flat(r, reduced(), Access::Read);
-        const auto m = flat(r, id_of(StateRole::Moment), Access::Update),
-                   v = flat(r, id_of(StateRole::Moment) + 1, Access::Update);
+        // What the optimizer remembers, by segment.
+        std::vector<std::vector<TensorId>> moments(own.size());
+        for (size_t k = 0; k < program_.states.size(); ++k) {
+            const ir::State& s = program_.states[k];
+            if (s.role != StateRole::Moment || s.unit != unit_.name) continue;
+            const auto id = static_cast<ir::StateId>(k);
+            const std::vector<size_t> covered = segments_of(s);
+            const std::vector<TensorId> tensors = flat(r, id, Access::Update, covered);
+            for (size_t i = 0; i < covered.size(); ++i) moments[covered[i]].push_back(tensors[i]);
+        }
         r.dims.push_back({"control", 7, 7});
         const TensorId control =
             Builder(r).port(program_, program_.state(StateRole::Control), Access::Read, {static_cast<int>(r.dims.size()) - 1});
         r.tensors[control].placement = {{{}}, {}, ir::Reduce::Sum};
+        const Optimizer& optimizer = options_.optimizer;
         for (size_t i = 0; i < own.size(); ++i) {
+            const ir::Segment& segment = unit_.segments[i];
+            const UpdateRule& rule = segment.matrices ? *optimizer.matrices : optimizer.elements;
             ir::Op op;
-            op.kind = "adamw";
-            op.in = {own[i], grads[i], m[i], v[i], control};
-            op.out = {updated[i], m[i], v[i]};
-            op.attrs = {{"beta1", options_.beta1},
-                        {"beta2", options_.beta2},
-                        {"eps", options_.eps},
-                        {"weight_decay", unit_.segments[i].decay ? options_.weight_decay : 0.0}};
+            op.kind = rule.op;
+            op.in = {own[i]};
+            op.out = {updated[i]};
+            if (rule.needs == UpdateRule::Needs::Matrix) {
+                op.in.push_back(orthogonal_update(r, rule, i, grads[i], moments[i].at(0), control));
+            } else {
+                op.attrs = rule.attrs;
+                op.in.push_back(grads[i]);
+                op.in.insert(op.in.end(), moments[i].begin(), moments[i].end());
+                op.out.insert(op.out.end(), moments[i].begin(), moments[i].end());
+            }
+            op.in.push_back(control);
+            op.attrs["weight_decay"] = segment.decay ? optimizer.weight_decay : 0.0;
             r.ops.push_back(std::move(op));
         }
+    }
+
+    std::vector<size_t> segments_of(const ir::State& s) const {
+        std::vector<size_t> out;
+        for (size_t i = 0; i < unit_.segments.size(); ++i) {
+            if (ir::Program::covers(s, static_cast<int>(i))) out.push_back(i);
+        }
+        return out;
+    }
+
+    TensorId temporary(Routine& r, const std::string& name, std::vector<ir::DimId> dims, Dtype type, ir::Placement at) const {
+        const TensorId t = Builder(r).make({name, std::move(dims), type});
+        r.tensors[t].placement = std::move(at);
+        return t;
+    }
+    static TensorId emit(Routine& r, ir::Op op, TensorId in, TensorId out) {
+        op.in = {in};
+        op.out = {out};
+        r.ops.push_back(std::move(op));
+        return out;
+    }
+    static TensorId emit(Routine& r, const char* kind, TensorId in, TensorId out) {
+        ir::Op op;
+        op.kind = kind;
+        return emit(r, std::move(op), in, out);
+    }
+    // Gathers, or slices, a tensor along one of its dims.
+    TensorId along(Routine& r, const char* kind, TensorId x, size_t dim, const AxisList& group, const char* note) const {
+        ir::Tensor t = r.tensors[x];
+        const bool gathers = std::string_view(kind) == "all_gather";
+        AxisList& axes = t.placement.dims[dim];
+        if (gathers) axes.resize(axes.size() - group.size());
+        else axes = mesh::join(axes, group);
+        ir::Op op = collective(kind, {}, {}, group, note);
+        op.attrs["dim"] = static_cast<int64_t>(dim);
+        return emit(r, std::move(op), x, temporary(r, t.name + (gathers ? ".whole" : ".part"), t.dims, t.dtype, t.placement));
+    }
+
+    // The momentum of a segment's matrices, each orthogonalized as a whole: every data rank gathers the segment once, in the type
+    // in which gradients cross ranks, does the same, and keeps its shard.
+    TensorId orthogonal_update(Routine& r, const UpdateRule& rule, size_t i, TensorId gradient, TensorId buffer,
+                               TensorId control) const {
+        const ir::Segment& segment = unit_.segments[i];
+        const auto flat_dim = std::vector<ir::DimId>{static_cast<int>(i)};
+        const Dtype type = sums();
+        const auto name = [&](const char* what) { return fmt::format("{}{}", what, i); };
+        const ir::Placement split{{unit_.optimizer}, {}, ir::Reduce::Sum}, whole{{{}}, {}, ir::Reduce::Sum};
+        ir::Op momentum;
+        momentum.kind = "muon_momentum";
+        momentum.in = {gradient, buffer, control};
+        TensorId u = temporary(r, name("momentum"), flat_dim, type, split);
+        momentum.out = {u, buffer};
+        momentum.attrs = {{"momentum", rule.attrs.at("momentum")}, {"nesterov", rule.attrs.at("nesterov")}};
+        r.ops.push_back(std::move(momentum));
+        if (!unit_.optimizer.empty()) {
+            const bool narrow = unit_.reduce != type;
+            if (narrow) u = emit(r, "cast", u, temporary(r, name("sent"), flat_dim, unit_.reduce, split));
+            u = along(r, "all_gather", u, 0, unit_.optimizer, "a matrix is orthogonalized as a whole");
+            if (narrow) u = emit(r, "cast", u, temporary(r, name("gathered"), flat_dim, type, whole));
+        }
+        ir::Op unpack;
+        unpack.kind = "unpack";
+        unpack.in = {u};
+        std::vector<int64_t> begins;
+        for (const ir::Member& m : segment.members) {
+            const ir::Parameter& param = *program_.param(m.param);
+            std::vector<ir::DimId> dims;
+            for (const ir::Dim& d : param.dims) dims.push_back(add_dim(r, m.param + "." + d.name, d.size));
+            unpack.out.push_back(temporary(r, m.param, dims, type, param.placement));
+            begins.push_back(m.begin);
+        }
+        unpack.attrs["begins"] = begins;
+        const std::vector<TensorId> local = unpack.out;
+        r.ops.push_back(std::move(unpack));
+        ir::Op pack;
+        pack.kind = "pack";
+        for (size_t k = 0; k < local.size(); ++k)
+            pack.in.push_back(orthogonal(r, rule, *program_.param(segment.members[k].param), local[k]));
+        TensorId o = temporary(r, name("orthogonal"), flat_dim, type, whole);
+        pack.out = {o};
+        pack.attrs["begins"] = begins;
+        r.ops.push_back(std::move(pack));
+        if (!unit_.optimizer.empty()) o = along(r, "slice", o, 0, unit_.optimizer, "the optimizer's shard of the update");
+        return o;
+    }
+
+    static ir::DimId add_dim(Routine& r, const std::string& name, int64_t size) {
+        r.dims.push_back({name, size, size});
+        return static_cast<ir::DimId>(r.dims.size()) - 1;
+    }
+
+    // x, a rank's part of the parameter's momentum: whole over tensor-parallel ranks, orthogonalized, and its part again.
+    TensorId orthogonal(Routine& r, const UpdateRule& rule, const ir::Parameter& param, TensorId x) const {
+        const char* note = "a matrix is orthogonalized as a whole";
+        for (size_t d = 0; d < param.dims.size(); ++d) {
+            if (!param.placement.dims[d].empty()) x = along(r, "all_gather", x, d, param.placement.dims[d], note);
+        }
+        const size_t first_column = *ir::rows_of_matrix(param);
+        int64_t rows = 1, columns = 1;
+        for (size_t d = 0; d < param.dims.size(); ++d) (d < first_column ? rows : columns) *= param.dims[d].size;
+        const std::vector<ir::DimId> matrix = {add_dim(r, param.key + ".rows", rows),
+                                               add_dim(r, param.key + ".columns", columns)};
+        const ir::Placement whole{{{}, {}}, {}, ir::Reduce::Sum};
+        const ir::Tensor shape = r.tensors[x];
+        x = emit(r, "reshape", x, temporary(r, param.key + ".matrix", matrix, shape.dtype, whole));
+        ir::Op op;
+        op.kind = "orthogonalize";
+        const auto n = static_cast<double>(rows), m = static_cast<double>(columns);
+        const bool match = std::get<int64_t>(rule.attrs.at("match_rms_adamw")) != 0;
+        op.attrs = {{"ns_steps", rule.attrs.at("ns_steps")},
+                    {"scale", match ? 0.2 * std::sqrt(std::max(n, m)) : std::sqrt(std::max(1.0, n / m))},
+                    {"recomputed", int64_t{1}}};  // no part of the model's FLOPs
+        x = emit(r, std::move(op), x, temporary(r, param.key + ".orthogonal", matrix, shape.dtype, whole));
+        x = emit(r, "reshape", x, temporary(r, param.key + ".update", shape.dims, shape.dtype, shape.placement));
+        for (size_t d = 0; d < param.dims.size(); ++d) {
+            if (!param.placement.dims[d].empty()) x = along(r, "slice", x, d, param.placement.dims[d], "a rank's part again");
+        }
+        return x;
     }
 
     // Every state that a checkpoint holds, copied as it stands.
@@ -357,7 +497,9 @@ private:
         for (size_t k = 0; k < program_.states.size(); ++k) {
             const ir::State& copy = program_.states[k];
             if (copy.role != StateRole::Copy || copy.unit != unit_.name) continue;
-            const auto from = flat(r, copy.copy_of, Access::Read), to = flat(r, static_cast<ir::StateId>(k), Access::Write);
+            const std::vector<size_t> covered = segments_of(copy);
+            const auto from = flat(r, copy.copy_of, Access::Read, covered),
+                       to = flat(r, static_cast<ir::StateId>(k), Access::Write, covered);
             for (size_t i = 0; i < from.size(); ++i) {
                 ir::Op op;
                 op.kind = "rename";
@@ -436,7 +578,7 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
     op.kind = "step_control";
     op.in = {norm2, loss, inv_n, steps, lr};
     op.out = {control, steps};
-    op.attrs = {{"max_norm", options.max_norm}, {"beta1", options.beta1}, {"beta2", options.beta2}};
+    op.attrs = {{"max_norm", options.max_norm}, {"beta1", options.optimizer.beta1}, {"beta2", options.optimizer.beta2}};
     r.ops.push_back(std::move(op));
     return r;
 }

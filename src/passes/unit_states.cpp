@@ -40,20 +40,29 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
     if (updates && unit.has_master()) weights.copy_of = program.state(StateRole::Master, unit.name);
     else if (!unit.mirror) saved(weights, "{}");
     if (!sums) return;
-    if (updates) {
-        saved(add("exp_avg", StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer), "exp_avg.{}");
-        saved(add("exp_avg_sq", StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer), "exp_avg_sq.{}");
+    const std::pair<const UpdateRule*, bool> rules[] = {
+        {options.optimizer.matrices ? &*options.optimizer.matrices : nullptr, true}, {&options.optimizer.elements, false}};
+    for (const auto& [rule, matrices] : rules) {
+        std::vector<int> served;
+        for (size_t i = 0; i < unit.segments.size(); ++i) {
+            if (unit.segments[i].matrices == matrices) served.push_back(static_cast<int>(i));
+        }
+        if (!updates || !rule || served.empty()) continue;
+        for (const std::string& name : rule->states) {
+            State& s = add(name.c_str(), StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer);
+            s.saved = name + ".{}";
+            if (served.size() < unit.segments.size()) s.segments = served;
+        }
     }
     add("gradients", StateRole::Gradients, Scope::Step, *sums, unit.gradients, {});
-    if (unit.optimizer.size() > unit.gradients.size())
-        add("reduced", StateRole::Reduced, Scope::Step, *sums, unit.optimizer, {});
+    if (unit.optimizer.size() > unit.gradients.size()) add("reduced", StateRole::Reduced, Scope::Step, *sums, unit.optimizer, {});
     const size_t states = program.states.size();
     for (size_t i = 0; options.snapshot && i < states; ++i) {
         const State of = program.states[i];
         if (of.unit != unit.name || of.saved.empty()) continue;
         const std::string name = "snapshot." + of.name;
-        add(name.c_str(), StateRole::Copy, Scope::Run, of.dtype, of.split, RoutineKind::Snapshot).copy_of =
-            static_cast<ir::StateId>(i);
+        State& copy = add(name.c_str(), StateRole::Copy, Scope::Run, of.dtype, of.split, RoutineKind::Snapshot);
+        copy.copy_of = static_cast<ir::StateId>(i), copy.segments = of.segments;
     }
 }
 

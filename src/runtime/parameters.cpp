@@ -65,17 +65,20 @@ private:
 
 }  // namespace
 
-void for_each_run(const ir::Program& program, const ir::Unit& unit, int64_t instance, const mesh::AxisList& split, int64_t rank,
+void for_each_run(const ir::Program& program, const ir::State& state, int64_t instance, int64_t rank,
                   const std::function<void(const Run&)>& f) {
-    const int64_t parts = program.mesh.size(split), part = program.mesh.index(rank, split);
-    for (const ir::Segment& s : unit.segments) {
+    const ir::Unit& unit = *program.unit(state.unit);
+    const int64_t parts = program.mesh.size(state.split), part = program.mesh.index(rank, state.split);
+    for (size_t k = 0; k < unit.segments.size(); ++k) {
+        if (!ir::Program::covers(state, static_cast<int>(k))) continue;
+        const ir::Segment& s = unit.segments[k];
+        const int64_t first = program.begin_in(state, static_cast<int>(k)) / parts;
         const int64_t length = s.padded / parts, begin = part * length;  // this rank's shard of the segment
         for (const ir::Member& m : s.members) {
             const ir::Parameter& param = *program.param(m.param);
             Rows(program, param, rank).for_each([&](int64_t local, int64_t global, int64_t count) {
                 const int64_t from = std::max(m.begin + local, begin), to = std::min(m.begin + local + count, begin + length);
-                if (from < to)
-                    f({&unit, &param, instance, s.begin / parts + from - begin, global + from - m.begin - local, to - from});
+                if (from < to) f({&unit, &param, instance, first + from - begin, global + from - m.begin - local, to - from});
             });
         }
     }

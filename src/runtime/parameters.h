@@ -18,8 +18,8 @@ struct Run {
     int64_t local_begin, global_begin, count;
 };
 
-// All runs of one unit instance's state that is split over `split`, on one rank; padded rows and padding are left out.
-void for_each_run(const ir::Program& program, const ir::Unit& unit, int64_t instance, const mesh::AxisList& split, int64_t rank,
+// All runs of a unit's state for one instance, on one rank; padded rows and padding are left out.
+void for_each_run(const ir::Program& program, const ir::State& state, int64_t instance, int64_t rank,
                   const std::function<void(const Run&)>& f);
 
 // Is this rank the one that counts for a state split so: coordinate 0 on every sub-axis that shards neither it nor the parameter?

@@ -37,7 +37,9 @@ void StateTensors::add_parts(Executor& executor, StateBytes bytes) {
 
 std::vector<checkpoint::TensorSpec> StateTensors::specs(const std::string& file) const {
     std::vector<checkpoint::TensorSpec> out;
-    for (const std::string& name : names_.at(file)) out.push_back(spec(name));
+    const auto names = names_.find(file);  // an optimizer may remember nothing
+    if (names == names_.end()) return out;
+    for (const std::string& name : names->second) out.push_back(spec(name));
     return out;
 }
 

@@ -34,7 +34,7 @@ void for_each_state_run(Executor& executor, const WhichStates& which, const OfSt
             for (int64_t i : unit.instances()) {
                 const int buffer = p.buffer(held, i);
                 ensure(buffer >= 0, fmt::format("state {} of instance {} has no buffer", state.full_name(), i));
-                for_each_run(p, unit, i, state.split, executor.rank(), [&](const Run& run) {
+                for_each_run(p, state, i, executor.rank(), [&](const Run& run) {
                     f(run, state, executor.buffer(buffer) + run.local_begin * bytes_of(state.dtype));
                 });
             }
@@ -48,6 +48,19 @@ std::string saved_name(const ir::Program& program, const ir::State& state, const
     return name.replace(name.find("{}"), 2, global_name(param, instance));
 }
 
+namespace {
+
+bool covers(const ir::State& state, const ir::Unit& unit, const ir::Parameter& param) {
+    for (size_t i = 0; i < unit.segments.size(); ++i) {
+        const std::vector<ir::Member>& members = unit.segments[i].members;
+        if (std::any_of(members.begin(), members.end(), [&](const ir::Member& m) { return m.param == param.key; }))
+            return ir::Program::covers(state, static_cast<int>(i));
+    }
+    return false;
+}
+
+}  // namespace
+
 void for_each_saved(const std::vector<ir::Program>& programs, const OfSaved& f) {
     std::vector<std::string> all;
     for (const ir::Program& p : programs) {
@@ -59,7 +72,7 @@ void for_each_saved(const std::vector<ir::Program>& programs, const OfSaved& f) 
     for (const std::string& saved : all) {
         for_each_member(programs, [&](const ir::Program& p, const ir::Unit& u, const ir::Parameter& param, int64_t i) {
             for (const ir::State& s : p.states) {
-                if (s.unit == u.name && s.saved == saved) f(s, param, i);
+                if (s.unit == u.name && s.saved == saved && covers(s, u, param)) f(s, param, i);
             }
         });
     }

@@ -30,6 +30,7 @@ public:
         set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
         if (mixed_) precision();
         execution();
+        other_optimizer();
         return recipe_;
     }
 
@@ -73,6 +74,15 @@ private:
     void set(const char* key, double v) { recipe_.set(key, compile::text_of(v)); }
     void set(const char* key, const std::string& v) { recipe_.set(key, v); }
     void set(const char* key, const char* v) { recipe_.set(key, v); }
+
+    // The iteration of Newton and Schulz blows up what is rounding in float32 a hundred times: Muon is drawn in float64 alone.
+    void other_optimizer() {
+        const std::string name = one_of<std::string>({"AdamW", "AdamW", "Adam", "SGD", "Muon", "Muon"});
+        set("optimizer.name", name == "Muon" && (mixed_ || dtype_ != Dtype::F64) ? "AdamW" : name);
+        set("optimizer.momentum", one_of({0.0, 0.8, 0.95}));
+        set("optimizer.nesterov", chance(0.5));
+        set("optimizer.muon_adjust_lr_fn", one_of<std::string>({"match_rms_adamw", "original"}));
+    }
 
     void recompute() {
         const std::string mode = one_of<std::string>({"none", "none", "full", "selective", "selective", "memory_budget"});

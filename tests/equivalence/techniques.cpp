@@ -12,7 +12,8 @@ constexpr std::array<std::string_view, kTechniques> kNames = {
     "zero3",       "recompute",          "selective",      "microbatches",  "tied",           "gpt2",         "dropout",
     "qk_norm",     "qkv_bias",           "sliding_window", "document_mask", "masked targets", "padded vocab", "padded batch",
     "fused loss",  "prefetch",           "comm_thread",    "debug_fill",    "clipping",       "pipeline",     "looped",
-    "zero bubble", "fewer microbatches", "uneven stages",  "reduced once",  "kept gathered"};
+    "zero bubble", "fewer microbatches", "uneven stages",  "reduced once",  "kept gathered",  "Adam",         "SGD",
+    "Muon"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -62,13 +63,16 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::FewKvHeads, kv_heads < tp);
     note(Technique::DpShard, l.mesh.degree(mesh::Axis::dp_shard) > 1);
     note(Technique::DpReplicate, l.mesh.degree(mesh::Axis::dp_replicate) > 1);
-    note(Technique::Zero1, l.partition.optimizer > 1 && l.partition.gradients == 1);
+    note(Technique::Zero1, l.partition.states > 1 && l.partition.gradients == 1);
     note(Technique::Zero2, l.partition.gradients > 1 && l.partition.weights == 1);
     note(Technique::Zero3, l.partition.weights > 1);
     const Recomputed recomputed = recomputed_by(draw.compiled.programs);
     note(Technique::Recompute, recomputed == Recomputed::All);
     note(Technique::SelectiveRecompute, recomputed == Recomputed::Some);
     note(Technique::Microbatches, l.microbatches > 1);
+    note(Technique::Adam, r.text("optimizer.name") == "Adam");
+    note(Technique::Sgd, r.text("optimizer.name") == "SGD");
+    note(Technique::Muon, r.text("optimizer.name") == "Muon");
     note(Technique::Tied, model("tie_embeddings") != 0);
     const bool gpt = r.text("model.name") == "gpt2";
     note(Technique::Gpt, gpt);
@@ -103,6 +107,8 @@ std::string_view impossible(Technique a, Technique b) {
     const auto is_stage = [](Technique t) { return t == Technique::Zero1 || t == Technique::Zero2 || t == Technique::Zero3; };
     if (a != b && is_stage(a) && is_stage(b)) return "a layout has one ZeRO stage";
     if (a > b) std::swap(a, b);
+    const auto is_optimizer = [](Technique t) { return t == Technique::Adam || t == Technique::Sgd || t == Technique::Muon; };
+    if (a != b && is_optimizer(a) && is_optimizer(b)) return "a recipe has one optimizer";
     if (a == Technique::Recompute && b == Technique::SelectiveRecompute) return "all is computed again, or some";
     const auto is_llama = [](Technique t) {
         return t == Technique::FewKvHeads || t == Technique::QkNorm || t == Technique::QkvBias || t == Technique::SlidingWindow;

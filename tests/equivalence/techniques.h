@@ -42,10 +42,13 @@ enum class Technique {
     ZeroBubble,       // backwards in two parts
     FewMicrobatches,  // than pipeline ranks
     UnevenStages,
-    ReducedOnce,  // split gradients, several microbatches
-    KeptGathered  // split weights
+    ReducedOnce,   // split gradients, several microbatches
+    KeptGathered,  // split weights
+    Adam,
+    Sgd,
+    Muon
 };
-constexpr int kTechniques = 33;
+constexpr int kTechniques = 36;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

@@ -159,8 +159,9 @@ ir::Routine in_bfloat16(ir::Routine r, bool cast_widens) {
     for (const ir::Op& op : r.ops) {
         const ops::OpRule& rule = ops::rule(op.kind);
         keep(op.in, rule.wide_in, rule.wide);
-        keep(op.out, rule.wide_out, rule.wide || op.kind == "adamw" || op.kind == "accumulate");
-        if (op.kind == "adamw") keep(op.in, {}, true);
+        const bool updates = rule.updates || op.kind == "muon_momentum" || op.kind == "orthogonalize";
+        keep(op.out, rule.wide_out, rule.wide || updates || op.kind == "accumulate");
+        if (updates) keep(op.in, {}, true);
         if (op.kind == "accumulate") keep(op.in, {}, r.tensors[op.in[0]].port < 0);
         if (op.kind == "rmsnorm_backward") keep(op.out, {1}, false);  // gradients of parameters
         if (op.kind == "scatter") keep(op.out, {0}, false);

@@ -119,6 +119,39 @@ TEST(Saver, TensorsOfAnotherModelAreRefused) {
     }
 }
 
+TEST(Saver, AnOptimizerThatRemembersNothingIsSavedAndResumed) {
+    const ScratchFolder s;
+    for (const char* mode : {"disabled", "async"}) {
+        compile::Recipe r = recipe(mode);
+        r.set("optimizer.name", "SGD"), r.set("optimizer.momentum", "0.0");
+        train_and_save(r, s.path(mode));
+        const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
+        const data::SyntheticSource data = synthetic_data(r, compiled);
+        runtime::Trainer again(r, compiled, data);
+        runtime::load(again, checkpoint::folder_of(s.path(mode), 3), {});
+        EXPECT_EQ(*again.ranks().executor(0).value(ir::StateRole::Steps), 3);
+    }
+}
+
+TEST(Saver, StatesOfAnotherOptimizerAreRefusedUnlessTheyAreLeftOut) {
+    const ScratchFolder s;
+    train_and_save(recipe("disabled"), s.path("c"));
+    compile::Recipe r = recipe("disabled");
+    r.set("optimizer.name", "Muon");
+    const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
+    const data::SyntheticSource data = synthetic_data(r, compiled);
+    runtime::Trainer other(r, compiled, data);
+    try {
+        runtime::load(other, checkpoint::folder_of(s.path("c"), 3), {});
+        ADD_FAILURE() << "loaded";
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), "checkpoint.other_optimizer");
+        EXPECT_NE(std::string(e.what()).find("it has no momentum_buffer.model.layers.0."), std::string::npos) << e.what();
+    }
+    runtime::load(other, checkpoint::folder_of(s.path("c"), 3), {.optimizer = false});
+    EXPECT_EQ(other.progress().steps, 3);
+}
+
 // The recipe of a checkpoint names its whole model, so that another version's defaults do not make another one of it.
 TEST(Saver, TheManifestNamesTheWholeModel) {
     const ScratchFolder s;

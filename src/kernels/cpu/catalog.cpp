@@ -74,7 +74,12 @@ constexpr Entry kEntries[] = {
     {"cross_entropy", "cpu.cross_entropy", "ffi>ff", make_cross_entropy<float>, nullptr},
     {"cross_entropy_backward", "cpu.cross_entropy_backward", "ffffi>T", make_cross_entropy<float>, make_cross_entropy<Bf16>, -1,
      true},
-    {"adamw", "cpu.adamw", "TfTTd>TTT", make_adamw<float>, make_adamw<Bf16>},
+    {"adamw", "cpu.adamw", "TfTTd>TTT", make_adam<float>, make_adam<Bf16>},
+    {"adam", "cpu.adam", "TfTTd>TTT", make_adam<float>, make_adam<Bf16>},
+    {"sgd", "cpu.sgd", "TfTd>TT", make_sgd<float>, make_sgd<Bf16>},
+    {"sgd", "cpu.sgd", "Tfd>T", make_sgd<float>, make_sgd<Bf16>},
+    {"muon_momentum", "cpu.muon_momentum", "fTd>fT", make_muon_momentum<float>, make_muon_momentum<Bf16>},
+    {"muon", "cpu.muon", "Tfd>T", make_muon<float>, make_muon<Bf16>},
     {"sum_squares", "cpu.sum_squares", "f>d", make_sum_squares, nullptr, 0},
     // The residual stream in float32 beside bfloat16.
     {"gather", "cpu.gather", "Ti>f", nullptr, make_gather<float, Bf16>},

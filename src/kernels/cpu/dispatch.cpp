@@ -208,6 +208,9 @@ LOCKSTEP_KERNEL(RowMax, row_max)
 LOCKSTEP_KERNEL(CrossEntropy, cross_entropy)
 LOCKSTEP_KERNELS(Typed<CrossEntropyBackward>, cross_entropy_backward)
 LOCKSTEP_KERNELS(Typed<AdamW>, adamw)
+LOCKSTEP_KERNELS(Typed<Sgd>, sgd)
+LOCKSTEP_KERNELS(Typed<MuonMomentum>, muon_momentum)
+LOCKSTEP_KERNELS(Typed<Muon>, muon)
 LOCKSTEP_KERNEL(SumOfSquares, sum_of_squares)
 
 }  // namespace lockstep::kernels::cpu

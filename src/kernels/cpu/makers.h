@@ -367,19 +367,67 @@ Made make_cross_entropy(const KernelContext& c) {
     });
 }
 
+// What is updated in place: the new weights, where they stand elsewhere than the old ones.
 template <class T>
-Made make_adamw(const KernelContext& c) {
+T* weights_of(const KernelArgs& k, int64_t n) {
+    const T* own = in<T>(k, 0);
+    if (own != out<T>(k, 0)) cpu::add(k.pool, n, &own, 1, out<T>(k, 0));
+    return out<T>(k, 0);
+}
+
+template <class T>
+Made make_adam(const KernelContext& c) {
     cpu::AdamWStep step;
-    step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps"),
-    step.weight_decay = c.op.number("weight_decay");
+    step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps");
+    if (c.op.kind == "adam") step.l2 = static_cast<float>(c.op.number("weight_decay"));
+    else step.weight_decay = c.op.number("weight_decay");
     return kernel_from([n = c.elements(c.in(0)), step](const KernelArgs& k) {
         const StepControl s = StepControl::read(static_cast<const double*>(k.in[4]));
         cpu::AdamWStep now = step;
         now.lr = s.lr, now.bias_correction1 = s.bias_correction1, now.bias_correction2 = s.bias_correction2;
         now.grad_scale = static_cast<float>(s.clip), now.commit = s.commit ? 1 : 0;
-        const T* own = in<T>(k, 0);
-        if (own != out<T>(k, 0)) cpu::add(k.pool, n, &own, 1, out<T>(k, 0));
-        cpu::adamw(k.pool, n, now, in(k, 1), out<T>(k, 0), out<T>(k, 1), out<T>(k, 2));
+        cpu::adamw(k.pool, n, now, in(k, 1), weights_of<T>(k, n), out<T>(k, 1), out<T>(k, 2));
+    });
+}
+
+inline cpu::MomentumStep momentum_step(const ir::Op& op) {
+    cpu::MomentumStep step;
+    step.momentum = static_cast<float>(op.number("momentum")), step.nesterov = op.integer("nesterov") != 0;
+    return step;
+}
+
+template <class T>
+Made make_sgd(const KernelContext& c) {
+    const bool remembers = c.op.out.size() == 2;
+    cpu::MomentumStep fixed = momentum_step(c.op);
+    fixed.l2 = static_cast<float>(c.op.number("weight_decay"));
+    return kernel_from([=, n = c.elements(c.in(0))](const KernelArgs& k) {
+        const StepControl s = StepControl::read(static_cast<const double*>(k.in[remembers ? 3 : 2]));
+        T* const w = weights_of<T>(k, n);
+        if (!s.commit) return;
+        cpu::MomentumStep step = fixed;
+        step.lr = static_cast<float>(s.lr), step.grad_scale = static_cast<float>(s.clip);
+        cpu::sgd(k.pool, n, step, in(k, 1), w, remembers ? out<T>(k, 1) : nullptr);
+    });
+}
+
+template <class T>
+Made make_muon_momentum(const KernelContext& c) {
+    return kernel_from([fixed = momentum_step(c.op), n = c.elements(c.in(0))](const KernelArgs& k) {
+        const StepControl s = StepControl::read(static_cast<const double*>(k.in[2]));
+        if (!s.commit) return std::fill_n(out(k, 0), n, 0.0f), void();
+        cpu::MomentumStep step = fixed;
+        step.grad_scale = static_cast<float>(s.clip);
+        cpu::muon_momentum(k.pool, n, step, in(k, 0), out(k, 0), out<T>(k, 1));
+    });
+}
+
+template <class T>
+Made make_muon(const KernelContext& c) {
+    return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
+        const StepControl s = StepControl::read(static_cast<const double*>(k.in[2]));
+        T* const w = weights_of<T>(k, n);
+        if (s.commit) cpu::muon(k.pool, n, static_cast<float>(1 - s.lr * decay), static_cast<float>(s.lr), in(k, 1), w);
     });
 }
 

@@ -9,6 +9,9 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const Typed<AdamW> adamw;
+extern const Typed<Sgd> sgd;
+extern const Typed<MuonMomentum> muon_momentum;
+extern const Typed<Muon> muon;
 SumOfSquares sum_of_squares;
 
 namespace {
@@ -23,13 +26,15 @@ struct Factors {
           one_minus_beta2(static_cast<float>(1 - s.beta2)),
           root_correction(static_cast<float>(1 / std::sqrt(s.bias_correction2))),
           eps(static_cast<float>(s.eps)),
-          step_size(static_cast<float>(s.lr / s.bias_correction1)) {}
-    float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size;
+          step_size(static_cast<float>(s.lr / s.bias_correction1)),
+          l2(s.l2) {}
+    float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size, l2;
 };
 
-template <class T>
+template <bool kCoupled, class T>
 LOCKSTEP_INLINE void update(const Factors& f, const float* g, T* w, T* m, T* v, int64_t lanes) {
-    const Vec grad = load(g, lanes) * f.grad_scale;
+    Vec grad = load(g, lanes) * f.grad_scale;
+    if constexpr (kCoupled) grad += load(w, lanes) * f.l2;
     const Vec first = load(m, lanes), new_first = first + (grad - first) * f.one_minus_beta1;
     const Vec new_second = load(v, lanes) * f.beta2 + grad * grad * f.one_minus_beta2;
     const Vec denominator = square_root(new_second) * f.root_correction + f.eps;
@@ -55,16 +60,58 @@ SquareSum piece_sum(const float* x, int64_t n) {
     return result;
 }
 
+// f(first element, lanes) for all of n elements.
+template <class F>
+void for_lanes(ThreadPool& pool, int64_t n, const F& f) {
+    pool.parallel([&](int thread, int threads) {
+        const Range mine = split(n, threads, thread, 16);
+        int64_t i = mine.begin;
+        for (; i + kLanes <= mine.end; i += kLanes) f(i, kLanes);
+        if (i < mine.end) f(i, mine.end - i);
+    });
+}
+
+template <bool kCoupled, class T>
+void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const float* g, T* w, T* m, T* v) {
+    for_lanes(pool, n, [&](int64_t i, int64_t lanes) { update<kCoupled>(factors, g + i, w + i, m + i, v + i, lanes); });
+}
+
 template <class T>
 void adamw_of(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, T* w, T* m, T* v) {
     if (step.commit == 0) return;
     const Factors factors(step);
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(n, threads, thread, 16);
-        int64_t i = mine.begin;
-        for (; i + kLanes <= mine.end; i += kLanes) update(factors, g + i, w + i, m + i, v + i, kLanes);
-        if (i < mine.end) update(factors, g + i, w + i, m + i, v + i, mine.end - i);
+    if (step.l2 != 0) adam_loop<true>(pool, n, factors, g, w, m, v);
+    else adam_loop<false>(pool, n, factors, g, w, m, v);
+}
+
+template <class T>
+void sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, T* w, T* b) {
+    for_lanes(pool, n, [&](int64_t i, int64_t lanes) {
+        const Vec old = load(w + i, lanes), grad = load(g + i, lanes) * s.grad_scale + old * s.l2;
+        Vec direction = grad;
+        if (b != nullptr) {
+            const Vec buffer = load(b + i, lanes) * s.momentum + grad;
+            direction = s.nesterov ? grad + buffer * s.momentum : buffer;
+            store(b + i, buffer, lanes);
+        }
+        store(w + i, old - direction * s.lr, lanes);
     });
+}
+
+template <class T>
+void muon_momentum_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, float* u, T* b) {
+    for_lanes(pool, n, [&](int64_t i, int64_t lanes) {
+        const Vec grad = load(g + i, lanes) * s.grad_scale, old = load(b + i, lanes);
+        const Vec buffer = old + (grad - old) * (1 - s.momentum);
+        store(u + i, s.nesterov ? grad + (buffer - grad) * s.momentum : buffer, lanes);
+        store(b + i, buffer, lanes);
+    });
+}
+
+template <class T>
+void muon_of(ThreadPool& pool, int64_t n, float keep, float lr, const float* o, T* w) {
+    for_lanes(pool, n,
+              [&](int64_t i, int64_t lanes) { store(w + i, load(w + i, lanes) * keep - load(o + i, lanes) * lr, lanes); });
 }
 
 }  // namespace
@@ -86,5 +133,8 @@ SquareSum sum_of_squares(ThreadPool& pool, int64_t n, const float* x, void* work
 }
 
 constinit const Typed<AdamW> adamw{adamw_of<float>, adamw_of<Bf16>};
+constinit const Typed<Sgd> sgd{sgd_of<float>, sgd_of<Bf16>};
+constinit const Typed<MuonMomentum> muon_momentum{muon_momentum_of<float>, muon_momentum_of<Bf16>};
+constinit const Typed<Muon> muon{muon_of<float>, muon_of<Bf16>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,4 +1,4 @@
-// AdamW on a flat segment of parameters, and the sum of squares for gradient clipping.
+// Updates of a flat segment of parameters, and the sum of squares for gradient clipping.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ struct AdamWStep {
     double bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta1^step, 1 - beta2^step
     float grad_scale = 1;                               // multiplies the gradient: the clip coefficient
     int commit = 1;                                     // 0: the step is skipped and nothing changes
+    float l2 = 0;                                       // this share of the weights is added to the gradient: torch.optim.Adam
 };
 
 // PyTorch's order: w -= lr * wd * w; m += (1 - beta1) * (g - m); v = beta2 * v + (1 - beta2) * g * g;
@@ -20,6 +21,24 @@ struct AdamWStep {
 template <class T>
 using AdamW = void(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, T* w, T* m, T* v);
 extern Typed<AdamW> adamw;
+
+struct MomentumStep {
+    float lr = 0, momentum = 0, l2 = 0;
+    float grad_scale = 1;  // as above
+    bool nesterov = false;
+};
+// g += l2 w; b = momentum b + g; w -= lr (nesterov ? g + momentum b : b). Without a buffer b (nullptr) w -= lr g.
+template <class T>
+using Sgd = void(ThreadPool& pool, int64_t n, const MomentumStep& step, const float* g, T* w, T* b);
+extern Typed<Sgd> sgd;
+// b += (1 - momentum) (g - b); u = nesterov ? g + momentum (b - g) : b.
+template <class T>
+using MuonMomentum = void(ThreadPool& pool, int64_t n, const MomentumStep& step, const float* g, float* u, T* b);
+extern Typed<MuonMomentum> muon_momentum;
+// w = keep w - lr o.
+template <class T>
+using Muon = void(ThreadPool& pool, int64_t n, float keep, float lr, const float* o, T* w);
+extern Typed<Muon> muon;
 
 struct SquareSum {
     double sum = 0;          // inf or NaN where a square is

@@ -26,6 +26,10 @@ std::unique_ptr<Kernel> make_float(const KernelContext& c) {
                                                             {"exp_shifted", make_loss<T>},
                                                             {"mask_padding", make_loss<T>},
                                                             {"adamw", make_optimizer<T>},
+                                                            {"adam", make_optimizer<T>},
+                                                            {"sgd", make_optimizer<T>},
+                                                            {"muon_momentum", make_optimizer<T>},
+                                                            {"muon", make_optimizer<T>},
                                                             {"zero_padding", make_optimizer<T>},
                                                             {"inverse_count", make_optimizer<T>},
                                                             {"accumulate", make_accumulate<T>}};
@@ -55,10 +59,10 @@ ops::KernelCatalog reference_catalog() {
     for (const char* op : {"einsum", "scatter"}) add(op, 0, false);
     for (const char* op : {"add", "scale", "unary", "dropout", "mask_padding"}) add(op, -1, true);
     for (const char* op : {"cast", "gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
-                           "adamw", "zero_padding", "inverse_count", "accumulate"})
+                           "adamw", "adam", "sgd", "muon_momentum", "muon", "zero_padding", "inverse_count", "accumulate"})
         add(op, -1, false);
     for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16}) {
-        for (const char* op : {"rename", "copy", "slice", "append"}) entry(op, t, -1, false);
+        for (const char* op : {"rename", "copy", "slice", "append", "reshape", "pack", "unpack"}) entry(op, t, -1, false);
     }
     for (const char* op : {"sum_squares", "owned", "step_control"}) entry(op, Dtype::F64, 0, false);
     return catalog;
@@ -67,7 +71,9 @@ ops::KernelCatalog reference_catalog() {
 std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& c) {
     if (!c.op.kernel.starts_with("reference.")) return nullptr;
     const std::string& kind = c.op.kind;
-    if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "append") return reference::make_movement(c);
+    if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "append" || kind == "reshape" || kind == "pack" ||
+        kind == "unpack")
+        return reference::make_movement(c);
     if (kind == "sum_squares" || kind == "owned" || kind == "step_control") return reference::make_scalars(c);
     if (reference::has_one_float_type(c.routine, c.op, Dtype::F64)) return make_float<double>(c);
     if (reference::has_one_float_type(c.routine, c.op, Dtype::F32)) return make_float<float>(c);

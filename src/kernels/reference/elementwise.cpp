@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -49,6 +50,7 @@ Made make_unary(const KernelContext& c) {
         const double eps = c.op.number("eps"), inverse = 1.0 / static_cast<double>(c.op.integer("n"));
         return map([eps, inverse](double x) { return 1 / std::sqrt(x * inverse + eps); });
     }
+    if (fn == "inverse_norm") return map([eps = c.op.number("eps")](double x) { return 1 / std::max(std::sqrt(x), eps); });
     throw InternalError("reference.unary does not know " + fn);
 }
 

@@ -36,6 +36,41 @@ Made make_append(const KernelContext& c) {
     });
 }
 
+// Tensors and where they begin in a flat one, in bytes.
+struct Piece {
+    size_t begin, bytes;
+};
+std::vector<Piece> pieces(const KernelContext& c, const std::vector<ir::TensorId>& tensors) {
+    const auto& begins = std::get<std::vector<int64_t>>(c.op.attrs.at("begins"));
+    std::vector<Piece> out;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const ir::Tensor& t = c.routine.tensors[tensors[i]];
+        out.push_back(
+            {static_cast<size_t>(begins[i] * bytes_of(t.dtype)), static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, t))});
+    }
+    return out;
+}
+
+Made make_unpack(const KernelContext& c) {
+    return kernel_from([all = pieces(c, c.op.out)](const KernelArgs& a) {
+        for (size_t i = 0; i < all.size(); ++i) std::memcpy(a.out[i], in<char>(a, 0) + all[i].begin, all[i].bytes);
+    });
+}
+
+Made make_pack(const KernelContext& c) {
+    const auto bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)));
+    return kernel_from([all = pieces(c, c.op.in), bytes](const KernelArgs& a) {
+        char* to = static_cast<char*>(a.out[0]);
+        size_t end = 0;
+        for (size_t i = 0; i < all.size(); ++i) {
+            std::memset(to + end, 0, all[i].begin - end);
+            std::memcpy(to + all[i].begin, a.in[i], all[i].bytes);
+            end = all[i].begin + all[i].bytes;
+        }
+        std::memset(to + end, 0, bytes - end);
+    });
+}
+
 }  // namespace
 
 template <class T>
@@ -52,7 +87,9 @@ template Made make_accumulate<double>(const KernelContext&);
 Made make_movement(const KernelContext& c) {
     if (c.op.kind == "slice") return make_slice(c);
     if (c.op.kind == "append") return make_append(c);
-    // rename, copy
+    if (c.op.kind == "unpack") return make_unpack(c);
+    if (c.op.kind == "pack") return make_pack(c);
+    // rename, reshape, copy
     return kernel_from([bytes = static_cast<size_t>(ir::local_bytes(c.mesh, c.routine, c.out(0)))](const KernelArgs& a) {
         if (a.in[0] != a.out[0]) std::memcpy(a.out[0], a.in[0], bytes);
     });

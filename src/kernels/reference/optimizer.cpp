@@ -8,6 +8,70 @@
 
 namespace lockstep::kernels::reference {
 
+namespace {
+
+template <class T>
+void keep(const T* from, T* to, int64_t n) {
+    if (from != to) std::memcpy(to, from, sizeof(T) * static_cast<size_t>(n));
+}
+
+template <class T>
+Made make_sgd(const KernelContext& c) {
+    const int64_t n = c.elements(c.in(0));
+    const double mu = c.op.number("momentum"), decay = c.op.number("weight_decay");
+    const bool nesterov = c.op.integer("nesterov") != 0, remembers = c.op.out.size() == 2;
+    return kernel_from([=](const KernelArgs& a) {
+        const StepControl s = StepControl::read(in<double>(a, remembers ? 3 : 2));
+        const T *w0 = in<T>(a, 0), *g0 = in<T>(a, 1);
+        T *w = static_cast<T*>(a.out[0]), *b = remembers ? static_cast<T*>(a.out[1]) : nullptr;
+        if (!s.commit) return keep(w0, w, n);
+        for (int64_t i = 0; i < n; ++i) {
+            const double old = static_cast<double>(w0[i]), g = static_cast<double>(g0[i]) * s.clip + decay * old;
+            double direction = g;
+            if (b) {
+                const double b1 = mu * static_cast<double>(b[i]) + g;
+                direction = nesterov ? g + mu * b1 : b1;
+                b[i] = static_cast<T>(b1);
+            }
+            w[i] = static_cast<T>(old - s.lr * direction);
+        }
+    });
+}
+
+template <class T>
+Made make_muon_momentum(const KernelContext& c) {
+    const int64_t n = c.elements(c.in(0));
+    const double mu = c.op.number("momentum");
+    const bool nesterov = c.op.integer("nesterov") != 0;
+    return kernel_from([=](const KernelArgs& a) {
+        const StepControl s = StepControl::read(in<double>(a, 2));
+        const T* g0 = in<T>(a, 0);
+        T *u = static_cast<T*>(a.out[0]), *b = static_cast<T*>(a.out[1]);
+        for (int64_t i = 0; i < n; ++i) {
+            const double g = s.commit ? static_cast<double>(g0[i]) * s.clip : 0, old = static_cast<double>(b[i]);
+            const double b1 = s.commit ? old + (1 - mu) * (g - old) : old;
+            u[i] = static_cast<T>(!s.commit ? 0 : nesterov ? g + mu * (b1 - g) : b1);
+            b[i] = static_cast<T>(b1);
+        }
+    });
+}
+
+template <class T>
+Made make_muon(const KernelContext& c) {
+    const int64_t n = c.elements(c.in(0));
+    const double decay = c.op.number("weight_decay");
+    return kernel_from([=](const KernelArgs& a) {
+        const StepControl s = StepControl::read(in<double>(a, 2));
+        const T *w0 = in<T>(a, 0), *o = in<T>(a, 1);
+        T* w = static_cast<T*>(a.out[0]);
+        if (!s.commit) return keep(w0, w, n);
+        for (int64_t i = 0; i < n; ++i)
+            w[i] = static_cast<T>(static_cast<double>(w0[i]) * (1 - s.lr * decay) - s.lr * static_cast<double>(o[i]));
+    });
+}
+
+}  // namespace
+
 template <class T>
 Made make_optimizer(const KernelContext& c) {
     if (c.op.kind == "inverse_count") {
@@ -20,7 +84,11 @@ Made make_optimizer(const KernelContext& c) {
                 std::fill(static_cast<T*>(a.out[0]) + ranges[i], static_cast<T*>(a.out[0]) + ranges[i + 1], T(0));
         });
     }
-    ensure(c.op.kind == "adamw", "reference optimizer: " + c.op.kind);
+    if (c.op.kind == "sgd") return make_sgd<T>(c);
+    if (c.op.kind == "muon_momentum") return make_muon_momentum<T>(c);
+    if (c.op.kind == "muon") return make_muon<T>(c);
+    const bool coupled = c.op.kind == "adam";  // decay is part of the gradient
+    ensure(coupled || c.op.kind == "adamw", "reference optimizer: " + c.op.kind);
     const int64_t n = c.elements(c.in(0));
     const double beta1 = c.op.number("beta1"), beta2 = c.op.number("beta2"), eps = c.op.number("eps"),
                  decay = c.op.number("weight_decay");
@@ -33,10 +101,11 @@ Made make_optimizer(const KernelContext& c) {
             return;
         }
         for (int64_t i = 0; i < n; ++i) {
-            const double g = static_cast<double>(g0[i]) * s.clip;
+            const double old = static_cast<double>(w0[i]);
+            const double g = static_cast<double>(g0[i]) * s.clip + (coupled ? decay * old : 0);
             const double m1 = beta1 * static_cast<double>(m[i]) + (1 - beta1) * g,
                          v1 = beta2 * static_cast<double>(v[i]) + (1 - beta2) * g * g;
-            const double decayed = static_cast<double>(w0[i]) * (1 - s.lr * decay);
+            const double decayed = coupled ? old : old * (1 - s.lr * decay);
             w[i] =
                 static_cast<T>(decayed - s.lr / s.bias_correction1 * m1 / (std::sqrt(v1) / std::sqrt(s.bias_correction2) + eps));
             m[i] = static_cast<T>(m1);

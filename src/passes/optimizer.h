@@ -1,0 +1,44 @@
+// Optimizers as descriptions: which states they keep of a parameter, which op updates it, and how much of it that op must see.
+// partition_parameters makes states and updates from them; nothing else knows an optimizer by name.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::passes {
+
+// How one update op treats the parameters that it serves.
+struct UpdateRule {
+    std::string op;                   // kind of (weights, gradients, states.., control) -> weights, states..
+    ir::Attrs attrs;                  // of the op, beside weight_decay, which norms and biases have as 0
+    std::vector<std::string> states;  // as PyTorch's state_dict calls them
+    // What the op must see of a parameter at once: elements one by one, so that any shard will do, or the whole matrix.
+    enum class Needs { Elements, Matrix } needs = Needs::Elements;
+};
+
+struct Optimizer {
+    UpdateRule elements;                 // serves every parameter that `matrices` does not
+    std::optional<UpdateRule> matrices;  // serves matrices but embeddings and the output projection: ir::matrix_dims
+    double beta1 = 0, beta2 = 0;         // of the bias corrections in `control`
+    double weight_decay = 0;
+};
+
+struct OptimizerOptions {
+    std::string name = "AdamW";  // of those below
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+    double momentum = 0.95;  // SGD, Muon
+    bool nesterov = true;
+    int64_t ns_steps = 5;  // Muon: steps of Newton and Schulz
+    bool match_rms_adamw = true;
+};
+
+// AdamW (1711.05101), Adam (1412.6980, decay added to the gradient), SGD with momentum (torch.optim.SGD), Muon (Jordan et al.
+// 2024; torch.optim.Muon) with AdamW for what are no hidden matrices. Throws InternalError for another name.
+Optimizer optimizer_called(const OptimizerOptions& options);
+const std::vector<std::string>& optimizer_names();
+
+}  // namespace lockstep::passes
