@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -274,6 +275,11 @@ private:
             if (!s.block.empty() && !p_.block(s.block)) wrong("it is of no block");
             if (!s.unit.empty() && !s.block.empty()) wrong("it is of a unit and of a block");
             if (s.unit.empty() && !s.split.empty()) wrong("it is split, and of no unit");
+            const ir::Unit* u = p_.unit(s.unit);
+            const bool ascend =
+                std::adjacent_find(s.segments.begin(), s.segments.end(), std::greater_equal<>()) == s.segments.end();
+            if (!s.segments.empty() && (!u || !ascend || s.segments[0] < 0 || s.segments.back() >= std::ssize(u->segments)))
+                wrong("it covers segments that its unit lacks");
             if (s.copy_of >= static_cast<int>(p_.states.size())) wrong("it copies no state");
             if (s.copy_of >= 0 && !s.saved.empty()) wrong("it is saved, and a copy of what is");
             if (!s.saved.empty() && s.scope != ir::Scope::Run) wrong("it is saved, and does not outlive the run");
@@ -442,6 +448,12 @@ private:
     }
 
     void calls(const ir::Entry& e) {
+        if (units_.empty()) {
+            for (const Routine& r : p_.routines) {
+                std::vector<const ir::Unit*>& units = units_.emplace_back();
+                for (const ir::Port& port : r.ports) units.push_back(p_.unit_of(port));
+            }
+        }
         const int n_buffers = static_cast<int>(p_.buffers.size());
         for (size_t i = 0; i < e.calls.size(); ++i) {
             const ir::Call& c = e.calls[i];
@@ -460,7 +472,7 @@ private:
                 const ir::Binding& binding = c.bindings[b];
                 if (binding.buffer < 0 || binding.buffer >= n_buffers)
                     return wrong("port " + r.ports[b].name + " is bound to no buffer");
-                if (!binds_its_state(r, r.ports[b], c, binding))
+                if (!binds_its_state(r, b, c, binding))
                     return wrong(fmt::format("port {} is bound to {}, which holds another state", r.ports[b].name,
                                              p_.buffers[binding.buffer].name));
                 if (binding.offset_bytes < 0 || binding.offset_bytes > p_.buffers[binding.buffer].bytes - r.ports[b].bytes) {
@@ -476,14 +488,15 @@ private:
     }
 
     // Resident parameters and gradients that are summed in place are bound as what they are: states of their unit.
-    bool binds_its_state(const Routine& r, const ir::Port& port, const ir::Call& c, const ir::Binding& binding) const {
+    bool binds_its_state(const Routine& r, size_t at, const ir::Call& c, const ir::Binding& binding) const {
+        const ir::Port& port = r.ports[at];
         const ir::Buffer& b = p_.buffers[binding.buffer];
         if (port.kind == PortKind::State) {
             const ir::State& s = p_.state_of(port);
             return b.state == port.state && b.instance == (s.unit.empty() && s.block.empty() ? 0 : c.instance);
         }
         if (b.state < 0) return true;
-        const ir::Unit* u = p_.unit_of(port);
+        const ir::Unit* u = units_[static_cast<size_t>(c.routine)][at];
         const ir::State& s = p_.states[static_cast<size_t>(b.state)];
         const ir::StateRole role = port.kind == PortKind::Params ? ir::StateRole::Weights : ir::StateRole::Gradients;
         const bool may = port.kind == PortKind::Params || port.kind == PortKind::Gradients;
@@ -513,6 +526,7 @@ private:
     }
 
     const ir::Program& p_;
+    std::vector<std::vector<const ir::Unit*>> units_;  // by routine and port, once calls are looked at
     std::optional<Violation> found_;
 };
 

@@ -39,6 +39,8 @@ public:
             // A backward, and the two parts into which it may be split, contribute the same.
             const std::string name = ir::is_backward(r.kind) ? r.block + ".backward" : r.name;
             contributors_.push_back(numbers.emplace(name, static_cast<int>(numbers.size())).first->second);
+            std::vector<const ir::Unit*>& units = units_.emplace_back();
+            for (const ir::Port& port : r.ports) units.push_back(p_.unit_of(port));
         }
         for (const ir::Entry& e : p_.entries) {
             for (const ir::Call& c : e.calls) {
@@ -192,12 +194,13 @@ private:
                 if (role == StateRole::TargetCount) add(i, count_, c.microbatch, b.fresh, "the number of targets");
                 if (role == StateRole::SquaredNorm) add(i, norm_, Place{r.unit, c.instance}, b.fresh, "the norm");
             }
-            if (port.kind == PortKind::State && !p_.unit_of(port) && !is_cache(port)) free_standing(i, port.state, b.buffer);
+            const ir::Unit* const unit = units_[static_cast<size_t>(c.routine)][k];
+            if (port.kind == PortKind::State && !unit && !is_cache(port)) free_standing(i, port.state, b.buffer);
             if (p_.has_role(port, StateRole::InverseCount) && port.access == Access::Read) inverse_read_ = true;
             if (is_cache(port)) cache(i, r, static_cast<int>(k));
             data(i, r, port, b.buffer);
-            if (!p_.unit_of(port)) continue;
-            const ir::Unit& u = *p_.unit_of(port);
+            if (!unit) continue;
+            const ir::Unit& u = *unit;
             const Place at = place(r, u, c.instance);
             const bool weights = p_.has_role(port, StateRole::Weights) || (port.kind == PortKind::Params && !u.is_gathered());
             const bool read = port.kind == PortKind::Params;  // a window of gathered weights is of one unit instance too
@@ -383,6 +386,7 @@ private:
     const ir::Program& p_;
     const ir::Entry& e_;
     std::vector<int> contributors_;                     // by routine
+    std::vector<std::vector<const ir::Unit*>> units_;   // by routine and port: what it binds of a unit, or nullptr
     std::set<int> copied_;                              // buffers of states
     std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
     std::map<int, Gradient> gradients_;                 // by buffer

@@ -171,6 +171,16 @@ const EditCase kEditCases[] = {
      "update.layer: port weights binds no state, or is not of a state's kind"},
     {"state_of_no_unit", [](ir::Program& p) { p.states.push_back(exp_avg(p)), p.states.back().unit = "none"; }, "state",
      "exp_avg.none: it is of no unit"},
+    {"state_of_missing_segments",
+     [](ir::Program& p) {
+         exp_avg(p).segments = {0, 9};
+     },
+     "state", "exp_avg.layer: it covers segments that its unit lacks"},
+    {"state_of_segments_that_do_not_ascend",
+     [](ir::Program& p) {
+         exp_avg(p).segments = {1, 0};
+     },
+     "state", "exp_avg.layer: it covers segments that its unit lacks"},
     {"state_twice", [](ir::Program& p) { p.states.push_back(exp_avg(p)); }, "state", "exp_avg.layer: two states are called so"},
     {"state_saved_and_a_copy", [](ir::Program& p) { exp_avg(p).copy_of = 0; }, "state",
      "exp_avg.layer: it is saved, and a copy of what is"},
