@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <numeric>
 
 #include "base/error.h"
 #include "ops/builder.h"
+#include "passes/collective_op.h"
+#include "passes/orthogonal_update.h"
 
 namespace lockstep::passes {
 namespace {
@@ -125,18 +125,6 @@ private:
             r.tensors[out.back()].placement = {{axes}, {}, ir::Reduce::Sum};
         }
         return out;
-    }
-
-    static ir::Op collective(const char* kind, std::vector<TensorId> in, std::vector<TensorId> out, const AxisList& group,
-                             const char* note) {
-        ir::Op op;
-        op.kind = kind;
-        op.in = std::move(in);
-        op.out = std::move(out);
-        op.group = group;
-        op.note = note;
-        if (std::string_view(kind) != "all_reduce") op.attrs["dim"] = int64_t{0};
-        return op;
     }
 
     // to[i] = from[i], in the type of `to`.
@@ -359,7 +347,7 @@ private:
             op.in = {own[i]};
             op.out = {updated[i]};
             if (rule.needs == UpdateRule::Needs::Matrix) {
-                op.in.push_back(orthogonal_update(r, rule, i, grads[i], moments[i].at(0), control));
+                op.in.push_back(orthogonal_update(r, program_, unit_, rule, i, {grads[i], moments[i].at(0), control}));
             } else {
                 op.attrs = rule.attrs;
                 op.in.push_back(grads[i]);
@@ -378,116 +366,6 @@ private:
             if (ir::Program::covers(s, static_cast<int>(i))) out.push_back(i);
         }
         return out;
-    }
-
-    TensorId temporary(Routine& r, const std::string& name, std::vector<ir::DimId> dims, Dtype type, ir::Placement at) const {
-        const TensorId t = Builder(r).make({name, std::move(dims), type});
-        r.tensors[t].placement = std::move(at);
-        return t;
-    }
-    static TensorId emit(Routine& r, ir::Op op, TensorId in, TensorId out) {
-        op.in = {in};
-        op.out = {out};
-        r.ops.push_back(std::move(op));
-        return out;
-    }
-    static TensorId emit(Routine& r, const char* kind, TensorId in, TensorId out) {
-        ir::Op op;
-        op.kind = kind;
-        return emit(r, std::move(op), in, out);
-    }
-    // Gathers, or slices, a tensor along one of its dims.
-    TensorId along(Routine& r, const char* kind, TensorId x, size_t dim, const AxisList& group, const char* note) const {
-        ir::Tensor t = r.tensors[x];
-        const bool gathers = std::string_view(kind) == "all_gather";
-        AxisList& axes = t.placement.dims[dim];
-        if (gathers) axes.resize(axes.size() - group.size());
-        else axes = mesh::join(axes, group);
-        ir::Op op = collective(kind, {}, {}, group, note);
-        op.attrs["dim"] = static_cast<int64_t>(dim);
-        return emit(r, std::move(op), x, temporary(r, t.name + (gathers ? ".whole" : ".part"), t.dims, t.dtype, t.placement));
-    }
-
-    // The momentum of a segment's matrices, each orthogonalized as a whole: every data rank gathers the segment once, in the type
-    // in which gradients cross ranks, does the same, and keeps its shard.
-    TensorId orthogonal_update(Routine& r, const UpdateRule& rule, size_t i, TensorId gradient, TensorId buffer,
-                               TensorId control) const {
-        const ir::Segment& segment = unit_.segments[i];
-        const auto flat_dim = std::vector<ir::DimId>{static_cast<int>(i)};
-        const Dtype type = sums();
-        const auto name = [&](const char* what) { return fmt::format("{}{}", what, i); };
-        const ir::Placement split{{unit_.optimizer}, {}, ir::Reduce::Sum}, whole{{{}}, {}, ir::Reduce::Sum};
-        ir::Op momentum;
-        momentum.kind = "muon_momentum";
-        momentum.in = {gradient, buffer, control};
-        TensorId u = temporary(r, name("momentum"), flat_dim, type, split);
-        momentum.out = {u, buffer};
-        momentum.attrs = {{"momentum", rule.attrs.at("momentum")}, {"nesterov", rule.attrs.at("nesterov")}};
-        r.ops.push_back(std::move(momentum));
-        if (!unit_.optimizer.empty()) {
-            const bool narrow = unit_.reduce != type;
-            if (narrow) u = emit(r, "cast", u, temporary(r, name("sent"), flat_dim, unit_.reduce, split));
-            u = along(r, "all_gather", u, 0, unit_.optimizer, "a matrix is orthogonalized as a whole");
-            if (narrow) u = emit(r, "cast", u, temporary(r, name("gathered"), flat_dim, type, whole));
-        }
-        ir::Op unpack;
-        unpack.kind = "unpack";
-        unpack.in = {u};
-        std::vector<int64_t> begins;
-        for (const ir::Member& m : segment.members) {
-            const ir::Parameter& param = *program_.param(m.param);
-            std::vector<ir::DimId> dims;
-            for (const ir::Dim& d : param.dims) dims.push_back(add_dim(r, m.param + "." + d.name, d.size));
-            unpack.out.push_back(temporary(r, m.param, dims, type, param.placement));
-            begins.push_back(m.begin);
-        }
-        unpack.attrs["begins"] = begins;
-        const std::vector<TensorId> local = unpack.out;
-        r.ops.push_back(std::move(unpack));
-        ir::Op pack;
-        pack.kind = "pack";
-        for (size_t k = 0; k < local.size(); ++k)
-            pack.in.push_back(orthogonal(r, rule, *program_.param(segment.members[k].param), local[k]));
-        TensorId o = temporary(r, name("orthogonal"), flat_dim, type, whole);
-        pack.out = {o};
-        pack.attrs["begins"] = begins;
-        r.ops.push_back(std::move(pack));
-        if (!unit_.optimizer.empty()) o = along(r, "slice", o, 0, unit_.optimizer, "the optimizer's shard of the update");
-        return o;
-    }
-
-    static ir::DimId add_dim(Routine& r, const std::string& name, int64_t size) {
-        r.dims.push_back({name, size, size});
-        return static_cast<ir::DimId>(r.dims.size()) - 1;
-    }
-
-    // x, a rank's part of the parameter's momentum: whole over tensor-parallel ranks, orthogonalized, and its part again.
-    TensorId orthogonal(Routine& r, const UpdateRule& rule, const ir::Parameter& param, TensorId x) const {
-        const char* note = "a matrix is orthogonalized as a whole";
-        for (size_t d = 0; d < param.dims.size(); ++d) {
-            if (!param.placement.dims[d].empty()) x = along(r, "all_gather", x, d, param.placement.dims[d], note);
-        }
-        const size_t first_column = *ir::rows_of_matrix(param);
-        int64_t rows = 1, columns = 1;
-        for (size_t d = 0; d < param.dims.size(); ++d) (d < first_column ? rows : columns) *= param.dims[d].size;
-        const std::vector<ir::DimId> matrix = {add_dim(r, param.key + ".rows", rows),
-                                               add_dim(r, param.key + ".columns", columns)};
-        const ir::Placement whole{{{}, {}}, {}, ir::Reduce::Sum};
-        const ir::Tensor shape = r.tensors[x];
-        x = emit(r, "reshape", x, temporary(r, param.key + ".matrix", matrix, shape.dtype, whole));
-        ir::Op op;
-        op.kind = "orthogonalize";
-        const auto n = static_cast<double>(rows), m = static_cast<double>(columns);
-        const bool match = std::get<int64_t>(rule.attrs.at("match_rms_adamw")) != 0;
-        op.attrs = {{"ns_steps", rule.attrs.at("ns_steps")},
-                    {"scale", match ? 0.2 * std::sqrt(std::max(n, m)) : std::sqrt(std::max(1.0, n / m))},
-                    {"recomputed", int64_t{1}}};  // no part of the model's FLOPs
-        x = emit(r, std::move(op), x, temporary(r, param.key + ".orthogonal", matrix, shape.dtype, whole));
-        x = emit(r, "reshape", x, temporary(r, param.key + ".update", shape.dims, shape.dtype, shape.placement));
-        for (size_t d = 0; d < param.dims.size(); ++d) {
-            if (!param.placement.dims[d].empty()) x = along(r, "slice", x, d, param.placement.dims[d], "a rank's part again");
-        }
-        return x;
     }
 
     // Every state that a checkpoint holds, copied as it stands.

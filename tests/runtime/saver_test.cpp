@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 
 #include "base/error.h"
 #include "runtime/snapshot.h"
@@ -102,21 +103,37 @@ TEST(Saver, AFullDiskIsSaidAndTheLastCheckpointNamed) {
 }
 
 // Commands compare the recipes first; this is the tensors' own word.
-TEST(Saver, TensorsOfAnotherModelAreRefused) {
+// Loads what another recipe saved.
+void expect_refused(const char* key, const char* value, const std::string& id, const std::string& message,
+                    const std::function<void(runtime::Trainer&, const std::string&)>& then = {}) {
     const ScratchFolder s;
     train_and_save(recipe("disabled"), s.path("c"));
     compile::Recipe r = recipe("disabled");
-    r.set("model.ffn_dim", "128");
+    r.set(key, value);
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource data = synthetic_data(r, compiled);
     runtime::Trainer other(r, compiled, data);
+    const std::string saved = checkpoint::folder_of(s.path("c"), 3);
     try {
-        runtime::load(other, checkpoint::folder_of(s.path("c"), 3), {});
+        runtime::load(other, saved, {});
         ADD_FAILURE() << "loaded";
     } catch (const UserError& e) {
-        EXPECT_EQ(e.id(), "checkpoint.other_model");
-        EXPECT_NE(std::string(e.what()).find("resume with the recipe that made it"), std::string::npos) << e.what();
+        EXPECT_EQ(e.id(), id);
+        EXPECT_NE(std::string(e.what()).find(message), std::string::npos) << e.what();
     }
+    if (then) then(other, saved);
+}
+
+TEST(Saver, TensorsOfAnotherModelAreRefused) {
+    expect_refused("model.ffn_dim", "128", "checkpoint.other_model", "resume with the recipe that made it");
+}
+
+TEST(Saver, StatesOfAnotherOptimizerAreRefusedUnlessTheyAreLeftOut) {
+    expect_refused("optimizer.name", "Muon", "checkpoint.other_optimizer", "it has no momentum_buffer.model.layers.0.",
+                   [](runtime::Trainer& other, const std::string& saved) {
+                       runtime::load(other, saved, {.optimizer = false});
+                       EXPECT_EQ(other.progress().steps, 3);
+                   });
 }
 
 TEST(Saver, AnOptimizerThatRemembersNothingIsSavedAndResumed) {
@@ -131,25 +148,6 @@ TEST(Saver, AnOptimizerThatRemembersNothingIsSavedAndResumed) {
         runtime::load(again, checkpoint::folder_of(s.path(mode), 3), {});
         EXPECT_EQ(*again.ranks().executor(0).value(ir::StateRole::Steps), 3);
     }
-}
-
-TEST(Saver, StatesOfAnotherOptimizerAreRefusedUnlessTheyAreLeftOut) {
-    const ScratchFolder s;
-    train_and_save(recipe("disabled"), s.path("c"));
-    compile::Recipe r = recipe("disabled");
-    r.set("optimizer.name", "Muon");
-    const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
-    const data::SyntheticSource data = synthetic_data(r, compiled);
-    runtime::Trainer other(r, compiled, data);
-    try {
-        runtime::load(other, checkpoint::folder_of(s.path("c"), 3), {});
-        ADD_FAILURE() << "loaded";
-    } catch (const UserError& e) {
-        EXPECT_EQ(e.id(), "checkpoint.other_optimizer");
-        EXPECT_NE(std::string(e.what()).find("it has no momentum_buffer.model.layers.0."), std::string::npos) << e.what();
-    }
-    runtime::load(other, checkpoint::folder_of(s.path("c"), 3), {.optimizer = false});
-    EXPECT_EQ(other.progress().steps, 3);
 }
 
 // The recipe of a checkpoint names its whole model, so that another version's defaults do not make another one of it.
