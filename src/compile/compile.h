@@ -26,7 +26,7 @@ struct CompileOptions {
     std::string stop_after;                   // a pass's name; empty: all
     std::vector<std::string> skip;            // passes switched off where the program stays legal (see optional_passes)
     std::vector<ir::EntryKind> entries = {};  // what is compiled; empty: train, and eval where validation.enable
-    bool few_microbatches = false;            // so many as represent the step (stages.h): not to be run
+    bool few_microbatches = false;            // only those that represent the step (stages.h); such a program is not run
     passes::RouteOptions route = {};          // where ranks run; not said: all in one process
 };
 

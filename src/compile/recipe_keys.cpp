@@ -77,14 +77,15 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"optimizer.beta1", 0.9, S::Acts, "decay of the first moment", from_to(0, 0.999999999)},
         {"optimizer.beta2", 0.95, S::Acts, "decay of the second moment", from_to(0, 0.999999999)},
         {"optimizer.eps", 1e-8, S::Acts, "added to the root of the second moment", from_to(1e-30, 1)},
-        {"optimizer.weight_decay", 0.1, S::Acts, "decoupled decay of matrices and embeddings (norms have none)", from_to(0, 1e6)},
+        {"optimizer.weight_decay", 0.1, S::Acts,
+         "decay of matrices and embeddings (norms have none): decoupled, or with Adam and SGD part of the gradient",
+         from_to(0, 1e6)},
         {"optimizer.momentum", 0.95, S::Acts, "of SGD and Muon; 0: SGD remembers nothing", from_to(0, 0.999999999)},
         {"optimizer.nesterov", true, S::Acts, "of SGD and Muon: the gradient is moved by the momentum to come"},
         {"optimizer.muon_ns_steps", int64_t{5}, S::Acts, "Muon's steps of Newton and Schulz", from_to(1, 99)},
         {"optimizer.muon_adjust_lr_fn", std::string("match_rms_adamw"), S::Acts,
-         "Muon's learning rate for a matrix of r rows and c columns: match_rms_adamw, lr 0.2 sqrt(max(r, c)), as large as "
-         "AdamW's "
-         "updates; original, lr sqrt(max(1, r / c))",
+         "Muon's learning rate for a matrix of r rows and c columns: match_rms_adamw, lr 0.2 sqrt(max(r, c)), which makes its "
+         "updates as large as AdamW's; original, lr sqrt(max(1, r / c))",
          one_of({"match_rms_adamw", "original"})},
         {"optimizer.implementation", std::string("fused"), S::Ignored, "the update is always fused"},
         {"optimizer.early_step_in_backward", false, S::Ignored, "the schedule is compiled"},

@@ -119,14 +119,11 @@ int Program::buffer(StateId state, int64_t instance) const {
 }
 
 std::optional<size_t> rows_of_matrix(const Parameter& param) {
-    const auto is_of_heads = [](const Dim& d) {
-        return d.role == DimRole::KvHeads || d.role == DimRole::Group || d.role == DimRole::HeadDim;
-    };
     size_t parts = 0, rows = 0;
     for (size_t i = 0; i < param.dims.size(); ++i) {
         const Dim& d = param.dims[i];
         if (d.role == DimRole::Vocab || d.role == DimRole::Positions) return std::nullopt;
-        const bool goes_on = i > 0 && is_of_heads(d) && is_of_heads(param.dims[i - 1]);
+        const bool goes_on = i > 0 && is_of_heads(d.role) && is_of_heads(param.dims[i - 1].role);
         if (!goes_on && ++parts == 2) rows = i;
     }
     return parts == 2 ? std::optional(rows) : std::nullopt;
@@ -142,6 +139,11 @@ StateId Program::state(StateRole role, std::string_view unit) const {
 StateId Program::add(State state) {
     states.push_back(std::move(state));
     return static_cast<StateId>(states.size()) - 1;
+}
+Port Program::port(StateId state, Access access) const {
+    Port out{states.at(static_cast<size_t>(state)).name, PortKind::State, access};
+    out.state = state;
+    return out;
 }
 bool Program::has_role(const Port& port, StateRole role) const { return port.state >= 0 && state_of(port).role == role; }
 bool Program::covers(const State& state, int segment) {

@@ -42,6 +42,9 @@ enum class DimRole {
     Flat        // elements of a unit's segment
 };
 constexpr int kDimRoles = 12;
+constexpr bool is_of_heads(DimRole role) {
+    return role == DimRole::KvHeads || role == DimRole::Group || role == DimRole::HeadDim;
+}
 
 // A logical dimension over the whole mesh and one microbatch. Elements at and past `valid` are padding.
 struct Dim {
@@ -290,7 +293,7 @@ enum class StateRole {
     Cache,  // keys and values of sequences that are being generated
     // Of the program, one value each:
     Steps,         // optimizer steps that counted
-    LearningRate,  // given by whoever runs the step
+    LearningRate,  // set from outside before each step
     LossSum,
     TargetCount,   // targets of the step that are not masked,
     InverseCount,  // and one divided by it
@@ -301,9 +304,12 @@ enum class StateRole {
 };
 constexpr int kStateRoles = 16;
 
-// Step: from its first write in a step to the step's end, in each entry for itself. Entry: until whoever runs the entries begins
-// anew. Run: as long as the training run, over restarts too.
-enum class Scope { Step, Entry, Run };
+// How long a state keeps its value.
+enum class Scope {
+    Step,   // from its first write in a step to the step's end; each entry has its own
+    Entry,  // from one step to the next; no checkpoint holds it
+    Run     // as long as the training, over restarts too
+};
 constexpr int kScopes = 3;
 
 struct State {
@@ -316,7 +322,7 @@ struct State {
     AxisList split;                     // of a unit: the data sub-axes over which each segment is split
     std::vector<int> segments;          // of a unit: those that it covers, ascending; empty: all
     int64_t owner = 0;                  // the pipeline rank that changes it; others that have it take it from there
-    std::optional<RoutineKind> writer;  // of Entry and Run: the kind of routine that changes it; nothing: who runs the step
+    std::optional<RoutineKind> writer;  // of Entry and Run: the kind of routine that changes it; nothing: set from outside
     std::optional<double> init = 0.0;   // of every element before the first step; nothing: as the parameters' Init says
     std::string saved;     // the name in checkpoints; "{}" stands for a parameter's own name. Empty: not in checkpoints
     StateId copy_of = -1;  // the state whose values it repeats in its own type and split
@@ -396,6 +402,7 @@ struct Program {
     // The first state of a role, of a unit or of none; -1 where absent.
     StateId state(StateRole role, std::string_view unit = "") const;
     StateId add(State state);
+    Port port(StateId state, Access access) const;  // called as the state is
     // Of a State port.
     const State& state_of(const Port& port) const { return states[static_cast<size_t>(port.state)]; }
     bool has_role(const Port& port, StateRole role) const;

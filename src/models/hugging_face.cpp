@@ -260,7 +260,7 @@ std::vector<int64_t> stored_shape(const ir::Parameter& p) {
     std::vector<int64_t> shape;
     bool in_heads = false;
     for (const ir::Dim& d : p.dims) {
-        const bool of_heads = d.role == ir::DimRole::KvHeads || d.role == ir::DimRole::Group || d.role == ir::DimRole::HeadDim;
+        const bool of_heads = ir::is_of_heads(d.role);
         if (of_heads && in_heads) shape.back() *= d.valid;
         else shape.push_back(d.valid);
         in_heads = of_heads;

@@ -54,8 +54,8 @@ TensorId Builder::port(std::string name, ir::PortKind kind, ir::Access access, s
 
 TensorId Builder::port(const ir::Program& program, ir::StateId id, ir::Access access, std::vector<DimId> dims) {
     const ir::State& state = program.states.at(static_cast<size_t>(id));
-    const TensorId t = port(state.name, ir::PortKind::State, access, std::move(dims), state.dtype);
-    r_.ports[r_.tensors[t].port].state = id;
+    const TensorId t = make({state.name, std::move(dims), state.dtype});
+    leave(t, program.port(id, access));
     return t;
 }
 

@@ -44,7 +44,7 @@ public:
     TensorId unary(const std::string& name, std::string_view fn, TensorId x, ir::Attrs attrs = {});
     // Writes `x` into the port tensor `into`, adding to what stands there.
     void accumulate(TensorId into, TensorId x);
-    // Makes the temporary `x` leave by a new port.
+    // Moves the temporary `x` into a new port.
     void leave(TensorId x, ir::Port port);
 
     std::string fresh(const std::string& name) const;

@@ -4,14 +4,13 @@
 //   owned(x []) -> [] f64 {count_if}: x on those ranks, else 0. Without an operand 0: other ranks have it.
 //   step_control(stats.., inv_n, steps, lr) -> see step_control below.
 //   adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter, 1711.05101).
-//   adam, alike: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980, as torch.optim.Adam).
-//   sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without dampening.
-//   muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far towards b.
-//   orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as torch.optim.Muon).
-//   muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o.
-//   unpack(flat) -> x.. {begins}: the tensors that stand at these elements of a rank's flat segment; pack, the other way, with
-//   zeros between them. reshape(x) -> y: the same elements in other dims.
-//   zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
+//   adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980;
+//   torch.optim.Adam). sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without
+//   dampening. muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far
+//   towards b. orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
+//   torch.optim.Muon). muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o. unpack(flat) -> x.. {begins}: the
+//   tensors that stand at these elements of a rank's flat segment; pack, the other way, with zeros between them. reshape(x) -> y:
+//   the same elements in other dims. zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -23,6 +22,7 @@ OpRule simple(std::string_view name, int in, int out, std::vector<Attribute> att
     r.operands = in, r.results = out;
     r.attrs = std::move(attrs);
     r.check = [](const Routine&, const Op&) { return std::string(); };
+    r.of_states = true;
     return r;
 }
 std::vector<Attribute> numbers(std::initializer_list<std::string_view> names) {
@@ -77,6 +77,7 @@ OpRule orthogonalize() {
         return dims_of(rt, op.in[0]).size() == 2 ? same_dims(rt, op.in[0], op.out[0]) : std::string("takes a matrix");
     };
     r.expand = orthogonalized;
+    r.of_states = false;  // a product like any other
     return r;
 }
 
@@ -88,6 +89,7 @@ OpRule packing(std::string_view name, bool packs) {
     r.name = name;
     (packs ? r.results : r.operands) = 1;
     r.attrs = {{"begins", AttrType::Integers}};
+    r.of_states = true;
     r.check = [packs](const Routine&, const Op& op) {
         const size_t tensors = (packs ? op.in : op.out).size();
         const bool fits = tensors > 0 && std::get<std::vector<int64_t>>(op.attrs.at("begins")).size() == tensors;
@@ -106,9 +108,14 @@ OpRule reshape() {
     return r;
 }
 
-// So many FLOPs an element of operand 0.
+OpRule obeying_control(OpRule r) {
+    r.obeys_control = true;
+    return r;
+}
+
+// `flops`: for each element of operand 0.
 OpRule update_of(OpRule r, double flops) {
-    r.updates = true;
+    r.obeys_control = r.updates = true;
     r.flops = [flops](const mesh::Mesh& m, const Routine& rt, const Op& op) {
         return Flops{0, flops * static_cast<double>(ir::local_elements(m, rt, rt.tensors[op.in[0]]))};
     };
@@ -137,7 +144,7 @@ std::vector<OpRule> optimizer_rules() {
     return {update_of(simple("adamw", 5, 3, adam), 12),
             update_of(simple("adam", 5, 3, adam), 14),
             sgd,
-            simple("muon_momentum", 3, 2, momentum),
+            obeying_control(simple("muon_momentum", 3, 2, momentum)),
             orthogonalize(),
             update_of(simple("muon", 3, 1, numbers({"weight_decay"})), 3),
             packing("unpack", false),

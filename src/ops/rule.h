@@ -64,8 +64,10 @@ struct OpRule {
     // Composites: results in terms of simpler ops.
     std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
 
-    bool updates = false;  // of an optimizer: result 0 are the new weights
-    bool rerun = false;    // its results are never saved for backward: computed again from its operands
+    // Of the end of a step. of_states: on flat states, placed by the pass that writes it (passes/partition_parameters);
+    // obeys_control: its last operand is the step's `control`, in double; updates: its first result are the new weights.
+    bool of_states = false, obeys_control = false, updates = false;
+    bool rerun = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
     int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
 };

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/round.h"
 #include "ops/rule.h"
+#include "ops/verify_states.h"
 #include "ops/ways.h"
 
 namespace lockstep::ops {
@@ -18,13 +18,6 @@ namespace {
 using ir::Access;
 using ir::AxisList;
 using ir::PortKind;
-
-bool is_state_op(const Op& op) {
-    static const std::set<std::string_view> kinds = {"adamw",        "adam",         "sgd",           "muon_momentum", "muon",
-                                                     "pack",         "unpack",       "reshape",       "sum_squares",   "owned",
-                                                     "step_control", "zero_padding", "inverse_count", "copy"};
-    return kinds.contains(op.kind);
-}
 
 // Collects the first violation; later checks are skipped once one is found.
 class Verifier {
@@ -37,10 +30,10 @@ public:
             if (found_) return found_;
         }
         for (const ir::Unit& u : p_.units) unit(u);
-        states();
-        buffers_of_states();
+        if (const std::string wrong = wrong_states(p_); !wrong.empty()) fail("state", wrong);
         if (found_) return found_;
-        for (const ir::Entry& e : p_.entries) calls(e);
+        const BoundStates bound(p_);
+        for (const ir::Entry& e : p_.entries) calls(e, bound);
         arena();
         return found_;
     }
@@ -60,8 +53,7 @@ private:
         kernels_and_views(r);
         sums_are_wide(r);
         parameters_are_their_units(r);
-        ports_are_their_states(r);
-        if (found_) return;
+        if (const std::string wrong = wrong_ports_of_states(p_, r); !wrong.empty()) return fail("state", wrong);
         for (const Op& op : r.ops) {
             if (found_) return;
             const std::string wrong = shape(r, op);
@@ -69,7 +61,7 @@ private:
             stays_wide(r, op);
             if (!placed(r)) continue;
             if (rule(op.kind).collective || op.kind == "slice") collective(r, op);
-            else if (!is_state_op(op)) space_and_partial(r, op);
+            else if (!rule(op.kind).of_states) space_and_partial(r, op);
         }
         if (!found_ && !r.unit.empty()) types_of_unit(r);
     }
@@ -247,44 +239,6 @@ private:
                      fmt::format("{}: {} is read as {}, kept as {}", r.name, t.name, name_of(t.dtype), name_of(u->compute)));
         }
     }
-    // A state is bound in its own type and split, and what outlives a step is changed by its writer alone.
-    void ports_are_their_states(const Routine& r) {
-        for (const ir::Port& port : r.ports) {
-            if (port.kind != PortKind::State) continue;
-            const ir::State& s = p_.state_of(port);
-            if (s.scope != ir::Scope::Step && port.access != Access::Read && s.writer != r.kind)
-                return fail("state", fmt::format("{}: {} is changed by {} alone", r.name, s.full_name(),
-                                                 s.writer ? name_of(*s.writer) : "who runs the step"));
-        }
-        for (const ir::Tensor& t : r.tensors) {
-            if (t.port < 0 || r.ports[t.port].kind != PortKind::State) continue;
-            const ir::State& s = p_.state_of(r.ports[t.port]);
-            if (t.dtype != s.dtype)
-                return fail("state", fmt::format("{}: {} is {}, and {} is {}", r.name, t.name, name_of(t.dtype), s.full_name(),
-                                                 name_of(s.dtype)));
-            if (!s.unit.empty() && (t.placement.dims.size() != 1 || t.placement.dims[0] != s.split))
-                return fail("state", fmt::format("{}: {} is not split as {}", r.name, t.name, s.full_name()));
-        }
-    }
-    void states() {
-        std::set<std::string> names;
-        for (const ir::State& s : p_.states) {
-            const auto wrong = [&](std::string_view what) { fail("state", fmt::format("{}: {}", s.full_name(), what)); };
-            if (!names.insert(s.full_name()).second) wrong("two states are called so");
-            if (!s.unit.empty() && !p_.unit(s.unit)) wrong("it is of no unit");
-            if (!s.block.empty() && !p_.block(s.block)) wrong("it is of no block");
-            if (!s.unit.empty() && !s.block.empty()) wrong("it is of a unit and of a block");
-            if (s.unit.empty() && !s.split.empty()) wrong("it is split, and of no unit");
-            const ir::Unit* u = p_.unit(s.unit);
-            const bool ascend =
-                std::adjacent_find(s.segments.begin(), s.segments.end(), std::greater_equal<>()) == s.segments.end();
-            if (!s.segments.empty() && (!u || !ascend || s.segments[0] < 0 || s.segments.back() >= std::ssize(u->segments)))
-                wrong("it covers segments that its unit lacks");
-            if (s.copy_of >= static_cast<int>(p_.states.size())) wrong("it copies no state");
-            if (s.copy_of >= 0 && !s.saved.empty()) wrong("it is saved, and a copy of what is");
-            if (!s.saved.empty() && s.scope != ir::Scope::Run) wrong("it is saved, and does not outlive the run");
-        }
-    }
     // Statistics and the loss, by the ops' rules.
     void stays_wide(const Routine& r, const Op& op) {
         const OpRule& k = rule(op.kind);
@@ -304,7 +258,7 @@ private:
     void types_of_unit(const Routine& r) {
         const ir::Unit* u = p_.unit(r.unit);
         const bool reduces = r.kind == ir::RoutineKind::ReduceMicro || r.kind == ir::RoutineKind::ReduceStep;
-        if (!u || (r.kind != ir::RoutineKind::Gather && r.kind != ir::RoutineKind::Update && !reduces)) return;
+        if (!u || (r.kind != ir::RoutineKind::Update && !reduces)) return;
         const auto wrong = [&](const std::string& what) { fail("precision", fmt::format("{}: {}", r.name, what)); };
         std::vector<bool> updated(r.tensors.size(), false);
         size_t updates = 0;
@@ -447,13 +401,7 @@ private:
         if (end != u.padded) return fail("unit", u.name + ": its size is not that of its segments");
     }
 
-    void calls(const ir::Entry& e) {
-        if (units_.empty()) {
-            for (const Routine& r : p_.routines) {
-                std::vector<const ir::Unit*>& units = units_.emplace_back();
-                for (const ir::Port& port : r.ports) units.push_back(p_.unit_of(port));
-            }
-        }
+    void calls(const ir::Entry& e, const BoundStates& bound) {
         const int n_buffers = static_cast<int>(p_.buffers.size());
         for (size_t i = 0; i < e.calls.size(); ++i) {
             const ir::Call& c = e.calls[i];
@@ -472,7 +420,7 @@ private:
                 const ir::Binding& binding = c.bindings[b];
                 if (binding.buffer < 0 || binding.buffer >= n_buffers)
                     return wrong("port " + r.ports[b].name + " is bound to no buffer");
-                if (!binds_its_state(r, b, c, binding))
+                if (!bound.agree(c, b))
                     return wrong(fmt::format("port {} is bound to {}, which holds another state", r.ports[b].name,
                                              p_.buffers[binding.buffer].name));
                 if (binding.offset_bytes < 0 || binding.offset_bytes > p_.buffers[binding.buffer].bytes - r.ports[b].bytes) {
@@ -487,35 +435,6 @@ private:
         }
     }
 
-    // Resident parameters and gradients that are summed in place are bound as what they are: states of their unit.
-    bool binds_its_state(const Routine& r, size_t at, const ir::Call& c, const ir::Binding& binding) const {
-        const ir::Port& port = r.ports[at];
-        const ir::Buffer& b = p_.buffers[binding.buffer];
-        if (port.kind == PortKind::State) {
-            const ir::State& s = p_.state_of(port);
-            return b.state == port.state && b.instance == (s.unit.empty() && s.block.empty() ? 0 : c.instance);
-        }
-        if (b.state < 0) return true;
-        const ir::Unit* u = units_[static_cast<size_t>(c.routine)][at];
-        const ir::State& s = p_.states[static_cast<size_t>(b.state)];
-        const ir::StateRole role = port.kind == PortKind::Params ? ir::StateRole::Weights : ir::StateRole::Gradients;
-        const bool may = port.kind == PortKind::Params || port.kind == PortKind::Gradients;
-        return may && u && s.unit == u->name && s.role == role && b.instance == (u->is_of(r) ? c.instance : 0);
-    }
-
-    // A state has one buffer for each instance, or, where it belongs to the program and not beyond a step, one in each entry.
-    void buffers_of_states() {
-        std::set<std::pair<ir::StateId, int64_t>> seen;
-        for (const ir::Buffer& b : p_.buffers) {
-            if (b.state < 0) continue;
-            if (b.state >= static_cast<int>(p_.states.size())) return fail("state", b.name + " holds no state");
-            const ir::State& s = p_.states[static_cast<size_t>(b.state)];
-            const bool in_each_entry = s.unit.empty() && s.block.empty() && s.scope == ir::Scope::Step;
-            if (!in_each_entry && !seen.insert({b.state, b.instance}).second)
-                return fail("state", fmt::format("{} has two buffers for instance {}", s.full_name(), b.instance));
-        }
-    }
-
     void arena() {
         for (const ir::Buffer& b : p_.buffers) {
             if (b.offset_bytes < 0) continue;
@@ -526,7 +445,6 @@ private:
     }
 
     const ir::Program& p_;
-    std::vector<std::vector<const ir::Unit*>> units_;  // by routine and port, once calls are looked at
     std::optional<Violation> found_;
 };
 

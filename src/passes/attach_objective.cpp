@@ -65,9 +65,7 @@ void attach(const ir::Program& program, ir::Routine& r) {
 void write_state(const ir::Program& program, Builder& b, StateRole role, const char* op, TensorId from) {
     const ir::StateId id = program.state(role);
     const ir::State& state = program.states[static_cast<size_t>(id)];
-    ir::Port port{state.name, PortKind::State, Access::Write};
-    port.state = id;
-    b.leave(b.op(op, {from}, {{state.name, {}, state.dtype}})[0], std::move(port));
+    b.leave(b.op(op, {from}, {{state.name, {}, state.dtype}})[0], program.port(id, Access::Write));
 }
 
 // The end of an evaluation: sum of losses and number of targets, whole on every rank.

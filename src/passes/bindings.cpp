@@ -16,6 +16,7 @@ using ir::PortKind;
 using ir::PortRole;
 using ir::Routine;
 using ir::RoutineKind;
+using ir::StateRole;
 
 std::string Bindings::Name::text() const {
     std::string out;
@@ -44,7 +45,11 @@ void Bindings::lay_out(Routine& r) {
     std::vector<Contents>& contents = contents_.emplace_back(r.ports.size());
     for (size_t p = 0; p < r.ports.size(); ++p) {
         Contents& c = contents[p];
-        c.unit = program_.unit_of(r.ports[p]);
+        const ir::Port& port = r.ports[p];
+        c.unit = program_.unit_of(port);
+        if (port.kind == PortKind::State) c.state = port.state;
+        else if (c.unit)
+            c.state = program_.state(port.kind == PortKind::Params ? StateRole::Weights : StateRole::Gradients, c.unit->name);
         int64_t end = 0;
         for (ir::TensorId t : r.port_tensors(static_cast<int>(p))) {
             ir::Tensor& tensor = r.tensors[t];
@@ -91,7 +96,7 @@ ir::Binding Bindings::bind(const Place& at) {
     switch (at.port.kind) {
         case PortKind::Input: return of_microbatch({entry_, "in", name}, at, MemoryKind::Input, true);
         case PortKind::Value:  // the result of an entry without a loss stays for whoever ran it
-            return of_microbatch(value(at), at, MemoryKind::Activations, at.port.role == ir::PortRole::Logits);
+            return of_microbatch(value(at), at, MemoryKind::Activations, at.port.role == PortRole::Logits);
         case PortKind::Frame:
             return of_microbatch({entry_, name, at.routine.block, at.instance}, at, MemoryKind::Activations, false);
         case PortKind::Params: return {params(at)};
@@ -122,12 +127,12 @@ Bindings::Name Bindings::value(const Place& at) const {
 int Bindings::params(const Place& at) {
     const ir::Unit& u = *at.contents.unit;
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
-    if (!u.is_gathered()) return state_buffer(state_of(u, ir::StateRole::Weights), instance, at);
+    if (!u.is_gathered()) return state_buffer(at, instance);
     Name name = {entry_, "full", u.name, instance};
     Window& window = windows_[name];
     if (at.routine.kind == RoutineKind::Gather) ++window.number;
     name.mark = '#', name.number = window.number;
-    return buffer(name, MemoryKind::Gathered, flat_bytes(u, {}, u.compute), false);
+    return buffer(name, MemoryKind::Gathered, u.padded * bytes_of(u.compute), false);
 }
 
 // A window of local gradients opens with the first call that adds to them in a microbatch.
@@ -136,7 +141,7 @@ ir::Binding Bindings::gradients(const Place& at) {
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     ir::Binding out;
     if (u.gradients.empty()) {
-        out.buffer = state_buffer(state_of(u, ir::StateRole::Gradients), instance, at);
+        out.buffer = state_buffer(at, instance);
     } else {
         Name name = {entry_, "local", u.name, instance};
         Window& window = windows_[name];
@@ -144,30 +149,24 @@ ir::Binding Bindings::gradients(const Place& at) {
         if (!ends && !window.open) ++window.number;
         window.open = !ends;
         name.mark = '#', name.number = window.number;
-        out.buffer = buffer(name, MemoryKind::Gradients, flat_bytes(u, {}, at.contents.type), false);
+        out.buffer = buffer(name, MemoryKind::Gradients, u.padded * bytes_of(at.contents.type), false);
     }
     if (at.port.access == Access::Accumulate) out.fresh = first_write(at, out.buffer);
     return out;
 }
 
 ir::Binding Bindings::state(const Place& at) {
-    ir::Binding out = {state_buffer(at.port.state, at.instance, at)};
+    ir::Binding out = {state_buffer(at, at.instance)};
     if (at.port.access == Access::Read || at.port.access == Access::Update) return out;
     const bool first = first_write(at, out.buffer);  // what is written is added to later
     out.fresh = first && at.port.access == Access::Accumulate;
     return out;
 }
 
-ir::StateId Bindings::state_of(const ir::Unit& u, ir::StateRole role) {
-    const auto [known, is_new] = states_.try_emplace({u.name, role}, -1);
-    if (is_new) known->second = program_.state(role, u.name);
-    return known->second;
-}
-
 namespace {
 
-MemoryKind memory_of(ir::StateRole role) {
-    using enum ir::StateRole;
+MemoryKind memory_of(StateRole role) {
+    using enum StateRole;
     switch (role) {
         case Weights: return MemoryKind::Weights;
         case Master:
@@ -184,15 +183,15 @@ MemoryKind memory_of(ir::StateRole role) {
 }  // namespace
 
 // One an instance of its unit or block; of neither, one in the program, or in each entry where it does not outlive a step.
-int Bindings::state_buffer(ir::StateId id, int64_t instance, const Place& at) {
-    const ir::State& s = program_.states[static_cast<size_t>(id)];
+int Bindings::state_buffer(const Place& at, int64_t instance) {
+    const ir::State& s = program_.states[static_cast<size_t>(at.contents.state)];
     const std::string& of = s.unit.empty() ? s.block : s.unit;
     const bool in_each_entry = of.empty() && s.scope == ir::Scope::Step;
     const int64_t bytes = s.unit.empty() ? at.port.bytes : program_.elements(s) / program_.mesh.size(s.split) * bytes_of(s.dtype);
     const int known = static_cast<int>(program_.buffers.size());
     const int b = buffer({in_each_entry ? entry_ : "", s.name, of, of.empty() ? -1 : instance}, memory_of(s.role), bytes,
                          of.empty() || s.scope != ir::Scope::Step);
-    if (b == known) program_.buffers[b].state = id, program_.buffers[b].instance = of.empty() ? 0 : instance;
+    if (b == known) program_.buffers[b].state = at.contents.state, program_.buffers[b].instance = of.empty() ? 0 : instance;
     return b;
 }
 
@@ -202,10 +201,6 @@ int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resi
     else if (program_.buffers[known->second].bytes < bytes)
         throw InternalError("schedule: buffer " + name.text() + " is too small for a port");
     return known->second;
-}
-
-int64_t Bindings::flat_bytes(const ir::Unit& u, const ir::AxisList& split, Dtype type) const {
-    return u.padded / program_.mesh.size(split) * bytes_of(type);
 }
 
 // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.

@@ -4,7 +4,6 @@
 // Requires: routines with ports, units. Calls are bound in their order. Routines, units and blocks stay where they are.
 #pragma once
 
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -58,6 +57,7 @@ private:
         Dtype type = Dtype::F32;
         bool has_batch = false;
         const ir::Unit* unit = nullptr;
+        ir::StateId state = -1;  // that the port binds: its own, or that of its unit's weights or gradients
     };
     struct Place {
         const ir::Routine& routine;
@@ -73,19 +73,16 @@ private:
     int params(const Place& at);
     ir::Binding gradients(const Place& at);
     ir::Binding state(const Place& at);
-    ir::StateId state_of(const ir::Unit& unit, ir::StateRole role);
-    int state_buffer(ir::StateId id, int64_t instance, const Place& at);
+    int state_buffer(const Place& at, int64_t instance);
     int buffer(const Name& name, ir::MemoryKind kind, int64_t bytes, bool resident);
-    int64_t flat_bytes(const ir::Unit& unit, const ir::AxisList& split, Dtype type) const;
     bool first_write(const Place& at, int buffer);
 
     ir::Program& program_;
     std::vector<std::vector<Contents>> contents_;  // by routine and port
     std::string_view entry_;
     std::unordered_map<Name, int, HashOfName> buffers_;
-    std::map<std::pair<std::string_view, ir::StateRole>, ir::StateId> states_;  // of units
-    std::unordered_map<Name, Window, HashOfName> windows_;                      // of this entry
-    std::set<std::pair<int, int64_t>> accumulated_;  // in this entry: buffers and offsets that have been added to
+    std::unordered_map<Name, Window, HashOfName> windows_;  // of this entry
+    std::set<std::pair<int, int64_t>> accumulated_;         // in this entry: buffers and offsets that have been added to
 };
 
 }  // namespace lockstep::passes

@@ -9,16 +9,20 @@ namespace {
 
 using Needs = UpdateRule::Needs;
 
-UpdateRule adam(const OptimizerOptions& o, const char* op) {
+UpdateRule adam_by(const char* op, const OptimizerOptions& o) {
     return {op, {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}}, {"exp_avg", "exp_avg_sq"}, Needs::Elements};
 }
+
+UpdateRule adamw(const OptimizerOptions& o) { return adam_by("adamw", o); }
+UpdateRule adam(const OptimizerOptions& o) { return adam_by("adam", o); }
 
 ir::Attrs momentum(const OptimizerOptions& o) { return {{"momentum", o.momentum}, {"nesterov", int64_t{o.nesterov}}}; }
 
 // Without momentum nothing is remembered.
 UpdateRule sgd(const OptimizerOptions& o) {
-    if (o.momentum == 0) return {"sgd", momentum(o), {}, Needs::Elements};
-    return {"sgd", momentum(o), {"momentum_buffer"}, Needs::Elements};
+    std::vector<std::string> states;
+    if (o.momentum != 0) states.emplace_back("momentum_buffer");
+    return {"sgd", momentum(o), std::move(states), Needs::Elements};
 }
 
 UpdateRule muon(const OptimizerOptions& o) {
@@ -33,10 +37,7 @@ struct Named {
     UpdateRule (*elements)(const OptimizerOptions&);
     UpdateRule (*matrices)(const OptimizerOptions&);
 };
-const Named kAll[] = {{"AdamW", [](const OptimizerOptions& o) { return adam(o, "adamw"); }, nullptr},
-                      {"Adam", [](const OptimizerOptions& o) { return adam(o, "adam"); }, nullptr},
-                      {"SGD", sgd, nullptr},
-                      {"Muon", [](const OptimizerOptions& o) { return adam(o, "adamw"); }, muon}};
+const Named kAll[] = {{"AdamW", adamw, nullptr}, {"Adam", adam, nullptr}, {"SGD", sgd, nullptr}, {"Muon", adamw, muon}};
 
 }  // namespace
 

@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ir/program.h"
@@ -22,7 +21,7 @@ struct UpdateRule {
 
 struct Optimizer {
     UpdateRule elements;                 // serves every parameter that `matrices` does not
-    std::optional<UpdateRule> matrices;  // serves matrices but embeddings and the output projection: ir::matrix_dims
+    std::optional<UpdateRule> matrices;  // serves those that ir::rows_of_matrix accepts
     double beta1 = 0, beta2 = 0;         // of the bias corrections in `control`
     double weight_decay = 0;
 };

@@ -86,13 +86,13 @@ private:
     ir::StateId id_of(StateRole role) const { return program_.state(role, unit_.name); }
     const ir::State& state(ir::StateId id) const { return program_.states[static_cast<size_t>(id)]; }
 
-    // One tensor a segment, in a port of the state.
-    std::vector<TensorId> flat(Routine& r, ir::StateId id, Access access) const { return flat(r, id, access, all_segments()); }
+    // One tensor a segment that the state covers, in a port of the state.
+    std::vector<TensorId> flat(Routine& r, ir::StateId id, Access access) const {
+        return flat(r, id, access, segments_of(state(id)));
+    }
     std::vector<TensorId> flat(Routine& r, StateRole role, Access access) const { return flat(r, id_of(role), access); }
     std::vector<TensorId> flat(Routine& r, ir::StateId id, Access access, const std::vector<size_t>& segments) const {
-        ir::Port port{state(id).name, PortKind::State, access};
-        port.state = id;
-        return flat(r, std::move(port), state(id).split, state(id).dtype, segments,
+        return flat(r, program_.port(id, access), state(id).split, state(id).dtype, segments,
                     [&](size_t i) { return program_.begin_in(state(id), static_cast<int>(i)); });
     }
     // Whole, in a port of the unit's parameters or gradients.
@@ -331,7 +331,7 @@ private:
             if (s.role != StateRole::Moment || s.unit != unit_.name) continue;
             const auto id = static_cast<ir::StateId>(k);
             const std::vector<size_t> covered = segments_of(s);
-            const std::vector<TensorId> tensors = flat(r, id, Access::Update, covered);
+            const std::vector<TensorId> tensors = flat(r, id, Access::Update);
             for (size_t i = 0; i < covered.size(); ++i) moments[covered[i]].push_back(tensors[i]);
         }
         r.dims.push_back({"control", 7, 7});
@@ -375,9 +375,7 @@ private:
         for (size_t k = 0; k < program_.states.size(); ++k) {
             const ir::State& copy = program_.states[k];
             if (copy.role != StateRole::Copy || copy.unit != unit_.name) continue;
-            const std::vector<size_t> covered = segments_of(copy);
-            const auto from = flat(r, copy.copy_of, Access::Read, covered),
-                       to = flat(r, static_cast<ir::StateId>(k), Access::Write, covered);
+            const auto from = flat(r, copy.copy_of, Access::Read), to = flat(r, static_cast<ir::StateId>(k), Access::Write);
             for (size_t i = 0; i < from.size(); ++i) {
                 ir::Op op;
                 op.kind = "rename";

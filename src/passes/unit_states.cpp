@@ -25,7 +25,6 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
         s.owner = owner_of(program, unit);
         return program.states[static_cast<size_t>(program.add(std::move(s)))];
     };
-    const auto saved = [](State& s, const char* name) { s.saved = name; };
     const bool updates = sums && !unit.mirror;
     const std::optional<RoutineKind> writer = updates ? std::optional(RoutineKind::Update)
                                               : sums  ? std::optional(RoutineKind::Transfer)
@@ -33,12 +32,12 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
     if (updates && unit.has_master()) {
         State& master = add("master", StateRole::Master, Scope::Run, unit.master, unit.optimizer, writer);
         master.init.reset();
-        saved(master, "{}");
+        master.saved = "{}";
     }
     State& weights = add("weights", StateRole::Weights, Scope::Run, unit.storage, unit.weights, writer);
     weights.init.reset();
     if (updates && unit.has_master()) weights.copy_of = program.state(StateRole::Master, unit.name);
-    else if (!unit.mirror) saved(weights, "{}");
+    else if (!unit.mirror) weights.saved = "{}";
     if (!sums) return;
     const std::pair<const UpdateRule*, bool> rules[] = {
         {options.optimizer.matrices ? &*options.optimizer.matrices : nullptr, true}, {&options.optimizer.elements, false}};

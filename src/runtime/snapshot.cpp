@@ -22,7 +22,7 @@ void require_same_model(const std::vector<ir::Program>& programs, const TensorSo
                         const std::string& path) {
     for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
         if (!which(state)) return;
-        const std::string name = saved_name(programs[0], state, param, i);
+        const std::string name = saved_name(state, param, i);
         const TensorSpec spec = source.contains(name) ? source.spec(name) : TensorSpec{name, "absent", {}};
         if (is_float(spec.dtype) && spec.shape == global_shape(param)) return;
         if (!state.is_weights() && !source.contains(name))
@@ -41,8 +41,8 @@ void require_same_model(const std::vector<ir::Program>& programs, const TensorSo
 void read_state(Executor& e, const TensorSource& source, const WhichStates& which) {
     TensorSource::Cursor cursor;
     for_each_state_run(e, which, [&](const Run& run, const ir::State& state, char* data) {
-        source.read_as(saved_name(e.program(), state, *run.param, run.instance), run.global_begin, run.count,
-                       file_type(state.dtype), data, cursor);
+        source.read_as(saved_name(state, *run.param, run.instance), run.global_begin, run.count, file_type(state.dtype), data,
+                       cursor);
     });
 }
 
@@ -78,13 +78,13 @@ std::unique_ptr<TensorSource> open_weights(const std::string& folder, const chec
 }
 
 void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
-    ranks.crew().together([&] { read_states(ranks, source, origin, is_weights); });
+    ranks.crew().together([&] { read_states(ranks, source, origin, &ir::State::is_weights); });
 }
 
 namespace {
 
 void load_weights_here(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest) {
-    read_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile, is_weights);
+    read_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile, &ir::State::is_weights);
 }
 
 checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, const LoadParts& parts) {

@@ -15,7 +15,7 @@ namespace lockstep::runtime {
 StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
     const std::vector<ir::Program>& programs = ranks.programs();
     for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
-        const std::string name = saved_name(programs[0], state, param, i);
+        const std::string name = saved_name(state, param, i);
         names_[state.is_weights() ? checkpoint::kModelFile : checkpoint::kOptimizerFile].push_back(name);
         tensors_[name] = {{name, std::string(file_type(state.dtype)), global_shape(param)}, {}};
     });
@@ -28,8 +28,7 @@ void StateTensors::add_parts(Executor& executor, StateBytes bytes) {
     const ir::Program& p = executor.program();
     const auto add = [&](const Run& run, const ir::State& state, const char* data) {
         if (!is_owner(p, *run.param, state.split, executor.rank())) return;
-        tensors_.find(saved_name(p, state, *run.param, run.instance))
-            ->second.parts.push_back({run.global_begin, run.count, data});
+        tensors_.find(saved_name(state, *run.param, run.instance))->second.parts.push_back({run.global_begin, run.count, data});
     };
     for_each_state_run(
         executor, [](const ir::State& s) { return !s.saved.empty(); }, add, bytes);

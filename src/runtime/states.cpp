@@ -21,8 +21,6 @@ ir::StateId snapshot_of(const ir::Program& p, ir::StateId id) {
 
 }  // namespace
 
-bool is_weights(const ir::State& state) { return state.is_weights(); }
-
 void for_each_state_run(Executor& executor, const WhichStates& which, const OfStateRun& f, StateBytes bytes) {
     const ir::Program& p = executor.program();
     for (const ir::Unit& unit : p.units) {
@@ -42,9 +40,8 @@ void for_each_state_run(Executor& executor, const WhichStates& which, const OfSt
     }
 }
 
-std::string saved_name(const ir::Program& program, const ir::State& state, const ir::Parameter& param, int64_t instance) {
-    const ir::State& of = state.copy_of >= 0 ? program.states[static_cast<size_t>(state.copy_of)] : state;
-    std::string name = of.saved.empty() ? "{}" : of.saved;  // a mirror's weights are saved by their owner
+std::string saved_name(const ir::State& state, const ir::Parameter& param, int64_t instance) {
+    std::string name = state.saved.empty() ? "{}" : state.saved;
     return name.replace(name.find("{}"), 2, global_name(param, instance));
 }
 
@@ -109,7 +106,7 @@ namespace {
 // Weights, and the copies of them that some units keep, from values_of(run)(global index).
 template <class ValuesOf>
 void fill(Executor& executor, const ValuesOf& values_of) {
-    for_each_state_run(executor, is_weights, [&](const Run& run, const ir::State& state, char* data) {
+    for_each_state_run(executor, &ir::State::is_weights, [&](const Run& run, const ir::State& state, char* data) {
         const auto value = values_of(run);
         for (int64_t i = 0; i < run.count; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
     });

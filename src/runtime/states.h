@@ -11,9 +11,8 @@
 
 namespace lockstep::runtime {
 
-// Which states of units: all that a predicate accepts.
+// Which states of units: all that a predicate accepts, such as &ir::State::is_weights.
 using WhichStates = std::function<bool(const ir::State&)>;
-bool is_weights(const ir::State& state);  // also where they are a copy of master weights
 inline WhichStates saved_as(std::string saved) {
     return [saved = std::move(saved)](const ir::State& s) { return s.saved == saved; };
 }
@@ -24,8 +23,9 @@ enum class StateBytes { Live, Snapshot };  // a state, or what the entry `snapsh
 using OfStateRun = std::function<void(const Run&, const ir::State&, char* data)>;
 void for_each_state_run(Executor& executor, const WhichStates& which, const OfStateRun& f, StateBytes bytes = StateBytes::Live);
 
-// Under which name a checkpoint holds a state's part of a parameter. Of a copy: the name of what it repeats.
-std::string saved_name(const ir::Program& program, const ir::State& state, const ir::Parameter& param, int64_t instance);
+// Under which name a checkpoint holds a state's part of a parameter. Weights that are not saved themselves, as they are a copy,
+// have the name of the weights.
+std::string saved_name(const ir::State& state, const ir::Parameter& param, int64_t instance);
 
 // f(state, param, instance) for all that checkpoints hold of the units of these programs, one a pipeline rank: state after state,
 // weights first, each in the order of the model.

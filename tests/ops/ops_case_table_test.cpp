@@ -159,7 +159,7 @@ ir::Routine in_bfloat16(ir::Routine r, bool cast_widens) {
     for (const ir::Op& op : r.ops) {
         const ops::OpRule& rule = ops::rule(op.kind);
         keep(op.in, rule.wide_in, rule.wide);
-        const bool updates = rule.updates || op.kind == "muon_momentum" || op.kind == "orthogonalize";
+        const bool updates = rule.obeys_control || op.kind == "orthogonalize";
         keep(op.out, rule.wide_out, rule.wide || updates || op.kind == "accumulate");
         if (updates) keep(op.in, {}, true);
         if (op.kind == "accumulate") keep(op.in, {}, r.tensors[op.in[0]].port < 0);

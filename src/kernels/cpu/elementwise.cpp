@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/for_each_vector.h"
 #include "kernels/cpu/simd.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
@@ -19,18 +20,6 @@ extern const TypedOnStream<Embedding> embedding;
 extern const Typed<EmbeddingBackward> embedding_backward;
 
 namespace {
-
-// Calls body(offset, lanes) for whole vectors and one shorter rest. Shares are multiples of 16 elements, a cache line, so
-// that every element is computed by the same code for any number of threads.
-template <typename Body>
-void for_each_vector(ThreadPool& pool, int64_t n, const Body& body) {
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(n, threads, thread, 16);
-        int64_t i = mine.begin;
-        for (; i + kLanes <= mine.end; i += kLanes) body(i, kLanes);
-        if (i < mine.end) body(i, mine.end - i);
-    });
-}
 
 LOCKSTEP_INLINE Vec sigmoid(Vec x) { return 1.0f / (1.0f + exp(-x)); }
 

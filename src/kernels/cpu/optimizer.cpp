@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/for_each_vector.h"
 #include "kernels/cpu/optimizer_pieces.h"
 #include "kernels/cpu/simd.h"
 
@@ -60,20 +61,9 @@ SquareSum piece_sum(const float* x, int64_t n) {
     return result;
 }
 
-// f(first element, lanes) for all of n elements.
-template <class F>
-void for_lanes(ThreadPool& pool, int64_t n, const F& f) {
-    pool.parallel([&](int thread, int threads) {
-        const Range mine = split(n, threads, thread, 16);
-        int64_t i = mine.begin;
-        for (; i + kLanes <= mine.end; i += kLanes) f(i, kLanes);
-        if (i < mine.end) f(i, mine.end - i);
-    });
-}
-
 template <bool kCoupled, class T>
 void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const float* g, T* w, T* m, T* v) {
-    for_lanes(pool, n, [&](int64_t i, int64_t lanes) { update<kCoupled>(factors, g + i, w + i, m + i, v + i, lanes); });
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { update<kCoupled>(factors, g + i, w + i, m + i, v + i, lanes); });
 }
 
 template <class T>
@@ -86,7 +76,7 @@ void adamw_of(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g
 
 template <class T>
 void sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, T* w, T* b) {
-    for_lanes(pool, n, [&](int64_t i, int64_t lanes) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
         const Vec old = load(w + i, lanes), grad = load(g + i, lanes) * s.grad_scale + old * s.l2;
         Vec direction = grad;
         if (b != nullptr) {
@@ -100,7 +90,7 @@ void sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, 
 
 template <class T>
 void muon_momentum_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, float* u, T* b) {
-    for_lanes(pool, n, [&](int64_t i, int64_t lanes) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
         const Vec grad = load(g + i, lanes) * s.grad_scale, old = load(b + i, lanes);
         const Vec buffer = old + (grad - old) * (1 - s.momentum);
         store(u + i, s.nesterov ? grad + (buffer - grad) * s.momentum : buffer, lanes);
@@ -110,8 +100,8 @@ void muon_momentum_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const 
 
 template <class T>
 void muon_of(ThreadPool& pool, int64_t n, float keep, float lr, const float* o, T* w) {
-    for_lanes(pool, n,
-              [&](int64_t i, int64_t lanes) { store(w + i, load(w + i, lanes) * keep - load(o + i, lanes) * lr, lanes); });
+    for_each_vector(pool, n,
+                    [=](int64_t i, int64_t lanes) { store(w + i, load(w + i, lanes) * keep - load(o + i, lanes) * lr, lanes); });
 }
 
 }  // namespace
