@@ -7,16 +7,26 @@
 
 namespace lockstep {
 
-enum class Dtype { F32, F64, I32, BF16 };
+enum class Dtype { F32, F64, I32, BF16, F16 };
+inline constexpr Dtype kDtypes[] = {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16, Dtype::F16};
 
-constexpr int64_t bytes_of(Dtype t) { return t == Dtype::F64 ? 8 : t == Dtype::BF16 ? 2 : 4; }
+// Float types in which nothing is added up.
+constexpr bool is_narrow(Dtype t) { return t == Dtype::BF16 || t == Dtype::F16; }
+constexpr int64_t bytes_of(Dtype t) { return t == Dtype::F64 ? 8 : is_narrow(t) ? 2 : 4; }
 
 constexpr std::string_view name_of(Dtype t) {
-    return t == Dtype::F32 ? "f32" : t == Dtype::F64 ? "f64" : t == Dtype::I32 ? "i32" : "bf16";
+    switch (t) {
+        case Dtype::F32: return "f32";
+        case Dtype::F64: return "f64";
+        case Dtype::I32: return "i32";
+        case Dtype::BF16: return "bf16";
+        case Dtype::F16: return "f16";
+    }
+    return "";
 }
 
 constexpr std::optional<Dtype> dtype_from(std::string_view name) {
-    for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16}) {
+    for (Dtype t : kDtypes) {
         if (name_of(t) == name) return t;
     }
     return std::nullopt;

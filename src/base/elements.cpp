@@ -1,10 +1,8 @@
 #include "base/elements.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -15,50 +13,24 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kFloats[] = {
     {"float64", "F64"}, {"float32", "F32"}, {"bfloat16", "BF16"}, {"float16", "F16"}};
 
-struct Half {  // IEEE, as its bits
-    uint16_t bits;
-};
-
 double value(double x) { return x; }
 float value(float x) { return x; }
 float value(Bf16 x) { return x; }
-float value(Half x) {
-    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, rest = static_cast<uint32_t>(x.bits & 0x7fff) << 13;
-    const float magnitude = (x.bits & 0x7c00) == 0x7c00 ? std::bit_cast<float>(rest | 0x7f800000)  // infinite, or none
-                                                        : std::bit_cast<float>(rest) * 0x1p112f;   // moves the exponent's bias
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-}
-
-// x rounded to the 11 significant bits of a half, no finer than its smallest step, ties to even; exact in double.
-double rounded_to_half(double x) {
-    if (x == 0 || !std::isfinite(x)) return x;
-    int exponent = 0;
-    std::frexp(x, &exponent);
-    const double unit = std::ldexp(1.0, std::max(exponent - 11, -24));
-    return std::nearbyint(x / unit) * unit;
-}
+float value(F16 x) { return x; }
 
 void store(double x, double* to) { *to = x; }
 void store(double x, float* to) { *to = static_cast<float>(x); }
 void store(double x, Bf16* to) { *to = Bf16(x); }
 void store(float x, Bf16* to) { *to = Bf16(x); }
-void store(double x, Half* to) {
-    const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-    if (std::isnan(x)) return void(to->bits = 0x7e00);
-    const double y = std::abs(rounded_to_half(x));
-    if (y > 65504) return void(to->bits = sign | 0x7c00);
-    if (y < std::ldexp(1.0, -14)) return void(to->bits = static_cast<uint16_t>(sign | static_cast<int>(std::ldexp(y, 24))));
-    const int exponent = std::ilogb(y);
-    const int mantissa = static_cast<int>(std::ldexp(y, 10 - exponent)) - 1024;
-    to->bits = static_cast<uint16_t>(sign | (exponent + 15) << 10 | mantissa);
-}
+void store(double x, F16* to) { *to = F16(x); }
+void store(float x, F16* to) { *to = F16(x); }
 
 template <class F>
 void with_type(std::string_view dtype, const F& f) {
     if (dtype == "F64") return f(double{});
     if (dtype == "F32") return f(float{});
     if (dtype == "BF16") return f(Bf16{});
-    if (dtype == "F16") return f(Half{});
+    if (dtype == "F16") return f(F16{});
     throw InternalError("elements: no float type is called " + std::string(dtype));
 }
 

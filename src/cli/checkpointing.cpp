@@ -208,7 +208,7 @@ void Checkpointing::after_step(const runtime::StepResult& r) {
     const int64_t interval = recipe_.integer("checkpoint.interval");
     const bool wanted = r.step % interval == 0 || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"));
     const bool last_differs = r.step == recipe_.integer("training.steps") && last_is_model_only_;
-    if (wanted && r.committed && !last_differs) save_now(runtime::SaveContents::All);
+    if (wanted && (r.committed || r.overflowed()) && !last_differs) save_now(runtime::SaveContents::All);
 }
 
 void Checkpointing::at_end(End end) {

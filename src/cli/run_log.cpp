@@ -218,10 +218,17 @@ void RunLog::step(const runtime::StepResult& r, const std::optional<HeldoutLoss>
     if (++taken_ == 1) first_end_ = Clock::now();
     if (!r.committed) {
         bar_.clear();
-        telemetry::warn(
+        std::string text =
             fmt::format("step {}: loss {}, gradient norm {}: not finite, so the step does not count and no state has changed",
-                        r.step, r.loss, r.grad_norm));
-        event("not_counted", r.step, {{"loss", fmt::format("{}", r.loss)}, {"grad_norm", fmt::format("{}", r.grad_norm)}});
+                        r.step, r.loss, r.grad_norm);
+        Json values = {{"loss", fmt::format("{}", r.loss)}, {"grad_norm", fmt::format("{}", r.grad_norm)}};
+        if (r.loss_scale > 0) values["loss_scale"] = r.loss_scale;
+        if (r.overflowed())
+            text =
+                fmt::format("step {}: float16 overflows with a loss scale of {}: the step does not count; the next scale is {}",
+                            r.step, r.loss_scale, r.next_loss_scale);
+        telemetry::warn(text);
+        event("not_counted", r.step, std::move(values));
     }
     const double tokens_per_s = static_cast<double>(job_.trainer->tokens_per_step()) / r.step_time_s;
     bar_.show(r.step, steps_,
@@ -263,6 +270,7 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
                                       {"memory/max_active(%)", 100 * arena_gib * gib / capacity},
                                       {"memory/resident(GiB)", static_cast<double>(resident_bytes()) / gib}};
     m.insert(m.end(), times.begin(), times.end());
+    if (r.loss_scale > 0) m.emplace_back("loss_scale", r.loss_scale);
     if (heldout) {
         m.emplace_back("validation_metrics/loss", heldout->loss);
         for (const auto& [name, loss] : heldout->of_sets) m.emplace_back(fmt::format("validation_metrics/{}/loss", name), loss);

@@ -105,7 +105,8 @@ void Stopping::after_step(const runtime::StepResult& r, double save_s) {
     const Clock::time_point now = Clock::now();
     longest_step_s_ = std::max(longest_step_s_, seconds(now - last_step_));  // all that lies between two steps included
     last_step_ = now;
-    nonfinite_ = r.committed ? 0 : nonfinite_ + 1;
+    if (r.committed) nonfinite_ = 0;
+    else if (!r.overflowed()) ++nonfinite_;
     if (max_nonfinite_ > 0 && nonfinite_ >= max_nonfinite_) reason_ = Reason::NonFinite;
     // Another step and a save must still fit.
     else if (limit_s_ > 0 && seconds(now - begun_) + longest_step_s_ + save_s > limit_s_) reason_ = Reason::Time;

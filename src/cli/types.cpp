@@ -28,12 +28,19 @@ std::string types_line(const compile::Recipe& r) {
                                         : fmt::format("{} parameters over {} master weights", param, master);
     if (const std::string& norm = r.text("training.mixed_precision_norm"); !norm.empty() && norm != param)
         types += fmt::format(", norms {}", norm);
-    if (r.flag("training.fp32_residual_connection") && param == "bfloat16") types += ", residual stream float32";
-    if (r.text("training.mixed_precision_reduce") == "bfloat16") types += ", gradients cross ranks in bfloat16";
+    const bool narrow = param == "bfloat16" || param == "float16";
+    if (r.flag("training.fp32_residual_connection") && narrow) types += ", residual stream float32";
+    if (const std::string& reduce = r.text("training.mixed_precision_reduce"); reduce != "float32")
+        types += fmt::format(", gradients cross ranks in {}", reduce);
+    if (const double scale = r.number("training.loss_scale"); scale != 0) types += fmt::format(", loss scale {}", scale);
+    else if (param == "float16") types += ", dynamic loss scale";
     return types;
 }
 
 std::string slow_types_warning(const compile::Recipe& r) {
+    if (type_of_parameters(r) == "float16")
+        return "float16 runs on reference kernels, which are slow: training.mixed_precision_param = \"bfloat16\" or \"float32\" "
+               "trains faster here";
     if (type_of_parameters(r) != "bfloat16" || kernels::cpu::has_fast_bf16()) return "";
     return "bfloat16 is slow on this processor, which has no fast product of it (AMX, or AVX-512 BF16 on AMD): "
            "training.mixed_precision_param = \"float32\" trains faster and needs more memory";

@@ -13,6 +13,7 @@ const char* name_of(Type type) {
         case Type::Float64: return "float64";
         case Type::Int32: return "int32";
         case Type::BFloat16: return "bfloat16";
+        case Type::Float16: return "float16";
     }
     return "?";
 }
@@ -48,7 +49,7 @@ bool in_place(const Request& request, int position) {
 
 }  // namespace
 
-int64_t bytes_of(Type type) { return type == Type::Float64 ? 8 : type == Type::BFloat16 ? 2 : 4; }
+int64_t bytes_of(Type type) { return type == Type::Float64 ? 8 : type == Type::BFloat16 || type == Type::Float16 ? 2 : 4; }
 
 Request all_gather(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner) {
     return {Kind::AllGather, type, in, out, outer, dim, inner, ReduceOp::Sum, false};

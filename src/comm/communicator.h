@@ -16,7 +16,7 @@
 
 namespace lockstep::comm {
 
-enum class Type { Float32, Float64, Int32, BFloat16 };
+enum class Type { Float32, Float64, Int32, BFloat16, Float16 };
 enum class Kind { AllGather, ReduceScatter, AllReduce, Transfer };
 enum class ReduceOp {
     Sum,

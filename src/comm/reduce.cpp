@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/bfloat16.h"
+#include "base/float16.h"
 
 namespace lockstep::comm {
 namespace {
@@ -13,6 +14,7 @@ struct Sum {
         return a + b;
     }
     static Bf16 of(Bf16 a, Bf16 b) { return Bf16(static_cast<float>(a) + static_cast<float>(b)); }
+    static F16 of(F16 a, F16 b) { return F16(static_cast<float>(a) + static_cast<float>(b)); }
     static int32_t of(int32_t a, int32_t b) { return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
 };
 
@@ -46,6 +48,7 @@ void combine_by(Type type, const void* a, const void* b, void* out, int64_t coun
         case Type::Float64: return combine_as<double, Op>(a, b, out, count);
         case Type::Int32: return combine_as<int32_t, Op>(a, b, out, count);
         case Type::BFloat16: return combine_as<Bf16, Op>(a, b, out, count);
+        case Type::Float16: return combine_as<F16, Op>(a, b, out, count);
     }
 }
 

@@ -201,7 +201,10 @@ Compiled compile(const Recipe& recipe, const CompileOptions& options) {
     };
     const std::vector<Pass> before = {
         each("build_blocks", build),
-        each("attach_objective", [&](P p) { return passes::attach_objective(std::move(p), {entries_of(recipe, options)}); }),
+        each("attach_objective",
+             [&](P p) {
+                 return passes::attach_objective(std::move(p), {entries_of(recipe, options), layout.loss_scaling});
+             }),
         each("cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }),
         each("differentiate", [&](P p) { return passes::differentiate(std::move(p)); }),
         each("set_precision", [&](P p) { return passes::set_precision(std::move(p), layout.precision); }),

@@ -76,8 +76,9 @@ Value choice(const Recipe& r, const char* key, const Named<Value>& known) {
 void set_types(const Recipe& r, Layout& l) {
     const char *dtype = "training.dtype", *param = "training.mixed_precision_param", *norm = "training.mixed_precision_norm",
                *reduce = "training.mixed_precision_reduce";
-    const Named<Dtype> all = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float64", Dtype::F64}};
-    const Named<Dtype> between_ranks = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}};
+    const Named<Dtype> all = {
+        {"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float16", Dtype::F16}, {"float64", Dtype::F64}};
+    const Named<Dtype> between_ranks = {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float16", Dtype::F16}};
     const Dtype master = choice(r, dtype, all);
     l.precision.wide = master == Dtype::F64 ? Dtype::F64 : Dtype::F32;
     l.precision.narrow = r.text(param).empty() ? master : choice(r, param, all);
@@ -97,6 +98,14 @@ void set_types(const Recipe& r, Layout& l) {
     l.precision.wide_residual = r.flag("training.fp32_residual_connection");
     const Dtype asked = choice(r, reduce, between_ranks);
     l.partition.reduce = asked == Dtype::F32 ? l.precision.wide : asked;
+    const double fixed = r.number("training.loss_scale");
+    if (l.precision.narrow != Dtype::F16 && fixed == 0) return;
+    passes::LossScaling scaling;
+    scaling.dynamic = fixed == 0;
+    scaling.initial = scaling.dynamic ? r.number("training.initial_loss_scale") : fixed;
+    scaling.least = l.partition.least_loss_scale = r.number("training.min_loss_scale");
+    scaling.window = r.integer("training.loss_scale_window");
+    l.loss_scaling = scaling;
 }
 
 // How long parameters stay gathered, and how often gradients are reduced: with a pipeline, as torchtitan does it.

@@ -3,6 +3,7 @@
 
 #include "compile/recipe.h"
 #include "mesh/mesh.h"
+#include "passes/attach_objective.h"
 #include "passes/partition_parameters.h"
 #include "passes/schedule.h"
 #include "passes/set_precision.h"
@@ -18,6 +19,7 @@ struct Layout {
     int64_t seq_len = 1;
     bool sequence_parallel = true;
     passes::PrecisionOptions precision;
+    std::optional<passes::LossScaling> loss_scaling;
     passes::PartitionOptions partition;
     passes::ReduceGradients reduce_gradients = passes::ReduceGradients::EachMicrobatch;
     int64_t resident_stages = 0;  // see passes/schedule.h

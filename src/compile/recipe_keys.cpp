@@ -127,18 +127,28 @@ const std::vector<RecipeKey>& recipe_keys() {
          "element type of the optimizer's weights and moments: float32, bfloat16, or float64 (reference kernels)",
          one_of({"float32", "bfloat16", "float64"})},
         {"training.mixed_precision_param", std::string("bfloat16"), S::Acts,
-         "element type of parameters and activations: bfloat16 or float32; empty: training.dtype. Norm statistics, softmax, loss "
-         "and sums stay float32",
-         one_of({"", "bfloat16", "float32", "float64"})},
+         "element type of parameters and activations: bfloat16, float16 (with training.loss_scale) or float32; empty: "
+         "training.dtype. Norm statistics, softmax, loss and sums stay float32",
+         one_of({"", "bfloat16", "float16", "float32", "float64"})},
         {"training.mixed_precision_norm", std::string(), S::Acts,
          "element type of the weights and biases of norms. float32 with bfloat16 parameters behaves as PyTorch's autocast. "
          "Empty: training.mixed_precision_param",
-         one_of({"", "bfloat16", "float32", "float64"})},
+         one_of({"", "bfloat16", "float16", "float32", "float64"})},
         {"training.mixed_precision_reduce", std::string("float32"), S::Acts,
-         "element type in which gradients are sent between ranks: float32 or bfloat16. They accumulate in float32",
-         one_of({"float32", "bfloat16"})},
+         "element type in which gradients are sent between ranks: float32, bfloat16 or float16. They accumulate in float32",
+         one_of({"float32", "bfloat16", "float16"})},
         {"training.fp32_residual_connection", false, S::Acts,
-         "with bfloat16: keep the residual stream in float32, forward and backward, as Megatron-LM and PyTorch's autocast do"},
+         "with bfloat16 or float16: keep the residual stream in float32, forward and backward, as Megatron-LM and PyTorch's "
+         "autocast do"},
+        {"training.loss_scale", 0.0, S::Acts,
+         "the loss is multiplied by it before backward, and gradients are divided by it again. 0: with float16 a dynamic scale, "
+         "which is halved by a step whose gradients overflow, and doubled by training.loss_scale_window steps in a row that "
+         "count; else none",
+         from_to(0x1p-24, 0x1p126).or_value(0)},
+        {"training.initial_loss_scale", 65536.0, S::Acts, "where a dynamic scale begins", from_to(0x1p-24, 0x1p126)},
+        {"training.min_loss_scale", 1.0, S::Acts, "what a dynamic scale does not go below", from_to(0x1p-24, 0x1p126)},
+        {"training.loss_scale_window", int64_t{2000}, S::Acts,
+         "steps in a row without overflow after which a dynamic scale is doubled", from_to(1, kSteps)},
         {"training.max_time", std::string(), S::Acts,
          "time limit since the command began, in seconds or hours:minutes:seconds. The run ends with a checkpoint while one more "
          "step and a save would still fit. Empty: no limit",

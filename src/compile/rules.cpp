@@ -41,6 +41,16 @@ void check_checkpoints(const Recipe& r) {
     models::to_hugging_face({r.text("model.name"), r.model_shape(), r.integer("training.seq_len")});
 }
 
+void check_loss_scale(const Recipe& r) {
+    const double first = r.number("training.initial_loss_scale"), least = r.number("training.min_loss_scale");
+    if (first < least)
+        throw UserError(
+            "recipe.loss_scale", "training.initial_loss_scale",
+            fmt::format("{}training.initial_loss_scale = {} is below training.min_loss_scale = {}: raise the first or "
+                        "lower the second",
+                        r.where("training.initial_loss_scale"), first, least));
+}
+
 void check_mixture(const Recipe& r) {
     const size_t folders = r.list("training.dataset_path").size(), weights = r.numbers("training.dataset_weights").size();
     if (weights != 0 && weights != folders)
@@ -123,6 +133,7 @@ void require_consistent(const Recipe& recipe) {
         throw UserError("recipe.budget_bytes", "activation_checkpoint.budget_bytes",
                         "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a "
                         "rank's arena may have");
+    check_loss_scale(recipe);
     check_checkpoints(recipe);
     check_mixture(recipe);
     check_validation(recipe);
@@ -143,6 +154,14 @@ std::vector<std::string> warnings(const Recipe& recipe) {
             fmt::format("lr_scheduler.decay_ratio = {} asks for {} steps of decay, and warm-up leaves {} of {}: decay "
                         "takes {} steps",
                         recipe.number("lr_scheduler.decay_ratio"), asked.decay, got.decay, asked.total, got.decay));
+    const double scale = recipe.number("training.loss_scale");
+    const bool is_dynamic = scale == 0 && recipe.text("training.mixed_precision_param") == "float16";
+    for (const char* key : {"training.initial_loss_scale", "training.min_loss_scale", "training.loss_scale_window"}) {
+        if (!recipe.is_set(key) || is_dynamic) continue;
+        const std::string why = scale == 0 ? "training.mixed_precision_param is not \"float16\""
+                                           : fmt::format("training.loss_scale = {} is fixed", scale);
+        out.push_back(fmt::format("{} does nothing, as {}", key, why));
+    }
     const std::string& dtype = recipe.text("checkpoint.export_dtype");
     const bool whole = !recipe.flag("checkpoint.last_save_model_only") && !recipe.flag("checkpoint.last_save_in_hf");
     if (whole && recipe.is_set("checkpoint.export_dtype") && !dtype.empty() && dtype != recipe.text("training.dtype"))

@@ -300,9 +300,14 @@ enum class StateRole {
     TotalLoss,     // of an evaluation, over all ranks that have a part of it
     TotalCount,
     SquaredNorm,  // of the gradients
-    Control       // what updates obey: kernels/step_control.h
+    Control,      // what updates obey: kernels/step_control.h
+    // Where gradients are scaled against underflow:
+    LossScale,        // the loss is multiplied by it before backward,
+    LossSeed,         // which so begins with InverseCount x LossScale
+    GrowthTracker,    // steps since the scale changed that counted,
+    LossScaleWindow,  // and how many of them double it
 };
-constexpr int kStateRoles = 16;
+constexpr int kStateRoles = 20;
 
 // How long a state keeps its value.
 enum class Scope {

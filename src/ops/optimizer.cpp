@@ -2,12 +2,13 @@
 // partitioning pass places them).
 //   sum_squares(g) -> norm2 [] f64 {count_if}: adds on ranks whose coordinate is 0 on every sub-axis listed in count_if.
 //   owned(x []) -> [] f64 {count_if}: x on those ranks, else 0. Without an operand 0: other ranks have it.
-//   step_control(stats.., inv_n, steps, lr) -> see step_control below.
-//   adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter, 1711.05101).
-//   adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba, 1412.6980;
-//   torch.optim.Adam). sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD without
-//   dampening. muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved so far
-//   towards b. orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
+//   step_control(stats.., inv_n, steps, lr[, scale]) -> see step_control below.
+//   update_loss_scale(scale, tracker, window, control) -> scale, tracker {least}: as torch.amp.GradScaler, which doubles and
+//   halves. adamw(w, g, m, v, control) -> w, m, v {beta1, beta2, eps, weight_decay}: decoupled decay (Loshchilov & Hutter,
+//   1711.05101). adam, with the operands and attributes of adamw: weight_decay w is added to the gradient (Kingma & Ba,
+//   1412.6980; torch.optim.Adam). sgd(w, g[, b], control) -> w[, b] {momentum, nesterov, weight_decay}: as torch.optim.SGD
+//   without dampening. muon_momentum(g, b, control) -> u, b {momentum, nesterov}: b += (1 - momentum) (g - b); u is b, or g moved
+//   so far towards b. orthogonalize(x [r, c]) {ns_steps, scale} -> [r, c]: Newton and Schulz's iteration (Jordan et al. 2024, as
 //   torch.optim.Muon). muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o. unpack(flat) -> x.. {begins}: the
 //   tensors that stand at these elements of a rank's flat segment; pack, the other way, with zeros between them. reshape(x) -> y:
 //   the same elements in other dims. zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
@@ -139,8 +140,14 @@ std::vector<OpRule> optimizer_rules() {
     squares.flops = [](const mesh::Mesh& m, const Routine& r, const Op& op) {
         return Flops{0, 2.0 * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
     };
-    // step_control(norm2, loss_sum, inv_n, steps, lr) -> control [7] = {lr, clip coefficient, commit, bias corrections 1 and 2,
-    // grad norm, loss}, steps; commit is 1 where norm and loss are finite.
+    // step_control(norm2, loss_sum, inv_n, steps, lr[, scale]) -> control [7] = {lr, clip coefficient, commit, bias corrections 1
+    // and 2, grad norm, loss}, steps; commit is 1 where norm and loss are finite. The norm is that of gradients / scale, which
+    // the clip coefficient divides them by.
+    OpRule control = simple("step_control", -1, -1, numbers({"max_norm", "beta1", "beta2"}));
+    control.check = [](const Routine&, const Op& op) {
+        const bool fits = (op.in.size() == 5 || op.in.size() == 6) && op.out.size() == 2;
+        return fits ? std::string() : std::string("takes 5 operands, or 6 with a loss scale, and gives 2 results");
+    };
     return {update_of(simple("adamw", 5, 3, adam), 12),
             update_of(simple("adam", 5, 3, adam), 14),
             sgd,
@@ -152,7 +159,8 @@ std::vector<OpRule> optimizer_rules() {
             reshape(),
             squares,
             simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
-            simple("step_control", 5, 2, numbers({"max_norm", "beta1", "beta2"})),
+            control,
+            obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}))),
             simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}),
             simple("inverse_count", 1, 1, {}),
             simple("copy", 1, 1, {})};

@@ -220,13 +220,14 @@ private:
         }
     }
 
-    // What is added up, in a port, is never bfloat16.
+    // What is added up, in a port, is never of a narrow type.
     void sums_are_wide(const Routine& r) {
         for (const ir::Tensor& t : r.tensors) {
             const bool sum =
                 t.port >= 0 && (r.ports[t.port].access == Access::Accumulate || r.ports[t.port].kind == PortKind::Gradients ||
                                 p_.has_role(r.ports[t.port], ir::StateRole::Reduced));
-            if (sum && t.dtype == Dtype::BF16) fail("precision", fmt::format("{}: {} adds up in bfloat16", r.name, t.name));
+            if (sum && is_narrow(t.dtype))
+                fail("precision", fmt::format("{}: {} adds up in {}", r.name, t.name, name_of(t.dtype)));
         }
     }
     // Parameters are read in the type in which their unit holds them.
@@ -245,8 +246,9 @@ private:
         const auto check = [&](const std::vector<TensorId>& tensors, const std::vector<int>& positions, bool all) {
             for (size_t i = 0; i < tensors.size(); ++i) {
                 const bool wide = all || std::find(positions.begin(), positions.end(), static_cast<int>(i)) != positions.end();
-                if (wide && r.tensors[tensors[i]].dtype == Dtype::BF16)
-                    fail("precision", fmt::format("{}, op {}: {} is bfloat16", r.name, op.kind, r.tensors[tensors[i]].name));
+                const ir::Tensor& t = r.tensors[tensors[i]];
+                if (wide && is_narrow(t.dtype))
+                    fail("precision", fmt::format("{}, op {}: {} is {}", r.name, op.kind, t.name, name_of(t.dtype)));
             }
         };
         check(op.in, k.wide_in, k.wide);

@@ -24,18 +24,30 @@ TensorId targets_of(Builder& b) {
 }
 
 // What the entries add up, and what they make of it.
-void add_states(ir::Program& p) {
-    const auto add = [&](const char* name, StateRole role, Dtype type) {
+void add_states(ir::Program& p, const std::optional<LossScaling>& scaling) {
+    const auto add = [&](const char* name, StateRole role, Dtype type, ir::Scope scope = ir::Scope::Step) -> ir::State& {
         ir::State s;
-        s.name = name, s.role = role, s.dtype = type;
-        s.scope = ir::Scope::Step;
-        p.add(std::move(s));
+        s.name = name, s.role = role, s.dtype = type, s.scope = scope;
+        return p.states[static_cast<size_t>(p.add(std::move(s)))];
     };
     add("loss_sum", StateRole::LossSum, Dtype::F64);
     add("count", StateRole::TargetCount, Dtype::F64);
     add("inv_n", StateRole::InverseCount, Dtype::F32);
     add("total_loss", StateRole::TotalLoss, Dtype::F64);
     add("total_count", StateRole::TotalCount, Dtype::F64);
+    if (!scaling) return;
+    add("loss_seed", StateRole::LossSeed, Dtype::F32);
+    const auto lasting = [&](const char* name, StateRole role, double init) -> ir::State& {
+        ir::State& s = add(name, role, Dtype::F64, ir::Scope::Run);
+        s.init = init;
+        return s;
+    };
+    ir::State& scale = lasting("loss_scale", StateRole::LossScale, scaling->initial);
+    if (!scaling->dynamic) return;
+    scale.writer = ir::RoutineKind::Stats, scale.saved = scale.name;
+    ir::State& tracker = lasting("growth_tracker", StateRole::GrowthTracker, 0);
+    tracker.writer = ir::RoutineKind::Stats, tracker.saved = tracker.name;
+    lasting("loss_scale_window", StateRole::LossScaleWindow, static_cast<double>(scaling->window));
 }
 
 void attach(const ir::Program& program, ir::Routine& r) {
@@ -62,10 +74,12 @@ void attach(const ir::Program& program, ir::Routine& r) {
 }
 
 // A port of a state that `op` writes.
-void write_state(const ir::Program& program, Builder& b, StateRole role, const char* op, TensorId from) {
+TensorId write_state(const ir::Program& program, Builder& b, StateRole role, const char* op, TensorId from) {
     const ir::StateId id = program.state(role);
     const ir::State& state = program.states[static_cast<size_t>(id)];
-    b.leave(b.op(op, {from}, {{state.name, {}, state.dtype}})[0], program.port(id, Access::Write));
+    const TensorId made = b.op(op, {from}, {{state.name, {}, state.dtype}})[0];
+    b.leave(made, program.port(id, Access::Write));
+    return made;
 }
 
 // The end of an evaluation: sum of losses and number of targets, whole on every rank.
@@ -103,7 +117,11 @@ void add_counting(ir::Program& program, const ir::Routine& last, EntryKind entry
     begin.entry = entry;
     Builder c(begin);
     const TensorId total = c.port(program, program.state(StateRole::TargetCount), Access::Read);
-    write_state(program, c, StateRole::InverseCount, "inverse_count", total);
+    const TensorId inverse = write_state(program, c, StateRole::InverseCount, "inverse_count", total);
+    if (const ir::StateId scale = program.state(StateRole::LossScale); scale >= 0) {
+        const TensorId seed = c.einsum("loss_seed", {}, {inverse, c.port(program, scale, Access::Read)});
+        c.leave(seed, program.port(program.state(StateRole::LossSeed), Access::Write));
+    }
     program.routines.push_back(std::move(begin));
 }
 
@@ -113,7 +131,7 @@ ir::Program attach_objective(ir::Program program, const ObjectiveOptions& option
     const std::vector<ir::Routine> forwards = std::move(program.routines);
     ensure(forwards.size() == program.blocks.size(), "attach_objective: expects one forward routine a block");
     program.routines.clear();
-    add_states(program);
+    add_states(program, options.loss_scaling);
     for (const EntryKind entry : options.entries) {
         const bool trains = entry == EntryKind::Train;
         for (ir::Routine copy : forwards) {

@@ -196,7 +196,8 @@ private:
             }
             const ir::Unit* const unit = units_[static_cast<size_t>(c.routine)][k];
             if (port.kind == PortKind::State && !unit && !is_cache(port)) free_standing(i, port.state, b.buffer);
-            if (p_.has_role(port, StateRole::InverseCount) && port.access == Access::Read) inverse_read_ = true;
+            const bool seeds = p_.has_role(port, StateRole::InverseCount) || p_.has_role(port, StateRole::LossSeed);
+            if (seeds && port.access == Access::Read) inverse_read_ = true;
             if (is_cache(port)) cache(i, r, static_cast<int>(k));
             data(i, r, port, b.buffer);
             if (!unit) continue;

@@ -69,7 +69,10 @@ Routine make_backward(const ir::Program& program, Routine& forward) {
     ops::Derivative derivative(b, wants);
     const TensorId y = tensor_of(forward, forward.port(PortRole::Y)), loss = loss_of(forward, program.state(StateRole::LossSum));
     if (y >= 0) derivative.seed(y, b.port(PortRole::DY, PortKind::Value, Access::Read, b.dims(y)));
-    if (loss >= 0) derivative.seed(loss, b.port(program, program.state(StateRole::InverseCount), Access::Read));
+    if (loss >= 0) {
+        const ir::StateId scaled = program.state(StateRole::LossSeed);
+        derivative.seed(loss, b.port(program, scaled >= 0 ? scaled : program.state(StateRole::InverseCount), Access::Read));
+    }
     derivative.run(forward.ops);
     for (TensorId s : sources) {
         if (s == x) continue;

@@ -36,8 +36,10 @@ public:
         for (const char* key : {"momentum", "nesterov"}) momentum.attrs[key] = rule_.attrs.at(key);
         r_.ops.push_back(std::move(momentum));
         if (!unit.optimizer.empty()) {
-            const bool narrow = unit.reduce != type_;
-            if (narrow) u = emit("cast", u, temporary(name("sent"), flat_, unit.reduce, split));
+            const Dtype sent =
+                unit.reduce == Dtype::F16 ? type_ : unit.reduce;  // which would lose what is small, and has no scale
+            const bool narrow = sent != type_;
+            if (narrow) u = emit("cast", u, temporary(name("sent"), flat_, sent, split));
             u = along("all_gather", u, 0, unit.optimizer, kWhole);
             if (narrow) u = emit("cast", u, temporary(name("gathered"), flat_, type_, whole));
         }

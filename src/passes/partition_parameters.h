@@ -28,7 +28,8 @@ namespace lockstep::passes {
 struct PartitionOptions {
     int64_t weights = 1, gradients = 1, states = 1;  // over how many data ranks each is split; divisors, ascending
     Optimizer optimizer = optimizer_called({});
-    double max_norm = 1.0;  // 0: no clipping
+    double max_norm = 1.0;        // 0: no clipping
+    double least_loss_scale = 1;  // of a dynamic one
     // Element types of parameters in forward and backward, of the optimizer's weights and moments, and of gradients between
     // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
     // the parameters' type is kept, and `update` casts it from the master weights.

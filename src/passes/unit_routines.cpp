@@ -455,7 +455,18 @@ Routine stats_all(const ir::Program& program, const PartitionOptions& options) {
     op.in = {norm2, loss, inv_n, steps, lr};
     op.out = {control, steps};
     op.attrs = {{"max_norm", options.max_norm}, {"beta1", options.optimizer.beta1}, {"beta2", options.optimizer.beta2}};
+    const bool scaled = program.state(StateRole::LossScale) >= 0, grows = program.state(StateRole::GrowthTracker) >= 0;
+    const TensorId scale = scaled ? port(StateRole::LossScale, grows ? Access::Update : Access::Read) : -1;
+    if (scaled) op.in.push_back(scale);
     r.ops.push_back(std::move(op));
+    if (!grows) return r;
+    const TensorId tracker = port(StateRole::GrowthTracker, Access::Update);
+    ir::Op update;
+    update.kind = "update_loss_scale";
+    update.in = {scale, tracker, port(StateRole::LossScaleWindow, Access::Read), control};
+    update.out = {scale, tracker};
+    update.attrs = {{"least", options.least_loss_scale}};
+    r.ops.push_back(std::move(update));
     return r;
 }
 

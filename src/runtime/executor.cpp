@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "base/round.h"
 #include "ops/ways.h"
@@ -27,6 +28,7 @@ comm::Type comm_type(Dtype t) {
         case Dtype::F32: return comm::Type::Float32;
         case Dtype::F64: return comm::Type::Float64;
         case Dtype::BF16: return comm::Type::BFloat16;
+        case Dtype::F16: return comm::Type::Float16;
         case Dtype::I32: return comm::Type::Int32;
     }
     throw InternalError("executor: no such element type");
@@ -87,6 +89,11 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
     arena_ = static_cast<char*>(memory);
     // Touched now, on this rank's thread, so that a page fault on the step path is impossible.
     for (int64_t i = 0; i < program.arena_bytes; i += 4096) arena_[i] = 0;
+    for (const ir::Buffer& b : program.buffers) {
+        if (b.state < 0 || program.states[static_cast<size_t>(b.state)].init.value_or(0) == 0) continue;
+        const ir::State& s = program.states[static_cast<size_t>(b.state)];
+        for (int64_t i = 0; i < b.bytes / bytes_of(s.dtype); ++i) set_element(arena_ + b.offset_bytes, s.dtype, i, *s.init);
+    }
     if (options_.comm_thread) comm_thread_ = std::thread([this] { comm_loop(); });
 }
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "base/bfloat16.h"
+#include "base/elements.h"
 #include "base/error.h"
 
 namespace lockstep::runtime {
@@ -188,12 +188,7 @@ void Generator::share_logits() {
 void Generator::read_logits(const char* from, const Output& out) {
     for (int64_t b = 0; b < out.batch; ++b) {
         double* to = logits_.data() + (out.first_batch + b) * vocab_ + out.first_column;
-        for (int64_t i = 0; i < out.columns; ++i) {
-            const int64_t at = b * out.stride + i;
-            if (out.dtype == Dtype::F64) to[i] = reinterpret_cast<const double*>(from)[at];
-            else if (out.dtype == Dtype::F32) to[i] = reinterpret_cast<const float*>(from)[at];
-            else to[i] = static_cast<float>(reinterpret_cast<const Bf16*>(from)[at]);
-        }
+        for (int64_t i = 0; i < out.columns; ++i) to[i] = element(from, out.dtype, b * out.stride + i);
     }
 }
 

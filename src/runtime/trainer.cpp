@@ -123,6 +123,11 @@ StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&ti
 StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     StepResult result;
     result.lr = lr_.at(progress_.steps);
+    const auto loss_scale = [&] {
+        const ir::StateId id = ranks_->first().program().state(ir::StateRole::LossScale);
+        return id < 0 ? 0.0 : *ranks_->first().value(id);
+    };
+    result.loss_scale = loss_scale();
     const bool shared = timelines && !ranks_->crew().is_alone();
     if (shared) ranks_->crew().exchange("");  // all begin at about the same time: that is zero on every process
     const Clock::time_point start = Clock::now();
@@ -149,6 +154,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     result.loss = control.loss;
     result.grad_norm = control.grad_norm;
     result.committed = control.commit;
+    result.next_loss_scale = loss_scale();
     result.step_time_s = seconds_since(start);
     if (shared) share(*timelines);
     if (timelines) {

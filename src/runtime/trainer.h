@@ -19,7 +19,11 @@ struct StepResult {
     int64_t step = 0;  // counted from 1
     double loss = 0;   // mean over the step's valid targets
     double grad_norm = 0, lr = 0;
-    bool committed = true;   // false: loss or norm was not finite and no state has changed
+    bool committed = true;  // false: loss or norm was not finite and no state has changed, but for the loss scale
+    // The scale of this step's loss, and of the next one's: half of it where gradients overflowed. 0: there is none.
+    double loss_scale = 0, next_loss_scale = 0;
+    // The scale alone was too large: another step may count.
+    bool overflowed() const { return !committed && next_loss_scale < loss_scale; }
     double step_time_s = 0;  // of the whole step
     double data_time_s = 0;  // of it, the first rank here reading samples
 };

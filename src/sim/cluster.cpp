@@ -200,7 +200,7 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         r.take("bandwidth_efficiency", c.costs.bandwidth_efficiency, kEfficiency);
         if (const toml::table* flops = r.table("flops_per_s")) {
             Reader by_dtype(*flops, "rates.flops_per_s.", origin);
-            for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F64}) {
+            for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64}) {
                 std::vector<double> rates;
                 const std::string name(name_of(dtype));
                 by_dtype.take(name.c_str(), rates, kRate);

@@ -34,6 +34,29 @@ TEST(CliTrain, PrintsOneJsonObjectAndWritesMetrics) {
     EXPECT_EQ(count, 6);
 }
 
+// Too large a scale costs steps that do not count, and neither stops the run nor keeps a checkpoint from being written.
+TEST(CliTrain, HalvesTheLossScaleOfFloat16UntilGradientsFit) {
+    Scratch s;
+    s.write("r.toml", training_recipe(20) + "[checkpoint]\nenable = true\ninterval = 1\nkeep_latest_k = 0\n");
+    const std::string half = "train r.toml --json --training.mixed_precision_param float16 --training.max_nonfinite_steps 2 ";
+    const Finished f = s.lockstep(half + "--training.initial_loss_scale 1e9");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_NE(f.err.find("float16 parameters over float32 master weights, dynamic loss scale"), std::string::npos) << f.err;
+    EXPECT_NE(f.err.find("step 1: float16 overflows with a loss scale of 1000000000: the step does not count; the next scale is "
+                         "500000000"),
+              std::string::npos)
+        << f.err;
+    const std::vector<nlohmann::json> metrics = s.objects("out/metrics.jsonl");
+    EXPECT_EQ(metrics.front()["loss_scale"], 1e9);
+    EXPECT_LT(metrics.back()["loss_scale"].get<double>(), 3e8);
+    EXPECT_TRUE(std::filesystem::exists(s.path("out/checkpoint/step-00000001")));
+    EXPECT_LT(f.json()["final_loss"].get<double>(), metrics.front()["loss_metrics/global_avg_loss"].get<double>());
+
+    const Finished fixed = s.lockstep(half + "--training.loss_scale 1e30 --job.dump_folder fixed");
+    EXPECT_EQ(fixed.code, 3);
+    EXPECT_NE(fixed.err.find("stopped: 2 steps in a row were not finite"), std::string::npos) << fixed.err;
+}
+
 // The figures of the plain loops in double precision, on one rank and on four.
 TEST(CliTrain, ReachesTheSameLossEverywhere) {
     Scratch s;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/bfloat16.h"
+#include "base/float16.h"
 #include "comm/launch.h"
 #include "tests/comm/jobs.h"
 
@@ -152,6 +153,7 @@ void fill(std::vector<std::byte>& buffer, Type type, std::mt19937& random) {
         case Type::Float64: return put([&] { return number(); });
         case Type::Int32: return put([&] { return static_cast<int32_t>(random()); });
         case Type::BFloat16: return put([&] { return Bf16(static_cast<float>(number())); });
+        case Type::Float16: return put([&] { return F16(static_cast<float>(number() / 0x1p28)); });  // so that sums are finite
     }
 }
 
@@ -360,7 +362,7 @@ std::vector<std::byte> random_launches(Communicator& comm, const mesh::Topology&
         std::vector<Request> requests(1 + random() % 3);
         for (Request& r : requests) {
             r.kind = std::array{Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce}[random() % 3];
-            r.type = std::array{Type::Float32, Type::Float64, Type::Int32, Type::BFloat16}[random() % 4];
+            r.type = std::array{Type::Float32, Type::Float64, Type::Int32, Type::BFloat16, Type::Float16}[random() % 5];
             r.op = random() % 3 ? ReduceOp::Sum : ReduceOp::Max;
             r.outer = 1 + random() % 5, r.dim = 1 + random() % 40, r.inner = 1 + random() % (launch % 5 ? 9 : 150);
             r.accumulate = r.kind == Kind::ReduceScatter && random() % 2;

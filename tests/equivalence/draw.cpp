@@ -204,14 +204,21 @@ private:
         set("lr_scheduler.warmup_steps", 0);
         set("training.steps", 5);
         set("training.max_norm", one_of({0.0, 0.3, 0.5, 0.5, 1.0}));
+        if (dtype_ == Dtype::F64) set("training.loss_scale", one_of({0.0, 0.0, 0.0, 24.0}));
     }
 
     // Storage one type below: what is true of bfloat16 under float32 shows more sharply with float32 under float64.
     void precision() {
-        set("training.mixed_precision_param", dtype_ == Dtype::F64 ? "float32" : "bfloat16");
+        const std::string narrow = dtype_ == Dtype::F64 ? "float32" : one_of({"bfloat16", "bfloat16", "float16"});
+        const bool half = narrow == "float16";
+        set("training.mixed_precision_param", narrow);
         set("training.fp32_residual_connection", chance(0.5));
-        if (dtype_ != Dtype::F64 && chance(0.3)) set("training.mixed_precision_reduce", "bfloat16");
-        if (dtype_ != Dtype::F64 && chance(0.2)) set("training.dtype", "bfloat16");
+        if (half) {  // windows that end, and room for the gradients of every layout
+            set("training.initial_loss_scale", 1024.0);
+            set("training.loss_scale_window", one_of({1, 2, 2000}));
+        }
+        if (dtype_ != Dtype::F64 && chance(0.3)) set("training.mixed_precision_reduce", narrow);
+        if (dtype_ != Dtype::F64 && !half && chance(0.2)) set("training.dtype", "bfloat16");
         else if (chance(0.5)) set("training.mixed_precision_norm", dtype_ == Dtype::F64 ? "float64" : "float32");
     }
 
@@ -264,6 +271,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     one.set("partition.preset", "none");
     for (const char* state : {"weights", "gradients", "optimizer"}) one.set(fmt::format("partition.{}", state), "none");
     one.set("training.fuse_loss", "false");
+    one.set("training.loss_scale", "0");
     one.set("activation_checkpoint.mode", "none");
     one.set("runtime.comm_thread", "off");
     one.set("runtime.debug_fill", "false");

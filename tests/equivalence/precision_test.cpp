@@ -126,10 +126,10 @@ TEST(PrecisionDefects, SumsAndStatisticsInBfloat16) {
     const std::string gradients = narrowed([](const ir::Routine& routine, const ir::Tensor& t) {
         return t.port >= 0 && routine.ports[t.port].kind == ir::PortKind::Gradients;
     });
-    EXPECT_NE(gradients.find("adds up in bfloat16"), std::string::npos) << gradients;
+    EXPECT_NE(gradients.find("adds up in bf16"), std::string::npos) << gradients;
     const std::string maximum =
         narrowed([](const ir::Routine&, const ir::Tensor& t) { return t.name == "m" || t.name.starts_with("m."); });
-    EXPECT_NE(maximum.find(" is bfloat16"), std::string::npos) << maximum;
+    EXPECT_NE(maximum.find(" is bf16"), std::string::npos) << maximum;
     const std::string moment = narrowed(
         [](const ir::Routine& routine, const ir::Tensor& t) { return t.port >= 0 && routine.ports[t.port].name == "exp_avg"; });
     EXPECT_NE(moment.find("exp_avg0 is bf16, and exp_avg.embed is f32"), std::string::npos) << moment;

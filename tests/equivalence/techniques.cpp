@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, kTechniques> kNames = {
     "qk_norm",     "qkv_bias",           "sliding_window", "document_mask", "masked targets", "padded vocab", "padded batch",
     "fused loss",  "prefetch",           "comm_thread",    "debug_fill",    "clipping",       "pipeline",     "looped",
     "zero bubble", "fewer microbatches", "uneven stages",  "reduced once",  "kept gathered",  "Adam",         "SGD",
-    "Muon"};
+    "Muon",        "loss scale"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -73,6 +73,7 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::Adam, r.text("optimizer.name") == "Adam");
     note(Technique::Sgd, r.text("optimizer.name") == "SGD");
     note(Technique::Muon, r.text("optimizer.name") == "Muon");
+    note(Technique::LossScale, l.loss_scaling.has_value());
     note(Technique::Tied, model("tie_embeddings") != 0);
     const bool gpt = r.text("model.name") == "gpt2";
     note(Technique::Gpt, gpt);

@@ -46,9 +46,10 @@ enum class Technique {
     KeptGathered,  // split weights
     Adam,
     Sgd,
-    Muon
+    Muon,
+    LossScale
 };
-constexpr int kTechniques = 36;
+constexpr int kTechniques = 37;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

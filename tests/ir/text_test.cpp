@@ -104,7 +104,7 @@ TEST_P(TextSyntax, IsRefusedByLine) {
 const SyntaxCase kSyntaxCases[] = {
     {"unknown_tensor", "  y: f32[n] = copy(x)", "expected a tensor defined before instead of 'x' at ')'"},
     {"unknown_dim", "  y: f32[m] = zero()", "expected a dim of the routine instead of 'm' at '] = zero()'"},
-    {"unknown_dtype", "  y: f16[n] = zero()", "expected an element type at '[n] = zero()'"},
+    {"unknown_dtype", "  y: f8[n] = zero()", "expected an element type at '[n] = zero()'"},
     {"unknown_axis", "  y: f32[n/pp] = zero()", "expected sub-axes of the mesh instead of 'pp' at '] = zero()'"},
     {"no_name", "  : f32[n]", "expected the name of a tensor at ': f32[n]'"},
     {"no_brackets", "  y: f32", "expected '[' at ''"},

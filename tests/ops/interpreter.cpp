@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "base/bfloat16.h"
+#include "base/elements.h"
 #include "base/round.h"
 
 namespace lockstep::testing {
@@ -24,27 +24,15 @@ Interpreter::Interpreter(const mesh::Mesh& mesh, const ir::Routine& routine, int
 
 void Interpreter::set(const std::string& tensor, const std::vector<double>& values) {
     const ir::TensorId t = routine_.find(tensor);
-    for (size_t i = 0; i < values.size(); ++i) {
-        switch (routine_.tensors[t].dtype) {
-            case Dtype::F32: reinterpret_cast<float*>(data_[t])[i] = static_cast<float>(values[i]); break;
-            case Dtype::F64: reinterpret_cast<double*>(data_[t])[i] = values[i]; break;
-            case Dtype::BF16: reinterpret_cast<Bf16*>(data_[t])[i] = Bf16(values[i]); break;
-            case Dtype::I32: reinterpret_cast<int32_t*>(data_[t])[i] = static_cast<int32_t>(values[i]); break;
-        }
-    }
+    const Dtype type = routine_.tensors[t].dtype;
+    if (type != Dtype::I32) return convert("F64", values.data(), file_type(type), data_[t], static_cast<int64_t>(values.size()));
+    for (size_t i = 0; i < values.size(); ++i) set_element(data_[t], type, static_cast<int64_t>(i), values[i]);
 }
 
 std::vector<double> Interpreter::get(const std::string& tensor) const {
     const ir::TensorId t = routine_.find(tensor);
     std::vector<double> out(static_cast<size_t>(ir::local_elements(mesh_, routine_, routine_.tensors[t])));
-    for (size_t i = 0; i < out.size(); ++i) {
-        switch (routine_.tensors[t].dtype) {
-            case Dtype::F32: out[i] = reinterpret_cast<const float*>(data_[t])[i]; break;
-            case Dtype::F64: out[i] = reinterpret_cast<const double*>(data_[t])[i]; break;
-            case Dtype::BF16: out[i] = reinterpret_cast<const Bf16*>(data_[t])[i]; break;
-            case Dtype::I32: out[i] = reinterpret_cast<const int32_t*>(data_[t])[i]; break;
-        }
-    }
+    for (size_t i = 0; i < out.size(); ++i) out[i] = element(data_[t], routine_.tensors[t].dtype, static_cast<int64_t>(i));
     return out;
 }
 

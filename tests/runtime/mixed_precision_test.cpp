@@ -46,6 +46,8 @@ protected:
             const runtime::StepResult a = whole.step(), b = second.step();
             EXPECT_EQ(a.loss, b.loss) << "step " << i;
             EXPECT_EQ(a.grad_norm, b.grad_norm) << "step " << i;
+            EXPECT_EQ(a.loss_scale, b.loss_scale) << "step " << i;
+            EXPECT_TRUE(a.committed);
         }
         EXPECT_EQ(whole.state(runtime::saved_as("{}")), second.state(runtime::saved_as("{}")));
     }
@@ -59,6 +61,13 @@ TEST_P(MixedPrecision, ResumesBitByBitWithNormsInFloat32) {
     expect_same_after_resume(
         recipe(GetParam(), {{"training.mixed_precision_param", "bfloat16"}, {"training.mixed_precision_norm", "float32"}}),
         "F32");
+}
+// The scale grows with every second step, before the checkpoint and after.
+TEST_P(MixedPrecision, ResumesBitByBitWithAScaledLossInFloat16) {
+    expect_same_after_resume(recipe(GetParam(), {{"training.mixed_precision_param", "float16"},
+                                                 {"training.initial_loss_scale", "64"},
+                                                 {"training.loss_scale_window", "2"}}),
+                             "F32");
 }
 TEST_P(MixedPrecision, ResumesBitByBitInBfloat16Throughout) {
     expect_same_after_resume(recipe(GetParam(), {{"training.dtype", "bfloat16"}}), "BF16");

@@ -46,14 +46,14 @@ ops::KernelCatalog reference_catalog() {
         catalog.entries.push_back({op, dtype, std::string("reference.") + op, accumulates, in_place, {}, {}});
         return catalog.entries.back();
     };
-    // First all floats of one type, then any mixture of types and bfloat16.
+    // First all floats of one type, then any mixture of types and narrow ones.
     const auto add = [&](const char* op, int accumulates, bool in_place) {
         for (Dtype t : {Dtype::F32, Dtype::F64}) {
             entry(op, t, accumulates, in_place).serves = [t](const mesh::Mesh&, const ir::Routine& r, const ir::Op& o) {
                 return reference::has_one_float_type(r, o, t);
             };
         }
-        for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::BF16})
+        for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16})
             entry(op, t, accumulates, in_place).workspace_bytes = reference::converting_workspace_bytes;
     };
     for (const char* op : {"einsum", "scatter"}) add(op, 0, false);
@@ -61,10 +61,10 @@ ops::KernelCatalog reference_catalog() {
     for (const char* op : {"cast", "gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
                            "adamw", "adam", "sgd", "muon_momentum", "muon", "zero_padding", "inverse_count", "accumulate"})
         add(op, -1, false);
-    for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16}) {
+    for (Dtype t : kDtypes) {
         for (const char* op : {"rename", "copy", "slice", "append", "reshape", "pack", "unpack"}) entry(op, t, -1, false);
     }
-    for (const char* op : {"sum_squares", "owned", "step_control"}) entry(op, Dtype::F64, 0, false);
+    for (const char* op : {"sum_squares", "owned", "step_control", "update_loss_scale"}) entry(op, Dtype::F64, 0, false);
     return catalog;
 }
 
@@ -74,7 +74,8 @@ std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& c) {
     if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "append" || kind == "reshape" || kind == "pack" ||
         kind == "unpack")
         return reference::make_movement(c);
-    if (kind == "sum_squares" || kind == "owned" || kind == "step_control") return reference::make_scalars(c);
+    if (kind == "sum_squares" || kind == "owned" || kind == "step_control" || kind == "update_loss_scale")
+        return reference::make_scalars(c);
     if (reference::has_one_float_type(c.routine, c.op, Dtype::F64)) return make_float<double>(c);
     if (reference::has_one_float_type(c.routine, c.op, Dtype::F32)) return make_float<float>(c);
     return reference::make_converting(c, make_float<double>);

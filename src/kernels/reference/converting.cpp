@@ -1,8 +1,8 @@
-// Ops whose tensors are of several float types, or of bfloat16: operands are brought to double in the op's workspace, the
+// Ops whose tensors are of several float types, or of a narrow one: operands are brought to double in the op's workspace, the
 // kernel for double runs there, and each result is rounded once, when it is stored.
 #include <memory>
 
-#include "base/bfloat16.h"
+#include "base/elements.h"
 #include "base/error.h"
 #include "base/round.h"
 #include "kernels/reference/reference.h"
@@ -13,18 +13,8 @@ namespace {
 
 bool is_float(Dtype t) { return t != Dtype::I32; }
 
-template <class From, class To>
-void convert(const void* from, void* to, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) static_cast<To*>(to)[i] = static_cast<To>(static_cast<const From*>(from)[i]);
-}
-void to_double(Dtype type, const void* from, void* to, int64_t n) {
-    if (type == Dtype::F32) convert<float, double>(from, to, n);
-    else convert<Bf16, double>(from, to, n);
-}
-void from_double(Dtype type, const void* from, void* to, int64_t n) {
-    if (type == Dtype::F32) convert<double, float>(from, to, n);
-    else convert<double, Bf16>(from, to, n);
-}
+void to_double(Dtype type, const void* from, void* to, int64_t n) { convert(file_type(type), from, "F64", to, n); }
+void from_double(Dtype type, const void* from, void* to, int64_t n) { convert("F64", from, file_type(type), to, n); }
 
 // One tensor of the op that has a copy in double, at an offset of the workspace.
 struct Copy {

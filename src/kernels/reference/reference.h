@@ -1,5 +1,5 @@
 // What the reference kernels share. Each is templated on the one float type T of the op's tensors, float or double; sums are
-// taken in double, in index order, on the calling thread. Ops on bfloat16, or on several types, run the kernel for double on
+// taken in double, in index order, on the calling thread. Ops on narrow types, or on several types, run the kernel for double on
 // converted copies (converting.cpp), so no kernel needs to know of them.
 #pragma once
 
@@ -31,7 +31,7 @@ Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_co
 template <class T>
 Made make_accumulate(const KernelContext& c);
 Made make_movement(const KernelContext& c);  // rename, copy, slice, append: any element type
-Made make_scalars(const KernelContext& c);   // sum_squares, owned, step_control: results in double
+Made make_scalars(const KernelContext& c);   // sum_squares, owned, step_control, update_loss_scale: in double
 
 // Are all floats of the op of this type? (adamw's scalars are in double whatever they are.)
 bool has_one_float_type(const ir::Routine& routine, const ir::Op& op, Dtype type);

@@ -26,15 +26,16 @@ Made make_sum_squares(const KernelContext& c) {
 template <class T>
 Made make_step_control(const KernelContext& c) {
     const double max_norm = c.op.number("max_norm"), beta1 = c.op.number("beta1"), beta2 = c.op.number("beta2");
-    return kernel_from([=](const KernelArgs& a) {
+    return kernel_from([=, is_scaled = c.op.in.size() == 6](const KernelArgs& a) {
         StepControl s{};
         const double norm2 = *in<double>(a, 0), loss_sum = *in<double>(a, 1), inv_n = static_cast<double>(*in<T>(a, 2));
         double& steps = *static_cast<double*>(a.out[1]);
         s.lr = *in<double>(a, 4);
-        s.grad_norm = std::sqrt(norm2);
+        const double scale = is_scaled ? *in<double>(a, 5) : 1;
+        s.grad_norm = std::sqrt(norm2) / scale;
         s.loss = loss_sum * inv_n;
         s.commit = std::isfinite(s.grad_norm) && std::isfinite(s.loss);
-        s.clip = max_norm > 0 && s.commit ? std::min(1.0, max_norm / (s.grad_norm + 1e-6)) : 1.0;
+        s.clip = (max_norm > 0 && s.commit ? std::min(1.0, max_norm / (s.grad_norm + 1e-6)) : 1.0) / scale;
         if (s.commit) steps += 1;
         s.bias_correction1 = 1 - std::pow(beta1, std::max(steps, 1.0));
         s.bias_correction2 = 1 - std::pow(beta2, std::max(steps, 1.0));
@@ -42,9 +43,22 @@ Made make_step_control(const KernelContext& c) {
     });
 }
 
+// A scale that grows stays one of float32, in which backward begins.
+Made make_update_loss_scale(const KernelContext& c) {
+    return kernel_from([least = c.op.number("least")](const KernelArgs& a) {
+        double& scale = *static_cast<double*>(a.out[0]);
+        double& tracker = *static_cast<double*>(a.out[1]);
+        const double before = *in<double>(a, 0), counted = *in<double>(a, 1) + 1;
+        const bool commit = StepControl::read(in<double>(a, 3)).commit, grows = commit && counted >= *in<double>(a, 2);
+        scale = !commit ? std::max(before / 2, std::min(before, least)) : grows ? std::min(before * 2, 0x1p126) : before;
+        tracker = commit && !grows ? counted : 0;
+    });
+}
+
 }  // namespace
 
 Made make_scalars(const KernelContext& c) {
+    if (c.op.kind == "update_loss_scale") return make_update_loss_scale(c);
     if (c.op.kind == "owned") {
         return kernel_from([owner = counts(c) && !c.op.in.empty()](const KernelArgs& a) {
             *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0;
