@@ -144,9 +144,9 @@ const std::vector<RecipeKey>& recipe_keys() {
          "the loss is multiplied by it before backward, and gradients are divided by it again. 0: with float16 a dynamic scale, "
          "which is halved by a step whose gradients overflow, and doubled by training.loss_scale_window steps in a row that "
          "count; else none",
-         from_to(0x1p-24, 0x1p126).or_value(0)},
-        {"training.initial_loss_scale", 65536.0, S::Acts, "where a dynamic scale begins", from_to(0x1p-24, 0x1p126)},
-        {"training.min_loss_scale", 1.0, S::Acts, "what a dynamic scale does not go below", from_to(0x1p-24, 0x1p126)},
+         from_to(1e-6, 1e30).or_value(0)},
+        {"training.initial_loss_scale", 65536.0, S::Acts, "where a dynamic scale begins", from_to(1e-6, 1e30)},
+        {"training.min_loss_scale", 1.0, S::Acts, "what a dynamic scale does not go below", from_to(1e-6, 1e30)},
         {"training.loss_scale_window", int64_t{2000}, S::Acts,
          "steps in a row without overflow after which a dynamic scale is doubled", from_to(1, kSteps)},
         {"training.max_time", std::string(), S::Acts,

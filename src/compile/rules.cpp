@@ -49,6 +49,13 @@ void check_loss_scale(const Recipe& r) {
             fmt::format("{}training.initial_loss_scale = {} is below training.min_loss_scale = {}: raise the first or "
                         "lower the second",
                         r.where("training.initial_loss_scale"), first, least));
+    const bool is_scaled = r.number("training.loss_scale") != 0 || r.text("training.mixed_precision_param") == "float16";
+    if (r.text("training.mixed_precision_reduce") == "float16" && !is_scaled)
+        throw UserError("recipe.loss_scale", "training.mixed_precision_reduce",
+                        fmt::format("{}training.mixed_precision_reduce = \"float16\", but the loss is not scaled, so that small "
+                                    "gradients vanish: set training.mixed_precision_param = \"float16\" or training.loss_scale, "
+                                    "or leave it at \"float32\"",
+                                    r.where("training.mixed_precision_reduce")));
 }
 
 void check_mixture(const Recipe& r) {
