@@ -20,7 +20,7 @@
 #include "compile/rules.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kernel.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "runtime/snapshot.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"

@@ -8,7 +8,7 @@
 #include "base/round.h"
 #include "cli/groups.h"
 #include "compile/report.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "telemetry/metrics.h"
 
 namespace lockstep::cli {
@@ -76,7 +76,7 @@ Described described_machine(const compile::Recipe& recipe, const std::string& fi
 
 void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
                       const Capacity& capacity) {
-    if (const auto refusal = passes::check(compiled.of_ranks()))
+    if (const auto refusal = check::prove(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
     const int64_t needed = compiled.arena_bytes();
     if (!capacity.bytes || needed <= *capacity.bytes) return;

@@ -26,6 +26,7 @@ OpRule append_rule() {
     OpRule append;
     append.name = "append";
     append.operands = 3, append.results = 1;
+    append.rewrites = {{0, 0, true}};
     append.check = [](const Routine& rt, const Op& op) -> std::string {
         if (op.in[0] != op.out[0]) return "writes where it reads: its result is its first operand";
         const std::vector<DimId>&cache = dims_of(rt, op.in[0]), &x = dims_of(rt, op.in[1]), &pos = dims_of(rt, op.in[2]);

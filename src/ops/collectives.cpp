@@ -28,7 +28,7 @@ std::vector<OpRule> collective_rules() {
             return same_dims(rt, op.in[0], op.out[0]);
         };
         r.collective = name != "slice";
-        if (name == "all_reduce") r.in_place = 0;
+        if (name == "all_reduce") r.in_place = 0, r.rewrites = {{0, 0}};
         rules.push_back(std::move(r));
     }
     OpRule transfer;

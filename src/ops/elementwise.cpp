@@ -108,6 +108,7 @@ OpRule rename() {
     r.always_passes = true;
     r.rerun = true;
     r.in_place = 0;
+    r.rewrites = {{0, 0}};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
     r.takes_what_comes = true;
     return r;

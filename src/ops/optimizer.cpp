@@ -17,11 +17,12 @@
 namespace lockstep::ops {
 namespace {
 
-OpRule simple(std::string_view name, int in, int out, std::vector<Attribute> attrs) {
+OpRule simple(std::string_view name, int in, int out, std::vector<Attribute> attrs, std::vector<Rewrite> rewrites = {}) {
     OpRule r;
     r.name = name;
     r.operands = in, r.results = out;
     r.attrs = std::move(attrs);
+    r.rewrites = std::move(rewrites);
     r.check = [](const Routine&, const Op&) { return std::string(); };
     r.of_states = true;
     return r;
@@ -82,6 +83,8 @@ OpRule orthogonalize() {
     return r;
 }
 
+constexpr int64_t kControls = 7;  // of step_control
+
 int64_t elements_of(const Routine& r, TensorId t) { return ir::global_elements(r, r.tensors[t]); }
 
 // Many tensors on one side, a flat one on the other.
@@ -101,7 +104,7 @@ OpRule packing(std::string_view name, bool packs) {
 }
 
 OpRule reshape() {
-    OpRule r = simple("reshape", 1, 1, {});
+    OpRule r = simple("reshape", 1, 1, {}, {{0, 0}});
     r.check = [](const Routine& rt, const Op& op) {
         return elements_of(rt, op.in[0]) == elements_of(rt, op.out[0]) ? "" : std::string("keeps the number of elements");
     };
@@ -111,12 +114,19 @@ OpRule reshape() {
 
 OpRule obeying_control(OpRule r) {
     r.obeys_control = true;
+    r.check = [check = r.check](const Routine& rt, const Op& op) {
+        if (const std::string wrong = check(rt, op); !wrong.empty()) return wrong;
+        const TensorId control = op.in.back();
+        const bool fits = rt.tensors[control].dtype == Dtype::F64 && elements_of(rt, control) == kControls;
+        return fits ? std::string() : fmt::format("its last operand is the step's control, {} float64", kControls);
+    };
     return r;
 }
 
 // `flops`: for each element of operand 0.
 OpRule update_of(OpRule r, double flops) {
-    r.obeys_control = r.updates = true;
+    r = obeying_control(std::move(r));
+    r.updates = true;
     r.flops = [flops](const mesh::Mesh& m, const Routine& rt, const Op& op) {
         return Flops{0, flops * static_cast<double>(ir::local_elements(m, rt, rt.tensors[op.in[0]]))};
     };
@@ -126,11 +136,12 @@ OpRule update_of(OpRule r, double flops) {
 }  // namespace
 
 std::vector<OpRule> optimizer_rules() {
+    const std::vector<Rewrite> weights_and_moments = {{0, 0}, {1, 2, true}, {2, 3, true}};
     const std::vector<Attribute> adam = numbers({"beta1", "beta2", "eps", "weight_decay"});
     const std::vector<Attribute> momentum = {{"momentum", AttrType::Number}, {"nesterov", AttrType::Integer}};
     std::vector<Attribute> of_sgd = momentum;
     of_sgd.push_back({"weight_decay", AttrType::Number});
-    OpRule sgd = update_of(simple("sgd", -1, -1, of_sgd), 6);
+    OpRule sgd = simple("sgd", -1, -1, of_sgd, {{0, 0}, {1, 2, true}});
     sgd.check = [](const Routine&, const Op& op) {
         const bool fits = op.out.size() == (op.number("momentum") != 0 ? 2 : 1) && op.in.size() == op.out.size() + 2;
         return fits ? std::string() : std::string("takes weights, gradients, a buffer where it has momentum, and control");
@@ -143,27 +154,27 @@ std::vector<OpRule> optimizer_rules() {
     // step_control(norm2, loss_sum, inv_n, steps, lr[, scale]) -> control [7] = {lr, clip coefficient, commit, bias corrections 1
     // and 2, grad norm, loss}, steps; commit is 1 where norm and loss are finite. The norm is that of gradients / scale, which
     // the clip coefficient divides them by.
-    OpRule control = simple("step_control", -1, -1, numbers({"max_norm", "beta1", "beta2"}));
+    OpRule control = simple("step_control", -1, -1, numbers({"max_norm", "beta1", "beta2"}), {{1, 3, true}});
     control.check = [](const Routine&, const Op& op) {
         const bool fits = (op.in.size() == 5 || op.in.size() == 6) && op.out.size() == 2;
         return fits ? std::string() : std::string("takes 5 operands, or 6 with a loss scale, and gives 2 results");
     };
-    return {update_of(simple("adamw", 5, 3, adam), 12),
-            update_of(simple("adam", 5, 3, adam), 14),
-            sgd,
-            obeying_control(simple("muon_momentum", 3, 2, momentum)),
+    return {update_of(simple("adamw", 5, 3, adam, weights_and_moments), 12),
+            update_of(simple("adam", 5, 3, adam, weights_and_moments), 14),
+            update_of(sgd, 6),
+            obeying_control(simple("muon_momentum", 3, 2, momentum, {{1, 1, true}})),
             orthogonalize(),
-            update_of(simple("muon", 3, 1, numbers({"weight_decay"})), 3),
+            update_of(simple("muon", 3, 1, numbers({"weight_decay"}), {{0, 0}}), 3),
             packing("unpack", false),
             packing("pack", true),
             reshape(),
             squares,
             simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
             control,
-            obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}))),
-            simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}),
+            obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}), {{0, 0}, {1, 1}})),
+            simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}, {{0, 0, true}}),
             simple("inverse_count", 1, 1, {}),
-            simple("copy", 1, 1, {})};
+            simple("copy", 1, 1, {}, {{0, 0}})};
 }
 
 }  // namespace lockstep::ops

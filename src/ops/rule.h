@@ -32,6 +32,12 @@ struct Attribute {
     bool optional = false;
 };
 
+// A result that stands in the bytes of an operand.
+struct Rewrite {
+    int result, operand;
+    bool must = false;
+};
+
 struct OpRule {
     std::string_view name;
 
@@ -70,6 +76,9 @@ struct OpRule {
     bool rerun = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
     int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
+    // Operands that every kernel of the op may overwrite with a result of the same size. must: the kernel finds the operand
+    // through the result, so both are one place. Of a grouped launch each member's own.
+    std::vector<Rewrite> rewrites{};
 };
 
 // Throws InternalError for an unknown kind.

@@ -206,6 +206,8 @@ private:
             return fail("kernel", fmt::format("{}: some ops have a kernel and some have none", r.name));
         for (const ir::Tensor& t : r.tensors) {
             if (t.view_of < 0) continue;
+            if (t.view_of >= static_cast<int>(r.tensors.size()))
+                return fail("view", fmt::format("{}: {} views no tensor", r.name, t.name));
             if (ir::local_bytes(p_.mesh, r, t) != ir::local_bytes(p_.mesh, r, r.tensors[t.view_of])) {
                 return fail("view", fmt::format("{}: {} does not have the bytes of what it views", r.name, t.name));
             }

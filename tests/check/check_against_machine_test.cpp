@@ -12,7 +12,7 @@
 #include "compile/compile.h"
 #include "kernels/kernel.h"
 #include "mutations.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "rendezvous_machine.h"
 #include "tests/base/plain.h"
 
@@ -70,7 +70,7 @@ ir::Program program_of(const Layout& l) {
 }
 
 std::string verdict(const std::optional<std::string>& machine) { return machine ? "illegal: " + *machine : "legal"; }
-std::string verdict(const std::optional<passes::Refusal>& checker) {
+std::string verdict(const std::optional<check::Refusal>& checker) {
     return checker ? fmt::format("illegal: {}: {}", checker->reason, checker->message) : "legal";
 }
 
@@ -79,7 +79,7 @@ TEST(CheckAgainstMachine, CompiledProgramsAreLegal) {
         const ir::Program program = program_of(l);
         const std::vector<const ir::Program*> ranks(static_cast<size_t>(program.mesh.ranks()), &program);
         EXPECT_EQ(verdict(run_ranks(ranks)), "legal") << recipe_of(l);
-        EXPECT_EQ(verdict(passes::check(ranks)), "legal") << recipe_of(l);
+        EXPECT_EQ(verdict(check::prove(ranks)), "legal") << recipe_of(l);
     }
 }
 
@@ -99,7 +99,7 @@ TEST(CheckAgainstMachine, SameVerdictOnDamagedPrograms) {
         const Mutant& mutant = *found;
         const std::vector<const ir::Program*> ranks = mutant.ranks(bases[base]);
         const std::optional<std::string> machine = run_ranks(ranks);
-        const std::optional<passes::Refusal> checker = passes::check(ranks);
+        const std::optional<check::Refusal> checker = check::prove(ranks);
         ++count[static_cast<size_t>(kind)][machine.has_value() ? 1 : 0];
         EXPECT_EQ(machine.has_value(), checker.has_value())
             << "seed " << seed << ": " << name_of(static_cast<Mutation>(kind)) << ": " << mutant.text << "\n  machine "

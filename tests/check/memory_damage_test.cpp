@@ -9,7 +9,7 @@
 
 #include "compile/compile.h"
 #include "kernels/kernel.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "tests/base/plain.h"
 
 namespace lockstep::check_test {
@@ -125,9 +125,9 @@ TEST_P(MemoryDamage, IsRefused) {
         lockstep::testing::plain(compile::Recipe::from_text(std::string(kRecipe) + GetParam().more, "test"));
     ir::Program program = compile::compile(recipe, {kernels::reference_catalog(), "", {}}).programs[0];
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(program.mesh.ranks()), &program);
-    ASSERT_FALSE(passes::check(ranks).has_value());
+    ASSERT_FALSE(check::prove(ranks).has_value());
     GetParam().edit(program);
-    const std::optional<passes::Refusal> refusal = passes::check(ranks);
+    const std::optional<check::Refusal> refusal = check::prove(ranks);
     ASSERT_TRUE(refusal.has_value());
     EXPECT_NE(refusal->message.find(GetParam().refusal), std::string::npos) << refusal->message;
 }

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "mutations.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 
@@ -54,7 +54,7 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
     for (const Layout& l : kLayouts) {
         recipes.push_back(recipe_of(l));
         bases.push_back(testing::compile_recipe(recipes.back(), testing::Backend::Reference));
-        ASSERT_FALSE(passes::check(bases.back().of_ranks())) << recipes.back().toml();
+        ASSERT_FALSE(check::prove(bases.back().of_ranks())) << recipes.back().toml();
         sound.push_back(testing::run(recipes.back(), bases.back(), kSteps));
     }
     std::array<std::array<int, 2>, kMutations> count = {};  // accepted, refused
@@ -71,7 +71,7 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
             mutant = mutate(base, kind, random);
         }
         program = mutant->program;
-        const bool refused = passes::check(damaged.of_ranks()).has_value();
+        const bool refused = check::prove(damaged.of_ranks()).has_value();
         ++count[static_cast<size_t>(kind)][refused ? 1 : 0];
         if (refused) continue;
         const std::string shown = fmt::format("seed {}, pipeline rank {}: {}: {}\n{}", seed, program.pipeline_rank, name_of(kind),
@@ -98,7 +98,7 @@ TEST(PipelineDamage, BothSidesMoveTheSame) {
         for (ir::Routine& r : damaged.programs[1].routines) {
             for (ir::Op& op : r.ops) edit(r, op);
         }
-        const std::optional<passes::Refusal> found = passes::check_order(damaged.of_ranks());
+        const std::optional<check::Refusal> found = check::prove_order(damaged.of_ranks());
         return found ? found->message : "accepted";
     };
     const auto is_received = [](const ir::Op& op) { return ir::meeting_of(op) == ir::Meeting::Take; };

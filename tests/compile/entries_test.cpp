@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "kernels/kernel.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "tests/compile/recipes.h"
 
 namespace lockstep::testing {
@@ -21,7 +21,7 @@ compile::Compiled compiled_for(const std::vector<ir::EntryKind>& entries, const 
 }
 
 std::string refusal_of(const compile::Compiled& c) {
-    const auto refused = passes::check(c.of_ranks());
+    const auto refused = check::prove(c.of_ranks());
     return refused ? refused->reason + ": " + refused->message : "";
 }
 

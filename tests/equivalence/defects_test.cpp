@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "passes/check.h"
+#include "check/check.h"
 #include "tests/equivalence/defects.h"
 
 namespace lockstep::testing {
@@ -26,7 +26,7 @@ struct Case {
 // How the equivalence test sees the subject; empty where it does not. What `check` refuses for its order is not run: it may stand
 // still.
 std::string seen(const Draw& d, const Subject& subject, const Outcome& one, double visible) {
-    if (const auto wrong = passes::check_order(subject.compiled.of_ranks())) return wrong->reason + ": " + wrong->message;
+    if (const auto wrong = check::prove_order(subject.compiled.of_ranks())) return wrong->reason + ": " + wrong->message;
     try {
         std::string where;
         const double diff = difference(one, run(d.recipe, subject, kSteps), &where);

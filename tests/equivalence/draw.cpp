@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "passes/check.h"
+#include "check/check.h"
 
 namespace lockstep::testing {
 namespace {
@@ -279,7 +279,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
 }
 
 std::string refusal(const compile::Compiled& compiled) {
-    const auto refused = passes::check(compiled.of_ranks());
+    const auto refused = check::prove(compiled.of_ranks());
     return refused ? refused->reason + ": " + refused->message : "";
 }
 

@@ -9,7 +9,7 @@
 #include "compile/report.h"
 #include "kernels/kernel.h"
 #include "ops/rule.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "pipeline/timeline.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
@@ -188,7 +188,7 @@ TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
         edit(calls, index);
         for (ir::Call& call : calls) call.waits.clear();
         for (ir::Call& call : calls) call.stream = ir::Stream::Compute;
-        const auto refusal = passes::check({&programs[0], &programs[1]});
+        const auto refusal = check::prove({&programs[0], &programs[1]});
         return refusal ? refusal->reason + ": " + refusal->message : "";
     };
     EXPECT_EQ(refusal_of([](auto&, const auto&) {}), "");
@@ -216,7 +216,7 @@ TEST(AssignStages, PlansOfEveryScheduleAreLegal) {
                                               {"parallelism.data_parallel_shard_degree", "2"},
                                               {"model.tie_embeddings", "1"},
                                               {"validation.enable", "true"}});
-        const auto refusal = passes::check(c.of_ranks());
+        const auto refusal = check::prove(c.of_ranks());
         EXPECT_FALSE(refusal) << schedule << ": " << refusal->reason << ": " << refusal->message;
     }
 }

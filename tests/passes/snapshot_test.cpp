@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compile/report.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 
@@ -36,7 +36,7 @@ async_mode = ")") + async + "\"\n[partition]\npreset = \"" + partition +
 
 std::string refusal(const ir::Program& p) {
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(p.mesh.ranks()), &p);
-    const auto refused = passes::check(ranks);
+    const auto refused = check::prove(ranks);
     return refused ? refused->reason + ": " + refused->message : "";
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 #include "kernels/kernel.h"
-#include "passes/check.h"
+#include "check/check.h"
 #include "runtime/capture.h"
 #include "runtime/evaluator.h"
 #include "runtime/generator.h"
@@ -37,7 +37,7 @@ compile::Compiled compiled_for(const compile::Recipe& r, Backend backend, const 
     options.entries = entries;
     compile::Compiled c = compile::compile(r, options);
     const std::vector<const ir::Program*> ranks(static_cast<size_t>(c.layout.ranks), &c.programs[0]);
-    const auto refused = passes::check(ranks);
+    const auto refused = check::prove(ranks);
     EXPECT_FALSE(refused) << refused->reason << ": " << refused->message;
     return c;
 }

@@ -2,14 +2,14 @@
 // Proves, or refuses with the first thing found:
 //   order    every rank reaches the same collectives of its groups in the same order, even if all of its communication shared one
 //            queue: no deadlock
-//   memory   all buffers, tensors, temporaries and workspaces lie in the arena; what a call reads was written before, through the
-//            same buffer, by a call that happens before it in every execution; bytes are reused only after their last reader;
-//            gathered parameters are freed once; no entry overwrites what any entry keeps from step to step
+//   memory   every op reads and writes inside its port or scratch, and finds there the values that it names; every port, scratch
+//            and buffer lies in the arena; what a call reads was written before, through the same buffer, by a call that happens
+//            before it in every execution; bytes are reused only after their last reader; gathered parameters are freed once; no
+//            entry overwrites what any entry keeps from step to step
 //   meaning  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm
-//   once
-//            and used by one update, after the step's norm and loss are known; weights are not read after their update
+//            once and used by one update, after the step's norm and loss are known; weights are not read after their update
 // for the entries of two consecutive steps (streams join at a step's end, so what carries over are the states alone).
-// Not proved: what happens inside a routine. Temporaries may overlap in its scratch, and an op may do other than its call says.
+// Not proved: what ops mean. An op may compute other than its routine's kind says.
 #pragma once
 
 #include <optional>
@@ -18,15 +18,15 @@
 
 #include "ir/program.h"
 
-namespace lockstep::passes {
+namespace lockstep::check {
 
 struct Refusal {
     std::string reason;   // "order", "memory", "meaning", "cut", or an invariant of ops/verify.h
     std::string message;  // rank, call and buffer
 };
 
-std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks);
+std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks);
 // Only the part `order`: no rank waits forever. Requires a program that ops/verify.h accepts.
-std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks);
+std::optional<Refusal> prove_order(const std::vector<const ir::Program*>& ranks);
 
-}  // namespace lockstep::passes
+}  // namespace lockstep::check

@@ -6,9 +6,9 @@
 
 #include "ir/program.h"
 
-namespace lockstep::passes {
+namespace lockstep::check {
 
 // Empty, or the first thing wrong.
-std::string check_meaning(const ir::Program& program, const ir::Entry& entry);
+std::string wrong_meaning(const ir::Program& program, const ir::Entry& entry);
 
-}  // namespace lockstep::passes
+}  // namespace lockstep::check

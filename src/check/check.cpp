@@ -1,4 +1,4 @@
-#include "passes/check.h"
+#include "check/check.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "check/meaning.h"
+#include "check/memory.h"
 #include "ops/rule.h"
 #include "ops/verify.h"
-#include "passes/check_meaning.h"
-#include "passes/check_memory.h"
 
-namespace lockstep::passes {
+namespace lockstep::check {
 namespace {
 
 // What a launch moves. A transfer's two sides are of different kinds, and what awaits it moves nothing.
@@ -217,7 +217,7 @@ private:
 };
 
 // Every block instance is run by one pipeline rank, and all of them by some.
-std::string check_cut(const std::vector<const ir::Program*>& ranks) {
+std::string wrong_cut(const std::vector<const ir::Program*>& ranks) {
     std::map<ir::BlockInstance, int64_t> holder;
     for (const ir::Program* p : ranks) {
         for (const ir::BlockInstance& b : p->block_instances()) {
@@ -249,10 +249,12 @@ std::string check_cut(const std::vector<const ir::Program*>& ranks) {
 std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
     if (const auto violation = ops::verify(p))
         return Refusal{violation->invariant, fmt::format("rank {}: {}", rank, violation->message)};
+    if (const std::string wrong = wrong_places(p); !wrong.empty())
+        return Refusal{"memory", fmt::format("rank {}, {}", rank, wrong)};
     for (const ir::Entry& e : p.entries) {
-        std::string wrong = check_memory(p, e);
+        std::string wrong = wrong_memory(p, e);
         if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
-        wrong = check_meaning(p, e);
+        wrong = wrong_meaning(p, e);
         if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
     }
     return std::nullopt;
@@ -260,7 +262,7 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
 
 }  // namespace
 
-std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
+std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks) {
     std::set<const ir::Program*> seen;
     std::vector<size_t> first;  // of each program: the rank that runs it first
     for (size_t r = 0; r < ranks.size(); ++r) {
@@ -271,15 +273,15 @@ std::optional<Refusal> check(const std::vector<const ir::Program*>& ranks) {
     for (const std::optional<Refusal>& refusal : refusals) {
         if (refusal) return refusal;
     }
-    if (const std::string wrong = check_cut(ranks); !wrong.empty()) return Refusal{"cut", wrong};
-    return check_order(ranks);
+    if (const std::string wrong = wrong_cut(ranks); !wrong.empty()) return Refusal{"cut", wrong};
+    return prove_order(ranks);
 }
 
-std::optional<Refusal> check_order(const std::vector<const ir::Program*>& ranks) {
+std::optional<Refusal> prove_order(const std::vector<const ir::Program*>& ranks) {
     for (const ir::Entry& e : ranks[0]->entries) {
         if (auto refusal = Play(ranks, e.kind).run()) return refusal;
     }
     return std::nullopt;
 }
 
-}  // namespace lockstep::passes
+}  // namespace lockstep::check

@@ -1,4 +1,4 @@
-#include "passes/check_meaning.h"
+#include "check/meaning.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-namespace lockstep::passes {
+namespace lockstep::check {
 namespace {
 
 using ir::Access;
@@ -408,6 +408,6 @@ private:
 
 }  // namespace
 
-std::string check_meaning(const ir::Program& program, const ir::Entry& entry) { return Meaning(program, entry).run(); }
+std::string wrong_meaning(const ir::Program& program, const ir::Entry& entry) { return Meaning(program, entry).run(); }
 
-}  // namespace lockstep::passes
+}  // namespace lockstep::check

@@ -1,4 +1,4 @@
-#include "passes/check_memory.h"
+#include "check/memory.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,11 @@
 #include <set>
 #include <utility>
 
+#include "check/layout.h"
+#include "check/routine_memory.h"
 #include "ir/happens_before.h"
 
-namespace lockstep::passes {
+namespace lockstep::check {
 namespace {
 
 using ir::Access;
@@ -28,19 +30,29 @@ struct Stretch {
     int readers[2] = {-1, -1};  // the last reader of each stream since the write
 };
 
-struct Bytes {
-    int64_t begin, end;
-};
-
 class Memory {
 public:
-    Memory(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry), happens_before_(entry.calls) {
+    Memory(const ir::Program& program, const ir::Entry& entry)
+        : p_(program),
+          e_(entry),
+          happens_before_(entry.calls),
+          outlives_step_(program.buffers.size(), false),
+          is_result_(program.buffers.size(), false),
+          frames_(program.buffers.size(), {-1, -1}) {
         stretches_[0] = {std::max<int64_t>(p_.arena_bytes, 1), kNobody, -1, false, {-1, -1}};
+        for (const ir::Routine& r : p_.routines) {
+            std::vector<PortBytes>& ports = bytes_.emplace_back(r.ports.size());
+            for (const ir::Tensor& t : r.tensors) {
+                if (t.port < 0) continue;
+                PortBytes& port = ports[static_cast<size_t>(t.port)];
+                port.written.push_back(bytes_in_port(p_, r, t));
+                for (const Bytes& b : arriving_bytes(p_, r, t)) port.read.push_back(b);
+            }
+        }
     }
 
     std::string run() {
-        bounds();
-        if (wrong_.empty()) states();
+        states();
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
         if (wrong_.empty() && !gathered_.empty())
             wrong_ = fmt::format("{} is gathered and never freed", p_.buffers[*gathered_.begin()].name);
@@ -48,63 +60,30 @@ public:
     }
 
 private:
-    // Everything that this entry uses lies in the arena: buffers, tensors in their ports, temporaries and workspaces in scratch.
-    void bounds() {
-        std::set<int> routines;
-        for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) {
-            const ir::Call& c = e_.calls[i];
-            const ir::Routine& r = p_.routines[c.routine];
-            for (const ir::Binding& b : c.bindings) inside_arena(static_cast<int>(i), b.buffer);
-            if (c.scratch >= 0) inside_arena(static_cast<int>(i), c.scratch);
-            else if (r.scratch_bytes > 0) wrong_ = fmt::format("call {} of {} has no scratch", i, r.name);
-            if (wrong_.empty() && routines.insert(c.routine).second) inside_routine(r);
-        }
-    }
-    void inside_arena(int call, int buffer) {
-        const ir::Buffer& b = p_.buffers[buffer];
-        if (!is_inside({b.offset_bytes, b.bytes}, p_.arena_bytes)) fail(call, buffer, "lies outside the arena");
-    }
-    void inside_routine(const ir::Routine& r) {
-        const auto wrong = [&](const std::string& what) {
-            if (wrong_.empty()) wrong_ = fmt::format("{}: {}", r.name, what);
-        };
-        for (size_t k = 0; k < r.ports.size(); ++k) {
-            for (const bool writes : {false, true}) {
-                for (const Bytes& b : bytes_within_port(r, static_cast<int>(k), writes)) {
-                    if (!is_inside({b.begin, b.end - b.begin}, r.ports[k].bytes))
-                        wrong(fmt::format("a tensor of port {} lies outside it", r.ports[k].name));
-                }
-            }
-        }
-        for (const ir::Tensor& t : r.tensors) {
-            if (t.port >= 0 || t.view_of >= 0) continue;
-            if (!is_inside({t.offset_bytes, ir::local_bytes(p_.mesh, r, t)}, r.scratch_bytes))
-                wrong(fmt::format("{} lies outside the scratch", t.name));
-        }
-        for (const ir::Op& op : r.ops) {
-            if (op.workspace_bytes != 0 && !is_inside({op.workspace_offset_bytes, op.workspace_bytes}, r.scratch_bytes))
-                wrong(fmt::format("the workspace of {} lies outside the scratch", op.kind));
-        }
-    }
-    struct Extent {
-        int64_t offset, bytes;
+    struct PortBytes {
+        std::vector<Bytes> read, written;
     };
-    static bool is_inside(Extent inner, int64_t outer_bytes) {
-        return inner.offset >= 0 && inner.bytes >= 0 && inner.offset <= outer_bytes && inner.bytes <= outer_bytes - inner.offset;
-    }
 
     // What stands in memory when a step begins: what any entry keeps from one step to the next, so that none destroys another's.
     void states() {
+        std::map<int, int64_t> used_bytes;
         for (const ir::Entry& e : p_.entries) {
             for (const ir::Call& c : e.calls) {
                 const ir::Routine& r = p_.routines[c.routine];
                 for (size_t i = 0; i < c.bindings.size(); ++i) {
-                    if (lives_on(r.ports[i])) outlives(c.bindings[i].buffer);
+                    const ir::Binding& b = c.bindings[i];
+                    if (outlives_step(r.ports[i])) {
+                        int64_t& bytes = used_bytes[b.buffer];
+                        bytes = std::max(bytes, b.offset_bytes + r.ports[i].bytes);
+                    } else if (&e == &e_ && is_result(r.ports[i])) {
+                        is_result_[static_cast<size_t>(b.buffer)] = true;
+                    }
                 }
             }
         }
+        for (const auto& [buffer, bytes] : used_bytes) outlives(buffer, bytes);
     }
-    bool lives_on(const ir::Port& port) const {
+    bool outlives_step(const ir::Port& port) const {
         switch (port.kind) {
             case PortKind::State: return p_.state_of(port).scope != ir::Scope::Step;
             case PortKind::Input: return true;
@@ -112,10 +91,15 @@ private:
             default: return false;
         }
     }
-    void outlives(int buffer) {
+    // What whoever runs an entry may read when it has ended.
+    bool is_result(const ir::Port& port) const {
+        if (port.kind != PortKind::State) return port.role == ir::PortRole::Logits && port.access != Access::Read;
+        return p_.state_of(port).unit.empty() && p_.state_of(port).block.empty();
+    }
+    void outlives(int buffer, int64_t bytes) {
         const ir::Buffer& b = p_.buffers[buffer];
-        if (!persistent_.insert(buffer).second) return;
-        for_each({b.offset_bytes, b.offset_bytes + b.bytes}, [&](Stretch& s) {
+        outlives_step_[static_cast<size_t>(buffer)] = true;
+        for_each({b.offset_bytes, b.offset_bytes + bytes}, [&](Stretch& s) {
             if (s.writer == kBefore && wrong_.empty())
                 wrong_ = fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
             s.writer = kBefore;
@@ -165,8 +149,10 @@ private:
                                 fmt::format("may be written while call {} still uses {}", earlier, p_.buffers[s.buffer].name));
                 }
             }
-            if (s.buffer != buffer && persistent_.contains(s.buffer) && s.buffer >= 0)
+            if (s.buffer != buffer && s.buffer >= 0 && outlives_step_[static_cast<size_t>(s.buffer)])
                 return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
+            if (s.buffer != buffer && s.buffer >= 0 && is_result_[static_cast<size_t>(s.buffer)])
+                return fail(call, buffer, fmt::format("overwrites the entry's result {}", p_.buffers[s.buffer].name));
             s.writer = call;
             s.buffer = buffer;
             s.freed = false;
@@ -184,35 +170,13 @@ private:
         });
     }
 
-    // The bytes of a port's tensors, from what it is bound to on.
-    std::vector<Bytes> bytes_of_port(const ir::Routine& r, int port, const ir::Binding& b, bool writes) {
-        auto& known = bytes_of_port_[{&r, port * 2 + (writes ? 1 : 0)}];
-        if (!known) known = bytes_within_port(r, port, writes);
-        std::vector<Bytes> out = *known;
+    // The bytes of a port's tensors in the arena.
+    std::vector<Bytes> bytes_of_port(const ir::Call& c, size_t port, bool writes) const {
+        const PortBytes& bytes = bytes_[static_cast<size_t>(c.routine)][port];
+        const ir::Binding& b = c.bindings[port];
         const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
-        for (Bytes& bytes : out) bytes.begin += base, bytes.end += base;
-        return out;
-    }
-
-    // Of flat gradients only the parameters are read: what lies between is cleared, and so written.
-    std::vector<Bytes> bytes_within_port(const ir::Routine& r, int port, bool writes) const {
-        const ir::Port& p = r.ports[port];
-        std::vector<Bytes> out;
-        const bool whole_gradients =
-            (p.kind == PortKind::Gradients && p.access == Access::Update) ||
-            (p_.has_role(p, ir::StateRole::Gradients) && p.access == Access::Update && p_.unit_of(p)->gradients.empty());
-        if (whole_gradients && !writes) {
-            const int64_t size = ::lockstep::bytes_of(r.tensors[r.port_tensors(port)[0]].dtype);
-            for (const ir::Segment& s : p_.unit_of(p)->segments) {
-                for (const ir::Member& m : s.members)
-                    out.push_back({(s.begin + m.begin) * size, (s.begin + m.begin + m.count) * size});
-            }
-            return out;
-        }
-        for (ir::TensorId t : r.port_tensors(port)) {
-            const int64_t begin = std::max<int64_t>(r.tensors[t].offset_bytes, 0);
-            out.push_back({begin, begin + ir::local_bytes(p_.mesh, r, r.tensors[t])});
-        }
+        std::vector<Bytes> out = writes ? bytes.written : bytes.read;
+        for (Bytes& range : out) range.begin += base, range.end += base;
         return out;
     }
 
@@ -226,7 +190,7 @@ private:
         };
         std::vector<Use> uses;
         for (size_t k = 0; k < c.bindings.size(); ++k) {
-            for (const Bytes& b : bytes_of_port(r, static_cast<int>(k), c.bindings[k], r.ports[k].access != Access::Read))
+            for (const Bytes& b : bytes_of_port(c, k, r.ports[k].access != Access::Read))
                 uses.push_back({b, k, c.bindings[k].buffer, r.ports[k].access != Access::Read});
         }
         if (c.scratch >= 0) {
@@ -247,14 +211,16 @@ private:
         const ir::Call& c = e_.calls[i];
         const ir::Routine& r = p_.routines[c.routine];
         apart(i, c, r);
+        if (e_.kind == ir::EntryKind::Snapshot) beside_training(i, c, r);
         for (int pass = 0; pass < 2; ++pass) {  // all reads, then all writes
             for (size_t k = 0; k < c.bindings.size(); ++k) {
                 const ir::Port& port = r.ports[k];
                 const ir::Binding& b = c.bindings[k];
+                if (pass == 0 && port.kind == PortKind::Frame) frame(i, c, static_cast<int>(k));
                 const bool reads = port.access == Access::Read || port.access == Access::Update ||
                                    (port.access == Access::Accumulate && !b.fresh);
                 const bool writes = port.access != Access::Read;
-                for (const Bytes& range : bytes_of_port(r, static_cast<int>(k), b, pass == 1)) {
+                for (const Bytes& range : bytes_of_port(c, k, pass == 1)) {
                     if (r.kind == ir::RoutineKind::Free) {
                         if (pass == 1) free(i, b.buffer, range);
                         continue;
@@ -276,6 +242,29 @@ private:
         }
     }
 
+    // A snapshot is copied while a step runs.
+    void beside_training(int i, const ir::Call& c, const ir::Routine& r) {
+        for (const ir::Binding& b : c.bindings) {
+            if (!outlives_step_[static_cast<size_t>(b.buffer)])
+                fail(i, b.buffer, "is used beside a step that may use its bytes for something else");
+        }
+        if (c.scratch >= 0 && r.scratch_bytes > 0)
+            fail(i, c.scratch, "is used beside a step that may use its bytes for something else");
+    }
+
+    // Who reads a frame finds each value where the frame's writer put it.
+    void frame(int i, const ir::Call& c, int port) {
+        const int buffer = c.bindings[static_cast<size_t>(port)].buffer;
+        RoutinePort& writer = frames_[static_cast<size_t>(buffer)];
+        const RoutinePort here = {c.routine, port};
+        if (p_.routines[c.routine].ports[port].access == Access::Write) {
+            writer = here;
+        } else if (writer.first >= 0 && agreed_.insert({writer, here}).second) {
+            const std::string wrong = wrong_frame(p_, p_.routines[c.routine], port, p_.routines[writer.first], writer.second);
+            if (!wrong.empty()) fail(i, buffer, "is read otherwise than written: " + wrong);
+        }
+    }
+
     // Activations, frames and gathered parameters are written once a step.
     void once(int call, int buffer, Bytes range) {
         std::map<int64_t, int64_t>& written = written_[buffer];
@@ -289,15 +278,61 @@ private:
     const ir::Program& p_;
     const ir::Entry& e_;
     const ir::HappensBefore happens_before_;
-    std::map<int64_t, Stretch> stretches_;  // by begin; they cover the arena
-    std::map<std::pair<const ir::Routine*, int>, std::optional<std::vector<Bytes>>> bytes_of_port_;
-    std::set<int> persistent_, gathered_;
+    std::map<int64_t, Stretch> stretches_;         // by begin; they cover the arena
+    std::vector<std::vector<PortBytes>> bytes_;    // by routine and port
+    std::vector<bool> outlives_step_, is_result_;  // by buffer
+    using RoutinePort = std::pair<int, int>;
+    std::vector<RoutinePort> frames_;                       // by buffer: who writes it
+    std::set<std::pair<RoutinePort, RoutinePort>> agreed_;  // writers and readers of frames
+    std::set<int> gathered_;
     std::map<int, std::map<int64_t, int64_t>> written_;
     std::string wrong_;
 };
 
+// Everything that an entry binds lies where it says, inside the arena.
+std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::vector<std::vector<bool>>& sliced) {
+    for (size_t i = 0; i < e.calls.size(); ++i) {
+        const ir::Call& c = e.calls[i];
+        const ir::Routine& r = p.routines[c.routine];
+        const auto wrong = [&](int buffer, std::string_view what) {
+            return fmt::format("{}: call {} of {}[{}] in microbatch {}: {} {}", name_of(e.kind), i, r.name, c.instance,
+                               c.microbatch, buffer < 0 ? "it" : p.buffers[buffer].name, what);
+        };
+        const auto in_arena = [&](int buffer) {
+            return is_inside(p.buffers[buffer].offset_bytes, p.buffers[buffer].bytes, p.arena_bytes);
+        };
+        for (size_t k = 0; k < c.bindings.size(); ++k) {
+            const ir::Binding& b = c.bindings[k];
+            if (!in_arena(b.buffer)) return wrong(b.buffer, "lies outside the arena");
+            if (b.offset_bytes != (sliced[c.routine][k] ? c.chunk * r.ports[k].bytes : 0))
+                return wrong(b.buffer,
+                             fmt::format("is bound at {}, which is not where port {} begins", b.offset_bytes, r.ports[k].name));
+            if (!is_inside(b.offset_bytes, r.ports[k].bytes, p.buffers[b.buffer].bytes))
+                return wrong(b.buffer, fmt::format("is smaller than port {}", r.ports[k].name));
+        }
+        if (c.scratch < 0 && r.scratch_bytes > 0) return wrong(-1, "has no scratch");
+        if (c.scratch >= 0 && !in_arena(c.scratch)) return wrong(c.scratch, "lies outside the arena");
+        if (c.scratch >= 0 && r.scratch_bytes > p.buffers[c.scratch].bytes)
+            return wrong(c.scratch, "is smaller than the routine's scratch");
+    }
+    return "";
+}
+
 }  // namespace
 
-std::string check_memory(const ir::Program& program, const ir::Entry& entry) { return Memory(program, entry).run(); }
+std::string wrong_places(const ir::Program& program) {
+    std::vector<std::vector<bool>> sliced;  // by routine and port
+    for (const ir::Routine& r : program.routines) {
+        if (std::string wrong = wrong_routine_memory(program, r); !wrong.empty()) return wrong;
+        std::vector<bool>& ports = sliced.emplace_back();
+        for (size_t k = 0; k < r.ports.size(); ++k) ports.push_back(is_sliced(r, static_cast<int>(k)));
+    }
+    for (const ir::Entry& e : program.entries) {
+        if (std::string wrong = wrong_bindings(program, e, sliced); !wrong.empty()) return wrong;
+    }
+    return "";
+}
 
-}  // namespace lockstep::passes
+std::string wrong_memory(const ir::Program& program, const ir::Entry& entry) { return Memory(program, entry).run(); }
+
+}  // namespace lockstep::check
