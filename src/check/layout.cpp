@@ -85,7 +85,8 @@ std::string wrong_layout(const ir::Program& p, const ir::Routine& r) {
         if (t.view_of >= 0) return wrong("is a view, and a port's tensor has its own bytes");
         if (!is_inside(t.offset_bytes, ir::local_bytes(p.mesh, r, t), port.bytes)) return wrong("lies outside its port");
         if (t.offset_bytes % ::lockstep::bytes_of(t.dtype) != 0) return wrong("stands between two elements");
-        if (port.kind == PortKind::Frame) continue;  // wrong_frame
+        if (port.kind == PortKind::Frame) continue;  // disagreement
+        if (port.kind == PortKind::State && !p.state_of(port).block.empty()) continue;
         std::optional<Elements> place = Elements{0, ir::local_elements(p.mesh, r, t)};
         if (const ir::Unit* u = p.unit_of(port))
             place = is_flat(r, t) ? segment_in_port(p, port, *u, t.dims[0]) : parameter_in_unit(*u, t.source);
@@ -94,11 +95,18 @@ std::string wrong_layout(const ir::Program& p, const ir::Routine& r) {
             place->count != ir::local_elements(p.mesh, r, t))
             return wrong("does not lie where its unit, state or buffer has it");
     }
+    for (size_t k = 0; k < r.ports.size(); ++k) {
+        if (r.ports[k].kind != PortKind::State || p.state_of(r.ports[k]).block.empty()) continue;
+        const auto first = std::find_if(p.routines.begin(), p.routines.end(),
+                                        [&](const ir::Routine& o) { return o.port_of_state(r.ports[k].state) >= 0; });
+        const std::string wrong = disagreement(p, r, static_cast<int>(k), *first, first->port_of_state(r.ports[k].state));
+        if (!wrong.empty()) return wrong;
+    }
     return "";
 }
 
-std::string wrong_frame(const ir::Program& p, const ir::Routine& reader, int reader_port, const ir::Routine& writer,
-                        int writer_port) {
+std::string disagreement(const ir::Program& p, const ir::Routine& reader, int reader_port, const ir::Routine& writer,
+                         int writer_port) {
     for (const ir::Tensor& t : reader.tensors) {
         if (t.port != reader_port) continue;
         const auto same = std::find_if(writer.tensors.begin(), writer.tensors.end(), [&](const ir::Tensor& w) {
@@ -106,7 +114,7 @@ std::string wrong_frame(const ir::Program& p, const ir::Routine& reader, int rea
                    bytes_in_port(p, writer, w) == bytes_in_port(p, reader, t);
         });
         if (same == writer.tensors.end())
-            return fmt::format("{} of {} does not lie where {} writes {}", t.name, reader.name, writer.name, t.source);
+            return fmt::format("{} of {} does not lie where {} has it", t.name, reader.name, writer.name);
     }
     return "";
 }

@@ -1,5 +1,5 @@
 // Where data lie in the buffers that a routine's ports bind, as the finished program says it: parameters and gradients at the
-// places of their unit, states at those of their segments, a frame as the routine lays it out that writes it.
+// places of their unit, states at those of their segments.
 #pragma once
 
 #include <string>
@@ -32,8 +32,9 @@ bool is_sliced(const ir::Routine& routine, int port);
 // Empty, or the first tensor of a port that lies elsewhere than unit, state or port say. Requires what ops/verify.h proves.
 std::string wrong_layout(const ir::Program& program, const ir::Routine& routine);
 
-// Empty, or the first tensor of a frame that a routine reads elsewhere, or otherwise, than another one writes it.
-std::string wrong_frame(const ir::Program& program, const ir::Routine& reader, int reader_port, const ir::Routine& writer,
-                        int writer_port);
+// Empty, or the first tensor of a port that is elsewhere, or another, than the tensor of that source in another routine's port.
+// Of frames, which lie as their writer lays them out, and of states of a block.
+std::string disagreement(const ir::Program& program, const ir::Routine& routine, int port, const ir::Routine& other,
+                         int other_port);
 
 }  // namespace lockstep::check

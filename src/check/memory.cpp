@@ -91,10 +91,11 @@ private:
             default: return false;
         }
     }
-    // What whoever runs an entry may read when it has ended.
+    // What whoever runs an entry reads when it has ended.
     bool is_result(const ir::Port& port) const {
-        if (port.kind != PortKind::State) return port.role == ir::PortRole::Logits && port.access != Access::Read;
-        return p_.state_of(port).unit.empty() && p_.state_of(port).block.empty();
+        using enum ir::StateRole;
+        if (port.kind != PortKind::State) return port.role == ir::PortRole::Logits;
+        return p_.has_role(port, Control) || p_.has_role(port, TotalLoss) || p_.has_role(port, TotalCount);
     }
     void outlives(int buffer, int64_t bytes) {
         const ir::Buffer& b = p_.buffers[buffer];
@@ -141,7 +142,8 @@ private:
             reader = std::max(reader, call);
         });
     }
-    void write(int call, int buffer, Bytes range) {
+    // What a call leaves in its scratch nobody may read, and nothing that is kept may be a scratch.
+    void write(int call, int buffer, Bytes range, bool is_scratch = false) {
         for_each(range, [&](Stretch& s) {
             for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {
                 if (!ordered(earlier, call)) {
@@ -149,13 +151,15 @@ private:
                                 fmt::format("may be written while call {} still uses {}", earlier, p_.buffers[s.buffer].name));
                 }
             }
-            if (s.buffer != buffer && s.buffer >= 0 && outlives_step_[static_cast<size_t>(s.buffer)])
-                return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
-            if (s.buffer != buffer && s.buffer >= 0 && is_result_[static_cast<size_t>(s.buffer)])
-                return fail(call, buffer, fmt::format("overwrites the entry's result {}", p_.buffers[s.buffer].name));
+            if (s.buffer >= 0 && (s.buffer != buffer || is_scratch)) {
+                if (outlives_step_[static_cast<size_t>(s.buffer)])
+                    return fail(call, buffer, fmt::format("overwrites the state {}", p_.buffers[s.buffer].name));
+                if (is_result_[static_cast<size_t>(s.buffer)])
+                    return fail(call, buffer, fmt::format("overwrites the entry's result {}", p_.buffers[s.buffer].name));
+            }
             s.writer = call;
             s.buffer = buffer;
-            s.freed = false;
+            s.freed = is_scratch;
             s.readers[0] = s.readers[1] = -1;
         });
     }
@@ -238,7 +242,7 @@ private:
         }
         if (c.scratch >= 0) {
             const int64_t base = p_.buffers[c.scratch].offset_bytes;
-            write(i, c.scratch, {base, base + r.scratch_bytes});
+            write(i, c.scratch, {base, base + r.scratch_bytes}, true);
         }
     }
 
@@ -260,7 +264,7 @@ private:
         if (p_.routines[c.routine].ports[port].access == Access::Write) {
             writer = here;
         } else if (writer.first >= 0 && agreed_.insert({writer, here}).second) {
-            const std::string wrong = wrong_frame(p_, p_.routines[c.routine], port, p_.routines[writer.first], writer.second);
+            const std::string wrong = disagreement(p_, p_.routines[c.routine], port, p_.routines[writer.first], writer.second);
             if (!wrong.empty()) fail(i, buffer, "is read otherwise than written: " + wrong);
         }
     }
@@ -289,8 +293,14 @@ private:
     std::string wrong_;
 };
 
+// What a routine needs of its calls.
+struct Needs {
+    std::vector<bool> sliced;  // ports
+    bool scratch = false;
+};
+
 // Everything that an entry binds lies where it says, inside the arena.
-std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::vector<std::vector<bool>>& sliced) {
+std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::vector<Needs>& needs) {
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
         const ir::Routine& r = p.routines[c.routine];
@@ -304,13 +314,13 @@ std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::
         for (size_t k = 0; k < c.bindings.size(); ++k) {
             const ir::Binding& b = c.bindings[k];
             if (!in_arena(b.buffer)) return wrong(b.buffer, "lies outside the arena");
-            if (b.offset_bytes != (sliced[c.routine][k] ? c.chunk * r.ports[k].bytes : 0))
+            if (b.offset_bytes != (needs[c.routine].sliced[k] ? c.chunk * r.ports[k].bytes : 0))
                 return wrong(b.buffer,
                              fmt::format("is bound at {}, which is not where port {} begins", b.offset_bytes, r.ports[k].name));
             if (!is_inside(b.offset_bytes, r.ports[k].bytes, p.buffers[b.buffer].bytes))
                 return wrong(b.buffer, fmt::format("is smaller than port {}", r.ports[k].name));
         }
-        if (c.scratch < 0 && r.scratch_bytes > 0) return wrong(-1, "has no scratch");
+        if (c.scratch < 0 && needs[c.routine].scratch) return wrong(-1, "has no scratch");
         if (c.scratch >= 0 && !in_arena(c.scratch)) return wrong(c.scratch, "lies outside the arena");
         if (c.scratch >= 0 && r.scratch_bytes > p.buffers[c.scratch].bytes)
             return wrong(c.scratch, "is smaller than the routine's scratch");
@@ -321,14 +331,21 @@ std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::
 }  // namespace
 
 std::string wrong_places(const ir::Program& program) {
-    std::vector<std::vector<bool>> sliced;  // by routine and port
+    std::vector<bool> called(program.routines.size(), false);
+    for (const ir::Entry& e : program.entries) {
+        for (const ir::Call& c : e.calls) called[static_cast<size_t>(c.routine)] = true;
+    }
+    std::vector<Needs> needs;  // by routine
     for (const ir::Routine& r : program.routines) {
+        Needs& n = needs.emplace_back();
+        if (!called[needs.size() - 1]) continue;
         if (std::string wrong = wrong_routine_memory(program, r); !wrong.empty()) return wrong;
-        std::vector<bool>& ports = sliced.emplace_back();
-        for (size_t k = 0; k < r.ports.size(); ++k) ports.push_back(is_sliced(r, static_cast<int>(k)));
+        for (size_t k = 0; k < r.ports.size(); ++k) n.sliced.push_back(is_sliced(r, static_cast<int>(k)));
+        n.scratch = std::any_of(r.tensors.begin(), r.tensors.end(), [](auto& t) { return t.port < 0 && t.view_of < 0; }) ||
+                    std::any_of(r.ops.begin(), r.ops.end(), [](auto& op) { return op.workspace_bytes > 0; });
     }
     for (const ir::Entry& e : program.entries) {
-        if (std::string wrong = wrong_bindings(program, e, sliced); !wrong.empty()) return wrong;
+        if (std::string wrong = wrong_bindings(program, e, needs); !wrong.empty()) return wrong;
     }
     return "";
 }

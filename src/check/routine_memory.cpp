@@ -40,6 +40,11 @@ public:
         }
         return std::nullopt;
     }
+    // Does any byte of the range hold a value?
+    bool holds_some(Bytes range) const {
+        const auto it = held_.lower_bound(range.end);
+        return it != held_.begin() && std::prev(it)->second.end > range.begin;
+    }
     static constexpr int kNothing = -1;
 
 private:
@@ -251,8 +256,13 @@ private:
         }
         const int64_t size = ::lockstep::bytes_of(tensor(t).dtype);
         const std::vector<int64_t>& ranges = std::get<std::vector<int64_t>>(op.attrs.at("ranges"));
-        for (size_t i = 0; i + 1 < ranges.size(); i += 2)
-            contents(at).set({at.bytes.begin + ranges[i] * size, at.bytes.begin + ranges[i + 1] * size}, value(t));
+        for (size_t i = 0; i + 1 < ranges.size(); i += 2) {
+            const Bytes range = {at.bytes.begin + ranges[i] * size, at.bytes.begin + ranges[i + 1] * size};
+            if (range.begin < range.end && contents(at).holds_some(range))
+                return fail_op(fmt::format("clears elements {} to {} of {}, some of which are no padding", ranges[i],
+                                           ranges[i + 1], name(t)));
+            contents(at).set(range, value(t));
+        }
     }
 
     // Ops of states run over the elements of their first operand, or over ranges that an attribute names.

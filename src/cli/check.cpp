@@ -114,9 +114,9 @@ int check(const CheckArgs& args) {
         fmt::print("checked on {} of {} microbatches, which the others repeat; `train` checks all\n",
                    compiled.programs[0].microbatches, compiled.layout.microbatches);
     fmt::print(
-        "checked: order of collectives (no deadlock); buffers between calls;\n"
+        "checked: order of collectives (no deadlock); memory, to the bytes of each op;\n"
         "         one contribution of each microbatch to each gradient\n"
-        "not checked: memory and arithmetic inside a routine\n"
+        "not checked: arithmetic inside a routine\n"
         "fits\n");
     return kDone;
 }

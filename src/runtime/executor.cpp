@@ -337,7 +337,7 @@ void Executor::fill_with_nan(const ir::Call& call) {
         std::memset(buffer(b), 0xff, static_cast<size_t>(bytes));  // all ones: NaN in float and double
     };
     if (call.scratch >= 0) fill(call.scratch, r.scratch_bytes);
-    if (r.kind == ir::RoutineKind::Free) fill(call.bindings[0].buffer, program_.buffers[call.bindings[0].buffer].bytes);
+    if (r.kind == ir::RoutineKind::Free) fill(call.bindings[0].buffer, r.ports[0].bytes);
 }
 
 }  // namespace lockstep::runtime

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "check/check.h"
 #include "compile/compile.h"
 #include "kernels/kernel.h"
 #include "mutations.h"
-#include "check/check.h"
 #include "rendezvous_machine.h"
 #include "tests/base/plain.h"
 

@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "check/check.h"
 #include "compile/compile.h"
 #include "kernels/kernel.h"
-#include "check/check.h"
 #include "tests/base/plain.h"
 
 namespace lockstep::check_test {
@@ -106,13 +106,13 @@ const Damage kDamages[] = {
          r.ops[0].workspace_bytes = kAligned;
          r.ops[0].workspace_offset_bytes = r.scratch_bytes;
      },
-     "the workspace of"},
+     "op 0 einsum: its workspace lies outside the scratch"},
     {"ATensorLiesBehindItsPort",
      [](ir::Program& p) {
          ir::Routine& r = routine(p, "layer.forward");
          r.tensors[static_cast<size_t>(r.port_tensors(r.port("x"))[0])].offset_bytes = kAligned;
      },
-     "a tensor of port x lies outside it"},
+     "x of port x lies outside its port"},
     {"APortReachesBehindItsBuffer",
      [](ir::Program& p) { p.entries[0].calls[0].bindings[0].offset_bytes = INT64_MAX / kAligned * kAligned; },
      "reaches past buffer"},

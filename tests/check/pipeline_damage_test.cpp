@@ -8,8 +8,8 @@
 #include <optional>
 #include <random>
 
-#include "mutations.h"
 #include "check/check.h"
+#include "mutations.h"
 #include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 
