@@ -2,6 +2,7 @@
 # `make help` lists the others.
 JOBS ?= $(shell nproc)
 DRAWS ?= 2000
+DAMAGES ?= 1000
 PREFIX ?= /usr/local
 SECONDS ?= 60
 build = cmake --build --preset release -j $(JOBS)
@@ -11,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -159,6 +160,10 @@ valgrind: configure   ## training in two processes under valgrind: nothing is re
 	scripts/install_dependencies.sh valgrind
 	$(build) --target lockstep
 	tests/valgrind/run.sh build/release/lockstep
+
+test-memory: configure  ## damaged programs against a shadow of the executor, DAMAGES=1000 of each of 23 kinds; ten minutes
+	$(build) --target lockstep_tests
+	LOCKSTEP_MEMORY_DAMAGES=$(DAMAGES) build/release/tests/lockstep_tests --gtest_filter='CheckMemorySweep.*'
 
 large: configure      ## collectives over more than 2^31 elements between two processes; 9 GiB of memory
 	$(build) --target lockstep_mpi_tests

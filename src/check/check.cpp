@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "check/meaning.h"
 #include "check/memory.h"
+#include "check/places.h"
 #include "ops/rule.h"
 #include "ops/verify.h"
 

@@ -187,7 +187,6 @@ private:
         return r_.ports[static_cast<size_t>(port)].access == Access::Accumulate;
     }
     void holds(TensorId t, const char* does) {
-        if (value(t) == Contents::kNothing) return fail_op(fmt::format("{} {} before it is written", does, name(t)));
         if (const auto other = contents(place(t)).other_than(value(t), place(t).bytes))
             fail_op(fmt::format("{} {}, whose bytes hold {}", does, name(t), text_of(*other)));
     }

@@ -16,9 +16,10 @@ namespace lockstep::check_test {
 namespace {
 
 const char* const kRecipe =
-    "[model]\nname = \"llama3\"\ndim = 16\nn_layers = 2\nn_heads = 4\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 24\n"
-    "vocab_size = 30\n[training]\nseq_len = 8\nlocal_batch_size = 1\nglobal_batch_size = 4\n[parallelism]\n"
-    "data_parallel_shard_degree = 2\n[validation]\nenable = true\n";
+    "[training]\nseq_len = 8\nlocal_batch_size = 1\nglobal_batch_size = 4\n[parallelism]\ndata_parallel_shard_degree = 2\n"
+    "[validation]\nenable = true\n[model]\nname = \"llama3\"\ndim = 16\nn_layers = 2\nn_heads = 4\nn_kv_heads = 2\n"
+    "head_dim = 4\nffn_dim = 24\nvocab_size = 30\n";
+const char* const kPadded = "qk_norm = 1\n";  // of the model
 const char* const kSaving = "[checkpoint]\nenable = true\nasync_mode = \"async\"\n";
 
 struct Damage {
@@ -57,6 +58,46 @@ ir::Tensor& temporary(ir::Routine& r) {
     return *std::find_if(r.tensors.begin(), r.tensors.end(), [](const ir::Tensor& t) { return t.port < 0 && t.view_of < 0; });
 }
 constexpr int64_t kAligned = 64;
+
+ir::Tensor& tensor(ir::Routine& r, const std::string& name) { return r.tensors.at(static_cast<size_t>(r.find(name))); }
+int64_t bytes(const ir::Program& p, const ir::Routine& r, const ir::Tensor& t) { return ir::local_bytes(p.mesh, r, t); }
+// Two tensors of one port that have the same size.
+std::pair<ir::Tensor*, ir::Tensor*> alike_in_port(const ir::Program& p, ir::Routine& r, const std::string& port) {
+    const std::vector<ir::TensorId> all = r.port_tensors(r.port(port));
+    for (ir::TensorId a : all) {
+        for (ir::TensorId b : all) {
+            ir::Tensor &x = r.tensors[static_cast<size_t>(a)], &y = r.tensors[static_cast<size_t>(b)];
+            if (a < b && bytes(p, r, x) == bytes(p, r, y)) return {&x, &y};
+        }
+    }
+    throw std::runtime_error("no two alike in " + port);
+}
+// The first op that has two temporaries, neither a view, among (operands, results), (operands, operands) or (results, results).
+struct Pair {
+    ir::Op* op;
+    ir::Tensor *first, *second;
+};
+Pair two_of(ir::Routine& r, std::vector<ir::TensorId> ir::Op::*firsts, std::vector<ir::TensorId> ir::Op::*seconds) {
+    for (ir::Op& op : r.ops) {
+        for (ir::TensorId a : op.*firsts) {
+            for (ir::TensorId b : op.*seconds) {
+                ir::Tensor &x = r.tensors[static_cast<size_t>(a)], &y = r.tensors[static_cast<size_t>(b)];
+                if (a != b && x.port < 0 && y.port < 0 && x.view_of < 0 && y.view_of < 0 && op.kind != "rename")
+                    return {&op, &x, &y};
+            }
+        }
+    }
+    throw std::runtime_error("no such op in " + r.name);
+}
+// The first op of a kind, and its routine.
+std::pair<ir::Routine*, ir::Op*> op_of(ir::Program& p, const std::string& kind) {
+    for (ir::Routine& r : p.routines) {
+        for (ir::Op& op : r.ops) {
+            if (op.kind == kind) return {&r, &op};
+        }
+    }
+    throw std::runtime_error("no op " + kind);
+}
 
 const Damage kDamages[] = {
     {"EvalsActivationsLieOverAMoment",
@@ -116,6 +157,192 @@ const Damage kDamages[] = {
     {"APortReachesBehindItsBuffer",
      [](ir::Program& p) { p.entries[0].calls[0].bindings[0].offset_bytes = INT64_MAX / kAligned * kAligned; },
      "reaches past buffer"},
+    {"APortIsBoundBesideItsBuffersBeginning",
+     [](ir::Program& p) {
+         for (ir::Call& c : p.entries[0].calls) {
+             for (size_t k = 0; k < c.bindings.size(); ++k) {
+                 if (p.routines[static_cast<size_t>(c.routine)].ports[k].bytes == 8) c.bindings[k].offset_bytes = 8;
+             }
+         }
+     },
+     "is bound at 8, which is not where port"},
+    {"AScratchIsAState",
+     [](ir::Program& p) {
+         for (ir::Call& c : p.entries[0].calls) {
+             if (c.scratch >= 0) c.scratch = static_cast<int>(&buffer(p, "weights.embed") - p.buffers.data());
+         }
+         buffer(p, "weights.embed").bytes = p.arena_bytes - buffer(p, "weights.embed").offset_bytes;
+     },
+     "overwrites the state"},
+    {"AScratchLiesOverTheResultOfTheStep",
+     [](ir::Program& p) {
+         std::vector<ir::Call>& calls = p.entries[0].calls;
+         calls.push_back(*std::find_if(calls.begin(), calls.end(), [](const ir::Call& c) { return c.scratch >= 0; }));
+         ir::Buffer scratch = p.buffers[static_cast<size_t>(calls.back().scratch)];
+         scratch.offset_bytes = buffer(p, "control").offset_bytes;
+         calls.back().scratch = static_cast<int>(p.buffers.size());
+         p.buffers.push_back(scratch);
+     },
+     "overwrites the entry's result control"},
+    {"ASnapshotHasAScratch",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "snapshot.layer");
+         r.ops[0].workspace_bytes = r.scratch_bytes = kAligned;
+         r.ops[0].workspace_offset_bytes = 0;
+         for (ir::Entry& e : p.entries) {
+             for (ir::Call& c : e.calls) {
+                 if (&p.routines[static_cast<size_t>(c.routine)] == &r)
+                     c.scratch = static_cast<int>(&scratch_of(p, ir::EntryKind::Train) - p.buffers.data());
+             }
+         }
+     },
+     "is used beside a step", kSaving},
+    {"AFrameIsReadElsewhere",
+     [](ir::Program& p) {
+         const auto [a, b] = alike_in_port(p, routine(p, "layer.backward"), "frame");
+         std::swap(a->offset_bytes, b->offset_bytes);
+     },
+     "is read otherwise than written"},
+    {"TwoTensorsOfAFrameShareBytes",
+     [](ir::Program& p) {
+         const auto [a, b] = alike_in_port(p, routine(p, "layer.forward"), "frame");
+         a->offset_bytes = b->offset_bytes;
+     },
+     "in the end"},
+    {"AParameterIsReadElsewhere",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.forward");
+         std::swap(tensor(r, "wk").offset_bytes, tensor(r, "wv").offset_bytes);
+     },
+     "layer.forward: wk of port params.layer does not lie where its unit, state or buffer has it"},
+    {"APortsTensorIsAView",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.forward");
+         tensor(r, "y").view_of = r.find("x");
+     },
+     "y of port y is a view"},
+    {"APortHasASecondTensor",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.forward");
+         tensor(r, "n1").port = r.port("y");
+     },
+     "is a second one, and a port of its kind has one tensor"},
+    {"APortsTensorStandsBetweenElements",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.forward");
+         r.tensors[static_cast<size_t>(r.port_tensors(r.port("frame"))[0])].offset_bytes += 2;
+     },
+     "stands between two elements"},
+    {"ATemporaryBeginsBetweenElements", [](ir::Program& p) { temporary(routine(p, "layer.backward")).offset_bytes += 2; },
+     "begins between two elements"},
+    {"AViewOfItself",
+     [](ir::Program& p) {
+         ir::Tensor& t = temporary(routine(p, "layer.forward"));
+         t.view_of = static_cast<ir::TensorId>(&t - routine(p, "layer.forward").tensors.data());
+     },
+     "is a view of itself"},
+    {"AViewOfNoTensor", [](ir::Program& p) { temporary(routine(p, "layer.forward")).view_of = 1000; }, "views no tensor"},
+    {"AViewOfAnotherTensor",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.forward");
+         tensor(r, "k_all").view_of = r.find("v");
+     },
+     "op 9 rename: k_all is a view of v, which does not stand where its operand k_rot does"},
+    {"AResultLiesInAPortThatIsOnlyRead",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.forward");
+         const auto last = std::find_if(r.tensors.rbegin(), r.tensors.rend(), [&](const ir::Tensor& t) {
+             return t.port < 0 && t.view_of < 0 && bytes(p, r, t) == bytes(p, r, tensor(r, "x"));
+         });
+         last->view_of = r.find("x");
+     },
+     "into port x, which it may only read"},
+    {"TemporariesShareBytes",
+     [](ir::Program& p) {
+         const Pair found = two_of(routine(p, "layer.backward"), &ir::Op::in, &ir::Op::in);
+         found.second->offset_bytes = found.first->offset_bytes;
+     },
+     "whose bytes hold"},
+    {"AResultLiesOverItsOperand",
+     [](ir::Program& p) {
+         const Pair found = two_of(routine(p, "layer.backward"), &ir::Op::in, &ir::Op::out);
+         found.second->offset_bytes = found.first->offset_bytes;
+     },
+     "lies over its operand"},
+    {"TwoResultsShareBytes",
+     [](ir::Program& p) {
+         const Pair found = two_of(routine(p, "layer.backward"), &ir::Op::out, &ir::Op::out);
+         found.second->offset_bytes = found.first->offset_bytes;
+     },
+     "its results"},
+    {"AKernelMayNotWriteWhereItReads",
+     [](ir::Program& p) {
+         for (ir::Routine& r : p.routines) {
+             for (ir::Op& op : r.ops) op.attrs.erase("in_place");
+         }
+     },
+     "lies over its operand"},
+    {"AWorkspaceLiesOverAnOperand",
+     [](ir::Program& p) {
+         const Pair found = two_of(routine(p, "layer.backward"), &ir::Op::in, &ir::Op::in);
+         found.op->workspace_bytes = kAligned;
+         found.op->workspace_offset_bytes = found.first->offset_bytes;
+     },
+     "its workspace lies over"},
+    {"AWorkspaceIsOffItsAlignment",
+     [](ir::Program& p) {
+         ir::Op& op = *two_of(routine(p, "layer.backward"), &ir::Op::in, &ir::Op::out).op;
+         op.workspace_bytes = kAligned;
+         op.workspace_offset_bytes = 4;
+     },
+     "its workspace is not aligned"},
+    {"AMomentIsReadThatIsNotTheOneWritten",
+     [](ir::Program& p) {
+         ir::Op& op = *op_of(p, "adamw").second;
+         op.in[2] = op.in[1];
+     },
+     "its kernel reads gradients0 where it writes exp_avg0, which is elsewhere"},
+    {"AnUpdateRunsOverAnotherSegmentsGradients",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "update.layer");
+         std::swap(r.ops[0].in[1], r.ops[1].in[1]);
+     },
+     "runs over weights0, and gradients1 has another number of elements"},
+    {"AnUpdateObeysAnotherScalar", [](ir::Program& p) { op_of(p, "adamw").second->in[4] = 0; },
+     "its last operand is the step's control"},
+    {"AnOpAddsToAResultThatItLacks",
+     [](ir::Program& p) {
+         for (ir::Op& op : routine(p, "layer.backward").ops) {
+             if (!op.accumulate.empty()) op.accumulate.push_back(7);
+         }
+     },
+     "adds to a result that it lacks"},
+    {"OneLaunchAddsToANewSumAndToAnOldOne",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "reduce_micro.layer");
+         const auto launch = std::find_if(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return op.out.size() == 2; });
+         ir::Op second = *launch;
+         second.in = {launch->in[1]}, second.out = {launch->out[1]}, second.accumulate = {0};
+         r.ops.insert(launch, second);
+     },
+     "of which one may be new and the other not"},
+    {"ASumIsReadBeforeAnythingIsAddedToIt",
+     [](ir::Program& p) {
+         ir::Routine& r = routine(p, "layer.backward");
+         const auto add = std::find_if(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return !op.accumulate.empty(); });
+         ir::Op early = *add;
+         early.kind = "accumulate", early.attrs.clear(), early.in = {r.find("grad.wk")}, early.out = {r.find("grad.wv")};
+         early.kernel = "reference.accumulate";
+         early.accumulate = {0};
+         r.ops.insert(r.ops.begin(), early);
+     },
+     "reads grad.wk before it is added to"},
+    {"PaddingIsClearedThatIsNone",
+     [](ir::Program& p) { --std::get<std::vector<int64_t>>(op_of(p, "zero_padding").second->attrs["ranges"])[0]; },
+     "some of which are no padding", kPadded},
+    {"PaddingIsClearedBehindItsTensor",
+     [](ir::Program& p) { std::get<std::vector<int64_t>>(op_of(p, "zero_padding").second->attrs["ranges"]).back() = 1 << 20; },
+     "its ranges do not ascend inside the", kPadded},
 };
 
 class MemoryDamage : public ::testing::TestWithParam<Damage> {};

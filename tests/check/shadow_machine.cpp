@@ -47,10 +47,20 @@ struct Over {
     size_t result, operand;
     bool through;
 };
-constexpr Over kOver[] = {{"adamw", 0, 0, false},        {"adamw", 1, 2, true},        {"adamw", 2, 3, true},
-                          {"adam", 0, 0, false},         {"adam", 1, 2, true},         {"adam", 2, 3, true},
-                          {"sgd", 0, 0, false},          {"sgd", 1, 2, true},          {"muon", 0, 0, false},
-                          {"muon_momentum", 1, 1, true}, {"step_control", 1, 3, true}, {"append", 0, 0, true}};
+constexpr Over kOver[] = {{"adamw", 0, 0, false},
+                          {"adamw", 1, 2, true},
+                          {"adamw", 2, 3, true},
+                          {"adam", 0, 0, false},
+                          {"adam", 1, 2, true},
+                          {"adam", 2, 3, true},
+                          {"sgd", 0, 0, false},
+                          {"sgd", 1, 2, true},
+                          {"muon", 0, 0, false},
+                          {"muon_momentum", 1, 1, true},
+                          {"step_control", 1, 3, true},
+                          {"append", 0, 0, true},
+                          {"update_loss_scale", 0, 0, false},
+                          {"update_loss_scale", 1, 1, false}};
 
 // The operand over which a kernel that says in_place writes its first result.
 size_t in_place_operand(const Op& op) { return op.kind == "cross_entropy_backward" ? 2 : 0; }

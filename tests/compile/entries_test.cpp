@@ -5,9 +5,9 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "check/check.h"
 #include "ir/text.h"
 #include "kernels/kernel.h"
-#include "check/check.h"
 #include "tests/compile/recipes.h"
 
 namespace lockstep::testing {
@@ -106,6 +106,14 @@ TEST(Generation, CheckRefusesForeignOrUnfilledCaches) {
                   std::erase_if(p.routines[static_cast<size_t>(p.routine_index("layer.decode"))].ops,
                                 [](const ir::Op& op) { return op.kind == "append"; });
               }).find("without having appended to it"),
+              std::string::npos);
+    EXPECT_NE(refusal_after([](ir::Program& p) {  // keys and values change places
+                  ir::Routine& r = p.routines[static_cast<size_t>(p.routine_index("layer.decode"))];
+                  const std::vector<ir::TensorId> cache = r.port_tensors(r.port("cache"));
+                  std::swap(r.tensors[static_cast<size_t>(cache[0])].offset_bytes,
+                            r.tensors[static_cast<size_t>(cache[1])].offset_bytes);
+              })
+                  .find("does not lie where layer.prefill has it"),
               std::string::npos);
     EXPECT_NE(refusal_after([&](ir::Program& p) {  // a cache on the bytes of another
                   p.buffers[static_cast<size_t>(cache_of(p, p.entries[0], 1).buffer)].offset_bytes =
