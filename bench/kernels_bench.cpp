@@ -156,7 +156,7 @@ void matmul_bf16(benchmark::State& state) {
     const MatmulShape shape = shape_of(state);
     const auto kernel = static_cast<MatmulKernel>(state.range(4));
     if (kernel == MatmulKernel::amx && !has_amx()) return state.SkipWithError("this processor has no AMX");
-    const Matmul product(shape, threads, kernel, Matmul::Result::bf16);
+    const Matmul product(shape, threads, kernel, Matmul::Result::narrow);
     const Floats a(shape.m * shape.k), b(shape.k * shape.n), c(shape.m * shape.n), workspace(product.workspace_bytes() / 4);
     const std::vector<Bf16> narrow_a(a.get(), a.get() + shape.m * shape.k), narrow_b(b.get(), b.get() + shape.k * shape.n);
     const Bf16 *const left = narrow_a.data(), *const right = narrow_b.data();

@@ -39,8 +39,8 @@ std::string types_line(const compile::Recipe& r) {
 
 std::string slow_types_warning(const compile::Recipe& r) {
     if (type_of_parameters(r) == "float16")
-        return "float16 runs on reference kernels, which are slow: training.mixed_precision_param = \"bfloat16\" or \"float32\" "
-               "trains faster here";
+        return "float16 is slow on this processor, whose kernels widen it to float32: training.mixed_precision_param = \"float32\" "
+               "trains faster and needs more memory";
     if (type_of_parameters(r) != "bfloat16" || kernels::cpu::has_fast_bf16()) return "";
     return "bfloat16 is slow on this processor, which has no fast product of it (AMX, or AVX-512 BF16 on AMD): "
            "training.mixed_precision_param = \"float32\" trains faster and needs more memory";

@@ -5,10 +5,54 @@
 #include "base/error.h"
 
 namespace lockstep::kernels {
+namespace {
+
+ops::KernelEntry entry_of(const Registered& r, int threads) {
+    ops::KernelEntry e{r.op, r.result, r.kernel, r.accumulates, r.in_place, {}, {}};
+    e.serves = [&r, threads](const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op) {
+        const KernelContext c{mesh, routine, op, 0, threads};
+        return r.takes(c) && (!r.serves || r.serves(c));
+    };
+    if (r.workspace_bytes) {
+        e.workspace_bytes = [&r, threads](const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op) {
+            return r.workspace_bytes({mesh, routine, op, 0, threads});
+        };
+    }
+    return e;
+}
+
+void add(const std::vector<Registered>& kernels, bool slower, ops::KernelCatalog& catalog) {
+    for (const Registered& r : kernels) {
+        const bool is_slower = r.is_slower && r.is_slower(), is_available = !r.is_available || r.is_available();
+        if (!is_available || is_slower != slower) continue;
+        catalog.entries.push_back(entry_of(r, catalog.threads));
+        catalog.entries.back().is_reference = &kernels == &reference_kernels();
+    }
+}
+
+}  // namespace
+
+ops::KernelCatalog reference_catalog() {
+    ops::KernelCatalog catalog;
+    catalog.name = "reference";
+    add(reference_kernels(), false, catalog);
+    return catalog;
+}
+
+ops::KernelCatalog cpu_catalog(int threads) {
+    ops::KernelCatalog catalog;
+    catalog.name = "cpu";
+    catalog.threads = threads;
+    for (const bool slower : {false, true}) add(cpu_kernels(), slower, catalog);
+    add(reference_kernels(), false, catalog);
+    return catalog;
+}
 
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context) {
-    for (auto make : {make_reference_kernel, make_cpu_kernel}) {
-        if (std::unique_ptr<Kernel> kernel = make(context)) return kernel;
+    for (const std::vector<Registered>* backend : {&cpu_kernels(), &reference_kernels()}) {
+        for (const Registered& r : *backend) {
+            if (context.op.kernel == r.kernel && context.op.kind == r.op && r.takes(context)) return r.make(context);
+        }
     }
     throw InternalError(
         fmt::format("no backend has the kernel {} of {} in {}", context.op.kernel, context.op.kind, context.routine.name));

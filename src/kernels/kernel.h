@@ -1,9 +1,10 @@
 // One op of a program, made ready for one rank: sizes, strides, coordinates and tables are worked out once; run() allocates
-// nothing. Backends (reference/, cpu/) give a catalog for the compiler and a factory by kernel name.
+// nothing. Backends (reference/, cpu/) register their kernels, of which the compiler gets a catalog.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "ir/program.h"
@@ -43,17 +44,31 @@ public:
     virtual void run(const KernelArgs& args) const = 0;
 };
 
-// By op.kernel. Throws InternalError for a name that no backend has.
+// A kernel as its backend registers it. Where a context is asked for, all but make() see rank 0.
+struct Registered {
+    std::string op, kernel;     // the kind of op that it serves; the name by which programs call it
+    Dtype result = Dtype::F32;  // of the op's result 0
+    int accumulates = -1;       // KernelEntry's
+    bool in_place = false;
+    bool (*takes)(const KernelContext&) = nullptr;               // the op's element types
+    bool (*serves)(const KernelContext&) = nullptr;              // what it asks beyond them; nothing: no more
+    int64_t (*workspace_bytes)(const KernelContext&) = nullptr;  // nothing: none
+    std::unique_ptr<Kernel> (*make)(const KernelContext&) = nullptr;
+    bool (*is_available)() = nullptr;  // on this processor, in this build; nothing: it is
+    bool (*is_slower)() = nullptr;     // here, than others for the same: the last choice where no times are known
+};
+
+// Plain loops, sums in double, for every primitive in every element type.
+const std::vector<Registered>& reference_kernels();
+// Vectorised; float32, bfloat16 and float16.
+const std::vector<Registered>& cpu_kernels();
+
+// By op.kernel, op.kind and element types. Throws InternalError where no backend has it.
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context);
 
-// "reference": plain loops, sums in double, for every primitive in float32 and float64.
 ops::KernelCatalog reference_catalog();
-// "cpu": vectorised float32 kernels; what it lacks (float64, small scalars) the reference serves.
+// What the CPU kernels lack (float64, small scalars) the reference serves.
 ops::KernelCatalog cpu_catalog(int threads_per_rank);
-
-// A backend's factory; nullptr where it has no kernel of that name.
-std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& context);
-std::unique_ptr<Kernel> make_cpu_kernel(const KernelContext& context);
 
 // A kernel from a callable void(const KernelArgs&).
 template <class F>

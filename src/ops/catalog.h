@@ -20,6 +20,7 @@ struct KernelEntry {
     // Both may be empty: serves every op of the kind; needs no workspace.
     std::function<bool(const mesh::Mesh&, const Routine&, const Op&)> serves;
     std::function<int64_t(const mesh::Mesh&, const Routine&, const Op&)> workspace_bytes;
+    bool is_reference = false;  // right and slow: nobody measures it
 };
 
 struct KernelCatalog {

@@ -374,15 +374,16 @@ TEST(CpuAttention, RowsAgainstACacheMatchDouble) {
         const Inputs x = make_inputs(c, rng);
         const Results want = reference(c.shape, x);
         std::vector<float> first;
-        for (const auto& [pool, kernel] : {std::pair{&one, attention_row.f32}, std::pair{&two, attention_row.f32},
-                                           std::pair{&three, attention_row.f32}, std::pair{&two, baseline::attention_row.f32}}) {
+        Attention<float>*const row = attention_row, *const row_baseline = baseline::attention_row;
+        for (const auto& [pool, kernel] :
+             {std::pair{&one, row}, std::pair{&two, row}, std::pair{&three, row}, std::pair{&two, row_baseline}}) {
             std::vector<float> out(x.q.size(), NAN), lse(x.q.size() / static_cast<size_t>(c.shape.head_dim), NAN);
             const AlignedBytes workspace(attention_row_workspace_bytes(c.shape, pool->threads()));
             kernel(*pool, c.shape, x.mask(), x.q.data(), x.k.data(), x.v.data(), out.data(), lse.data(), workspace.data.get());
             expect_near(want.out, out, 2e-6, "out");
             expect_near(want.lse, lse, 2e-6, "lse");
             if (first.empty()) first = out;
-            const bool same = first == out || kernel != attention_row.f32;
+            const bool same = first == out || kernel != row;
             EXPECT_TRUE(same) << "bits depend on the number of threads";
         }
     }

@@ -87,7 +87,7 @@ template <class Out>
 void expect_product(const Case& x, MatmulKernel kernel, int threads, int before) {
     const MatmulShape& s = x.s;
     ThreadPool pool(threads);
-    const Matmul matmul(s, threads, kernel, std::is_same_v<Out, Bf16> ? Matmul::Result::bf16 : Matmul::Result::f32);
+    const Matmul matmul(s, threads, kernel, std::is_same_v<Out, Bf16> ? Matmul::Result::narrow : Matmul::Result::f32);
     const Workspace workspace(matmul.workspace_bytes());
     std::vector<Out> c(x.c_elements(), Out(kGuard)), other(x.c_elements(), Out(0.25f));
     for (int64_t i = 0; i < s.m; ++i)
@@ -184,7 +184,7 @@ TEST_P(CpuBf16Matmul, BitsDoNotDependOnThreads) {
 
 TEST_P(CpuBf16Matmul, NonFiniteValuesAreKept) {
     ThreadPool pool(1);
-    const Matmul matmul({3, 40, 9}, 1, GetParam(), Matmul::Result::bf16);
+    const Matmul matmul({3, 40, 9}, 1, GetParam(), Matmul::Result::narrow);
     const Workspace workspace(matmul.workspace_bytes());
     std::vector<Bf16> a(27, Bf16(1.0f)), b(360, Bf16(1.0f)), c(120);
     a[9 + 4] = Bf16(NAN), a[18 + 2] = Bf16(INFINITY);

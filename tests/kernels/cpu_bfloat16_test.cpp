@@ -1,4 +1,5 @@
-// bfloat16 against its definition: every float that matters, scalar and vector conversions alike.
+// bfloat16 against its definition: every float that matters, scalar and vector conversions alike. float16's vector conversions
+// against its scalar ones, which tests/base/elements_test.cpp holds to their definition.
 #include "base/bfloat16.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "base/float16.h"
 #include "kernels/cpu/elementwise.h"
 
 namespace lockstep::kernels::cpu {
@@ -74,23 +76,44 @@ TEST(Bfloat16, ADoubleIsRoundedOnce) {
     EXPECT_EQ(static_cast<float>(Bf16(-just_below)), -1.0f);
 }
 
-TEST(Bfloat16, VectorsConvertLikeScalars) {
-    std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, std::bit_cast<float>(0x7fffffffu), 3.4e38f, 1e-45f, -1e-40f};
-    std::mt19937 random(2);
-    while (x.size() < 1003) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+template <class T>
+void expect_vectors_convert_like_scalars(std::vector<float> x) {
     const auto n = static_cast<int64_t>(x.size());
     ThreadPool pool(2);
     using namespace kernels::cpu;
     for (const auto& [narrow, widen] : {std::pair{narrow_to, widen_from}, std::pair{baseline::narrow_to, baseline::widen_from}}) {
-        std::vector<Bf16> half(x.size());
+        std::vector<T> half(x.size());
         std::vector<float> back(x.size());
         narrow(pool, n, x.data(), half.data());
         widen(pool, n, half.data(), back.data());
         for (size_t i = 0; i < x.size(); ++i) {
-            EXPECT_EQ(half[i].bits, Bf16(x[i]).bits) << i;
-            EXPECT_EQ(std::bit_cast<uint32_t>(back[i]), static_cast<uint32_t>(half[i].bits) << 16) << i;
+            if (x[i] == x[i]) {
+                EXPECT_EQ(half[i].bits, T(x[i]).bits) << x[i];
+                EXPECT_EQ(back[i], static_cast<float>(half[i])) << x[i];
+            } else {
+                EXPECT_TRUE(std::isnan(static_cast<float>(half[i])) && std::isnan(back[i])) << i;
+            }
         }
     }
+}
+
+TEST(Bfloat16, VectorsConvertLikeScalars) {
+    std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, std::bit_cast<float>(0x7fffffffu), 3.4e38f, 1e-45f, -1e-40f};
+    std::mt19937 random(2);
+    while (x.size() < 1003) x.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+    expect_vectors_convert_like_scalars<Bf16>(x);
+}
+
+TEST(Float16, VectorsConvertLikeScalars) {
+    std::vector<float> x = {0.0f,  -0.0f,    INFINITY, -INFINITY, NAN,   65504.0f, 65519.9f,     65520.0f,
+                            -1e6f, 0x1p-24f, 0x1p-25f, -0x1p-25f, 3e-8f, 6.1e-5f,  0x1.ffcp-15f, 1e-45f};
+    std::mt19937 random(3);
+    while (x.size() < 20003) {  // of float16's range, half of them near the middle between two
+        auto u = static_cast<uint32_t>(0x32000000u + random() % 0x16000000u);
+        if (random() % 2) u = (u & 0xffffe000u) | static_cast<uint32_t>(0xffeu + random() % 5);
+        x.push_back(std::bit_cast<float>(u | static_cast<uint32_t>(random() % 2) << 31));
+    }
+    expect_vectors_convert_like_scalars<F16>(x);
 }
 
 }  // namespace

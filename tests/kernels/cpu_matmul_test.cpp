@@ -133,7 +133,7 @@ TEST(CpuMatmul, Bfloat16IsFloatOnWidenedOperands) {
         const bool accumulate = rng() % 2;
         const int threads = 1 + round % 3;
         ThreadPool pool(threads);
-        const Matmul matmul(s, threads, Matmul::Result::bf16);
+        const Matmul matmul(s, threads, Matmul::Result::narrow);
         const AlignedBytes workspace(matmul.workspace_bytes());
         std::vector<float> want = x.c, sums = x.c;
         matmul.run(pool, wide_a.data(), wide_b.data(), want.data(), accumulate ? want.data() : nullptr, workspace.data.get());
@@ -147,7 +147,7 @@ TEST(CpuMatmul, Bfloat16IsFloatOnWidenedOperands) {
         for (size_t i = 0; i < c.size(); ++i) ASSERT_EQ(Bf16(want[i]).bits, c[i].bits) << i;
 
         // The processor's dot product, or the same pairs in plain floats: other roundings of the same products.
-        const Matmul pairs(s, threads, MatmulKernel::bf16_dot, Matmul::Result::bf16);
+        const Matmul pairs(s, threads, MatmulKernel::bf16_dot, Matmul::Result::narrow);
         std::vector<float> by_pairs = x.c;
         pairs.run(pool, a.data(), b.data(), by_pairs.data(), accumulate ? by_pairs.data() : nullptr, workspace.data.get());
         for (size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(by_pairs[i], sums[i], 3e-5 * (1 + std::abs(sums[i]))) << i;
@@ -156,7 +156,7 @@ TEST(CpuMatmul, Bfloat16IsFloatOnWidenedOperands) {
         for (size_t i = 0; i < c.size(); ++i) ASSERT_NEAR(rounded_pairs[i], c[i], 0x1p-7 * (1 + std::abs(want[i]))) << i;
 
         std::vector<Bf16> plain = narrow(x.c);
-        const AlignedBytes room(packed_matmul_workspace_floats(s, Matmul::Result::bf16) * 4);
+        const AlignedBytes room(packed_matmul_workspace_floats(s, Matmul::Result::narrow) * 4);
         baseline::packed_matmul(s, a.data(), b.data(), plain.data(), nullptr, static_cast<float*>(room.data.get()));
         for (size_t i = 0; i < c.size(); ++i) EXPECT_NEAR(c[i], plain[i], 0x1p-7 * (1 + std::abs(want[i]))) << i;
     }

@@ -147,9 +147,9 @@ TEST_P(OpTable, CpuKernelsAgreeWithTheReference) {
     }
 }
 
-// The routine as it stands under bfloat16: what the ops' rules keep wide and what is added to stays in float32.
+// The routine as it stands under bfloat16 or float16: what the ops' rules keep wide and what is added to stays in float32.
 // A cast goes from one type to the other.
-ir::Routine in_bfloat16(ir::Routine r, bool cast_widens) {
+ir::Routine in_narrow(Dtype narrow, ir::Routine r, bool cast_widens) {
     std::vector<bool> wide(r.tensors.size(), false);
     const auto keep = [&](const std::vector<ir::TensorId>& tensors, const std::vector<int>& positions, bool all) {
         for (size_t i = 0; i < tensors.size(); ++i) {
@@ -168,26 +168,28 @@ ir::Routine in_bfloat16(ir::Routine r, bool cast_widens) {
         if (op.kind == "cast") keep(cast_widens ? op.out : op.in, {0}, false);
     }
     for (size_t t = 0; t < r.tensors.size(); ++t) {
-        if (r.tensors[t].dtype == Dtype::F32 && !wide[t]) r.tensors[t].dtype = Dtype::BF16;
+        if (r.tensors[t].dtype == Dtype::F32 && !wide[t]) r.tensors[t].dtype = narrow;
     }
     return r;
 }
 
 // Both compute from equal values and round results once; intermediate values that are stored may differ by a rounding.
-void expect_bfloat16_agrees(const Drawn& d, const mesh::Mesh& mesh, const std::string& what) {
+void expect_narrow_agrees(const Drawn& d, const mesh::Mesh& mesh, const std::string& what) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
         expect_close(results(mesh, d.exact, rank, 1, d.values, false), results(mesh, d.fast, rank, d.threads, d.values, false),
                      0x1p-6, what);
     }
 }
 
-TEST_P(OpTable, CpuKernelsAgreeWithTheReferenceInBfloat16) {
+constexpr Dtype kNarrow[] = {Dtype::BF16, Dtype::F16};
+
+TEST_P(OpTable, CpuKernelsAgreeWithTheReferenceInNarrowTypes) {
     const OpCase& c = GetParam();
     const mesh::Mesh mesh = mesh_of(c);
-    for (unsigned seed = 0; seed < 6; ++seed) {
-        const Drawn d =
-            draw(c, mesh, seed, Results::Written, [&](ir::Routine r) { return in_bfloat16(std::move(r), seed % 2 == 0); });
-        expect_bfloat16_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
+    for (unsigned seed = 0; seed < 12; ++seed) {
+        const Drawn d = draw(c, mesh, seed, Results::Written,
+                             [&](ir::Routine r) { return in_narrow(kNarrow[seed % 2], std::move(r), seed % 4 < 2); });
+        expect_narrow_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
     }
 }
 
@@ -207,9 +209,9 @@ const OnStream* on_stream(const ir::Op& op) {
     return it == kOnStream.end() ? nullptr : &*it;
 }
 
-// in_bfloat16, with the residual stream, and sums of it, in float32.
-ir::Routine with_a_wide_stream(ir::Routine r) {
-    r = in_bfloat16(std::move(r), true);
+// in_narrow, with the residual stream, and sums of it, in float32.
+ir::Routine with_a_wide_stream(Dtype narrow, ir::Routine r) {
+    r = in_narrow(narrow, std::move(r), true);
     for (const ir::Op& op : r.ops) {
         const OnStream* s = on_stream(op);
         if (!s) continue;
@@ -235,15 +237,16 @@ std::vector<OpCase> stream_cases() {
 
 class OpTableOnStream : public OpTable {};
 
-TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideBfloat16) {
+TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideNarrowTypes) {
     const OpCase& c = GetParam();
     const mesh::Mesh mesh = mesh_of(c);
-    for (unsigned seed = 0; seed < 6; ++seed) {
-        const Drawn d = draw(c, mesh, seed, Results::Written, with_a_wide_stream);
+    for (unsigned seed = 0; seed < 12; ++seed) {
+        const Drawn d = draw(c, mesh, seed, Results::Written,
+                             [&](ir::Routine r) { return with_a_wide_stream(kNarrow[seed % 2], std::move(r)); });
         size_t served = 0;
         for (const ir::Op& op : d.fast.ops) served += on_stream(op) && op.kernel.starts_with("cpu.");
         EXPECT_GE(served, d.differentiated && c.kind != "bias_dropout_add" ? 2u : 1u) << title(c);
-        expect_bfloat16_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
+        expect_narrow_agrees(d, mesh, title(c) + ", seed " + std::to_string(seed));
     }
 }
 
@@ -337,7 +340,7 @@ TEST(OpTableCoverage, EveryCpuKernelHasACase) {
             std::mt19937 random(seed);
             ir::Routine r = make_routine(whole, mesh, random, Results::Written);
             if (has_derivative(whole)) r = with_derivative(whole, mesh, r);
-            for (const ir::Routine& typed : {r, in_bfloat16(r, false)}) {
+            for (const ir::Routine& typed : {r, in_narrow(Dtype::BF16, r, false)}) {
                 for (const ops::KernelCatalog& catalog : catalogs) {
                     ir::Routine selected = typed;
                     passes::select_kernels(mesh, selected, catalog);

@@ -19,12 +19,6 @@ inline constexpr int64_t kStep = 2 * kSide;       // of K in a tile
 // GCC's tile instructions do not tell the compiler that they read and write memory.
 LOCKSTEP_INLINE void memory_is_used() { asm volatile("" ::: "memory"); }
 
-LOCKSTEP_INLINE ShortVec load_half(const Bf16* p) {
-    ShortVec v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-}
-
 // A thread's tiles, while it makes products.
 struct TileSession {
     TileSession() { _tile_loadconfig(&kWholeTiles); }  // edges are filled up with zeros
@@ -147,8 +141,8 @@ private:
             const Bf16* from = x.data + p * x.stride + outer;
 #pragma GCC unroll 16
             for (int i = 0; i < kLanes; ++i) {
-                const BitVec low = reinterpret_cast<BitVec>(widen(load_half(from + 2 * i * x.stride)));
-                const BitVec high = reinterpret_cast<BitVec>(widen(load_half(from + (2 * i + 1) * x.stride)));
+                const BitVec low = reinterpret_cast<BitVec>(load(from + 2 * i * x.stride));
+                const BitVec high = reinterpret_cast<BitVec>(load(from + (2 * i + 1) * x.stride));
                 block[i] = reinterpret_cast<Vec>(low >> 16 | high);
             }
         } else {  // [outer][pair], as they stand

@@ -202,6 +202,6 @@ constexpr Attention<T>* copy_for() {
 
 }  // namespace
 
-constinit const Typed<Attention> attention{copy_for<float>(), copy_for<Bf16>()};
+constinit const Typed<Attention> attention([]<class T>() { return copy_for<T>(); });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

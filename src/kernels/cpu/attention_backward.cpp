@@ -305,6 +305,6 @@ constexpr AttentionBackward<T>* copy_for() {
 
 }  // namespace
 
-constinit const Typed<AttentionBackward> attention_backward{copy_for<float>(), copy_for<Bf16>()};
+constinit const Typed<AttentionBackward> attention_backward([]<class T>() { return copy_for<T>(); });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

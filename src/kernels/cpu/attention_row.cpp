@@ -101,6 +101,6 @@ void attention_row_of(ThreadPool& pool, const AttentionShape& s, const Attention
 
 }  // namespace
 
-constinit const Typed<Attention> attention_row{attention_row_of<float>, attention_row_of<Bf16>};
+constinit const Typed<Attention> attention_row([]<class T>() { return attention_row_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

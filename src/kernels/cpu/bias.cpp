@@ -116,12 +116,11 @@ void sum_rows_of(ThreadPool& pool, int64_t rows, int64_t n, const T* x, float* s
 
 }  // namespace
 
-constinit const Typed<Bias> bias{bias_of<float>, bias_of<Bf16>};
-constinit const Typed<BiasGelu> bias_gelu{bias_gelu_of<float>, bias_gelu_of<Bf16>};
-constinit const Typed<BiasGeluBackward> bias_gelu_backward{bias_gelu_backward_of<float>, bias_gelu_backward_of<Bf16>};
-constinit const Typed<Dropout> dropout{dropout_of<float>, dropout_of<Bf16>};
-constinit const TypedOnStream<BiasDropoutAdd> bias_dropout_add{bias_dropout_add_of<float, float>, bias_dropout_add_of<Bf16, Bf16>,
-                                                               bias_dropout_add_of<float, Bf16>};
-constinit const Typed<SumRows> sum_rows{sum_rows_of<float>, sum_rows_of<Bf16>};
+constinit const Typed<Bias> bias([]<class T>() { return bias_of<T>; });
+constinit const Typed<BiasGelu> bias_gelu([]<class T>() { return bias_gelu_of<T>; });
+constinit const Typed<BiasGeluBackward> bias_gelu_backward([]<class T>() { return bias_gelu_backward_of<T>; });
+constinit const Typed<Dropout> dropout([]<class T>() { return dropout_of<T>; });
+constinit const TypedOnStream<BiasDropoutAdd> bias_dropout_add([]<class S, class T>() { return bias_dropout_add_of<S, T>; });
+constinit const Typed<SumRows> sum_rows([]<class T>() { return sum_rows_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -21,13 +21,25 @@
 
 namespace lockstep::kernels::cpu {
 
+#if defined(__x86_64__)
+namespace {
+// By CPUID: clang 14's __builtin_cpu_supports knows neither of these.
+bool has_feature(unsigned leaf, unsigned ecx, unsigned edx) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(leaf, 0, &a, &b, &c, &d) != 0 && (c & ecx) == ecx && (d & edx) == edx;
+}
+bool has_f16c() { return has_feature(1, 1u << 29, 0); }
+bool processor_has_amx() { return has_feature(7, 0, 1u << 22 | 1u << 24); }  // bfloat16, tiles
+}  // namespace
+#endif
+
 Isa detect_isa() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq"))
         return Isa::avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::avx2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) return Isa::avx2;
 #endif
     return Isa::baseline;
 }
@@ -124,17 +136,6 @@ bool prefers_bf16_dot() {
 #endif
 }
 
-#if defined(__x86_64__)
-namespace {
-// By CPUID: clang 14's __builtin_cpu_supports does not know AMX.
-bool processor_has_amx() {
-    constexpr unsigned kFeatures = 7, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;  // of EDX
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) != 0 && (d & kAmxBf16) != 0 && (d & kAmxTile) != 0;
-}
-}  // namespace
-#endif
-
 // And products and attention by AMX. Linux saves a thread's tiles only for a process that has asked it to.
 bool has_amx() {
 #if defined(__x86_64__) && defined(__linux__)
@@ -159,11 +160,11 @@ namespace avx512bf16 {
 extern const PackedMatmuls packed_matmul;
 }
 namespace amx {
-extern const PackedMatmuls packed_matmul;
+extern const Bf16Matmuls packed_matmul;
 }
 PackedMatmuls pick(const PackedMatmuls& avx512, const PackedMatmuls& avx2, const PackedMatmuls& baseline) {
     PackedMatmuls table = has_bf16_dot() ? avx512bf16::packed_matmul : pick<PackedMatmuls>(avx512, avx2, baseline);
-    table.amx = amx::packed_matmul.amx, table.amx_to_f32 = amx::packed_matmul.amx_to_f32;
+    table.amx = amx::packed_matmul;
     return table;
 }
 #endif

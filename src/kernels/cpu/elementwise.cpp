@@ -118,15 +118,14 @@ void exponential(ThreadPool& pool, int64_t n, const float* x, float* out) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { store(out + i, exp(load(x + i, lanes)), lanes); });
 }
 
-constinit const Typed<Add> add{add_of<float>, add_of<Bf16>};
-constinit const Typed<Scale> scale{scale_of<float>, scale_of<Bf16>};
-constinit const Typed<Narrow> narrow_to{cast<float, float>, cast<Bf16, float>};
-constinit const Typed<Widen> widen_from{cast<float, float>, cast<float, Bf16>};
-constinit const Typed<Accumulate> accumulate{accumulate_of<float>, accumulate_of<Bf16>};
-constinit const Typed<SwiGlu> swiglu{swiglu_of<float>, swiglu_of<Bf16>};
-constinit const Typed<SwiGluBackward> swiglu_backward{swiglu_backward_of<float>, swiglu_backward_of<Bf16>};
-constinit const TypedOnStream<Embedding> embedding{embedding_of<float, float>, embedding_of<Bf16, Bf16>,
-                                                   embedding_of<float, Bf16>};
-constinit const Typed<EmbeddingBackward> embedding_backward{embedding_backward_of<float>, embedding_backward_of<Bf16>};
+constinit const Typed<Add> add([]<class T>() { return add_of<T>; });
+constinit const Typed<Scale> scale([]<class T>() { return scale_of<T>; });
+constinit const Typed<Narrow> narrow_to([]<class T>() { return cast<T, float>; });
+constinit const Typed<Widen> widen_from([]<class T>() { return cast<float, T>; });
+constinit const Typed<Accumulate> accumulate([]<class T>() { return accumulate_of<T>; });
+constinit const Typed<SwiGlu> swiglu([]<class T>() { return swiglu_of<T>; });
+constinit const Typed<SwiGluBackward> swiglu_backward([]<class T>() { return swiglu_backward_of<T>; });
+constinit const TypedOnStream<Embedding> embedding([]<class S, class T>() { return embedding_of<S, T>; });
+constinit const Typed<EmbeddingBackward> embedding_backward([]<class T>() { return embedding_backward_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

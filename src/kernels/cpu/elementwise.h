@@ -1,5 +1,5 @@
 // Kernels without a product: sums, scale, cast, SwiGLU, rotary positions, embedding. Results do not depend on the number of
-// threads. T: how the data is stored, float or Bf16 (typed.h).
+// threads. T: how the data is stored (typed.h).
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,6 @@ void cross_entropy(ThreadPool& pool, int64_t rows, int64_t n, const float* logit
     });
 }
 
-constinit const Typed<CrossEntropyBackward> cross_entropy_backward{cross_entropy_backward_of<float>,
-                                                                   cross_entropy_backward_of<Bf16>};
+constinit const Typed<CrossEntropyBackward> cross_entropy_backward([]<class T>() { return cross_entropy_backward_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -29,15 +29,13 @@ int64_t even_block(int64_t size, int64_t most, int64_t unit) {
     return std::max<int64_t>(unit, (block + unit - 1) / unit * unit);
 }
 
-PackedMatmul<Bf16, Bf16>* kernel_for(MatmulKernel kernel, Bf16*) {
-    return kernel == MatmulKernel::amx        ? packed_matmul.amx
-           : kernel == MatmulKernel::bf16_dot ? packed_matmul.dot
-                                              : packed_matmul.bf16;
-}
-PackedMatmul<Bf16, float>* kernel_for(MatmulKernel kernel, float*) {
-    return kernel == MatmulKernel::amx        ? packed_matmul.amx_to_f32
-           : kernel == MatmulKernel::bf16_dot ? packed_matmul.dot_to_f32
-                                              : packed_matmul.bf16_to_f32;
+template <class In, class Out>
+PackedMatmul<In, Out>* kernel_for(MatmulKernel kernel) {
+    if constexpr (std::is_same_v<In, Bf16>) {
+        if (kernel == MatmulKernel::amx) return packed_matmul.amx;
+        if (kernel == MatmulKernel::bf16_dot) return packed_matmul.dot;
+    }
+    return packed_matmul;
 }
 
 MatmulShape part_shape(const MatmulShape& s, int64_t m, int64_t n) {
@@ -62,7 +60,7 @@ MatmulBlocks matmul_blocks(const MatmulShape& s, MatmulKernel kernel) {
 
 int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result, MatmulKernel kernel) {
     const MatmulBlocks blocks = matmul_blocks(shape, kernel);
-    const int64_t sums = result == Matmul::Result::bf16 && shape.k > blocks.k ? shape.m * blocks.n : 0;
+    const int64_t sums = result == Matmul::Result::narrow && shape.k > blocks.k ? shape.m * blocks.n : 0;
     return (blocks.packed_a_floats() + blocks.packed_b_floats() + sums + 15) / 16 * 16;
 }
 
@@ -115,10 +113,11 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
                  void* workspace) const {
     constexpr bool kIsFloat = std::is_same_v<In, float>;
     ensure(pool.threads() == row_parts_ * column_parts_, "Matmul::run: the pool has another number of threads than prepared for");
-    ensure(std::is_same_v<Out, float> || (result_ == Result::bf16 && !before), "Matmul::run: not prepared for a Bf16 result");
+    ensure(std::is_same_v<Out, float> || (result_ == Result::narrow && !before), "Matmul::run: not prepared for a narrow result");
     ensure(kernel_ != MatmulKernel::onednn || !before || static_cast<const void*>(before) == c,
            "Matmul::run: oneDNN adds to what stands in C only");
-    ensure(kIsFloat ? kernel_ != MatmulKernel::bf16_dot && kernel_ != MatmulKernel::amx : kernel_ != MatmulKernel::onednn,
+    const bool of_bf16 = kernel_ == MatmulKernel::bf16_dot || kernel_ == MatmulKernel::amx;
+    ensure((!of_bf16 || std::is_same_v<In, Bf16>)&&(kIsFloat || kernel_ != MatmulKernel::onednn),
            "Matmul::run: this kernel does not take these operands");
     const MatmulShape& s = shape_;
     const int64_t floats = workspace_bytes() / 4 / pool.threads();
@@ -135,12 +134,13 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
         }
         const Out* part_before = before ? before + (part_c - c) : nullptr;
         float* const own = static_cast<float*>(workspace) + thread * floats;
-        if constexpr (kIsFloat) packed_matmul(part, part_a, part_b, part_c, part_before, own);
-        else kernel_for(kernel_, part_c)(part, part_a, part_b, part_c, part_before, own);
+        kernel_for<In, Out>(kernel_)(part, part_a, part_b, part_c, part_before, own);
     });
 }
 template void Matmul::run(ThreadPool&, const float*, const float*, float*, const float*, void*) const;
 template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, Bf16*, const Bf16*, void*) const;
 template void Matmul::run(ThreadPool&, const Bf16*, const Bf16*, float*, const float*, void*) const;
+template void Matmul::run(ThreadPool&, const F16*, const F16*, F16*, const F16*, void*) const;
+template void Matmul::run(ThreadPool&, const F16*, const F16*, float*, const float*, void*) const;
 
 }  // namespace lockstep::kernels::cpu

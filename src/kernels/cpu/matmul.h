@@ -1,5 +1,6 @@
 // Matrix products on row-major matrices: C[M, N] = op(A)[M, K] * op(B)[K, N], or something plus the same. Operands are float, or
-// Bf16 with C in Bf16 or float; products and sums are float in any case, and C in Bf16 is rounded once and cannot be added to. A
+// of a narrow type (Bf16, F16) with C in it or in float; products and sums are float in any case, and a narrow C is rounded once
+// and cannot be added to. A
 // Matmul is prepared once for fixed sizes and a fixed number of threads; running it allocates nothing and is deterministic:
 // threads share out M and N, never K, so the bits do not depend on the number of threads.
 #pragma once
@@ -34,7 +35,7 @@ MatmulKernel default_matmul_kernel(const MatmulShape& shape);
 
 class Matmul {
 public:
-    enum class Result { f32, bf16 };
+    enum class Result { f32, narrow };
     Matmul(const MatmulShape& shape, int threads, Result result = Result::f32);
     Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Result result = Result::f32);
 
@@ -47,7 +48,7 @@ public:
 
     // pool.threads() must be the number that was prepared for. `workspace` holds workspace_bytes(), 64-byte aligned.
     // C = product, or before + product: `before` is laid out as C, and may be C. C overlaps neither operand. (In, Out): (float,
-    // float), (Bf16, Bf16) where prepared for Result::bf16, (Bf16, float).
+    // float), (T, float) and, where prepared for Result::narrow, (T, T), of a narrow T.
     template <class In, class Out>
     void run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::type_identity_t<Out>* before, void* workspace) const;
 
@@ -61,18 +62,19 @@ private:
 // One thread's product by the packed kernel; leading dimensions must be given. For Matmul and its tests.
 template <class In, class Out>
 using PackedMatmul = void(const MatmulShape& shape, const In* a, const In* b, Out* c, const Out* before, float* workspace);
-struct PackedMatmuls {
-    PackedMatmul<float, float>* f32;
-    PackedMatmul<Bf16, Bf16>* bf16;
-    PackedMatmul<Bf16, float>* bf16_to_f32;
-    PackedMatmul<Bf16, Bf16>* dot;
-    PackedMatmul<Bf16, float>* dot_to_f32;
-    PackedMatmul<Bf16, Bf16>* amx = nullptr;  // only where has_amx()
-    PackedMatmul<Bf16, float>* amx_to_f32 = nullptr;
+// Of bfloat16, by instructions of its own.
+struct Bf16Matmuls {
+    PackedMatmul<Bf16, Bf16>* narrow = nullptr;
+    PackedMatmul<Bf16, float>* f32 = nullptr;
 
-    operator PackedMatmul<float, float>*() const { return f32; }
-    operator PackedMatmul<Bf16, Bf16>*() const { return bf16; }
-    operator PackedMatmul<Bf16, float>*() const { return bf16_to_f32; }
+    operator PackedMatmul<Bf16, Bf16>*() const { return narrow; }
+    operator PackedMatmul<Bf16, float>*() const { return f32; }
+};
+using FloatMatmuls = CopiesOfTwo<PackedMatmul, Stored<float>, Stored<Bf16>, Stored<Bf16, float>, Stored<F16>, Stored<F16, float>>;
+struct PackedMatmuls : FloatMatmuls {  // all types, as floats
+    constexpr PackedMatmuls() = default;
+    constexpr explicit PackedMatmuls(FloatMatmuls floats, Bf16Matmuls pairs) : FloatMatmuls(floats), dot(pairs) {}
+    Bf16Matmuls dot, amx;  // of bfloat16: in pairs; in tiles, only where has_amx()
 };
 extern PackedMatmuls packed_matmul;
 int64_t packed_matmul_workspace_floats(const MatmulShape& shape, Matmul::Result result = Matmul::Result::f32,

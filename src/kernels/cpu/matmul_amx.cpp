@@ -3,7 +3,7 @@
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
-extern const PackedMatmuls packed_matmul;
+extern const Bf16Matmuls packed_matmul;
 
 namespace {
 
@@ -15,6 +15,6 @@ void amx_matmul(const MatmulShape& s, const Bf16* a, const Bf16* b, Out* c, cons
 
 }  // namespace
 
-constinit const PackedMatmuls packed_matmul{nullptr, nullptr, nullptr, nullptr, nullptr, amx_matmul<Bf16>, amx_matmul<float>};
+constinit const Bf16Matmuls packed_matmul{amx_matmul<Bf16>, amx_matmul<float>};
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -66,7 +66,7 @@ void multiply_blocks(int64_t m, int64_t n, int64_t steps, const typename Math::E
     }
 }
 
-// With results in bfloat16 the sums over blocks of K before the last stand in `workspace`, as floats.
+// With narrow results the sums over blocks of K before the last stand in `workspace`, as floats.
 template <class In, class Out, class Math>
 void packed_matmul_of(const MatmulShape& s, const In* a, const In* b, Out* c, const Out* start, float* workspace) {
     const Operand<In> left{a, s.lda, s.transpose_a == Transpose::yes}, right{b, s.ldb, s.transpose_b == Transpose::no};

@@ -13,8 +13,8 @@ template <int Width>
 LOCKSTEP_INLINE void copy_row(const float* from, float* to) {
     __builtin_memcpy(to, from, Width * 4);
 }
-template <int Width>
-LOCKSTEP_INLINE void copy_row(const Bf16* from, float* to) {
+template <int Width, class T>
+LOCKSTEP_INLINE void copy_row(const T* from, float* to) {
     static_assert(Width % kLanes == 0);
     for (int i = 0; i < Width; i += kLanes) store(to + i, load(from + i));
 }
@@ -30,8 +30,8 @@ void pack_panels(const T* from, int64_t stride, int64_t whole, int64_t k, float*
             for (int64_t i = i0; i < std::min(whole, i0 + kGroup * Width); i += Width)
                 copy_row<Width>(from + p * stride + i, to + i * k + p * Width);
 }
-template <int Width>
-void pack_widened_panels(const Bf16* from, int64_t stride, int64_t whole, int64_t k, float* to) {
+template <int Width, class T>
+void pack_widened_panels(const T* from, int64_t stride, int64_t whole, int64_t k, float* to) {
     constexpr int64_t kLine = 256 / Width * Width;
     alignas(64) float line[kLine + kLanes];
     for (int64_t i0 = 0; i0 < whole; i0 += kLine) {
@@ -50,7 +50,7 @@ void pack(const Operand<T>& x, int64_t outer, int64_t count, int64_t p0, int64_t
     if (rest > 0) std::fill(to + whole * k, to + (whole + Width) * k, 0.0f);
     if (x.along_outer) {
         const T* from = x.data + p0 * x.stride + outer;
-        if constexpr (std::is_same_v<T, Bf16> && Width % kLanes != 0) pack_widened_panels<Width>(from, x.stride, whole, k, to);
+        if constexpr (!std::is_same_v<T, float> && Width % kLanes != 0) pack_widened_panels<Width>(from, x.stride, whole, k, to);
         else pack_panels<Width>(from, x.stride, whole, k, to);
         for (int64_t p = 0; p < k; ++p)
             for (int64_t i = 0; i < rest; ++i) to[whole * k + p * Width + i] = from[p * x.stride + whole + i];
@@ -63,7 +63,7 @@ void pack(const Operand<T>& x, int64_t outer, int64_t count, int64_t p0, int64_t
                             Width);
 }
 
-// How operands are packed and multiplied. Floats: a step of K at a time, bfloat16 widened while it is packed.
+// How operands are packed and multiplied. Floats: a step of K at a time, narrow types widened while they are packed.
 struct FloatMath {
     using Element = float;
     static constexpr MatmulKernel kKernel = MatmulKernel::packed;
@@ -125,8 +125,9 @@ private:
 
 }  // namespace
 
-constinit const PackedMatmuls packed_matmul{packed_matmul_of<float, float, FloatMath>, packed_matmul_of<Bf16, Bf16, FloatMath>,
-                                            packed_matmul_of<Bf16, float, FloatMath>, packed_matmul_of<Bf16, Bf16, PairMath>,
-                                            packed_matmul_of<Bf16, float, PairMath>};
+constinit const PackedMatmuls packed_matmul(FloatMatmuls([]<class In, class Out>() {
+                                                return packed_matmul_of<In, Out, FloatMath>;
+                                            }),
+                                            {packed_matmul_of<Bf16, Bf16, PairMath>, packed_matmul_of<Bf16, float, PairMath>});
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

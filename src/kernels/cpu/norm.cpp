@@ -178,20 +178,14 @@ void layer_norm_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const S* 
 
 }  // namespace
 
-constinit const TypedNorm<RmsNorm> rms_norm{rms_norm_of<float, float, float>, rms_norm_of<Bf16, Bf16, Bf16>,
-                                            rms_norm_of<float, Bf16, Bf16>, rms_norm_of<Bf16, Bf16, float>,
-                                            rms_norm_of<float, Bf16, float>};
-constinit const TypedNorm<AddRmsNorm> add_rms_norm{add_rms_norm_of<float, float, float>, add_rms_norm_of<Bf16, Bf16, Bf16>,
-                                                   add_rms_norm_of<float, Bf16, Bf16>, add_rms_norm_of<Bf16, Bf16, float>,
-                                                   add_rms_norm_of<float, Bf16, float>};
-constinit const TypedNormBackward<RmsNormBackward> rms_norm_backward{
-    rms_norm_backward_of<float, float>, rms_norm_backward_of<Bf16, Bf16>, rms_norm_backward_of<float, Bf16>,
-    rms_norm_backward_of<Bf16, float>};
-constinit const TypedNorm<LayerNorm> layer_norm{layer_norm_of<float, float, float>, layer_norm_of<Bf16, Bf16, Bf16>,
-                                                layer_norm_of<float, Bf16, Bf16>, layer_norm_of<Bf16, Bf16, float>,
-                                                layer_norm_of<float, Bf16, float>};
-constinit const TypedNormBackward<LayerNormBackward> layer_norm_backward{
-    layer_norm_backward_of<float, float>, layer_norm_backward_of<Bf16, Bf16>, layer_norm_backward_of<float, Bf16>,
-    layer_norm_backward_of<Bf16, float>};
+constinit const TypedNorm<RmsNorm> rms_norm([]<class S, class T, class W>() { return rms_norm_of<S, T, W>; });
+constinit const TypedNorm<AddRmsNorm> add_rms_norm([]<class S, class T, class W>() { return add_rms_norm_of<S, T, W>; });
+constinit const TypedNormBackward<RmsNormBackward> rms_norm_backward([]<class S, class W>() {
+    return rms_norm_backward_of<S, W>;
+});
+constinit const TypedNorm<LayerNorm> layer_norm([]<class S, class T, class W>() { return layer_norm_of<S, T, W>; });
+constinit const TypedNormBackward<LayerNormBackward> layer_norm_backward([]<class S, class W>() {
+    return layer_norm_backward_of<S, W>;
+});
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -122,9 +122,9 @@ SquareSum sum_of_squares(ThreadPool& pool, int64_t n, const float* x, void* work
     return total;
 }
 
-constinit const Typed<AdamW> adamw{adamw_of<float>, adamw_of<Bf16>};
-constinit const Typed<Sgd> sgd{sgd_of<float>, sgd_of<Bf16>};
-constinit const Typed<MuonMomentum> muon_momentum{muon_momentum_of<float>, muon_momentum_of<Bf16>};
-constinit const Typed<Muon> muon{muon_of<float>, muon_of<Bf16>};
+constinit const Typed<AdamW> adamw([]<class T>() { return adamw_of<T>; });
+constinit const Typed<Sgd> sgd([]<class T>() { return sgd_of<T>; });
+constinit const Typed<MuonMomentum> muon_momentum([]<class T>() { return muon_momentum_of<T>; });
+constinit const Typed<Muon> muon([]<class T>() { return muon_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

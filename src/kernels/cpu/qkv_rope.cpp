@@ -41,5 +41,7 @@ template void QkvRope::run(ThreadPool&, const float*, const float* const (&)[3],
                            float* const (&)[3], void*) const;
 template void QkvRope::run(ThreadPool&, const Bf16*, const Bf16* const (&)[3], const int32_t*, const double*, float,
                            Bf16* const (&)[3], void*) const;
+template void QkvRope::run(ThreadPool&, const F16*, const F16* const (&)[3], const int32_t*, const double*, float,
+                           F16* const (&)[3], void*) const;
 
 }  // namespace lockstep::kernels::cpu

@@ -15,7 +15,7 @@ struct QkvRope {
     // Every thread packs all of the weights: worth it where its rows are many.
     bool pays() const { return tokens >= 128 * threads; }
     int64_t workspace_bytes() const;
-    // w, out: of q, k and v. pos, frequencies, sign: as rope's. T float, or Bf16 where result is bf16.
+    // w, out: of q, k and v. pos, frequencies, sign: as rope's. T float, or a narrow type where result is narrow.
     template <class T>
     void run(ThreadPool& pool, const T* x, const T* const (&w)[3], const int32_t* pos, const double* frequencies, float sign,
              T* const (&out)[3], void* workspace) const;

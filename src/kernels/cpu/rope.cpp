@@ -81,6 +81,6 @@ void rope_of(Range tokens, int64_t heads, int64_t head_dim, const T* x, const in
 
 }  // namespace
 
-constinit const Typed<Rope> rope{rope_of<float>, rope_of<Bf16>};
+constinit const Typed<Rope> rope([]<class T>() { return rope_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

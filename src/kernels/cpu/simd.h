@@ -1,7 +1,8 @@
 // One vector type per instruction set, for the sources that are compiled once per set (see CMakeLists.txt). Everything
 // here lives in a namespace named after the set, so copies never meet at link time; include it from such sources only.
 // Built on the compiler's vector extensions: the same code serves AVX-512, AVX2 with FMA, SSE2 and other architectures.
-// load and store take float or Bf16: a kernel that is a template on its storage type computes in float for both.
+// load and store take float, Bf16 or F16: a kernel that is a template on its storage type computes in float for all. A new type
+// needs widen and narrow here.
 #pragma once
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #endif
 
 #include "base/bfloat16.h"
+#include "base/float16.h"
 
 #ifndef LOCKSTEP_ISA
 #define LOCKSTEP_ISA baseline
@@ -66,9 +68,9 @@ LOCKSTEP_INLINE void store(float* p, Vec v, int64_t count) {
     __builtin_memcpy(p, &v, static_cast<size_t>(count) * 4);
 }
 
-// The upper halves of floats. (GCC 12 takes three to five instructions where the processor has one; its unmasked AVX-512
-// intrinsics warn of uninitialised values.)
-LOCKSTEP_INLINE Vec widen(ShortVec half) {
+// bfloat16: the upper halves of floats. (GCC 12 takes three to five instructions where the processor has one; its unmasked
+// AVX-512 intrinsics warn of uninitialised values.)
+LOCKSTEP_INLINE Vec widen(Bf16, ShortVec half) {
 #if defined(__AVX512F__)
     const BitVec wide = reinterpret_cast<BitVec>(_mm512_maskz_cvtepu16_epi32(0xffff, reinterpret_cast<__m256i>(half)));
 #elif defined(__AVX2__)
@@ -78,7 +80,7 @@ LOCKSTEP_INLINE Vec widen(ShortVec half) {
 #endif
     return reinterpret_cast<Vec>(wide << 16);
 }
-LOCKSTEP_INLINE ShortVec narrow(Vec v) {
+LOCKSTEP_INLINE ShortVec narrow(Bf16, Vec v) {
     const BitVec bits = reinterpret_cast<BitVec>(v);
     const BitVec rounded = bits + 0x7fff + (bits >> 16 & 1);  // to nearest, ties to even
     const BitVec upper = (v == v ? rounded : bits | 0x400000) >> 16;
@@ -91,24 +93,56 @@ LOCKSTEP_INLINE ShortVec narrow(Vec v) {
     return __builtin_convertvector(upper, ShortVec);
 #endif
 }
-LOCKSTEP_INLINE Vec load(const Bf16* p) {
+// float16.
+LOCKSTEP_INLINE Vec widen(F16, ShortVec half) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Vec>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(half)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Vec>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(half)));
+#else
+    Vec v;
+    for (int i = 0; i < kLanes; ++i) {
+        F16 x;
+        x.bits = half[i];
+        v[i] = x;
+    }
+    return v;
+#endif
+}
+LOCKSTEP_INLINE ShortVec narrow(F16, Vec v) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<ShortVec>(_mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__AVX2__)
+    return reinterpret_cast<ShortVec>(_mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+#else
+    ShortVec half;
+    for (int i = 0; i < kLanes; ++i) half[i] = F16(v[i]).bits;
+    return half;
+#endif
+}
+// T: a narrow type. The last lanes as above.
+template <class T>
+LOCKSTEP_INLINE Vec load(const T* p) {
     ShortVec half;
     __builtin_memcpy(&half, p, sizeof half);
-    return widen(half);
+    return widen(T(), half);
 }
-LOCKSTEP_INLINE void store(Bf16* p, Vec v) {
-    const ShortVec half = narrow(v);
+template <class T>
+LOCKSTEP_INLINE void store(T* p, Vec v) {
+    const ShortVec half = narrow(T(), v);
     __builtin_memcpy(p, &half, sizeof half);
 }
-LOCKSTEP_INLINE Vec load(const Bf16* p, int64_t count) {
+template <class T>
+LOCKSTEP_INLINE Vec load(const T* p, int64_t count) {
     if (count >= kLanes) return load(p);
     ShortVec half{};
     __builtin_memcpy(&half, p, static_cast<size_t>(count) * 2);
-    return widen(half);
+    return widen(T(), half);
 }
-LOCKSTEP_INLINE void store(Bf16* p, Vec v, int64_t count) {
+template <class T>
+LOCKSTEP_INLINE void store(T* p, Vec v, int64_t count) {
     if (count >= kLanes) return store(p, v);
-    const ShortVec half = narrow(v);
+    const ShortVec half = narrow(T(), v);
     __builtin_memcpy(p, &half, static_cast<size_t>(count) * 2);
 }
 

@@ -1,84 +1,84 @@
-#include <map>
-
 #include "kernels/reference/reference.h"
 
 namespace lockstep::kernels {
 namespace {
 
-template <class T>
-std::unique_ptr<Kernel> make_float(const KernelContext& c) {
-    using namespace reference;
-    using Make = Made (*)(const KernelContext&);
-    static const std::map<std::string_view, Make> makers = {{"einsum", make_einsum<T>},
-                                                            {"add", make_elementwise<T>},
-                                                            {"scale", make_elementwise<T>},
-                                                            {"cast", make_elementwise<T>},
-                                                            {"unary", make_elementwise<T>},
-                                                            {"dropout", make_dropout<T>},
-                                                            {"gather", make_embedding<T>},
-                                                            {"scatter", make_embedding<T>},
-                                                            {"pick", make_embedding<T>},
-                                                            {"unpick", make_embedding<T>},
-                                                            {"rope", make_rope<T>},
-                                                            {"attention", make_attention<T>},
-                                                            {"attention_backward", make_attention<T>},
-                                                            {"max", make_loss<T>},
-                                                            {"exp_shifted", make_loss<T>},
-                                                            {"mask_padding", make_loss<T>},
-                                                            {"adamw", make_optimizer<T>},
-                                                            {"adam", make_optimizer<T>},
-                                                            {"sgd", make_optimizer<T>},
-                                                            {"muon_momentum", make_optimizer<T>},
-                                                            {"muon", make_optimizer<T>},
-                                                            {"zero_padding", make_optimizer<T>},
-                                                            {"inverse_count", make_optimizer<T>},
-                                                            {"accumulate", make_accumulate<T>}};
-    const auto it = makers.find(c.op.kind);
-    return it == makers.end() ? nullptr : it->second(c);
+using namespace reference;
+
+template <Dtype type>
+bool takes_one_type(const KernelContext& c) {
+    return has_one_float_type(c.routine, c.op, type);
+}
+template <Dtype type>
+bool gives(const KernelContext& c) {
+    return c.op.out.empty() || c.out(0).dtype == type;
+}
+
+// An op on floats: all of one type, float32 or float64, as they stand; any mixture by copies in double.
+template <Made (*f32)(const KernelContext&), Made (*f64)(const KernelContext&)>
+void add_float(std::vector<Registered>& all, const char* op, int accumulates, bool in_place) {
+    const auto add = [&](Dtype result, bool (*takes)(const KernelContext&), Made (*make)(const KernelContext&)) {
+        Registered r;
+        r.op = op, r.kernel = std::string("reference.") + op, r.result = result;
+        r.accumulates = accumulates, r.in_place = in_place;
+        r.takes = takes, r.make = make;
+        all.push_back(std::move(r));
+        return &all.back();
+    };
+    add(Dtype::F32, takes_one_type<Dtype::F32>, f32);
+    add(Dtype::F64, takes_one_type<Dtype::F64>, f64);
+    const auto convert = [](const KernelContext& c) { return make_converting(c, f64); };
+    const auto bytes = [](const KernelContext& c) { return converting_workspace_bytes(c.mesh, c.routine, c.op); };
+    add(Dtype::F32, gives<Dtype::F32>, convert)->workspace_bytes = bytes;
+    add(Dtype::F64, gives<Dtype::F64>, convert)->workspace_bytes = bytes;
+    add(Dtype::BF16, gives<Dtype::BF16>, convert)->workspace_bytes = bytes;
+    add(Dtype::F16, gives<Dtype::F16>, convert)->workspace_bytes = bytes;
+}
+
+// Elements that are moved and not looked at.
+template <Dtype type>
+void add_movement(std::vector<Registered>& all) {
+    for (const char* op : {"rename", "copy", "slice", "append", "reshape", "pack", "unpack"}) {
+        Registered r;
+        r.op = op, r.kernel = std::string("reference.") + op, r.result = type;
+        r.takes = gives<type>, r.make = make_movement;
+        all.push_back(std::move(r));
+    }
 }
 
 }  // namespace
 
-ops::KernelCatalog reference_catalog() {
-    ops::KernelCatalog catalog;
-    catalog.name = "reference";
-    const auto entry = [&](const char* op, Dtype dtype, int accumulates, bool in_place) -> ops::KernelEntry& {
-        catalog.entries.push_back({op, dtype, std::string("reference.") + op, accumulates, in_place, {}, {}});
-        return catalog.entries.back();
-    };
-    // First all floats of one type, then any mixture of types and narrow ones.
-    const auto add = [&](const char* op, int accumulates, bool in_place) {
-        for (Dtype t : {Dtype::F32, Dtype::F64}) {
-            entry(op, t, accumulates, in_place).serves = [t](const mesh::Mesh&, const ir::Routine& r, const ir::Op& o) {
-                return reference::has_one_float_type(r, o, t);
-            };
+const std::vector<Registered>& reference_kernels() {
+    static const std::vector<Registered> all = [] {
+        std::vector<Registered> r;
+        add_float<make_einsum<float>, make_einsum<double>>(r, "einsum", 0, false);
+        add_float<make_embedding<float>, make_embedding<double>>(r, "scatter", 0, false);
+        for (const char* op : {"add", "scale", "unary"})
+            add_float<make_elementwise<float>, make_elementwise<double>>(r, op, -1, true);
+        add_float<make_dropout<float>, make_dropout<double>>(r, "dropout", -1, true);
+        add_float<make_loss<float>, make_loss<double>>(r, "mask_padding", -1, true);
+        add_float<make_elementwise<float>, make_elementwise<double>>(r, "cast", -1, false);
+        for (const char* op : {"gather", "pick", "unpick"})
+            add_float<make_embedding<float>, make_embedding<double>>(r, op, -1, false);
+        add_float<make_rope<float>, make_rope<double>>(r, "rope", -1, false);
+        for (const char* op : {"attention", "attention_backward"})
+            add_float<make_attention<float>, make_attention<double>>(r, op, -1, false);
+        for (const char* op : {"max", "exp_shifted"}) add_float<make_loss<float>, make_loss<double>>(r, op, -1, false);
+        for (const char* op : {"adamw", "adam", "sgd", "muon_momentum", "muon", "zero_padding", "inverse_count"})
+            add_float<make_optimizer<float>, make_optimizer<double>>(r, op, -1, false);
+        add_float<make_accumulate<float>, make_accumulate<double>>(r, "accumulate", -1, false);
+        add_movement<Dtype::F32>(r), add_movement<Dtype::F64>(r), add_movement<Dtype::I32>(r);
+        add_movement<Dtype::BF16>(r), add_movement<Dtype::F16>(r);
+        for (const char* op : {"sum_squares", "owned", "step_control", "update_loss_scale"}) {
+            Registered scalar;
+            scalar.op = op, scalar.kernel = std::string("reference.") + op, scalar.result = Dtype::F64;
+            scalar.accumulates = 0;
+            scalar.takes = gives<Dtype::F64>, scalar.make = make_scalars;
+            r.push_back(std::move(scalar));
         }
-        for (Dtype t : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16})
-            entry(op, t, accumulates, in_place).workspace_bytes = reference::converting_workspace_bytes;
-    };
-    for (const char* op : {"einsum", "scatter"}) add(op, 0, false);
-    for (const char* op : {"add", "scale", "unary", "dropout", "mask_padding"}) add(op, -1, true);
-    for (const char* op : {"cast", "gather", "pick", "unpick", "rope", "attention", "attention_backward", "max", "exp_shifted",
-                           "adamw", "adam", "sgd", "muon_momentum", "muon", "zero_padding", "inverse_count", "accumulate"})
-        add(op, -1, false);
-    for (Dtype t : kDtypes) {
-        for (const char* op : {"rename", "copy", "slice", "append", "reshape", "pack", "unpack"}) entry(op, t, -1, false);
-    }
-    for (const char* op : {"sum_squares", "owned", "step_control", "update_loss_scale"}) entry(op, Dtype::F64, 0, false);
-    return catalog;
-}
-
-std::unique_ptr<Kernel> make_reference_kernel(const KernelContext& c) {
-    if (!c.op.kernel.starts_with("reference.")) return nullptr;
-    const std::string& kind = c.op.kind;
-    if (kind == "rename" || kind == "copy" || kind == "slice" || kind == "append" || kind == "reshape" || kind == "pack" ||
-        kind == "unpack")
-        return reference::make_movement(c);
-    if (kind == "sum_squares" || kind == "owned" || kind == "step_control" || kind == "update_loss_scale")
-        return reference::make_scalars(c);
-    if (reference::has_one_float_type(c.routine, c.op, Dtype::F64)) return make_float<double>(c);
-    if (reference::has_one_float_type(c.routine, c.op, Dtype::F32)) return make_float<float>(c);
-    return reference::make_converting(c, make_float<double>);
+        return r;
+    }();
+    return all;
 }
 
 }  // namespace lockstep::kernels

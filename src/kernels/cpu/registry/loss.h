@@ -1,0 +1,63 @@
+// Cross-entropy, and what it needs of the logits.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/loss.h"
+#include "kernels/cpu/registry/registry.h"
+
+namespace lockstep::kernels::registry {
+
+struct Max {
+    static constexpr Family kFamily{"max", "cpu.max"};
+    using Types = float(float);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from(
+            [z = rows_of(c, c.in(0))](const KernelArgs& k) { cpu::row_max(k.pool, z.rows, z.n, in(k, 0), out(k, 0)); });
+    }
+};
+
+// In place only: the padded columns of the logits are overwritten where they stand.
+template <class T>
+struct MaskPadding {
+    static constexpr Family kFamily{"mask_padding", "cpu.mask_padding", -1, true};
+    using Types = T(T);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        const ir::Tensor& x = c.in(0);
+        const int last = static_cast<int>(x.dims.size()) - 1;
+        const RowsOf z = rows_of(c, x);
+        const int64_t valid = std::clamp<int64_t>(c.routine.dims[x.dims[last]].valid - c.first_index(x, last), 0, z.n);
+        return kernel_from([=, fill = T(number(c, "fill")), n = c.elements(x)](const KernelArgs& k) {
+            const T* source = in<T>(k, 0);
+            if (source != out<T>(k, 0)) cpu::add(k.pool, n, &source, 1, out<T>(k, 0));
+            for (int64_t r = 0; r < z.rows; ++r) std::fill(out<T>(k, 0) + r * z.n + valid, out<T>(k, 0) + (r + 1) * z.n, fill);
+        });
+    }
+};
+
+inline int64_t first_column(const KernelContext& c, const ir::Tensor& logits) {
+    return c.first_index(logits, static_cast<int>(logits.dims.size()) - 1);
+}
+struct CrossEntropy {  // logits, m, targets -> z, t
+    static constexpr Family kFamily{"cross_entropy", "cpu.cross_entropy"};
+    using Types = std::tuple<float, float>(float, float, int32_t);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([z = rows_of(c, c.in(0)), first = first_column(c, c.in(0))](const KernelArgs& k) {
+            cpu::cross_entropy(k.pool, z.rows, z.n, in(k, 0), in(k, 1), ids(k, 2), first, out(k, 0), out(k, 1));
+        });
+    }
+};
+template <class T>
+struct CrossEntropyBackward {  // d_z, d_t, logits, m, targets -> d_logits
+    static constexpr Family kFamily{"cross_entropy_backward", "cpu.cross_entropy_backward", -1, true};
+    using Types = T(float, float, float, float, int32_t);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([z = rows_of(c, c.in(2)), first = first_column(c, c.in(2))](const KernelArgs& k) {
+            cpu::cross_entropy_backward(k.pool, z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first,
+                                        out<T>(k, 0));
+        });
+    }
+};
+
+}  // namespace lockstep::kernels::registry

@@ -1,0 +1,101 @@
+// How the CPU backend registers its kernels. Each is a struct:
+//   kFamily: the op that it serves, its name, and which result may add or stand in place
+//   Types: the element types that it takes and gives, as the type of a function: std::tuple<T, float>(T, int32_t). The last
+//     operand's type stands for any more operands
+//   make(context): the kernel for one op of a rank
+// and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to which
+// the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <type_traits>
+
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "kernels/kernel.h"
+
+namespace lockstep::kernels::registry {
+
+struct Family {
+    const char *op, *kernel;
+    int accumulates = -1;  // KernelEntry's
+    bool in_place = false;
+};
+
+template <class T>
+inline constexpr Dtype kDtypeOf = Dtype::F32;
+template <>
+inline constexpr Dtype kDtypeOf<double> = Dtype::F64;
+template <>
+inline constexpr Dtype kDtypeOf<int32_t> = Dtype::I32;
+template <>
+inline constexpr Dtype kDtypeOf<Bf16> = Dtype::BF16;
+template <>
+inline constexpr Dtype kDtypeOf<F16> = Dtype::F16;
+
+template <class Function>
+struct Signature;
+template <class... Out, class... In>
+struct Signature<std::tuple<Out...>(In...)> {
+    static constexpr std::array<Dtype, sizeof...(In)> kIn = {kDtypeOf<In>...};
+    static constexpr std::array<Dtype, sizeof...(Out)> kOut = {kDtypeOf<Out>...};
+};
+template <class Out, class... In>
+struct Signature<Out(In...)> : Signature<std::tuple<Out>(In...)> {};
+
+template <class Kernel>
+bool takes(const KernelContext& c) {
+    constexpr auto kIn = Signature<typename Kernel::Types>::kIn;
+    constexpr auto kOut = Signature<typename Kernel::Types>::kOut;
+    if (c.op.in.size() < kIn.size() || c.op.out.size() != kOut.size()) return false;
+    for (size_t i = 0; i < c.op.in.size(); ++i) {
+        if (c.in(i).dtype != kIn[std::min(i, kIn.size() - 1)]) return false;
+    }
+    for (size_t i = 0; i < kOut.size(); ++i) {
+        if (c.out(i).dtype != kOut[i]) return false;
+    }
+    return true;
+}
+
+template <class Kernel>
+Registered registered() {
+    constexpr Family f = Kernel::kFamily;
+    Registered r;
+    r.op = f.op, r.kernel = f.kernel, r.result = Signature<typename Kernel::Types>::kOut[0];
+    r.accumulates = f.accumulates, r.in_place = f.in_place;
+    r.takes = takes<Kernel>, r.make = Kernel::make;
+    if constexpr (requires { &Kernel::serves; }) r.serves = Kernel::serves;
+    if constexpr (requires { &Kernel::workspace_bytes; }) r.workspace_bytes = Kernel::workspace_bytes;
+    if constexpr (requires { &Kernel::is_available; }) r.is_available = Kernel::is_available;
+    if constexpr (requires { &Kernel::is_slower; }) r.is_slower = Kernel::is_slower;
+    return r;
+}
+
+template <class T = float>
+const T* in(const KernelArgs& a, int i) {
+    return static_cast<const T*>(a.in[i]);
+}
+inline const int32_t* ids(const KernelArgs& a, int i) { return in<int32_t>(a, i); }
+template <class T = float>
+T* out(const KernelArgs& a, int i) {
+    return static_cast<T*>(a.out[i]);
+}
+
+// Product of the sizes of all dims but the last, and the last.
+struct RowsOf {
+    int64_t rows, n;
+};
+inline RowsOf rows_of(const KernelContext& c, const ir::Tensor& t) {
+    const int64_t n = c.size(t, static_cast<int>(t.dims.size()) - 1);
+    return {c.elements(t) / n, n};
+}
+// Rows that are as long as a bias.
+inline RowsOf rows_over(const KernelContext& c, const ir::Tensor& x, const ir::Tensor& bias) {
+    return {c.elements(x) / c.elements(bias), c.elements(bias)};
+}
+inline float number(const KernelContext& c, const char* key) { return static_cast<float>(c.op.number(key)); }
+
+}  // namespace lockstep::kernels::registry
