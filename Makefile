@@ -53,6 +53,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	build/release/bench/kernels_bench
 	build/release/bench/comm_bench
 	build/release/bench/schedules_bench
+	build/release/bench/compile_bench
 	$(build) --target lockstep
 	build/release/lockstep bench --out build/this_machine.toml
 	python3 bench/plan/compare.py build/release/lockstep --cluster build/this_machine.toml

@@ -97,7 +97,7 @@ struct Session {
         : r(recipe(mode)),
           compiled(compile::compile(r, {kernels::cpu_catalog(1), {}, {}, {}})),
           source({1, 32000, 128, 0.0, 0}),
-          trainer(r, compiled, source) {}
+          trainer(compile::config_of(r), compiled, source) {}
 };
 
 int64_t bytes_under(const std::string& folder) {

@@ -58,11 +58,12 @@ std::string build_text() {
 
 Facts facts_of(const compile::Recipe& recipe) {
     Facts facts = compile::effective(recipe);
-    for (const char* key : {"training.dataset_path", "validation.dataset_path"}) {
-        if (recipe.text("training.dataset") == "synthetic") break;
-        for (const std::string& folder : recipe.list(key)) add_data(facts, folder);
+    const compile::Config config = compile::values_of(recipe);
+    for (const auto* folders : {&config.training.dataset_path, &config.validation.dataset_path}) {
+        if (config.training.dataset == compile::Dataset::Synthetic) break;
+        for (const std::string& folder : *folders) add_data(facts, folder);
     }
-    if (recipe.text("runtime.kernels") == "cpu") facts.emplace_back(kInstructionSet, kernels::cpu::instruction_sets());
+    if (config.runtime.kernels == compile::Kernels::Cpu) facts.emplace_back(kInstructionSet, kernels::cpu::instruction_sets());
     return facts;
 }
 
@@ -103,7 +104,7 @@ void require_same_job(const compile::Recipe& recipe, const Facts& flags, comm::C
     if (crew.is_alone()) return;
     Facts facts = facts_of(recipe);
     facts.insert(facts.end(), flags.begin(), flags.end());
-    require_agreement(facts, crew, compile::layout_of(recipe).ranks);
+    require_agreement(facts, crew, compile::layout_of(compile::config_of(recipe)).ranks);
 }
 
 }  // namespace lockstep::cli

@@ -42,19 +42,19 @@ struct Machine {
     std::optional<sim::Cluster> cluster;  // where it describes devices or hosts
 };
 
-Machine machine_of(const compile::Recipe& recipe, const CheckArgs& args) {
+Machine machine_of(const compile::Config& config, const CheckArgs& args) {
     if (!args.cluster.empty()) {
-        Described d = described_machine(recipe, args.cluster, "--cluster");
+        Described d = described_machine(config, args.cluster, "--cluster");
         return {std::move(d.options), std::move(d.capacity), std::move(d.cluster)};
     }
-    Machine m{compile_options(recipe), {}, described_cluster(recipe)};
+    Machine m{compile_options(config), {}, described_cluster(config)};
     m.options.few_microbatches = true;
-    const int64_t ranks = compile::layout_of(recipe).ranks;
-    const std::string& file = recipe.text("cluster.file");
-    if (!file.empty()) m.capacity = capacity_of(recipe, sim::read_cluster(file, "cluster.file"), file, ranks);
-    if (!m.capacity.bytes) m.capacity = capacity_here(recipe, ranks, nullptr);
-    const bool open = recipe.integer("cluster.ranks") == 0 && recipe.integer("parallelism.data_parallel_shard_degree") == -1;
-    if (recipe.number("cluster.memory_gib_per_rank") == 0)
+    const int64_t ranks = compile::layout_of(config).ranks;
+    const std::string& file = config.cluster.file;
+    if (!file.empty()) m.capacity = capacity_of(config, sim::read_cluster(file, "cluster.file"), file, ranks);
+    if (!m.capacity.bytes) m.capacity = capacity_here(config, ranks, nullptr);
+    const bool open = config.leaves_ranks_open();
+    if (config.cluster.memory_gib_per_rank == 0)
         m.capacity.for_another = fmt::format(
             ". For another machine{} give --cluster FILE (clusters/ has some) or "
             "cluster.memory_gib_per_rank{}",
@@ -67,7 +67,6 @@ Machine machine_of(const compile::Recipe& recipe, const CheckArgs& args) {
 }
 
 int check(const CheckArgs& args) {
-    compile::Recipe recipe;
     compile::Compiled compiled;
     std::vector<compile::StageReport> reports;
     std::vector<compile::GroupTraffic> groups;
@@ -75,15 +74,16 @@ int check(const CheckArgs& args) {
     Capacity capacity;
     std::optional<sim::Cluster> cluster;  // where it says where ranks are
     try {
-        recipe = read_recipe(args.recipe);
+        compile::Recipe recipe = read_recipe(args.recipe);
         open_run_data(recipe, MissingData::Assume);
-        const Machine machine = machine_of(recipe, args);
+        const compile::Config config = compile::config_of(recipe);
+        const Machine machine = machine_of(config, args);
         capacity = machine.capacity, cluster = machine.cluster;
-        compiled = compile::compile(recipe, machine.options);
+        compiled = compile::compile(config, machine.options);
         reports = compile::reports_of(compiled);
         groups = compile::traffic_of(compiled, hosts_described(cluster, machine.options.route.topology, compiled.layout.ranks));
         by_host = compile::bytes_by_host(compiled, machine.options.route.topology);
-        require_runnable(recipe, machine.options, compiled, capacity);
+        require_runnable(config, machine.options, compiled, capacity);
     } catch (const UserError& e) {
         if (!args.json) throw;
         nlohmann::ordered_json refusal = {{"fits", false}};

@@ -18,42 +18,44 @@
 namespace lockstep::cli {
 namespace {
 
-runtime::LoadParts parts_of(const compile::Recipe& recipe) {
+runtime::LoadParts parts_of(const compile::Config& config) {
     runtime::LoadParts parts;
-    for (const std::string& name : recipe.list("checkpoint.exclude_from_loading")) {
-        parts.optimizer = parts.optimizer && name != "optimizer";
-        parts.dataloader = parts.dataloader && name != "dataloader";
-        parts.train_state = parts.train_state && name != "train_state";
+    for (const compile::LoadPart excluded : config.checkpoint.exclude_from_loading) {
+        switch (excluded) {
+            case compile::LoadPart::Optimizer: parts.optimizer = false; break;
+            case compile::LoadPart::Dataloader: parts.dataloader = false; break;
+            case compile::LoadPart::TrainState: parts.train_state = false; break;
+        }
     }
     return parts;
 }
 
 // Safetensors of transformers hold nothing else.
-bool last_is_model_only(const compile::Recipe& recipe) {
-    return recipe.flag("checkpoint.last_save_model_only") || recipe.flag("checkpoint.last_save_in_hf");
+bool last_is_model_only(const compile::Config& config) {
+    return config.checkpoint.last_save_model_only || config.checkpoint.last_save_in_hf;
 }
 
-std::optional<runtime::HuggingFaceForm> hugging_face_form(const compile::Recipe& recipe) {
-    if (!recipe.flag("checkpoint.last_save_in_hf")) return std::nullopt;
-    runtime::HuggingFaceForm form{hugging_face_model(recipe), find_tokenizer(recipe.list("training.dataset_path"))};
+std::optional<runtime::HuggingFaceForm> hugging_face_form(const compile::Config& config) {
+    if (!config.checkpoint.last_save_in_hf) return std::nullopt;
+    runtime::HuggingFaceForm form{{config.model.name, config.model.shape, config.training.seq_len},
+                                  find_tokenizer(config.training.dataset_path)};
     return form;
 }
 
-std::string export_dtype(const compile::Recipe& recipe) {
-    return std::string(file_type_of(recipe.text("checkpoint.export_dtype")));
-}
+std::string export_dtype(const compile::Config& config) { return std::string(file_type_of(config.checkpoint.export_dtype)); }
 
 }  // namespace
 
 Checkpointing::Checkpointing(Job& job, std::string root)
     : job_(job),
+      config_(job.config),
       recipe_(job.recipe),
       root_(std::move(root)),
-      parts_(parts_of(recipe_)),
-      last_is_model_only_(last_is_model_only(recipe_)),
-      hugging_face_(hugging_face_form(recipe_)),
-      form_{export_dtype(recipe_), hugging_face_ ? &*hugging_face_ : nullptr} {
-    if (recipe_.flag("checkpoint.enable") && !recipe_.flag("checkpoint.load_only")) {
+      parts_(parts_of(config_)),
+      last_is_model_only_(last_is_model_only(config_)),
+      hugging_face_(hugging_face_form(config_)),
+      form_{export_dtype(config_), hugging_face_ ? &*hugging_face_ : nullptr} {
+    if (config_.checkpoint.saves()) {
         lock_root();
         saver_ = std::make_unique<runtime::Saver>(*job_.trainer, recipe_, root_, tokenizer_sum(job_.data.tokenizer));
     }
@@ -67,7 +69,7 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
         const Stored stored = stored_at(folder);
         require_same_model(hugging_face_model(stored.recipe), folder, recipe_);
         if (!job_.data.tokenizer.empty()) require_same_tokenizer(stored, {job_.data.tokenizer, "training.dataset_path", ""});
-        if (!stored.manifest.has_optimizer() && stored.manifest.steps >= recipe_.integer("training.steps"))
+        if (!stored.manifest.has_optimizer() && stored.manifest.steps >= config_.training.steps)
             wanted.optimizer = false;  // only to look at
         const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted);
         const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.programs);
@@ -129,9 +131,8 @@ std::string named_checkpoint(const std::string& path) {
 }  // namespace
 
 void Checkpointing::load_initial() {
-    const std::string& path = recipe_.text("checkpoint.initial_load_path");
-    if (recipe_.flag("checkpoint.initial_load_in_hf"))
-        return load_hugging_face(path.empty() ? recipe_.text("model.hf_assets_path") : path);
+    const std::string& path = config_.checkpoint.initial_load_path;
+    if (config_.checkpoint.initial_load_in_hf) return load_hugging_face(path.empty() ? config_.model.hf_assets_path : path);
     if (path.empty()) return;
     if (runtime::HuggingFaceFolder::is_at(path) && !std::filesystem::exists(path + "/manifest.json"))
         throw UserError("checkpoint.is_hugging_face", "checkpoint.initial_load_in_hf",
@@ -139,7 +140,7 @@ void Checkpointing::load_initial() {
                                     "checkpoint.initial_load_in_hf = true",
                                     path));
     const std::string folder = named_checkpoint(path);
-    const bool model_only = recipe_.flag("checkpoint.initial_load_model_only");
+    const bool model_only = config_.checkpoint.initial_load_model_only;
     if (!load(folder, model_only ? runtime::LoadParts{false, false, false} : parts_)) {
         throw UserError("checkpoint.initial_load", "checkpoint.initial_load_path",
                         fmt::format("checkpoint.initial_load_path: {}", why_not_));
@@ -152,15 +153,15 @@ void Checkpointing::lock_root() {
     comm::Crew& crew = job_.trainer->ranks().crew();
     crew.together([&] {
         make_folder(root_);
-        const std::filesystem::path locked = recipe_.text("job.dump_folder");
+        const std::filesystem::path locked = config_.job.dump_folder;
         if (crew.is_first() && !std::filesystem::equivalent(root_, locked)) lock_.emplace(root_);
     });
 }
 
 void Checkpointing::resume() {
-    if (!recipe_.flag("checkpoint.enable")) return;
+    if (!config_.checkpoint.enable) return;
     const std::vector<int64_t> complete = checkpoint::complete_steps(root_);
-    if (const int64_t wanted = recipe_.integer("checkpoint.load_step"); wanted >= 0) {
+    if (const int64_t wanted = config_.checkpoint.load_step; wanted >= 0) {
         load_step(wanted, complete);
     } else if (complete.empty()) {
         load_initial();
@@ -176,7 +177,7 @@ void Checkpointing::resume() {
         }
     }
     require_same_step();
-    if (const int64_t at = job_.trainer->progress().steps, steps = recipe_.integer("training.steps"); at >= steps && at > 0)
+    if (const int64_t at = job_.trainer->progress().steps, steps = config_.training.steps; at >= steps && at > 0)
         telemetry::info(fmt::format("no step is left: the checkpoint is of step {}, and training.steps = {}", at, steps));
     if (!loaded_.empty()) last_saved_ = job_.trainer->progress().steps;
     if (saver_) saver_->set_latest(loaded_);
@@ -205,9 +206,9 @@ void Checkpointing::save_now(runtime::SaveContents contents) {
 void Checkpointing::after_step(const runtime::StepResult& r) {
     if (!saver_) return;
     saver_->check();
-    const int64_t interval = recipe_.integer("checkpoint.interval");
-    const bool wanted = r.step % interval == 0 || (r.step == 1 && recipe_.flag("checkpoint.enable_first_step_checkpoint"));
-    const bool last_differs = r.step == recipe_.integer("training.steps") && last_is_model_only_;
+    const int64_t interval = config_.checkpoint.interval;
+    const bool wanted = r.step % interval == 0 || (r.step == 1 && config_.checkpoint.enable_first_step_checkpoint);
+    const bool last_differs = r.step == config_.training.steps && last_is_model_only_;
     if (wanted && (r.committed || r.overflowed()) && !last_differs) save_now(runtime::SaveContents::All);
 }
 

@@ -45,6 +45,7 @@ private:
     void load_hugging_face(const std::string& path);
 
     Job& job_;
+    const compile::Config& config_;
     const compile::Recipe& recipe_;
     const std::string root_;
     std::optional<FolderLock> lock_;  // of root_

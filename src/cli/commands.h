@@ -72,13 +72,13 @@ void take_settings(const CLI::App& command, RecipeArgs& args);
 compile::Recipe read_recipe(const RecipeArgs& args);
 // All kernels of this process use runtime.instruction_set from now on; read_recipe() calls it. UserError
 // recipe.instruction_set: this processor has none such.
-void use_instruction_set(const compile::Recipe& recipe);
+void use_instruction_set(const compile::Config& config);
 // Where a recipe leaves the number of ranks open, a crew of several processes has one each.
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
 // The catalog of runtime.kernels, and passes to skip, for the machines of a crew; none: this one.
-compile::CompileOptions compile_options(const compile::Recipe& recipe, const comm::Crew* crew = nullptr);
+compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew = nullptr);
 // The same for ranks of another machine.
-compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads_per_rank);
+compile::CompileOptions compile_options(const compile::Config& config, int threads_per_rank);
 // All processes have compiled the same programs. UserError job.other_program.
 void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew);
 // "dp_replicate 1 x dp_shard 2 x tp 2", with pp before it where there is a pipeline.

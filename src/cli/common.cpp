@@ -54,17 +54,22 @@ void print_json(const nlohmann::ordered_json& value) {
     fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void use_instruction_set(const compile::Recipe& recipe) {
+void use_instruction_set(const compile::Config& config) {
+    using compile::InstructionSet;
     using kernels::cpu::Isa;
-    const std::string& wanted = recipe.text("runtime.instruction_set");
     const Isa best = kernels::cpu::detect_isa();
-    const auto is_wanted = [&](Isa isa) { return wanted == kernels::cpu::name(isa); };
-    const std::vector<Isa> all = {Isa::baseline, Isa::avx2, Isa::avx512};
-    const Isa isa = wanted == "auto" ? best : *std::find_if(all.begin(), all.end(), is_wanted);
+    Isa isa = best;
+    switch (config.runtime.instruction_set) {
+        case InstructionSet::Auto: break;
+        case InstructionSet::Avx512: isa = Isa::avx512; break;
+        case InstructionSet::Avx2: isa = Isa::avx2; break;
+        case InstructionSet::Baseline: isa = Isa::baseline; break;
+    }
     if (isa > best)
         throw UserError("recipe.instruction_set", "runtime.instruction_set",
                         fmt::format("{}runtime.instruction_set = \"{}\": the best one of this processor is {}",
-                                    recipe.where("runtime.instruction_set"), wanted, kernels::cpu::name(best)));
+                                    config.where("runtime.instruction_set"), word_of(config.runtime.instruction_set),
+                                    kernels::cpu::name(best)));
     kernels::cpu::use_isa(isa);
 }
 
@@ -72,36 +77,37 @@ compile::Recipe read_recipe(const RecipeArgs& args) {
     compile::Recipe recipe = compile::Recipe::from_file(args.path);
     for (const auto& [key, value] : args.settings) recipe.set(key, value);
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
-    if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();
-    compile::require_consistent(recipe);
-    use_instruction_set(recipe);
+    if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();  // before anything is refused
+    const compile::Config config = compile::config_of(recipe);
+    use_instruction_set(config);
     if (const std::string keys = ignored_keys(recipe); !keys.empty())
         telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
-    telemetry::info(fmt::format("{}; recompute: {}", types_line(recipe), recompute_line(recipe)));
+    telemetry::info(fmt::format("{}; recompute: {}", types_line(config), recompute_line(config)));
     return recipe;
 }
 
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {
-    if (crew.is_alone() || recipe.integer("cluster.ranks") != 0 || recipe.integer("parallelism.data_parallel_shard_degree") != -1)
-        return;
-    if (compile::layout_of(recipe).ranks % crew.processes() != 0) recipe.set("cluster.ranks", std::to_string(crew.processes()));
+    if (crew.is_alone()) return;
+    const compile::Config config = compile::config_of(recipe);
+    if (config.leaves_ranks_open() && compile::layout_of(config).ranks % crew.processes() != 0)
+        recipe.set("cluster.ranks", std::to_string(crew.processes()));
 }
 
-compile::CompileOptions compile_options(const compile::Recipe& recipe, const comm::Crew* crew) {
-    const int64_t ranks = compile::layout_of(recipe).ranks;
-    compile::CompileOptions options = compile_options(recipe, runtime::placement_of(recipe, ranks, crew).threads_per_rank);
-    options.route.topology = topology_of(recipe, ranks, crew);
+compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew) {
+    const int64_t ranks = compile::layout_of(config).ranks;
+    compile::CompileOptions options = compile_options(config, runtime::placement_of(config, ranks, crew).threads_per_rank);
+    options.route.topology = topology_of(config, ranks, crew);
     return options;
 }
 
-compile::CompileOptions compile_options(const compile::Recipe& recipe, int threads) {
+compile::CompileOptions compile_options(const compile::Config& config, int threads) {
     compile::CompileOptions options;
-    const bool reference = recipe.text("runtime.kernels") == "reference";
-    options.catalog = reference ? lockstep::kernels::reference_catalog() : lockstep::kernels::cpu_catalog(threads);
-    for (const std::string& op : compile::disabled_kernels(recipe))
+    options.catalog = config.runtime.kernels == compile::Kernels::Reference ? lockstep::kernels::reference_catalog()
+                                                                            : lockstep::kernels::cpu_catalog(threads);
+    for (const std::string& op : config.runtime.disabled_kernels.names)
         std::erase_if(options.catalog.entries, [&](const ops::KernelEntry& e) { return e.op == op; });
-    if (const std::string& file = recipe.text("cluster.file"); !file.empty())
+    if (const std::string& file = config.cluster.file; !file.empty())
         options.catalog.costs = std::make_shared<ops::CostTable>(sim::read_cluster(file, "cluster.file").costs);
     return options;
 }

@@ -65,7 +65,7 @@ int diff(const DiffArgs& args) {
     }
     const auto usual = [](Dtype t) { return t == Dtype::F64 ? 1e-10 : t == Dtype::F32 ? 1e-4 : 5e-2; };
     const double tolerance =
-        args.tolerance >= 0 ? args.tolerance : std::max(usual(la.precision.narrow), usual(lb.precision.narrow));
+        args.tolerance >= 0 ? args.tolerance : std::max(usual(la.partition.compute), usual(lb.partition.compute));
     nlohmann::ordered_json found;
     int64_t compared = 0;
     double largest = 0;

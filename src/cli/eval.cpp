@@ -98,7 +98,7 @@ int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::Tok
 void require_fitting(const Tokens& tokens, const EvalArgs& args, const Stored& stored) {
     if (!args.other_tokenizer && !tokens.tokenizer_file.empty())
         require_same_tokenizer(stored, {tokens.tokenizer_file, args.tokens.empty() ? "--data" : "--tokens", kInsist});
-    const int64_t vocab = std::get<int64_t>(stored.recipe.model_shape().at("vocab_size"));
+    const int64_t vocab = compile::config_of(stored.recipe).model.size("vocab_size");
     const std::string name = tokens.stream.name();
     if (tokens.stream.vocab_size() > vocab)
         throw UserError("eval.vocabulary", name,
@@ -144,8 +144,8 @@ int eval(const EvalArgs& args, comm::Crew& crew) {
         std::string sums;
         for (const data::TokenFile& file : tokens.stream.files()) sums += hex_checksum(file.header().checksum);
         flags.emplace_back("the tokens of " + name, hex_checksum(sums));
-        sets.push_back(
-            {data::Dataset(std::move(tokens.stream), dataset_options(stored.recipe)), std::move(tokens.tokenizer), name});
+        sets.push_back({data::Dataset(std::move(tokens.stream), dataset_options(compile::values_of(stored.recipe))),
+                        std::move(tokens.tokenizer), name});
     }
     Loaded loaded(stored, {ir::EntryKind::Eval}, crew, flags);
     const compile::Compiled& compiled = loaded.compiled;

@@ -24,27 +24,27 @@ std::string text_of(const std::vector<int64_t>& ranks) {
 
 }  // namespace
 
-std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe) {
-    const std::string& file = recipe.text("cluster.file");
+std::optional<sim::Cluster> described_cluster(const compile::Config& config) {
+    const std::string& file = config.cluster.file;
     if (file.empty()) return std::nullopt;
     sim::Cluster cluster = sim::read_cluster(file, "cluster.file");
     return cluster.devices || cluster.hosts.ranks > 0 ? std::optional(std::move(cluster)) : std::nullopt;
 }
 
-RanksByHost ranks_by_host(const compile::Recipe& recipe) {
-    return {recipe.integer("cluster.ranks_per_host"), recipe.integer("cluster.ranks_per_process")};
+RanksByHost ranks_by_host(const compile::Config& config) {
+    return {config.cluster.ranks_per_host, config.cluster.ranks_per_process};
 }
 
-mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {
+mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
     if (crew && !crew->is_alone()) {
         mesh::Topology out{{}, crew->ranks_a_process(ranks)};
         for (int64_t r = 0; r < ranks; ++r)
             out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / out.ranks_per_process)));
         return out;
     }
-    const RanksByHost of = ranks_by_host(recipe);
+    const RanksByHost of = ranks_by_host(config);
     if (of.of_host > 0) return mesh::even_hosts(ranks, of.of_host, of.of_process);
-    const std::optional<sim::Cluster> cluster = described_cluster(recipe);
+    const std::optional<sim::Cluster> cluster = described_cluster(config);
     return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
 }
 

@@ -14,16 +14,16 @@ namespace lockstep::cli {
 
 // Where the ranks of a job run: as a crew of several processes was started; else by cluster.ranks_per_host and
 // ranks_per_process, or the hosts of cluster.file; else all in one process.
-mesh::Topology topology_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
+mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
 
 // How many ranks a host and a process have, by the recipe's keys; {0, 1}: the recipe does not say. UserError recipe.*.
 struct RanksByHost {
     int64_t of_host = 0, of_process = 1;
 };
-RanksByHost ranks_by_host(const compile::Recipe& recipe);
+RanksByHost ranks_by_host(const compile::Config& config);
 
 // The cluster of cluster.file, where it describes devices or hosts.
-std::optional<sim::Cluster> described_cluster(const compile::Recipe& recipe);
+std::optional<sim::Cluster> described_cluster(const compile::Config& config);
 
 // Hosts by rank: those that the program is compiled for, else those of devices, by the links of the cluster; empty: not
 // described.

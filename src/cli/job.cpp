@@ -21,15 +21,15 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew, const F
         take_ranks(job->recipe, *crew);
         require_same_job(job->recipe, flags, *crew);
     }
-    const compile::Recipe& r = job->recipe;
-    if (const std::string slow = slow_types_warning(r); !slow.empty()) telemetry::warn(slow);
+    if (const std::string slow = slow_types_warning(compile::values_of(job->recipe)); !slow.empty()) telemetry::warn(slow);
     job->data = open_run_data(job->recipe, MissingData::Refuse);
-    const compile::CompileOptions options = compile_options(r, crew);
-    job->compiled = compile::compile(r, options);
-    require_runnable(r, options, job->compiled, capacity_here(r, job->compiled.layout.ranks, crew));
+    const compile::Config& config = job->config = compile::config_of(job->recipe);
+    const compile::CompileOptions options = compile_options(config, crew);
+    job->compiled = compile::compile(config, options);
+    require_runnable(config, options, job->compiled, capacity_here(config, job->compiled.layout.ranks, crew));
     if (crew) require_same_programs(job->compiled, *crew);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
-    job->trainer = std::make_unique<runtime::Trainer>(r, job->compiled, *job->data.source, crew);
+    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, crew);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return job;
 }

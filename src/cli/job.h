@@ -12,6 +12,7 @@ namespace lockstep::cli {
 
 struct Job {
     compile::Recipe recipe;
+    compile::Config config;  // of the recipe, with the vocabulary of the data
     RunData data;
     compile::Compiled compiled;
     std::unique_ptr<runtime::Trainer> trainer;

@@ -85,15 +85,17 @@ public:
         recipe_ = read_recipe(args_.recipe);
         processes_ = args_.processes;
         for (const Host& h : hosts_.all()) processes_ += h.slots;
-        const bool open =
-            recipe_.integer("parallelism.data_parallel_shard_degree") == -1 && recipe_.integer("cluster.ranks") == 0;
-        if (open && processes_ > 0) recipe_.set("cluster.ranks", std::to_string(processes_));
-        whole_ = compile::layout_of(recipe_);
+        compile::Config config = compile::config_of(recipe_);
+        if (config.leaves_ranks_open() && processes_ > 0) {
+            recipe_.set("cluster.ranks", std::to_string(processes_));
+            config = compile::config_of(recipe_);
+        }
+        whole_ = compile::layout_of(config);
         if (processes_ == 0) processes_ = whole_.ranks;
-        const std::filesystem::path folder = recipe_.text("job.dump_folder");
-        root_ = folder / recipe_.text("checkpoint.folder");
-        records_ = folder / recipe_.text("comm.save_traces_folder");
-        if (!recipe_.flag("checkpoint.enable") || recipe_.integer("checkpoint.interval") < 1)
+        const std::filesystem::path folder = config.job.dump_folder;
+        root_ = folder / config.checkpoint.folder;
+        records_ = folder / config.comm.save_traces_folder;
+        if (!config.checkpoint.enable || config.checkpoint.interval < 1)
             telemetry::warn(
                 "launch: without checkpoint.enable = true and a checkpoint.interval every restart begins at the first step");
     }

@@ -15,12 +15,13 @@ compile::Compiled compiled_for(const Stored& stored, const std::vector<ir::Entry
     const compile::Recipe& recipe = stored.recipe;
     for (const auto& [file, sums] : stored.manifest.files)
         facts.emplace_back(stored.folder + "/" + file, hex_checksum(fmt::format("{}", fmt::join(sums.xxh3, " "))));
-    use_instruction_set(recipe);
+    const compile::Config config = compile::config_of(recipe);
+    use_instruction_set(config);
     require_same_job(recipe, facts, crew);
-    compile::CompileOptions options = compile_options(recipe, &crew);
+    compile::CompileOptions options = compile_options(config, &crew);
     options.entries = entries;
-    compile::Compiled compiled = compile::compile(recipe, options);
-    require_runnable(recipe, options, compiled, capacity_here(recipe, compiled.layout.ranks, &crew));
+    compile::Compiled compiled = compile::compile(config, options);
+    require_runnable(config, options, compiled, capacity_here(config, compiled.layout.ranks, &crew));
     require_same_programs(compiled, crew);
     return compiled;
 }
@@ -29,8 +30,8 @@ compile::Compiled compiled_for(const Stored& stored, const std::vector<ir::Entry
 
 Loaded::Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::Crew& crew, const Facts& flags)
     : compiled(compiled_for(stored, entries, crew, flags)),
-      ranks(compiled.programs, runtime::ranks_options(stored.recipe, compiled.layout, &crew)),
-      watch(stored.recipe, ranks) {
+      ranks(compiled.programs, runtime::ranks_options(compile::config_of(stored.recipe), compiled.layout, &crew)),
+      watch(compile::config_of(stored.recipe), ranks) {
     runtime::load_weights(ranks, stored.folder);
 }
 

@@ -16,22 +16,22 @@ namespace {
 
 constexpr const char *kMemory = "cluster.memory_gib_per_rank", *kReserve = "cluster.reserve_gib_per_rank";
 
-int64_t key_bytes(const compile::Recipe& recipe, const char* key) { return static_cast<int64_t>(recipe.number(key) * (1 << 30)); }
+int64_t bytes_of_gib(double gib) { return static_cast<int64_t>(gib * (1 << 30)); }
 
 std::string with_reserve(std::string of, int64_t reserve) {
     return reserve > 0 ? fmt::format("{} less {} of reserve", of, gib(reserve)) : of;
 }
 
-Capacity declared(const compile::Recipe& recipe, int64_t reserve) {
-    return {key_bytes(recipe, kMemory) - reserve, with_reserve(fmt::format("{} = {}", kMemory, recipe.number(kMemory)), reserve),
-            reserve};
+Capacity declared(const compile::Config& config, int64_t reserve) {
+    return {bytes_of_gib(config.cluster.memory_gib_per_rank) - reserve,
+            with_reserve(fmt::format("{} = {}", kMemory, config.cluster.memory_gib_per_rank), reserve), reserve};
 }
 
 }  // namespace
 
-Capacity capacity_here(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew) {
-    const int64_t reserve = key_bytes(recipe, kReserve);
-    if (recipe.number(kMemory) > 0) return declared(recipe, reserve);
+Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
+    const int64_t reserve = bytes_of_gib(config.cluster.reserve_gib_per_rank);
+    if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
     const int64_t memory = telemetry::machine_memory_bytes(), sharing = crew ? crew->ranks_on_a_host(ranks) : ranks;
     return {memory / sharing - reserve,
             with_reserve(fmt::format("this machine's memory, {} / {} rank{}", gib(memory), sharing, sharing == 1 ? "" : "s"),
@@ -39,9 +39,10 @@ Capacity capacity_here(const compile::Recipe& recipe, int64_t ranks, const comm:
             reserve};
 }
 
-Capacity capacity_of(const compile::Recipe& recipe, const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
-    const int64_t reserve = recipe.is_set(kReserve) ? key_bytes(recipe, kReserve) : static_cast<int64_t>(cluster.reserve_bytes);
-    if (recipe.number(kMemory) > 0) return declared(recipe, reserve);
+Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
+    const int64_t reserve =
+        config.is_set(kReserve) ? bytes_of_gib(config.cluster.reserve_gib_per_rank) : static_cast<int64_t>(cluster.reserve_bytes);
+    if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
     if (cluster.memory_bytes <= 0) return {std::nullopt, file + " does not say", reserve};
     const int64_t sharing = cluster.devices ? 1 : sim::ranks_sharing_cores(cluster, ranks);
     const auto memory = static_cast<int64_t>(cluster.memory_bytes);
@@ -52,29 +53,29 @@ Capacity capacity_of(const compile::Recipe& recipe, const sim::Cluster& cluster,
             reserve};
 }
 
-Described described_machine(const compile::Recipe& recipe, const std::string& file, const char* asked_by) {
+Described described_machine(const compile::Config& config, const std::string& file, const char* asked_by) {
     Described d;
     d.cluster = sim::read_cluster(file, asked_by);
     sim::Hosts& hosts = d.cluster.hosts;
-    if (const RanksByHost of = ranks_by_host(recipe); of.of_host > 0 && !d.cluster.devices)
+    if (const RanksByHost of = ranks_by_host(config); of.of_host > 0 && !d.cluster.devices)
         hosts.ranks = of.of_host, hosts.ranks_per_process = of.of_process;
-    const int64_t ranks = compile::layout_of(recipe).ranks;
+    const int64_t ranks = compile::layout_of(config).ranks;
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
     const int64_t sharing = hosts.ranks > 0 ? std::min(ranks, hosts.ranks) : ranks;
-    d.placement = d.cluster.devices ? compile::Placement{1, true} : compile::placement_of(recipe, sharing, d.cluster.costs.cores);
+    d.placement = d.cluster.devices ? compile::Placement{1, true} : compile::placement_of(config, sharing, d.cluster.costs.cores);
     if (hosts.ranks > 0 && hosts.ranks < ranks && hosts.link.bandwidth_bytes_per_s <= 0)
         throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
                         fmt::format("{} {}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
                                     "hosts.bandwidth_bytes_per_s, or measure it with `mpirun ... lockstep bench` over hosts",
                                     asked_by, file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
-    d.options = compile_options(recipe, d.placement.threads_per_rank);
+    d.options = compile_options(config, d.placement.threads_per_rank);
     d.options.few_microbatches = true;
     d.options.route.topology = sim::topology_of(d.cluster, ranks);
-    d.capacity = capacity_of(recipe, d.cluster, file, ranks);
+    d.capacity = capacity_of(config, d.cluster, file, ranks);
     return d;
 }
 
-void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
+void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,
                       const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
@@ -82,7 +83,7 @@ void require_runnable(const compile::Recipe& recipe, const compile::CompileOptio
     if (!capacity.bytes || needed <= *capacity.bytes) return;
     std::string advice;
     std::string key = "training.local_batch_size";
-    const std::vector<compile::Remedy> remedies = compile::remedies(recipe, options, needed);
+    const std::vector<compile::Remedy> remedies = compile::remedies(config, options, needed);
     for (size_t i = 0; i < remedies.size() && i < 3; ++i) {
         if (i == 0) key = remedies[i].key;
         advice += fmt::format("{}{} = {} ({})", i == 0 ? "" : ", or ", remedies[i].key, remedies[i].value,

@@ -20,9 +20,9 @@ struct Capacity {
 };
 
 // cluster.memory_gib_per_rank, else the share of a machine of the crew; none: of this one.
-Capacity capacity_here(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
+Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
 // cluster.memory_gib_per_rank, else what the file says.
-Capacity capacity_of(const compile::Recipe& recipe, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
+Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
 
 // Ranks as a cluster file describes them: hosts, threads of each, and how programs are compiled for them.
 struct Described {
@@ -32,11 +32,11 @@ struct Described {
     Capacity capacity;
 };
 // UserError cluster.*, plan.no_link.
-Described described_machine(const compile::Recipe& recipe, const std::string& file, const char* asked_by);
+Described described_machine(const compile::Config& config, const std::string& file, const char* asked_by);
 
 // Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
 // run.
-void require_runnable(const compile::Recipe& recipe, const compile::CompileOptions& options, const compile::Compiled& compiled,
+void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,
                       const Capacity& capacity);
 
 }  // namespace lockstep::cli

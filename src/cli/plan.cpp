@@ -52,14 +52,14 @@ struct Plan {
     double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
-Plan make_plan(const compile::Recipe& recipe, Described machine) {
+Plan make_plan(const compile::Config& config, Described machine) {
     Plan plan;
     plan.cluster = std::move(machine.cluster), plan.placement = machine.placement;
     const ops::CostTable& costs = plan.cluster.costs;
-    plan.compiled = compile::compile(recipe, machine.options);
+    plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated =
-        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.placement, compile::local_link(recipe));
+        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.placement, compile::local_link(config));
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
@@ -168,7 +168,8 @@ void print(const Plan& p) {
 int plan(const PlanArgs& args) {
     compile::Recipe recipe = read_recipe(args.recipe);
     open_run_data(recipe, MissingData::Assume);
-    const Plan p = make_plan(recipe, described_machine(recipe, args.cluster, "--cluster"));
+    const compile::Config config = compile::config_of(recipe);
+    const Plan p = make_plan(config, described_machine(config, args.cluster, "--cluster"));
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (args.json) print_json(to_json(p));
     else print(p);
@@ -180,12 +181,12 @@ int plan(const PlanArgs& args) {
 
 }  // namespace
 
-std::optional<PlannedStep> planned_step(const compile::Recipe& recipe, const std::string& cluster_file, const char* asked_by) {
+std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by) {
     const sim::Cluster cluster = sim::read_cluster(cluster_file, asked_by);
-    const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(recipe).ranks <= cluster.hosts.ranks;
+    const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(config).ranks <= cluster.hosts.ranks;
     if (cluster.devices || cluster.declared) return std::nullopt;
     if (!one_host && cluster.hosts.link.bandwidth_bytes_per_s <= 0) return std::nullopt;
-    const Plan p = make_plan(recipe, described_machine(recipe, cluster_file, asked_by));
+    const Plan p = make_plan(config, described_machine(config, cluster_file, asked_by));
     return PlannedStep{p.step_s(), p.peak_flops_per_s, p.cluster.name};
 }
 

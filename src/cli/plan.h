@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "compile/recipe.h"
+#include "compile/config.h"
 
 namespace lockstep::cli {
 
@@ -14,6 +14,6 @@ struct PlannedStep {
 };
 // None where the file describes devices, or rates that were not measured, or too few hosts without their links: it is not of a
 // machine that trains here. UserError cluster.*.
-std::optional<PlannedStep> planned_step(const compile::Recipe& recipe, const std::string& cluster_file, const char* asked_by);
+std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by);
 
 }  // namespace lockstep::cli

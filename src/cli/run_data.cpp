@@ -16,9 +16,9 @@ namespace lockstep::cli {
 namespace {
 
 // Nothing where the recipe's data can be opened.
-std::optional<UserError> lack(const compile::Recipe& recipe, MissingData missing) {
-    const std::string& dataset = recipe.text("training.dataset");
-    const std::vector<std::string>& folders = recipe.list("training.dataset_path");
+std::optional<UserError> lack(const compile::Recipe& recipe, const compile::Config& config, MissingData missing) {
+    const std::vector<std::string>& folders = config.training.dataset_path;
+    const std::string& dataset = recipe.text("training.dataset");  // as it is written: prepared, or another name for it
     if (folders.empty() && dataset != "prepared")
         return UserError("recipe.no_data", "training.dataset_path",
                          fmt::format("{}training.dataset = \"{}\": Lockstep downloads no data set. Prepare its text with "
@@ -46,22 +46,22 @@ void take_vocabulary(compile::Recipe& recipe, const data::PreparedData& prepared
     }
 }
 
-std::unique_ptr<data::Source> synthetic(const compile::Recipe& recipe) {
+std::unique_ptr<data::Source> synthetic(const compile::Config& config) {
     data::SyntheticOptions options;
-    options.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    options.vocab_size = static_cast<int>(std::get<int64_t>(recipe.model_shape().at("vocab_size")));
-    options.seq_len = static_cast<int>(recipe.integer("training.seq_len"));
-    options.masked_target_fraction = recipe.number("debug.synthetic_masked");
-    options.mean_document_tokens = recipe.flag("training.document_mask") ? std::max(1, options.seq_len / 2) : 0;
+    options.seed = static_cast<uint64_t>(config.debug.seed);
+    options.vocab_size = static_cast<int>(config.model.size("vocab_size"));
+    options.seq_len = static_cast<int>(config.training.seq_len);
+    options.masked_target_fraction = config.debug.synthetic_masked;
+    options.mean_document_tokens = config.training.document_mask ? std::max(1, options.seq_len / 2) : 0;
     return std::make_unique<data::SyntheticSource>(options);
 }
 
-std::vector<RunData::Heldout> heldout_of(const compile::Recipe& recipe, std::vector<data::DataSet>& sets) {
+std::vector<RunData::Heldout> heldout_of(const compile::Config& config, std::vector<data::DataSet>& sets) {
     std::vector<RunData::Heldout> out;
     std::vector<std::string> without;
     for (data::DataSet& set : sets) {
         if (set.prepared.heldout.empty()) without.push_back(set.prepared.folder.string());
-        else out.push_back({set.name, data::Dataset(std::move(set.prepared.heldout), dataset_options(recipe))});
+        else out.push_back({set.name, data::Dataset(std::move(set.prepared.heldout), dataset_options(config))});
     }
     if (out.empty())
         throw UserError("recipe.no_heldout", "validation.enable",
@@ -76,38 +76,39 @@ std::vector<RunData::Heldout> heldout_of(const compile::Recipe& recipe, std::vec
 
 }  // namespace
 
-data::DatasetOptions dataset_options(const compile::Recipe& recipe) {
-    const bool mask = recipe.flag("training.document_mask");
-    return {static_cast<int>(recipe.integer("training.seq_len")), mask ? data::SampleMode::packed : data::SampleMode::windows,
-            static_cast<uint64_t>(recipe.integer("debug.seed"))};
+data::DatasetOptions dataset_options(const compile::Config& config) {
+    const bool mask = config.training.document_mask;
+    return {static_cast<int>(config.training.seq_len), mask ? data::SampleMode::packed : data::SampleMode::windows,
+            static_cast<uint64_t>(config.debug.seed)};
 }
 
 RunData open_run_data(compile::Recipe& recipe, MissingData missing) {
     RunData run;
-    if (recipe.text("training.dataset") == "synthetic") {
-        run.source = synthetic(recipe);
+    const compile::Config config = compile::config_of(recipe);  // but for the vocabulary
+    if (config.training.dataset == compile::Dataset::Synthetic) {
+        run.source = synthetic(config);
         return run;
     }
-    if (const std::optional<UserError> lacks = lack(recipe, missing)) {
+    if (const std::optional<UserError> lacks = lack(recipe, config, missing)) {
         if (missing == MissingData::Refuse) throw *lacks;
         telemetry::warn(fmt::format("{}. `train` will refuse this recipe until then; here a vocabulary of {} is assumed",
-                                    lacks->what(), std::get<int64_t>(recipe.model_shape().at("vocab_size"))));
+                                    lacks->what(), config.model.size("vocab_size")));
         return run;
     }
-    std::vector<data::DataSet> sets = data::open_data_sets(recipe.list("training.dataset_path"));
+    std::vector<data::DataSet> sets = data::open_data_sets(config.training.dataset_path);
     const data::PreparedData& first = sets.front().prepared;
     take_vocabulary(recipe, first);
     run.tokenizer = (first.folder / data::kTokenizerFile).string();
     if (sets.size() == 1) run.unigram_entropy_nats = first.manifest.unigram_entropy_nats;
-    if (recipe.flag("validation.enable")) {
-        std::vector<data::DataSet> others = data::open_data_sets(recipe.list("validation.dataset_path"));
+    if (config.validation.enable) {
+        std::vector<data::DataSet> others = data::open_data_sets(config.validation.dataset_path);
         for (const data::DataSet& other : others) data::require_same_tokenizer(first, other.prepared);
-        run.heldout = heldout_of(recipe, others.empty() ? sets : others);
+        run.heldout = heldout_of(config, others.empty() ? sets : others);
     }
-    data::DatasetOptions options = dataset_options(recipe);
-    options.window_stride = recipe.integer("training.window_stride");
+    data::DatasetOptions options = dataset_options(config);
+    options.window_stride = config.training.window_stride;
     std::vector<data::Dataset> parts;
-    std::vector<double> weights = recipe.numbers("training.dataset_weights");
+    std::vector<double> weights = config.training.dataset_weights;
     const bool by_size = weights.empty();
     for (data::DataSet& set : sets) {
         parts.emplace_back(std::move(set.prepared.train), options);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/config.h"
 #include "compile/recipe.h"
 #include "data/data_sets.h"
 #include "data/sampler.h"
@@ -35,7 +36,7 @@ struct RunData {
 enum class MissingData { Refuse, Assume };
 
 // Sequences of a recipe's length and mask, each token a target once.
-data::DatasetOptions dataset_options(const compile::Recipe& recipe);
+data::DatasetOptions dataset_options(const compile::Config& config);
 
 // Sets model.vocab_size to the data's where the recipe leaves it open. UserError recipe.no_data, recipe.vocabulary,
 // recipe.no_heldout, data.*.

@@ -55,8 +55,9 @@ std::string flops_text(double flops_per_s) { return telemetry::short_count(flops
 RunLog::RunLog(Job& job, const std::string& dump, const std::string& cluster)
     : job_(job),
       crew_(job.trainer->ranks().crew()),
+      config_(job.config),
       recipe_(job.recipe),
-      steps_(recipe_.integer("training.steps")),
+      steps_(config_.training.steps),
       parameters_(runtime::parameter_count(job.compiled.programs)),
       flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
       dump_(dump),
@@ -73,9 +74,8 @@ RunLog::RunLog(Job& job, const std::string& dump, const std::string& cluster)
 // Measured only where one process has all ranks: what others do at this moment would be measured with it.
 void RunLog::find_peak(const std::string& cluster) {
     const std::string dtype = compile::main_dtype(job_.compiled.programs[0]);
-    if (!cluster.empty()) planned_ = planned_step(recipe_, cluster, "--cluster");
-    else if (!recipe_.text("cluster.file").empty())
-        planned_ = planned_step(recipe_, recipe_.text("cluster.file"), "cluster.file");
+    if (!cluster.empty()) planned_ = planned_step(config_, cluster, "--cluster");
+    else if (!config_.cluster.file.empty()) planned_ = planned_step(config_, config_.cluster.file, "cluster.file");
     if (planned_) {
         peak_flops_per_s_ = planned_->peak_flops_per_s;
         peak_text_ = fmt::format("{} a rank ({}, {})", flops_text(peak_flops_per_s_), dtype, planned_->cluster);
@@ -125,8 +125,7 @@ void RunLog::print_start() const {
     const int threads = trainer.placement().threads_per_rank;
     const int64_t sequences = layout.local_batch * layout.data_ranks;
     const std::vector<std::vector<std::string>> lines = {
-        {fmt::format("{} {}", recipe_.text("model.name"), recipe_.text("model.flavor")),
-         fmt::format("{} parameters", grouped(parameters_)),
+        {fmt::format("{} {}", config_.model.name, config_.model.flavor), fmt::format("{} parameters", grouped(parameters_)),
          fmt::format("{} tokens a step", grouped(job_.trainer->tokens_per_step()))},
         {fmt::format("{} ({})", plural(layout.ranks, "rank"), degrees_text(layout.mesh)),
          fmt::format("{} each{}", plural(threads, "thread"), trainer.placement().comm_thread ? " and one to communicate" : ""),
@@ -166,31 +165,30 @@ Json RunLog::facts() const {
                  {"flops_model_of_a_rank", flops_model_}};
     if (planned_) plan["step_time_s"] = planned_->step_time_s, plan["cluster"] = planned_->cluster;
     if (peak_flops_per_s_ > 0) plan["peak_flops_per_s_of_a_rank"] = peak_flops_per_s_, plan["peak"] = peak_text_;
-    return {
-        {"steps", steps_},
-        {"description", recipe_.text("job.description")},
-        {"build", {{"version", build.version}, {"commit", build.commit}, {"compiler", build.compiler}}},
-        {"model", {{"name", recipe_.text("model.name")}, {"flavor", recipe_.text("model.flavor")}, {"parameters", parameters_}}},
-        {"job",
-         {{"ranks", layout.ranks},
-          {"mesh", mesh},
-          {"threads_per_rank", job_.trainer->placement().threads_per_rank},
-          {"processes", crew_.processes()},
-          {"hosts", crew_.hosts()},
-          {"microbatches", layout.microbatches},
-          {"global_batch_size", layout.global_batch},
-          {"seq_len", layout.seq_len},
-          {"tokens_per_step", job_.trainer->tokens_per_step()}}},
-        {"machine",
-         {{"host", machine.host},
-          {"processor", machine.processor},
-          {"system", machine.system},
-          {"cores", machine.cores},
-          {"memory_bytes", machine.memory_bytes},
-          {"gpu", machine.gpu}}},
-        {"data", data},
-        {"plan", plan},
-        {"recipe", recipe_.toml()}};
+    return {{"steps", steps_},
+            {"description", config_.job.description},
+            {"build", {{"version", build.version}, {"commit", build.commit}, {"compiler", build.compiler}}},
+            {"model", {{"name", config_.model.name}, {"flavor", config_.model.flavor}, {"parameters", parameters_}}},
+            {"job",
+             {{"ranks", layout.ranks},
+              {"mesh", mesh},
+              {"threads_per_rank", job_.trainer->placement().threads_per_rank},
+              {"processes", crew_.processes()},
+              {"hosts", crew_.hosts()},
+              {"microbatches", layout.microbatches},
+              {"global_batch_size", layout.global_batch},
+              {"seq_len", layout.seq_len},
+              {"tokens_per_step", job_.trainer->tokens_per_step()}}},
+            {"machine",
+             {{"host", machine.host},
+              {"processor", machine.processor},
+              {"system", machine.system},
+              {"cores", machine.cores},
+              {"memory_bytes", machine.memory_bytes},
+              {"gpu", machine.gpu}}},
+            {"data", data},
+            {"plan", plan},
+            {"recipe", recipe_.toml()}};
 }
 
 void RunLog::start(const std::string& resumed_from) {
@@ -200,14 +198,14 @@ void RunLog::start(const std::string& resumed_from) {
         Json values = facts();
         values["resumed_from"] = resumed_from.empty() ? Json() : Json(resumed_from);
         event("start", step, std::move(values));
-        if (recipe_.flag("metrics.enable_tensorboard")) open_tensorboard();
+        if (config_.metrics.enable_tensorboard) open_tensorboard();
     }
     first_end_ = window_start_ = Clock::now();
 }
 
 void RunLog::open_tensorboard() {
     const int64_t step = job_.trainer->progress().steps;
-    tensorboard_.emplace(std::filesystem::path(dump_) / recipe_.text("metrics.save_tb_folder"), step);
+    tensorboard_.emplace(std::filesystem::path(dump_) / config_.metrics.save_tb_folder, step);
     tensorboard_->text(step, "recipe", "```toml\n" + recipe_.toml() + "```");
     tensorboard_->text(step, "plan", "```json\n" + facts().at("plan").dump(1) + "\n```");
 }
@@ -234,7 +232,7 @@ void RunLog::step(const runtime::StepResult& r, const std::optional<HeldoutLoss>
     bar_.show(r.step, steps_,
               fmt::format("loss {:.4f}  {} tok/s  {} left", r.loss, telemetry::short_count(tokens_per_s),
                           telemetry::short_duration(left_s(r))));
-    if (r.step == 1 || r.step % recipe_.integer("metrics.log_freq") == 0 || r.step == steps_ || heldout) write(r, heldout);
+    if (r.step == 1 || r.step % config_.metrics.log_freq == 0 || r.step == steps_ || heldout) write(r, heldout);
 }
 
 // At the mean pace since the first step of this run, which is slower than others.
@@ -253,7 +251,7 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
     const double flops_per_s = flops_model_ * steps / window_s;  // of a rank
     resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
     const double gib = 1 << 30, arena_gib = static_cast<double>(job_.compiled.arena_bytes()) / gib;
-    const auto capacity = static_cast<double>(*capacity_here(recipe_, job_.compiled.layout.ranks, &crew_).bytes);
+    const auto capacity = static_cast<double>(*capacity_here(config_, job_.compiled.layout.ranks, &crew_).bytes);
     telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},
                             {"grad_norm", r.grad_norm},
                             {"lr", r.lr},

@@ -64,6 +64,7 @@ private:
 
     Job& job_;
     comm::Crew& crew_;
+    const compile::Config& config_;
     const compile::Recipe& recipe_;
     const int64_t steps_, parameters_;
     const double flops_model_;  // of a rank and step

@@ -269,7 +269,8 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
                                                   {"cluster.ranks", "0"}});
     const std::string run = args.keep ? run_of(stored.folder) : "";
     compile::Recipe& recipe = stored.recipe;
-    const int64_t vocab = std::get<int64_t>(recipe.model_shape().at("vocab_size")), longest = recipe.integer("training.seq_len");
+    const compile::Config config = compile::config_of(recipe);
+    const int64_t vocab = config.model.size("vocab_size"), longest = config.training.seq_len;
     std::optional<data::Tokenizer> tokenizer;
     Prompts prompts;
     if (crew.is_first()) {
@@ -287,8 +288,8 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
                std::to_string(longest_of(prompts) + std::min(longest - longest_of(prompts), args.max_tokens)));
     recipe.set("training.global_batch_size", "-1");
     take_ranks(recipe, crew);
-    recipe.set("training.local_batch_size",
-               std::to_string(ceil_div(static_cast<int64_t>(prompts.size()), compile::layout_of(recipe).data_ranks)));
+    recipe.set("training.local_batch_size", std::to_string(ceil_div(static_cast<int64_t>(prompts.size()),
+                                                                    compile::layout_of(compile::config_of(recipe)).data_ranks)));
 
     Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, crew);
     const compile::Compiled& compiled = loaded.compiled;

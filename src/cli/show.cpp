@@ -118,6 +118,34 @@ int show_schedule(const compile::Compiled& compiled, bool json) {
     return kDone;
 }
 
+nlohmann::ordered_json passes_json(const std::vector<compile::PassReport>& passes) {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (const compile::PassReport& p : passes)
+        out.push_back({{"name", p.name},
+                       {"time_s", p.time_s},
+                       {"changed", p.changed},
+                       {"skipped", p.skipped},
+                       {"ops", p.after.ops},
+                       {"ops_change", p.after.ops - p.before.ops},
+                       {"bytes", p.after.bytes},
+                       {"bytes_change", p.after.bytes - p.before.bytes},
+                       {"flops", p.after.flops},
+                       {"flops_change", p.after.flops - p.before.flops},
+                       {"arena_bytes", p.after.arena_bytes}});
+    return out;
+}
+
+void print_passes(const std::vector<compile::PassReport>& passes) {
+    for (const compile::PassReport& p : passes) {
+        const compile::Work &a = p.before, &b = p.after;
+        fmt::print("{:<22} {:>9.3f} ms {:>6} ops {:>+6} {:>11.4g} bytes {:>+11.3g} {:>11.4g} FLOPs {:>+11.3g}  {}\n", p.name,
+                   p.time_s * 1e3, b.ops, b.ops - a.ops, b.bytes, b.bytes - a.bytes, b.flops, b.flops - a.flops,
+                   p.skipped   ? "switched off"
+                   : p.changed ? ""
+                               : "unchanged");
+    }
+}
+
 int show(const ShowArgs& args) {
     const auto known = [](const std::vector<std::string>& names, const std::string& flag, const std::string& given) {
         if (std::find(names.begin(), names.end(), given) != names.end()) return;
@@ -128,10 +156,12 @@ int show(const ShowArgs& args) {
     const auto compiled_from = [&](const RecipeArgs& source) {
         compile::Recipe recipe = read_recipe(source);
         open_run_data(recipe, MissingData::Assume);
-        compile::CompileOptions options = compile_options(recipe);
+        const compile::Config config = compile::config_of(recipe);
+        compile::CompileOptions options = compile_options(config);
         options.stop_after = args.schedule ? "assign_stages" : args.after;
         options.skip = args.skip;
-        return compile::compile(recipe, options);
+        options.report = args.passes || args.json;
+        return compile::compile(config, options);
     };
     const compile::Compiled compiled = compiled_from(args.recipe);
     if (args.schedule) return show_schedule(compiled, args.json);
@@ -141,21 +171,12 @@ int show(const ShowArgs& args) {
         other.path = args.against;
         text = differences(text, text_of(compiled_from(other)));
     }
-    nlohmann::ordered_json passes = nlohmann::ordered_json::array();
-    for (const compile::PassReport& p : compiled.passes)
-        passes.push_back(
-            {{"name", p.name}, {"time_s", p.time_s}, {"changed", p.changed}, {"skipped", p.skipped}, {"ops", p.ops}});
     if (args.json) {
-        print_json(nlohmann::ordered_json{{"passes", passes}, {"text", text}});
+        print_json(nlohmann::ordered_json{{"passes", passes_json(compiled.passes)}, {"text", text}});
         return kDone;
     }
     if (args.passes) {
-        for (const compile::PassReport& p : compiled.passes) {
-            fmt::print("{:<22} {:>9.3f} ms {:>6} ops  {}\n", p.name, p.time_s * 1e3, p.ops,
-                       p.skipped   ? "switched off"
-                       : p.changed ? ""
-                                   : "unchanged");
-        }
+        print_passes(compiled.passes);
         return kDone;
     }
     fmt::print("{}", text);

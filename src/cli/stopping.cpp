@@ -94,11 +94,11 @@ SignalNotice::~SignalNotice() {
     thread_.join();
 }
 
-Stopping::Stopping(const compile::Recipe& recipe, Clock::time_point begun)
+Stopping::Stopping(const compile::Config& config, Clock::time_point begun)
     : begun_(begun),
       last_step_(Clock::now()),
-      limit_s_(compile::seconds_of(recipe.text("training.max_time")).value_or(0)),
-      max_nonfinite_(recipe.integer("training.max_nonfinite_steps")) {}
+      limit_s_(config.training.max_time.seconds),
+      max_nonfinite_(config.training.max_nonfinite_steps) {}
 
 void Stopping::after_step(const runtime::StepResult& r, double save_s) {
     const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "compile/recipe.h"
+#include "compile/config.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::cli {
@@ -16,7 +16,7 @@ class Stopping {
 public:
     using Clock = std::chrono::steady_clock;
     // `begun`: when the time limit began to run.
-    Stopping(const compile::Recipe& recipe, Clock::time_point begun);
+    Stopping(const compile::Config& config, Clock::time_point begun);
 
     // After each step; `save_s`: how long a save would take.
     void after_step(const runtime::StepResult& r, double save_s);

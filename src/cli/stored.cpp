@@ -66,7 +66,7 @@ std::optional<data::Tokenizer> find_tokenizer(const Stored& stored, const std::s
 
 std::vector<std::string> tokenizer_folders(const Stored& stored) {
     std::vector<std::string> folders = {stored.folder};
-    const std::vector<std::string>& data = stored.recipe.list("training.dataset_path");
+    const std::vector<std::string> data = compile::values_of(stored.recipe).training.dataset_path;
     folders.insert(folders.end(), data.begin(), data.end());
     return folders;
 }

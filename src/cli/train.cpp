@@ -70,16 +70,17 @@ public:
     Run(Job& job, const TrainArgs& args, Clock::time_point begun)
         : job_(job),
           crew_(job.trainer->ranks().crew()),
+          config_(job.config),
           recipe_(job.recipe),
-          dump_(recipe_.text("job.dump_folder")),
+          dump_(config_.job.dump_folder),
           lock_(lock(crew_, dump_)),
           log_(job, dump_, args.observe.cluster),
-          checkpoints_(job, std::filesystem::path(dump_) / recipe_.text("checkpoint.folder")),
-          stopping_(recipe_, begun),
+          checkpoints_(job, std::filesystem::path(dump_) / config_.checkpoint.folder),
+          stopping_(config_, begun),
           watch_(args.watch),
           observe_(args.observe),
-          steps_(recipe_.integer("training.steps")),
-          replica_check_freq_(recipe_.integer("debug.replica_check_freq")) {}
+          steps_(config_.training.steps),
+          replica_check_freq_(config_.debug.replica_check_freq) {}
 
     int run() {
         checkpoints_.resume();
@@ -87,7 +88,7 @@ public:
         checkpoint_ = checkpoints_.latest();
         log_.start(job_.trainer->progress().steps > 0 ? checkpoint_ : "");
         replicas_agreed_ = job_.trainer->progress().steps;
-        if (recipe_.flag("checkpoint.create_seed_checkpoint")) {
+        if (config_.checkpoint.create_seed_checkpoint) {
             checkpoints_.at_end(Checkpointing::End::Stopped);
             return kDone;
         }
@@ -186,8 +187,7 @@ private:
         last_loss_ = r.loss;
         times_.push_back(r.step_time_s);
         counted_ |= r.committed;
-        const bool validate =
-            !job_.data.heldout.empty() && (r.step % recipe_.integer("validation.freq") == 0 || r.step == steps_);
+        const bool validate = !job_.data.heldout.empty() && (r.step % config_.validation.freq == 0 || r.step == steps_);
         if (validate) heldout_ = evaluate();
         log_.step(r, validate ? heldout_ : std::nullopt);
         if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);
@@ -214,7 +214,7 @@ private:
 
     HeldoutLoss evaluate() {
         runtime::Evaluator& e = job_.trainer->evaluator();
-        const int64_t steps = recipe_.integer("validation.steps");
+        const int64_t steps = config_.validation.steps;
         HeldoutLoss out;
         runtime::EvalResult whole;
         for (const RunData::Heldout& set : job_.data.heldout) {
@@ -274,6 +274,7 @@ private:
 
     Job& job_;
     comm::Crew& crew_;
+    const compile::Config& config_;
     const compile::Recipe& recipe_;
     const std::string dump_;
     const std::unique_ptr<FolderLock> lock_;  // of dump_, held by the first process
@@ -316,8 +317,8 @@ int train(const TrainArgs& args, comm::Crew& crew) {
                                                 {"--profile", args.observe.profile ? "given" : "not given"}});
     require_watchable(args.watch, job->compiled);
     if (crew.hosts() > 1)
-        warn_of_hosts(described_cluster(job->recipe), compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
-    const Watch watch(job->recipe, job->trainer->ranks());
+        warn_of_hosts(described_cluster(job->config), compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
+    const Watch watch(job->config, job->trainer->ranks());
     Run run(*job, args, begun);
     int code = kDone;
     try {

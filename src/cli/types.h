@@ -3,13 +3,13 @@
 
 #include <string>
 
-#include "compile/recipe.h"
+#include "compile/config.h"
 
 namespace lockstep::cli {
 
-std::string types_line(const compile::Recipe& recipe);      // "bfloat16 parameters over float32 master weights"
-std::string recompute_line(const compile::Recipe& recipe);  // "none", "full", "selective 2"
+std::string types_line(const compile::Config& config);      // "bfloat16 parameters over float32 master weights"
+std::string recompute_line(const compile::Config& config);  // "none", "full", "selective 2"
 // A warning where parameters are bfloat16 and this processor multiplies floats faster; empty elsewhere.
-std::string slow_types_warning(const compile::Recipe& recipe);
+std::string slow_types_warning(const compile::Config& config);
 
 }  // namespace lockstep::cli

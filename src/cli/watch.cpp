@@ -10,12 +10,12 @@
 
 namespace lockstep::cli {
 
-Watch::Watch(const compile::Recipe& recipe, runtime::Ranks& ranks) {
-    const int64_t timeout_s = recipe.integer("comm.train_timeout_seconds");
+Watch::Watch(const compile::Config& config, runtime::Ranks& ranks) {
+    const int64_t timeout_s = config.comm.train_timeout_seconds;
     runtime::WatchdogOptions options;
     options.timeout_s = static_cast<double>(timeout_s);
-    options.folder = std::filesystem::path(recipe.text("job.dump_folder")) / recipe.text("comm.save_traces_folder");
-    options.prefix = recipe.text("comm.save_traces_file_prefix");
+    options.folder = std::filesystem::path(config.job.dump_folder) / config.comm.save_traces_folder;
+    options.prefix = config.comm.save_traces_file_prefix;
     options.end = [process = ranks.crew().process()](const std::string& message) {
         if (!message.empty()) {
             telemetry::unmute();  // the process that usually speaks may be the one that is lost

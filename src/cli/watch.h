@@ -3,14 +3,14 @@
 
 #include <optional>
 
-#include "compile/recipe.h"
+#include "compile/config.h"
 #include "runtime/watchdog.h"
 
 namespace lockstep::cli {
 
 class Watch {
 public:
-    Watch(const compile::Recipe& recipe, runtime::Ranks& ranks);
+    Watch(const compile::Config& config, runtime::Ranks& ranks);
 
 private:
     std::optional<runtime::Watchdog> watchdog_;

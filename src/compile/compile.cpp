@@ -6,17 +6,19 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 
 #include "base/error.h"
 #include "base/parallel.h"
 #include "compile/limits.h"
-#include "compile/rules.h"
 #include "compile/save_lists.h"
+#include "compile/types.h"
 #include "models/model.h"
 #include "ops/builder.h"
 #include "ops/verify.h"
 #include "passes/assign_stages.h"
 #include "passes/attach_objective.h"
+#include "passes/bind_sizes.h"
 #include "passes/cache_keys.h"
 #include "passes/differentiate.h"
 #include "passes/fuse_loss.h"
@@ -34,146 +36,214 @@ namespace lockstep::compile {
 namespace {
 
 using ir::EntryKind;
-using Programs = std::vector<ir::Program>;  // by pipeline rank
+using P = ir::Program;
+using Programs = std::vector<P>;  // by pipeline rank
 
-// Makes another of each program, by itself; before that, if it has `all`, of all of them at once.
-struct Pass {
-    const char* name;
-    std::function<ir::Program(ir::Program)> each;
-    std::function<Programs(Programs)> all;
-
-    bool is_skipped(const CompileOptions& options) const {
-        return std::find(options.skip.begin(), options.skip.end(), name) != options.skip.end();
-    }
-    // The programs after it, in their one canonical form.
-    Programs operator()(Programs programs) const {
-        if (all) programs = all(std::move(programs));
-        parallel_for(programs.size(), [&](size_t i) {
-            if (each) programs[i] = each(std::move(programs[i]));
-            for (ir::Routine& r : programs[i].routines) ops::renumber(r);
-        });
-        return programs;
-    }
-};
-
-Pass each(const char* name, std::function<ir::Program(ir::Program)> run) { return {name, std::move(run), {}}; }
-
-// How a pass becomes part of the result: timed, and the programs verified.
+// Calls the passes, and nothing else does. It times each, brings its programs into their one canonical form and verifies them.
+// Passes after stop_after do not run.
 class Runner {
 public:
-    Runner(const CompileOptions& options, std::vector<PassReport>& reports) : options_(options), reports_(reports) {}
+    Runner(const CompileOptions& options, Programs programs) : options_(options), programs_(std::move(programs)) {}
 
-    void operator()(const Pass& pass, Programs& programs) {
-        if (stopped_) return;
-        PassReport report;
-        report.name = pass.name;
-        report.skipped = pass.is_skipped(options_);
-        if (!report.skipped) {
-            const auto start = std::chrono::steady_clock::now();
-            Programs before(programs.size());
-            parallel_for(programs.size(), [&](size_t i) { before[i] = programs[i]; });
-            programs = pass(std::move(programs));
-            std::atomic<bool> changed = programs.size() != before.size();
-            parallel_for(programs.size(), [&](size_t i) {
-                if (const auto violation = ops::verify(programs[i])) {
-                    throw InternalError(
-                        fmt::format("pass {} broke the invariant '{}': {}", pass.name, violation->invariant, violation->message));
-                }
-                if (i >= before.size() || programs[i] != before[i]) changed = true;
-                if (i < before.size()) before[i] = {};  // here, where others free theirs too
+    // A pass that makes another of each program, by itself.
+    void operator()(const char* name, const std::function<P(P)>& pass) {
+        run(name, [&] {
+            parallel_for(programs_.size(), [&](size_t i) {
+                programs_[i] = pass(std::move(programs_[i]));
+                renumber(programs_[i]);
             });
-            report.changed = changed;
-            report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        }
-        for (const ir::Program& p : programs) {
-            for (const ir::Routine& r : p.routines) report.ops += static_cast<int64_t>(r.ops.size());
-        }
-        reports_.push_back(report);
-        stopped_ = options_.stop_after == pass.name;
+        });
+    }
+    // A pass that makes several programs of the one.
+    void operator()(const char* name, const std::function<Programs(P)>& pass) {
+        run(name, [&] {
+            programs_ = pass(std::move(programs_[0]));
+            parallel_for(programs_.size(), [&](size_t i) { renumber(programs_[i]); });
+        });
     }
 
+    // Will the next pass, of this name, run?
+    bool reaches(const char* name) const { return !stopped_ && !is_skipped(name); }
+    bool has_stopped() const { return stopped_; }
+    const P& whole() const { return programs_[0]; }
+    const Programs& programs() const { return programs_; }
+    Programs take_programs() { return std::move(programs_); }
+    std::vector<PassReport> take_reports() { return std::move(reports_); }
+
 private:
+    bool is_skipped(const char* name) const {
+        return std::find(options_.skip.begin(), options_.skip.end(), name) != options_.skip.end();
+    }
+    static void renumber(P& program) {
+        for (ir::Routine& r : program.routines) ops::renumber(r);
+    }
+
+    void run(const char* name, const std::function<void()>& pass) {
+        if (stopped_) return;
+        PassReport& report = reports_.emplace_back();
+        report.name = name;
+        report.skipped = is_skipped(name);
+        Programs before;
+        if (options_.report) before = programs_, report.before = work_of(programs_);
+        const auto start = std::chrono::steady_clock::now();
+        if (!report.skipped) {
+            pass();
+            if (options_.verify) verify(name);
+        }
+        report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (options_.report) report.changed = programs_ != before, report.after = work_of(programs_);
+        stopped_ = options_.stop_after == name;
+    }
+
+    void verify(const char* name) const {
+        parallel_for(programs_.size(), [&](size_t i) {
+            if (const auto violation = ops::verify(programs_[i])) {
+                throw InternalError(
+                    fmt::format("pass {} broke the invariant '{}': {}", name, violation->invariant, violation->message));
+            }
+        });
+    }
+
     const CompileOptions& options_;
-    std::vector<PassReport>& reports_;
+    Programs programs_;
+    std::vector<PassReport> reports_;
     bool stopped_ = false;
 };
 
-// No product of a model's sizes leaves 64 bits: neither a tensor's, nor the sum of all over layers and microbatches.
-void require_sizes(const models::Model& model, const Layout& layout) {
-    double all = 0;
-    for (const ir::Routine& r : model.routines) {
-        const auto block =
-            std::find_if(model.blocks.begin(), model.blocks.end(), [&](const ir::Block& b) { return b.name == r.block; });
-        const double times = static_cast<double>(block->count) * static_cast<double>(layout.microbatches);
-        for (const ir::Tensor& t : r.tensors) {
-            double elements = 1;
-            std::string sizes;
-            for (const ir::DimId d : t.dims) {
-                elements *= static_cast<double>(r.dims[d].size);
-                sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " x ", r.dims[d].name, r.dims[d].size);
-            }
-            all += 8 * elements * times;
-            if (elements > kMostElements || all > kMostBytes)
-                throw UserError(
-                    "recipe.too_large", "model",
-                    fmt::format("{} of {} has {} = {:.3g} elements over all ranks, {} times in a step: at most {:.3g} "
-                                "elements of a tensor and {:.3g} bytes of all can be planned; lower one of these sizes",
-                                t.name, r.block, sizes, elements, times, kMostElements, kMostBytes));
-        }
-    }
+std::vector<EntryKind> entries_of(const Config& config, const CompileOptions& options) {
+    if (!options.entries.empty()) return options.entries;
+    if (config.validation.enable) return {EntryKind::Train, EntryKind::Eval};
+    return {EntryKind::Train};
 }
 
-ir::Program build_blocks(const Recipe& recipe, const Layout& layout) {
-    const auto& all = models::all_models();
-    const ir::Attrs shape = recipe.model_shape();
-    const auto spec =
-        std::find_if(all.begin(), all.end(), [&](const models::ModelSpec& m) { return m.name == recipe.text("model.name"); });
-    models::Model model =
-        spec->build(shape, {layout.local_batch * layout.data_ranks, layout.seq_len, layout.mesh.degree(mesh::Axis::tp)});
-    require_sizes(model, layout);
-    ir::Program program;
-    program.mesh = layout.mesh;
-    program.microbatches = layout.microbatches;
+std::optional<UserError> generates_in_a_pipeline(const Config& config, const CompileOptions& options) {
+    const bool generates = std::find(options.entries.begin(), options.entries.end(), EntryKind::Prefill) != options.entries.end();
+    if (!generates || config.parallelism.pipeline_parallel_degree == 1) return std::nullopt;
+    return UserError("pipeline.generation", "parallelism.pipeline_parallel_degree",
+                     "generation runs without a pipeline: set parallelism.pipeline_parallel_degree to 1, and use tensor "
+                     "parallelism if the model does not fit");
+}
+
+// No product of a model's sizes leaves 64 bits: neither a tensor's, nor the sum of all over layers and microbatches.
+std::optional<UserError> too_large(const P& unbound, const Layout& layout) {
+    double all = 0;
+    for (const ir::Routine& r : unbound.routines) {
+        if (r.kind != ir::RoutineKind::Forward || r.entry != unbound.routines.front().entry) continue;
+        std::vector<ir::Dim> dims;
+        for (const ir::Dim& d : r.dims) dims.push_back(passes::bound(d, layout.sizes()));
+        const double times = static_cast<double>(unbound.block(r.block)->count) * static_cast<double>(layout.microbatches);
+        for (const ir::Tensor& t : r.tensors) {
+            double elements = 1;
+            for (const ir::DimId d : t.dims) elements *= static_cast<double>(dims[static_cast<size_t>(d)].size);
+            all += 8 * elements * times;
+            if (elements <= kMostElements && all <= kMostBytes) continue;
+            std::string sizes;
+            for (const ir::DimId d : t.dims) {
+                const ir::Dim& dim = dims[static_cast<size_t>(d)];
+                sizes += fmt::format("{}{} {}", sizes.empty() ? "" : " x ", dim.name, dim.size);
+            }
+            return UserError("recipe.too_large", "model",
+                             fmt::format("{} of {} has {} = {:.3g} elements over all ranks, {} times in a step: at most {:.3g} "
+                                         "elements of a tensor and {:.3g} bytes of all can be planned; lower one of these sizes",
+                                         t.name, r.block, sizes, elements, times, kMostElements, kMostBytes));
+        }
+    }
+    return std::nullopt;
+}
+
+P build_blocks(const Config& config) {
+    models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
+    P program;
     program.blocks = std::move(model.blocks);
     program.params = std::move(model.params);
     program.routines = std::move(model.routines);
-    for (const ir::Routine& r : program.routines) {
-        if (const ir::DimId ffn = r.dim(ir::DimRole::Ffn);
-            ffn >= 0 && r.dims[ffn].size % layout.mesh.degree(mesh::Axis::tp) != 0) {
-            throw UserError("recipe.divides", "model.ffn_dim",
-                            fmt::format("the feed-forward width {} is not divisible by parallelism.tensor_parallel_degree = {}: "
-                                        "change model.ffn_dim or the degree",
-                                        r.dims[ffn].size, layout.mesh.degree(mesh::Axis::tp)));
-        }
-    }
     return program;
 }
 
-int64_t largest_arena(const Programs& programs) {
-    int64_t most = 0;
-    for (const ir::Program& p : programs) most = std::max(most, p.arena_bytes);
-    return most;
+using SaveLists = std::vector<passes::SaveList>;
+
+// What the passes behind the choice of save lists read, beside the program.
+struct Inputs {
+    const Config& config;
+    const CompileOptions& options;
+    const Layout& layout;
+    const StagePlan& plan;
+};
+
+// The passes from `recompute` on. The search for save lists runs them, too. Returns the stages of the programs.
+Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
+    const auto& [config, options, layout, plan] = in;
+    const Backwards backwards = backwards_of(plan.table);
+    const ops::KernelCatalog& catalog = options.catalog;
+    Stages stages;
+
+    run("recompute", [&](P p) { return passes::recompute(std::move(p), save_lists); });
+    run("split_backward", [&](P p) {
+        if (!backwards.in_parts) return p;
+        return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
+    });
+    run("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), catalog); });
+    if (run.reaches("assign_stages")) stages = stages_of(plan, run.whole());
+    run("assign_stages", [&](P whole) { return passes::assign_stages(std::move(whole), stages.cut, catalog); });
+    run("partition_parameters", [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, catalog); });
+    run("schedule", [&](P p) {
+        passes::ScheduleOptions o{{}, layout.reduce_gradients, layout.resident_stages};
+        if (!stages.rows.empty()) o.rows = stages.rows[static_cast<size_t>(p.pipeline_rank)];
+        return passes::schedule(std::move(p), o);
+    });
+    run("overlap", [&](P p) { return passes::overlap(std::move(p), {config.parallelism.prefetch}); });
+    run("route", [&](P p) { return passes::route(std::move(p), options.route); });
+    run("plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); });
+    return stages;
 }
 
-std::vector<ir::EntryKind> entries_of(const Recipe& recipe, const CompileOptions& options) {
-    const bool generates = std::find(options.entries.begin(), options.entries.end(), EntryKind::Prefill) != options.entries.end();
-    if (generates && recipe.integer("parallelism.pipeline_parallel_degree") > 1) {
-        throw UserError("pipeline.generation", "parallelism.pipeline_parallel_degree",
-                        "generation runs without a pipeline: set parallelism.pipeline_parallel_degree to 1, and use tensor "
-                        "parallelism if the model does not fit");
+// What activation_checkpoint asks for; with a budget, by planning the memory of each choice.
+OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in) {
+    CompileOptions quiet = in.options;
+    quiet.verify = quiet.report = false;
+    const auto total_bytes = [&](const SaveLists& lists) {
+        Runner run(quiet, {placed});
+        lower(run, in, lists);
+        int64_t most = 0;
+        for (const P& p : run.programs()) most = std::max(most, p.arena_bytes);
+        return most;
+    };
+    passes::OpSeconds time_s = passes::Rates{};
+    if (in.options.catalog.costs) {
+        time_s = [&](const mesh::Mesh& mesh, const ir::Routine& r, const ir::Op& op) {
+            return passes::expected_s(mesh, r, op, in.options.catalog);
+        };
     }
-    if (!options.entries.empty()) return options.entries;
-    if (recipe.flag("validation.enable")) return {EntryKind::Train, EntryKind::Eval};
-    return {EntryKind::Train};
+    return save_lists(in.config.activation_checkpoint, placed, total_bytes, time_s);
+}
+
+std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOptions& options) {
+    const int64_t needed = compiled.arena_bytes();
+    if (!options.capacity_bytes || needed <= *options.capacity_bytes) return std::nullopt;
+    return UserError("check.does_not_fit", "training.local_batch_size",
+                     fmt::format("a rank needs {} bytes and has {}", needed, *options.capacity_bytes));
 }
 
 }  // namespace
 
 const std::vector<std::string>& pass_names() {
-    static const std::vector<std::string> names = {
-        "build_blocks", "attach_objective", "cache_keys",     "differentiate",  "set_precision", "shard",
-        "fuse_loss",    "recompute",        "split_backward", "select_kernels", "assign_stages", "partition_parameters",
-        "schedule",     "overlap",          "route",          "plan_memory"};
+    static const std::vector<std::string> names = {"build_blocks",
+                                                   "attach_objective",
+                                                   "cache_keys",
+                                                   "differentiate",
+                                                   "set_precision",
+                                                   "bind_sizes",
+                                                   "shard",
+                                                   "fuse_loss",
+                                                   "recompute",
+                                                   "split_backward",
+                                                   "select_kernels",
+                                                   "assign_stages",
+                                                   "partition_parameters",
+                                                   "schedule",
+                                                   "overlap",
+                                                   "route",
+                                                   "plan_memory"};
     return names;
 }
 
@@ -182,84 +252,65 @@ const std::vector<std::string>& optional_passes() {
     return names;
 }
 
-Compiled compile(const Recipe& recipe, const CompileOptions& options) {
+Prefix compile_prefix(const Config& config, const CompileOptions& options) {
+    Prefix prefix;
+    prefix.dims = dims_of(config);
+    Runner run(options, Programs(1));
+    run("build_blocks", [&](P) { return build_blocks(config); });
+    const Types types = types_of(config);
+    run("attach_objective", [&](P p) {
+        return passes::attach_objective(std::move(p), {entries_of(config, options), types.loss_scaling});
+    });
+    run("cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); });
+    run("differentiate", [&](P p) { return passes::differentiate(std::move(p)); });
+    run("set_precision", [&](P p) { return passes::set_precision(std::move(p), types.precision); });
+    prefix.stopped = run.has_stopped();
+    prefix.program = std::move(run.take_programs()[0]);
+    prefix.passes = run.take_reports();
+    return prefix;
+}
+
+OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options) {
+    OrRefusal<Layout> legal = layout_of(config, prefix.dims);
+    if (const UserError* refusal = refusal_of(legal)) return *refusal;
     Compiled out;
-    require_consistent(recipe);
-    out.layout = layout_of(recipe);
+    out.layout = std::get<Layout>(std::move(legal));
     Layout layout = out.layout;
-    if (options.few_microbatches) layout.microbatches = representative_microbatches(recipe, layout);
-    const passes::FuseLossOptions fuse{recipe.integer("training.loss_chunk_tokens")};
-    passes::OverlapOptions overlap;
-    overlap.prefetch = recipe.integer("parallelism.prefetch");
-    const bool fuse_loss = recipe.flag("training.fuse_loss");
-    using P = ir::Program;
+    if (options.few_microbatches) layout.microbatches = representative_microbatches(config, layout);
+    OrRefusal<StagePlan> plan = plan_stages(config, layout, prefix.program.blocks);
+    if (const UserError* refusal = refusal_of(plan)) return *refusal;
+    if (const auto refusal = generates_in_a_pipeline(config, options)) return *refusal;
+    if (const auto refusal = too_large(prefix.program, layout)) return *refusal;
+    const Inputs in{config, options, layout, std::get<StagePlan>(plan)};
 
-    const auto build = [&](P) {
-        P whole = build_blocks(recipe, layout);
-        out.stages.table = table_of(recipe, layout, whole);
-        return whole;
-    };
-    const std::vector<Pass> before = {
-        each("build_blocks", build),
-        each("attach_objective",
-             [&](P p) {
-                 return passes::attach_objective(std::move(p), {entries_of(recipe, options), layout.loss_scaling});
-             }),
-        each("cache_keys", [&](P p) { return passes::cache_keys(std::move(p), {}); }),
-        each("differentiate", [&](P p) { return passes::differentiate(std::move(p)); }),
-        each("set_precision", [&](P p) { return passes::set_precision(std::move(p), layout.precision); }),
-        each("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); }),
-        each("fuse_loss", [&](P p) { return fuse_loss ? passes::fuse_loss(std::move(p), fuse) : p; }),
-    };
-    const auto assign_stages = [&](Programs whole) {
-        out.stages = stages_of(recipe, out.stages.table, whole[0]);
-        return passes::assign_stages(std::move(whole[0]), out.stages.cut, options.catalog);
-    };
-    const auto schedule = [&](P p) {
-        passes::ScheduleOptions o{{}, layout.reduce_gradients, layout.resident_stages};
-        if (!out.stages.rows.empty()) o.rows = out.stages.rows[static_cast<size_t>(p.pipeline_rank)];
-        return passes::schedule(std::move(p), o);
-    };
-    const auto split = [&](P p) {
-        const Backwards backwards = backwards_of(out.stages.table);
-        if (!backwards.in_parts) return p;
-        return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
-    };
-    const std::vector<Pass> after = {
-        each("split_backward", split),
-        each("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), options.catalog); }),
-        {"assign_stages", {}, assign_stages},
-        each("partition_parameters",
-             [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, options.catalog); }),
-        each("schedule", schedule),
-        each("overlap", [&](P p) { return passes::overlap(std::move(p), overlap); }),
-        each("route", [&](P p) { return passes::route(std::move(p), options.route); }),
-        each("plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); }),
-    };
-    const auto recompute = [&](P placed) {
-        const auto total_bytes = [&](const std::vector<passes::SaveList>& lists) {
-            Programs programs = {passes::recompute(placed, lists)};
-            for (const Pass& pass : after) {
-                if (!pass.is_skipped(options)) programs = pass(std::move(programs));
-            }
-            return largest_arena(programs);
-        };
-        passes::OpSeconds time_s = passes::Rates{};
-        if (options.catalog.costs) {
-            time_s = [&](const mesh::Mesh& mesh, const ir::Routine& r, const ir::Op& op) {
-                return passes::expected_s(mesh, r, op, options.catalog);
-            };
-        }
-        return passes::recompute(placed, save_lists(recipe, placed, total_bytes, time_s));
-    };
+    out.passes = prefix.passes;
+    if (prefix.stopped) {
+        out.programs = {prefix.program};
+        return out;
+    }
+    Runner run(options, {prefix.program});
+    run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
+    run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
+    run("fuse_loss", [&](P p) {
+        return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.training.loss_chunk_tokens}) : p;
+    });
+    OrRefusal<SaveLists> lists;
+    if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in);
+    if (const UserError* refusal = refusal_of(lists)) return *refusal;
+    out.stages = lower(run, in, std::get<SaveLists>(lists));
 
-    Runner run(options, out.passes);
-    out.programs.emplace_back();
-    for (const Pass& pass : before) run(pass, out.programs);
-    run(each("recompute", recompute), out.programs);
-    for (const Pass& pass : after) run(pass, out.programs);
+    out.programs = run.take_programs();
+    for (PassReport& report : run.take_reports()) out.passes.push_back(std::move(report));
+    if (const auto refusal = does_not_fit(out, options)) return *refusal;
     return out;
 }
+
+Compiled compile(const Config& config, const CompileOptions& options) {
+    or_throw(layout_of(config, dims_of(config)));  // before the model is differentiated
+    return or_throw(compile(compile_prefix(config, options), config, options));
+}
+
+Compiled compile(const Recipe& recipe, const CompileOptions& options) { return compile(config_of(recipe), options); }
 
 std::vector<const ir::Program*> Compiled::of_ranks() const {
     std::vector<const ir::Program*> out;

@@ -1,13 +1,20 @@
-// Recipe -> program: reads the layout, builds the mesh, runs the passes in order. `compile()` is the table of contents of
-// Lockstep.
+// Configuration -> program: the layout, then the passes in order. `compile()` is the table of contents of Lockstep.
+//
+// A compile has two halves. The first makes the model, its derivative and its element types; it does not depend on the layout. A
+// search over layouts makes that Prefix once and asks compile() for the rest. What a layout asks for and cannot have is then a
+// value (refusal.h); the forms for commands throw it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "compile/config.h"
 #include "compile/layout.h"
 #include "compile/recipe.h"
+#include "compile/refusal.h"
 #include "compile/stages.h"
+#include "compile/work.h"
 #include "ir/program.h"
 #include "ops/catalog.h"
 #include "passes/route.h"
@@ -17,17 +24,22 @@ namespace lockstep::compile {
 struct PassReport {
     std::string name;
     double time_s = 0;
-    bool changed = false, skipped = false;
-    int64_t ops = 0;  // in all routines, after the pass
+    bool skipped = false;
+    // With CompileOptions::report alone: what a step does before and after the pass.
+    bool changed = false;
+    Work before, after;
 };
 
 struct CompileOptions {
     ops::KernelCatalog catalog;
-    std::string stop_after;                   // a pass's name; empty: all
-    std::vector<std::string> skip;            // passes switched off where the program stays legal (see optional_passes)
-    std::vector<ir::EntryKind> entries = {};  // what is compiled; empty: train, and eval where validation.enable
-    bool few_microbatches = false;            // only those that represent the step (stages.h); such a program is not run
-    passes::RouteOptions route = {};          // where ranks run; not said: all in one process
+    std::string stop_after;                      // a pass's name; empty: all
+    std::vector<std::string> skip;               // passes switched off where the program stays legal (see optional_passes)
+    std::vector<ir::EntryKind> entries = {};     // what is compiled; empty: train, and eval where validation.enable
+    bool few_microbatches = false;               // only those that represent the step (stages.h); such a program is not run
+    passes::RouteOptions route = {};             // where ranks run; not said: all in one process
+    bool verify = true;                          // the programs after each pass. A search verifies what it chooses
+    bool report = false;                         // fill PassReport's comparison of before and after
+    std::optional<int64_t> capacity_bytes = {};  // of a rank: a larger arena is refused, as check.does_not_fit
 };
 
 struct Compiled {
@@ -45,7 +57,23 @@ struct Compiled {
     int64_t all_arena_bytes() const;                        // of all ranks together
 };
 
-// Throws UserError for what the recipe asks; InternalError naming the pass that broke an invariant.
+// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank.
+struct Prefix {
+    std::vector<ir::Dim> dims;  // of the model's blocks
+    ir::Program program;
+    std::vector<PassReport> passes;
+    bool stopped = false;  // stop_after is among its passes
+};
+
+// Reads [model], the element types, the sequence's length and which entries there are. Throws UserError model.* where the model
+// contradicts itself; InternalError naming the pass that broke an invariant.
+Prefix compile_prefix(const Config& config, const CompileOptions& options);
+
+// The rest, for a configuration that has the prefix's model, types and sequence length, and for the same options.
+OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);
+
+// Both halves. Throws the refusal.
+Compiled compile(const Config& config, const CompileOptions& options);
 Compiled compile(const Recipe& recipe, const CompileOptions& options);
 
 // All passes in their order, and which of them may be switched off.

@@ -1,12 +1,15 @@
-// From a recipe's degrees and batch sizes to the numbers that the passes need. Every refusal names the key to change.
+// From degrees and batch sizes to the numbers that the passes need: all that a search over layouts varies. Every refusal names
+// the key to change.
 #pragma once
 
-#include "compile/recipe.h"
+#include <vector>
+
+#include "compile/config.h"
+#include "compile/refusal.h"
 #include "mesh/mesh.h"
-#include "passes/attach_objective.h"
+#include "passes/bind_sizes.h"
 #include "passes/partition_parameters.h"
 #include "passes/schedule.h"
-#include "passes/set_precision.h"
 
 namespace lockstep::compile {
 
@@ -18,13 +21,19 @@ struct Layout {
     int64_t microbatches = 1;
     int64_t seq_len = 1;
     bool sequence_parallel = true;
-    passes::PrecisionOptions precision;
-    std::optional<passes::LossScaling> loss_scaling;
     passes::PartitionOptions partition;
     passes::ReduceGradients reduce_gradients = passes::ReduceGradients::EachMicrobatch;
     int64_t resident_stages = 0;  // see passes/schedule.h
+    int64_t vocab_multiple = 1;
+
+    passes::BindSizesOptions sizes() const { return {mesh, microbatches, local_batch * data_ranks, vocab_multiple}; }
 };
 
-Layout layout_of(const Recipe& recipe);
+// `dims`: those of the model's blocks (models::ModelSpec::dims). A refusal is a UserError recipe.*.
+OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& dims);
+// The same for the configuration's own model; throws the refusal, or what the model's shape contradicts.
+Layout layout_of(const Config& config);
+
+std::vector<ir::Dim> dims_of(const Config& config);
 
 }  // namespace lockstep::compile

@@ -4,17 +4,17 @@
 
 namespace lockstep::compile {
 
-Placement placement_of(const Recipe& recipe, int64_t ranks, int cores) {
+Placement placement_of(const Config& config, int64_t ranks, int cores) {
     Placement p;
-    p.threads_per_rank = static_cast<int>(recipe.integer("runtime.threads_per_rank"));
+    p.threads_per_rank = static_cast<int>(config.runtime.threads_per_rank);
     if (p.threads_per_rank == 0) p.threads_per_rank = static_cast<int>(std::max<int64_t>(1, cores / ranks));
-    const std::string& comm = recipe.text("runtime.comm_thread");
-    p.comm_thread = comm == "on" || (comm == "auto" && cores > ranks * p.threads_per_rank);
+    const CommThread comm = config.runtime.comm_thread;
+    p.comm_thread = comm == CommThread::On || (comm == CommThread::Auto && cores > ranks * p.threads_per_rank);
     return p;
 }
 
-mesh::Link local_link(const Recipe& recipe) {
-    return {recipe.number("runtime.local_link_bytes_per_s"), recipe.number("runtime.local_link_latency_s")};
+mesh::Link local_link(const Config& config) {
+    return {config.runtime.local_link_bytes_per_s, config.runtime.local_link_latency_s};
 }
 
 }  // namespace lockstep::compile

@@ -2,7 +2,7 @@
 // is told so.
 #pragma once
 
-#include "compile/recipe.h"
+#include "compile/config.h"
 #include "mesh/ring.h"
 
 namespace lockstep::compile {
@@ -13,9 +13,9 @@ struct Placement {
 };
 
 // `ranks` on a machine of `cores`.
-Placement placement_of(const Recipe& recipe, int64_t ranks, int cores);
+Placement placement_of(const Config& config, int64_t ranks, int cores);
 
 // The link that runtime.local_link_* holds collectives between threads back to; unlimited by default.
-mesh::Link local_link(const Recipe& recipe);
+mesh::Link local_link(const Config& config);
 
 }  // namespace lockstep::compile

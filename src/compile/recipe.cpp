@@ -13,13 +13,6 @@
 namespace lockstep::compile {
 namespace {
 
-const models::ModelSpec* find_model(std::string_view name) {
-    for (const models::ModelSpec& m : models::all_models()) {
-        if (m.name == name) return &m;
-    }
-    return nullptr;
-}
-
 const char* type_name(const Value& v) {
     constexpr const char* names[] = {"true or false", "an integer",        "a number",
                                      "a string",      "a list of strings", "a list of numbers"};
@@ -210,16 +203,19 @@ void Recipe::assign(const std::string& key, std::optional<Value> value, const st
                     fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, names)));
 }
 
-bool Recipe::flag(std::string_view key) const { return std::get<bool>(values_.find(key)->second); }
-int64_t Recipe::integer(std::string_view key) const { return std::get<int64_t>(values_.find(key)->second); }
-double Recipe::number(std::string_view key) const { return std::get<double>(values_.find(key)->second); }
-const std::string& Recipe::text(std::string_view key) const { return std::get<std::string>(values_.find(key)->second); }
+const Value& Recipe::value(std::string_view key) const {
+    const auto it = values_.find(key);
+    ensure(it != values_.end(), key);
+    return it->second;
+}
+bool Recipe::flag(std::string_view key) const { return std::get<bool>(value(key)); }
+int64_t Recipe::integer(std::string_view key) const { return std::get<int64_t>(value(key)); }
+double Recipe::number(std::string_view key) const { return std::get<double>(value(key)); }
+const std::string& Recipe::text(std::string_view key) const { return std::get<std::string>(value(key)); }
 const std::vector<std::string>& Recipe::list(std::string_view key) const {
-    return std::get<std::vector<std::string>>(values_.find(key)->second);
+    return std::get<std::vector<std::string>>(value(key));
 }
-const std::vector<double>& Recipe::numbers(std::string_view key) const {
-    return std::get<std::vector<double>>(values_.find(key)->second);
-}
+const std::vector<double>& Recipe::numbers(std::string_view key) const { return std::get<std::vector<double>>(value(key)); }
 bool Recipe::is_set(std::string_view key) const { return origins_.find(key) != origins_.end(); }
 
 std::string Recipe::where(std::string_view key) const {
@@ -228,7 +224,7 @@ std::string Recipe::where(std::string_view key) const {
 }
 
 ir::Attrs Recipe::model_shape() const {
-    const models::ModelSpec* model = find_model(text("model.name"));
+    const models::ModelSpec* model = models::find_model(text("model.name"));
     if (!model) {
         require_available();
         std::vector<std::string> names;

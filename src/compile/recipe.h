@@ -27,12 +27,16 @@ enum class KeyStatus {
     Only      // works with its default only; `help` names the technique that any other value asks for
 };
 
+struct Config;
+
 struct RecipeKey {
     std::string name;  // "training.steps"
     Value default_value;
     KeyStatus status;
     std::string help;      // with its unit
     Allowed allowed = {};  // of a list: each item
+    // Puts a value that is allowed into the key's field; empty where the key does not act.
+    std::function<void(Config&, const Value&)> put = {};
 };
 
 // A technique that a recipe asks for and that this version does not have.
@@ -65,13 +69,15 @@ public:
     // `text` as it would stand in TOML, quotes optional. Throws UserError as above; origin "flag".
     void set(const std::string& key, const std::string& text);
 
+    const Value& value(std::string_view key) const;  // of the table
     bool flag(std::string_view key) const;
     int64_t integer(std::string_view key) const;
     double number(std::string_view key) const;
     const std::string& text(std::string_view key) const;
     const std::vector<std::string>& list(std::string_view key) const;
     const std::vector<double>& numbers(std::string_view key) const;
-    bool is_set(std::string_view key) const;  // by file or flag
+    bool is_set(std::string_view key) const;                                                     // by file or flag
+    const std::map<std::string, std::string, std::less<>>& origins() const { return origins_; }  // of keys that were set
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;
 

@@ -1,6 +1,8 @@
 #include "compile/report.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -106,34 +108,43 @@ std::vector<StageReport> reports_of(const Compiled& compiled) {
 double flops_model_of_a_rank(const std::vector<StageReport>& reports) { return mean(reports, &StageReport::flops_model); }
 double flops_executed_of_a_rank(const std::vector<StageReport>& reports) { return mean(reports, &StageReport::flops_executed); }
 
-std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options, int64_t total_bytes) {
-    const auto text = [](int64_t v) { return std::to_string(v); };
-    const int64_t local = recipe.integer("training.local_batch_size"), seq = recipe.integer("training.seq_len");
-    const Layout layout = layout_of(recipe);
-    std::vector<std::pair<std::string, std::string>> tries = {
-        {"activation_checkpoint.mode", "full"},
-        {"partition.preset", "zero3"},
-        {"parallelism.prefetch", "0"},
-        {"training.fuse_loss", "true"},
-        {"training.loss_chunk_tokens", text(std::max<int64_t>(recipe.integer("training.loss_chunk_tokens") / 4, 1))},
-        {"parallelism.tensor_parallel_degree", text(2 * layout.mesh.degree(mesh::Axis::tp))},
-        {"parallelism.data_parallel_shard_degree", text(2 * layout.mesh.degree(mesh::Axis::dp_shard))}};
-    if (local > 1) tries.emplace_back("training.local_batch_size", text(local / 2));
-    if (seq > 1) tries.emplace_back("training.seq_len", text(seq / 2));
+std::vector<Remedy> remedies(const Config& config, const CompileOptions& options, int64_t total_bytes) {
+    struct Try {
+        const char* key;
+        std::string value;
+        std::function<void(Config&)> change;
+    };
+    const Layout layout = layout_of(config);
+    const int64_t batch = config.training.local_batch_size / 2, seq = config.training.seq_len / 2;
+    const int64_t chunk = std::max<int64_t>(config.training.loss_chunk_tokens / 4, 1);
+    const int64_t shard = layout.mesh.degree(mesh::Axis::dp_shard), tp = layout.mesh.degree(mesh::Axis::tp);
+    const auto on_more_ranks = [&](Config& c, int64_t of_shard, int64_t of_tp) {
+        c.cluster.ranks = 0;
+        c.parallelism.data_parallel_shard_degree = of_shard, c.parallelism.tensor_parallel_degree = of_tp;
+    };
+    const std::vector<Try> tries = {
+        {"activation_checkpoint.mode", "full", [](Config& c) { c.activation_checkpoint.mode = RecomputeMode::Full; }},
+        {"partition.preset", "zero3", [](Config& c) { c.partition.preset = PartitionPreset::Zero3; }},
+        {"parallelism.prefetch", "0", [](Config& c) { c.parallelism.prefetch = 0; }},
+        {"training.fuse_loss", "true", [](Config& c) { c.training.fuse_loss = true; }},
+        {"training.loss_chunk_tokens", std::to_string(chunk), [&](Config& c) { c.training.loss_chunk_tokens = chunk; }},
+        {"parallelism.tensor_parallel_degree", std::to_string(2 * tp), [&](Config& c) { on_more_ranks(c, shard, 2 * tp); }},
+        {"parallelism.data_parallel_shard_degree", std::to_string(2 * shard),
+         [&](Config& c) { on_more_ranks(c, 2 * shard, tp); }},
+        {"training.local_batch_size", std::to_string(batch),
+         [&](Config& c) { c.training.global_batch_size = layout.global_batch, c.training.local_batch_size = batch; }},
+        {"training.seq_len", std::to_string(seq), [&](Config& c) { c.training.seq_len = seq; }}};
+    const Prefix prefix = compile_prefix(config, options);
     std::vector<Remedy> out;
-    for (const auto& [key, value] : tries) {
-        try {
-            Recipe changed = recipe;
-            if (key == "training.local_batch_size") changed.set("training.global_batch_size", text(layout.global_batch));
-            if (key.starts_with("parallelism.") && key.ends_with("degree")) {  // on more ranks
-                changed.set("cluster.ranks", "0");
-                changed.set("parallelism.data_parallel_shard_degree", text(layout.mesh.degree(mesh::Axis::dp_shard)));
-            }
-            changed.set(key, value);
-            const int64_t bytes = compile(changed, options).arena_bytes();
-            if (bytes < total_bytes) out.push_back({key, value, bytes});
-        } catch (const UserError&) {  // does not apply to this recipe
-        }
+    for (const Try& t : tries) {
+        Config changed = config;
+        t.change(changed);
+        if (changed.training.local_batch_size < 1 || changed.training.seq_len < 1) continue;
+        const bool same_model = changed.training.seq_len == config.training.seq_len;
+        const auto compiled = compile(same_model ? prefix : compile_prefix(changed, options), changed, options);
+        if (refusal_of(compiled)) continue;  // does not apply to this recipe
+        const int64_t bytes = std::get<Compiled>(compiled).arena_bytes();
+        if (bytes < total_bytes) out.push_back({t.key, t.value, bytes});
     }
     std::stable_sort(out.begin(), out.end(), [](const Remedy& a, const Remedy& b) { return a.total_bytes < b.total_bytes; });
     return out;

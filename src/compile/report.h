@@ -35,6 +35,6 @@ struct Remedy {
 };
 
 // Tries keys that lower memory, each by itself, and returns those that help, best first.
-std::vector<Remedy> remedies(const Recipe& recipe, const CompileOptions& options, int64_t total_bytes);
+std::vector<Remedy> remedies(const Config& config, const CompileOptions& options, int64_t total_bytes);
 
 }  // namespace lockstep::compile

@@ -6,95 +6,96 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/commas.h"
 #include "base/error.h"
+#include "compile/types.h"
 #include "models/hugging_face.h"
 #include "ops/rule.h"
 
 namespace lockstep::compile {
 namespace {
 
-void check_checkpoints(const Recipe& r) {
-    const bool enabled = r.flag("checkpoint.enable"), saves = enabled && !r.flag("checkpoint.load_only");
+void check_checkpoints(const Recipe& r, const Config& config) {
+    const Config::Checkpoint& c = config.checkpoint;
     const auto require = [&](const char* key, bool asked, bool possible, const char* also) {
         if (asked && !possible)
             throw UserError(
                 "recipe.checkpoint_off", "checkpoint.enable",
                 fmt::format("{}{} is set, but checkpoints are off: set checkpoint.enable = true{}", r.where(key), key, also));
     };
-    require("checkpoint.initial_load_path", !r.text("checkpoint.initial_load_path").empty(), enabled, "");
-    require("checkpoint.initial_load_in_hf", r.flag("checkpoint.initial_load_in_hf"), enabled, "");
-    require("checkpoint.load_step", r.integer("checkpoint.load_step") >= 0, enabled, "");
-    for (const char* key : {"checkpoint.create_seed_checkpoint", "checkpoint.last_save_in_hf"})
-        require(key, r.flag(key), saves, " and checkpoint.load_only = false");
-    if (r.flag("checkpoint.initial_load_in_hf") && !r.flag("checkpoint.initial_load_model_only"))
+    require("checkpoint.initial_load_path", !c.initial_load_path.empty(), c.enable, "");
+    require("checkpoint.initial_load_in_hf", c.initial_load_in_hf, c.enable, "");
+    require("checkpoint.load_step", c.load_step >= 0, c.enable, "");
+    const char* const also = " and checkpoint.load_only = false";
+    require("checkpoint.create_seed_checkpoint", c.create_seed_checkpoint, c.saves(), also);
+    require("checkpoint.last_save_in_hf", c.last_save_in_hf, c.saves(), also);
+    if (c.initial_load_in_hf && !c.initial_load_model_only)
         throw UserError("recipe.initial_load_in_hf", "checkpoint.initial_load_model_only",
                         "checkpoint.initial_load_in_hf = true, but checkpoint.initial_load_model_only = false: a folder of "
                         "transformers holds weights alone; leave initial_load_model_only at true");
-    if (!r.flag("checkpoint.last_save_in_hf")) return;
-    if (r.is_set("checkpoint.last_save_model_only") && !r.flag("checkpoint.last_save_model_only"))
+    if (!c.last_save_in_hf) return;
+    if (r.is_set("checkpoint.last_save_model_only") && !c.last_save_model_only)
         throw UserError(
             "recipe.last_save_in_hf", "checkpoint.last_save_model_only",
             "checkpoint.last_save_in_hf = true, but checkpoint.last_save_model_only = false: a folder of transformers "
             "has no place for optimizer states; set last_save_model_only = true, or last_save_in_hf = false and use "
             "`lockstep convert` on the checkpoint");
-    models::to_hugging_face({r.text("model.name"), r.model_shape(), r.integer("training.seq_len")});
+    models::to_hugging_face({config.model.name, r.model_shape(), config.training.seq_len});
 }
 
-void check_loss_scale(const Recipe& r) {
-    const double first = r.number("training.initial_loss_scale"), least = r.number("training.min_loss_scale");
+void check_loss_scale(const Config& c) {
+    const double first = c.training.initial_loss_scale, least = c.training.min_loss_scale;
     if (first < least)
         throw UserError(
             "recipe.loss_scale", "training.initial_loss_scale",
             fmt::format("{}training.initial_loss_scale = {} is below training.min_loss_scale = {}: raise the first or "
                         "lower the second",
-                        r.where("training.initial_loss_scale"), first, least));
-    const bool is_scaled = r.number("training.loss_scale") != 0 || r.text("training.mixed_precision_param") == "float16";
-    if (r.text("training.mixed_precision_reduce") == "float16" && !is_scaled)
+                        c.where("training.initial_loss_scale"), first, least));
+    const bool is_scaled = types_of(c).loss_scaling.has_value();
+    if (c.training.mixed_precision_reduce == Dtype::F16 && !is_scaled)
         throw UserError("recipe.loss_scale", "training.mixed_precision_reduce",
                         fmt::format("{}training.mixed_precision_reduce = \"float16\", but the loss is not scaled, so that small "
                                     "gradients vanish: set training.mixed_precision_param = \"float16\" or training.loss_scale, "
                                     "or leave it at \"float32\"",
-                                    r.where("training.mixed_precision_reduce")));
+                                    c.where("training.mixed_precision_reduce")));
 }
 
-void check_mixture(const Recipe& r) {
-    const size_t folders = r.list("training.dataset_path").size(), weights = r.numbers("training.dataset_weights").size();
+void check_mixture(const Recipe& r, const Config::Training& t) {
+    const size_t folders = t.dataset_path.size(), weights = t.dataset_weights.size();
     if (weights != 0 && weights != folders)
         throw UserError("recipe.dataset_weights", "training.dataset_weights",
                         fmt::format("{}training.dataset_weights = {}, but training.dataset_path = {}: give one number for each "
                                     "folder, in the same order, or leave the weights out",
-                                    r.where("training.dataset_weights"), text_of(r.numbers("training.dataset_weights")),
-                                    text_of(r.list("training.dataset_path"))));
+                                    r.where("training.dataset_weights"), text_of(t.dataset_weights), text_of(t.dataset_path)));
 }
 
 // Validation runs the program of training, so its batches have the same shape.
-void check_validation(const Recipe& r) {
-    for (const auto& [key, of_training] : {std::pair{"validation.local_batch_size", "training.local_batch_size"},
-                                           std::pair{"validation.seq_len", "training.seq_len"}}) {
-        const int64_t asked = r.integer(key), given = r.integer(of_training);
-        if (r.flag("validation.enable") && asked != -1 && asked != given)
+void check_validation(const Config& c) {
+    const auto require_same = [&](const char* key, int64_t asked, const char* of_training, int64_t given) {
+        if (c.validation.enable && asked != -1 && asked != given)
             throw UserError("recipe.validation_shape", key,
                             fmt::format("{} = {}, but {} = {}: batches of validation have the shape of those of training; leave "
                                         "{} out",
                                         key, asked, of_training, given, key));
-    }
+    };
+    require_same("validation.local_batch_size", c.validation.local_batch_size, "training.local_batch_size",
+                 c.training.local_batch_size);
+    require_same("validation.seq_len", c.validation.seq_len, "training.seq_len", c.training.seq_len);
 }
 
-void check_processes(const Recipe& r) {
-    const int64_t of_host = r.integer("cluster.ranks_per_host"), of_process = r.integer("cluster.ranks_per_process");
+void check_processes(const Recipe& r, const Config::Cluster& c) {
+    const int64_t of_host = c.ranks_per_host, of_process = c.ranks_per_process;
     if (of_host % of_process != 0)
         throw UserError("recipe.divides", "cluster.ranks_per_process",
                         fmt::format("{}cluster.ranks_per_process = {}: must divide cluster.ranks_per_host = {}",
                                     r.where("cluster.ranks_per_process"), of_process, of_host));
 }
 
-void check_kernels(const Recipe& r) {
+void check_kernels(const Recipe& r, const Config::Runtime& c) {
     std::vector<std::string_view> known;
     for (const ops::OpRule& rule : ops::all_rules()) {
         if (rule.expand) known.push_back(rule.name);
     }
-    for (const std::string& op : disabled_kernels(r)) {
+    for (const std::string& op : c.disabled_kernels.names) {
         if (std::find(known.begin(), known.end(), op) == known.end())
             throw UserError(
                 "recipe.disabled_kernels", "runtime.disabled_kernels",
@@ -107,12 +108,11 @@ struct LrLengths {
     int64_t total = 0, warmup = 0, decay = 0;  // as the keys say
 };
 
-LrLengths lr_lengths(const Recipe& r) {
+LrLengths lr_lengths(const Config& c) {
     LrLengths l;
-    const int64_t own = r.integer("lr_scheduler.total_steps");
-    l.total = own > 0 ? own : r.integer("training.steps");
-    l.warmup = r.integer("lr_scheduler.warmup_steps");
-    const double ratio = r.number("lr_scheduler.decay_ratio");
+    l.total = c.lr_scheduler.total_steps > 0 ? c.lr_scheduler.total_steps : c.training.steps;
+    l.warmup = c.lr_scheduler.warmup_steps;
+    const double ratio = c.lr_scheduler.decay_ratio;
     l.decay = ratio < 0 ? std::max<int64_t>(l.total - l.warmup, 0)
                         : static_cast<int64_t>(std::llround(static_cast<double>(l.total) * ratio));
     return l;
@@ -120,38 +120,36 @@ LrLengths lr_lengths(const Recipe& r) {
 
 }  // namespace
 
-LrPhases lr_phases(const Recipe& recipe) {
-    const LrLengths l = lr_lengths(recipe);
+LrPhases lr_phases(const Config& config) {
+    const LrLengths l = lr_lengths(config);
     const int64_t warmup = std::min(l.warmup, l.total), decay = std::min(l.decay, l.total - warmup);
     return {warmup, l.total + 1 - warmup - decay, decay};
 }
 
-std::vector<std::string> disabled_kernels(const Recipe& recipe) {
-    return split_at_commas(recipe.text("runtime.disabled_kernels"));
-}
-
-void require_consistent(const Recipe& recipe) {
+void require_consistent(const Recipe& recipe, const Config& config) {
     recipe.require_available();
     recipe.model_shape();  // the model and its flavor are known
-    if (recipe.text("training.dataset") == "synthetic" && recipe.flag("validation.enable"))
+    if (config.training.dataset == Dataset::Synthetic && config.validation.enable)
         throw UserError("recipe.no_heldout", "validation.enable",
                         "validation.enable = true: synthetic data has no held-out split; use prepared data or switch it off");
-    if (recipe.text("activation_checkpoint.mode") == "budget" && recipe.integer("activation_checkpoint.budget_bytes") == 0)
+    if (config.activation_checkpoint.mode == RecomputeMode::Budget && config.activation_checkpoint.budget_bytes == 0)
         throw UserError("recipe.budget_bytes", "activation_checkpoint.budget_bytes",
                         "activation_checkpoint.mode = \"budget\" needs activation_checkpoint.budget_bytes, the bytes that a "
                         "rank's arena may have");
-    check_loss_scale(recipe);
-    check_checkpoints(recipe);
-    check_mixture(recipe);
-    check_validation(recipe);
-    check_processes(recipe);
-    check_kernels(recipe);
+    check_loss_scale(config);
+    check_checkpoints(recipe, config);
+    check_mixture(recipe, config.training);
+    check_validation(config);
+    check_processes(recipe, config.cluster);
+    check_kernels(recipe, config.runtime);
+    if (const auto objection = objection_to_types(config)) throw *objection;
 }
 
 std::vector<std::string> warnings(const Recipe& recipe) {
+    const Config config = values_of(recipe);
     std::vector<std::string> out;
-    const LrLengths asked = lr_lengths(recipe);
-    const LrPhases got = lr_phases(recipe);
+    const LrLengths asked = lr_lengths(config);
+    const LrPhases got = lr_phases(config);
     if (asked.warmup > got.warmup)
         out.push_back(
             fmt::format("lr_scheduler.warmup_steps = {} is more than the {} steps of the schedule: warm-up takes {} steps",
@@ -160,17 +158,17 @@ std::vector<std::string> warnings(const Recipe& recipe) {
         out.push_back(
             fmt::format("lr_scheduler.decay_ratio = {} asks for {} steps of decay, and warm-up leaves {} of {}: decay "
                         "takes {} steps",
-                        recipe.number("lr_scheduler.decay_ratio"), asked.decay, got.decay, asked.total, got.decay));
-    const double scale = recipe.number("training.loss_scale");
-    const bool is_dynamic = scale == 0 && recipe.text("training.mixed_precision_param") == "float16";
+                        config.lr_scheduler.decay_ratio, asked.decay, got.decay, asked.total, got.decay));
+    const double scale = config.training.loss_scale;
+    const bool is_dynamic = scale == 0 && config.training.mixed_precision_param == Dtype::F16;
     for (const char* key : {"training.initial_loss_scale", "training.min_loss_scale", "training.loss_scale_window"}) {
         if (!recipe.is_set(key) || is_dynamic) continue;
         const std::string why = scale == 0 ? "training.mixed_precision_param is not \"float16\""
                                            : fmt::format("training.loss_scale = {} is fixed", scale);
         out.push_back(fmt::format("{} does nothing, as {}", key, why));
     }
-    const std::string& dtype = recipe.text("checkpoint.export_dtype");
-    const bool whole = !recipe.flag("checkpoint.last_save_model_only") && !recipe.flag("checkpoint.last_save_in_hf");
+    const std::string& dtype = config.checkpoint.export_dtype;
+    const bool whole = !config.checkpoint.last_save_model_only && !config.checkpoint.last_save_in_hf;
     if (whole && recipe.is_set("checkpoint.export_dtype") && !dtype.empty() && dtype != recipe.text("training.dtype"))
         out.push_back(
             fmt::format("checkpoint.export_dtype = {} does nothing, as the last checkpoint is a whole one: "

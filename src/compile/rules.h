@@ -1,17 +1,18 @@
 // What keys of a recipe ask for together. The values that one key may have stand in the tables of keys (recipe_keys.cpp, models/)
-// and are refused when they are assigned; what depends on several keys stands here. compile() applies it, so that `check`,
+// and are refused when they are assigned; what depends on several keys stands here. config_of() applies it, so that `check`,
 // `plan`, `show`, `diff` and `train` refuse the same recipes. What depends on the ranks is layout.h's.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "compile/config.h"
 #include "compile/recipe.h"
 
 namespace lockstep::compile {
 
 // Throws UserError naming the key to change.
-void require_consistent(const Recipe& recipe);
+void require_consistent(const Recipe& recipe, const Config& config);
 
 // What a run does otherwise than a key asks, and which keys do nothing; one line each.
 std::vector<std::string> warnings(const Recipe& recipe);
@@ -20,9 +21,6 @@ std::vector<std::string> warnings(const Recipe& recipe);
 struct LrPhases {
     int64_t warmup = 0, stable = 0, decay = 0;
 };
-LrPhases lr_phases(const Recipe& recipe);
-
-// runtime.disabled_kernels as names of ops.
-std::vector<std::string> disabled_kernels(const Recipe& recipe);
+LrPhases lr_phases(const Config& config);
 
 }  // namespace lockstep::compile

@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
-
-#include "base/error.h"
 
 namespace lockstep::compile {
 namespace {
@@ -87,8 +84,8 @@ size_t most_that_fits(size_t from, size_t to, const std::function<bool(size_t)>&
     return from;
 }
 
-std::vector<SaveList> fit_save_lists(const ir::Program& placed, int64_t budget_bytes, const TotalBytes& total_bytes,
-                                     const passes::OpSeconds& time_s) {
+OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64_t budget_bytes, const TotalBytes& total_bytes,
+                                                const passes::OpSeconds& time_s) {
     std::vector<Block> blocks;
     for (const SaveList& list : passes::save_nothing(placed)) {
         const auto block =
@@ -99,14 +96,14 @@ std::vector<SaveList> fit_save_lists(const ir::Program& placed, int64_t budget_b
     const std::vector<Move> moves = moves_of(blocks);
     const auto bytes_of = [&](const State& state) { return total_bytes(lists_of(blocks, state)); };
     const auto fits = [&](size_t n) { return bytes_of(state_after(blocks, moves, n)) <= budget_bytes; };
-    if (fits(moves.size())) return {};
+    if (fits(moves.size())) return std::vector<SaveList>{};
     if (!fits(0)) {
         const double gib = static_cast<double>(1 << 30);
-        throw UserError("recipe.recompute_budget", "activation_checkpoint.budget_bytes",
-                        fmt::format("activation_checkpoint.budget_bytes allows {:.3f} GiB per rank, but even full recompute "
-                                    "needs {:.3f} GiB: raise the budget, lower the batch size, or use more ranks",
-                                    static_cast<double>(budget_bytes) / gib,
-                                    static_cast<double>(bytes_of(state_after(blocks, moves, 0))) / gib));
+        return UserError("recipe.recompute_budget", "activation_checkpoint.budget_bytes",
+                         fmt::format("activation_checkpoint.budget_bytes allows {:.3f} GiB per rank, but even full recompute "
+                                     "needs {:.3f} GiB: raise the budget, lower the batch size, or use more ranks",
+                                     static_cast<double>(budget_bytes) / gib,
+                                     static_cast<double>(bytes_of(state_after(blocks, moves, 0))) / gib));
     }
     const size_t done = most_that_fits(0, moves.size(), fits);
     State state = state_after(blocks, moves, done);
@@ -119,13 +116,6 @@ std::vector<SaveList> fit_save_lists(const ir::Program& placed, int64_t budget_b
         return bytes_of(state) <= budget_bytes;
     });
     return lists_of(blocks, state);
-}
-
-// n of activation_checkpoint.selective_ac_option = "n", or 0.
-int64_t every_nth(const std::string& option) {
-    int64_t n = 0;
-    const auto [end, error] = std::from_chars(option.data(), option.data() + option.size(), n);
-    return error == std::errc() && end == option.data() + option.size() ? n : 0;
 }
 
 // Lists that were planned once are not planned again.
@@ -141,22 +131,22 @@ TotalBytes remembering(const TotalBytes& total_bytes) {
 
 }  // namespace
 
-std::vector<SaveList> save_lists(const Recipe& recipe, const ir::Program& placed, const TotalBytes& plan,
-                                 const passes::OpSeconds& time_s) {
-    const std::string &mode = recipe.text("activation_checkpoint.mode"),
-                      &option = recipe.text("activation_checkpoint.selective_ac_option");
-    if (mode == "none" || passes::save_nothing(placed).empty()) return {};
-    if (mode == "full") return passes::save_nothing(placed);
-    if (mode == "selective" && option == "op") return passes::save_costly_ops(placed);
-    if (mode == "selective") return passes::recompute_every(placed, every_nth(option));
-    const TotalBytes total_bytes = remembering(plan);
-    int64_t budget = recipe.integer("activation_checkpoint.budget_bytes");
-    if (mode == "memory_budget") {
-        const double most = static_cast<double>(total_bytes({})),
-                     least = static_cast<double>(total_bytes(passes::save_nothing(placed)));
-        budget = static_cast<int64_t>(least + recipe.number("activation_checkpoint.memory_budget") * (most - least));
+OrRefusal<std::vector<SaveList>> save_lists(const Config::ActivationCheckpoint& config, const ir::Program& placed,
+                                            const TotalBytes& plan, const passes::OpSeconds& time_s) {
+    const std::vector<SaveList> nothing_saved = passes::save_nothing(placed);
+    if (nothing_saved.empty()) return nothing_saved;  // no block to compute again
+    const int64_t every_nth = config.selective_ac_option.every_nth;
+    switch (config.mode) {
+        case RecomputeMode::None: return std::vector<SaveList>{};
+        case RecomputeMode::Full: return nothing_saved;
+        case RecomputeMode::Selective:
+            return every_nth == 0 ? passes::save_costly_ops(placed) : passes::recompute_every(placed, every_nth);
+        case RecomputeMode::Budget: return fit_save_lists(placed, config.budget_bytes, remembering(plan), time_s);
+        case RecomputeMode::MemoryBudget: break;
     }
-    return fit_save_lists(placed, budget, total_bytes, time_s);
+    const TotalBytes total_bytes = remembering(plan);
+    const double most = static_cast<double>(total_bytes({})), least = static_cast<double>(total_bytes(nothing_saved));
+    return fit_save_lists(placed, static_cast<int64_t>(least + config.memory_budget * (most - least)), total_bytes, time_s);
 }
 
 }  // namespace lockstep::compile

@@ -7,7 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "compile/recipe.h"
+#include "compile/config.h"
+#include "compile/refusal.h"
 #include "passes/save_lists.h"
 
 namespace lockstep::compile {
@@ -15,8 +16,9 @@ namespace lockstep::compile {
 // The arena, in bytes, of the program that these lists lead to.
 using TotalBytes = std::function<int64_t(const std::vector<passes::SaveList>&)>;
 
-// For a program that stands before `recompute`. Throws UserError for keys that contradict themselves.
-std::vector<passes::SaveList> save_lists(const Recipe& recipe, const ir::Program& placed, const TotalBytes& total_bytes,
-                                         const passes::OpSeconds& time_s = passes::Rates{});
+// For a program that stands before `recompute`. Refuses a budget that even full recompute exceeds: recipe.recompute_budget.
+OrRefusal<std::vector<passes::SaveList>> save_lists(const Config::ActivationCheckpoint& config, const ir::Program& placed,
+                                                    const TotalBytes& total_bytes,
+                                                    const passes::OpSeconds& time_s = passes::Rates{});
 
 }  // namespace lockstep::compile

@@ -22,7 +22,6 @@ namespace {
 using ir::BlockInstance;
 using pipeline::Work;
 
-const char* const kSchedule = "parallelism.pipeline_parallel_schedule";
 const char* const kCsv = "parallelism.pipeline_parallel_schedule_csv";
 const char* const kParts = "parallelism.module_fqns_per_model_part";
 const char* const kLayers = "parallelism.pipeline_parallel_layers_per_stage";
@@ -30,7 +29,7 @@ const char* const kFirstLess = "parallelism.pipeline_parallel_first_stage_less_l
 const char* const kLastLess = "parallelism.pipeline_parallel_last_stage_less_layers";
 const char* const kDegree = "parallelism.pipeline_parallel_degree";
 
-using Cut = std::vector<std::vector<BlockInstance>>;
+using Cut = StageBlocks;
 
 // FLOPs that one rank executes for a block in one microbatch: in its forwards (with the loss), and in its backwards.
 struct Cost {
@@ -38,24 +37,39 @@ struct Cost {
     double both() const { return forward + backward; }
 };
 
-Cost cost_of(const ir::Program& p, const BlockInstance& b) {
-    Cost cost;
-    for (const ir::Routine& r : p.routines) {  // of the first entry, which is training if the program has it
-        if (r.block != b.block || r.entry != p.routines.front().entry || !r.serves(b.instance)) continue;
-        double flops = 0;
-        for (const ir::Op& op : r.ops) flops += ops::flops_of(p.mesh, r, op).executed * static_cast<double>(r.chunks);
-        if (ir::is_forward(r.kind)) cost.forward += flops;
-        if (ir::is_backward(r.kind)) cost.backward += flops;
+// What the blocks of a program cost, by block and instance.
+class Costs {
+public:
+    explicit Costs(const ir::Program& p) {
+        for (const ir::Routine& r : p.routines) {  // of the first entry, which is training if the program has it
+            if (r.entry != p.routines.front().entry) continue;
+            double flops = 0;
+            for (const ir::Op& op : r.ops) flops += ops::flops_of(p.mesh, r, op).executed * static_cast<double>(r.chunks);
+            if (ir::is_forward(r.kind)) of_block_[r.block].push_back({&r, {flops, 0}});
+            if (ir::is_backward(r.kind)) of_block_[r.block].push_back({&r, {0, flops}});
+        }
     }
-    return cost;
-}
+
+    Cost of(const BlockInstance& b) const {
+        Cost cost;
+        const auto known = of_block_.find(b.block);
+        if (known == of_block_.end()) return cost;
+        for (const auto& [routine, c] : known->second) {
+            if (routine->serves(b.instance)) cost.forward += c.forward, cost.backward += c.backward;
+        }
+        return cost;
+    }
+
+private:
+    std::map<std::string, std::vector<std::pair<const ir::Routine*, Cost>>> of_block_;
+};
 
 // The cut into `n` stages of consecutive blocks whose costliest stage is cheapest; of several such cuts the one whose first
 // stages are the longest.
-Cut cut_by_cost(const ir::Program& p, const std::vector<BlockInstance>& blocks, size_t n) {
+Cut cut_by_cost(const Costs& costs, const std::vector<BlockInstance>& blocks, size_t n) {
     const size_t count = blocks.size();
     std::vector<double> before(count + 1, 0);
-    for (size_t i = 0; i < count; ++i) before[i + 1] = before[i] + cost_of(p, blocks[i]).both();
+    for (size_t i = 0; i < count; ++i) before[i + 1] = before[i] + costs.of(blocks[i]).both();
     // least[s][i]: the costliest stage of the best cut of blocks i.. into s stages; ends[s][i]: where its first stage ends.
     const double never = std::numeric_limits<double>::infinity();
     std::vector<std::vector<double>> least(n + 1, std::vector<double>(count + 1, never));
@@ -77,11 +91,11 @@ Cut cut_by_cost(const ir::Program& p, const std::vector<BlockInstance>& blocks, 
 
 // TorchTitan's rule (its pipeline_parallel.py). The embedding counts as `first_less` layers and the head as `last_less`. Every
 // stage has the same number of layers; the first stages have one more each if a remainder is left.
-Cut cut_by_layers(const std::vector<BlockInstance>& blocks, int64_t n, int64_t first_less, int64_t last_less) {
+OrRefusal<Cut> cut_by_layers(const std::vector<BlockInstance>& blocks, int64_t n, int64_t first_less, int64_t last_less) {
     const auto layers = static_cast<int64_t>(blocks.size()) - 2, effective = layers + first_less + last_less;
     const int64_t each = effective / n, more = effective % n;
     if (each == 0 || first_less > each || last_less > each) {
-        throw UserError(
+        return UserError(
             "pipeline.less_layers",
             first_less > each  ? kFirstLess
             : last_less > each ? kLastLess
@@ -103,15 +117,15 @@ Cut cut_by_layers(const std::vector<BlockInstance>& blocks, int64_t n, int64_t f
 }
 
 // TorchTitan's names of a block's modules. Its norm and output are one block here, the head.
-std::vector<std::string> names_of(const ir::Program& p, const BlockInstance& b) {
-    if (b.block == p.blocks.front().name) return {"tok_embeddings"};
-    if (b.block == p.blocks.back().name) return {"norm", "output"};
+std::vector<std::string> names_of(const std::vector<BlockInstance>& blocks, const BlockInstance& b) {
+    if (b == blocks.front()) return {"tok_embeddings"};
+    if (b == blocks.back()) return {"norm", "output"};
     return {fmt::format("layers.{}", b.instance)};
 }
 
-Cut cut_by_names(const ir::Program& p, const std::vector<BlockInstance>& blocks, const std::vector<std::string>& parts) {
+OrRefusal<Cut> cut_by_names(const std::vector<BlockInstance>& blocks, const std::vector<std::string>& parts) {
     const auto refuse = [](const std::string& what) {
-        throw UserError("pipeline.model_part", kParts, fmt::format("{}: {}", kParts, what));
+        return UserError("pipeline.model_part", kParts, fmt::format("{}: {}", kParts, what));
     };
     Cut cut;
     size_t block = 0, name = 0;  // the next expected
@@ -120,57 +134,81 @@ Cut cut_by_names(const ir::Program& p, const std::vector<BlockInstance>& blocks,
         for (std::string word : split_at_commas(part)) {
             word.erase(0, word.find_first_not_of(' '));
             word.erase(word.find_last_not_of(' ') + 1);
-            if (block == blocks.size()) refuse(fmt::format("\"{}\" comes after the whole model; give each module once", word));
-            const std::vector<std::string> names = names_of(p, blocks[block]);
+            if (block == blocks.size())
+                return refuse(fmt::format("\"{}\" comes after the whole model; give each module once", word));
+            const std::vector<std::string> names = names_of(blocks, blocks[block]);
             if (word != names[name])
-                refuse(fmt::format("\"{}\" stands where {} is next; give each module once, in the order of the model", word,
-                                   names[name]));
+                return refuse(fmt::format("\"{}\" stands where {} is next; give each module once, in the order of the model",
+                                          word, names[name]));
             if (name == 0) cut.back().push_back(blocks[block]);
             if (++name == names.size()) ++block, name = 0;
         }
-        if (name != 0) refuse("norm and output are one block: put both into the same part");
-        if (cut.back().empty()) refuse("a part is empty");
+        if (name != 0) return refuse("norm and output are one block: put both into the same part");
+        if (cut.back().empty()) return refuse("a part is empty");
     }
-    if (block < blocks.size()) refuse(fmt::format("{} is in no part", names_of(p, blocks[block])[0]));
+    if (block < blocks.size()) return refuse(fmt::format("{} is in no part", names_of(blocks, blocks[block])[0]));
     return cut;
 }
 
-std::string read_csv_file(const std::string& path) {
-    TextFile file = read_text_file(path);
+pipeline::Table read_csv_file(const std::string& path, const Layout& layout) {
+    const TextFile file = read_text_file(path);
     if (!file.is_readable())
         throw UserError("pipeline.csv_unreadable", kCsv,
                         fmt::format("{} = \"{}\": cannot be read ({}); give the path of a CSV file", kCsv, path, file.reason));
-    return std::move(file.text);
+    return pipeline::read_csv(file.text, {path, layout.mesh.degree(mesh::Axis::pp), layout.microbatches});
 }
 
-// How many layers fewer the first or last stage has; TorchTitan's default is 1.
-int64_t fewer(const Recipe& r, const char* key) {
-    const int64_t n = r.integer(key);
-    return n < 0 ? 1 : n;
-}
+// How many layers fewer the first or last stage has, by the key; TorchTitan's default is 1.
+int64_t fewer(int64_t key) { return key < 0 ? 1 : key; }
 
 // How many stages the cut has: as the keys say; else one or two stages a rank, as TorchTitan has it for the schedule.
-int64_t stage_count(const Recipe& r, const Layout& layout, int64_t layers, const pipeline::Schedule& schedule) {
+int64_t stage_count(const Config::Parallelism& p, const Layout& layout, int64_t layers, const pipeline::Schedule& schedule) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
-    if (const auto& parts = r.list(kParts); !parts.empty()) return static_cast<int64_t>(parts.size());
-    const int64_t each = r.integer(kLayers);
+    if (const auto& parts = p.module_fqns_per_model_part; !parts.empty()) return static_cast<int64_t>(parts.size());
+    const int64_t each = p.pipeline_parallel_layers_per_stage;
     if (each == 0) return ranks * std::min<int64_t>(schedule.max_stages_per_rank, 2);
-    return ceil_div(layers + fewer(r, kFirstLess) + fewer(r, kLastLess), each);
+    return ceil_div(
+        layers + fewer(p.pipeline_parallel_first_stage_less_layers) + fewer(p.pipeline_parallel_last_stage_less_layers), each);
 }
 
-Cut cut_of(const Recipe& r, const ir::Program& whole, int64_t n) {
-    const std::vector<BlockInstance> blocks = whole.block_instances();
-    if (const auto& parts = r.list(kParts); !parts.empty()) return cut_by_names(whole, blocks, parts);
+OrRefusal<pipeline::Table> table_of(const Config::Parallelism& p, const Layout& layout, int64_t layers) {
+    if (const std::string& csv = p.pipeline_parallel_schedule_csv; !csv.empty()) {
+        try {  // no search reads files
+            return read_csv_file(csv, layout);
+        } catch (const UserError& e) {
+            return e;
+        }
+    }
+    const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
+    const pipeline::Schedule& schedule = pipeline::find_schedule(p.pipeline_parallel_schedule);
+    const int64_t n = stage_count(p, layout, layers, schedule);
+    if (n % ranks != 0) {
+        return UserError("pipeline.stages_divide", p.module_fqns_per_model_part.empty() ? kLayers : kParts,
+                         fmt::format("{} stages cannot be divided evenly over {} = {} ranks: change the cut or the degree", n,
+                                     kDegree, ranks));
+    }
+    const pipeline::Shape shape{ranks, n / ranks, layout.microbatches};
+    if (const auto no = pipeline::objection(schedule.name, shape)) return *no;
+    return pipeline::make_schedule(schedule.name, shape);
+}
+
+// Nothing: it is cut by cost.
+OrRefusal<std::optional<Cut>> cut_of(const Config::Parallelism& p, const std::vector<BlockInstance>& blocks, int64_t n) {
+    const auto by_key = [](OrRefusal<Cut> cut) -> OrRefusal<std::optional<Cut>> {
+        if (const UserError* refusal = refusal_of(cut)) return *refusal;
+        return std::optional(std::get<Cut>(std::move(cut)));
+    };
+    if (const auto& parts = p.module_fqns_per_model_part; !parts.empty()) return by_key(cut_by_names(blocks, parts));
     if (n > static_cast<int64_t>(blocks.size())) {
-        throw UserError(
+        return UserError(
             "pipeline.too_many_stages", kDegree,
             fmt::format("{} stages, but the model has {} blocks (embedding, layers and head): lower {}, or have more layers a "
                         "stage",
                         n, blocks.size(), kDegree));
     }
-    const int64_t first = fewer(r, kFirstLess), last = fewer(r, kLastLess);
-    const bool by_cost = r.integer(kFirstLess) < 0 && r.integer(kLastLess) < 0 && r.integer(kLayers) == 0;
-    return by_cost ? cut_by_cost(whole, blocks, static_cast<size_t>(n)) : cut_by_layers(blocks, n, first, last);
+    const int64_t first = p.pipeline_parallel_first_stage_less_layers, last = p.pipeline_parallel_last_stage_less_layers;
+    if (first < 0 && last < 0 && p.pipeline_parallel_layers_per_stage == 0) return std::optional<Cut>();
+    return by_key(cut_by_layers(blocks, n, fewer(first), fewer(last)));
 }
 
 pipeline::Table forwards_alone(pipeline::Table table) {
@@ -180,36 +218,36 @@ pipeline::Table forwards_alone(pipeline::Table table) {
 
 }  // namespace
 
-pipeline::Table table_of(const Recipe& r, const Layout& layout, const ir::Program& whole) {
-    const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
-    if (ranks == 1) return {};
-    if (const std::string& csv = r.text(kCsv); !csv.empty())
-        return pipeline::read_csv(read_csv_file(csv), {csv, ranks, layout.microbatches});
-    const pipeline::Schedule& schedule = pipeline::find_schedule(r.text(kSchedule));
-    const auto layers = static_cast<int64_t>(whole.block_instances().size()) - 2;
-    const int64_t n = stage_count(r, layout, layers, schedule);
-    if (n % ranks != 0) {
-        throw UserError("pipeline.stages_divide", r.list(kParts).empty() ? kLayers : kParts,
-                        fmt::format("{} stages cannot be divided evenly over {} = {} ranks: change the cut or the degree", n,
-                                    kDegree, ranks));
+OrRefusal<StagePlan> plan_stages(const Config& config, const Layout& layout, const std::vector<ir::Block>& blocks) {
+    if (layout.mesh.degree(mesh::Axis::pp) == 1) return StagePlan{};
+    std::vector<BlockInstance> instances;
+    for (const ir::Block& b : blocks) {
+        for (int64_t i : b.instances()) instances.push_back({b.name, i});
     }
-    return pipeline::make_schedule(schedule.name, {ranks, n / ranks, layout.microbatches});
+    const auto layers = static_cast<int64_t>(instances.size()) - 2;
+    OrRefusal<pipeline::Table> table = table_of(config.parallelism, layout, layers);
+    if (const UserError* refusal = refusal_of(table)) return *refusal;
+    StagePlan plan{std::get<pipeline::Table>(std::move(table)), {}};
+    auto cut = cut_of(config.parallelism, instances, plan.table.stages);
+    if (const UserError* refusal = refusal_of(cut)) return *refusal;
+    plan.cut = std::get<std::optional<Cut>>(std::move(cut));
+    if (plan.cut && static_cast<int64_t>(plan.cut->size()) != plan.table.stages) {
+        return UserError("pipeline.model_part", kParts,
+                         fmt::format("{} has {} parts, but the schedule {} stages", kParts, plan.cut->size(), plan.table.stages));
+    }
+    return plan;
 }
 
-Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program& whole) {
+Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
     Stages out;
     const std::vector<BlockInstance> blocks = whole.block_instances();
-    if (table.rows.empty()) {
+    if (plan.table.rows.empty()) {
         out.cut = {{blocks}, {0}};
         return out;
     }
-    out.table = std::move(table);
-    out.cut.stages = cut_of(recipe, whole, out.table.stages);
-    if (static_cast<int64_t>(out.cut.stages.size()) != out.table.stages) {
-        throw UserError(
-            "pipeline.model_part", kParts,
-            fmt::format("{} has {} parts, but the schedule {} stages", kParts, out.cut.stages.size(), out.table.stages));
-    }
+    const Costs of_blocks(whole);
+    out.table = plan.table;
+    out.cut.stages = plan.cut ? *plan.cut : cut_by_cost(of_blocks, blocks, static_cast<size_t>(plan.table.stages));
     out.cut.rank_of.resize(out.cut.stages.size());
     for (size_t rank = 0; rank < out.table.rows.size(); ++rank) {
         for (const pipeline::Action& a : out.table.rows[rank]) {
@@ -220,7 +258,7 @@ Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program&
     for (const std::vector<BlockInstance>& stage : out.cut.stages) {
         costs.emplace_back();
         for (const BlockInstance& b : stage) {
-            const Cost c = cost_of(whole, b);
+            const Cost c = of_blocks.of(b);
             costs.back().forward += c.forward, costs.back().backward += c.backward;
         }
     }
@@ -237,14 +275,14 @@ Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program&
     return out;
 }
 
-int64_t representative_microbatches(const Recipe& r, const Layout& layout) {
+int64_t representative_microbatches(const Config& config, const Layout& layout) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp), all = layout.microbatches;
     // The first round, then 16 microbatches of the steady state. Gathers run ahead by at most parallelism.prefetch microbatches.
-    const int64_t few = ranks + 16 + std::max<int64_t>(r.integer("parallelism.prefetch") - 1, 0);
+    const int64_t few = ranks + 16 + std::max<int64_t>(config.parallelism.prefetch - 1, 0);
     if (few >= all) return all;
     if (ranks == 1) return few;  // a forward and its backward at a time
-    if (!r.text(kCsv).empty()) return all;
-    const pipeline::Schedule& schedule = pipeline::find_schedule(r.text(kSchedule));
+    if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) return all;
+    const pipeline::Schedule& schedule = pipeline::find_schedule(config.parallelism.pipeline_parallel_schedule);
     if (schedule.max_stages_per_rank > 1) return all;
     const auto held = [&](int64_t microbatches) {
         return pipeline::in_flight(pipeline::make_schedule(schedule.name, {ranks, 1, microbatches})).of_stage;

@@ -3,37 +3,46 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "compile/layout.h"
-#include "compile/recipe.h"
+#include "compile/refusal.h"
 #include "passes/assign_stages.h"
 #include "pipeline/transfers.h"
 
 namespace lockstep::compile {
 
+using StageBlocks = std::vector<std::vector<ir::BlockInstance>>;  // by stage
+
+// What the keys say of stages: all that can be refused.
+struct StagePlan {
+    pipeline::Table table;           // of the train entry. Empty if there is one pipeline rank
+    std::optional<StageBlocks> cut;  // nothing: by the cost of the blocks
+};
+
 struct Stages {
     passes::Cut cut;
-    pipeline::Table table;  // of the train entry
+    pipeline::Table table;
     // What each pipeline rank runs, sends and receives, by entry. Empty if there is one pipeline rank.
     std::vector<std::map<ir::EntryKind, std::vector<pipeline::Step>>> rows;
 };
 
-// The recipe's schedule, by name or from a CSV file, for the blocks of `whole`. Empty if there is one pipeline rank. Throws
-// UserError pipeline.* or recipe.*, which names the key to change.
-pipeline::Table table_of(const Recipe& recipe, const Layout& layout, const ir::Program& whole);
+// The recipe's schedule, by name or from a CSV file, and the cut of these blocks into its stages. The cut follows
+// parallelism.module_fqns_per_model_part if it is set. Else it follows TorchTitan's rule if layers_per_stage,
+// first_stage_less_layers or last_stage_less_layers is set. A refusal is a UserError pipeline.* or recipe.*, which names the key
+// to change.
+OrRefusal<StagePlan> plan_stages(const Config& config, const Layout& layout, const std::vector<ir::Block>& blocks);
 
-// The cut into the table's stages follows parallelism.module_fqns_per_model_part if it is set. Else it follows TorchTitan's rule
-// if layers_per_stage, first_stage_less_layers or last_stage_less_layers is set. Else it is the cut whose costliest stage is
-// cheapest, in executed FLOPs of `whole`, whose kernels are already chosen. Throws UserError pipeline.* or recipe.*, which names
-// the key to change.
-Stages stages_of(const Recipe& recipe, pipeline::Table table, const ir::Program& whole);
+// A cut that is left open is the one whose costliest stage is cheapest, in executed FLOPs of `whole`, whose kernels are already
+// chosen.
+Stages stages_of(const StagePlan& plan, const ir::Program& whole);
 
 // How many microbatches stand for a long step. Once every rank holds as many microbatches as it ever will, each further one
 // takes as long as the one before and needs no memory but its input. The result is enough to reach that state; it is all
 // microbatches of the step if the schedule does not reach it (GPipe, several stages a rank, a CSV file).
-int64_t representative_microbatches(const Recipe& recipe, const Layout& layout);
+int64_t representative_microbatches(const Config& config, const Layout& layout);
 
 // Which kinds of backwards a schedule has: whole ones, ones in two parts (input, weight), or both.
 struct Backwards {

@@ -11,7 +11,6 @@
 
 #include <cmath>
 
-#include "base/round.h"
 #include "models/blocks.h"
 #include "ops/dropout.h"
 
@@ -36,37 +35,37 @@ struct Shape : CommonShape {
 // One of the three probabilities, or the one for all.
 double probability(const ir::Attrs& a, const char* key) { return number(a, number(a, key) == -1 ? "dropout" : key); }
 
-Shape read(const ir::Attrs& a, const Sizes& sizes) {
+Shape read(const ir::Attrs& a, int64_t seq) {
     Shape s{read_common(a), 0, 0, 0, 0, 0, ""};
     s.positions = integer(a, "n_positions");
     s.ffn = integer(a, "ffn_dim") > 0 ? integer(a, "ffn_dim") : 4 * s.dim;
     s.embd_dropout = probability(a, "embd_pdrop"), s.attn_dropout = probability(a, "attn_pdrop"),
     s.resid_dropout = probability(a, "resid_pdrop");
     s.gelu = integer(a, "gelu_erf") != 0 ? "gelu_erf" : "gelu";
-    if (sizes.seq > s.positions) {
+    if (seq > s.positions) {
         refuse(
             "model.positions", "n_positions",
             fmt::format("model.n_positions = {}: a sequence has {} tokens (training.seq_len), and each needs a learned position",
-                        s.positions, sizes.seq));
+                        s.positions, seq));
     }
     return s;
 }
 
-std::vector<ir::Dim> dims_of(const Shape& s, const Sizes& sizes) {
+std::vector<ir::Dim> dims_of(const Shape& s, int64_t seq) {
     std::vector<ir::Dim> dims;
     const auto add = [&](ir::DimRole role, int64_t size) { dims.push_back({std::string(name_of(role)), size, size, role}); };
     using enum ir::DimRole;
-    add(Batch, sizes.batch), add(Seq, sizes.seq), add(KvSeq, sizes.seq), add(Hidden, s.dim);
+    add(Batch, 1), add(Seq, seq), add(KvSeq, seq), add(Hidden, s.dim);
     add(KvHeads, s.heads), add(Group, 1), add(HeadDim, s.head_dim), add(Ffn, s.ffn);
     add(Positions, s.positions);
-    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab, Vocab});
+    add(Vocab, s.vocab);
     return dims;
 }
 
 class Gpt {
 public:
-    Gpt(const Shape& shape, const Sizes& sizes)
-        : s_(shape), blocks_(dims_of(shape, sizes)), deep_(normal(kStd / std::sqrt(2.0 * static_cast<double>(shape.layers)))) {}
+    Gpt(const Shape& shape, int64_t seq)
+        : s_(shape), blocks_(dims_of(shape, seq)), deep_(normal(kStd / std::sqrt(2.0 * static_cast<double>(shape.layers)))) {}
 
     Model build() {
         embed();
@@ -200,7 +199,8 @@ ModelSpec gpt2() {
     spec.flavors = {flavor("debugmodel", 256, 6, 16), flavor("124M", 768, 12, 12), flavor("355M", 1024, 24, 16),
                     flavor("774M", 1280, 36, 20), flavor("1558M", 1600, 48, 25)};
     spec.flavors[0].values["vocab_size"] = int64_t{2048};
-    spec.build = [](const ir::Attrs& shape, const Sizes& sizes) { return Gpt(read(shape, sizes), sizes).build(); };
+    spec.dims = [](const ir::Attrs& shape, int64_t seq) { return dims_of(read(shape, seq), seq); };
+    spec.build = [](const ir::Attrs& shape, int64_t seq) { return Gpt(read(shape, seq), seq).build(); };
     return spec;
 }
 

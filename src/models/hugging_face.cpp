@@ -169,7 +169,7 @@ Architecture llama_architecture(const ir::Attrs& a) {
     return window ? Architecture{"mistral", "MistralForCausalLM"} : Architecture{"llama", "LlamaForCausalLM"};
 }
 
-Model build(const HuggingFaceModel& m) { return spec_of(m.name).build(m.shape, {1, 1, 1}); }
+Model build(const HuggingFaceModel& m) { return spec_of(m.name).build(m.shape, 1); }
 
 // The widths that a shape leaves to be worked out, as the model's own tensors have them.
 int64_t built_size(const HuggingFaceModel& m, const char* dim) {

@@ -67,19 +67,19 @@ Shape read(const ir::Attrs& a) {
     return s;
 }
 
-std::vector<ir::Dim> dims_of(const Shape& s, const Sizes& sizes) {
+std::vector<ir::Dim> dims_of(const Shape& s, int64_t seq) {
     std::vector<ir::Dim> dims;
     const auto add = [&](ir::DimRole role, int64_t size) { dims.push_back({std::string(name_of(role)), size, size, role}); };
     using enum ir::DimRole;
-    add(Batch, sizes.batch), add(Seq, sizes.seq), add(KvSeq, sizes.seq), add(Hidden, s.dim);
+    add(Batch, 1), add(Seq, seq), add(KvSeq, seq), add(Hidden, s.dim);
     add(KvHeads, s.kv_heads), add(Group, s.heads / s.kv_heads), add(HeadDim, s.head_dim), add(Ffn, s.ffn);
-    dims.push_back({"vocab", round_up(s.vocab, sizes.vocab_multiple), s.vocab, Vocab});
+    add(Vocab, s.vocab);
     return dims;
 }
 
 class Llama {
 public:
-    Llama(const Shape& shape, const Sizes& sizes) : s_(shape), blocks_(dims_of(shape, sizes)) {}
+    Llama(const Shape& shape, int64_t seq) : s_(shape), blocks_(dims_of(shape, seq)) {}
 
     Model build() {
         embed();
@@ -257,7 +257,8 @@ ModelSpec llama3() {
         {"qwen3-0.6B",
          relative({1024, 28, 16, 8, 128, 3072, 151936}, 1e-6, 1e6, {{"qk_norm", int64_t{1}}, {"tie_embeddings", int64_t{1}}})},
     };
-    spec.build = [](const ir::Attrs& shape, const Sizes& sizes) { return Llama(read(shape), sizes).build(); };
+    spec.dims = [](const ir::Attrs& shape, int64_t seq) { return dims_of(read(shape), seq); };
+    spec.build = [](const ir::Attrs& shape, int64_t seq) { return Llama(read(shape), seq).build(); };
     return spec;
 }
 

@@ -7,6 +7,13 @@ const std::vector<ModelSpec>& all_models() {
     return models;
 }
 
+const ModelSpec* find_model(std::string_view name) {
+    for (const ModelSpec& m : all_models()) {
+        if (m.name == name) return &m;
+    }
+    return nullptr;
+}
+
 const std::vector<AbsentModel>& absent_models() {
     static const std::vector<AbsentModel> models = {
         {"deepseek_v3", "", "experts"},

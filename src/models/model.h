@@ -1,6 +1,7 @@
 // A model is a list of blocks: embed, layer x L, head. A block is one forward routine over global, named dims of one
-// microbatch. Nothing here knows of parallelism, precision, recompute or devices: adding a model touches this folder only
-// (write one file like llama3.cpp and list it in model.cpp).
+// sequence: how many there are in a microbatch, and how a vocabulary is padded, is the layout's (passes/bind_sizes). Nothing here
+// knows of parallelism, precision, recompute or devices: adding a model touches this folder only (write one file like llama3.cpp
+// and list it in model.cpp).
 //
 // Ports of a block: x (absent in the first block) -> y, or -> logits in the last one; inputs `ids`, `pos`, `doc`, `noise` of
 // the loader, [batch, seq] int32; parameters in the port `params`, each tensor named by its key.
@@ -8,6 +9,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/allowed.h"
@@ -27,11 +29,6 @@ struct Flavor {
     ir::Attrs values;
 };
 
-struct Sizes {
-    int64_t batch, seq;      // of one microbatch over all data ranks
-    int64_t vocab_multiple;  // vocab is padded to a multiple of this
-};
-
 struct Model {
     std::vector<ir::Block> blocks;
     std::vector<ir::Parameter> params;  // without placements
@@ -43,11 +40,13 @@ struct ModelSpec {
     std::string alias_of;  // has the keys and the blocks of this model, other defaults and flavors; empty: stands alone
     std::vector<ModelKey> keys;
     std::vector<Flavor> flavors;
-    // `shape` holds every key. Throws UserError where the shape contradicts itself.
-    std::function<Model(const ir::Attrs& shape, const Sizes& sizes)> build;
+    // `shape` holds every key; `seq`: tokens of a sequence. Both throw UserError where the shape contradicts itself.
+    std::function<std::vector<ir::Dim>(const ir::Attrs& shape, int64_t seq)> dims;  // of every block
+    std::function<Model(const ir::Attrs& shape, int64_t seq)> build;
 };
 
 const std::vector<ModelSpec>& all_models();
+const ModelSpec* find_model(std::string_view name);  // null: there is none
 ModelSpec gpt2();
 ModelSpec llama3();
 ModelSpec qwen3();

@@ -59,10 +59,9 @@ void attach(const ir::Program& program, ir::Routine& r) {
     const TensorId targets = targets_of(b);
     const std::vector<ir::DimId> rows = b.dims({DimRole::Batch, DimRole::Seq});
     const ir::Dim& vocab = r.dims[b.dims({DimRole::Vocab})[0]];
-    if (vocab.valid < vocab.size) {
-        const double minus_infinity = -std::numeric_limits<double>::infinity();
-        logits = b.op("mask_padding", {logits}, {{"logits.masked", b.dims(logits)}}, {{"fill", minus_infinity}})[0];
-    }
+    // How far the vocabulary is padded is not known yet: bind_sizes drops the mask where it is not.
+    const double minus_infinity = -std::numeric_limits<double>::infinity();
+    logits = b.op("mask_padding", {logits}, {{"logits.masked", b.dims(logits)}}, {{"fill", minus_infinity}})[0];
     const TensorId m = b.op("max", {logits}, {{"m", rows}}, {{"over", vocab.name}})[0];
     const std::vector<TensorId> ce = b.op("cross_entropy", {logits, m, targets}, {{"z", rows}, {"t", rows}});
     // From here on values have no vocab, but are wanted where it is: the sequence stays whole beside it, and nothing is gathered.

@@ -1,9 +1,5 @@
 #include "passes/optimizer.h"
 
-#include <algorithm>
-
-#include "base/error.h"
-
 namespace lockstep::passes {
 namespace {
 
@@ -32,32 +28,18 @@ UpdateRule muon(const OptimizerOptions& o) {
     return rule;
 }
 
-struct Named {
-    std::string name;
-    UpdateRule (*elements)(const OptimizerOptions&);
-    UpdateRule (*matrices)(const OptimizerOptions&);
-};
-const Named kAll[] = {{"AdamW", adamw, nullptr}, {"Adam", adam, nullptr}, {"SGD", sgd, nullptr}, {"Muon", adamw, muon}};
-
 }  // namespace
 
 Optimizer optimizer_called(const OptimizerOptions& o) {
-    const auto at = std::find_if(std::begin(kAll), std::end(kAll), [&](const Named& n) { return n.name == o.name; });
-    ensure(at != std::end(kAll), "no optimizer is called " + o.name);
     Optimizer out;
-    out.elements = at->elements(o);
-    if (at->matrices) out.matrices = at->matrices(o);
+    switch (o.name) {
+        case OptimizerName::AdamW: out.elements = adamw(o); break;
+        case OptimizerName::Adam: out.elements = adam(o); break;
+        case OptimizerName::SGD: out.elements = sgd(o); break;
+        case OptimizerName::Muon: out.elements = adamw(o), out.matrices = muon(o); break;
+    }
     out.beta1 = o.beta1, out.beta2 = o.beta2, out.weight_decay = o.weight_decay;
     return out;
-}
-
-const std::vector<std::string>& optimizer_names() {
-    static const std::vector<std::string> names = [] {
-        std::vector<std::string> out;
-        for (const Named& n : kAll) out.push_back(n.name);
-        return out;
-    }();
-    return names;
 }
 
 }  // namespace lockstep::passes

@@ -2,8 +2,11 @@
 // partition_parameters makes states and updates from them; nothing else knows an optimizer by name.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ir/program.h"
@@ -26,8 +29,17 @@ struct Optimizer {
     double weight_decay = 0;
 };
 
+// AdamW (1711.05101), Adam (1412.6980, decay added to the gradient), SGD with momentum (torch.optim.SGD), Muon (Jordan et al.
+// 2024; torch.optim.Muon) with AdamW for what are no hidden matrices.
+enum class OptimizerName { AdamW, Adam, SGD, Muon };
+constexpr auto words_of(OptimizerName) {
+    using enum OptimizerName;
+    return std::to_array<std::pair<std::string_view, OptimizerName>>(
+        {{"AdamW", AdamW}, {"Adam", Adam}, {"SGD", SGD}, {"Muon", Muon}});
+}
+
 struct OptimizerOptions {
-    std::string name = "AdamW";  // of those below
+    OptimizerName name = OptimizerName::AdamW;
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
     double momentum = 0.95;  // SGD, Muon
     bool nesterov = true;
@@ -35,9 +47,6 @@ struct OptimizerOptions {
     bool match_rms_adamw = true;
 };
 
-// AdamW (1711.05101), Adam (1412.6980, decay added to the gradient), SGD with momentum (torch.optim.SGD), Muon (Jordan et al.
-// 2024; torch.optim.Muon) with AdamW for what are no hidden matrices. Throws InternalError for another name.
 Optimizer optimizer_called(const OptimizerOptions& options);
-const std::vector<std::string>& optimizer_names();
 
 }  // namespace lockstep::passes

@@ -45,6 +45,12 @@ std::vector<AxisList> ShardingTable::space(const ir::Routine& r, const std::vect
     return out;
 }
 
+AxisList ShardingTable::most(DimRole role) const {
+    if (role == DimRole::Seq) return mesh::join(seq_cp_, seq_tp_);
+    const auto it = fixed_.find(role);
+    return it == fixed_.end() ? AxisList{} : it->second;
+}
+
 ir::Placement ShardingTable::rest(const ir::Routine& r, const std::vector<ir::DimId>& dims) const {
     return {space(r, dims), {}, ir::Reduce::Sum};
 }

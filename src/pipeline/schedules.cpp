@@ -187,26 +187,6 @@ private:
     std::array<std::vector<int64_t>, 3> next_;  // microbatch, per chunk
 };
 
-void check_shape(const Recipe& recipe, const Shape& shape) {
-    const Schedule& s = recipe.schedule;
-    if (shape.stages_per_rank < s.min_stages_per_rank || shape.stages_per_rank > s.max_stages_per_rank) {
-        throw UserError(
-            "pipeline.stages_per_rank", "parallelism.pipeline_parallel_layers_per_stage",
-            fmt::format("the schedule {} runs {} a rank, the cut makes {}: change the layers per stage or the schedule", s.name,
-                        s.max_stages_per_rank == 1 ? "one stage" : fmt::format("{} stages", s.max_stages_per_rank),
-                        shape.stages_per_rank));
-    }
-    const Place place{shape.ranks, shape.stages_per_rank, shape.microbatches, 0};
-    if (recipe.in_rounds && shape.microbatches % place.rounds() != 0) {
-        const int64_t fewer = shape.microbatches / shape.ranks * shape.ranks;
-        throw UserError(
-            "pipeline.rounds", "training.global_batch_size",
-            fmt::format("the schedule {} sends microbatches through {} ranks in equal rounds, and {} do not divide into "
-                        "{}: choose a batch of {} or {} microbatches, or another schedule",
-                        s.name, shape.ranks, shape.microbatches, place.rounds(), fewer, fewer + shape.ranks));
-    }
-}
-
 }  // namespace
 
 const std::vector<Schedule>& schedules() {
@@ -220,9 +200,31 @@ const std::vector<Schedule>& schedules() {
 
 const Schedule& find_schedule(std::string_view name) { return find_recipe(name).schedule; }
 
+std::optional<UserError> objection(std::string_view name, const Shape& shape) {
+    const Recipe& recipe = find_recipe(name);
+    const Schedule& s = recipe.schedule;
+    if (shape.stages_per_rank < s.min_stages_per_rank || shape.stages_per_rank > s.max_stages_per_rank) {
+        return UserError(
+            "pipeline.stages_per_rank", "parallelism.pipeline_parallel_layers_per_stage",
+            fmt::format("the schedule {} runs {} a rank, the cut makes {}: change the layers per stage or the schedule", s.name,
+                        s.max_stages_per_rank == 1 ? "one stage" : fmt::format("{} stages", s.max_stages_per_rank),
+                        shape.stages_per_rank));
+    }
+    const Place place{shape.ranks, shape.stages_per_rank, shape.microbatches, 0};
+    if (recipe.in_rounds && shape.microbatches % place.rounds() != 0) {
+        const int64_t fewer = shape.microbatches / shape.ranks * shape.ranks;
+        return UserError(
+            "pipeline.rounds", "training.global_batch_size",
+            fmt::format("the schedule {} sends microbatches through {} ranks in equal rounds, and {} do not divide into "
+                        "{}: choose a batch of {} or {} microbatches, or another schedule",
+                        s.name, shape.ranks, shape.microbatches, place.rounds(), fewer, fewer + shape.ranks));
+    }
+    return std::nullopt;
+}
+
 Table make_schedule(std::string_view name, const Shape& shape) {
     const Recipe& recipe = find_recipe(name);
-    check_shape(recipe, shape);
+    if (const auto no = objection(name, shape)) throw *no;
     Table table{shape.ranks * shape.stages_per_rank, shape.microbatches, {}};
     for (int64_t rank = 0; rank < shape.ranks; ++rank) {
         const Place place{shape.ranks, shape.stages_per_rank, shape.microbatches, rank};

@@ -5,10 +5,12 @@
 // Guarantees: check_schedule finds nothing in a table made here.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "pipeline/table.h"
 
 namespace lockstep::pipeline {
@@ -28,7 +30,11 @@ const std::vector<Schedule>& schedules();
 // Names are compared without regard to case, as PyTorch does. Throws UserError: pipeline.unknown_schedule.
 const Schedule& find_schedule(std::string_view name);
 
-// Throws UserError: pipeline.unknown_schedule, pipeline.stages_per_rank, pipeline.rounds.
+// Why the schedule cannot have this shape: pipeline.stages_per_rank, pipeline.rounds. Throws UserError:
+// pipeline.unknown_schedule.
+std::optional<UserError> objection(std::string_view name, const Shape& shape);
+
+// Throws the objection.
 Table make_schedule(std::string_view name, const Shape& shape);
 
 }  // namespace lockstep::pipeline

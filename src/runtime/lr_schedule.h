@@ -7,13 +7,13 @@ namespace lockstep::runtime {
 
 class LrSchedule {
 public:
-    explicit LrSchedule(const compile::Recipe& recipe);
+    explicit LrSchedule(const compile::Config& config);
     double at(int64_t step) const;  // step counts from 0
 
 private:
     double peak_, floor_;
     compile::LrPhases phases_;
-    std::string type_;
+    compile::DecayType type_;
 };
 
 }  // namespace lockstep::runtime

@@ -28,7 +28,7 @@ Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root, 
       recipe_(with_its_model(recipe)),
       tokenizer_(std::move(tokenizer)),
       program_hash_(runtime::program_hash(trainer.ranks().programs())),
-      keep_(recipe.integer("checkpoint.keep_latest_k")),
+      keep_(compile::values_of(recipe).checkpoint.keep_latest_k),
       async_(trainer.ranks().first().program().entry(ir::EntryKind::Snapshot) != nullptr),
       writers_{&trainer.ranks().crew(), async_ ? 1 : 0} {
     writers_.together([&] {

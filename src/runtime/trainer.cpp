@@ -21,19 +21,19 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-compile::Placement placement_of(const compile::Recipe& r, int64_t ranks, const comm::Crew* crew) {
-    return crew ? compile::placement_of(r, crew->ranks_on_a_host(ranks), crew->cores())
-                : compile::placement_of(r, ranks, static_cast<int>(usable_cpus().size()));
+compile::Placement placement_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
+    return crew ? compile::placement_of(config, crew->ranks_on_a_host(ranks), crew->cores())
+                : compile::placement_of(config, ranks, static_cast<int>(usable_cpus().size()));
 }
 
-RanksOptions ranks_options(const compile::Recipe& r, const compile::Layout& layout, comm::Crew* crew) {
-    const compile::Placement placement = placement_of(r, layout.ranks, crew);
+RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::Crew* crew) {
+    const compile::Placement placement = placement_of(config, layout.ranks, crew);
     RanksOptions o;
     o.threads_per_rank = placement.threads_per_rank;
     o.comm_thread = placement.comm_thread;
-    o.debug_fill = r.flag("runtime.debug_fill");
-    o.flight_entries = r.integer("comm.trace_buf_size");
-    o.links.link = compile::local_link(r);
+    o.debug_fill = config.runtime.debug_fill;
+    o.flight_entries = config.comm.trace_buf_size;
+    o.links.link = compile::local_link(config);
     o.crew = crew;
     return o;
 }
@@ -42,14 +42,14 @@ BatchShape batch_shape(const compile::Layout& layout) {
     return {layout.local_batch * layout.data_ranks, layout.global_batch, layout.seq_len};
 }
 
-Trainer::Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, comm::Crew* crew)
+Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source, comm::Crew* crew)
     : compiled_(compiled),
       source_(source),
-      lr_(recipe),
-      placement_(placement_of(recipe, compiled.layout.ranks, crew)),
+      lr_(config),
+      placement_(placement_of(config, compiled.layout.ranks, crew)),
       shape_(batch_shape(compiled.layout)),
-      ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(recipe, compiled.layout, crew))) {
-    shape_.seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
+      ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(config, compiled.layout, crew))) {
+    shape_.seed = static_cast<uint64_t>(config.debug.seed);
     for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
     if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);
     ranks_->parallel([this](Executor& e) { fill_initial_weights(e, shape_.seed); });

@@ -34,16 +34,16 @@ struct Progress {
 };
 
 // How `ranks` of a recipe share the machines of a crew; none: this one.
-compile::Placement placement_of(const compile::Recipe& recipe, int64_t ranks, const comm::Crew* crew);
+compile::Placement placement_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
 // Threads, links and checks of the job's ranks, and the batch that they load.
-RanksOptions ranks_options(const compile::Recipe& recipe, const compile::Layout& layout, comm::Crew* crew);
+RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::Crew* crew);
 BatchShape batch_shape(const compile::Layout& layout);
 
 class Trainer {
 public:
     // `source` is shared by the ranks here and outlives the trainer, as does the crew; none: all ranks are here. Weights have
     // their initial values.
-    Trainer(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source,
+    Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
             comm::Crew* crew = nullptr);
 
     StepResult step();

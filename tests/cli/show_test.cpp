@@ -63,5 +63,29 @@ TEST(CliShow, SaysWhichPassesChangedTheProgram) {
     EXPECT_TRUE(tied.at("assign_stages"));  // marks the embedding as shared
 }
 
+TEST(CliShow, SaysWhatEachPassAddsAndTakesAway) {
+    Scratch s;
+    s.write("r.toml", tiny_recipe(kTraining));
+    const nlohmann::json passes =
+        s.lockstep("show r.toml --passes --json --parallelism.tensor_parallel_degree 2").json()["passes"];
+    std::map<std::string, nlohmann::json> by_name;
+    double ops = 0, bytes = 0, flops = 0;
+    for (const nlohmann::json& p : passes) {
+        by_name[p["name"]] = p;
+        ops += p["ops_change"].get<double>(), bytes += p["bytes_change"].get<double>(), flops += p["flops_change"].get<double>();
+        EXPECT_DOUBLE_EQ(ops, p["ops"].get<double>()) << p["name"];
+        EXPECT_NEAR(bytes, p["bytes"].get<double>(), 1e-9 * bytes) << p["name"];
+        EXPECT_NEAR(flops, p["flops"].get<double>(), 1e-9 * flops) << p["name"];
+    }
+    EXPECT_GT(by_name["differentiate"]["flops_change"], 0);
+    EXPECT_LT(by_name["shard"]["flops_change"], 0);
+    EXPECT_LT(by_name["shard"]["bytes_change"], 0);
+    EXPECT_EQ(by_name["overlap"]["ops_change"], 0);
+    EXPECT_GT(by_name["plan_memory"]["arena_bytes"], 0);
+    const std::string text = s.lockstep("show r.toml --passes").out;
+    EXPECT_NE(text.find("FLOPs"), std::string::npos);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), static_cast<long>(passes.size()));
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -25,7 +25,7 @@ void train_with(const Settings& settings, const std::function<void(compile::Comp
     data::SyntheticOptions data;
     data.vocab_size = 16, data.seq_len = 8;
     const data::SyntheticSource source(data);
-    runtime::Trainer trainer(recipe, compiled, source);
+    runtime::Trainer trainer(compile::config_of(recipe), compiled, source);
 }
 
 const char* const kPipeline = "parallelism.pipeline_parallel_degree";

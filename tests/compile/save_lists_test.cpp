@@ -69,19 +69,21 @@ TEST(RecomputeBudget, PlansEachListOnce) {
                     {{"activation_checkpoint.mode", "memory_budget"}, {"activation_checkpoint.memory_budget", "0.4"}});
     const ir::Program placed = program_after("fuse_loss", settings);
     std::vector<std::vector<passes::SaveList>> planned;
-    compile::save_lists(small_recipe(settings), placed, [&](const std::vector<passes::SaveList>& lists) {
-        EXPECT_EQ(std::count(planned.begin(), planned.end(), lists), 0);
-        planned.push_back(lists);
-        const ir::Program p = passes::recompute(placed, lists);
-        int64_t bytes = 0;  // of all frames
-        for (const ir::Block& b : p.blocks) {
-            for (const ir::Routine& r : p.routines) {
-                if (!r.name.starts_with(b.name + ".backward") || r.port("frame") < 0) continue;
-                for (ir::TensorId t : r.port_tensors(r.port("frame"))) bytes += ir::local_bytes(p.mesh, r, r.tensors[t]);
-            }
-        }
-        return bytes;
-    });
+    compile::save_lists(compile::config_of(small_recipe(settings)).activation_checkpoint, placed,
+                        [&](const std::vector<passes::SaveList>& lists) {
+                            EXPECT_EQ(std::count(planned.begin(), planned.end(), lists), 0);
+                            planned.push_back(lists);
+                            const ir::Program p = passes::recompute(placed, lists);
+                            int64_t bytes = 0;  // of all frames
+                            for (const ir::Block& b : p.blocks) {
+                                for (const ir::Routine& r : p.routines) {
+                                    if (!r.name.starts_with(b.name + ".backward") || r.port("frame") < 0) continue;
+                                    for (ir::TensorId t : r.port_tensors(r.port("frame")))
+                                        bytes += ir::local_bytes(p.mesh, r, r.tensors[t]);
+                                }
+                            }
+                            return bytes;
+                        });
     EXPECT_GT(planned.size(), 3u);
 }
 
@@ -91,14 +93,15 @@ TEST(RecomputeBudget, TheLastLayersSaveFirst) {
     settings.insert(settings.end(), {{"activation_checkpoint.mode", "budget"}, {"activation_checkpoint.budget_bytes", "600"}});
     const ir::Program placed = program_after("fuse_loss", settings);
     // Each layer that is computed again is worth 100 bytes of 1,100.
-    const auto lists = compile::save_lists(small_recipe(settings), placed, [](const std::vector<passes::SaveList>& of) {
-        int64_t bytes = 1100;
-        for (const passes::SaveList& list : of) {
-            const auto instances = static_cast<int64_t>(list.instances.empty() ? 6 : list.instances.size());
-            if (list.values.empty()) bytes -= 100 * instances;
-        }
-        return bytes;
-    });
+    const auto lists = compile::or_throw(compile::save_lists(
+        compile::config_of(small_recipe(settings)).activation_checkpoint, placed, [](const std::vector<passes::SaveList>& of) {
+            int64_t bytes = 1100;
+            for (const passes::SaveList& list : of) {
+                const auto instances = static_cast<int64_t>(list.instances.empty() ? 6 : list.instances.size());
+                if (list.values.empty()) bytes -= 100 * instances;
+            }
+            return bytes;
+        }));
     ASSERT_FALSE(lists.empty());
     EXPECT_TRUE(lists.front().values.empty());
     EXPECT_EQ(lists.front().instances, (std::vector<int64_t>{0, 1, 2, 3, 4}));

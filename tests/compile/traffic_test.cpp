@@ -35,7 +35,7 @@ Bytes sent_in_a_step(const compile::Recipe& r, const compile::Compiled& compiled
         host_of,
         [&](comm::Crew& crew) {
             const data::SyntheticSource source = synthetic_data(r, compiled);
-            runtime::Trainer trainer(r, compiled, source, &crew);
+            runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
             Bytes before;
             trainer.step();
             crew.exchange("");

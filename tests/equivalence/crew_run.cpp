@@ -10,13 +10,15 @@ namespace lockstep::testing {
 
 std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype) {
     const auto processes = static_cast<int64_t>(host_of.size());
-    const auto wanted = [&](const compile::Recipe& r) { return compile::layout_of(r).ranks % processes == 0; };
+    const auto wanted = [&](const compile::Recipe& r) {
+        return compile::layout_of(compile::config_of(r)).ranks % processes == 0;
+    };
     std::optional<Draw> d = draw(seed, dtype, false, wanted);
     if (!d) return d;
     d->recipe.set("checkpoint.enable", "true");
     d->recipe.set("checkpoint.async_mode", seed % 2 == 0 ? "async" : "disabled");
     mesh::Topology topology;
-    topology.ranks_per_process = static_cast<int>(compile::layout_of(d->recipe).ranks / processes);
+    topology.ranks_per_process = static_cast<int>(compile::layout_of(compile::config_of(d->recipe)).ranks / processes);
     for (int host : host_of)
         topology.host_of_rank.insert(topology.host_of_rank.end(), static_cast<size_t>(topology.ranks_per_process), host);
     // Tensors are tiny: at times none is small, so that all go the long ways.
@@ -26,7 +28,7 @@ std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dty
 
 Saved train_and_save(const Draw& d, const std::string& root, comm::Crew& crew) {
     const data::SyntheticSource source = synthetic_data(d.recipe, d.compiled);
-    runtime::Trainer trainer(d.recipe, d.compiled, source, &crew);
+    runtime::Trainer trainer(compile::config_of(d.recipe), d.compiled, source, &crew);
     Saved out;
     crew.guard([&] {
         start(trainer, d.recipe);
@@ -44,7 +46,7 @@ Saved train_and_save(const Draw& d, const std::string& root, comm::Crew& crew) {
 
 runtime::GlobalTensors weights_of(const Draw& d, const std::string& checkpoint, comm::Crew& crew) {
     const data::SyntheticSource source = synthetic_data(d.recipe, d.compiled);
-    runtime::Trainer trainer(d.recipe, d.compiled, source, &crew);
+    runtime::Trainer trainer(compile::config_of(d.recipe), d.compiled, source, &crew);
     runtime::load(trainer, checkpoint);
     return trainer.state(runtime::saved_as("{}"));
 }

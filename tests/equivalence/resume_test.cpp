@@ -20,7 +20,7 @@ Outcome stop_and_go_on(const Draw& first, const Draw& second, const std::string&
     Outcome out;
     {
         const data::SyntheticSource data = synthetic_data(first.recipe, first.compiled);
-        runtime::Trainer trainer(first.recipe, first.compiled, data);
+        runtime::Trainer trainer(compile::config_of(first.recipe), first.compiled, data);
         start(trainer, first.recipe);
         go_on(trainer, kBefore, out);
         runtime::Saver saver(trainer, first.recipe, root);
@@ -30,7 +30,7 @@ Outcome stop_and_go_on(const Draw& first, const Draw& second, const std::string&
         saver.finish();
     }
     const data::SyntheticSource data = synthetic_data(second.recipe, second.compiled);
-    runtime::Trainer trainer(second.recipe, second.compiled, data);
+    runtime::Trainer trainer(compile::config_of(second.recipe), second.compiled, data);
     runtime::load(trainer, checkpoint::folder_of(root, kBefore));
     go_on(trainer, kAfter, out);
     return out;

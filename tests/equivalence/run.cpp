@@ -58,7 +58,7 @@ void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {
 }
 
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
-    runtime::Trainer trainer(recipe, compiled, source);
+    runtime::Trainer trainer(compile::config_of(recipe), compiled, source);
     start(trainer, recipe);
     Outcome out;
     go_on(trainer, steps, out);

@@ -1,5 +1,7 @@
 #include "tests/equivalence/techniques.h"
 
+#include "compile/types.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +75,7 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::Adam, r.text("optimizer.name") == "Adam");
     note(Technique::Sgd, r.text("optimizer.name") == "SGD");
     note(Technique::Muon, r.text("optimizer.name") == "Muon");
-    note(Technique::LossScale, l.loss_scaling.has_value());
+    note(Technique::LossScale, compile::types_of(compile::config_of(r)).loss_scaling.has_value());
     note(Technique::Tied, model("tie_embeddings") != 0);
     const bool gpt = r.text("model.name") == "gpt2";
     note(Technique::Gpt, gpt);

@@ -22,7 +22,7 @@ const fuzz::Declare target("flags", [](std::string_view bytes) {
     recipe.missing();
     recipe.model_shape();
     compile::seconds_of(recipe.text("training.max_time"));
-    compile::layout_of(recipe);
+    compile::layout_of(compile::config_of(recipe));
 });
 
 }  // namespace

@@ -17,7 +17,7 @@ const fuzz::Declare target("recipe", [](std::string_view bytes) {
     } catch (const UserError& e) {
         throw InternalError(e.what());
     }
-    compile::layout_of(recipe);
+    compile::layout_of(compile::config_of(recipe));
 });
 
 }  // namespace

@@ -111,7 +111,7 @@ struct Run {
         : source(golden),
           recipe(golden_recipe(golden, settings)),
           compiled(compile_recipe(recipe, backend)),
-          trainer(recipe, compiled, source) {
+          trainer(compile::config_of(recipe), compiled, source) {
         std::map<std::string, std::vector<double>> weights;
         for (const auto& [name, shape] : golden["checks"]["param_shapes"].items()) {
             int64_t n = 1;

@@ -198,7 +198,7 @@ TEST(Generation, OverProcessesItHasTheBitsOfThreads) {
         for (const std::vector<int>& host_of : {std::vector<int>{0, 0}, {0, 1}, {0, 0, 1, 1}}) {
             compile::Recipe r = recipe(layout.settings, Dtype::F32, 2);
             for (const auto& [key, value] : layout.settings) r.set(key, value);
-            const auto ranks = compile::layout_of(r).ranks, processes = static_cast<int64_t>(host_of.size());
+            const auto ranks = compile::layout_of(compile::config_of(r)).ranks, processes = static_cast<int64_t>(host_of.size());
             if (ranks % processes != 0) continue;
             compile::CompileOptions options;
             options.catalog = kernels::cpu_catalog(1);

@@ -16,7 +16,7 @@ struct Training {
         : r(small_recipe(settings)),
           compiled(compile_recipe(r, backend)),
           data(synthetic_data(r, compiled)),
-          trainer(r, compiled, data) {
+          trainer(compile::config_of(r), compiled, data) {
         start(trainer, r);
     }
     double value(ir::StateRole role, int64_t rank = 0) { return *trainer.ranks().executor(rank).value(role); }

@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 namespace {
 
-compile::LrPhases phases(const Settings& settings) { return compile::lr_phases(small_recipe(settings)); }
+compile::LrPhases phases(const Settings& settings) { return compile::lr_phases(compile::config_of(small_recipe(settings))); }
 
 TEST(LrSchedule, PhasesThatDoNotFitAreShortenedWithAWarning) {
     const Settings warm = {{"training.steps", "3"}, {"lr_scheduler.warmup_steps", "200"}};
@@ -17,7 +17,7 @@ TEST(LrSchedule, PhasesThatDoNotFitAreShortenedWithAWarning) {
     ASSERT_EQ(compile::warnings(small_recipe(warm)).size(), 1u);
     EXPECT_EQ(compile::warnings(small_recipe(warm))[0],
               "lr_scheduler.warmup_steps = 200 is more than the 3 steps of the schedule: warm-up takes 3 steps");
-    const runtime::LrSchedule rate(small_recipe(warm));
+    const runtime::LrSchedule rate(compile::config_of(small_recipe(warm)));
     for (int64_t step = 0; step < 3; ++step) EXPECT_GT(rate.at(step), 0);
     EXPECT_EQ(rate.at(2), small_recipe(warm).number("optimizer.lr"));
 

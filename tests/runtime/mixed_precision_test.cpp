@@ -34,7 +34,7 @@ protected:
     void expect_same_after_resume(const compile::Recipe& r, const std::string& file_type) {
         const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
         const auto data = synthetic_data(r, compiled);
-        runtime::Trainer whole(r, compiled, data), second(r, compiled, data);
+        runtime::Trainer whole(compile::config_of(r), compiled, data), second(compile::config_of(r), compiled, data);
         for (int i = 0; i < 2; ++i) whole.step();
         runtime::Saver saver(whole, r, folder_.string());
         saver.save(runtime::SaveContents::All);
@@ -77,7 +77,7 @@ TEST_P(MixedPrecision, ForwardReadsTheMasterWeightsRounded) {
     const compile::Recipe r = recipe(GetParam(), {{"training.mixed_precision_param", "bfloat16"}});
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const auto data = synthetic_data(r, compiled);
-    runtime::Trainer trainer(r, compiled, data);
+    runtime::Trainer trainer(compile::config_of(r), compiled, data);
     trainer.step();
     const runtime::GlobalTensors master = trainer.state(runtime::saved_as("{}")),
                                  copy = trainer.state([](const ir::State&s) { return s.is_weights() && s.copy_of >= 0; });

@@ -33,7 +33,7 @@ struct Training {
         : r(recipe(gpt2, more)),
           compiled(compile_recipe(r, Backend::Reference)),
           data(synthetic_data(r, compiled)),
-          trainer(r, compiled, data) {}
+          trainer(compile::config_of(r), compiled, data) {}
     runtime::GlobalTensors weights() { return trainer.state(runtime::saved_as("{}")); }
 
     compile::Recipe r;

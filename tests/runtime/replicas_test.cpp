@@ -40,7 +40,7 @@ TEST(Replicas, ThatAgreeAreFoundToAgreeInEveryLayout) {
         const compile::Recipe r = recipe(replicate, shard, tp);
         const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
         const data::SyntheticSource source = synthetic_data(r, compiled);
-        runtime::Trainer trainer(r, compiled, source);
+        runtime::Trainer trainer(compile::config_of(r), compiled, source);
         trainer.step();
         trainer.step();
         EXPECT_TRUE(runtime::replica_differences(trainer.ranks()).empty()) << replicate << " " << shard << " " << tp;
@@ -64,10 +64,10 @@ TEST(Replicas, AFlippedBitIsFoundAndItsRankNamed) {
         EXPECT_EQ(found[1].ranks, std::vector<int64_t>{3});
         EXPECT_EQ(found[1].others, (std::vector<int64_t>{1, 5}));
     };
-    runtime::Trainer alone(r, compiled, source);
+    runtime::Trainer alone(compile::config_of(r), compiled, source);
     check(alone);
     const auto errors = comm::test::in_crews({0, 1, 1}, [&](comm::Crew& crew) {
-        runtime::Trainer trainer(r, compiled, source, &crew);
+        runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
         check(trainer);
     });
     for (const auto& e : errors) EXPECT_EQ(e, nullptr);

@@ -45,7 +45,7 @@ const std::string kLayout = "[parallelism]\ndata_parallel_shard_degree = 2\ntens
 void train_and_save(const compile::Recipe& r, const std::string& root) {
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource data = synthetic_data(r, compiled);
-    runtime::Trainer trainer(r, compiled, data);
+    runtime::Trainer trainer(compile::config_of(r), compiled, data);
     runtime::Saver saver(trainer, r, root);
     for (int step = 1; step <= 4; ++step) {
         trainer.step();
@@ -77,7 +77,7 @@ TEST(Saver, AFullDiskIsSaidAndTheLastCheckpointNamed) {
         const compile::Recipe r = recipe(mode, kLayout);
         const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
         const data::SyntheticSource data = synthetic_data(r, compiled);
-        runtime::Trainer trainer(r, compiled, data);
+        runtime::Trainer trainer(compile::config_of(r), compiled, data);
         runtime::Saver saver(trainer, r, s.path("c"));
         trainer.step();
         saver.save(runtime::SaveContents::All);
@@ -112,7 +112,7 @@ void expect_refused(const char* key, const char* value, const std::string& id, c
     r.set(key, value);
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource data = synthetic_data(r, compiled);
-    runtime::Trainer other(r, compiled, data);
+    runtime::Trainer other(compile::config_of(r), compiled, data);
     const std::string saved = checkpoint::folder_of(s.path("c"), 3);
     try {
         runtime::load(other, saved, {});
@@ -144,7 +144,7 @@ TEST(Saver, AnOptimizerThatRemembersNothingIsSavedAndResumed) {
         train_and_save(r, s.path(mode));
         const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
         const data::SyntheticSource data = synthetic_data(r, compiled);
-        runtime::Trainer again(r, compiled, data);
+        runtime::Trainer again(compile::config_of(r), compiled, data);
         runtime::load(again, checkpoint::folder_of(s.path(mode), 3), {});
         EXPECT_EQ(*again.ranks().executor(0).value(ir::StateRole::Steps), 3);
     }
@@ -164,7 +164,7 @@ TEST(Saver, LoadsThePartsThatAreAskedFor) {
     const compile::Recipe r = recipe("disabled");
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource data = synthetic_data(r, compiled);
-    runtime::Trainer trained(r, compiled, data);
+    runtime::Trainer trained(compile::config_of(r), compiled, data);
     trained.step();
     trained.step();
     runtime::Saver(trained, r, s.path("c")).save(runtime::SaveContents::All);
@@ -176,7 +176,7 @@ TEST(Saver, LoadsThePartsThatAreAskedFor) {
         }
         return true;
     };
-    runtime::Trainer t(r, compiled, data);
+    runtime::Trainer t(compile::config_of(r), compiled, data);
     runtime::load(t, checkpoint::folder_of(s.path("c"), 2), {false, false, false});
     EXPECT_EQ(t.state(runtime::saved_as("{}")), trained.state(runtime::saved_as("{}")));
     EXPECT_TRUE(zero(t.state(runtime::saved_as("exp_avg.{}"))));

@@ -39,7 +39,7 @@ TEST(Step, ANonFiniteStepChangesNoState) {
     const compile::Recipe r = recipe("[parallelism]\ndata_parallel_shard_degree = 2\n");
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource data = source();
-    runtime::Trainer trainer(r, compiled, data);
+    runtime::Trainer trainer(compile::config_of(r), compiled, data);
     ASSERT_TRUE(trainer.step().committed);
     // One weight becomes infinite, on whichever ranks hold it.
     runtime::GlobalTensors before = trainer.state(runtime::saved_as("{}"));
@@ -71,7 +71,7 @@ TEST(Step, AllocatesNothing) {
         for (Backend backend : {Backend::Cpu, Backend::Reference}) {
             const compile::Compiled compiled = compile_recipe(r, backend);
             const data::SyntheticSource data = source();
-            runtime::Trainer trainer(r, compiled, data);
+            runtime::Trainer trainer(compile::config_of(r), compiled, data);
             trainer.step();
             const int64_t before = allocations();
             for (int i = 0; i < 3; ++i) trainer.step();
@@ -111,7 +111,7 @@ TEST(Step, InitialValuesAreThoseOfTheNameAndIndex) {
                           many = recipe("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n");
     const compile::Compiled a = compile_recipe(one, Backend::Cpu), b = compile_recipe(many, Backend::Cpu);
     const data::SyntheticSource data = source();
-    runtime::Trainer x(one, a, data), y(many, b, data);
+    runtime::Trainer x(compile::config_of(one), a, data), y(compile::config_of(many), b, data);
     const runtime::GlobalTensors wx = x.state(runtime::saved_as("{}"));
     EXPECT_EQ(wx, y.state(runtime::saved_as("{}")));
     double sum = 0, squares = 0;

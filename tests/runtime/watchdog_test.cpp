@@ -42,7 +42,7 @@ TEST(Watchdog, RanksThatNoLongerGoOnAreNamedWithWhomTheyWaitFor) {
     const compile::Recipe r = two_ranks();
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource source = synthetic_data(r, compiled);
-    runtime::Trainer trainer(r, compiled, source);
+    runtime::Trainer trainer(compile::config_of(r), compiled, source);
     trainer.step();
     const ScratchFolder s;
     Ended ended;
@@ -77,7 +77,7 @@ TEST(Watchdog, StepsThatGoOnAreLeftAlone) {
     Ended ended;
     const ScratchFolder s;
     const auto errors = comm::test::in_crews({0, 1}, [&](comm::Crew& crew) {
-        runtime::Trainer trainer(r, compiled, source, &crew);
+        runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
         runtime::Watchdog watchdog(trainer.ranks(), {0.2, s.path("records"), "rank_", ended.end()});
         const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
         bool more = true;
@@ -105,7 +105,7 @@ TEST(Watchdog, AProcessThatFallsSilentEndsAllWithItsName) {
         Ended ended;
         const ScratchFolder s;
         const auto errors = comm::test::in_crews({0, 1, 2}, [&](comm::Crew& crew) {
-            runtime::Trainer trainer(r, compiled, source, &crew);
+            runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
             if (crew.process() == lost) {
                 const auto wire = crew.wire();
                 ended.wait(2);

@@ -265,7 +265,7 @@ TEST(CostTable, CollectivesGoBetweenMeasuredBytesAndMembers) {
 compile::Compiled over_hosts(const Settings& settings, const sim::Cluster& c) {
     compile::CompileOptions options{kernels::cpu_catalog(1), "", {}};
     const compile::Recipe recipe = small_recipe(settings);
-    options.route = {sim::topology_of(c, compile::layout_of(recipe).ranks), 0};
+    options.route = {sim::topology_of(c, compile::layout_of(compile::config_of(recipe)).ranks), 0};
     return compile::compile(recipe, options);
 }
 

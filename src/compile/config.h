@@ -1,0 +1,300 @@
+// What a recipe asks for, as typed values: one struct a section, one field a key that acts. It is made once, by config_of();
+// everything behind it reads fields, never keys by name or words. A field has the key's name, its type and its default; the
+// table of keys (recipe_keys.cpp) has a row for each, with its meaning and its range, and puts the recipe's value into the field.
+// A word is an enum. Its words stand beside it, and nowhere else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "ir/program.h"
+#include "passes/optimizer.h"
+
+namespace lockstep::compile {
+
+class Recipe;
+
+template <class Enum>
+using Word = std::pair<std::string_view, Enum>;
+
+// Enums that have words: words_of(E) beside the enum.
+template <class T>
+concept HasWords = requires(T t) {
+    words_of(t);
+};
+
+template <HasWords E>
+std::string word_of(E e) {
+    for (const auto& [word, value] : words_of(E{})) {
+        if (value == e) return std::string(word);
+    }
+    return "";
+}
+// "float32", as torch calls it.
+std::string word_of(Dtype type);
+
+enum class DecayType { Linear, Sqrt, Cosine };
+constexpr auto words_of(DecayType) {
+    using enum DecayType;
+    return std::to_array<Word<DecayType>>({{"linear", Linear}, {"sqrt", Sqrt}, {"cosine", Cosine}});
+}
+
+enum class MuonAdjustLr { MatchRmsAdamW, Original };
+constexpr auto words_of(MuonAdjustLr) {
+    using enum MuonAdjustLr;
+    return std::to_array<Word<MuonAdjustLr>>({{"match_rms_adamw", MatchRmsAdamW}, {"original", Original}});
+}
+
+enum class ReshardAfterForward { Default, Always, Never };
+constexpr auto words_of(ReshardAfterForward) {
+    using enum ReshardAfterForward;
+    return std::to_array<Word<ReshardAfterForward>>({{"default", Default}, {"always", Always}, {"never", Never}});
+}
+
+enum class PartitionPreset { Default, None, Zero1, Zero2, Zero3 };
+constexpr auto words_of(PartitionPreset) {
+    using enum PartitionPreset;
+    return std::to_array<Word<PartitionPreset>>(
+        {{"default", Default}, {"none", None}, {"zero1", Zero1}, {"zero2", Zero2}, {"zero3", Zero3}});
+}
+
+enum class ReduceWhen { Default, Microbatch, Step };
+constexpr auto words_of(ReduceWhen) {
+    using enum ReduceWhen;
+    return std::to_array<Word<ReduceWhen>>({{"default", Default}, {"microbatch", Microbatch}, {"step", Step}});
+}
+
+enum class AsyncMode { Disabled, Async, AsyncWithPinnedMemory };
+constexpr auto words_of(AsyncMode) {
+    using enum AsyncMode;
+    return std::to_array<Word<AsyncMode>>(
+        {{"disabled", Disabled}, {"async", Async}, {"async_with_pinned_mem", AsyncWithPinnedMemory}});
+}
+
+enum class LoadPart { Optimizer, Dataloader, TrainState };
+constexpr auto words_of(LoadPart) {
+    using enum LoadPart;
+    return std::to_array<Word<LoadPart>>({{"optimizer", Optimizer}, {"dataloader", Dataloader}, {"train_state", TrainState}});
+}
+
+enum class RecomputeMode { None, Full, Selective, Budget, MemoryBudget };
+constexpr auto words_of(RecomputeMode) {
+    using enum RecomputeMode;
+    return std::to_array<Word<RecomputeMode>>(
+        {{"none", None}, {"full", Full}, {"selective", Selective}, {"budget", Budget}, {"memory_budget", MemoryBudget}});
+}
+
+enum class Kernels { Cpu, Reference };
+constexpr auto words_of(Kernels) {
+    using enum Kernels;
+    return std::to_array<Word<Kernels>>({{"cpu", Cpu}, {"reference", Reference}});
+}
+
+enum class InstructionSet { Auto, Avx512, Avx2, Baseline };
+constexpr auto words_of(InstructionSet) {
+    using enum InstructionSet;
+    return std::to_array<Word<InstructionSet>>({{"auto", Auto}, {"avx512", Avx512}, {"avx2", Avx2}, {"baseline", Baseline}});
+}
+
+enum class CommThread { Auto, On, Off };
+constexpr auto words_of(CommThread) {
+    using enum CommThread;
+    return std::to_array<Word<CommThread>>({{"auto", Auto}, {"on", On}, {"off", Off}});
+}
+
+// training.dataset. A name of torchtitan's, such as c4, stands for Prepared.
+enum class Dataset { Prepared, Synthetic };
+
+// partition.weights, .gradients, .optimizer: over how many data ranks. Number: over `ranks`.
+struct Split {
+    enum class Over { Preset, One, Shard, World, Number } over = Over::Preset;
+    int64_t ranks = 0;
+    bool operator==(const Split&) const = default;
+};
+
+// activation_checkpoint.selective_ac_option.
+struct Selective {
+    int64_t every_nth = 2;  // layer is computed again; 0: "op"
+    bool operator==(const Selective&) const = default;
+};
+
+// training.max_time.
+struct Duration {
+    double seconds = 0;  // 0: no limit
+    bool operator==(const Duration&) const = default;
+};
+
+// runtime.disabled_kernels.
+struct Names {
+    std::vector<std::string> names;
+    bool operator==(const Names&) const = default;
+};
+
+// "" stands for none.
+using OptionalDtype = std::optional<Dtype>;
+
+struct Config {
+    struct Job {
+        std::string dump_folder = "./outputs", description = "default job";
+        bool operator==(const Job&) const = default;
+    } job;
+
+    struct Model {
+        std::string name = "llama3", flavor = "debugmodel", hf_assets_path;
+        ir::Attrs shape;  // every key of the model
+        int64_t size(std::string_view key) const { return std::get<int64_t>(shape.find(std::string(key))->second); }
+        bool operator==(const Model&) const = default;
+    } model;
+
+    struct Optimizer {
+        passes::OptimizerName name = passes::OptimizerName::AdamW;
+        double lr = 8e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0.95;
+        bool nesterov = true;
+        int64_t muon_ns_steps = 5;
+        MuonAdjustLr muon_adjust_lr_fn = MuonAdjustLr::MatchRmsAdamW;
+        bool operator==(const Optimizer&) const = default;
+    } optimizer;
+
+    struct LrScheduler {
+        int64_t warmup_steps = 200, total_steps = 0;
+        double decay_ratio = -1;
+        DecayType decay_type = DecayType::Linear;
+        double min_lr_factor = 0;
+        bool operator==(const LrScheduler&) const = default;
+    } lr_scheduler;
+
+    struct Training {
+        Dataset dataset = Dataset::Prepared;
+        std::vector<std::string> dataset_path;
+        std::vector<double> dataset_weights;
+        int64_t window_stride = 0, local_batch_size = 8, global_batch_size = -1, seq_len = 2048;
+        bool document_mask = false;
+        double max_norm = 1;
+        int64_t steps = 10000;
+        Dtype dtype = Dtype::F32;
+        OptionalDtype mixed_precision_param = Dtype::BF16, mixed_precision_norm;
+        Dtype mixed_precision_reduce = Dtype::F32;
+        bool fp32_residual_connection = false;
+        double loss_scale = 0, initial_loss_scale = 65536, min_loss_scale = 1;
+        int64_t loss_scale_window = 2000;
+        Duration max_time;
+        int64_t max_nonfinite_steps = 10;
+        bool fuse_loss = true;
+        int64_t loss_chunk_tokens = 512;
+        bool operator==(const Training&) const = default;
+    } training;
+
+    struct Parallelism {
+        int64_t data_parallel_replicate_degree = 1, data_parallel_shard_degree = -1, tensor_parallel_degree = 1;
+        bool sequence_parallel = true;
+        int64_t pipeline_parallel_degree = 1;
+        std::string pipeline_parallel_schedule = "1F1B";  // a name of pipeline::schedules()
+        std::string pipeline_parallel_schedule_csv;
+        int64_t pipeline_parallel_microbatch_size = 1, pipeline_parallel_layers_per_stage = 0;
+        int64_t pipeline_parallel_first_stage_less_layers = 1, pipeline_parallel_last_stage_less_layers = 1;
+        std::vector<std::string> module_fqns_per_model_part;
+        ReshardAfterForward fsdp_reshard_after_forward = ReshardAfterForward::Default;
+        int64_t prefetch = 1;
+        bool operator==(const Parallelism&) const = default;
+    } parallelism;
+
+    struct Partition {
+        PartitionPreset preset = PartitionPreset::Default;
+        Split weights, gradients, optimizer;
+        ReduceWhen reduce_gradients = ReduceWhen::Default;
+        bool operator==(const Partition&) const = default;
+    } partition;
+
+    struct Checkpoint {
+        bool enable = false;
+        std::string folder = "checkpoint";
+        int64_t interval = 500, keep_latest_k = 10, load_step = -1;
+        std::string initial_load_path;
+        bool initial_load_model_only = true, initial_load_in_hf = false;
+        bool last_save_model_only = true, last_save_in_hf = false;
+        std::string export_dtype = "float32";  // a name of file_type_of() (base/elements.h), or empty: training.dtype
+        AsyncMode async_mode = AsyncMode::Disabled;
+        std::vector<LoadPart> exclude_from_loading;
+        bool enable_first_step_checkpoint = false, create_seed_checkpoint = false, load_only = false;
+        bool saves() const { return enable && !load_only; }
+        bool operator==(const Checkpoint&) const = default;
+    } checkpoint;
+
+    struct ActivationCheckpoint {
+        RecomputeMode mode = RecomputeMode::Selective;
+        Selective selective_ac_option;
+        double memory_budget = 0.5;
+        int64_t budget_bytes = 0;
+        bool operator==(const ActivationCheckpoint&) const = default;
+    } activation_checkpoint;
+
+    struct Metrics {
+        int64_t log_freq = 10;
+        bool disable_color_printing = false, enable_tensorboard = false;
+        std::string save_tb_folder = "tb";
+        bool operator==(const Metrics&) const = default;
+    } metrics;
+
+    struct Validation {
+        bool enable = false;
+        std::vector<std::string> dataset_path;
+        int64_t freq = 10, steps = -1, local_batch_size = -1, seq_len = -1;
+        bool operator==(const Validation&) const = default;
+    } validation;
+
+    struct Debug {
+        int64_t replica_check_freq = 0, seed = 0;
+        double synthetic_masked = 0;
+        bool operator==(const Debug&) const = default;
+    } debug;
+
+    struct Runtime {
+        int64_t threads_per_rank = 0;
+        Kernels kernels = Kernels::Cpu;
+        InstructionSet instruction_set = InstructionSet::Auto;
+        Names disabled_kernels;
+        bool debug_fill = false;
+        CommThread comm_thread = CommThread::Auto;
+        double local_link_bytes_per_s = 0, local_link_latency_s = 0;
+        bool operator==(const Runtime&) const = default;
+    } runtime;
+
+    struct Cluster {
+        int64_t ranks = 0, ranks_per_host = 0, ranks_per_process = 1;
+        std::string file;
+        double memory_gib_per_rank = 0, reserve_gib_per_rank = 0;
+        bool operator==(const Cluster&) const = default;
+    } cluster;
+
+    struct Comm {
+        int64_t train_timeout_seconds = 100, trace_buf_size = 20000;
+        std::string save_traces_folder = "comm_traces", save_traces_file_prefix = "rank_";
+        bool operator==(const Comm&) const = default;
+    } comm;
+
+    // Of keys that were set, the file and line or the flag.
+    std::map<std::string, std::string, std::less<>> origins;
+    bool is_set(std::string_view key) const { return origins.find(key) != origins.end(); }
+    // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
+    std::string where(std::string_view key) const;
+    bool operator==(const Config&) const = default;
+
+    // Does the recipe leave the number of ranks to the machine?
+    bool leaves_ranks_open() const { return cluster.ranks == 0 && parallelism.data_parallel_shard_degree == -1; }
+};
+
+// Refuses what contradicts itself (rules.h). Throws UserError.
+Config config_of(const Recipe& recipe);
+
+// What each key says, before the rules are asked; the model's shape is not in it.
+Config values_of(const Recipe& recipe);
+
+}  // namespace lockstep::compile

@@ -1,0 +1,104 @@
+// Between a recipe's values and a Config's fields, for the table of keys: each type of field says what its default is as a value,
+// which words it has, and how a value that the table allows is read.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <optional>
+#include <type_traits>
+
+#include "base/error.h"
+#include "compile/config.h"
+#include "compile/recipe.h"
+
+namespace lockstep::compile {
+
+template <HasWords E>
+std::vector<std::string> all_words() {
+    std::vector<std::string> out;
+    for (const auto& [word, value] : words_of(E{})) out.emplace_back(word);
+    return out;
+}
+template <HasWords E>
+E from_word(const std::string& text) {
+    for (const auto& [word, value] : words_of(E{})) {
+        if (word == text) return value;
+    }
+    throw InternalError("no such word: " + text);
+}
+
+// Types that stand in a recipe as they are.
+template <class T>
+concept Plain = std::same_as<T, bool> || std::same_as<T, int64_t> || std::same_as<T, double> || std::same_as<T, std::string> ||
+    std::same_as<T, std::vector<std::string>> || std::same_as<T, std::vector<double>>;
+
+template <Plain T>
+Value to_value(const T& field) {
+    return field;
+}
+template <Plain T>
+void read(T& field, const Value& value) {
+    field = std::get<T>(value);
+}
+
+template <HasWords E>
+Value to_value(const E& field) {
+    return word_of(field);
+}
+template <HasWords E>
+void read(E& field, const Value& value) {
+    field = from_word<E>(std::get<std::string>(value));
+}
+
+template <HasWords E>
+Value to_value(const std::vector<E>& field) {
+    std::vector<std::string> words;
+    for (const E e : field) words.push_back(word_of(e));
+    return words;
+}
+template <HasWords E>
+void read(std::vector<E>& field, const Value& value) {
+    field.clear();
+    for (const std::string& word : std::get<std::vector<std::string>>(value)) field.push_back(from_word<E>(word));
+}
+
+Value to_value(const Dtype& field);
+void read(Dtype& field, const Value& value);
+Value to_value(const OptionalDtype& field);
+void read(OptionalDtype& field, const Value& value);
+Value to_value(const Dataset& field);
+void read(Dataset& field, const Value& value);
+Value to_value(const Split& field);
+void read(Split& field, const Value& value);
+Value to_value(const Selective& field);
+void read(Selective& field, const Value& value);
+Value to_value(const Duration& field);
+void read(Duration& field, const Value& value);
+Value to_value(const Names& field);
+void read(Names& field, const Value& value);
+
+// A section of the recipe, and where it stands in a Config. Its keys that act are made here: none is without a field, and a
+// field's default is the key's.
+template <class S>
+class Section {
+public:
+    Section(std::string name, S Config::*member) : name_(std::move(name)), member_(member) {}
+
+    template <class T>
+    RecipeKey acts(const std::string& key, T S::*field, std::string help, Allowed allowed = {}) const {
+        if constexpr (HasWords<T>) allowed.words = all_words<T>();
+        if constexpr (!Plain<T> && requires { typename T::value_type; }) {
+            if constexpr (HasWords<typename T::value_type>) allowed.words = all_words<typename T::value_type>();
+        }
+        S Config::*member = member_;
+        return {name_ + "." + key,  to_value(Config().*member_.*field),
+                KeyStatus::Acts,    std::move(help),
+                std::move(allowed), [member, field](Config& config, const Value& value) { read(config.*member.*field, value); }};
+    }
+
+private:
+    std::string name_;
+    S Config::*member_;
+};
+
+}  // namespace lockstep::compile

@@ -1,0 +1,22 @@
+// How much a program does, at any point between passes: what a pass changed is the difference of two.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace lockstep::compile {
+
+struct Work {
+    int64_t ops = 0;          // in all routines
+    double bytes = 0;         // that the ops of a training step write, on one rank of each pipeline rank
+    double flops = 0;         // that they execute
+    int64_t arena_bytes = 0;  // of the largest arena; 0 before plan_memory
+    bool operator==(const Work&) const = default;
+};
+
+// Before calls exist, a routine of a block counts once for each instance, microbatch and chunk, as `schedule` will call it.
+Work work_of(const std::vector<ir::Program>& programs);
+
+}  // namespace lockstep::compile
