@@ -36,6 +36,7 @@ void from_prefix(benchmark::State& state, bool verify, bool prove) {
     const compile::Prefix prefix = compile::compile_prefix(config, options);
     for (auto _ : state) {
         const compile::Compiled compiled = compile::or_throw(compile::compile(prefix, config, options));
+        for (const compile::PassReport& p : compiled.passes) state.counters[p.name + "_ms"] = 1e3 * p.time_s;  // of the last
         if (prove && passes::check(compiled.of_ranks())) state.SkipWithError("check refuses the program");
     }
 }

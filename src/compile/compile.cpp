@@ -3,19 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <functional>
 #include <optional>
+#include <tuple>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "compile/limits.h"
+#include "compile/runner.h"
 #include "compile/save_lists.h"
 #include "compile/types.h"
 #include "models/model.h"
-#include "ops/builder.h"
-#include "ops/verify.h"
 #include "passes/assign_stages.h"
 #include "passes/attach_objective.h"
 #include "passes/bind_sizes.h"
@@ -37,78 +33,6 @@ namespace {
 
 using ir::EntryKind;
 using P = ir::Program;
-using Programs = std::vector<P>;  // by pipeline rank
-
-// Calls the passes, and nothing else does. It times each, brings its programs into their one canonical form and verifies them.
-// Passes after stop_after do not run.
-class Runner {
-public:
-    Runner(const CompileOptions& options, Programs programs) : options_(options), programs_(std::move(programs)) {}
-
-    // A pass that makes another of each program, by itself.
-    void operator()(const char* name, const std::function<P(P)>& pass) {
-        run(name, [&] {
-            parallel_for(programs_.size(), [&](size_t i) {
-                programs_[i] = pass(std::move(programs_[i]));
-                renumber(programs_[i]);
-            });
-        });
-    }
-    // A pass that makes several programs of the one.
-    void operator()(const char* name, const std::function<Programs(P)>& pass) {
-        run(name, [&] {
-            programs_ = pass(std::move(programs_[0]));
-            parallel_for(programs_.size(), [&](size_t i) { renumber(programs_[i]); });
-        });
-    }
-
-    // Will the next pass, of this name, run?
-    bool reaches(const char* name) const { return !stopped_ && !is_skipped(name); }
-    bool has_stopped() const { return stopped_; }
-    const P& whole() const { return programs_[0]; }
-    const Programs& programs() const { return programs_; }
-    Programs take_programs() { return std::move(programs_); }
-    std::vector<PassReport> take_reports() { return std::move(reports_); }
-
-private:
-    bool is_skipped(const char* name) const {
-        return std::find(options_.skip.begin(), options_.skip.end(), name) != options_.skip.end();
-    }
-    static void renumber(P& program) {
-        for (ir::Routine& r : program.routines) ops::renumber(r);
-    }
-
-    void run(const char* name, const std::function<void()>& pass) {
-        if (stopped_) return;
-        PassReport& report = reports_.emplace_back();
-        report.name = name;
-        report.skipped = is_skipped(name);
-        Programs before;
-        if (options_.report) before = programs_, report.before = work_of(programs_);
-        const auto start = std::chrono::steady_clock::now();
-        if (!report.skipped) {
-            pass();
-            if (options_.verify) verify(name);
-        }
-        report.time_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        if (options_.report) report.changed = programs_ != before, report.after = work_of(programs_);
-        stopped_ = options_.stop_after == name;
-    }
-
-    void verify(const char* name) const {
-        parallel_for(programs_.size(), [&](size_t i) {
-            if (const auto violation = ops::verify(programs_[i])) {
-                throw InternalError(
-                    fmt::format("pass {} broke the invariant '{}': {}", name, violation->invariant, violation->message));
-            }
-        });
-    }
-
-    const CompileOptions& options_;
-    Programs programs_;
-    std::vector<PassReport> reports_;
-    bool stopped_ = false;
-};
 
 std::vector<EntryKind> entries_of(const Config& config, const CompileOptions& options) {
     if (!options.entries.empty()) return options.entries;
@@ -149,6 +73,16 @@ std::optional<UserError> too_large(const P& unbound, const Layout& layout) {
         }
     }
     return std::nullopt;
+}
+
+// Do both have the same prefix?
+bool same_prefix(const Config& a, const Config& b) {
+    const auto read = [](const Config& c) {
+        const Config::Training& t = c.training;
+        return std::tie(c.model, c.validation.enable, t.seq_len, t.dtype, t.mixed_precision_param, t.mixed_precision_norm,
+                        t.fp32_residual_connection, t.loss_scale, t.initial_loss_scale, t.min_loss_scale, t.loss_scale_window);
+    };
+    return read(a) == read(b);
 }
 
 P build_blocks(const Config& config) {
@@ -254,6 +188,7 @@ const std::vector<std::string>& optional_passes() {
 
 Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     Prefix prefix;
+    prefix.config = config;
     prefix.dims = dims_of(config);
     Runner run(options, Programs(1));
     run("build_blocks", [&](P) { return build_blocks(config); });
@@ -271,6 +206,7 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
 }
 
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options) {
+    ensure(same_prefix(prefix.config, config), "compile: the prefix is of another model, sequence length or element types");
     OrRefusal<Layout> legal = layout_of(config, prefix.dims);
     if (const UserError* refusal = refusal_of(legal)) return *refusal;
     Compiled out;

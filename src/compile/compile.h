@@ -59,6 +59,7 @@ struct Compiled {
 
 // What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank.
 struct Prefix {
+    Config config;               // that it was made for
     std::vector<ir::Dim> dims;  // of the model's blocks
     ir::Program program;
     std::vector<PassReport> passes;
@@ -69,7 +70,7 @@ struct Prefix {
 // contradicts itself; InternalError naming the pass that broke an invariant.
 Prefix compile_prefix(const Config& config, const CompileOptions& options);
 
-// The rest, for a configuration that has the prefix's model, types and sequence length, and for the same options.
+// The rest, for a configuration that has the prefix's model, types, sequence length and entries, and for the same options.
 OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const CompileOptions& options);
 
 // Both halves. Throws the refusal.

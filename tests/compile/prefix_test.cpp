@@ -69,6 +69,13 @@ TEST(KeptPrefixOfRandomLayouts, LeadsToTheProgramsOfAWholeCompile) {
     }
 }
 
+TEST(KeptPrefixOfAnotherModel, IsAnInternalError) {
+    Config config = compile::config_of(small_recipe());
+    const compile::Prefix prefix = compile::compile_prefix(config, options_of());
+    config.training.seq_len *= 2;
+    EXPECT_THROW(compile::compile(prefix, config, options_of()), InternalError);
+}
+
 TEST(Refusals, OfLayoutsAreValues) {
     const Config config = compile::config_of(small_recipe());
     const compile::Prefix prefix = compile::compile_prefix(config, options_of());
