@@ -3,9 +3,9 @@
 // iteration is one layout. CPU time is that of all threads.
 #include <benchmark/benchmark.h>
 
+#include "check/check.h"
 #include "compile/compile.h"
 #include "kernels/kernel.h"
-#include "passes/check.h"
 
 using namespace lockstep;
 
@@ -37,7 +37,7 @@ void from_prefix(benchmark::State& state, bool verify, bool prove) {
     for (auto _ : state) {
         const compile::Compiled compiled = compile::or_throw(compile::compile(prefix, config, options));
         for (const compile::PassReport& p : compiled.passes) state.counters[p.name + "_ms"] = 1e3 * p.time_s;  // of the last
-        if (prove && passes::check(compiled.of_ranks())) state.SkipWithError("check refuses the program");
+        if (prove && check::prove(compiled.of_ranks())) state.SkipWithError("check refuses the program");
     }
 }
 
