@@ -16,9 +16,10 @@ using Strings = std::vector<std::string>;
 
 const Settings kMixed = {{"training.mixed_precision_param", "bfloat16"}};
 
-Settings with(Settings more) {
-    more.insert(more.end(), kMixed.begin(), kMixed.end());
-    return more;
+Settings with(const Settings& more) {
+    Settings all = kMixed;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
 }
 ir::Program typed(const Settings& settings = {}) { return program_after("set_precision", with(settings)); }
 
