@@ -106,7 +106,10 @@ struct Inputs {
 
 // The passes from `recompute` on. The search for save lists runs them, too. Returns the stages of the programs.
 Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
-    const auto& [config, options, layout, plan] = in;
+    const Config& config = in.config;
+    const CompileOptions& options = in.options;
+    const Layout& layout = in.layout;
+    const StagePlan& plan = in.plan;
     const Backwards backwards = backwards_of(plan.table);
     const ops::KernelCatalog& catalog = options.catalog;
     Stages stages;

@@ -216,9 +216,10 @@ TEST(OptimizerStates, MuonKeepsOneBufferOfMatricesAndTwoMomentsOfTheRest) {
     for (const auto& [saved, of_matrices] :
          {std::pair{"momentum_buffer.{}", true}, {"exp_avg.{}", false}, {"exp_avg_sq.{}", false}}) {
         std::set<std::string> names;
-        runtime::for_each_saved(run.compiled.programs, [&](const ir::State& s, const ir::Parameter& p, int64_t i) {
-            if (s.saved == saved) names.insert(runtime::global_name(p, i));
-        });
+        runtime::for_each_saved(run.compiled.programs,
+                                [&, &saved = saved](const ir::State& s, const ir::Parameter& p, int64_t i) {
+                                    if (s.saved == saved) names.insert(runtime::global_name(p, i));
+                                });
         for (const auto& [name, values] : run.weights())
             EXPECT_EQ(names.contains(name), is_matrix(name) == of_matrices) << saved << name;
     }
