@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "check/check.h"
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/launched.h"
@@ -20,7 +21,6 @@
 #include "compile/rules.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kernel.h"
-#include "check/check.h"
 #include "runtime/snapshot.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"

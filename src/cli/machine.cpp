@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "base/round.h"
+#include "check/check.h"
 #include "cli/groups.h"
 #include "compile/report.h"
-#include "check/check.h"
 #include "telemetry/metrics.h"
 
 namespace lockstep::cli {

@@ -38,7 +38,8 @@ std::string types_line(const compile::Config& config) {
 std::string slow_types_warning(const compile::Config& config) {
     const Dtype param = compile::types_of(config).precision.narrow;
     if (param == Dtype::F16)
-        return "float16 is slow on this processor, whose kernels widen it to float32: training.mixed_precision_param = \"float32\" "
+        return "float16 is slow on this processor, whose kernels widen it to float32: training.mixed_precision_param = "
+               "\"float32\" "
                "trains faster and needs more memory";
     if (param != Dtype::BF16 || kernels::cpu::has_fast_bf16()) return "";
     return "bfloat16 is slow on this processor, which has no fast product of it (AMX, or AVX-512 BF16 on AMD): "

@@ -59,7 +59,7 @@ struct Compiled {
 
 // What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank.
 struct Prefix {
-    Config config;               // that it was made for
+    Config config;              // that it was made for
     std::vector<ir::Dim> dims;  // of the model's blocks
     ir::Program program;
     std::vector<PassReport> passes;

@@ -228,8 +228,8 @@ std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& sam
                 if (op.kernel == "comm" || ir::is_view(r, op)) continue;
                 add(r, op);
                 for (const ops::KernelEntry& e : catalog.entries) {
-                    const bool other = e.op == op.kind && e.kernel != op.kernel && !e.is_reference &&
-                                       e.dtype == r.tensors[op.out[0]].dtype;
+                    const bool other =
+                        e.op == op.kind && e.kernel != op.kernel && !e.is_reference && e.dtype == r.tensors[op.out[0]].dtype;
                     if (!other || (e.serves && !e.serves(p.mesh, r, op))) continue;
                     ir::Op& with = others.emplace_back(op);
                     with.kernel = e.kernel;

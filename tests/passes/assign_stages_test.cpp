@@ -6,10 +6,10 @@
 #include <map>
 #include <numeric>
 
+#include "check/check.h"
 #include "compile/report.h"
 #include "kernels/kernel.h"
 #include "ops/rule.h"
-#include "check/check.h"
 #include "pipeline/timeline.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "compile/report.h"
 #include "check/check.h"
+#include "compile/report.h"
 #include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "kernels/kernel.h"
 #include "check/check.h"
+#include "kernels/kernel.h"
 #include "runtime/capture.h"
 #include "runtime/evaluator.h"
 #include "runtime/generator.h"
