@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "device/queue.h"
 #include "mesh/ways.h"
 
 namespace lockstep::comm {
@@ -73,8 +74,8 @@ public:
 // A group that this rank belongs to; valid on the Communicator that returned it.
 enum class GroupId : int {};
 
-// Two threads of a rank may launch at the same time if each keeps to its own channel; on one channel of one group all
-// members launch in the same order.
+// Launches go to a queue: compute or comm, each with a channel of its own. Two threads of a rank may launch at the same time if
+// each keeps to its own queue; on one channel of one group all members launch in the same order.
 inline constexpr int kChannels = 2;
 // So many launches of transfers from one rank to another may be under way on a channel: given and not awaited. One more is
 // refused.
@@ -93,20 +94,31 @@ public:
     virtual int position(GroupId group) const = 0;
     virtual int members(GroupId group) const = 0;
 
-    // Returns when this rank's outputs are written and no other rank touches its buffers any more; the second also holds
-    // when it throws. Throws Aborted if a rank called abort or if members launched different requests, InternalError for
-    // a request that refusal() refuses (and aborts the other ranks).
-    virtual void run(int channel, GroupId group, std::span<const Request> requests) = 0;
+    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks.
+    // On the host both hold when this returns, the second also when it throws. Throws Aborted if a rank called abort or if
+    // members launched different requests, InternalError for a request that refusal() refuses (and aborts the other ranks).
+    virtual void run(device::Queue& queue, GroupId group, std::span<const Request> requests) = 0;
+
+    // On the host, on the caller's thread.
+    void run(int channel, GroupId group, std::span<const Request> requests) {
+        device::Queue here(static_cast<device::QueueName>(channel));
+        run(here, group, requests);
+    }
     void run(int channel, GroupId group, const Request& request) { run(channel, group, std::span(&request, 1)); }
     void barrier(int channel, GroupId group) { run(channel, group, std::span<const Request>()); }
 
     // To give (Kind::Transfer, by the first of two members) is to leave a note: run() returns at once, and what is given stays
     // untouched until it has been taken. This returns when that holds for the earliest launch of this rank's for which it has not
     // returned yet. Who takes waits, and takes in the order of giving.
-    virtual void await_transfer(int channel, GroupId group) = 0;
+    virtual void await_transfer(device::Queue& queue, GroupId group) = 0;
+    void await_transfer(int channel, GroupId group) {
+        device::Queue here(static_cast<device::QueueName>(channel));
+        await_transfer(here, group);
+    }
 
     // Between ops: moves on what this rank has given, where only whoever calls moves it. Never waits; throws Aborted.
     virtual void attend(int /*channel*/) {}
+    void attend(const device::Queue& queue) { attend(queue.index()); }
 
     // Every launch that waits for a member now or later, on any rank, throws Aborted(reason). The first reason stays.
     virtual void abort(const std::string& reason) = 0;

@@ -55,16 +55,6 @@ std::string difference_in(const local::Group& group, int channel, std::span<cons
     return mismatch(group.ranks, channel, launch[0], static_cast<int>(other - launch.begin()), *other);
 }
 
-// The time that rings over the modelled links take for the whole launch.
-std::chrono::duration<double> link_time(const mesh::Link& link, Requests requests, int members) {
-    mesh::RingTraffic ring;
-    for (const Request& request : requests) {
-        const int64_t bytes = request.block_elements() * bytes_of(request.type);
-        ring.add(request.kind == Kind::AllReduce, members, static_cast<double>(bytes));
-    }
-    return std::chrono::duration<double>(ring.time_s(link));
-}
-
 class LocalCommunicator final : public Communicator {
 public:
     LocalCommunicator(World& world, int rank) : world_(world), rank_(rank) {}
@@ -88,7 +78,8 @@ public:
     }
 
     using Communicator::run;
-    void run(int channel_index, GroupId id, Requests requests) override {
+    void run(device::Queue& queue, GroupId id, Requests requests) override {
+        const int channel_index = queue.index();
         Membership& self = membership(id);
         refuse_bad(channel_index, self, requests);
         local::Channel& channel = self.group->channels[channel_index];
@@ -105,7 +96,7 @@ public:
         std::string difference;
         if (matches) {
             for (size_t index = 0; index < requests.size(); ++index) local::execute(launch, index, self.position);
-            const auto held = link_time(world_.options().link, requests, members);
+            const auto held = local::link_time(world_.options().link, requests, members);
             if (held.count() > 0) std::this_thread::sleep_until(began + held);
         } else {
             difference = difference_in(*self.group, channel_index, launch);
@@ -117,7 +108,9 @@ public:
         }
     }
 
-    void await_transfer(int channel_index, GroupId id) override {
+    using Communicator::await_transfer;
+    void await_transfer(device::Queue& queue, GroupId id) override {
+        const int channel_index = queue.index();
         Membership& self = membership(id);
         Rounds& rounds = self.rounds[channel_index];
         if (rounds.awaited == rounds.transfers)
@@ -159,7 +152,7 @@ private:
         channel.copying = false;
         channel.copying.notify_all();
         if (!difference.empty()) world_.abort(difference);
-        const auto held = link_time(world_.options().link, requests, 2);
+        const auto held = local::link_time(world_.options().link, requests, 2);
         if (held.count() > 0) std::this_thread::sleep_until(note.given + held);
         if (!channel.taken.add()) leave();
     }

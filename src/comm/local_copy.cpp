@@ -95,6 +95,15 @@ void execute(std::span<const Requests> launch, size_t index, int position) {
     }
 }
 
+std::chrono::duration<double> link_time(const mesh::Link& link, Requests requests, int members) {
+    mesh::RingTraffic ring;
+    for (const Request& request : requests) {
+        const int64_t bytes = request.block_elements() * bytes_of(request.type);
+        ring.add(request.kind == Kind::AllReduce, members, static_cast<double>(bytes));
+    }
+    return std::chrono::duration<double>(ring.time_s(link));
+}
+
 void take(Requests given, Requests taken) {
     for (size_t i = 0; i < taken.size(); ++i) {
         const int64_t bytes = taken[i].block_elements() * bytes_of(taken[i].type);

@@ -104,6 +104,12 @@ constexpr auto words_of(InstructionSet) {
     return std::to_array<Word<InstructionSet>>({{"auto", Auto}, {"avx512", Avx512}, {"avx2", Avx2}, {"baseline", Baseline}});
 }
 
+enum class DeviceKind { Host, Late };
+constexpr auto words_of(DeviceKind) {
+    using enum DeviceKind;
+    return std::to_array<Word<DeviceKind>>({{"host", Host}, {"late", Late}});
+}
+
 enum class CommThread { Auto, On, Off };
 constexpr auto words_of(CommThread) {
     using enum CommThread;
@@ -252,6 +258,8 @@ struct Config {
 
     struct Debug {
         int64_t replica_check_freq = 0, seed = 0;
+        DeviceKind device = DeviceKind::Host;
+        int64_t device_seed = 0;
         double synthetic_masked = 0;
         bool operator==(const Debug&) const = default;
     } debug;

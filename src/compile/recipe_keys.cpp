@@ -356,6 +356,11 @@ const std::vector<RecipeKey>& recipe_keys() {
         debug.acts("replica_check_freq", &C::Debug::replica_check_freq,
                    "steps between comparisons of checksums among ranks that must hold the same states; 0: never",
                    from_to(0, kSteps)),
+        debug.acts("device", &C::Debug::device,
+                   "host, or late: the same bits on a device whose memory host code cannot read and whose queues run late and in "
+                   "any legal order. Finds missing copies, waits and events; slow; ranks are threads of one process"),
+        debug.acts("device_seed", &C::Debug::device_seed, "of the order in which the queues of debug.device = \"late\" run",
+                   from_to(0, kSteps)),
         debug.acts("seed", &C::Debug::seed, "seed of initial values, sample order, dropout and synthetic data"),
         {"debug.deterministic", false, S::Ignored, "runs are always deterministic"},
         {"debug.deterministic_warn_only", false, S::Ignored, "runs are always deterministic"},

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "device/queue.h"
 #include "ir/program.h"
 #include "ops/catalog.h"
 
@@ -17,7 +17,7 @@ struct KernelContext {
     const ir::Routine& routine;
     const ir::Op& op;
     int64_t rank;
-    int threads;  // of the pool that run() will get
+    int threads;  // of the queue that run() will get
 
     const ir::Tensor& in(size_t i) const { return routine.tensors[op.in[i]]; }
     const ir::Tensor& out(size_t i) const { return routine.tensors[op.out[i]]; }
@@ -34,7 +34,7 @@ struct KernelArgs {
     void* const* out;
     bool fresh;       // accumulating results overwrite: this is the first write
     void* workspace;  // Op::workspace_bytes, aligned to a cache line
-    ThreadPool& pool;
+    device::Queue& queue;
     int64_t instance = 0;  // of the call: which layer
 };
 

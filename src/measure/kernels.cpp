@@ -98,6 +98,7 @@ public:
           regions_(regions),
           results_(results),
           pool_(s.key.threads, std::move(cpus)),
+          queue_(device::QueueName::Compute, &pool_),
           begin_(static_cast<size_t>(apart * kRegionBytes)) {
         kernel_ = kernels::make_kernel({s.program->mesh, *s.routine, *s.op, 0, s.key.threads});
         workspace_.resize(static_cast<size_t>(s.op->workspace_bytes) + 64);
@@ -120,7 +121,7 @@ public:
         for (size_t i = 0; i < out_.size(); ++i) out[i] = results_ + out_at + out_[i].offset;
         auto* workspace =
             reinterpret_cast<void*>(round_up(static_cast<int64_t>(reinterpret_cast<intptr_t>(workspace_.data())), 64));
-        kernel_->run({in, out, true, workspace, pool_});
+        kernel_->run({in, out, true, workspace, queue_});
     }
 
     // The lower quartile of some runs: other work on the machine only ever adds. sets: how many sets of operands they go through.
@@ -175,6 +176,7 @@ private:
     const Regions& regions_;
     char* results_;
     ThreadPool pool_;
+    device::Queue queue_;
     const size_t begin_;
     std::unique_ptr<kernels::Kernel> kernel_;
     std::vector<char> workspace_;

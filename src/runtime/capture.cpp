@@ -117,23 +117,31 @@ void Capture::see(Executor& executor, const Produced& p) {
     for (const Extent& e : extents) total *= e.whole, count *= e.local;
 
     std::lock_guard lock(mutex_);
-    auto [it, is_new] = captured_.try_emplace(name, std::move(fresh));
+    const auto [it, is_new] = captured_.try_emplace(name, std::move(fresh));
+    Captured& into = it->second;
     const bool is_max = t.placement.reduce == ir::Reduce::Max;
     if (is_new) {
-        it->second.values.assign(static_cast<size_t>(total), is_max ? -INFINITY : 0.0);
-        it->second.order = clock_++;
-        it->second.is_max = is_max;
+        into.values.assign(static_cast<size_t>(total), is_max ? -INFINITY : 0.0);
+        into.order = clock_++;
+        into.is_max = is_max;
     }
-    for (int64_t i = 0; i < count; ++i) {
+    const int64_t each = bytes_of(t.dtype), most = device::kAccessBytes / each;
+    const auto add = [&](int64_t i, double x) {
         int64_t rest = i, at = 0, stride = 1;
         for (size_t d = extents.size(); d-- > 0;) {
             at += (extents[d].first + rest % extents[d].local) * stride;
             rest /= extents[d].local;
             stride *= extents[d].whole;
         }
-        double& value = it->second.values[static_cast<size_t>(at)];
-        const double x = element(p.data, t.dtype, i);
+        double& value = into.values[static_cast<size_t>(at)];
         value = is_max ? std::max(value, x) : t.placement.partial.empty() ? x : value + x;
+    };
+    for (int64_t first = 0; first < count; first += most) {
+        const int64_t n = std::min(most, count - first);
+        const char* from = static_cast<const char*>(p.address) + first * each;
+        executor.device().read(*p.queue, from, n * each, [&](const char* data) {
+            for (int64_t i = 0; i < n; ++i) add(first + i, element(data, t.dtype, i));
+        });
     }
 }
 

@@ -35,8 +35,8 @@ EvalResult Evaluator::evaluate(const data::Dataset& heldout, int64_t batches) {
         });
         if (!totals_) continue;
         // The sum stands in parts on the ranks that have the last block; the last routine of the entry has made it whole on each.
-        result.loss_sum += *totals_->value(ir::StateRole::TotalLoss);
-        result.targets += std::llround(*totals_->value(ir::StateRole::TotalCount));
+        result.loss_sum += totals_->value(ir::StateRole::TotalLoss);
+        result.targets += std::llround(totals_->value(ir::StateRole::TotalCount));
     }
     if (ranks_.crew().is_alone()) return result;
     std::string own(totals_ ? sizeof result : 0, '\0');

@@ -101,15 +101,17 @@ Generator::Output Generator::output_of(const ir::Program& p, int64_t rank) const
 // `tokens`: of a sequence in this step; kv inputs are as long as the cache.
 void Generator::load(Executor& executor, const std::vector<Input>& inputs, int64_t tokens) const {
     for (const Input& in : inputs) {
-        auto* to = reinterpret_cast<int32_t*>(executor.buffer(in.buffer));
         for (int64_t b = 0; b < in.batch; ++b) {
-            for (int64_t t = 0; t < in.tokens; ++t, ++to) {
-                const auto at = static_cast<size_t>((in.first_batch + b) * tokens + in.first_token + t);
-                if (in.source == Input::Ids) *to = std::max(ids_[at], 0);
-                if (in.source == Input::Pos) *to = pos_[at];
-                if (in.source == Input::KvPos) *to = static_cast<int32_t>(in.first_token + t);
-                if (in.source == Input::Doc) *to = 0;
-            }
+            executor.write(in.buffer, b * in.tokens * 4, in.tokens * 4, [&](char* data) {
+                auto* to = reinterpret_cast<int32_t*>(data);
+                for (int64_t t = 0; t < in.tokens; ++t, ++to) {
+                    const auto at = static_cast<size_t>((in.first_batch + b) * tokens + in.first_token + t);
+                    if (in.source == Input::Ids) *to = std::max(ids_[at], 0);
+                    if (in.source == Input::Pos) *to = pos_[at];
+                    if (in.source == Input::KvPos) *to = static_cast<int32_t>(in.first_token + t);
+                    if (in.source == Input::Doc) *to = 0;
+                }
+            });
         }
     }
 }
@@ -158,8 +160,13 @@ bool Generator::step(std::span<const int32_t> tokens) {
         e.run(EntryKind::Decode);
         const Output& out = outputs_[static_cast<size_t>(e.rank())];
         if (out.buffer < 0) return;
-        if (alone) read_logits(e.buffer(out.buffer), out);
-        else std::memcpy(told_.data() + out.begin, e.buffer(out.buffer), out.bytes());
+        const auto row_bytes = static_cast<int64_t>(out.bytes()) / out.batch;
+        for (int64_t b = 0; b < out.batch; ++b) {
+            e.read(out.buffer, b * row_bytes, row_bytes, [&](const char* row) {
+                if (alone) read_logits(row, out, b);
+                else std::memcpy(told_.data() + out.begin + b * row_bytes, row, static_cast<size_t>(row_bytes));
+            });
+        }
     });
     if (!alone) share_logits();
     return true;
@@ -181,15 +188,16 @@ void Generator::share_logits() {
     if (!ranks_.crew().is_first()) return;
     const size_t each = outputs_.size() / told.size();
     for (size_t r = 0; r < outputs_.size(); ++r) {
-        if (outputs_[r].buffer >= 0) read_logits(told[r / each].data() + outputs_[r].begin, outputs_[r]);
+        const Output& out = outputs_[r];
+        for (int64_t b = 0; out.buffer >= 0 && b < out.batch; ++b)
+            read_logits(told[r / each].data() + out.begin + b * out.stride * bytes_of(out.dtype), out, b);
     }
 }
 
-void Generator::read_logits(const char* from, const Output& out) {
-    for (int64_t b = 0; b < out.batch; ++b) {
-        double* to = logits_.data() + (out.first_batch + b) * vocab_ + out.first_column;
-        for (int64_t i = 0; i < out.columns; ++i) to[i] = element(from, out.dtype, b * out.stride + i);
-    }
+// Those of a sequence, from a row of a rank's part.
+void Generator::read_logits(const char* row, const Output& out, int64_t sequence) {
+    double* to = logits_.data() + (out.first_batch + sequence) * vocab_ + out.first_column;
+    for (int64_t i = 0; i < out.columns; ++i) to[i] = element(row, out.dtype, i);
 }
 
 }  // namespace lockstep::runtime

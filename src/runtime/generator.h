@@ -54,7 +54,7 @@ private:
     void load(Executor& executor, const std::vector<Input>& inputs, int64_t tokens) const;
     void share_tokens(std::span<const int32_t> tokens);
     void share_logits();
-    void read_logits(const char* from, const Output& output);
+    void read_logits(const char* row, const Output& output, int64_t sequence);
 
     Ranks& ranks_;
     int64_t sequences_ = 0, context_ = 0, vocab_ = 0, prefill_tokens_ = 0;

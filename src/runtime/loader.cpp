@@ -52,8 +52,9 @@ void Loader::load(Executor& executor, int64_t first_sample, Fetch fetch) {
             }
             for (size_t i = begin; i < end; ++i) {
                 const Input& in = inputs_[i];
-                std::memcpy(executor.buffer(in.buffer) + b * in.tokens * 4, sample_[in.source].data() + in.first_token,
-                            static_cast<size_t>(in.tokens) * 4);
+                executor.write(in.buffer, b * in.tokens * 4, in.tokens * 4, [&](char* to) {
+                    std::memcpy(to, sample_[in.source].data() + in.first_token, static_cast<size_t>(in.tokens) * 4);
+                });
             }
         }
         begin = end;

@@ -9,7 +9,9 @@
 #include <exception>
 #include <string>
 
+#include "base/error.h"
 #include "base/processors.h"
+#include "comm/queued.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -27,13 +29,25 @@ std::string own_processors(const comm::Crew& crew) {
     return fmt::format("{} of {}", usable_cpus(), kernel.empty() ? fmt::format("host {}", crew.host_of(crew.process())) : kernel);
 }
 
+std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, comm::Crew& crew, int ranks,
+                                              const comm::LocalOptions& links) {
+    if (machine.is_host()) return crew.transport(ranks, links);
+    if (!crew.is_alone())
+        throw UserError("job.device", "debug.device",
+                        fmt::format("the ranks of debug.device = \"late\" are threads of one process, and the job has {}: run it "
+                                    "in one process, or with debug.device = \"host\"",
+                                    crew.processes()));
+    return std::make_unique<comm::QueuedWorld>(ranks, links);
+}
+
 }  // namespace
 
 Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& options)
     : programs_(programs),
       crew_(options.crew ? *options.crew : alone_),
       exceptions_(std::uncaught_exceptions()),
-      transport_(crew_.transport(static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
+      machine_(options.machine ? options.machine : device::host_machine()),
+      transport_(transport_of(*machine_, crew_, static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
       processors_of_(crew_.exchange(own_processors(crew_))) {
     const auto n = static_cast<size_t>(transport_->ranks_here());
     communicators_.resize(n), executors_.resize(n), errors_.resize(n);
@@ -101,7 +115,7 @@ void Ranks::work(size_t place, const RanksOptions& options) {
             transport_->abort(reason);
         }
     };
-    attempt([&] { executors_[place] = std::make_unique<Executor>(program, rank, *communicators_[place], own); });
+    attempt([&] { executors_[place] = std::make_unique<Executor>(program, rank, *communicators_[place], *machine_, own); });
     for (int64_t seen = 0;;) {
         const Task* task = nullptr;
         {

@@ -24,6 +24,7 @@ struct RanksOptions {
     comm::LocalOptions links;
     comm::Crew* crew = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
+    std::shared_ptr<device::Machine> machine;                          // whose devices the ranks have; none: the host
 };
 
 class Ranks {
@@ -57,6 +58,7 @@ private:
     comm::Crew alone_;
     comm::Crew& crew_;
     const int exceptions_;  // under way when this was made
+    const std::shared_ptr<device::Machine> machine_;
     std::unique_ptr<comm::Transport> transport_;
     const std::vector<std::string> processors_of_;  // by process: which ones it may use
     // By place:

@@ -28,7 +28,7 @@ uint64_t chain(uint64_t sum, std::string_view bytes) {
 std::map<std::string, Part> parts_of(Executor& e) {
     std::map<std::string, Part> parts;
     const auto is_replicated = [](const ir::State& s) { return s.scope == ir::Scope::Run && s.role != ir::StateRole::Copy; };
-    for_each_state_run(e, is_replicated, [&](const Run& run, const ir::State& state, const char* data) {
+    read_states(e, is_replicated, [&](const Run& run, const ir::State& state, const char* data) {
         Part& part = parts[fmt::format("{} of {}[{}]", state.name, run.unit->name, run.instance)];
         part.elements = chain(part.elements, fmt::format("{} {} {}", run.param->name, run.global_begin, run.count));
         part.bits = chain(part.bits, {data, static_cast<size_t>(run.count * bytes_of(state.dtype))});

@@ -38,21 +38,21 @@ void require_same_model(const std::vector<ir::Program>& programs, const TensorSo
     });
 }
 
-void read_state(Executor& e, const TensorSource& source, const WhichStates& which) {
+void load_states(Executor& e, const TensorSource& source, const WhichStates& which) {
     TensorSource::Cursor cursor;
-    for_each_state_run(e, which, [&](const Run& run, const ir::State& state, char* data) {
+    write_states(e, which, [&](const Run& run, const ir::State& state, char* data) {
         source.read_as(saved_name(state, *run.param, run.instance), run.global_begin, run.count, file_type(state.dtype), data,
                        cursor);
     });
 }
 
 // A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
-void read_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const WhichStates& which) {
+void load_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const WhichStates& which) {
     require_same_model(ranks.programs(), source, which, origin);
     std::vector<std::exception_ptr> errors(ranks.here().size());
     ranks.parallel([&](Executor& e) {
         try {
-            read_state(e, source, which);
+            load_states(e, source, which);
         } catch (const UserError&) {
             errors[ranks.place(e.rank())] = std::current_exception();
         }
@@ -78,13 +78,13 @@ std::unique_ptr<TensorSource> open_weights(const std::string& folder, const chec
 }
 
 void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
-    ranks.crew().together([&] { read_states(ranks, source, origin, &ir::State::is_weights); });
+    ranks.crew().together([&] { load_states(ranks, source, origin, &ir::State::is_weights); });
 }
 
 namespace {
 
 void load_weights_here(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest) {
-    read_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile, &ir::State::is_weights);
+    load_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile, &ir::State::is_weights);
 }
 
 checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
@@ -93,7 +93,7 @@ checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, cons
     const bool imported = m.steps == 0 && !m.has_optimizer();  // from elsewhere: moments are zero
     if (parts.optimizer && !imported) {
         const std::string& file = checkpoint::kOptimizerFile;
-        read_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file, is_of_optimizer);
+        load_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file, is_of_optimizer);
         for (const auto& e : trainer.ranks().here()) set_saved_values(*e, m.values);
     }
     return m;

@@ -26,9 +26,10 @@ StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
 
 void StateTensors::add_parts(Executor& executor, StateBytes bytes) {
     const ir::Program& p = executor.program();
-    const auto add = [&](const Run& run, const ir::State& state, const char* data) {
+    const auto add = [&](const Run& run, const ir::State& state, int buffer) {
         if (!is_owner(p, *run.param, state.split, executor.rank())) return;
-        tensors_.find(saved_name(state, *run.param, run.instance))->second.parts.push_back({run.global_begin, run.count, data});
+        tensors_.find(saved_name(state, *run.param, run.instance))
+            ->second.parts.push_back({run.global_begin, run.count, &executor, buffer, run.local_begin});
     };
     for_each_state_run(
         executor, [](const ir::State& s) { return !s.saved.empty(); }, add, bytes);
@@ -63,8 +64,9 @@ void StateTensors::read(const std::string& name, int64_t begin, int64_t count, v
     for (const int64_t end = begin + count; begin < end; ++part) {
         ensure(part != parts.end() && part->begin <= begin && begin < part->begin + part->count,
                fmt::format("state_tensors: no rank here holds element {} of {}", begin, name));
-        const int64_t n = std::min(end, part->begin + part->count) - begin;
-        std::memcpy(to, part->data + (begin - part->begin) * element_bytes, static_cast<size_t>(n * element_bytes));
+        const int64_t n = std::min(end, part->begin + part->count) - begin, bytes = n * element_bytes;
+        part->executor->read(part->buffer, (part->local_begin + begin - part->begin) * element_bytes, bytes,
+                             [&](const char* from) { std::memcpy(to, from, static_cast<size_t>(bytes)); });
         begin += n;
         to += n * element_bytes;
     }

@@ -26,7 +26,9 @@ public:
 private:
     struct Part {  // elements in a rank's memory
         int64_t begin, count;
-        const char* data;
+        Executor* executor;
+        int buffer;
+        int64_t local_begin;  // in the buffer
     };
     struct Tensor {
         checkpoint::TensorSpec spec;

@@ -33,11 +33,31 @@ void for_each_state_run(Executor& executor, const WhichStates& which, const OfSt
                 const int buffer = p.buffer(held, i);
                 ensure(buffer >= 0, fmt::format("state {} of instance {} has no buffer", state.full_name(), i));
                 for_each_run(p, state, i, executor.rank(), [&](const Run& run) {
-                    f(run, state, executor.buffer(buffer) + run.local_begin * bytes_of(state.dtype));
+                    const int64_t most = device::kAccessBytes / bytes_of(state.dtype);
+                    for (int64_t done = 0; done < run.count; done += most) {
+                        Run piece = run;
+                        piece.local_begin += done, piece.global_begin += done;
+                        piece.count = std::min(most, run.count - done);
+                        f(piece, state, buffer);
+                    }
                 });
             }
         }
     }
+}
+
+void read_states(Executor& executor, const WhichStates& which, const ReadRun& f) {
+    for_each_state_run(executor, which, [&](const Run& run, const ir::State& state, int buffer) {
+        const int64_t each = bytes_of(state.dtype);
+        executor.read(buffer, run.local_begin * each, run.count * each, [&](const char* data) { f(run, state, data); });
+    });
+}
+
+void write_states(Executor& executor, const WhichStates& which, const WriteRun& f) {
+    for_each_state_run(executor, which, [&](const Run& run, const ir::State& state, int buffer) {
+        const int64_t each = bytes_of(state.dtype);
+        executor.write(buffer, run.local_begin * each, run.count * each, [&](char* data) { f(run, state, data); });
+    });
 }
 
 std::string saved_name(const ir::State& state, const ir::Parameter& param, int64_t instance) {
@@ -77,13 +97,13 @@ void for_each_saved(const std::vector<ir::Program>& programs, const OfSaved& f) 
 
 namespace {
 
-// f(state, value) for those of the whole program.
+// f(state, id) for those of the whole program.
 template <class F>
 void for_each_saved_value(Executor& e, const F& f) {
     const ir::Program& p = e.program();
     for (size_t k = 0; k < p.states.size(); ++k) {
         const ir::State& s = p.states[k];
-        if (s.unit.empty() && s.block.empty() && !s.saved.empty()) f(s, e.value(static_cast<ir::StateId>(k)));
+        if (s.unit.empty() && s.block.empty() && !s.saved.empty()) f(s, static_cast<ir::StateId>(k));
     }
 }
 
@@ -91,13 +111,13 @@ void for_each_saved_value(Executor& e, const F& f) {
 
 std::map<std::string, double> saved_values(Executor& executor) {
     std::map<std::string, double> out;
-    for_each_saved_value(executor, [&](const ir::State& s, const double* value) { out[s.saved] = *value; });
+    for_each_saved_value(executor, [&](const ir::State& s, ir::StateId id) { out[s.saved] = executor.value(id); });
     return out;
 }
 
 void set_saved_values(Executor& executor, const std::map<std::string, double>& values) {
-    for_each_saved_value(executor, [&](const ir::State& s, double* value) {
-        if (const auto at = values.find(s.saved); at != values.end()) *value = at->second;
+    for_each_saved_value(executor, [&](const ir::State& s, ir::StateId id) {
+        if (const auto at = values.find(s.saved); at != values.end()) executor.set_value(id, at->second);
     });
 }
 
@@ -106,7 +126,7 @@ namespace {
 // Weights, and the copies of them that some units keep, from values_of(run)(global index).
 template <class ValuesOf>
 void fill(Executor& executor, const ValuesOf& values_of) {
-    for_each_state_run(executor, &ir::State::is_weights, [&](const Run& run, const ir::State& state, char* data) {
+    write_states(executor, &ir::State::is_weights, [&](const Run& run, const ir::State& state, char* data) {
         const auto value = values_of(run);
         for (int64_t i = 0; i < run.count; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
     });
@@ -132,7 +152,7 @@ void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& t
 
 void export_state(Executor& executor, const WhichStates& which, GlobalTensors& tensors) {
     const ir::Program& p = executor.program();
-    for_each_state_run(executor, which, [&](const Run& run, const ir::State& state, char* data) {
+    read_states(executor, which, [&](const Run& run, const ir::State& state, const char* data) {
         if (!is_owner(p, *run.param, state.split, executor.rank())) return;
         std::vector<double>& whole = tensors.find(global_name(*run.param, run.instance))->second;
         for (int64_t i = 0; i < run.count; ++i) whole[static_cast<size_t>(run.global_begin + i)] = element(data, state.dtype, i);

@@ -1,4 +1,5 @@
 // The states of a rank as typed memory: filling them with initial values or anything else that is a function of the global index.
+// Host code sees them in pieces of device::kAccessBytes.
 #pragma once
 
 #include <functional>
@@ -19,9 +20,15 @@ inline WhichStates saved_as(std::string saved) {
 
 enum class StateBytes { Live, Snapshot };  // a state, or what the entry `snapshot` has made of it
 
-// f(run, state, data) for every run of these states on the executor's rank; data points at run.local_begin.
-using OfStateRun = std::function<void(const Run&, const ir::State&, char* data)>;
+// f(run, state, buffer) for every run of these states on the executor's rank, cut into pieces; the run's elements stand at
+// run.local_begin of the buffer.
+using OfStateRun = std::function<void(const Run&, const ir::State&, int buffer)>;
 void for_each_state_run(Executor& executor, const WhichStates& which, const OfStateRun& f, StateBytes bytes = StateBytes::Live);
+// The same with the elements: to be read, or to be filled.
+using ReadRun = std::function<void(const Run&, const ir::State&, const char* data)>;
+void read_states(Executor& executor, const WhichStates& which, const ReadRun& f);
+using WriteRun = std::function<void(const Run&, const ir::State&, char* data)>;
+void write_states(Executor& executor, const WhichStates& which, const WriteRun& f);
 
 // Under which name a checkpoint holds a state's part of a parameter. Weights that are not saved themselves, as they are a copy,
 // have the name of the weights.

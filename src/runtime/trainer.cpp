@@ -11,12 +11,18 @@
 
 #include "base/error.h"
 #include "base/processors.h"
+#include "device/late.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+RanksOptions on_machine(RanksOptions options, std::shared_ptr<device::Machine> machine) {
+    if (machine) options.machine = std::move(machine);
+    return options;
+}
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 }  // namespace
@@ -35,6 +41,8 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
     o.flight_entries = config.comm.trace_buf_size;
     o.links.link = compile::local_link(config);
     o.crew = crew;
+    if (config.debug.device == compile::DeviceKind::Late)
+        o.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
     return o;
 }
 
@@ -42,13 +50,15 @@ BatchShape batch_shape(const compile::Layout& layout) {
     return {layout.local_batch * layout.data_ranks, layout.global_batch, layout.seq_len};
 }
 
-Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source, comm::Crew* crew)
+Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source, comm::Crew* crew,
+                 std::shared_ptr<device::Machine> machine)
     : compiled_(compiled),
       source_(source),
       lr_(config),
       placement_(placement_of(config, compiled.layout.ranks, crew)),
       shape_(batch_shape(compiled.layout)),
-      ranks_(std::make_unique<Ranks>(compiled.programs, ranks_options(config, compiled.layout, crew))) {
+      ranks_(std::make_unique<Ranks>(compiled.programs,
+                                     on_machine(ranks_options(config, compiled.layout, crew), std::move(machine)))) {
     shape_.seed = static_cast<uint64_t>(config.debug.seed);
     for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
     if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);
@@ -125,7 +135,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     result.lr = lr_.at(progress_.steps);
     const auto loss_scale = [&] {
         const ir::StateId id = ranks_->first().program().state(ir::StateRole::LossScale);
-        return id < 0 ? 0.0 : *ranks_->first().value(id);
+        return id < 0 ? 0.0 : ranks_->first().value(id);
     };
     result.loss_scale = loss_scale();
     const bool shared = timelines && !ranks_->crew().is_alone();
@@ -138,7 +148,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         loaders_[ranks_->place(e.rank())].load(
             e, progress_.samples_seen,
             [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source_.sample(i, ids, targets, pos, doc); });
-        *e.value(ir::StateRole::LearningRate) = result.lr;
+        e.set_value(e.program().state(ir::StateRole::LearningRate), result.lr);
         if (ranks_->place(e.rank()) == 0) result.data_time_s = seconds_since(begin);
         if (timeline) {
             timeline->data_begin_s = std::chrono::duration<double>(begin - start).count();
@@ -147,7 +157,9 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         e.run(ir::EntryKind::Train);
         e.record(nullptr, start);
     });
-    const auto control = kernels::StepControl::read(ranks_->first().value(ir::StateRole::Control));  // the same on every rank
+    double control_values[kernels::StepControl::kValues];
+    ranks_->first().values(ranks_->first().program().state(ir::StateRole::Control), control_values);
+    const auto control = kernels::StepControl::read(control_values);  // the same on every rank
     result.step = ++progress_.steps;
     progress_.samples_seen += shape_.global_batch;
     progress_.tokens_seen += tokens_per_step();

@@ -41,10 +41,10 @@ BatchShape batch_shape(const compile::Layout& layout);
 
 class Trainer {
 public:
-    // `source` is shared by the ranks here and outlives the trainer, as does the crew; none: all ranks are here. Weights have
-    // their initial values.
+    // `source` is shared by the ranks here and outlives the trainer, as does the crew; none: all ranks are here. `machine`: whose
+    // devices the ranks have; none: that of debug.device. Weights have their initial values.
     Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
-            comm::Crew* crew = nullptr);
+            comm::Crew* crew = nullptr, std::shared_ptr<device::Machine> machine = nullptr);
 
     StepResult step();
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;

@@ -6,13 +6,15 @@
 #include <random>
 
 #include "tests/comm/jobs.h"
+#include "tests/comm/queued_job.h"
 
 namespace lockstep::comm::test {
 namespace {
 
 class CommTransfer : public testing::TestWithParam<Job> {};
 INSTANTIATE_TEST_SUITE_P(Jobs, CommTransfer,
-                         testing::Values(local_job(2), memory_job("TwoProcesses", 1, {0, 1}), memory_job("OneProcess", 2, {0})),
+                         testing::Values(local_job(2), memory_job("TwoProcesses", 1, {0, 1}), memory_job("OneProcess", 2, {0}),
+                                         queued_job(2)),
                          name_of_job);
 
 Request give(const std::vector<float>& x) { return transfer(Type::Float32, x.data(), nullptr, static_cast<int64_t>(x.size())); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 
 #include "base/bfloat16.h"
@@ -199,8 +200,14 @@ Watcher spoil(const std::function<bool(std::string_view)>& name, const std::func
     return [=](const runtime::Produced& p) {
         const ir::Tensor& t = p.routine->tensors[static_cast<size_t>(p.tensor)];
         if (bytes_of(t.dtype) != sizeof(T) || t.dtype == Dtype::I32 || !name(t.name)) return;
-        auto* x = static_cast<T*>(const_cast<void*>(p.data));
-        for (int64_t i = 0; i < elements(p); ++i) x[i] = change(x[i]);
+        std::vector<T> x(static_cast<size_t>(elements(p)));
+        const size_t bytes = x.size() * sizeof(T);
+        device::Device& device = p.queue->device();
+        device.read(*p.queue, p.address, static_cast<int64_t>(bytes),
+                    [&](const char* from) { std::memcpy(x.data(), from, bytes); });
+        for (T& value : x) value = change(value);
+        device.write(*p.queue, const_cast<void*>(p.address), static_cast<int64_t>(bytes),
+                     [&](char* to) { std::memcpy(to, x.data(), bytes); });
     };
 }
 

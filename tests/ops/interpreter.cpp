@@ -16,7 +16,12 @@ char* aligned(std::vector<std::byte>& bytes, int64_t size) {
 }  // namespace
 
 Interpreter::Interpreter(const mesh::Mesh& mesh, const ir::Routine& routine, int64_t rank, int threads)
-    : mesh_(mesh), routine_(routine), pool_(threads), bytes_(routine.tensors.size()), workspaces_(routine.ops.size()) {
+    : mesh_(mesh),
+      routine_(routine),
+      pool_(threads),
+      queue_(device::QueueName::Compute, &pool_),
+      bytes_(routine.tensors.size()),
+      workspaces_(routine.ops.size()) {
     for (size_t t = 0; t < routine.tensors.size(); ++t)
         data_.push_back(aligned(bytes_[t], ir::local_bytes(mesh, routine, routine.tensors[t])));
     for (const ir::Op& op : routine.ops) kernels_.push_back(kernels::make_kernel({mesh, routine, op, rank, threads}));
@@ -43,7 +48,7 @@ void Interpreter::run(bool fresh, int64_t instance) {
         for (ir::TensorId t : op.in) in.push_back(data_[t]);
         for (ir::TensorId t : op.out) out.push_back(data_[t]);
         char* workspace = aligned(workspaces_[k], op.workspace_bytes);
-        kernels_[k]->run({in.data(), out.data(), fresh, workspace, pool_, instance});
+        kernels_[k]->run({in.data(), out.data(), fresh, workspace, queue_, instance});
     }
 }
 

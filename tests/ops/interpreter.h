@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "device/queue.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::testing {
@@ -26,6 +27,7 @@ private:
     const mesh::Mesh& mesh_;
     const ir::Routine& routine_;
     ThreadPool pool_;
+    device::Queue queue_;
     std::vector<std::vector<std::byte>> bytes_;  // of each tensor, with room to align
     std::vector<char*> data_;
     std::vector<std::unique_ptr<kernels::Kernel>> kernels_;

@@ -19,7 +19,7 @@ struct Training {
           trainer(compile::config_of(r), compiled, data) {
         start(trainer, r);
     }
-    double value(ir::StateRole role, int64_t rank = 0) { return *trainer.ranks().executor(rank).value(role); }
+    double value(ir::StateRole role, int64_t rank = 0) { return trainer.ranks().executor(rank).value(role); }
     runtime::GlobalTensors saved(const char* name) { return trainer.state(runtime::saved_as(name)); }
 
     compile::Recipe r;

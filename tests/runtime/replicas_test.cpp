@@ -27,9 +27,13 @@ void flip(runtime::Trainer& trainer, int64_t rank, const runtime::WhichStates& w
     trainer.ranks().parallel([&](runtime::Executor& e) {
         if (e.rank() != rank) return;
         bool done = false;
-        runtime::for_each_state_run(e, which, [&](const runtime::Run& run, const ir::State&, char* data) {
+        runtime::for_each_state_run(e, which, [&](const runtime::Run& run, const ir::State& state, int buffer) {
             if (done || run.param->block != block || run.instance != instance) return;
-            data[0] ^= 1, done = true;
+            const int64_t at = run.local_begin * bytes_of(state.dtype);
+            char bits = 0;
+            e.read(buffer, at, 1, [&](const char* data) { bits = *data; });
+            e.write(buffer, at, 1, [&](char* data) { *data = static_cast<char>(bits ^ 1); });
+            done = true;
         });
         EXPECT_TRUE(done);
     });

@@ -26,8 +26,10 @@ public:
 
     GroupId add_group(std::vector<int> ranks) override;
     using Communicator::run;
-    void run(int channel, GroupId group, Requests requests) override;
-    void await_transfer(int channel, GroupId group) override;
+    void run(device::Queue& queue, GroupId group, Requests requests) override;
+    using Communicator::await_transfer;
+    void await_transfer(device::Queue& queue, GroupId group) override;
+    using Communicator::attend;
     void attend(int channel) override;
 
 private:
@@ -84,7 +86,8 @@ GroupId ProcessCommunicator::add_group(std::vector<int> ranks) {
     return static_cast<GroupId>(memberships_.size() - 1);
 }
 
-void ProcessCommunicator::run(int channel, GroupId id, Requests requests) {
+void ProcessCommunicator::run(device::Queue& queue, GroupId id, Requests requests) {
+    const int channel = queue.index();
     Membership& self = membership(id);
     const Counts& counts = self.counts[std::clamp(channel, 0, kChannels - 1)];
     const std::string why =
@@ -170,7 +173,8 @@ void ProcessCommunicator::give(Membership& self, int index, Requests requests) {
     state_.control.add_unattended(1);
 }
 
-void ProcessCommunicator::await_transfer(int index, GroupId id) {
+void ProcessCommunicator::await_transfer(device::Queue& queue, GroupId id) {
+    const int index = queue.index();
     Membership& self = membership(id);
     Channel& channel = self.group->channels[index];
     Counts& counts = self.counts[index];

@@ -32,7 +32,7 @@ struct ForwardAttention {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out,
             [shape = attention_shape(c, 0), drop = Dropped(c.op), heads = attention_dropout(c, 0), run](const KernelArgs& k) {
                 cpu::AttentionMask mask{ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6), heads};
                 if (drop.drops) mask.drop.noise = ids(k, 7), mask.drop.stream = drop.stream(k);
-                run(k.pool, shape, mask, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1), k.workspace);
+                run(k.queue.pool(), shape, mask, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1), k.workspace);
             });
     }
 };
@@ -71,8 +71,8 @@ struct BackwardAttention {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out (no
             [shape = attention_shape(c, 1), drop = Dropped(c.op), heads = attention_dropout(c, 1), run](const KernelArgs& k) {
                 cpu::AttentionMask mask{ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7), heads};
                 if (drop.drops) mask.drop.noise = ids(k, 10), mask.drop.stream = drop.stream(k);
-                run(k.pool, shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in(k, 9), in<T>(k, 0), out<T>(k, 0), out<T>(k, 1),
-                    out<T>(k, 2), k.workspace);
+                run(k.queue.pool(), shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in(k, 9), in<T>(k, 0), out<T>(k, 0),
+                    out<T>(k, 1), out<T>(k, 2), k.workspace);
             });
     }
 };

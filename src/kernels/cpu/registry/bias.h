@@ -36,7 +36,7 @@ struct Bias {
     using Types = T(T, T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
-            cpu::bias(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+            cpu::bias(k.queue.pool(), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
         });
     }
 };
@@ -49,7 +49,7 @@ struct BiasGelu {
     static bool serves(const KernelContext& c) { return is_gelu(c); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
-            cpu::bias_gelu(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+            cpu::bias_gelu(k.queue.pool(), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
         });
     }
 };
@@ -63,7 +63,7 @@ struct BiasGeluBackward {  // d_y, x, b -> d_x, d_b
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_over(c, c.in(1), c.in(2)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-            cpu::bias_gelu_backward(k.pool, z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1),
+            cpu::bias_gelu_backward(k.queue.pool(), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1),
                                     adds && !k.fresh, k.workspace);
         });
     }
@@ -77,7 +77,7 @@ struct Dropout {
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
             [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
-                cpu::dropout(k.pool, z.rows, z.n, in<T>(k, 0), drop.mask(k, 1, first), out<T>(k, 0));
+                cpu::dropout(k.queue.pool(), z.rows, z.n, in<T>(k, 0), drop.mask(k, 1, first), out<T>(k, 0));
             });
     }
 };
@@ -90,7 +90,7 @@ struct BiasDropoutAdd {  // x, b, residual[, noise]
         return kernel_from(
             [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
                 const cpu::DropoutMask mask = drop.drops ? drop.mask(k, 3, first) : cpu::DropoutMask{};
-                cpu::bias_dropout_add(k.pool, z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<S>(k, 2), mask, out<S>(k, 0));
+                cpu::bias_dropout_add(k.queue.pool(), z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<S>(k, 2), mask, out<S>(k, 0));
             });
     }
 };
@@ -106,7 +106,7 @@ struct SumRows {  // over the first dims: the gradient of a bias
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_over(c, c.in(0), c.out(0)), adds = c.op.accumulates(0)](const KernelArgs& k) {
-            cpu::sum_rows(k.pool, z.rows, z.n, in<T>(k, 0), out(k, 0), adds && !k.fresh);
+            cpu::sum_rows(k.queue.pool(), z.rows, z.n, in<T>(k, 0), out(k, 0), adds && !k.fresh);
         });
     }
 };

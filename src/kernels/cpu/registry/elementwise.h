@@ -15,7 +15,7 @@ struct Add {
         return kernel_from([n = c.elements(c.out(0)), terms = static_cast<int>(c.op.in.size())](const KernelArgs& k) {
             std::array<const T*, 64> inputs;
             for (int i = 0; i < terms; ++i) inputs[static_cast<size_t>(i)] = in<T>(k, i);
-            cpu::add(k.pool, n, inputs.data(), terms, out<T>(k, 0));
+            cpu::add(k.queue.pool(), n, inputs.data(), terms, out<T>(k, 0));
         });
     }
 };
@@ -26,7 +26,7 @@ struct Scale {
     using Types = T(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([n = c.elements(c.out(0)), f = number(c, "c")](const KernelArgs& k) {
-            cpu::scale(k.pool, n, in<T>(k, 0), f, out<T>(k, 0));
+            cpu::scale(k.queue.pool(), n, in<T>(k, 0), f, out<T>(k, 0));
         });
     }
 };
@@ -37,7 +37,7 @@ struct Narrow {
     using Types = T(float);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
-            [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::narrow_to(k.pool, n, in(k, 0), out<T>(k, 0)); });
+            [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::narrow_to(k.queue.pool(), n, in(k, 0), out<T>(k, 0)); });
     }
 };
 template <class T>
@@ -46,7 +46,7 @@ struct Widen {
     using Types = float(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
-            [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::widen_from(k.pool, n, in<T>(k, 0), out(k, 0)); });
+            [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::widen_from(k.queue.pool(), n, in<T>(k, 0), out(k, 0)); });
     }
 };
 
@@ -56,8 +56,8 @@ struct Accumulate {
     using Types = float(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
-            if (k.fresh) cpu::widen_from(k.pool, n, in<T>(k, 0), out(k, 0));
-            else cpu::accumulate(k.pool, n, in<T>(k, 0), out(k, 0));
+            if (k.fresh) cpu::widen_from(k.queue.pool(), n, in<T>(k, 0), out(k, 0));
+            else cpu::accumulate(k.queue.pool(), n, in<T>(k, 0), out(k, 0));
         });
     }
 };
@@ -67,8 +67,9 @@ struct SwiGlu {
     static constexpr Family kFamily{"swiglu", "cpu.swiglu"};
     using Types = T(T, T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [n = c.elements(c.out(0))](const KernelArgs& k) { cpu::swiglu(k.pool, n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0)); });
+        return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
+            cpu::swiglu(k.queue.pool(), n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+        });
     }
 };
 template <class T>
@@ -77,7 +78,7 @@ struct SwiGluBackward {  // d_y, gate, up -> d_gate, d_up
     using Types = std::tuple<T, T>(T, T, T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
-            cpu::swiglu_backward(k.pool, n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out<T>(k, 1));
+            cpu::swiglu_backward(k.queue.pool(), n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out<T>(k, 1));
         });
     }
 };
@@ -91,7 +92,7 @@ struct Rope {
         const int64_t tokens = c.elements(c.in(1));
         return kernel_from([=, frequencies = ops::rope_frequencies(c.op, z.n),
                             sign = static_cast<float>(c.op.integer("sign"))](const KernelArgs& k) {
-            k.pool.parallel([&](int thread, int threads) {
+            k.queue.pool().parallel([&](int thread, int threads) {
                 cpu::rope(split(tokens, threads, thread), z.rows / tokens, z.n, in<T>(k, 0), ids(k, 1), frequencies.data(), sign,
                           out<T>(k, 0));
             });
@@ -106,7 +107,7 @@ struct Gather {
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
             [table = rows_of(c, c.in(0)), tokens = c.elements(c.in(1)), first = c.first_index(c.in(0), 0)](const KernelArgs& k) {
-                cpu::embedding(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out<S>(k, 0));
+                cpu::embedding(k.queue.pool(), tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out<S>(k, 0));
             });
     }
 };
@@ -117,7 +118,7 @@ struct Scatter {
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([table = rows_of(c, c.out(0)), tokens = c.elements(c.in(1)), first = c.first_index(c.out(0), 0),
                             adds = c.op.accumulates(0)](const KernelArgs& k) {
-            cpu::embedding_backward(k.pool, tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out(k, 0),
+            cpu::embedding_backward(k.queue.pool(), tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out(k, 0),
                                     adds && !k.fresh);
         });
     }

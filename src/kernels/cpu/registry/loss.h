@@ -14,7 +14,7 @@ struct Max {
     using Types = float(float);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
-            [z = rows_of(c, c.in(0))](const KernelArgs& k) { cpu::row_max(k.pool, z.rows, z.n, in(k, 0), out(k, 0)); });
+            [z = rows_of(c, c.in(0))](const KernelArgs& k) { cpu::row_max(k.queue.pool(), z.rows, z.n, in(k, 0), out(k, 0)); });
     }
 };
 
@@ -30,7 +30,7 @@ struct MaskPadding {
         const int64_t valid = std::clamp<int64_t>(c.routine.dims[x.dims[last]].valid - c.first_index(x, last), 0, z.n);
         return kernel_from([=, fill = T(number(c, "fill")), n = c.elements(x)](const KernelArgs& k) {
             const T* source = in<T>(k, 0);
-            if (source != out<T>(k, 0)) cpu::add(k.pool, n, &source, 1, out<T>(k, 0));
+            if (source != out<T>(k, 0)) cpu::add(k.queue.pool(), n, &source, 1, out<T>(k, 0));
             for (int64_t r = 0; r < z.rows; ++r) std::fill(out<T>(k, 0) + r * z.n + valid, out<T>(k, 0) + (r + 1) * z.n, fill);
         });
     }
@@ -44,7 +44,7 @@ struct CrossEntropy {  // logits, m, targets -> z, t
     using Types = std::tuple<float, float>(float, float, int32_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(0)), first = first_column(c, c.in(0))](const KernelArgs& k) {
-            cpu::cross_entropy(k.pool, z.rows, z.n, in(k, 0), in(k, 1), ids(k, 2), first, out(k, 0), out(k, 1));
+            cpu::cross_entropy(k.queue.pool(), z.rows, z.n, in(k, 0), in(k, 1), ids(k, 2), first, out(k, 0), out(k, 1));
         });
     }
 };
@@ -54,7 +54,7 @@ struct CrossEntropyBackward {  // d_z, d_t, logits, m, targets -> d_logits
     using Types = T(float, float, float, float, int32_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(2)), first = first_column(c, c.in(2))](const KernelArgs& k) {
-            cpu::cross_entropy_backward(k.pool, z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first,
+            cpu::cross_entropy_backward(k.queue.pool(), z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first,
                                         out<T>(k, 0));
         });
     }

@@ -12,7 +12,7 @@ struct RmsNorm {
     using Types = std::tuple<T, float>(S, W);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(0)), eps = number(c, "eps")](const KernelArgs& k) {
-            cpu::rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<W>(k, 1), eps, out<T>(k, 0), out(k, 1));
+            cpu::rms_norm(k.queue.pool(), z.rows, z.n, in<S>(k, 0), in<W>(k, 1), eps, out<T>(k, 0), out(k, 1));
         });
     }
 };
@@ -22,7 +22,7 @@ struct AddRmsNorm {  // x, residual, w -> s, y, rstd
     using Types = std::tuple<S, T, float>(S, S, W);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(0)), eps = number(c, "eps")](const KernelArgs& k) {
-            cpu::add_rms_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<S>(k, 1), in<W>(k, 2), eps, out<S>(k, 0), out<T>(k, 1),
+            cpu::add_rms_norm(k.queue.pool(), z.rows, z.n, in<S>(k, 0), in<S>(k, 1), in<W>(k, 2), eps, out<S>(k, 0), out<T>(k, 1),
                               out(k, 2));
         });
     }
@@ -36,8 +36,9 @@ struct RmsNormBackwards {
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-            cpu::rms_norm_backward(k.pool, z.rows, z.n, in<S>(k, also), in<S>(k, also + 1), in<W>(k, also + 2), in(k, also + 3),
-                                   also == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1), adds && !k.fresh, k.workspace);
+            cpu::rms_norm_backward(k.queue.pool(), z.rows, z.n, in<S>(k, also), in<S>(k, also + 1), in<W>(k, also + 2),
+                                   in(k, also + 3), also == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1), adds && !k.fresh,
+                                   k.workspace);
         });
     }
 };
@@ -58,7 +59,8 @@ struct LayerNorm {
     using Types = std::tuple<T, float, float>(S, W, W);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(0)), eps = number(c, "eps")](const KernelArgs& k) {
-            cpu::layer_norm(k.pool, z.rows, z.n, in<S>(k, 0), in<W>(k, 1), in<W>(k, 2), eps, out<T>(k, 0), out(k, 1), out(k, 2));
+            cpu::layer_norm(k.queue.pool(), z.rows, z.n, in<S>(k, 0), in<W>(k, 1), in<W>(k, 2), eps, out<T>(k, 0), out(k, 1),
+                            out(k, 2));
         });
     }
 };
@@ -70,8 +72,8 @@ struct LayerNormBackwards {
     }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-            cpu::layer_norm_backward(k.pool, z.rows, z.n, in<S>(k, also), in<S>(k, also + 1), in<W>(k, also + 2), in(k, also + 4),
-                                     in(k, also + 5), also == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1),
+            cpu::layer_norm_backward(k.queue.pool(), z.rows, z.n, in<S>(k, also), in<S>(k, also + 1), in<W>(k, also + 2),
+                                     in(k, also + 4), in(k, also + 5), also == 1 ? in<S>(k, 0) : nullptr, out<S>(k, 0), out(k, 1),
                                      adds && !k.fresh, out(k, 2), k.workspace);
         });
     }

@@ -16,7 +16,7 @@ inline StepControl control(const KernelArgs& k, int operand) { return StepContro
 template <class T>
 T* weights_of(const KernelArgs& k, int64_t n) {
     const T* own = in<T>(k, 0);
-    if (own != out<T>(k, 0)) cpu::add(k.pool, n, &own, 1, out<T>(k, 0));
+    if (own != out<T>(k, 0)) cpu::add(k.queue.pool(), n, &own, 1, out<T>(k, 0));
     return out<T>(k, 0);
 }
 
@@ -30,7 +30,7 @@ struct Adams {  // w, g, m, v, control -> w, m, v
             cpu::AdamWStep now = step;
             now.lr = s.lr, now.bias_correction1 = s.bias_correction1, now.bias_correction2 = s.bias_correction2;
             now.grad_scale = static_cast<float>(s.clip), now.commit = s.commit ? 1 : 0;
-            cpu::adamw(k.pool, n, now, in(k, 1), weights_of<T>(k, n), out<T>(k, 1), out<T>(k, 2));
+            cpu::adamw(k.queue.pool(), n, now, in(k, 1), weights_of<T>(k, n), out<T>(k, 1), out<T>(k, 2));
         });
     }
 };
@@ -71,7 +71,7 @@ struct Sgds {  // w, g[, buffer], control -> w[, buffer]
             if (!s.commit) return;
             cpu::MomentumStep step = fixed;
             step.lr = static_cast<float>(s.lr), step.grad_scale = static_cast<float>(s.clip);
-            cpu::sgd(k.pool, n, step, in(k, 1), w, remembers ? out<T>(k, 1) : nullptr);
+            cpu::sgd(k.queue.pool(), n, step, in(k, 1), w, remembers ? out<T>(k, 1) : nullptr);
         });
     }
 };
@@ -94,7 +94,7 @@ struct MuonMomentum {  // g, buffer, control -> u, buffer
             if (!s.commit) return std::fill_n(out(k, 0), n, 0.0f), void();
             cpu::MomentumStep step = fixed;
             step.grad_scale = static_cast<float>(s.clip);
-            cpu::muon_momentum(k.pool, n, step, in(k, 0), out(k, 0), out<T>(k, 1));
+            cpu::muon_momentum(k.queue.pool(), n, step, in(k, 0), out(k, 0), out<T>(k, 1));
         });
     }
 };
@@ -106,7 +106,8 @@ struct Muon {  // w, orthogonal update, control -> w
         return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
             const StepControl s = control(k, 2);
             T* const w = weights_of<T>(k, n);
-            if (s.commit) cpu::muon(k.pool, n, static_cast<float>(1 - s.lr * decay), static_cast<float>(s.lr), in(k, 1), w);
+            if (s.commit)
+                cpu::muon(k.queue.pool(), n, static_cast<float>(1 - s.lr * decay), static_cast<float>(s.lr), in(k, 1), w);
         });
     }
 };
@@ -120,7 +121,7 @@ struct SumSquares {
         const bool owner =
             std::all_of(axes.begin(), axes.end(), [&](int64_t a) { return c.mesh.coordinate(c.rank, static_cast<int>(a)) == 0; });
         return kernel_from([n = c.elements(c.in(0)), owner, adds = c.op.accumulates(0)](const KernelArgs& k) {
-            const double sum = owner ? cpu::sum_of_squares(k.pool, n, in(k, 0), k.workspace).sum : 0;
+            const double sum = owner ? cpu::sum_of_squares(k.queue.pool(), n, in(k, 0), k.workspace).sum : 0;
             double& total = *static_cast<double*>(k.out[0]);
             total = adds && !k.fresh ? total + sum : sum;
         });

@@ -40,8 +40,8 @@ struct Matmul {
                             swapped = shape.swapped, adds = c.op.accumulates(0)](const KernelArgs& k) {
             const Out* before = adds && !k.fresh ? out<Out>(k, 0) : nullptr;
             if (first == 1) before = in<Out>(k, 0);
-            matmul.run(k.pool, in<In>(k, first + (swapped ? 1 : 0)), in<In>(k, first + (swapped ? 0 : 1)), out<Out>(k, 0), before,
-                       k.workspace);
+            matmul.run(k.queue.pool(), in<In>(k, first + (swapped ? 1 : 0)), in<In>(k, first + (swapped ? 0 : 1)), out<Out>(k, 0),
+                       before, k.workspace);
         });
     }
     static bool is_available() {
@@ -88,8 +88,8 @@ struct QkvRope {  // x, wq, wk, wv, pos -> q, k, v
         const cpu::QkvRope shape = shape_of(c);
         return kernel_from([shape, frequencies = ops::rope_frequencies(c.op, shape.head_dim),
                             sign = static_cast<float>(c.op.integer("sign"))](const KernelArgs& k) {
-            shape.run<T>(k.pool, in<T>(k, 0), {in<T>(k, 1), in<T>(k, 2), in<T>(k, 3)}, ids(k, 4), frequencies.data(), sign,
-                         {out<T>(k, 0), out<T>(k, 1), out<T>(k, 2)}, k.workspace);
+            shape.run<T>(k.queue.pool(), in<T>(k, 0), {in<T>(k, 1), in<T>(k, 2), in<T>(k, 3)}, ids(k, 4), frequencies.data(),
+                         sign, {out<T>(k, 0), out<T>(k, 1), out<T>(k, 2)}, k.workspace);
         });
     }
 };

@@ -1,0 +1,59 @@
+// Plays queues of work late: a piece runs only when somebody waits for something, or by chance when something is given. Which
+// queue goes on is drawn from a seed, among all whose next piece waits for nothing. What is right only because a device happens
+// to be slow or fast comes out wrong here. Knows nothing of memory or kernels: devices that are not there are built on it. What a
+// piece waits for was given before it, so whatever was given can run; waiting for it ends. Pieces of one queue never overlap;
+// with several threads that wait, those of several queues do. With one thread a seed repeats its order.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+namespace lockstep::device {
+
+class Scheduler {
+public:
+    struct Piece;
+    using Ticket = std::shared_ptr<const Piece>;  // of a piece of work
+
+    explicit Scheduler(uint64_t seed);
+    ~Scheduler();  // what has not run never runs
+    Scheduler(const Scheduler&) = delete;
+    Scheduler& operator=(const Scheduler&) = delete;
+
+    // All of these from any thread.
+    int add_queue();
+    // Work, or nothing but a place in the queue: behind what the queue was given, and what it was told to wait for. Must not
+    // throw.
+    Ticket give(int queue, std::function<void()> work = nullptr);
+    // What is given to the queue from now on runs after that piece.
+    void wait(int queue, Ticket ticket);
+    // May run one piece.
+    bool done(const Ticket& ticket);
+    // Returns when the piece has run.
+    void run_until(const Ticket& ticket);
+
+private:
+    struct Queue {
+        std::deque<std::shared_ptr<Piece>> pieces;  // that have not run to their end
+        std::vector<Ticket> waits;                  // of the next piece
+        uint64_t rank = 0;                          // among those that could go on the highest does
+    };
+
+    std::shared_ptr<Piece> next();
+    void run(std::shared_ptr<Piece> piece, std::unique_lock<std::mutex>& lock);
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::mt19937_64 random_;
+    const uint64_t pieces_of_an_order_;  // on average, before another order of queues is drawn
+    std::deque<Queue> queues_;
+    int running_ = 0;
+};
+
+}  // namespace lockstep::device

@@ -1,0 +1,159 @@
+#include <map>
+#include <thread>
+
+#include "runtime/player.h"
+
+namespace lockstep::runtime {
+namespace {
+
+using device::Event;
+using device::QueueName;
+
+class QueuesPlayer final : public Player {
+public:
+    explicit QueuesPlayer(Playing& playing)
+        : playing_(playing),
+          device_(playing.device),
+          loaded_(device_.new_event()),
+          begun_(device_.new_event()),
+          joined_(device_.new_event()),
+          copied_(device_.new_event()) {}
+
+    void run(const ir::Entry& entry) override {
+        device::Queue &compute = device_.queue(QueueName::Compute), &comm = device_.queue(QueueName::Comm);
+        // Both streams begin behind what host code has written, and end together.
+        device_.record(device_.queue(QueueName::Loads), loaded_);
+        device_.wait(compute, loaded_);
+        device_.record(compute, begun_);
+        device_.wait(comm, begun_);
+        const std::vector<std::optional<Event>>& events = events_of(entry);
+        for (size_t i = 0; i < entry.calls.size(); ++i) {
+            const ir::Call& call = entry.calls[i];
+            device::Queue& queue = call.stream == ir::Stream::Compute ? compute : comm;
+            for (int w : call.waits) {
+                if (entry.calls[static_cast<size_t>(w)].stream != call.stream)
+                    device_.wait(queue, *events[static_cast<size_t>(w)]);
+            }
+            if (kind_of(call) == ir::RoutineKind::Update) device_.wait(queue, copied_);
+            give(entry, i, queue);
+            if (events[i]) device_.record(queue, *events[i]);
+        }
+        device_.record(comm, joined_);
+        device_.wait(compute, joined_);
+        device_.finish(compute);
+        if (failed_) playing_.comm.barrier(0, playing_.comm.add_group({static_cast<int>(playing_.rank)}));  // throws the reason
+        for (int stream : {0, 1}) playing_.begin_op(stream, playing_.runs, nullptr, -1, -1);
+    }
+
+    void begin_snapshot(const ir::Entry& entry) override {
+        device::Queue& queue = device_.queue(QueueName::Snapshots);
+        device_.record(device_.queue(QueueName::Loads), loaded_);
+        device_.wait(queue, loaded_);
+        for (size_t i = 0; i < entry.calls.size(); ++i) give(entry, i, queue);
+        device_.record(queue, copied_);
+    }
+    void snapshot(const ir::Entry&) override { device_.finish(device_.queue(QueueName::Snapshots)); }
+    double snapshot_wait_s() const override { return 0; }  // the host waits for none
+
+private:
+    ir::RoutineKind kind_of(const ir::Call& call) const {
+        return playing_.program.routines[static_cast<size_t>(call.routine)].kind;
+    }
+
+    // One for each call that a call of the other stream waits for.
+    const std::vector<std::optional<Event>>& events_of(const ir::Entry& entry) {
+        const auto [it, is_new] = events_.try_emplace(&entry);
+        if (!is_new) return it->second;
+        it->second.resize(entry.calls.size());
+        for (const ir::Call& call : entry.calls) {
+            for (int w : call.waits) {
+                std::optional<Event>& event = it->second[static_cast<size_t>(w)];
+                if (entry.calls[static_cast<size_t>(w)].stream != call.stream && !event) event = device_.new_event();
+            }
+        }
+        return it->second;
+    }
+
+    void give(const ir::Entry& entry, size_t index, device::Queue& queue) {
+        const ir::Call& call = entry.calls[index];
+        if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
+        playing_.prepared.for_each(call, [&](const Launch& launch) {
+            const Place place{&entry, static_cast<int>(index), launch.index, queue.index(), playing_.runs};
+            try {
+                if (launch.kernel) give_kernel(launch, place, queue);
+                else if (launch.is_collective) give_collective(launch, place, queue);
+                else if (queue.name() == QueueName::Compute) give_delay(launch.delay_s, queue);
+            } catch (const comm::Aborted&) {
+                throw;
+            } catch (const std::exception& e) {
+                throw playing_.failure(launch, e);
+            }
+            if (queue.name() != QueueName::Snapshots) playing_.watch(launch, queue);
+        });
+    }
+
+    struct Place {  // of an op in its entry
+        const ir::Entry* entry;
+        int call, op, queue;
+        int64_t run;
+    };
+    void begin(const Place& p) {
+        if (p.queue != static_cast<int>(QueueName::Snapshots)) playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
+    }
+    void end(const Place& p, double start_s) {
+        if (p.queue != static_cast<int>(QueueName::Snapshots) && playing_.timeline) playing_.note(p.queue, p.call, p.op, start_s);
+    }
+
+    void give_kernel(const Launch& launch, const Place& place, device::Queue& queue) {
+        const size_t in = launch.op->in.size(), out = launch.op->out.size();
+        std::vector<void*> addresses(launch.in, launch.in + in);
+        addresses.insert(addresses.end(), launch.out, launch.out + out);
+        addresses.push_back(launch.workspace);
+        const auto run = [this, place, in, out, &queue, kernel = launch.kernel, fresh = launch.fresh, call = launch.call,
+                          routine = launch.routine, op = launch.op](void* const* at) {
+            if (failed_) return;
+            const double start_s = playing_.now_s();
+            begin(place);
+            try {
+                kernel->run({at, at + in, fresh, at[in + out], queue, call->instance});
+            } catch (const std::exception& e) {
+                Launch where{};
+                where.call = call, where.routine = routine, where.op = op, where.index = place.op;
+                playing_.failure(where, e);  // run() throws it
+                failed_ = true;
+            }
+            end(place, start_s);
+        };
+        device_.launch(queue, addresses, run);
+    }
+
+    // What waits in the queue for other ranks is the op that has begun last.
+    void give_collective(const Launch& launch, const Place& place, device::Queue& queue) {
+        const auto start_s = std::make_shared<double>();
+        device_.launch(queue, {}, [this, place, start_s](void* const*) {
+            *start_s = playing_.now_s();
+            begin(place);
+        });
+        comm::Request requests[kMaxOperands];
+        if (launch.requests.empty()) playing_.comm.await_transfer(queue, launch.group);
+        else playing_.comm.run(queue, launch.group, launch.requests_in(requests));
+        device_.launch(queue, {}, [this, place, start_s](void* const*) { end(place, *start_s); });
+    }
+
+    void give_delay(double delay_s, device::Queue& queue) {
+        device_.launch(queue, {},
+                       [delay_s](void* const*) { std::this_thread::sleep_for(std::chrono::duration<double>(delay_s)); });
+    }
+
+    Playing& playing_;
+    device::Device& device_;
+    const Event loaded_, begun_, joined_, copied_;
+    std::map<const ir::Entry*, std::vector<std::optional<Event>>> events_;
+    std::atomic<bool> failed_{false};
+};
+
+}  // namespace
+
+std::unique_ptr<Player> play_by_queues(Playing& playing) { return std::make_unique<QueuesPlayer>(playing); }
+
+}  // namespace lockstep::runtime

@@ -1,0 +1,198 @@
+#include <pthread.h>
+#include <sched.h>
+
+#include <limits>
+#include <thread>
+
+#include "base/error.h"
+#include "runtime/player.h"
+
+namespace lockstep::runtime {
+namespace {
+
+static_assert(comm::kTransfersInFlight >= ir::kTransfersInFlight);
+
+using device::QueueName;
+
+// The compute stream runs on the thread that calls run(). With a communication thread the comm stream has its own; without one
+// both run inline, in the order of the list: the same sums in the same order. A snapshot runs on the thread that asks for it.
+class ThreadsPlayer final : public Player {
+public:
+    ThreadsPlayer(Playing& playing, const ThreadsOptions& options) : playing_(playing), options_(options) {
+        if (options_.comm_thread) comm_thread_ = std::thread([this] { comm_loop(); });
+    }
+
+    ~ThreadsPlayer() override {
+        stop_ = true;
+        step_.fetch_add(1);
+        step_.notify_all();
+        if (comm_thread_.joinable()) comm_thread_.join();
+    }
+
+    void run(const ir::Entry& entry) override;
+
+    void begin_snapshot(const ir::Entry&) override { copying_ = true; }
+    void snapshot(const ir::Entry& entry) override {
+        const auto end = [this] {
+            copying_ = false;
+            copying_.notify_all();
+        };
+        try {
+            for (size_t i = 0; i < entry.calls.size(); ++i) run_call(entry, i, QueueName::Snapshots);
+        } catch (...) {
+            end();  // nobody waits for what will not come
+            throw;
+        }
+        end();
+    }
+    double snapshot_wait_s() const override { return snapshot_wait_s_; }
+
+private:
+    void run_stream(const ir::Entry& entry, int stream);
+    void run_call(const ir::Entry& entry, size_t index, QueueName queue);
+    void comm_loop();
+    void wait_for(int stream, int call);
+    void wait_for_snapshot();
+    void sleep_off(double least_s);
+
+    Playing& playing_;
+    const ThreadsOptions options_;
+    std::atomic<int> ended_[2];           // calls of each stream: index of the last that has ended, of the current step
+    std::atomic<uint32_t> step_{0};       // steps begun; the comm thread sleeps on it
+    std::atomic<uint32_t> comm_step_{0};  // steps that the comm thread has finished
+    std::atomic<const ir::Entry*> entry_{nullptr};
+    std::atomic<bool> stop_{false};
+    std::atomic<bool> failed_{false};
+    std::atomic<bool> copying_{false};  // a snapshot has begun and has not ended
+    double snapshot_wait_s_ = 0;
+    double owed_s_ = 0;  // of delays: not slept yet, or too long
+    std::thread comm_thread_;
+};
+
+void ThreadsPlayer::wait_for_snapshot() {
+    if (!copying_) return;
+    const auto start = std::chrono::steady_clock::now();
+    copying_.wait(true);
+    snapshot_wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void ThreadsPlayer::run(const ir::Entry& entry) {
+    try {
+        ended_[0] = ended_[1] = -1;
+        if (options_.comm_thread) {
+            entry_ = &entry;
+            const uint32_t step = step_.fetch_add(1) + 1;
+            step_.notify_all();
+            run_stream(entry, static_cast<int>(ir::Stream::Compute));
+            for (uint32_t done = comm_step_; done != step; done = comm_step_) comm_step_.wait(done);
+            if (failed_)  // throws Aborted with the first reason
+                playing_.comm.barrier(0, playing_.comm.add_group({static_cast<int>(playing_.rank)}));
+        } else {
+            for (size_t i = 0; i < entry.calls.size(); ++i) run_call(entry, i, QueueName::Compute);
+        }
+        playing_.begin_op(0, playing_.runs, nullptr, -1, -1);
+    } catch (const comm::Aborted&) {
+        failed_ = true;
+        ended_[0] = std::numeric_limits<int>::max();
+        ended_[0].notify_all();
+        throw;
+    }
+}
+
+// The calls of one stream, each after those that it waits for.
+void ThreadsPlayer::run_stream(const ir::Entry& entry, int stream) {
+    for (size_t i = 0; i < entry.calls.size(); ++i) {
+        const ir::Call& call = entry.calls[i];
+        if (static_cast<int>(call.stream) != stream) continue;
+        const bool timed = playing_.timeline && !call.waits.empty();
+        const double start_s = timed ? playing_.now_s() : 0;
+        for (int w : call.waits) wait_for(static_cast<int>(entry.calls[static_cast<size_t>(w)].stream), w);
+        if (timed) playing_.note(stream, static_cast<int>(i), -1, start_s);
+        run_call(entry, i, stream == 0 ? QueueName::Compute : QueueName::Comm);
+        ended_[stream].store(static_cast<int>(i), std::memory_order_release);
+        ended_[stream].notify_all();
+    }
+}
+
+void ThreadsPlayer::wait_for(int stream, int call) {
+    for (int ended = ended_[stream].load(std::memory_order_acquire); ended < call;
+         ended = ended_[stream].load(std::memory_order_acquire)) {
+        if (failed_) throw comm::Aborted("the other stream of this rank failed");
+        ended_[stream].wait(ended);
+    }
+    if (failed_) throw comm::Aborted("the other stream of this rank failed");
+}
+
+void ThreadsPlayer::comm_loop() {
+    if (!options_.comm_cpus.empty()) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        for (int cpu : options_.comm_cpus) CPU_SET(static_cast<size_t>(cpu), &set);
+        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+    for (uint32_t seen = 0;;) {
+        step_.wait(seen);
+        seen = step_;
+        if (stop_) return;
+        try {
+            run_stream(*entry_.load(), static_cast<int>(ir::Stream::Comm));
+            playing_.begin_op(1, playing_.runs, nullptr, -1, -1);
+        } catch (const std::exception&) {  // run_call has aborted all ranks; the compute stream says why
+            failed_ = true;
+            ended_[1] = std::numeric_limits<int>::max();
+            ended_[1].notify_all();
+        }
+        comm_step_ = seen;
+        comm_step_.notify_all();
+    }
+}
+
+void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName name) {
+    const ir::Call& call = entry.calls[index];
+    device::Queue& queue = playing_.device.queue(name);
+    const int stream = queue.index();
+    const bool computes = name == QueueName::Compute, of_step = name != QueueName::Snapshots;
+    if (playing_.program.routines[static_cast<size_t>(call.routine)].kind == ir::RoutineKind::Update) wait_for_snapshot();
+    if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
+    const bool timed = of_step && playing_.timeline;  // snapshots run beside the step
+    playing_.prepared.for_each(call, [&](const Launch& launch) {
+        const double start_s = timed ? playing_.now_s() : 0;
+        if (of_step) playing_.begin_op(stream, playing_.runs, &entry, static_cast<int>(index), launch.index);
+        try {
+            playing_.comm.attend(queue);
+            if (launch.kernel) {
+                launch.kernel->run({launch.in, launch.out, launch.fresh, launch.workspace, queue, call.instance});
+            } else if (launch.is_collective) {
+                if (computes) sleep_off(0);
+                comm::Request requests[kMaxOperands];
+                if (launch.requests.empty()) playing_.comm.await_transfer(queue, launch.group);
+                else playing_.comm.run(queue, launch.group, launch.requests_in(requests));
+            } else if (computes) {
+                owed_s_ += launch.delay_s;
+                sleep_off(1e-3);
+            }
+        } catch (const comm::Aborted&) {
+            throw;
+        } catch (const std::exception& e) {
+            throw playing_.failure(launch, e);
+        }
+        if (timed) playing_.note(stream, static_cast<int>(index), launch.index, start_s);
+        if (of_step) playing_.watch(launch, queue);
+    });
+}
+
+// A sleep is some tens of microseconds too long: those are not slept later.
+void ThreadsPlayer::sleep_off(double least_s) {
+    if (owed_s_ <= least_s) return;
+    const auto start = Playing::Clock::now();
+    std::this_thread::sleep_for(std::chrono::duration<double>(owed_s_));
+    owed_s_ -= std::chrono::duration<double>(Playing::Clock::now() - start).count();
+}
+
+}  // namespace
+
+std::unique_ptr<Player> play_by_threads(Playing& playing, const ThreadsOptions& options) {
+    return std::make_unique<ThreadsPlayer>(playing, options);
+}
+
+}  // namespace lockstep::runtime

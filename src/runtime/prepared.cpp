@@ -1,0 +1,127 @@
+#include "runtime/prepared.h"
+
+#include "base/error.h"
+#include "ir/timeline.h"
+#include "ops/ways.h"
+
+namespace lockstep::runtime {
+namespace {
+
+comm::Type comm_type(Dtype t) {
+    switch (t) {
+        case Dtype::F32: return comm::Type::Float32;
+        case Dtype::F64: return comm::Type::Float64;
+        case Dtype::BF16: return comm::Type::BFloat16;
+        case Dtype::F16: return comm::Type::Float16;
+        case Dtype::I32: return comm::Type::Int32;
+    }
+    throw InternalError("executor: no such element type");
+}
+
+// The member's own block as [outer, dim, inner].
+comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op, size_t member) {
+    comm::Request q;
+    if (ir::meeting_of(op) != ir::Meeting::All) {
+        const ir::Tensor& t = r.tensors[op.subject()];
+        return comm::transfer(comm_type(t.dtype), nullptr, nullptr, ir::local_elements(p.mesh, r, t));
+    }
+    const ir::Tensor &in = r.tensors[op.in[member]], &out = r.tensors[op.out[member]];
+    q.type = comm_type(in.dtype);
+    q.way = ops::way_of(op);
+    q.op = in.placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
+    if (op.kind == "all_reduce") {
+        q.kind = comm::Kind::AllReduce;
+        q.dim = ir::local_elements(p.mesh, r, in);
+        return q;
+    }
+    q.kind = op.kind == "all_gather" ? comm::Kind::AllGather : comm::Kind::ReduceScatter;
+    const ir::Tensor& block = op.kind == "all_gather" ? in : out;
+    const auto dim = static_cast<size_t>(op.integer("dim"));
+    q.inner = 1;
+    for (size_t i = 0; i < block.dims.size(); ++i) {
+        const int64_t size = ir::local_size(p.mesh, r, block, static_cast<int>(i));
+        if (i < dim) q.outer *= size;
+        if (i == dim) q.dim = size;
+        if (i > dim) q.inner *= size;
+    }
+    return q;
+}
+
+}  // namespace
+
+std::span<const comm::Request> Launch::requests_in(comm::Request (&room)[kMaxOperands]) const {
+    for (size_t k = 0; k < requests.size(); ++k) {
+        room[k] = requests[k];
+        if (k < op->in.size()) room[k].in = in[k];
+        if (k < op->out.size()) room[k].out = out[k];
+        room[k].accumulate = op->accumulates(static_cast<int>(k)) && !fresh;
+    }
+    return std::span(room, requests.size());
+}
+
+Prepared::Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads,
+                   const DelayOf& delay_s)
+    : program_(program) {
+    for (const ir::Routine& r : program.routines) code_.push_back(code_of(r, rank, communicator, threads, delay_s));
+}
+
+Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Communicator& communicator, int threads,
+                                 const DelayOf& delay_s) const {
+    Code code;
+    for (const ir::Tensor& t : r.tensors) {
+        const ir::Tensor* root = &t;
+        while (root->view_of >= 0) root = &r.tensors[root->view_of];
+        code.addresses.push_back({root->port, std::max<int64_t>(root->offset_bytes, 0)});
+    }
+    for (const ir::Op& op : r.ops) {
+        ensure(op.in.size() <= kMaxOperands && op.out.size() <= kMaxOperands, "executor: an op has too many operands");
+        PreparedOp p;
+        if (op.kernel == "comm") {
+            std::vector<int> members;
+            for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank, op.group)))
+                members.push_back(static_cast<int>(m));
+            p.group = communicator.add_group(members);
+            const size_t requests = ir::meeting_of(op) == ir::Meeting::Await ? 0 : std::max(op.in.size(), op.out.size());
+            for (size_t i = 0; i < requests; ++i) p.requests.push_back(request_of(program_, r, op, i));
+        } else {
+            p.is_view = ir::is_view(r, op);
+            if (delay_s) p.delay_s = delay_s(r, op);
+            else p.kernel = kernels::make_kernel({program_.mesh, r, op, rank, threads});
+        }
+        if (!op.accumulate.empty()) {
+            const ir::TensorId sum = op.out[op.accumulate[0]];
+            const bool is_first = std::none_of(r.ops.begin(), r.ops.begin() + (&op - r.ops.data()), [&](const ir::Op& earlier) {
+                return std::find(earlier.out.begin(), earlier.out.end(), sum) != earlier.out.end();
+            });
+            if (is_first) p.fresh_port = r.tensors[sum].port;  // what follows in the same routine adds to it
+        }
+        code.ops.push_back(std::move(p));
+    }
+    return code;
+}
+
+void Prepared::fill(const Code& code, size_t index, Launch& launch) const {
+    const ir::Call& call = *launch.call;
+    const ir::Op& op = launch.routine->ops[index];
+    const PreparedOp& p = code.ops[index];
+    char* scratch = call.scratch >= 0 ? buffer(call.scratch) : nullptr;
+    const auto address = [&](ir::TensorId t) -> void* {
+        const Address& a = code.addresses[static_cast<size_t>(t)];
+        if (a.port < 0) return scratch + a.offset;
+        const ir::Binding& b = call.bindings[static_cast<size_t>(a.port)];
+        return buffer(b.buffer) + b.offset_bytes + a.offset;
+    };
+    for (size_t k = 0; k < op.in.size(); ++k) launch.in[k] = address(op.in[k]);
+    for (size_t k = 0; k < op.out.size(); ++k) launch.out[k] = address(op.out[k]);
+    launch.op = &op;
+    launch.index = static_cast<int>(index);
+    launch.kernel = p.kernel.get();
+    launch.group = p.group;
+    launch.requests = p.requests;
+    launch.is_collective = !p.kernel && !op.group.empty();
+    launch.delay_s = p.delay_s;
+    launch.fresh = p.fresh_port >= 0 && call.bindings[static_cast<size_t>(p.fresh_port)].fresh;
+    launch.workspace = scratch ? scratch + std::max<int64_t>(op.workspace_offset_bytes, 0) : nullptr;
+}
+
+}  // namespace lockstep::runtime

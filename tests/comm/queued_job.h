@@ -1,0 +1,116 @@
+// A job whose collectives run in the queues of devices that run late. The buffers of a body, which stand on the host, are brought
+// to the device and back.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "base/round.h"
+#include "comm/queued.h"
+#include "device/late.h"
+#include "tests/comm/jobs.h"
+
+namespace lockstep::comm::test {
+// Host code's buffers on a device, for one rank.
+class Staged final : public Communicator {
+public:
+    Staged(std::unique_ptr<Communicator> inner, device::LateMachine& machine) : inner_(std::move(inner)), device_(machine, {}) {}
+
+    int rank() const override { return inner_->rank(); }
+    int ranks() const override { return inner_->ranks(); }
+    GroupId add_group(std::vector<int> ranks) override { return inner_->add_group(std::move(ranks)); }
+    int position(GroupId group) const override { return inner_->position(group); }
+    int members(GroupId group) const override { return inner_->members(group); }
+    void abort(const std::string& reason) override { inner_->abort(reason); }
+
+    using Communicator::run;
+    void run(device::Queue& host, GroupId group, std::span<const Request> requests) override {
+        device::Queue& queue = device_.queue(host.name());
+        const bool may_run = refusal(requests, group).empty();
+        std::vector<Copy> copies;
+        std::vector<Request> there(requests.begin(), requests.end());
+        for (Request& r : there) {
+            if (may_run) copies.push_back(bring(queue, r, group));
+        }
+        inner_->run(queue, group, there);
+        if (!requests.empty() && requests[0].kind == Kind::Transfer && inner_->position(group) == 0) return;
+        for (const Copy& c : copies) {
+            if (c.bytes > 0)
+                device_.read(queue, c.there, c.bytes,
+                             [&](const char* from) { std::memcpy(c.here, from, static_cast<size_t>(c.bytes)); });
+        }
+        device_.finish(queue);
+    }
+    using Communicator::await_transfer;
+    void await_transfer(device::Queue& host, GroupId group) override {
+        device::Queue& queue = device_.queue(host.name());
+        inner_->await_transfer(queue, group);
+        device_.finish(queue);
+    }
+
+private:
+    struct Copy {  // of a result
+        char *here = nullptr, *there = nullptr;
+        int64_t bytes = 0;
+    };
+    std::string refusal(std::span<const Request> requests, GroupId group) const {
+        std::string why;
+        for (const Request& r : requests) why += comm::refusal(r, inner_->position(group), inner_->members(group));
+        return why;
+    }
+    // Of an arena that is used round and round: what lies that far back has been taken long since.
+    char* room(int64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        if (!arena_) arena_ = device_.allocate(kArenaBytes, device::Place::Device);
+        bytes = round_up(bytes, kAlignmentBytes);
+        if (used_ + bytes > kArenaBytes) used_ = 0;
+        return arena_ + std::exchange(used_, used_ + bytes);
+    }
+    // Replaces the request's addresses; what overlaps here does so there.
+    Copy bring(device::Queue& queue, Request& r, GroupId group) {
+        const int64_t block = r.block_elements() * bytes_of(r.type), whole = block * inner_->members(group);
+        const bool gives = r.kind == Kind::Transfer && inner_->position(group) == 0, takes = r.kind == Kind::Transfer && !gives;
+        const int64_t in_bytes = takes || !r.in ? 0 : r.kind == Kind::ReduceScatter ? whole : block;
+        const int64_t out_bytes = gives || !r.out ? 0 : r.kind == Kind::AllGather ? whole : block;
+        auto *in = const_cast<char*>(static_cast<const char*>(r.in)), *out = static_cast<char*>(r.out);
+        const auto place = [&](char* here, int64_t bytes) {
+            char* there = room(bytes);
+            if (bytes > 0)
+                device_.write(queue, there, bytes, [&](char* to) { std::memcpy(to, here, static_cast<size_t>(bytes)); });
+            return there;
+        };
+        const bool overlap =
+            in_bytes > 0 && out_bytes > 0 && std::less<>()(in, out + out_bytes) && std::less<>()(out, in + in_bytes);
+        char* const begin = std::min(in, out, std::less<>());
+        char* const shared = overlap ? place(begin, std::max(in + in_bytes, out + out_bytes) - begin) : nullptr;
+        if (in_bytes > 0) r.in = overlap ? shared + (in - begin) : place(in, in_bytes);
+        if (out_bytes > 0) r.out = overlap ? shared + (out - begin) : place(out, out_bytes);
+        return {out, static_cast<char*>(r.out), out_bytes};
+    }
+
+    static constexpr int64_t kArenaBytes = int64_t{256} << 20;
+    std::unique_ptr<Communicator> inner_;
+    device::LateDevice device_;
+    std::mutex mutex_;  // two threads of a rank, each on its channel
+    char* arena_ = nullptr;
+    int64_t used_ = 0;
+};
+
+struct StagedWorld {
+    device::LateMachine machine;
+    QueuedWorld world;
+    int ranks() const { return world.ranks(); }
+    std::unique_ptr<Communicator> communicator(int rank) { return std::make_unique<Staged>(world.communicator(rank), machine); }
+};
+
+inline Job queued_job(int ranks) {
+    const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(ranks), 0), ranks};
+    return {"Queued" + std::to_string(ranks), topology, [ranks](const Body& body) {
+                static std::atomic<uint64_t> seed = 0;
+                StagedWorld world{device::LateMachine(++seed), QueuedWorld(ranks)};
+                return run_ranks(world, 0, ranks, body);
+            }};
+}
+
+}  // namespace lockstep::comm::test
