@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/instruction_sets.h"
 #include "comm/crew.h"
 #include "compile/compile.h"
 #include "telemetry/console.h"
@@ -70,15 +72,15 @@ void take_settings(const CLI::App& command, RecipeArgs& args);
 
 // Reads the recipe and applies the flags; what is ignored is said on standard error.
 compile::Recipe read_recipe(const RecipeArgs& args);
-// All kernels of this process use runtime.instruction_set from now on; read_recipe() calls it. UserError
-// recipe.instruction_set: this processor has none such.
+// runtime.instruction_set; none: the best one.
+std::optional<Isa> isa_of(const compile::Config& config);
+// All kernels of this process use runtime.instruction_set from now on; commands that run kernels or compile for this machine call
+// it. UserError recipe.instruction_set: this processor has none such.
 void use_instruction_set(const compile::Config& config);
 // Where a recipe leaves the number of ranks open, a crew of several processes has one each.
 void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
-// The catalog of runtime.kernels, and passes to skip, for the machines of a crew; none: this one.
+// For the machines of a crew, with this build's kernels for this processor; none: this machine.
 compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew = nullptr);
-// The same for ranks of another machine.
-compile::CompileOptions compile_options(const compile::Config& config, int threads_per_rank);
 // All processes have compiled the same programs. UserError job.other_program.
 void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew);
 // "dp_replicate 1 x dp_shard 2 x tp 2", with pp before it where there is a pipeline.

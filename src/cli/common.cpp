@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/launched.h"
+#include "cli/machine.h"
 #include "cli/number_flags.h"
 #include "cli/types.h"
 #include "compile/placement.h"
@@ -54,23 +55,26 @@ void print_json(const nlohmann::ordered_json& value) {
     fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void use_instruction_set(const compile::Config& config) {
+std::optional<Isa> isa_of(const compile::Config& config) {
     using compile::InstructionSet;
-    using kernels::cpu::Isa;
-    const Isa best = kernels::cpu::detect_isa();
-    Isa isa = best;
     switch (config.runtime.instruction_set) {
-        case InstructionSet::Auto: break;
-        case InstructionSet::Avx512: isa = Isa::avx512; break;
-        case InstructionSet::Avx2: isa = Isa::avx2; break;
-        case InstructionSet::Baseline: isa = Isa::baseline; break;
+        case InstructionSet::Auto: return std::nullopt;
+        case InstructionSet::Avx512: return Isa::avx512;
+        case InstructionSet::Avx2: return Isa::avx2;
+        case InstructionSet::Baseline: return Isa::baseline;
     }
-    if (isa > best)
+    return std::nullopt;
+}
+
+void use_instruction_set(const compile::Config& config) {
+    const std::optional<Isa> wanted = isa_of(config);
+    const Isa best = kernels::cpu::detect_isa();
+    if (wanted && *wanted > best)
         throw UserError("recipe.instruction_set", "runtime.instruction_set",
                         fmt::format("{}runtime.instruction_set = \"{}\": the best one of this processor is {}",
                                     config.where("runtime.instruction_set"), word_of(config.runtime.instruction_set),
                                     kernels::cpu::name(best)));
-    kernels::cpu::use_isa(isa);
+    kernels::cpu::use_isa(wanted.value_or(best));
 }
 
 compile::Recipe read_recipe(const RecipeArgs& args) {
@@ -79,7 +83,6 @@ compile::Recipe read_recipe(const RecipeArgs& args) {
     if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
     if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();  // before anything is refused
     const compile::Config config = compile::config_of(recipe);
-    use_instruction_set(config);
     if (const std::string keys = ignored_keys(recipe); !keys.empty())
         telemetry::info(fmt::format("ignored: {} (`lockstep recipe KEY` says why)", keys));
     for (const std::string& line : compile::warnings(recipe)) telemetry::warn(line);
@@ -96,19 +99,9 @@ void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {
 
 compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew) {
     const int64_t ranks = compile::layout_of(config).ranks;
-    compile::CompileOptions options = compile_options(config, runtime::placement_of(config, ranks, crew).threads_per_rank);
-    options.route.topology = topology_of(config, ranks, crew);
-    return options;
-}
-
-compile::CompileOptions compile_options(const compile::Config& config, int threads) {
     compile::CompileOptions options;
-    options.catalog = config.runtime.kernels == compile::Kernels::Reference ? lockstep::kernels::reference_catalog()
-                                                                            : lockstep::kernels::cpu_catalog(threads);
-    for (const std::string& op : config.runtime.disabled_kernels.names)
-        std::erase_if(options.catalog.entries, [&](const ops::KernelEntry& e) { return e.op == op; });
-    if (const std::string& file = config.cluster.file; !file.empty())
-        options.catalog.costs = std::make_shared<ops::CostTable>(sim::read_cluster(file, "cluster.file").costs);
+    options.catalog = catalog_here(config, runtime::placement_of(config, ranks, crew).threads_per_rank);
+    options.route.topology = topology_of(config, ranks, crew);
     return options;
 }
 

@@ -21,9 +21,11 @@ std::unique_ptr<Job> start_job(const RecipeArgs& args, comm::Crew* crew, const F
         take_ranks(job->recipe, *crew);
         require_same_job(job->recipe, flags, *crew);
     }
+    use_instruction_set(compile::config_of(job->recipe));
     if (const std::string slow = slow_types_warning(compile::values_of(job->recipe)); !slow.empty()) telemetry::warn(slow);
     job->data = open_run_data(job->recipe, MissingData::Refuse);
     const compile::Config& config = job->config = compile::config_of(job->recipe);
+    note_other_machine(config);
     const compile::CompileOptions options = compile_options(config, crew);
     job->compiled = compile::compile(config, options);
     require_runnable(config, options, job->compiled, capacity_here(config, job->compiled.layout.ranks, crew));

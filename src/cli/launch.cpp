@@ -83,6 +83,7 @@ public:
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
         recipe_ = read_recipe(args_.recipe);
+        use_instruction_set(compile::config_of(recipe_));
         processes_ = args_.processes;
         for (const Host& h : hosts_.all()) processes_ += h.slots;
         compile::Config config = compile::config_of(recipe_);

@@ -17,6 +17,7 @@ compile::Compiled compiled_for(const Stored& stored, const std::vector<ir::Entry
         facts.emplace_back(stored.folder + "/" + file, hex_checksum(fmt::format("{}", fmt::join(sums.xxh3, " "))));
     const compile::Config config = compile::config_of(recipe);
     use_instruction_set(config);
+    note_other_machine(config);
     require_same_job(recipe, facts, crew);
     compile::CompileOptions options = compile_options(config, &crew);
     options.entries = entries;

@@ -2,6 +2,7 @@
 // and `plan` share what a cluster file means.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -24,15 +25,35 @@ Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm:
 // cluster.memory_gib_per_rank, else what the file says.
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
 
-// Ranks as a cluster file describes them: hosts, threads of each, and how programs are compiled for them.
-struct Described {
-    sim::Cluster cluster;  // hosts.ranks and ranks_per_process as the recipe's keys say, where they do
-    compile::Placement placement;
-    compile::CompileOptions options;
-    Capacity capacity;
+// The kernels of this build for this processor and `threads` a rank, as runtime.kernels, instruction_set and disabled_kernels
+// leave them. The rows of cluster.file choose among them if it describes a processor.
+ops::KernelCatalog catalog_here(const compile::Config& config, int threads);
+// A line for commands that run, where cluster.file describes a machine that this one is not.
+void note_other_machine(const compile::Config& config);
+
+// Where the kernels of a catalog come from.
+struct KernelsOf {
+    std::string text;           // "its kernels", "cpu kernels for avx2"
+    bool this_machine = false;  // the processor at hand was asked, and its output is for it alone
 };
-// UserError cluster.*, plan.no_link.
-Described described_machine(const compile::Config& config, const std::string& file, const char* asked_by);
+
+// What a recipe is compiled for and held against: ranks as a cluster file describes them (hosts, threads, kernels), or this
+// machine.
+struct Machine {
+    std::optional<sim::Cluster> cluster;  // hosts.ranks and ranks_per_process as the recipe's keys say, where they do; none: here
+    std::string file;
+    compile::Placement placement;
+    compile::CompileOptions options;  // few_microbatches
+    Capacity capacity;
+    KernelsOf kernels;
+};
+// UserError cluster.*, recipe.instruction_set.
+Machine described_machine(const compile::Config& config, const std::string& file, const char* asked_by);
+// The machine of `flag` (a path, or empty), else of cluster.file, else the one at hand.
+Machine machine_of(const compile::Config& config, const std::string& flag);
+// The first line of what `check` and `show` print, and the same as an object.
+std::string machine_text(const Machine& machine);
+nlohmann::ordered_json machine_json(const Machine& machine);
 
 // Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
 // run.

@@ -31,13 +31,13 @@ using Json = nlohmann::ordered_json;
 
 struct Plan {
     sim::Cluster cluster;
+    Machine machine;
     compile::Placement placement;
     compile::Compiled compiled;
     std::vector<compile::StageReport> reports;  // by pipeline rank
     sim::Simulated simulated;
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
-    Capacity capacity;
     bool fits = true;
 
     // The microbatches that were not simulated take as long as those of the steady state.
@@ -52,9 +52,21 @@ struct Plan {
     double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
-Plan make_plan(const compile::Config& config, Described machine) {
+// Between hosts a step takes time that the file must tell.
+void require_links(const compile::Config& config, const Machine& machine) {
+    const sim::Hosts& hosts = machine.cluster->hosts;
+    const int64_t ranks = compile::layout_of(config).ranks;
+    if (hosts.ranks == 0 || hosts.ranks >= ranks || hosts.link.bandwidth_bytes_per_s > 0) return;
+    throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
+                    fmt::format("{}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
+                                "hosts.bandwidth_bytes_per_s, or measure it with `mpirun ... lockstep bench` over hosts",
+                                machine.file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
+}
+
+Plan make_plan(const compile::Config& config, Machine machine) {
+    require_links(config, machine);
     Plan plan;
-    plan.cluster = std::move(machine.cluster), plan.placement = machine.placement;
+    plan.cluster = *machine.cluster, plan.placement = machine.placement;
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
@@ -67,8 +79,8 @@ Plan make_plan(const compile::Config& config, Described machine) {
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
-    plan.capacity = std::move(machine.capacity);
-    plan.fits = !plan.capacity.bytes || plan.compiled.arena_bytes() <= *plan.capacity.bytes;
+    plan.fits = !machine.capacity.bytes || plan.compiled.arena_bytes() <= *machine.capacity.bytes;
+    plan.machine = std::move(machine);
     return plan;
 }
 
@@ -127,6 +139,7 @@ Json to_json(const Plan& p) {
             {"fits", p.fits},
             {"ranks", p.compiled.layout.ranks},
             {"cluster", p.cluster.name},
+            {"machine", machine_json(p.machine)},
             {"declared", p.cluster.declared},
             {"measured_share", p.simulated.measured_share},
             {"stages", stages}};
@@ -134,7 +147,7 @@ Json to_json(const Plan& p) {
 
 void print(const Plan& p) {
     const double step_s = p.step_s();
-    fmt::print("{}: {}\n", p.cluster.name, p.cluster.description);
+    fmt::print("{}: {}; {}\n", p.cluster.name, p.cluster.description, p.machine.kernels.text);
     if (p.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
     fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
                p.cluster.devices ? ", a device each"
@@ -156,7 +169,7 @@ void print(const Plan& p) {
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",
                    100 * p.simulated.measured_share);
-    print_bytes(p.compiled, p.reports, p.capacity.bytes.value_or(0));
+    print_bytes(p.compiled, p.reports, p.machine.capacity.bytes.value_or(0));
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
     for (const Costly& c : costliest(all_of(p.breakdowns), 10)) {
         const compile::TimeSpent& s = c.spent;
@@ -169,13 +182,19 @@ int plan(const PlanArgs& args) {
     compile::Recipe recipe = read_recipe(args.recipe);
     open_run_data(recipe, MissingData::Assume);
     const compile::Config config = compile::config_of(recipe);
-    const Plan p = make_plan(config, described_machine(config, args.cluster, "--cluster"));
+    if (args.cluster.empty() && config.cluster.file.empty())
+        throw UserError(
+            "plan.no_cluster", "--cluster",
+            "plan needs to know the machine: give --cluster FILE (clusters/ has some, and `lockstep bench` writes one "
+            "for this machine), or set cluster.file in the recipe");
+    const Plan p = make_plan(config, machine_of(config, args.cluster));
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (args.json) print_json(to_json(p));
     else print(p);
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",
-                                 gib(p.compiled.arena_bytes()), gib(*p.capacity.bytes), p.capacity.of, args.cluster));
+                                 gib(p.compiled.arena_bytes()), gib(*p.machine.capacity.bytes), p.machine.capacity.of,
+                                 p.machine.file));
     return kRefused;
 }
 
@@ -195,8 +214,8 @@ Command add_plan(CLI::App& app) {
     CLI::App* command =
         app.add_subcommand("plan", "estimate step time, utilization and memory of a recipe on a machine, without running it");
     add_recipe_flags(*command, args->recipe);
-    command->add_option("--cluster", args->cluster, "cluster file: one of clusters/*.toml, or one that `lockstep bench` wrote")
-        ->required();
+    command->add_option("--cluster", args->cluster,
+                        "cluster file, one of clusters/*.toml or one that `lockstep bench` wrote, in place of cluster.file");
     command->add_option(
         "--trace", args->trace,
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/machine.h"
 #include "cli/run_data.h"
 #include "cli/stage_json.h"
 #include "ir/text.h"
@@ -146,6 +147,11 @@ void print_passes(const std::vector<compile::PassReport>& passes) {
     }
 }
 
+struct Shown {
+    Machine machine;
+    compile::Compiled compiled;
+};
+
 int show(const ShowArgs& args) {
     const auto known = [](const std::vector<std::string>& names, const std::string& flag, const std::string& given) {
         if (std::find(names.begin(), names.end(), given) != names.end()) return;
@@ -157,24 +163,33 @@ int show(const ShowArgs& args) {
         compile::Recipe recipe = read_recipe(source);
         open_run_data(recipe, MissingData::Assume);
         const compile::Config config = compile::config_of(recipe);
-        compile::CompileOptions options = compile_options(config);
+        Machine machine = machine_of(config, "");
+        compile::CompileOptions& options = machine.options;
+        options.few_microbatches = false;
         options.stop_after = args.schedule ? "assign_stages" : args.after;
         options.skip = args.skip;
         options.report = args.passes || args.json;
-        return compile::compile(config, options);
+        compile::Compiled compiled = compile::compile(config, options);
+        return Shown{std::move(machine), std::move(compiled)};
     };
-    const compile::Compiled compiled = compiled_from(args.recipe);
+    const auto [machine, compiled] = compiled_from(args.recipe);
     if (args.schedule) return show_schedule(compiled, args.json);
     std::string text = args.passes && !args.json ? "" : text_of(compiled);
+    std::string first = "# machine: " + machine_text(machine) + "\n";
     if (!args.against.empty()) {
         RecipeArgs other = args.recipe;
         other.path = args.against;
-        text = differences(text, text_of(compiled_from(other)));
+        const auto [other_machine, other_compiled] = compiled_from(other);
+        text = differences(text, text_of(other_compiled));
+        if (machine_text(other_machine) != machine_text(machine))
+            first += "# machine of the other: " + machine_text(other_machine) + "\n";
     }
     if (args.json) {
-        print_json(nlohmann::ordered_json{{"passes", passes_json(compiled.passes)}, {"text", text}});
+        print_json(
+            nlohmann::ordered_json{{"machine", machine_json(machine)}, {"passes", passes_json(compiled.passes)}, {"text", text}});
         return kDone;
     }
+    fmt::print("{}", first);
     if (args.passes) {
         print_passes(compiled.passes);
         return kDone;

@@ -401,8 +401,12 @@ const std::vector<RecipeKey>& recipe_keys() {
             from_to(0, kMostRanks)),
         cluster.acts("ranks_per_process", &C::Cluster::ranks_per_process, "ranks per process, with cluster.ranks_per_host",
                      from_to(1, kMostRanks)),
-        cluster.acts("file", &C::Cluster::file,
-                     "cluster file of `lockstep bench`: its rows decide between kernels and price recompute; empty: fixed rules"),
+        cluster.acts(
+            "file", &C::Cluster::file,
+            "cluster file (clusters/*.toml, or of `lockstep bench`): `check`, `plan` and `show` compile for that machine's "
+            "kernels and "
+            "threads. Its measured rows decide between kernels and price recompute. A path that does not exist begins in the "
+            "recipe's folder. Empty: this machine, fixed rules"),
         cluster.acts("memory_gib_per_rank", &C::Cluster::memory_gib_per_rank,
                      "memory of a rank for `check`; 0: this machine's memory / ranks", from_to(0, kBytes / kGib)),
         cluster.acts("reserve_gib_per_rank", &C::Cluster::reserve_gib_per_rank,

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -179,7 +180,14 @@ Recipe Recipe::from_file(const std::string& path) {
     if (!file.is_readable())
         throw UserError("recipe.unreadable", path,
                         fmt::format("recipe {}: cannot be read ({}); give the path of a TOML file", path, file.reason));
-    return from_text(file.text, path);
+    Recipe recipe = from_text(file.text, path);
+    // A shipped recipe names a file beside its own folder, from wherever it is read.
+    const std::string& cluster = recipe.text("cluster.file");
+    std::error_code ignored;
+    if (cluster.empty() || std::filesystem::exists(cluster, ignored)) return recipe;
+    const std::filesystem::path beside = (std::filesystem::path(path).parent_path() / cluster).lexically_normal();
+    if (std::filesystem::exists(beside, ignored)) recipe.values_["cluster.file"] = beside.string();
+    return recipe;
 }
 
 void Recipe::set(const std::string& key, const std::string& text) {

@@ -36,7 +36,8 @@ public:
             std::string_view line = text.substr(0, end);
             text.remove_prefix(std::min(end + 1, text.size()));
             ++number;
-            if (line.find_first_not_of(' ') == std::string_view::npos) continue;
+            const size_t first = line.find_first_not_of(' ');
+            if (first == std::string_view::npos || line[first] == '#') continue;  // empty, or a comment
             Cursor c(line, number);
             statement(c);
         }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "kernels/cpu/isa.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -21,9 +22,9 @@ ops::KernelEntry entry_of(const Registered& r, int threads) {
     return e;
 }
 
-void add(const std::vector<Registered>& kernels, bool slower, ops::KernelCatalog& catalog) {
+void add(const std::vector<Registered>& kernels, const InstructionSets& has, bool slower, ops::KernelCatalog& catalog) {
     for (const Registered& r : kernels) {
-        const bool is_slower = r.is_slower && r.is_slower(), is_available = !r.is_available || r.is_available();
+        const bool is_slower = r.is_slower && r.is_slower(has), is_available = !r.is_available || r.is_available(has);
         if (!is_available || is_slower != slower) continue;
         catalog.entries.push_back(entry_of(r, catalog.threads));
         catalog.entries.back().is_reference = &kernels == &reference_kernels();
@@ -35,18 +36,20 @@ void add(const std::vector<Registered>& kernels, bool slower, ops::KernelCatalog
 ops::KernelCatalog reference_catalog() {
     ops::KernelCatalog catalog;
     catalog.name = "reference";
-    add(reference_kernels(), false, catalog);
+    add(reference_kernels(), {}, false, catalog);
     return catalog;
 }
 
-ops::KernelCatalog cpu_catalog(int threads) {
+ops::KernelCatalog cpu_catalog(int threads, const InstructionSets& of) {
     ops::KernelCatalog catalog;
     catalog.name = "cpu";
     catalog.threads = threads;
-    for (const bool slower : {false, true}) add(cpu_kernels(), slower, catalog);
-    add(reference_kernels(), false, catalog);
+    for (const bool slower : {false, true}) add(cpu_kernels(), of, slower, catalog);
+    add(reference_kernels(), of, false, catalog);
     return catalog;
 }
+
+ops::KernelCatalog cpu_catalog(int threads) { return cpu_catalog(threads, cpu::instruction_sets_here()); }
 
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context) {
     for (const std::vector<Registered>* backend : {&cpu_kernels(), &reference_kernels()}) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/instruction_sets.h"
 #include "device/queue.h"
 #include "ir/program.h"
 #include "ops/catalog.h"
@@ -54,8 +55,9 @@ struct Registered {
     bool (*serves)(const KernelContext&) = nullptr;              // what it asks beyond them; nothing: no more
     int64_t (*workspace_bytes)(const KernelContext&) = nullptr;  // nothing: none
     std::unique_ptr<Kernel> (*make)(const KernelContext&) = nullptr;
-    bool (*is_available)() = nullptr;  // on this processor, in this build; nothing: it is
-    bool (*is_slower)() = nullptr;     // here, than others for the same: the last choice where no times are known
+    bool (*is_available)(const InstructionSets&) = nullptr;  // on such a processor; nothing: on any
+    // There, than others for the same: the last choice where no times are known.
+    bool (*is_slower)(const InstructionSets&) = nullptr;
 };
 
 // Plain loops, sums in double, for every primitive in every element type.
@@ -67,7 +69,9 @@ const std::vector<Registered>& cpu_kernels();
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context);
 
 ops::KernelCatalog reference_catalog();
-// What the CPU kernels lack (float64, small scalars) the reference serves.
+// What the CPU kernels lack (float64, small scalars) the reference serves. `of`: the processor, which need not be this one; only
+// kernels of this one can be made. Without it: this one, as kernels/cpu/isa.h says.
+ops::KernelCatalog cpu_catalog(int threads_per_rank, const InstructionSets& of);
 ops::KernelCatalog cpu_catalog(int threads_per_rank);
 
 // A kernel from a callable void(const KernelArgs&).

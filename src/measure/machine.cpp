@@ -35,6 +35,7 @@ sim::Cluster machine(const MachineOptions& o) {
     c.description = fmt::format("{} cores of {}, {} kernels, measured by lockstep bench", cores, processor(),
                                 kernels::cpu::name(kernels::cpu::isa()));
     c.memory_bytes = o.memory_bytes;
+    c.instruction_sets = kernels::cpu::instruction_sets_here();
     c.costs.cores = cores;
     if (o.progress) o.progress("multiply-adds and copies", 0);
     c.costs.caches = caches(o.cpus, o.memory_bytes);

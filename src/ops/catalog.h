@@ -25,6 +25,7 @@ struct KernelEntry {
 
 struct KernelCatalog {
     std::string name;
+    std::string origin = {};  // the cluster file that lists it; empty: kernels of this build
     // The first that serves is taken; where `costs` has rows of it and of others that serve, the one of least time.
     std::vector<KernelEntry> entries;
     int threads = 1;                                   // of a rank, for whom the kernels are made

@@ -113,10 +113,25 @@ double flops_roof(const CostTable& table, const std::string& dtype, int threads)
 
 double bytes_roof(const CostTable& table, int threads) { return at_threads(table.bytes_per_s, threads); }
 
+namespace {
+
+Efficiency efficiency_of(const CostTable& table, const CostKey& key) {
+    Efficiency share{table.product_efficiency, table.bandwidth_efficiency};
+    if (table.efficiencies.empty()) return share;
+    const auto own = table.efficiencies.find({key.op, key.kernel});
+    if (own == table.efficiencies.end()) return share;
+    if (own->second.product > 0) share.product = own->second.product;
+    if (own->second.bandwidth > 0) share.bandwidth = own->second.bandwidth;
+    return share;
+}
+
+}  // namespace
+
 double rated_s(const CostTable& table, const CostKey& key) {
     const double flops = flops_roof(table, key.dtype, key.threads), bytes = bytes_roof(table, key.threads);
-    const double product_s = flops > 0 ? key.flops / flops / table.product_efficiency : 0;
-    const double copy_s = bytes > 0 ? key.bytes / bytes / table.bandwidth_efficiency : 0;
+    const Efficiency share = efficiency_of(table, key);
+    const double product_s = flops > 0 ? key.flops / flops / share.product : 0;
+    const double copy_s = bytes > 0 ? key.bytes / bytes / share.bandwidth : 0;
     return table.op_overhead_s + std::max(product_s, copy_s);
 }
 
@@ -150,7 +165,7 @@ OpCost cost_of(const CostTable& table, const CostKey& key, double cold) {
     }
     if (weights == 0) {
         const double bytes = bytes_roof(table, table.cores);
-        return {rated, bytes > 0 ? key.bytes / bytes / table.bandwidth_efficiency : 0, false};
+        return {rated, bytes > 0 ? key.bytes / bytes / efficiency_of(table, key).bandwidth : 0, false};
     }
     const double warm_s = rated * std::exp(warm / weights), cold_s = std::max(warm_s, rated * std::exp(full / weights)),
                  crowded_s = std::max(cold_s, rated * std::exp(crowded / weights));

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/rule.h"
@@ -46,6 +47,12 @@ struct CacheLevel {
     double price_beyond = 1;
 };
 
+// Shares of the rates that a kernel reaches. 0: the table's own.
+struct Efficiency {
+    double product = 0, bandwidth = 0;
+};
+using Efficiencies = std::map<std::pair<std::string, std::string>, Efficiency>;  // by op and kernel
+
 struct CostTable {
     int cores = 1;                   // that share memory
     std::vector<CacheLevel> caches;  // the nearest first
@@ -56,6 +63,7 @@ struct CostTable {
     std::vector<double> bytes_per_s;  // copies: read plus written
     // Of the rates, what kernels reach where no row says more.
     double product_efficiency = 1, bandwidth_efficiency = 1;
+    Efficiencies efficiencies;  // of single kernels
     std::vector<CostRow> rows;
     std::vector<CollectiveRow> collectives;
 };

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/builder.h"
+#include "ops/described_catalog.h"
 #include "passes/fuse_ops.h"
 
 namespace lockstep::passes {
@@ -31,11 +32,12 @@ double table_s(const mesh::Mesh& mesh, const Routine& r, Op op, const std::strin
 
 const ops::KernelEntry* find_kernel(const mesh::Mesh& mesh, const Routine& r, const Op& op, const ops::KernelCatalog& catalog) {
     const ops::KernelEntry* best = nullptr;
+    const bool measured = catalog.costs && !catalog.costs->rows.empty();
     double least_s = 0;
     for (const ops::KernelEntry& e : catalog.entries) {
         if (!serves(e, mesh, r, op)) continue;
-        if (best && !catalog.costs) break;
-        const double time_s = catalog.costs ? table_s(mesh, r, op, e.kernel, catalog) : 0;
+        if (best && !measured) break;
+        const double time_s = measured ? table_s(mesh, r, op, e.kernel, catalog) : 0;
         if (!best || (std::isfinite(least_s) && time_s < least_s)) best = &e, least_s = time_s;
     }
     return best;
@@ -105,6 +107,18 @@ private:
     Dtype wide_ = Dtype::F32;  // of what lies between: never bfloat16
 };
 
+// A catalog of a file may lack what this op needs; one of this build does not.
+[[noreturn]] void refuse(const ops::KernelCatalog& catalog, const Routine& r, const Op& op) {
+    const std::optional<Dtype> stored = ops::stored_as(r, op);
+    const std::string what = fmt::format("{} on {}", op.kind, stored ? name_of(*stored) : "bf16 and f16");
+    ensure(!catalog.origin.empty(), fmt::format("select_kernels: catalog {} has no kernel for {}", catalog.name, what));
+    throw UserError(
+        "catalog.no_kernel", "cluster.file",
+        fmt::format("{}: none of the kernels of {} serves {} (in {}): add the op to a [[catalog]] table, or train in a "
+                    "type that they serve (training.mixed_precision_param)",
+                    catalog.origin, catalog.name, what, r.name));
+}
+
 // Expands until every op has a kernel.
 void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalog) {
     for (size_t i = 0; i < r.ops.size();) {
@@ -120,9 +134,7 @@ void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalo
             ++i;
             continue;
         }
-        ensure(static_cast<bool>(ops::rule(op.kind).expand),
-               fmt::format("select_kernels: catalog {} has no kernel for {} on {}", catalog.name, op.kind,
-                           name_of(r.tensors[op.out[0]].dtype)));
+        if (!ops::rule(op.kind).expand) refuse(catalog, r, op);
         const Op composite = op;
         std::vector<Op> made = Expander(r, composite).run();
         r.ops.erase(r.ops.begin() + static_cast<long>(i));

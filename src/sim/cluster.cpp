@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 
-#include "base/allowed.h"
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/text_file.h"
-#include "base/toml.h"
+#include "sim/catalog_file.h"
+#include "sim/reader.h"
 
 namespace lockstep::sim {
 namespace {
@@ -18,94 +18,6 @@ namespace {
 // Numbers that a machine can have. Bounds only keep what is computed from them finite.
 const Allowed kCount = from_to(1, 1 << 20), kBytes = from_to(0, 0x1p50), kRate = above_to(0, 1e24), kSeconds = from_to(0, 3600),
               kShare = from_to(0, 1), kEfficiency = above_to(0, 1), kAmount = from_to(0, 1e24);
-
-// Reads tables and refuses, with its line, what it does not know by name and what is out of its range.
-class Reader {
-public:
-    Reader(const toml::table& table, std::string where, std::string origin)
-        : table_(table), where_(std::move(where)), origin_(std::move(origin)) {}
-
-    template <class T>
-    void take(const char* key, T& value) {
-        const toml::node* node = find(key);
-        if (!node) return;
-        if (const auto got = node->value<T>()) value = *got;
-        else wrong(key, *node);
-    }
-    template <class T>
-    void take(const char* key, T& value, const Allowed& allowed) {
-        const toml::node* node = find(key);
-        if (!node) return;
-        const auto got = node->value<std::conditional_t<std::is_integral_v<T>, int64_t, T>>();
-        if (!got) wrong(key, *node);
-        require(key, *node, static_cast<double>(*got), allowed);
-        value = static_cast<T>(*got);
-    }
-    void take(const char* key, std::vector<double>& values, const Allowed& allowed) {
-        const toml::node* node = find(key);
-        if (!node) return;
-        const toml::array* list = node->as_array();
-        if (!list || list->empty()) wrong(key, *node);
-        for (const toml::node& item : *list) {
-            const auto got = item.value<double>();
-            if (!got) wrong(key, item);
-            require(key, item, *got, allowed);
-            values.push_back(*got);
-        }
-    }
-    const toml::table* table(const char* key) {
-        const toml::node* node = find(key);
-        if (node && !node->is_table()) wrong(key, *node);
-        return node ? node->as_table() : nullptr;
-    }
-    const toml::array* array(const char* key) {
-        const toml::node* node = find(key);
-        if (node && !node->is_array()) wrong(key, *node);
-        return node ? node->as_array() : nullptr;
-    }
-    void finish() const {
-        for (const auto& [key, node] : table_) {
-            const std::string name(key.str());
-            if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
-                throw UserError("cluster.unknown_key", where_ + name,
-                                fmt::format("{}, line {}: a cluster file has no key {}{}; the nearest is {}{} (known here: {})",
-                                            origin_, node.source().begin.line, where_, name, where_, nearest_key(name, known_),
-                                            fmt::join(known_, ", ")));
-            }
-        }
-    }
-    [[noreturn]] void wrong(const char* key, const toml::node& node) const {
-        throw UserError(
-            "cluster.value", where_ + key,
-            fmt::format("{}, line {}: {}{} has a value of the wrong type", origin_, node.source().begin.line, where_, key));
-    }
-
-private:
-    void require(const char* key, const toml::node& node, double value, const Allowed& allowed) const {
-        if (const std::string objection = allowed.objection(value); !objection.empty())
-            throw UserError(
-                "cluster.out_of_range", where_ + key,
-                fmt::format("{}, line {}: {}{} = {}: {}", origin_, node.source().begin.line, where_, key, value, objection));
-    }
-    const toml::node* find(const char* key) {
-        known_.emplace_back(key);
-        return table_.get(key);
-    }
-    const toml::table& table_;
-    const std::string where_, origin_;
-    std::vector<std::string> known_;
-};
-
-void read_each(Reader& reader, const char* key, const std::string& origin, const auto& read) {
-    const toml::array* list = reader.array(key);
-    if (!list) return;
-    for (const toml::node& item : *list) {
-        if (!item.is_table()) reader.wrong(key, item);
-        Reader row(*item.as_table(), std::string(key) + ".", origin);
-        read(row);
-        row.finish();
-    }
-}
 
 void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
     read_each(top, "kernels", origin, [&](Reader& row) {
@@ -144,6 +56,11 @@ void require_sound(const Cluster& c, const std::string& origin) {
                                          l.price_beyond, price));
         price = l.price_beyond;
     }
+    if (!c.catalog.empty() && !c.devices)
+        refuse("catalog",
+               "[[catalog]] lists kernels of devices: machine.devices = true; a processor has machine.instruction_sets");
+    if (c.instruction_sets && c.devices)
+        refuse("machine.instruction_sets", "machine.instruction_sets is of processors; kernels of devices stand in [[catalog]]");
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
     if (h.ranks < 0) refuse("hosts.ranks", "[hosts] needs ranks, the number of ranks of a host");
@@ -173,9 +90,50 @@ std::string list(const std::vector<double>& values) {
     return "[" + out + "]";
 }
 
-}  // namespace
+void read_chip(Cluster& c, Reader& machine, const std::string& chip, const std::string& origin);
 
-Cluster parse_cluster(const std::string& text, const std::string& origin) {
+void read_machine(Reader& r, Cluster& c) {
+    r.take("devices", c.devices), r.take("cores", c.costs.cores, kCount);
+    r.take("memory_bytes", c.memory_bytes, kBytes), r.take("reserve_bytes", c.reserve_bytes, kBytes);
+    std::vector<std::string> words;
+    r.take("instruction_sets", words, one_of(instruction_set_words()));
+    if (words.empty()) return;
+    c.instruction_sets = instruction_sets_from(words);
+    if (!c.instruction_sets)
+        r.refuse("cluster.instruction_sets", "instruction_sets", fmt::format("{}", fmt::join(words, ", ")),
+                 "give one of baseline, avx2 and avx512; avx512_bf16 and fast_avx512_bf16 (AMD) exclude each other and need "
+                 "avx512, and amx needs one of them");
+}
+
+void read_rates(Reader& r, const std::string& origin, ops::CostTable& costs) {
+    r.take("bytes_per_s", costs.bytes_per_s, kRate), r.take("op_overhead_s", costs.op_overhead_s, kSeconds);
+    r.take("step_overhead_s", costs.step_overhead_s, kSeconds);
+    r.take("product_efficiency", costs.product_efficiency, kEfficiency);
+    r.take("bandwidth_efficiency", costs.bandwidth_efficiency, kEfficiency);
+    if (const toml::table* flops = r.table("flops_per_s")) {
+        Reader by_dtype(*flops, "rates.flops_per_s.", origin);
+        for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64}) {
+            std::vector<double> rates;
+            const std::string name(name_of(dtype));
+            by_dtype.take(name.c_str(), rates, kRate);
+            if (!rates.empty()) costs.flops_per_s[name] = std::move(rates);
+        }
+        by_dtype.finish();
+    }
+}
+
+void read_hosts(Reader& r, Hosts& h) {
+    h.ranks = -1;  // to be given
+    r.take("ranks", h.ranks, kCount), r.take("ranks_per_process", h.ranks_per_process, kCount);
+    r.take("share_cores", h.share_cores), r.take("bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s, kRate);
+    r.take("latency_s", h.link.latency_s, kSeconds), r.take("core_s_per_byte", h.core_s_per_byte, kShare);
+    r.take("process_bytes_per_s", h.process_bytes_per_s, kRate);
+    r.take("process_latency_s", h.process_latency_s, kSeconds), r.take("looking", h.looking, kShare);
+}
+
+// A file, on top of what its chip says. A chip has no chip.
+enum class FileOf { Cluster, Chip };
+Cluster read_tables(const std::string& text, const std::string& origin, FileOf of) {
     toml::table root;
     try {
         root = toml::parse(text);
@@ -185,39 +143,23 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
     }
     Cluster c;
     Reader top(root, "", origin);
-    top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
     if (const toml::table* t = top.table("machine")) {
         Reader r(*t, "machine.", origin);
-        r.take("devices", c.devices), r.take("cores", c.costs.cores, kCount);
-        r.take("memory_bytes", c.memory_bytes, kBytes), r.take("reserve_bytes", c.reserve_bytes, kBytes);
+        std::string chip;
+        if (of == FileOf::Cluster) r.take("chip", chip);
+        if (!chip.empty()) read_chip(c, r, chip, origin);
+        read_machine(r, c);
         r.finish();
     }
+    top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
     if (const toml::table* t = top.table("rates")) {
         Reader r(*t, "rates.", origin);
-        r.take("bytes_per_s", c.costs.bytes_per_s, kRate), r.take("op_overhead_s", c.costs.op_overhead_s, kSeconds);
-        r.take("step_overhead_s", c.costs.step_overhead_s, kSeconds);
-        r.take("product_efficiency", c.costs.product_efficiency, kEfficiency);
-        r.take("bandwidth_efficiency", c.costs.bandwidth_efficiency, kEfficiency);
-        if (const toml::table* flops = r.table("flops_per_s")) {
-            Reader by_dtype(*flops, "rates.flops_per_s.", origin);
-            for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64}) {
-                std::vector<double> rates;
-                const std::string name(name_of(dtype));
-                by_dtype.take(name.c_str(), rates, kRate);
-                if (!rates.empty()) c.costs.flops_per_s[name] = std::move(rates);
-            }
-            by_dtype.finish();
-        }
+        read_rates(r, origin, c.costs);
         r.finish();
     }
     if (const toml::table* t = top.table("hosts")) {
-        c.hosts.ranks = -1;  // to be given
         Reader r(*t, "hosts.", origin);
-        r.take("ranks", c.hosts.ranks, kCount), r.take("ranks_per_process", c.hosts.ranks_per_process, kCount);
-        r.take("share_cores", c.hosts.share_cores), r.take("bandwidth_bytes_per_s", c.hosts.link.bandwidth_bytes_per_s, kRate);
-        r.take("latency_s", c.hosts.link.latency_s, kSeconds), r.take("core_s_per_byte", c.hosts.core_s_per_byte, kShare);
-        r.take("process_bytes_per_s", c.hosts.process_bytes_per_s, kRate);
-        r.take("process_latency_s", c.hosts.process_latency_s, kSeconds), r.take("looking", c.hosts.looking, kShare);
+        read_hosts(r, c.hosts);
         r.finish();
     }
     read_each(top, "links", origin, [&](Reader& row) {
@@ -233,7 +175,27 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
         c.costs.caches.push_back(l);
     });
     read_rows(top, origin, c.costs);
+    std::vector<ops::DescribedKernel> own = read_catalog(top, origin);
+    if (!own.empty() && c.catalog_name.empty()) c.catalog_name = c.name;
+    c.catalog.insert(c.catalog.begin(), own.begin(), own.end());  // before the chip's: the first that serves is taken
+    c.costs.efficiencies = ops::efficiencies_of(c.catalog);
     top.finish();
+    return c;
+}
+
+void read_chip(Cluster& c, Reader& machine, const std::string& chip, const std::string& origin) {
+    const std::string path = (std::filesystem::path(origin).parent_path() / chip).string();
+    const TextFile file = read_text_file(path);
+    if (!file.is_readable())
+        machine.refuse("cluster.cannot_read", "chip", chip,
+                       fmt::format("{} cannot be read ({}); its path begins in the folder of this file", path, file.reason));
+    c = read_tables(file.text, path, FileOf::Chip);
+}
+
+}  // namespace
+
+Cluster parse_cluster(const std::string& text, const std::string& origin) {
+    Cluster c = read_tables(text, origin, FileOf::Cluster);
     require_sound(c, origin);
     return c;
 }
@@ -252,6 +214,8 @@ std::string print(const Cluster& c) {
     const ops::CostTable& t = c.costs;
     out += fmt::format("\n[machine]\ndevices = {}\ncores = {}\nmemory_bytes = {}\nreserve_bytes = {}\n", c.devices, t.cores,
                        c.memory_bytes, c.reserve_bytes);
+    if (c.instruction_sets)
+        out += fmt::format("instruction_sets = [\"{}\"]\n", fmt::join(words_of(*c.instruction_sets), "\", \""));
     out += fmt::format(
         "\n[rates]  # lists: by 1, 2, ... threads together\nbytes_per_s = {}\nop_overhead_s = {:.4g}\nstep_overhead_s = {:.4g}\n",
         list(t.bytes_per_s), t.op_overhead_s, t.step_overhead_s);
@@ -274,6 +238,7 @@ std::string print(const Cluster& c) {
     for (const LinkLevel& l : c.links)
         out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
                            l.link.bandwidth_bytes_per_s, l.link.latency_s);
+    out += print_catalog(c.catalog);
     if (!t.collectives.empty()) out += "\n";
     for (const ops::CollectiveRow& r : t.collectives)
         out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\ncore_s = {:.4g}\n",

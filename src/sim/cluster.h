@@ -1,13 +1,17 @@
 // A cluster file: what a machine, or many, can do. Measured by `lockstep bench` (rows for kernels and collectives), or declared
-// from published figures (rates only; `declared = true`, and every output that rests on it says so).
+// from published figures (`declared = true`, and every output that rests on it says so). It also says which kernels the machine
+// has: a list of a device's ([[catalog]], often in the file of its chip), or the instruction sets of a processor.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/instruction_sets.h"
 #include "mesh/ring.h"
 #include "mesh/ways.h"
 #include "ops/cost.h"
+#include "ops/described_catalog.h"
 
 namespace lockstep::sim {
 
@@ -37,9 +41,12 @@ struct Cluster {
     std::vector<LinkLevel> links;  // of devices: ascending ranks, the last has 0
     Hosts hosts;                   // where ranks have no devices
     ops::CostTable costs;
+    std::vector<ops::DescribedKernel> catalog;        // of a device; empty: not said
+    std::string catalog_name;                         // of the chip, or of the cluster
+    std::optional<InstructionSets> instruction_sets;  // of a processor; none: not said
 };
 
-// UserError cluster.*.
+// UserError cluster.*. The file of machine.chip is read, too; its path begins in the folder of `origin`.
 // `asked_by`: the flag or key that named the path, for messages.
 Cluster read_cluster(const std::string& path, const char* asked_by);
 Cluster parse_cluster(const std::string& text, const std::string& origin);

@@ -196,7 +196,12 @@ TEST_P(CpuBf16Matmul, NonFiniteValuesAreKept) {
 
 TEST(CpuAmx, IsRefusedWhereTheProcessorLacksIt) {
     if (has_amx()) GTEST_SKIP() << "this processor has AMX";
-    EXPECT_THROW(Matmul({4, 4, 4}, 1, MatmulKernel::amx), InternalError);
+    const Matmul matmul({4, 4, 4}, 1, MatmulKernel::amx);  // a plan may ask for its workspace
+    ThreadPool pool(1);
+    const Workspace workspace(matmul.workspace_bytes());
+    const std::vector<Bf16> a(16), b(16);
+    std::vector<float> c(16);
+    EXPECT_THROW(matmul.run(pool, a.data(), b.data(), c.data(), nullptr, workspace.begin()), InternalError);
 }
 
 // What is chosen without a table.

@@ -126,7 +126,7 @@ TEST(ClusterFile, NumbersThatNoMachineHas) {
 
 TEST(ClusterFile, Refusals) {
     expect_refusal("nmae = \"x\"\n", "cluster.unknown_key",
-                   "here.toml, line 1: a cluster file has no key nmae; the nearest is name (known here: name");
+                   "here.toml, line 1: a cluster file has no key nmae; the nearest is name (known here: machine");
     expect_refusal("[machine]\ncores = \"two\"\n", "cluster.value",
                    "here.toml, line 2: machine.cores has a value of the wrong type");
     expect_refusal("name = \n", "cluster.syntax", "here.toml, line 1: ");

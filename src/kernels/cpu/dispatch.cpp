@@ -16,6 +16,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
 
@@ -147,6 +148,8 @@ bool has_amx() {
     return false;
 #endif
 }
+
+InstructionSets instruction_sets_here() { return {isa(), has_bf16_dot(), prefers_bf16_dot(), has_amx(), onednn_is_built()}; }
 
 std::string instruction_sets() {
     std::string out = name(isa());

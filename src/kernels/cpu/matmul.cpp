@@ -84,7 +84,6 @@ Matmul::Matmul(const MatmulShape& shape, int threads, Result result)
 Matmul::Matmul(const MatmulShape& shape, int threads, MatmulKernel kernel, Result result)
     : shape_(with_leading_dimensions(shape)), kernel_(kernel), result_(result) {
     ensure(threads >= 1, "Matmul: threads must be at least 1");
-    ensure(kernel != MatmulKernel::amx || has_amx(), "Matmul: this processor has no AMX for bfloat16");
     // The grid whose shares of C have the smallest half perimeter: each thread packs its rows of A and columns of B.
     int64_t least = -1;
     for (int rows = 1; rows <= threads; ++rows) {
@@ -116,6 +115,7 @@ void Matmul::run(ThreadPool& pool, const In* a, const In* b, Out* c, const std::
     ensure(std::is_same_v<Out, float> || (result_ == Result::narrow && !before), "Matmul::run: not prepared for a narrow result");
     ensure(kernel_ != MatmulKernel::onednn || !before || static_cast<const void*>(before) == c,
            "Matmul::run: oneDNN adds to what stands in C only");
+    ensure(kernel_ != MatmulKernel::amx || has_amx(), "Matmul::run: this processor has no AMX for bfloat16");
     const bool of_bf16 = kernel_ == MatmulKernel::bf16_dot || kernel_ == MatmulKernel::amx;
     ensure((!of_bf16 || std::is_same_v<In, Bf16>)&&(kIsFloat || kernel_ != MatmulKernel::onednn),
            "Matmul::run: this kernel does not take these operands");

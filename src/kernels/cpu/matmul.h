@@ -19,7 +19,7 @@ enum class Transpose { no, yes };
 enum class MatmulKernel { packed, onednn, bf16_dot, amx };
 bool has_bf16_dot();      // the instruction; elsewhere bf16_dot is right and slow
 bool prefers_bf16_dot();  // where nothing was measured: at twice the rate of floats on AMD, at half of it on Intel
-bool has_amx();           // asks the system for it at the first call; elsewhere Matmul refuses amx
+bool has_amx();           // asks the system for it at the first call; elsewhere Matmul::run refuses amx
 // Products of bfloat16 are faster than those of their widened floats.
 inline bool has_fast_bf16() { return has_amx() || prefers_bf16_dot(); }
 

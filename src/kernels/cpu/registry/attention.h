@@ -47,7 +47,7 @@ struct Attention : ForwardAttention<T> {
 template <class T>
 struct AttentionAmx : ForwardAttention<T> {
     static constexpr Family kFamily{"attention", "cpu.attention_amx"};
-    static bool is_available() { return cpu::has_amx(); }
+    static bool is_available(const InstructionSets& has) { return has.amx; }
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_workspace_bytes(attention_shape(c, 0), c.threads, cpu::AttentionKernel::amx);
     }
@@ -89,7 +89,7 @@ struct AttentionBackward : BackwardAttention<T, Noise...> {
 template <class T, class... Noise>
 struct AttentionBackwardAmx : BackwardAttention<T, Noise...> {
     static constexpr Family kFamily{"attention_backward", "cpu.attention_backward_amx"};
-    static bool is_available() { return cpu::has_amx(); }
+    static bool is_available(const InstructionSets& has) { return has.amx; }
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_backward_workspace_bytes(attention_shape(c, 1), c.threads, cpu::AttentionKernel::amx);
     }

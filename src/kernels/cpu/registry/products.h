@@ -44,11 +44,11 @@ struct Matmul {
                        before, k.workspace);
         });
     }
-    static bool is_available() {
-        if (kernel == cpu::MatmulKernel::onednn) return cpu::onednn_is_built();
-        return kernel == cpu::MatmulKernel::amx ? cpu::has_amx() : kernel != cpu::MatmulKernel::bf16_dot || cpu::has_bf16_dot();
+    static bool is_available(const InstructionSets& has) {
+        if (kernel == cpu::MatmulKernel::onednn) return has.onednn;
+        return kernel == cpu::MatmulKernel::amx ? has.amx : kernel != cpu::MatmulKernel::bf16_dot || has.bf16_dot;
     }
-    static bool is_slower() { return kernel == cpu::MatmulKernel::bf16_dot && !cpu::prefers_bf16_dot(); }
+    static bool is_slower(const InstructionSets& has) { return kernel == cpu::MatmulKernel::bf16_dot && !has.fast_bf16_dot; }
 
     static constexpr const char* kName = kernel == cpu::MatmulKernel::amx        ? "cpu.matmul_amx"
                                          : kernel == cpu::MatmulKernel::bf16_dot ? "cpu.matmul_bf16"
@@ -79,10 +79,9 @@ struct QkvRope {  // x, wq, wk, wv, pos -> q, k, v
         shape.result = kResultOf<T>;
         return shape;
     }
-    // It multiplies floats: where there is faster for bfloat16 its parts are.
-    static bool serves(const KernelContext& c) {
-        return shape_of(c).pays() && !(std::is_same_v<T, Bf16> && cpu::has_fast_bf16());
-    }
+    // It multiplies floats: its parts are faster where there are products of bfloat16.
+    static bool is_available(const InstructionSets& has) { return !(std::is_same_v<T, Bf16> && has.has_fast_bf16()); }
+    static bool serves(const KernelContext& c) { return shape_of(c).pays(); }
     static int64_t workspace_bytes(const KernelContext& c) { return shape_of(c).workspace_bytes(); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const cpu::QkvRope shape = shape_of(c);
