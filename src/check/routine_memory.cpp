@@ -11,6 +11,7 @@
 
 #include "base/round.h"
 #include "check/layout.h"
+#include "ir/timeline.h"
 #include "ops/rule.h"
 
 namespace lockstep::check {
@@ -150,11 +151,12 @@ private:
     }
     // A new name for the operand's bytes: no kernel runs, or one that finds both in one place and does nothing.
     bool only_names(const Op& op) const {
-        return (op.kind == "rename" || op.kind == "reshape" || op.kind == "copy") && place(op.in[0]) == place(op.out[0]);
+        return (op.kind == "rename" || op.kind == "reshape" || op.kind == "copy" || op.kind == "block") &&
+               place(op.in[0]) == place(op.out[0]);
     }
 
     void run(const Op& op) {
-        const bool is_skipped = op.kind == "rename" && tensor(op.out[0]).view_of >= 0;
+        const bool is_skipped = ir::is_view(r_, op);
         if (is_skipped && place(op.in[0]) != place(op.out[0])) {
             return fail_op(fmt::format("{} is a view of {}, which does not stand where its operand {} does", name(op.out[0]),
                                        name(tensor(op.out[0]).view_of), name(op.in[0])));

@@ -23,6 +23,7 @@ const char* name_of(Kind kind) {
         case Kind::AllGather: return "all_gather";
         case Kind::ReduceScatter: return "reduce_scatter";
         case Kind::AllReduce: return "all_reduce";
+        case Kind::Permute: return "permute";
         case Kind::Transfer: return "transfer";
     }
     return "?";
@@ -43,7 +44,7 @@ bool in_place(const Request& request, int position) {
     const int64_t offset_bytes = position * request.block_elements() * bytes_of(request.type);
     const auto* in = static_cast<const std::byte*>(request.in);
     const auto* out = static_cast<const std::byte*>(request.out);
-    if (request.outer != 1) return false;
+    if (request.outer != 1 || request.kind == Kind::Permute) return false;
     return request.kind == Kind::AllGather ? in == out + offset_bytes : out == in + offset_bytes;
 }
 
@@ -67,6 +68,12 @@ Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp
     return {Kind::AllReduce, type, in, out, 1, count, 1, op, false};
 }
 
+Request permute(Type type, const void* in, void* out, int64_t count, int by) {
+    Request out_of{Kind::Permute, type, in, out, 1, count, 1, ReduceOp::Sum, false};
+    out_of.by = by;
+    return out_of;
+}
+
 Request transfer(Type type, const void* in, void* out, int64_t count) {
     return {Kind::Transfer, type, in, out, 1, count, 1, ReduceOp::Sum, false};
 }
@@ -75,7 +82,8 @@ std::string describe(const Request& request) {
     const bool reduces = request.kind == Kind::ReduceScatter || request.kind == Kind::AllReduce;
     const std::string way = request.way ? fmt::format(" (gather {}, reduce {}, level {})", mesh::name_of(request.way->gather),
                                                       mesh::name_of(request.way->reduce), request.way->level)
-                                        : "";
+                            : request.kind == Kind::Permute ? fmt::format(" by {}", request.by)
+                                                            : "";
     return fmt::format("{} {}{} [{}, {}, {}]{}", name_of(request.kind), reduces ? fmt::format("{} ", name_of(request.op)) : "",
                        name_of(request.type), request.outer, request.dim, request.inner, way);
 }
@@ -83,6 +91,7 @@ std::string describe(const Request& request) {
 std::string refusal(const Request& request, int position, int members) {
     if (request.outer < 0 || request.dim < 0 || request.inner < 0) return "a negative extent";
     if (request.accumulate && request.kind != Kind::ReduceScatter) return "accumulate outside of reduce_scatter";
+    if (request.by < 0 || (request.by != 0 && request.kind != Kind::Permute)) return "a shift that only a permute has";
     const int64_t block_bytes = request.block_elements() * bytes_of(request.type);
     if (request.kind == Kind::Transfer) {
         if (members != 2) return fmt::format("a transfer among {} members", members);

@@ -18,7 +18,7 @@
 namespace lockstep::comm {
 
 enum class Type { Float32, Float64, Int32, BFloat16, Float16 };
-enum class Kind { AllGather, ReduceScatter, AllReduce, Transfer };
+enum class Kind { AllGather, ReduceScatter, AllReduce, Permute, Transfer };
 enum class ReduceOp {
     Sum,
     Max
@@ -31,6 +31,7 @@ int64_t bytes_of(Type type);
 //   AllGather:      in [outer, dim, inner], out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
 //   ReduceScatter:  in [outer, dim * n, inner], out [outer, dim, inner]; out = or += the reduced block k
 //   AllReduce:      in and out [outer, dim, inner]
+//   Permute:        in and out [outer, dim, inner]; out is what the member `by` positions before this one gives, around the group
 //   Transfer:       of two members the first gives in [outer, dim, inner], the second takes it as out; the others' in, out
 //                   unused. Not beside others in a launch, and no meeting: see Communicator::await_transfer
 // in and out do not overlap, except: AllReduce with out == in; AllGather and ReduceScatter with outer == 1 where the
@@ -46,6 +47,7 @@ struct Request {
     // Not of a transfer. Between processes it must fit the group; none: chosen there, of one level. In one process the level of
     // its sums is all that counts.
     std::optional<mesh::Way> way = {};
+    int32_t by = 0;  // Permute only: at least 0
 
     int64_t block_elements() const { return outer * dim * inner; }
     int level() const { return way ? way->level : 1; }
@@ -58,6 +60,7 @@ Request reduce_scatter(Type type, const void* in, void* out, int64_t outer, int6
 Request reduce_scatter_into(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
                             ReduceOp op = ReduceOp::Sum);
 Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp op = ReduceOp::Sum);
+Request permute(Type type, const void* in, void* out, int64_t count, int by);
 Request transfer(Type type, const void* in, void* out, int64_t count);
 
 // "reduce_scatter sum float32 [2, 8, 4]", for messages.

@@ -46,22 +46,24 @@ mesh::Collective collective_of(Kind kind) {
         case Kind::AllGather: return mesh::Collective::AllGather;
         case Kind::ReduceScatter: return mesh::Collective::ReduceScatter;
         case Kind::AllReduce: return mesh::Collective::AllReduce;
-        case Kind::Transfer: break;
+        case Kind::Permute: return mesh::Collective::Permute;
+        case Kind::Transfer: return mesh::Collective::Permute;  // of its two members one gives a block to the other
     }
-    throw InternalError("comm: a transfer has no way");
+    throw InternalError("comm: no such kind");
 }
 
 Shape shape_of(const Request& r) {
     return {static_cast<int32_t>(r.kind),
             static_cast<int32_t>(r.type),
             reduces(r.kind) ? static_cast<int32_t>(r.op) : 0,
-            packed(r.way),
+            r.kind == Kind::Permute ? r.by : packed(r.way),
             r.outer,
             r.dim,
             r.inner};
 }
 
 Request request_of(const Shape& s) {
+    const bool permutes = static_cast<Kind>(s.kind) == Kind::Permute;
     return {static_cast<Kind>(s.kind),
             static_cast<Type>(s.type),
             nullptr,
@@ -71,7 +73,8 @@ Request request_of(const Shape& s) {
             s.inner,
             static_cast<ReduceOp>(s.op),
             false,
-            unpacked(s.way)};
+            permutes ? std::nullopt : unpacked(s.way),
+            permutes ? s.way : 0};
 }
 
 bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }

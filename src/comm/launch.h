@@ -14,12 +14,12 @@ namespace lockstep::comm {
 
 using Requests = std::span<const Request>;
 
-// Of a collective that is no transfer.
+// A transfer is a permute of two members, of whom one gives.
 mesh::Collective collective_of(Kind kind);
 
 // What members must agree on in a request, as 40 plain bytes without padding.
 struct Shape {
-    int32_t kind, type, op, way;  // op: 0 where nothing is reduced; way: 0 for none
+    int32_t kind, type, op, way;  // op: 0 where nothing is reduced; way: 0 for none; of a permute its shift
     int64_t outer, dim, inner;
 };
 Shape shape_of(const Request& request);

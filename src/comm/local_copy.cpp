@@ -58,6 +58,11 @@ public:
         });
     }
 
+    void permute() const {
+        const int from = static_cast<int>((position_ - mine_.by % members_ + members_) % members_);
+        copy(out(position_), in(from), mine_.block_elements() * element_bytes_);
+    }
+
 private:
     const Request& of(int member) const { return launch_[static_cast<size_t>(member)][index_]; }
     const std::byte* in(int member) const { return static_cast<const std::byte*>(of(member).in); }
@@ -91,6 +96,7 @@ void execute(std::span<const Requests> launch, size_t index, int position) {
         case Kind::AllGather: return share.all_gather();
         case Kind::ReduceScatter: return share.reduce_scatter();
         case Kind::AllReduce: return share.all_reduce();
+        case Kind::Permute: return share.permute();
         case Kind::Transfer: return;  // no meeting
     }
 }
@@ -99,7 +105,7 @@ std::chrono::duration<double> link_time(const mesh::Link& link, Requests request
     mesh::RingTraffic ring;
     for (const Request& request : requests) {
         const int64_t bytes = request.block_elements() * bytes_of(request.type);
-        ring.add(request.kind == Kind::AllReduce, members, static_cast<double>(bytes));
+        ring.add(collective_of(request.kind), members, static_cast<double>(bytes));
     }
     return std::chrono::duration<double>(ring.time_s(link));
 }

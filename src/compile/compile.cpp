@@ -13,6 +13,7 @@
 #include "compile/types.h"
 #include "models/model.h"
 #include "passes/assign_stages.h"
+#include "passes/async_tensor_parallel.h"
 #include "passes/attach_objective.h"
 #include "passes/bind_sizes.h"
 #include "passes/cache_keys.h"
@@ -119,6 +120,8 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
         if (!backwards.in_parts) return p;
         return passes::split_backward(std::move(p), backwards.whole ? passes::WholeBackward::Keep : passes::WholeBackward::Drop);
     });
+    run("async_tensor_parallel",
+        [&](P p) { return config.parallelism.enable_async_tensor_parallel ? passes::async_tensor_parallel(std::move(p)) : p; });
     run("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), catalog); });
     if (run.reaches("assign_stages")) stages = stages_of(plan, run.whole());
     run("assign_stages", [&](P whole) { return passes::assign_stages(std::move(whole), stages.cut, catalog); });
@@ -174,6 +177,7 @@ const std::vector<std::string>& pass_names() {
                                                    "fuse_loss",
                                                    "recompute",
                                                    "split_backward",
+                                                   "async_tensor_parallel",
                                                    "select_kernels",
                                                    "assign_stages",
                                                    "partition_parameters",

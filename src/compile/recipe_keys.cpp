@@ -240,7 +240,9 @@ const std::vector<RecipeKey>& recipe_keys() {
                          "with a pipeline "
                          "keep those that one of the rank's next three stages uses"),
         {"parallelism.disable_loss_parallel", false, S::Only, "a loss over the whole vocabulary on each rank"},
-        {"parallelism.enable_async_tensor_parallel", false, S::Only, "asynchronous tensor parallelism"},
+        parallelism.acts("enable_async_tensor_parallel", &C::Parallelism::enable_async_tensor_parallel,
+                         "cut the collectives of tensor parallelism into blocks, which travel while others are multiplied; needs "
+                         "parallelism.sequence_parallel"),
         parallelism.acts("prefetch", &C::Parallelism::prefetch, "number of parameter units gathered ahead of the one in use",
                          from_to(0, 1024)),
 

@@ -43,8 +43,9 @@ std::map<std::string, ByKind> sent_by(const ir::Program& p, double more) {
     each_that_sends(p, more, [&](const ir::Routine& r, const ir::Op& op, double times) {
         mesh::RingTraffic ring;
         const int64_t members = ir::meeting_of(op) == ir::Meeting::All ? p.mesh.size(op.group) : 2;
+        const mesh::Collective kind = ir::meeting_of(op) == ir::Meeting::All ? ops::collective_of(op) : mesh::Collective::Permute;
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
-            ring.add(op.kind == "all_reduce", members, ops::block_bytes(p.mesh, r, op, i));
+            ring.add(kind, members, ops::block_bytes(p.mesh, r, op, i));
         out[axes_of(p, op)][op.kind] += times * ring.bytes;
     });
     return out;

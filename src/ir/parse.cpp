@@ -286,6 +286,7 @@ private:
         r.kind = enum_from<RoutineKind>(c.name(), kRoutineKinds, c.line());
         c.expect("entry");
         r.entry = enum_from<EntryKind>(c.name(), kEntryKinds, c.line());
+        if (c.accept_word("part")) r.part = c.integer();
         c.expect("chunks");
         r.chunks = c.integer();
         c.expect("scratch");

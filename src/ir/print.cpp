@@ -158,8 +158,9 @@ std::string print_call(const Program& p, const Call& c) {
 
 std::string print(const Program& p, const Routine& r) {
     std::string text =
-        fmt::format("routine {} block {}{} kind {} entry {} chunks {} scratch {}\n", r.name, r.block.empty() ? "-" : r.block,
-                    r.unit.empty() ? "" : " unit " + r.unit, name_of(r.kind), name_of(r.entry), r.chunks, r.scratch_bytes);
+        fmt::format("routine {} block {}{} kind {} entry {}{} chunks {} scratch {}\n", r.name, r.block.empty() ? "-" : r.block,
+                    r.unit.empty() ? "" : " unit " + r.unit, name_of(r.kind), name_of(r.entry),
+                    r.part == 0 ? "" : fmt::format(" part {}", r.part), r.chunks, r.scratch_bytes);
     if (!r.instances.empty()) text += fmt::format("  instances {}\n", fmt::join(r.instances, " "));
     if (!r.dims.empty()) {
         text += "  dims";

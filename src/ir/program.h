@@ -172,6 +172,7 @@ struct Routine {
     RoutineKind kind = RoutineKind::Forward;
     EntryKind entry = EntryKind::Train;
     std::vector<int64_t> instances;  // of the block that it serves, ascending; empty: all
+    int64_t part = 0;    // its place among the parts of one routine, which are called one after the other (passes/parts.h)
     int64_t chunks = 1;  // the routine is called this many times a microbatch, each time on the next slice of its ports
     std::vector<Dim> dims;
     std::vector<Tensor> tensors;

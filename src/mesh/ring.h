@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "mesh/collective.h"
+
 namespace lockstep::mesh {
 
 struct Link {
@@ -11,12 +13,13 @@ struct Link {
     double latency_s = 0;              // of a step of the ring
 };
 
-// block_bytes: a member's own block (all_gather: its operand; reduce_scatter: its result; all_reduce: the whole). The members
-// of one launch follow each other on the link; their latencies overlap.
+// block_bytes: a member's own block (all_gather: its operand; reduce_scatter: its result; all_reduce: the whole; permute: what
+// it sends). The members of one launch follow each other on the link; their latencies overlap.
 struct RingTraffic {
     double bytes = 0, steps = 0;  // sent by one rank; of the longest ring
-    void add(bool all_reduce, int64_t members, double block_bytes) {
-        const double passes = all_reduce ? 2 : 1, others = static_cast<double>(members - 1);
+    void add(Collective kind, int64_t members, double block_bytes) {
+        const bool all_reduce = kind == Collective::AllReduce;
+        const double passes = all_reduce ? 2 : 1, others = kind == Collective::Permute ? 1 : static_cast<double>(members - 1);
         bytes += (all_reduce ? passes / static_cast<double>(members) : 1) * others * block_bytes;
         if (passes * others > steps) steps = passes * others;
     }

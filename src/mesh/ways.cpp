@@ -186,6 +186,7 @@ Way choose_way(const GroupLayout& l, Collective kind, int64_t block_bytes, int64
             way.gather = choose_gather(l, block_bytes, small_bytes);
             way.reduce = all_bytes <= small_bytes ? ReduceBy::Everywhere : choose_reduce(l, block_bytes, small_bytes, levels);
             break;
+        case Collective::Permute: break;
     }
     if (way.reduce == ReduceBy::TwoLevel) way.level = l.level;
     return way;
@@ -222,13 +223,23 @@ Sent bytes_sent(const GroupLayout& l, Collective kind, const Way& way, double bl
                 counter.gather(way.gather, of_slice);
             }
             break;
+        case Collective::Permute: break;  // bytes_permuted
     }
+    return counter.take();
+}
+
+Sent bytes_permuted(const GroupLayout& l, int64_t by, double block_bytes) {
+    Counter counter(l);
+    for (int64_t from = 0; from < l.members(); ++from)
+        counter.send(l.part_of[static_cast<size_t>(from)], l.part_of[static_cast<size_t>((from + by) % l.members())],
+                     block_bytes);
     return counter.take();
 }
 
 double latencies(const GroupLayout& l, Collective kind, const Way& way) {
     const int nodes = l.hosts() > 1 ? l.hosts() : l.parts();
     if (nodes == 1) return 0;
+    if (kind == Collective::Permute) return 1;
     double count = 0;
     if (kind != Collective::ReduceScatter) count += way.gather == GatherBy::Direct ? 1 : nodes - 1;
     if (kind != Collective::AllGather && way.reduce != ReduceBy::Everywhere) count += way.reduce == ReduceBy::Chain ? nodes : 1;

@@ -22,6 +22,8 @@
 #include <string_view>
 #include <vector>
 
+#include "mesh/collective.h"
+
 namespace lockstep::mesh {
 
 // Where the ranks of a job run. Ranks of a process follow each other.
@@ -52,7 +54,6 @@ struct GroupLayout {
 
 GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology);
 
-enum class Collective { AllGather, ReduceScatter, AllReduce };
 enum class GatherBy { Direct, Ring, TwoLevel };
 enum class ReduceBy { Everywhere, Direct, Chain, TwoLevel };
 
@@ -79,6 +80,8 @@ struct Sent {
     std::vector<double> by_host, by_part;
 };
 Sent bytes_sent(const GroupLayout& layout, Collective kind, const Way& way, double block_bytes);
+// Of a permute, which has no way: each member's block goes straight to the member `by` places behind it.
+Sent bytes_permuted(const GroupLayout& layout, int64_t by, double block_bytes);
 
 // Messages that follow each other before the first byte of the last part is there, between hosts, or between processes where the
 // group is on one: of a collective, and of the agreement on a launch before its collectives.

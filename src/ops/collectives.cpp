@@ -3,6 +3,7 @@
 //   all_gather {dim}       the dim loses the group's sub-axes from the end of its placement
 //   reduce_scatter {dim}   the partial sum over the group is taken, the dim gains the sub-axes
 //   all_reduce             the partial sum over the group is taken
+//   permute {by}           the result is the operand of the rank that stands `by` before this one, around the group
 //   slice {dim}            no communication: a rank keeps its part, the dim gains the sub-axes
 //   transfer {peer}        over pp: of the two ranks that differ in their pipeline rank, one gives its operand and has no
 //                          result, the other has it as result and no operand; `peer` is the other's pipeline rank
@@ -31,6 +32,16 @@ std::vector<OpRule> collective_rules() {
         if (name == "all_reduce") r.in_place = 0, r.rewrites = {{0, 0}};
         rules.push_back(std::move(r));
     }
+    OpRule permute;
+    permute.name = "permute";
+    permute.operands = 1, permute.results = 1;
+    permute.attrs = {{"by", AttrType::Integer}};
+    permute.check = [](const Routine& rt, const Op& op) {
+        if (op.integer("by") < 1) return std::string("moves its operand by one rank at least");
+        return same_dims(rt, op.in[0], op.out[0]);
+    };
+    permute.collective = true;
+    rules.push_back(std::move(permute));
     OpRule transfer;
     transfer.name = "transfer";
     transfer.check = [](const Routine&, const Op& op) {

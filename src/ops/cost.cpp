@@ -186,10 +186,11 @@ CollectiveCost collective_cost(const CostTable& table, const std::string& op, in
         if (row.op == op && row.members == nearest) points.push_back(&row);
     }
     // A member copies n blocks to gather, reads n to reduce its own; of an all-reduce its slice of n, whatever n is.
-    if (nearest > 0 && op != "all_reduce" && op != "transfer") block_bytes *= static_cast<double>(members) / nearest;
+    const bool one_block = op == "all_reduce" || op == "permute" || op == "transfer";  // is moved, whatever n is
+    if (nearest > 0 && !one_block) block_bytes *= static_cast<double>(members) / nearest;
     if (points.empty()) {
         const double bytes = bytes_roof(table, table.cores) / std::max(1, table.cores),
-                     copy_s = bytes > 0 ? (op == "all_reduce" || op == "transfer" ? 2 : 2.0 * members) * block_bytes / bytes : 0;
+                     copy_s = bytes > 0 ? (one_block ? 2 : 2.0 * members) * block_bytes / bytes : 0;
         return {copy_s, copy_s};
     }
     std::sort(points.begin(), points.end(), [](const auto* a, const auto* b) { return a->block_bytes < b->block_bytes; });

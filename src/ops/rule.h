@@ -75,7 +75,8 @@ struct OpRule {
     bool of_states = false, obeys_control = false, updates = false;
     bool rerun = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
-    int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
+    bool of_blocks = false;  // ops/blocks.cpp: placed by Op::group
+    int in_place = -1;       // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
     // Operands that every kernel of the op may overwrite with a result of the same size. must: the kernel finds the operand
     // through the result, so both are one place. Of a grouped launch each member's own.
     std::vector<Rewrite> rewrites{};
@@ -120,6 +121,7 @@ std::vector<OpRule> rope_rules();
 std::vector<OpRule> attention_rules();
 std::vector<OpRule> loss_rules();
 std::vector<OpRule> collective_rules();
+std::vector<OpRule> block_rules();
 std::vector<OpRule> optimizer_rules();
 std::vector<OpRule> fused_rules();
 

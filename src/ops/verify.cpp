@@ -61,6 +61,7 @@ private:
             stays_wide(r, op);
             if (!placed(r)) continue;
             if (rule(op.kind).collective || op.kind == "slice") collective(r, op);
+            else if (rule(op.kind).of_blocks) blocks(r, op);
             else if (!rule(op.kind).of_states) space_and_partial(r, op);
         }
         if (!found_ && !r.unit.empty()) types_of_unit(r);
@@ -114,10 +115,11 @@ private:
 
     // Routines of one block, kind and entry that name their instances share them out among each other.
     void instances(const Routine& r) {
+        if (r.part > 0) return parts(r);
         if (r.instances.empty() || r.kind == ir::RoutineKind::Transfer) return;
         std::vector<int64_t> all;
         for (const Routine& other : p_.routines) {
-            if (other.block == r.block && other.kind == r.kind && other.entry == r.entry)
+            if (other.part == 0 && other.block == r.block && other.kind == r.kind && other.entry == r.entry)
                 all.insert(all.end(), other.instances.begin(), other.instances.end());
         }
         std::sort(all.begin(), all.end());
@@ -125,6 +127,15 @@ private:
         if (!block || all != block->instances())
             return fail("instance", fmt::format("{}: not every instance of {} has one {}", r.name, r.block, name_of(r.kind)));
         if (!std::is_sorted(r.instances.begin(), r.instances.end())) fail("instance", r.name + ": its instances do not ascend");
+    }
+
+    // A part follows the part before it and serves the same instances.
+    void parts(const Routine& r) {
+        const auto at = static_cast<size_t>(&r - p_.routines.data());
+        const Routine* before = at > 0 ? &p_.routines[at - 1] : nullptr;
+        if (!before || before->part != r.part - 1 || before->block != r.block || before->kind != r.kind ||
+            before->entry != r.entry || before->instances != r.instances)
+            fail("part", fmt::format("{}: does not follow part {} of its routine", r.name, r.part - 1));
     }
 
     static bool placed(const Routine& r) {
@@ -309,7 +320,7 @@ private:
         for (size_t i = 0; i < op.in.size(); ++i) {
             const ir::Placement &in = r.tensors[op.in[i]].placement, &out = r.tensors[op.out[i]].placement;
             ir::Placement expected = in;
-            if (op.kind != "all_reduce") {
+            if (op.kind != "all_reduce" && op.kind != "permute") {
                 const auto dim = static_cast<size_t>(op.integer("dim"));
                 if (dim >= in.dims.size()) return wrong("it has no such dim");
                 AxisList& axes = expected.dims[dim];
@@ -330,6 +341,36 @@ private:
             }
             if (expected.dims != out.dims || expected.partial != out.partial) return wrong("the result stands otherwise");
         }
+    }
+    // Blocks have the group's axes nowhere; what they come from or make has them in its dim, or is whole along them.
+    void blocks(const Routine& r, const Op& op) {
+        const auto wrong = [&](const std::string& what) {
+            fail("blocks", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what));
+        };
+        const int64_t members = p_.mesh.size(op.group);
+        if (members < 2) return wrong("its group has one rank");
+        const auto dim = static_cast<size_t>(op.integer("dim"));
+        const bool takes = op.kind == "block";
+        const ir::Tensor &whole = r.tensors[takes ? op.in[0] : op.out[0]], &block = r.tensors[takes ? op.out[0] : op.in[0]];
+        if (r.dims[whole.dims[dim]].size != members * r.dims[block.dims[dim]].size) return wrong("a rank has not one block");
+        if (!takes && static_cast<int64_t>(op.in.size()) != members) return wrong("not every rank has a block");
+        if (takes && op.integer("shift") >= members) return wrong("it is shifted by more ranks than there are");
+        for (TensorId t : takes ? op.out : op.in) {
+            if (r.tensors[t].placement != block.placement || r.tensors[t].dtype != whole.dtype)
+                return wrong(r.tensors[t].name + " stands otherwise than the other blocks, or is of another type");
+        }
+        ir::Placement expected = block.placement;
+        AxisList& axes = expected.dims[dim];
+        const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == "sum_blocks";
+        if (splits) axes = mesh::join(axes, op.group);
+        if (op.kind == "sum_blocks") {
+            if (!mesh::subtract(op.group, expected.partial).empty()) return wrong("it sums what is not partial over the group");
+            expected.partial = mesh::subtract(expected.partial, op.group);
+        } else if (!mesh::intersect(expected.partial, op.group).empty()) {
+            return wrong("its blocks are partial sums over the group");
+        }
+        if (takes && splits && op.integer("shift") != 0) return wrong("a rank has its own block only");
+        if (expected != whole.placement) return wrong("the whole stands otherwise than its blocks");
     }
     static bool is_flat(const Routine& r, TensorId t) {
         return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].role == ir::DimRole::Flat;

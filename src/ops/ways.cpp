@@ -10,8 +10,9 @@
 namespace lockstep::ops {
 
 mesh::Collective collective_of(const ir::Op& op) {
-    if (op.kind == "all_gather") return mesh::Collective::AllGather;
-    return op.kind == "reduce_scatter" ? mesh::Collective::ReduceScatter : mesh::Collective::AllReduce;
+    const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
+    if (!kind) throw InternalError(op.kind + " is no collective of a group");
+    return *kind;
 }
 
 std::optional<mesh::Way> way_of(const ir::Op& op) {
@@ -31,6 +32,7 @@ std::string wrong_way(const ir::Op& op) {
     const int64_t level = op.attrs.contains("level") ? op.integer("level") : 1;
     const mesh::Collective kind = collective_of(op);
     if (!gathers && !reduces && !op.attrs.contains("level")) return "";
+    if (!mesh::traits_of(kind).has_ways) return "such a collective has no ways";
     if (gathers != (kind != mesh::Collective::ReduceScatter) || reduces != (kind != mesh::Collective::AllGather))
         return "its way says not what such a collective does";
     if (gathers && !mesh::gather_by(op.text("gather"))) return "it is gathered in no known way";
@@ -79,7 +81,8 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
     out.by_host.resize(static_cast<size_t>(*std::max_element(topology.host_of_rank.begin(), topology.host_of_rank.end()) + 1));
     const bool all = ir::meeting_of(op) == ir::Meeting::All;
     const std::optional<mesh::Way> way = way_of(op);
-    if (all && !way) return out;
+    const bool permutes = all && collective_of(op) == mesh::Collective::Permute;
+    if (all && !way && !permutes) return out;
     size_t leaders = 0, ranks = 0;
     for (const Placed& placed : groups.of(op)) {
         const mesh::GroupLayout& l = placed.layout;
@@ -92,15 +95,17 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
                 (l.hosts() > 1 ? sent.by_host[0] : sent.by_part[0]) += l.parts() > 1 ? bytes : 0;
                 continue;
             }
-            const mesh::Sent more = mesh::bytes_sent(l, collective_of(op), *way, bytes);
+            const mesh::Sent more =
+                permutes ? mesh::bytes_permuted(l, op.integer("by"), bytes) : mesh::bytes_sent(l, collective_of(op), *way, bytes);
             sent.by_part[0] += *std::max_element(more.by_part.begin(), more.by_part.end());
             for (size_t host = 0; host < more.by_host.size(); ++host) sent.by_host[host] += more.by_host[host];
         }
         out.within = std::max(out.within, sent.by_part[0]);
         // The collectives of a launch follow each other.
-        const double latencies = all ? mesh::latencies_of_agreement(l) +
-                                           static_cast<double>(op.in.size()) * mesh::latencies(l, collective_of(op), *way)
-                                     : l.parts() - 1;
+        const double latencies =
+            all ? mesh::latencies_of_agreement(l) +
+                      static_cast<double>(op.in.size()) * mesh::latencies(l, collective_of(op), way.value_or(mesh::Way{}))
+                : l.parts() - 1;
         double& most = l.hosts() > 1 ? out.latencies : out.latencies_within;
         most = std::max(most, latencies);
         for (int host = 0; host < l.hosts(); ++host) {

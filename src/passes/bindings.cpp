@@ -60,7 +60,7 @@ void Bindings::lay_out(Routine& r) {
             c.has_batch |=
                 std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](int d) { return r.dims[d].role == ir::DimRole::Batch; });
         }
-        r.ports[p].bytes = end;
+        r.ports[p].bytes = std::max(r.ports[p].bytes, end);  // of a part of a routine: as of the whole
     }
 }
 

@@ -4,22 +4,20 @@
 
 #include "base/error.h"
 #include "base/round.h"
-#include "ops/builder.h"
+#include "passes/parts.h"
 #include "passes/splice.h"
 
 namespace lockstep::passes {
 namespace {
 
-using ir::Access;
 using ir::DimRole;
 using ir::EntryKind;
 using ir::Op;
-using ir::PortKind;
 using ir::Routine;
 using ir::RoutineKind;
 using ir::TensorId;
 
-enum class Part { Before, Chunk, After };
+enum Part { Before, Chunk, After };
 
 bool over_vocab(const Routine& r, const Op& op) {
     const ir::DimId vocab = r.dim(DimRole::Vocab);
@@ -28,7 +26,7 @@ bool over_vocab(const Routine& r, const Op& op) {
 }
 
 // The chunk holds every op over vocab and those between two of them; before it comes what it needs, after it the rest.
-std::vector<Part> divide(const Routine& r) {
+std::vector<int> divide(const Routine& r) {
     const size_t n = r.ops.size();
     std::vector<bool> below(r.tensors.size(), false), above(r.tensors.size(), false);  // made from / needed by an op over vocab
     std::vector<bool> follows(n), precedes(n), vocab(n);
@@ -41,46 +39,12 @@ std::vector<Part> divide(const Routine& r) {
         precedes[i] = std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return above[t]; });
         for (TensorId t : r.ops[i].in) above[t] = above[t] || precedes[i] || vocab[i];
     }
-    std::vector<Part> parts(n);
+    std::vector<int> parts(n);
     for (size_t i = 0; i < n; ++i) {
-        if (vocab[i] || (follows[i] && precedes[i])) parts[i] = Part::Chunk;
-        else parts[i] = precedes[i] ? Part::Before : Part::After;
+        if (vocab[i] || (follows[i] && precedes[i])) parts[i] = Chunk;
+        else parts[i] = precedes[i] ? Before : After;
     }
     return parts;
-}
-
-// The ops of one part as a routine of their own. What another part makes is read through a value port, what another part needs
-// is written to one.
-Routine extract(const Routine& whole, const std::vector<Part>& parts, Part part) {
-    std::vector<bool> made_here(whole.tensors.size(), false), made_elsewhere = made_here, read_elsewhere = made_here,
-                                                              read_here = made_here;
-    for (size_t i = 0; i < parts.size(); ++i) {
-        for (TensorId t : whole.ops[i].out) (parts[i] == part ? made_here : made_elsewhere)[t] = true;
-        for (TensorId t : whole.ops[i].in) (parts[i] == part ? read_here : read_elsewhere)[t] = true;
-    }
-    Routine r = whole;
-    r.ops.clear();
-    for (size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i] == part) r.ops.push_back(whole.ops[i]);
-    }
-    for (size_t t = 0; t < r.tensors.size(); ++t) {
-        ir::Tensor& tensor = r.tensors[t];
-        const auto cross = [&](Access access) {
-            tensor.port = static_cast<int>(r.ports.size());
-            r.ports.push_back({tensor.name, PortKind::Value, access});
-        };
-        if (tensor.port < 0 && made_here[t] && read_elsewhere[t]) cross(Access::Write);
-        if (tensor.port < 0 && made_elsewhere[t] && read_here[t]) cross(Access::Read);
-        if (tensor.port >= 0 && !made_here[t] && !read_here[t]) tensor.port = -1;
-    }
-    std::erase_if(r.ops, [](const Op& op) { return op.out.empty(); });
-    for (size_t p = 0; p < r.ports.size(); ++p) {
-        if (!r.port_tensors(static_cast<int>(p)).empty()) continue;
-        for (ir::Tensor& t : r.tensors) t.port -= t.port > static_cast<int>(p);
-        r.ports.erase(r.ports.begin() + static_cast<long>(p--));
-    }
-    ops::renumber(r);
-    return r;
 }
 
 int64_t next_divisor(int64_t n, int64_t at_least) {
@@ -115,11 +79,11 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
 
 std::vector<Routine> in_three(const mesh::Mesh& mesh, const Routine& whole, const std::vector<std::string>& names,
                               RoutineKind last, const FuseLossOptions& options) {
-    const std::vector<Part> parts = divide(whole);
+    const std::vector<int> parts = divide(whole);
     std::vector<Routine> out;
     const RoutineKind kinds[] = {RoutineKind::Forward, RoutineKind::Loss, last};
     for (int i = 0; i < 3; ++i) {
-        Routine r = extract(whole, parts, static_cast<Part>(i));
+        Routine r = part_of(whole, parts, i, "");
         if (r.ops.empty()) continue;
         r.name = names[i];
         r.kind = kinds[i];

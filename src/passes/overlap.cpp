@@ -19,13 +19,22 @@ bool communicates(const ir::Routine& r) {
     return std::any_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
 }
 
+bool only_communicates(const ir::Routine& r) {
+    return !r.ops.empty() &&
+           std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
+}
+
 // By routine. A gather that only casts, and a reduction without other ranks, are computation.
 std::vector<Stream> streams_of(const ir::Program& p) {
     std::vector<Stream> out;
-    for (const ir::Routine& r : p.routines) {
+    for (size_t i = 0; i < p.routines.size(); ++i) {
+        const ir::Routine& r = p.routines[i];
         const bool of_unit =
             r.kind == RoutineKind::Gather || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
-        out.push_back((of_unit && communicates(r)) || r.kind == RoutineKind::Transfer ? Stream::Comm : Stream::Compute);
+        const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
+        const bool in_parts = r.part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
+        const bool beside = of_unit ? communicates(r) : of_block && in_parts && only_communicates(r);
+        out.push_back(beside || r.kind == RoutineKind::Transfer ? Stream::Comm : Stream::Compute);
     }
     return out;
 }

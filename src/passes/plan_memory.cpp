@@ -90,7 +90,8 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
     }
     for (int k = 0; k < n_ops; ++k) {
         Op& op = r.ops[k];
-        const bool view = op.kind == "rename" || op.kind == "reshape", may_overwrite = op.attrs.contains("in_place");
+        const bool view = op.kind == "rename" || op.kind == "reshape" || op.kind == "block",
+                   may_overwrite = op.attrs.contains("in_place");
         if (!view && !may_overwrite) continue;
         const TensorId in = op.in[view ? 0 : static_cast<size_t>(ops::rule(op.kind).in_place)], out = op.out[0];
         if (r.tensors[out].port >= 0) continue;

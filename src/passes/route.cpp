@@ -13,6 +13,7 @@ ir::Program route(ir::Program program, const RouteOptions& options) {
     for (ir::Routine& r : program.routines) {
         for (ir::Op& op : r.ops) {
             if (!ops::rule(op.kind).collective || ir::meeting_of(op) != ir::Meeting::All) continue;
+            if (!mesh::traits_of(ops::collective_of(op)).has_ways) continue;
             double bytes = 0;
             for (size_t i = 0; i < op.in.size(); ++i) bytes = std::max(bytes, ops::block_bytes(program.mesh, r, op, i));
             std::optional<mesh::Way> way;

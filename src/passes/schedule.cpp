@@ -90,7 +90,8 @@ private:
     struct Run {
         const Routine* routine;
         int64_t instance, microbatch, stage;
-        size_t step;  // of the row
+        size_t step;          // of the row
+        bool is_last = true;  // of the parts of its routine
     };
     using Place = std::pair<std::string, int64_t>;  // a unit and its instance
     static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.is_of(*run.routine) ? run.instance : 0; }
@@ -134,7 +135,7 @@ private:
             gathered_[place] = run.stage;
         }
         for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, run.instance, run.microbatch, chunk);
-        if (options_.resident_stages == 0) free_gathered({}, run.microbatch);
+        if (options_.resident_stages == 0 && run.is_last) free_gathered({}, run.microbatch);
     }
 
     // Ends the gathered copies of units whose stage is not one of `kept`.
@@ -211,8 +212,10 @@ private:
         std::vector<Run> out;
         for (const ir::BlockInstance& b : blocks) {
             for (const Routine& r : p_.routines) {
-                if (r.block == b.block && r.entry == entry_.kind && is_part_of(a.work, r.kind) && r.serves(b.instance))
-                    out.push_back({&r, b.instance, a.microbatch, a.stage, index});
+                if (r.block != b.block || r.entry != entry_.kind || !is_part_of(a.work, r.kind) || !r.serves(b.instance))
+                    continue;
+                if (r.part > 0) out.back().is_last = false;
+                out.push_back({&r, b.instance, a.microbatch, a.stage, index});
             }
         }
         return out;

@@ -23,6 +23,7 @@ std::string name_of(const ir::Routine& r, const ir::Call& call, ir::TensorId ten
     if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].role != ir::DimRole::Batch)
         return "";
     std::string kind = r.name.substr(r.block.size() + 1);
+    kind = kind.substr(0, kind.find('@'));  // the number of a part
     for (const char* part : {"backward_input", "backward_weight"}) {
         if (kind.starts_with(part)) kind.replace(0, std::string_view(part).size(), "backward");
     }

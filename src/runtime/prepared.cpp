@@ -34,6 +34,12 @@ comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::O
         q.dim = ir::local_elements(p.mesh, r, in);
         return q;
     }
+    if (op.kind == "permute") {
+        q.kind = comm::Kind::Permute;
+        q.by = static_cast<int32_t>(op.integer("by"));
+        q.dim = ir::local_elements(p.mesh, r, in);
+        return q;
+    }
     q.kind = op.kind == "all_gather" ? comm::Kind::AllGather : comm::Kind::ReduceScatter;
     const ir::Tensor& block = op.kind == "all_gather" ? in : out;
     const auto dim = static_cast<size_t>(op.integer("dim"));
@@ -118,7 +124,7 @@ void Prepared::fill(const Code& code, size_t index, Launch& launch) const {
     launch.kernel = p.kernel.get();
     launch.group = p.group;
     launch.requests = p.requests;
-    launch.is_collective = !p.kernel && !op.group.empty();
+    launch.is_collective = op.kernel == "comm";
     launch.delay_s = p.delay_s;
     launch.fresh = p.fresh_port >= 0 && call.bindings[static_cast<size_t>(p.fresh_port)].fresh;
     launch.workspace = scratch ? scratch + std::max<int64_t>(op.workspace_offset_bytes, 0) : nullptr;

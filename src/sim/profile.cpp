@@ -115,8 +115,10 @@ private:
         const std::vector<int64_t> ranks = ir::members_of(p_, op, p_.mesh.group(first, op.group));
         const auto members = static_cast<int64_t>(ranks.size());
         mesh::RingTraffic traffic;
+        // A transfer brings one block over the link, as a permute does.
+        const mesh::Collective kind = ir::meeting_of(op) == ir::Meeting::All ? ops::collective_of(op) : mesh::Collective::Permute;
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
-            traffic.add(op.kind == "all_reduce", members, ops::block_bytes(p_.mesh, r, op, i));
+            traffic.add(kind, members, ops::block_bytes(p_.mesh, r, op, i));
         Segment s;
         s.group = group_(op);
         s.meeting = ir::meeting_of(op);

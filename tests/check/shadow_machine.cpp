@@ -245,7 +245,7 @@ private:
         if (s.op < r.ops.size()) {
             const Op& op = r.ops[s.op];
             const uint64_t seed = mix(mix(static_cast<uint64_t>(s.entry->kind), step_, index), s.op);
-            if (op.kind == "rename" && r.tensors[static_cast<size_t>(op.out[0])].view_of >= 0) {
+            if ((op.kind == "rename" || op.kind == "block") && r.tensors[static_cast<size_t>(op.out[0])].view_of >= 0) {
                 ++s.op;
             } else if (!s.begun) {
                 s.first_reading = begin(c, op, seed);
@@ -292,13 +292,17 @@ private:
     }
     // Are the two one place, which the kernel allows?
     static bool may_share(const Op& op, size_t result, size_t operand) {
-        if (op.kind == "rename" || op.kind == "reshape" || op.kind == "copy") return true;
+        if (moves(op)) return true;
         if (op.kind == "all_reduce") return result == operand;
         if (op.attrs.contains("in_place") && result == 0 && operand == in_place_operand(op)) return true;
         return std::any_of(std::begin(kOver), std::end(kOver),
                            [&](const Over& o) { return op.kind == o.op && o.result == result && o.operand == operand; });
     }
-    bool moves(const Op& op) const { return op.kind == "rename" || op.kind == "reshape" || op.kind == "copy"; }
+    // The own block of what is split is a copy of it, or the same bytes.
+    static bool moves(const Op& op) {
+        const bool own_block = op.kind == "block" && op.integer("shift") == 0;
+        return op.kind == "rename" || op.kind == "reshape" || op.kind == "copy" || own_block;
+    }
 
     // Operands as the kernel reads them.
     uint64_t read(const Op& op, const std::vector<Range>& in, const std::vector<Range>& out) const {

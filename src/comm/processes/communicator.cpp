@@ -140,8 +140,8 @@ void ProcessCommunicator::copy_from_leader(const Group& group, const Channel& ch
     for (size_t i = 0; i < requests.size(); ++i) {
         const Request& r = requests[i];
         const int64_t bytes = bytes_of_block(r) * (r.kind == Kind::AllGather ? group.layout.members() : 1);
-        if (r.kind != Kind::ReduceScatter && bytes > 0)
-            std::memcpy(r.out, channel.launch[group.leader()][i].out, static_cast<size_t>(bytes));
+        const bool of_all = r.kind == Kind::AllGather || r.kind == Kind::AllReduce;
+        if (of_all && bytes > 0) std::memcpy(r.out, channel.launch[group.leader()][i].out, static_cast<size_t>(bytes));
     }
 }
 

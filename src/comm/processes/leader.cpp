@@ -79,6 +79,7 @@ private:
     void reduce_scatter(size_t index);
     void all_reduce(size_t index);
     void all_reduce_everywhere(const mesh::Way& way, size_t index);
+    void permute(size_t index);
     mesh::Way way_of(const Request& mine) const;
     void gather(mesh::GatherBy by, int64_t element_bytes, std::byte* out);
     void reduce(const mesh::Way& way, const Request& mine, size_t index);
@@ -274,6 +275,35 @@ void Leader::all_reduce_everywhere(const mesh::Way& way, size_t index) {
     reduce_rows(mine.type, mine.op, sources, {out(group_.leader(), index), total}, 1, total, false);
 }
 
+// Each block goes straight to its receiver. Between two parts messages go in the order of the positions that give.
+void Leader::permute(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int members = layout_.members();
+    const int64_t bytes = mine.block_elements() * bytes_of(mine.type);
+    std::vector<Message>&sends = link_.scratch.sends, &receives = link_.scratch.receives;
+    // Taken back, where this is stopped, before the buffers are left.
+    struct Clear {
+        std::vector<Message>&sends, &receives;
+        ~Clear() { sends.clear(), receives.clear(); }
+    } clear{sends, receives};
+    sends.clear(), receives.clear();
+    for (int from = 0; from < members; ++from) {
+        const int to = static_cast<int>((from + static_cast<int64_t>(mine.by)) % members);
+        const int gives = layout_.part_of[from], takes = layout_.part_of[to];
+        if (gives == group_.me && takes == group_.me) {
+            std::memcpy(out(to, index), in(from, index), static_cast<size_t>(bytes));
+            continue;
+        }
+        for (int64_t at = 0; at < bytes; at += link_.piece_bytes) {
+            const int64_t count = std::min(link_.piece_bytes, bytes - at);
+            if (takes == group_.me) receives.push_back(link_.receive(gives, out(to, index) + at, count));
+            if (gives == group_.me) sends.push_back(link_.send(takes, in(from, index) + at, count));
+        }
+    }
+    wait_for(state_.control, receives);
+    wait_for(state_.control, sends);
+}
+
 void Leader::run(size_t index) {
     const Request& mine = of(group_.leader(), index);
     if (mine.block_elements() == 0) return;
@@ -281,6 +311,7 @@ void Leader::run(size_t index) {
         case Kind::AllGather: return all_gather(index);
         case Kind::ReduceScatter: return reduce_scatter(index);
         case Kind::AllReduce: return all_reduce(index);
+        case Kind::Permute: return permute(index);
         case Kind::Transfer: return;  // see communicator.cpp
     }
 }

@@ -38,7 +38,7 @@ private:
 void wait_for(const Control& control, std::span<Message> messages);
 
 // Requires: the members here have passed `start`. After it the leader's outs hold everything of all_gather and all_reduce, all
-// members' outs here that of reduce_scatter. Throws Stopped; another exception is the wire's.
+// members' outs here that of reduce_scatter and permute. Throws Stopped; another exception is the wire's.
 void lead(State& state, Group& group, int channel);
 
 // The header of a launch of transfers. read_header is false for that of another kind of launch.

@@ -38,12 +38,15 @@ void add_float(std::vector<Registered>& all, const char* op, int accumulates, bo
 // Elements that are moved and not looked at.
 template <Dtype type>
 void add_movement(std::vector<Registered>& all) {
-    for (const char* op : {"rename", "copy", "slice", "append", "reshape", "pack", "unpack"}) {
+    const auto add = [&](const char* op, Made (*make)(const KernelContext&)) {
         Registered r;
         r.op = op, r.kernel = std::string("reference.") + op, r.result = type;
-        r.takes = gives<type>, r.make = make_movement;
+        r.takes = gives<type>, r.make = make;
         all.push_back(std::move(r));
-    }
+    };
+    for (const char* op : {"rename", "copy", "slice", "block", "join_blocks", "append", "reshape", "pack", "unpack"})
+        add(op, make_movement);
+    if (type != Dtype::I32) add("sum_blocks", make_block_sum);
 }
 
 }  // namespace

@@ -1,5 +1,10 @@
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
+#include "base/bfloat16.h"
+#include "base/error.h"
+#include "base/float16.h"
 #include "kernels/reference/reference.h"
 
 namespace lockstep::kernels::reference {
@@ -19,6 +24,75 @@ Made make_slice(const KernelContext& c) {
     return kernel_from([=](const KernelArgs& a) {
         for (int64_t o = 0; o < outer; ++o)
             std::memcpy(static_cast<char*>(a.out[0]) + o * part, in<char>(a, 0) + o * whole + begin, static_cast<size_t>(part));
+    });
+}
+
+// Blocks of a tensor along one dim, in bytes: `outer` rows of blocks, `block` bytes each; the whole has `count` in a row.
+struct Blocks {
+    int64_t outer = 1, block = 0, count = 1, index = 0;  // index: this rank's own
+
+    Blocks(const KernelContext& c, const ir::Tensor& of_block, const ir::Tensor& whole) {
+        const auto dim = static_cast<size_t>(c.op.integer("dim"));
+        block = bytes_of(of_block.dtype);
+        for (size_t i = 0; i < of_block.dims.size(); ++i) (i < dim ? outer : block) *= c.size(of_block, static_cast<int>(i));
+        count = c.size(whole, static_cast<int>(dim)) / c.size(of_block, static_cast<int>(dim));
+        index = c.mesh.index(c.rank, c.op.group);
+    }
+    void copy(char* to, int64_t to_stride, const char* from, int64_t from_stride, ThreadPool& pool) const {
+        pool.parallel([&](int thread, int threads) {
+            for (int64_t o = 0; o < outer; ++o) {
+                const Range part = split(block, threads, thread, 64);
+                std::memcpy(to + o * to_stride + part.begin, from + o * from_stride + part.begin,
+                            static_cast<size_t>(part.count()));
+            }
+        });
+    }
+};
+
+Made make_block(const KernelContext& c) {
+    const Blocks b(c, c.out(0), c.in(0));
+    const int64_t at = b.count == 1 ? 0 : (b.index + c.op.integer("shift")) % b.count;
+    return kernel_from([=](const KernelArgs& a) {
+        if (b.count == 1 && a.in[0] == a.out[0]) return;
+        b.copy(static_cast<char*>(a.out[0]), b.block, in<char>(a, 0) + at * b.block, b.count * b.block, a.pool);
+    });
+}
+
+Made make_join_blocks(const KernelContext& c) {
+    const Blocks b(c, c.in(0), c.out(0));
+    return kernel_from([=](const KernelArgs& a) {
+        for (int64_t i = 0; i < b.count; ++i) {
+            const int64_t at = (b.index - i + b.count) % b.count;
+            b.copy(static_cast<char*>(a.out[0]) + at * b.block, b.count * b.block, in<char>(a, static_cast<int>(i)), b.block,
+                   a.pool);
+        }
+    });
+}
+
+// Ranks in ascending order, rounded after each, as a reduce_scatter does it (comm/reduce.h).
+template <class T>
+Made make_sum_blocks(const KernelContext& c) {
+    const int64_t n = c.elements(c.out(0));
+    const auto members = static_cast<int64_t>(c.op.in.size());
+    const int64_t index = c.mesh.index(c.rank, c.op.group);
+    return kernel_from([=](const KernelArgs& a) {
+        const auto operand = [&](int64_t rank) { return in<T>(a, static_cast<int>((index - rank + members) % members)); };
+        a.pool.parallel([&](int thread, int threads) {
+            const Range part = split(n, threads, thread, 64);
+            constexpr int64_t kChunk = 1024;
+            T sum[kChunk];
+            for (int64_t begin = part.begin; begin < part.end; begin += kChunk) {
+                const int64_t count = std::min(kChunk, part.end - begin);
+                std::memcpy(sum, operand(0) + begin, static_cast<size_t>(count) * sizeof(T));
+                for (int64_t rank = 1; rank < members; ++rank) {
+                    const T* more = operand(rank) + begin;
+                    using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
+                    for (int64_t i = 0; i < count; ++i)
+                        sum[i] = static_cast<T>(static_cast<Wide>(sum[i]) + static_cast<Wide>(more[i]));
+                }
+                std::memcpy(static_cast<T*>(a.out[0]) + begin, sum, static_cast<size_t>(count) * sizeof(T));
+            }
+        });
     });
 }
 
@@ -84,8 +158,21 @@ Made make_accumulate(const KernelContext& c) {
 template Made make_accumulate<float>(const KernelContext&);
 template Made make_accumulate<double>(const KernelContext&);
 
+Made make_block_sum(const KernelContext& c) {
+    switch (c.out(0).dtype) {
+        case Dtype::F32: return make_sum_blocks<float>(c);
+        case Dtype::F64: return make_sum_blocks<double>(c);
+        case Dtype::BF16: return make_sum_blocks<Bf16>(c);
+        case Dtype::F16: return make_sum_blocks<F16>(c);
+        case Dtype::I32: break;
+    }
+    throw InternalError("sum_blocks: no sum of integers");
+}
+
 Made make_movement(const KernelContext& c) {
     if (c.op.kind == "slice") return make_slice(c);
+    if (c.op.kind == "block") return make_block(c);
+    if (c.op.kind == "join_blocks") return make_join_blocks(c);
     if (c.op.kind == "append") return make_append(c);
     if (c.op.kind == "unpack") return make_unpack(c);
     if (c.op.kind == "pack") return make_pack(c);

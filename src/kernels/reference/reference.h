@@ -30,8 +30,9 @@ template <class T>
 Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_count
 template <class T>
 Made make_accumulate(const KernelContext& c);
-Made make_movement(const KernelContext& c);  // rename, copy, slice, append: any element type
-Made make_scalars(const KernelContext& c);   // sum_squares, owned, step_control, update_loss_scale: in double
+Made make_movement(const KernelContext& c);   // rename, copy, slice, block, join_blocks, append: any element type
+Made make_block_sum(const KernelContext& c);  // sum_blocks: any float type
+Made make_scalars(const KernelContext& c);    // sum_squares, owned, step_control, update_loss_scale: in double
 
 // Are all floats of the op of this type? (adamw's scalars are in double whatever they are.)
 bool has_one_float_type(const ir::Routine& routine, const ir::Op& op, Dtype type);

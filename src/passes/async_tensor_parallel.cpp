@@ -1,0 +1,388 @@
+#include "passes/async_tensor_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/round.h"
+#include "ops/builder.h"
+#include "ops/einsum.h"
+#include "passes/parts.h"
+#include "passes/splice.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::DimId;
+using ir::Op;
+using ir::Routine;
+using ir::TensorId;
+
+bool has(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) != dims.end(); }
+int64_t position(const std::vector<DimId>& dims, DimId dim) { return std::find(dims.begin(), dims.end(), dim) - dims.begin(); }
+
+// Rewrites one routine's ops; `beside` then says which of them run beside the others.
+class Cutter {
+public:
+    Cutter(const mesh::Mesh& mesh, Routine& r) : mesh_(mesh), r_(r), b_(r), old_(std::move(r.ops)) {
+        made_by_.assign(r.tensors.size(), -1);
+        readers_.resize(r.tensors.size());
+        for (size_t i = 0; i < old_.size(); ++i) {
+            for (TensorId t : old_[i].out) made_by_[static_cast<size_t>(t)] = static_cast<int>(i);
+            for (TensorId t : old_[i].in) readers_[static_cast<size_t>(t)].push_back(i);
+        }
+        moved_to_.resize(old_.size());
+        for (size_t i = 0; i < old_.size(); ++i) moved_to_[i] = static_cast<int>(i);
+    }
+
+    // Does anything run beside the rest?
+    bool run() {
+        r_.ops.clear();
+        for (size_t i = 0; i < old_.size(); ++i) find_gather(i);
+        for (size_t i = 0; i < old_.size(); ++i) find_scatter(i);
+        if (gathers_.empty() && scatters_.empty()) {
+            r_.ops = std::move(old_);
+            return false;
+        }
+        emit_scatters(-1);
+        for (size_t i = 0; i < old_.size(); ++i) {
+            if (const auto at = gathers_.find(i); at != gathers_.end()) emit_gather(i, at->second);
+            else if (const auto sum = scatters_.find(i); sum != scatters_.end()) emit_sum(i, sum->second);
+            else if (!replaced_.contains(i)) keep(old_[i]);
+            emit_scatters(static_cast<int>(i));
+        }
+        move_gathers_ahead();
+        return true;
+    }
+    const std::vector<bool>& beside() const { return beside_; }
+
+private:
+    struct Scatter {
+        std::set<size_t> cone;  // the products, and the sums of them, that make the operand
+        int ready = -1;         // the op behind which all that they read is there
+        std::vector<TensorId> arrived;
+    };
+
+    // The op, or what has taken its place, is at or before the op `by` of the old list. Values of ports are there from the start.
+    bool is_there(TensorId t, int by) const {
+        const int maker = made_by_[static_cast<size_t>(t)];
+        return maker < 0 || moved_to_[static_cast<size_t>(maker)] < by;
+    }
+
+    // Does each row of the result, along `dim`, come from the same row of one operand?
+    bool is_by_rows(const Op& op, DimId dim) const {
+        if (op.kind != "einsum" || !ops::is_product(r_, op) || !has(r_.tensors[op.out[0]].dims, dim)) return false;
+        return has(r_.tensors[op.in[0]].dims, dim) != has(r_.tensors[op.in[1]].dims, dim);
+    }
+
+    bool is_cut_by(const Op& op, const char* kind) const {
+        return op.kind == kind && op.in.size() == 1 && op.accumulate.empty() && mesh_.size(op.group) > 1;
+    }
+    DimId dim_of(const Op& op) const { return r_.tensors[op.in[0]].dims[static_cast<size_t>(op.integer("dim"))]; }
+
+    void find_gather(size_t i) {
+        const Op& op = old_[i];
+        if (!is_cut_by(op, "all_gather") || r_.tensors[op.out[0]].port >= 0) return;
+        std::vector<size_t> products;
+        for (size_t reader : readers_[static_cast<size_t>(op.out[0])]) {
+            const Op& product = old_[reader];
+            if (!is_by_rows(product, dim_of(op)) || !product.accumulate.empty()) continue;
+            const TensorId other = product.in[product.in[0] == op.out[0] ? 1 : 0];
+            if (other != op.out[0] && is_there(other, static_cast<int>(i))) products.push_back(reader);
+        }
+        if (products.empty()) return;
+        for (size_t p : products) replaced_.insert(p), moved_to_[p] = static_cast<int>(i);
+        gathers_[i] = std::move(products);
+    }
+
+    void find_scatter(size_t i) {
+        const Op& op = old_[i];
+        if (!is_cut_by(op, "reduce_scatter")) return;
+        Scatter s;
+        if (!add_to_cone(op.in[0], i, dim_of(op), s)) return;
+        for (size_t c : s.cone) replaced_.insert(c);
+        scatters_[i] = std::move(s);
+    }
+
+    // What makes `t` for the op `reader` alone.
+    bool add_to_cone(TensorId t, size_t reader, DimId dim, Scatter& s) {
+        const int maker = made_by_[static_cast<size_t>(t)];
+        if (maker < 0 || r_.tensors[t].port >= 0) return false;
+        if (readers_[static_cast<size_t>(t)] != std::vector<size_t>{reader}) return false;
+        const auto at = static_cast<size_t>(maker);
+        const Op& op = old_[at];
+        if (!op.accumulate.empty() || replaced_.contains(at) || !has(r_.tensors[t].dims, dim)) return false;
+        s.cone.insert(at);
+        if (op.kind == "add")
+            return std::all_of(op.in.begin(), op.in.end(), [&](TensorId in) { return add_to_cone(in, at, dim, s); });
+        if (!is_by_rows(op, dim)) return false;
+        for (TensorId in : op.in) {
+            const int source = made_by_[static_cast<size_t>(in)];
+            if (source >= 0) s.ready = std::max(s.ready, moved_to_[static_cast<size_t>(source)]);
+        }
+        return true;
+    }
+
+    TensorId make(const std::string& name, const ir::Tensor& like) {
+        ir::Tensor t = like;
+        t.name = b_.fresh(name);
+        t.port = -1;
+        t.source.clear();
+        r_.tensors.push_back(std::move(t));
+        return static_cast<TensorId>(r_.tensors.size() - 1);
+    }
+    // One block of a tensor along `dim`, without the group's axes.
+    TensorId make_block(const std::string& name, TensorId of, DimId dim, const mesh::AxisList& group) {
+        const TensorId t = make(name, r_.tensors[of]);
+        const DimId block = block_of(dim, mesh_.size(group));
+        const auto at = static_cast<size_t>(position(r_.tensors[of].dims, dim));
+        r_.tensors[t].dims[at] = block;
+        mesh::AxisList& axes = r_.tensors[t].placement.dims[at];
+        axes = mesh::subtract(axes, group);
+        return t;
+    }
+    DimId block_of(DimId dim, int64_t members) {
+        const std::string name = fmt::format("{}.block{}", r_.dims[static_cast<size_t>(dim)].name, members);
+        if (const DimId known = r_.dim(name); known >= 0) return known;
+        const int64_t size = r_.dims[static_cast<size_t>(dim)].size / members;
+        r_.dims.push_back({name, size, size});
+        return static_cast<DimId>(r_.dims.size() - 1);
+    }
+
+    Op& emit(const Op& like, std::string kind, std::vector<TensorId> in, TensorId out, ir::Attrs attrs, bool beside = false) {
+        Op op;
+        op.kind = std::move(kind);
+        op.in = std::move(in);
+        op.out = {out};
+        op.attrs = std::move(attrs);
+        if (like.attrs.contains("recomputed")) op.attrs["recomputed"] = int64_t{1};
+        op.group = like.group;
+        r_.ops.push_back(std::move(op));
+        beside_.push_back(beside);
+        return r_.ops.back();
+    }
+    void keep(const Op& op) {
+        r_.ops.push_back(op);
+        beside_.push_back(false);
+    }
+    // The op on blocks: its operands as `block_of` says, its result a block.
+    TensorId on_blocks(const Op& op, const std::map<TensorId, TensorId>& blocks, DimId dim, const mesh::AxisList& group,
+                       int64_t i) {
+        Op piece = op;
+        for (TensorId& t : piece.in) {
+            if (const auto at = blocks.find(t); at != blocks.end()) t = at->second;
+        }
+        piece.out = {make_block(fmt::format("{}.{}", r_.tensors[op.out[0]].name, i), op.out[0], dim, group)};
+        keep(piece);
+        return piece.out[0];
+    }
+    static std::string numbered(const std::string& name, int64_t i) { return fmt::format("{}.{}", name, i); }
+
+    void emit_gather(size_t index, const std::vector<size_t>& products) {
+        const Op gather = old_[index];
+        const TensorId own = gather.in[0], whole = gather.out[0];
+        const DimId dim = dim_of(gather);
+        const int64_t members = mesh_.size(gather.group), at = gather.integer("dim");
+        const std::string name = r_.tensors[whole].name;
+        std::vector<TensorId> rolled = {own}, blocks;
+        std::map<size_t, std::vector<TensorId>> results;
+        const auto permute = [&](int64_t i) {
+            if (i == members) return;
+            rolled.push_back(make(numbered(name + ".from", i), r_.tensors[own]));
+            emit(gather, "permute", {own}, rolled.back(), {{"by", i}}, true).note =
+                i == 1 ? "the blocks of the others, one after the other, beside the products" : "";
+        };
+        permute(1);
+        for (int64_t i = 0; i < members; ++i) {
+            const TensorId block = make_block(numbered(name, i), own, dim, gather.group);
+            emit(gather, "block", {rolled[static_cast<size_t>(i)]}, block, {{"dim", at}, {"shift", int64_t{0}}});
+            blocks.push_back(block);
+            for (size_t p : products) results[p].push_back(on_blocks(old_[p], {{whole, block}}, dim, gather.group, i));
+            if (i + 1 < members) permute(i + 2);
+        }
+        for (size_t p : products) {
+            const TensorId out = old_[p].out[0];
+            emit(gather, "join_blocks", results[p], out, {{"dim", position(r_.tensors[out].dims, dim)}});
+        }
+        const std::vector<size_t>& readers = readers_[static_cast<size_t>(whole)];
+        const bool read_whole =
+            std::any_of(readers.begin(), readers.end(), [&](size_t reader) { return !replaced_.contains(reader); });
+        if (read_whole) emit(gather, "join_blocks", blocks, whole, {{"dim", at}});
+    }
+
+    // The blocks of the scatters whose operands are there now.
+    void emit_scatters(int behind) {
+        for (auto& [index, s] : scatters_) {
+            if (s.ready != behind) continue;
+            const Op scatter = old_[index];
+            const DimId dim = dim_of(scatter);
+            const int64_t members = mesh_.size(scatter.group);
+            TensorId own = -1;
+            for (int64_t k = 1; k <= members; ++k) {
+                const int64_t i = k % members;  // the own block last
+                std::map<TensorId, TensorId> blocks;
+                for (size_t c : s.cone) {
+                    for (TensorId t : old_[c].in) {
+                        const int maker = made_by_[static_cast<size_t>(t)];
+                        const bool inside = maker >= 0 && s.cone.contains(static_cast<size_t>(maker));
+                        if (inside || blocks.contains(t) || !has(r_.tensors[t].dims, dim)) continue;
+                        blocks[t] = make_block(numbered(r_.tensors[t].name, i), t, dim, scatter.group);
+                        emit(scatter, "block", {t}, blocks[t], {{"dim", position(r_.tensors[t].dims, dim)}, {"shift", i}});
+                    }
+                }
+                for (size_t c : s.cone) blocks[old_[c].out[0]] = on_blocks(old_[c], blocks, dim, scatter.group, i);
+                const TensorId block = blocks.at(scatter.in[0]);
+                if (i == 0) {
+                    own = block;
+                    continue;
+                }
+                s.arrived.push_back(make(numbered(r_.tensors[scatter.in[0]].name + ".from", i), r_.tensors[block]));
+                emit(scatter, "permute", {block}, s.arrived.back(), {{"by", i}}, true).note =
+                    i == 1 ? "each rank's block to it, one after the other, beside the products" : "";
+            }
+            s.arrived.insert(s.arrived.begin(), own);
+        }
+    }
+    void emit_sum(size_t index, const Scatter& s) {
+        const Op& scatter = old_[index];
+        emit(scatter, "sum_blocks", s.arrived, scatter.out[0], {{"dim", scatter.integer("dim")}}).note = scatter.note;
+    }
+
+    // The all-gathers that are left whole.
+    void move_gathers_ahead() {
+        for (size_t i = 0; i < r_.ops.size(); ++i) {
+            if (!is_cut_by(r_.ops[i], "all_gather")) continue;
+            const TensorId operand = r_.ops[i].in[0];
+            size_t to = i;
+            while (to > 0 && !beside_[to - 1]) {
+                const Op& before = r_.ops[to - 1];
+                if (std::find(before.out.begin(), before.out.end(), operand) != before.out.end()) break;
+                --to;
+            }
+            if (to == i) continue;
+            const auto first = r_.ops.begin() + static_cast<long>(to), last = r_.ops.begin() + static_cast<long>(i);
+            std::rotate(first, last, last + 1);
+            beside_.erase(beside_.begin() + static_cast<long>(i));
+            beside_.insert(beside_.begin() + static_cast<long>(to), true);
+        }
+    }
+
+    const mesh::Mesh& mesh_;
+    Routine& r_;
+    ops::Builder b_;
+    std::vector<Op> old_;
+    std::vector<int> made_by_, moved_to_;       // of tensors: the old op; of old ops: where they are now
+    std::vector<std::vector<size_t>> readers_;  // of tensors: old ops
+    std::map<size_t, std::vector<size_t>> gathers_;
+    std::map<size_t, Scatter> scatters_;
+    std::set<size_t> replaced_;
+    std::vector<bool> beside_;  // of new ops
+};
+
+// A routine whose ops are rewritten, and the part of each; empty: it stays whole.
+struct Parted {
+    Routine routine;
+    std::vector<int> part_of_op;
+};
+
+// Each run of ops on one side is a part.
+std::vector<int> parts_of(const std::vector<bool>& beside) {
+    std::vector<int> out(beside.size());
+    for (size_t i = 1; i < out.size(); ++i) out[i] = out[i - 1] + (beside[i] != beside[i - 1] ? 1 : 0);
+    return out;
+}
+
+Parted cut(const mesh::Mesh& mesh, Routine r) {
+    const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
+    const bool generates = r.entry == ir::EntryKind::Prefill || r.entry == ir::EntryKind::Decode;
+    Parted out;
+    if (of_block && !generates && r.chunks == 1) {
+        Cutter cutter(mesh, r);
+        if (cutter.run()) out.part_of_op = parts_of(cutter.beside());
+    }
+    out.routine = std::move(r);
+    return out;
+}
+
+// By a frame's name and the source of a value in it: the part of the routine that saves it.
+using SavedBy = std::map<std::pair<std::string, std::string>, int>;
+
+SavedBy saved_by(const Parted& p) {
+    SavedBy out;
+    const Routine& r = p.routine;
+    for (size_t i = 0; i < p.part_of_op.size(); ++i) {
+        for (TensorId t : r.ops[i].out) {
+            if (in_frame(r, r.tensors[t])) out[{r.ports[r.tensors[t].port].name, r.tensors[t].source}] = p.part_of_op[i];
+        }
+    }
+    return out;
+}
+
+// One frame for each part that saves values, so that no part reads and writes the same one.
+void divide_frames(Routine& r, const SavedBy& saved_by) {
+    const size_t ports = r.ports.size();
+    for (size_t p = 0; p < ports; ++p) {
+        if (r.ports[p].kind != ir::PortKind::Frame) continue;
+        const ir::Port frame = r.ports[p];
+        const auto first = saved_by.lower_bound({frame.name, ""});
+        if (first == saved_by.end() || first->first.first != frame.name) continue;  // another routine's
+        std::map<int, int> port_of;                                                 // by part
+        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
+            const int part = saved_by.at({frame.name, r.tensors[t].source});
+            const auto [at, is_new] = port_of.try_emplace(part, static_cast<int>(port_of.empty() ? p : r.ports.size()));
+            if (is_new) {
+                if (port_of.size() > 1) r.ports.push_back(frame);
+                r.ports[static_cast<size_t>(at->second)].name = fmt::format("{}@{}", frame.name, part);
+            }
+            r.tensors[t].port = at->second;
+        }
+    }
+}
+
+// Where saved values lie does not depend on which part reads which of them.
+void lay_out_frames(const mesh::Mesh& mesh, Routine& r) {
+    for (size_t p = 0; p < r.ports.size(); ++p) {
+        if (r.ports[p].kind != ir::PortKind::Frame) continue;
+        int64_t end = 0;
+        for (TensorId t : r.port_tensors(static_cast<int>(p))) {
+            r.tensors[t].offset_bytes = round_up(end, kAlignmentBytes);
+            end = r.tensors[t].offset_bytes + ir::local_bytes(mesh, r, r.tensors[t]);
+        }
+        r.ports[p].bytes = end;
+    }
+}
+
+}  // namespace
+
+ir::Program async_tensor_parallel(ir::Program program) {
+    std::vector<Parted> all;
+    for (Routine& r : program.routines) all.push_back(cut(program.mesh, std::move(r)));
+    for (const Parted& saving : all) {
+        const SavedBy parts = saved_by(saving);
+        for (Parted& other : all) {
+            const Routine &s = saving.routine, &o = other.routine;
+            if (o.block == s.block && o.entry == s.entry && o.instances == s.instances) divide_frames(other.routine, parts);
+        }
+    }
+    std::vector<Routine> out;
+    for (Parted& p : all) {
+        if (p.part_of_op.empty()) {
+            out.push_back(std::move(p.routine));
+            continue;
+        }
+        const std::string name = p.routine.name, prefix = fmt::format("{}.", name_of(p.routine.kind));
+        lay_out_frames(program.mesh, p.routine);
+        for (int part = 0; part <= p.part_of_op.back(); ++part) {
+            Routine& r = out.emplace_back(part_of(p.routine, p.part_of_op, part, prefix));
+            r.part = part;
+            if (part > 0) r.name = fmt::format("{}@{}", name, part);
+        }
+    }
+    program.routines = std::move(out);
+    return program;
+}
+
+}  // namespace lockstep::passes
