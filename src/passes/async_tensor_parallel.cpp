@@ -288,10 +288,17 @@ struct Parted {
     std::vector<int> part_of_op;
 };
 
-// Each run of ops on one side is a part.
-std::vector<int> parts_of(const std::vector<bool>& beside) {
+// Each run of ops on one side is a part. A call waits before its first op, so another begins where the first result that has come
+// from beside is read.
+std::vector<int> parts_of(const Routine& r, const std::vector<bool>& beside) {
+    std::vector<bool> arrives(r.tensors.size(), false);  // made beside, and not read yet
     std::vector<int> out(beside.size());
-    for (size_t i = 1; i < out.size(); ++i) out[i] = out[i - 1] + (beside[i] != beside[i - 1] ? 1 : 0);
+    for (size_t i = 0; i < out.size(); ++i) {
+        bool waits = false;
+        for (TensorId t : r.ops[i].in) waits = waits || arrives[static_cast<size_t>(t)], arrives[static_cast<size_t>(t)] = false;
+        for (TensorId t : r.ops[i].out) arrives[static_cast<size_t>(t)] = beside[i];
+        if (i > 0) out[i] = out[i - 1] + (waits || beside[i] != beside[i - 1] ? 1 : 0);
+    }
     return out;
 }
 
@@ -301,7 +308,7 @@ Parted cut(const mesh::Mesh& mesh, Routine r) {
     Parted out;
     if (of_block && !generates && r.chunks == 1) {
         Cutter cutter(mesh, r);
-        if (cutter.run()) out.part_of_op = parts_of(cutter.beside());
+        if (cutter.run()) out.part_of_op = parts_of(r, cutter.beside());
     }
     out.routine = std::move(r);
     return out;
