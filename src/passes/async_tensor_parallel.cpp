@@ -251,16 +251,20 @@ private:
         emit(scatter, "sum_blocks", s.arrived, scatter.out[0], {{"dim", scatter.integer("dim")}}).note = scatter.note;
     }
 
-    // The all-gathers that are left whole.
+    // The all-gathers that are left whole: each behind the communication before the last one before it, which is that of the
+    // products behind the last. So it has the computation between the two to itself, and they do not wait for it long.
     void move_gathers_ahead() {
         for (size_t i = 0; i < r_.ops.size(); ++i) {
             if (!is_cut_by(r_.ops[i], "all_gather")) continue;
             const TensorId operand = r_.ops[i].in[0];
-            size_t to = i;
-            while (to > 0 && !beside_[to - 1]) {
-                const Op& before = r_.ops[to - 1];
-                if (std::find(before.out.begin(), before.out.end(), operand) != before.out.end()) break;
-                --to;
+            size_t to = i, passed = 0;
+            for (size_t at = i; at > 0 && passed < 2; --at) {
+                const Op& before = r_.ops[at - 1];
+                if (std::find(before.out.begin(), before.out.end(), operand) != before.out.end()) {
+                    if (passed == 0) to = at;
+                    break;
+                }
+                if (beside_[at - 1] && !beside_[at]) to = at, ++passed;
             }
             if (to == i) continue;
             const auto first = r_.ops.begin() + static_cast<long>(to), last = r_.ops.begin() + static_cast<long>(i);
