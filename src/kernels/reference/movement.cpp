@@ -38,8 +38,8 @@ struct Blocks {
         count = c.size(whole, static_cast<int>(dim)) / c.size(of_block, static_cast<int>(dim));
         index = c.mesh.index(c.rank, c.op.group);
     }
-    void copy(char* to, int64_t to_stride, const char* from, int64_t from_stride, ThreadPool& pool) const {
-        pool.parallel([&](int thread, int threads) {
+    void copy(char* to, int64_t to_stride, const char* from, int64_t from_stride, const device::Queue& queue) const {
+        queue.pool().parallel([&](int thread, int threads) {
             for (int64_t o = 0; o < outer; ++o) {
                 const Range part = split(block, threads, thread, 64);
                 std::memcpy(to + o * to_stride + part.begin, from + o * from_stride + part.begin,
@@ -54,7 +54,7 @@ Made make_block(const KernelContext& c) {
     const int64_t at = b.count == 1 ? 0 : (b.index + c.op.integer("shift")) % b.count;
     return kernel_from([=](const KernelArgs& a) {
         if (b.count == 1 && a.in[0] == a.out[0]) return;
-        b.copy(static_cast<char*>(a.out[0]), b.block, in<char>(a, 0) + at * b.block, b.count * b.block, a.pool);
+        b.copy(static_cast<char*>(a.out[0]), b.block, in<char>(a, 0) + at * b.block, b.count * b.block, a.queue);
     });
 }
 
@@ -64,7 +64,7 @@ Made make_join_blocks(const KernelContext& c) {
         for (int64_t i = 0; i < b.count; ++i) {
             const int64_t at = (b.index - i + b.count) % b.count;
             b.copy(static_cast<char*>(a.out[0]) + at * b.block, b.count * b.block, in<char>(a, static_cast<int>(i)), b.block,
-                   a.pool);
+                   a.queue);
         }
     });
 }
@@ -77,7 +77,7 @@ Made make_sum_blocks(const KernelContext& c) {
     const int64_t index = c.mesh.index(c.rank, c.op.group);
     return kernel_from([=](const KernelArgs& a) {
         const auto operand = [&](int64_t rank) { return in<T>(a, static_cast<int>((index - rank + members) % members)); };
-        a.pool.parallel([&](int thread, int threads) {
+        a.queue.pool().parallel([&](int thread, int threads) {
             const Range part = split(n, threads, thread, 64);
             constexpr int64_t kChunk = 1024;
             T sum[kChunk];
