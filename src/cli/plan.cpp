@@ -38,6 +38,7 @@ struct Plan {
     sim::Simulated simulated;
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
+    std::string hides_nothing;                   // why asynchronous tensor parallelism does
     bool fits = true;
 
     // The microbatches that were not simulated take as long as those of the steady state.
@@ -67,6 +68,7 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
     plan.cluster = *machine.cluster, plan.placement = machine.placement;
+    plan.hides_nothing = compile::hides_nothing(config, plan.placement);
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
@@ -136,6 +138,8 @@ Json to_json(const Plan& p) {
             {"hfu", p.utilization(compile::flops_executed_of_a_rank(p.reports))},
             {"bubble_fraction", p.simulated.bubble_s / p.step_s()},
             {"exposed_communication_s", p.simulated.exposed_communication_s},
+            {"hidden_communication_s", p.simulated.hidden_communication_s},
+            {"hidden_by_async_tensor_parallel_s", p.simulated.hidden_in_parts_s},
             {"fits", p.fits},
             {"ranks", p.compiled.layout.ranks},
             {"cluster", p.cluster.name},
@@ -166,6 +170,11 @@ void print(const Plan& p) {
     fmt::print("communication exposed {:.6g} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
                p.simulated.exposed_communication_s, 100 * p.simulated.exposed_communication_s / step_s,
                100 * p.simulated.bubble_s / step_s);
+    fmt::print("              hidden {:.6g} s beside computation{}\n", p.simulated.hidden_communication_s,
+               p.simulated.hidden_in_parts_s > 0
+                   ? fmt::format(", {:.6g} s of them by asynchronous tensor parallelism", p.simulated.hidden_in_parts_s)
+                   : "");
+    if (!p.hides_nothing.empty()) fmt::print("              {}\n", p.hides_nothing);
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",
                    100 * p.simulated.measured_share);

@@ -13,6 +13,7 @@
 #include "base/processors.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
+#include "compile/placement.h"
 #include "compile/report.h"
 #include "measure/roofs.h"
 #include "runtime/parameters.h"
@@ -141,6 +142,7 @@ void RunLog::print_start() const {
     for (const std::vector<std::string>& items : lines) {
         for (const std::string& line : packed(items)) telemetry::info(line);
     }
+    if (const std::string why = compile::hides_nothing(config_, trainer.placement()); !why.empty()) telemetry::warn(why);
     if (const std::string gpu = telemetry::gpu_device(); !gpu.empty())
         telemetry::warn(fmt::format("no GPU is used by this build ({} is there)", gpu));
 }

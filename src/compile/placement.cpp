@@ -1,16 +1,32 @@
 #include "compile/placement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace lockstep::compile {
 
 Placement placement_of(const Config& config, int64_t ranks, int cores) {
     Placement p;
+    p.ranks = ranks, p.cores = cores;
     p.threads_per_rank = static_cast<int>(config.runtime.threads_per_rank);
     if (p.threads_per_rank == 0) p.threads_per_rank = static_cast<int>(std::max<int64_t>(1, cores / ranks));
     const CommThread comm = config.runtime.comm_thread;
     p.comm_thread = comm == CommThread::On || (comm == CommThread::Auto && cores > ranks * p.threads_per_rank);
     return p;
+}
+
+std::string hides_nothing(const Config& config, const Placement& p) {
+    const Config::Parallelism& parallelism = config.parallelism;
+    const bool asked =
+        parallelism.enable_async_tensor_parallel && parallelism.sequence_parallel && parallelism.tensor_parallel_degree > 1;
+    if (!asked || p.comm_thread) return "";
+    const std::string why =
+        config.runtime.comm_thread == CommThread::Off
+            ? "runtime.comm_thread is \"off\""
+            : fmt::format("no core is free for threads that communicate: {} cores for {} rank{} of {} thread{}", p.cores, p.ranks,
+                          p.ranks == 1 ? "" : "s", p.threads_per_rank, p.threads_per_rank == 1 ? "" : "s");
+    return "parallelism.enable_async_tensor_parallel hides nothing, as " + why;
 }
 
 mesh::Link local_link(const Config& config) {

@@ -2,6 +2,8 @@
 // is told so.
 #pragma once
 
+#include <string>
+
 #include "compile/config.h"
 #include "mesh/ring.h"
 
@@ -10,10 +12,16 @@ namespace lockstep::compile {
 struct Placement {
     int threads_per_rank = 1;
     bool comm_thread = false;  // communication runs on a thread beside each rank; else inline
+    int64_t ranks = 0;         // that share
+    int cores = 0;             // these; 0: each rank has a device
 };
 
 // `ranks` on a machine of `cores`.
 Placement placement_of(const Config& config, int64_t ranks, int cores);
+
+// What keeps asynchronous tensor parallelism from hiding anything where ranks share cores: "no core is free ..."; empty where
+// nothing does, or where a recipe does not ask for it.
+std::string hides_nothing(const Config& config, const Placement& placement);
 
 // The link that runtime.local_link_* holds collectives between threads back to; unlimited by default.
 mesh::Link local_link(const Config& config);

@@ -159,6 +159,14 @@ std::vector<std::string> warnings(const Recipe& recipe) {
             fmt::format("lr_scheduler.decay_ratio = {} asks for {} steps of decay, and warm-up leaves {} of {}: decay "
                         "takes {} steps",
                         config.lr_scheduler.decay_ratio, asked.decay, got.decay, asked.total, got.decay));
+    const Config::Parallelism& parallelism = config.parallelism;
+    if (parallelism.enable_async_tensor_parallel && (parallelism.tensor_parallel_degree == 1 || !parallelism.sequence_parallel))
+        out.push_back(
+            fmt::format("parallelism.enable_async_tensor_parallel does nothing, as {}",
+                        parallelism.tensor_parallel_degree == 1
+                            ? "parallelism.tensor_parallel_degree = 1"
+                            : "parallelism.sequence_parallel = false: it cuts all-gathers and reduce-scatters, and there "
+                              "are none"));
     const double scale = config.training.loss_scale;
     const bool is_dynamic = scale == 0 && config.training.mixed_precision_param == Dtype::F16;
     for (const char* key : {"training.initial_loss_scale", "training.min_loss_scale", "training.loss_scale_window"}) {

@@ -102,13 +102,13 @@ private:
         const Op& op = old_[i];
         if (!is_cut_by(op, "reduce_scatter")) return;
         Scatter s;
-        if (!add_to_cone(op.in[0], i, dim_of(op), s)) return;
+        if (!add_to_cone(op.in[0], op, i, dim_of(op), s)) return;
         for (size_t c : s.cone) replaced_.insert(c);
         scatters_[i] = std::move(s);
     }
 
-    // What makes `t` for the op `reader` alone.
-    bool add_to_cone(TensorId t, size_t reader, DimId dim, Scatter& s) {
+    // What makes `t`, which `scatter` sums, for the op `reader` alone.
+    bool add_to_cone(TensorId t, const Op& scatter, size_t reader, DimId dim, Scatter& s) {
         const int maker = made_by_[static_cast<size_t>(t)];
         if (maker < 0 || r_.tensors[t].port >= 0) return false;
         if (readers_[static_cast<size_t>(t)] != std::vector<size_t>{reader}) return false;
@@ -117,9 +117,11 @@ private:
         if (!op.accumulate.empty() || replaced_.contains(at) || !has(r_.tensors[t].dims, dim)) return false;
         s.cone.insert(at);
         if (op.kind == "add")
-            return std::all_of(op.in.begin(), op.in.end(), [&](TensorId in) { return add_to_cone(in, at, dim, s); });
+            return std::all_of(op.in.begin(), op.in.end(), [&](TensorId in) { return add_to_cone(in, scatter, at, dim, s); });
         if (!is_by_rows(op, dim)) return false;
         for (TensorId in : op.in) {
+            // Each rank has another block of it, and none would hold their sum.
+            if (!mesh::intersect(r_.tensors[in].placement.partial, scatter.group).empty()) return false;
             const int source = made_by_[static_cast<size_t>(in)];
             if (source >= 0) s.ready = std::max(s.ready, moved_to_[static_cast<size_t>(source)]);
         }

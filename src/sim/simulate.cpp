@@ -112,6 +112,25 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
     return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
 
+struct Span {
+    double start_s, end_s;
+};
+
+// How long both go on at once. Both in the order of time, each without overlaps of its own.
+double common_s(const std::vector<Span>& a, const std::vector<Span>& b) {
+    double out = 0;
+    for (size_t i = 0, k = 0; i < a.size() && k < b.size();) {
+        out += std::max(0.0, std::min(a[i].end_s, b[k].end_s) - std::max(a[i].start_s, b[k].start_s));
+        a[i].end_s < b[k].end_s ? ++i : ++k;
+    }
+    return out;
+}
+
+// What a rank does: computes on its first thread, communicates on the other.
+struct Spans {
+    std::vector<Span> computing, communicating, in_parts;  // in_parts: those of `communicating` that are ops of blocks
+};
+
 }  // namespace
 
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
@@ -141,6 +160,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     out.timelines.resize(programs.size());
     double measured = 0, unmeasured = 0;
     const double share = 1 / static_cast<double>(programs.size());
+    std::vector<Spans> spans(programs.size());
     for (const Event& e : run(ranks, groups.members(), machine)) {
         const auto rank = static_cast<size_t>(e.rank);
         const int call = loaded[rank].calls[static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
@@ -148,6 +168,12 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         record(out.timelines[rank], e, call, profile);
         out.step_time_s = std::max(out.step_time_s, e.end_s);
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
+        const ir::RoutineKind kind = programs[rank].routines[entries[rank]->calls[call].routine].kind;
+        if (e.thread == 0 && !communicates) spans[rank].computing.push_back({e.start_s, e.end_s});
+        if (e.thread != 0 && e.segment >= 0 && communicates) {
+            spans[rank].communicating.push_back({e.ready_s, e.end_s});
+            if (ir::is_forward(kind) || ir::is_backward(kind)) spans[rank].in_parts.push_back({e.ready_s, e.end_s});
+        }
         if (e.thread != 0 || !communicates) continue;
         out.exposed_communication_s += share * (e.end_s - e.start_s);
         if (waited_for_pipeline(loaded[rank], *entries[rank], e, call))
@@ -157,6 +183,10 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         for (const ir::Call& call : entries[p]->calls)
             measured += profiles[p][call.routine].measured, unmeasured += profiles[p][call.routine].unmeasured;
         out.timelines[p].program = &programs[p], out.timelines[p].entry = entries[p];
+    }
+    for (const Spans& s : spans) {
+        out.hidden_communication_s += share * common_s(s.computing, s.communicating);
+        out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
     out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;

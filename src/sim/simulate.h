@@ -13,6 +13,8 @@ struct Simulated {
     double step_time_s = 0;
     double exposed_communication_s = 0;  // the computing thread in collectives, or waiting for the other thread; mean of ranks
     double bubble_s = 0;                 // of that, for another pipeline rank
+    double hidden_communication_s = 0;   // collectives of the other thread while this one computes; mean of ranks
+    double hidden_in_parts_s = 0;        // of that, in parts of routines of blocks: by asynchronous tensor parallelism
     double microbatch_s = 0;             // of a pipeline in its steady state; 0: the step is too short to show it
     double measured_share = 0;           // of the ops' time: from measured rows rather than rates
 };

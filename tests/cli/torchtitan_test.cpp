@@ -33,7 +33,7 @@ const std::map<std::string, Expected>& expected() {
         {"qwen3_0.6b", {8, {}}},
         {"qwen3_1.7b", {8, {}}},
         {"qwen3_32b", {16, {}}},
-        {"llama3_405b", {0, {"float8", "asynchronous tensor parallelism"}}},
+        {"llama3_405b", {0, {"float8"}}},
         {"llama3_ft_debug_model", {0, {"fault tolerance"}}},
         {"llama4_debug_model", {0, {experts}}},
         {"llama4_17bx128e", {0, {experts}}},
@@ -103,8 +103,7 @@ TEST(CliTorchtitan, FlagsTakeBackWhatAFileAsksFor) {
     Scratch s;
     const std::string recipe = (kRecipes / "llama3_405b.toml").string();
     const std::string wide = " --ranks 512 --cluster " + (kSource / "clusters/h100.toml").string();
-    const Finished f =
-        s.lockstep("check " + recipe + wide + " --json --model.converters '[]' --parallelism.enable_async_tensor_parallel false");
+    const Finished f = s.lockstep("check " + recipe + wide + " --json --model.converters '[]'");
     EXPECT_EQ(f.code, 0) << f.out << f.err;
 }
 

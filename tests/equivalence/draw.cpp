@@ -31,6 +31,7 @@ public:
         if (mixed_) precision();
         execution();
         other_optimizer();
+        set("parallelism.enable_async_tensor_parallel", chance(0.5));
         return recipe_;
     }
 
@@ -43,6 +44,7 @@ public:
         for (const char* state : {"weights", "gradients", "optimizer"}) set(fmt::format("partition.{}", state).c_str(), "");
         partition();
         execution();
+        set("parallelism.enable_async_tensor_parallel", chance(0.5));
         return recipe_;
     }
 
@@ -266,6 +268,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
         one.set(fmt::format("parallelism.{}_degree", axis), "1");
     }
     one.set("parallelism.prefetch", "0");
+    one.set("parallelism.enable_async_tensor_parallel", "false");
     one.set("parallelism.fsdp_reshard_after_forward", "default");
     one.set("partition.reduce_gradients", "default");
     one.set("partition.preset", "none");
@@ -290,6 +293,7 @@ double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype)
         exact.set("training.dtype", "float64");
         exact.set("training.mixed_precision_param", "");
         exact.set("training.mixed_precision_norm", "");
+        exact.set("training.mixed_precision_reduce", "float32");  // one rank reduces nothing
         compile::Recipe other = one_rank(recipe);
         other.set("training.local_batch_size", "1");  // other partial sums are rounded
         const double rounding = std::max(difference(run(exact, Backend::Reference, steps), one),

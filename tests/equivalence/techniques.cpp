@@ -9,13 +9,44 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr std::array<std::string_view, kTechniques> kNames = {
-    "tp",          "sequence_parallel",  "kv_heads < tp",  "dp_shard",      "dp_replicate",   "zero1",        "zero2",
-    "zero3",       "recompute",          "selective",      "microbatches",  "tied",           "gpt2",         "dropout",
-    "qk_norm",     "qkv_bias",           "sliding_window", "document_mask", "masked targets", "padded vocab", "padded batch",
-    "fused loss",  "prefetch",           "comm_thread",    "debug_fill",    "clipping",       "pipeline",     "looped",
-    "zero bubble", "fewer microbatches", "uneven stages",  "reduced once",  "kept gathered",  "Adam",         "SGD",
-    "Muon",        "loss scale"};
+constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
+                                                              "sequence_parallel",
+                                                              "async tp",
+                                                              "kv_heads < tp",
+                                                              "dp_shard",
+                                                              "dp_replicate",
+                                                              "zero1",
+                                                              "zero2",
+                                                              "zero3",
+                                                              "recompute",
+                                                              "selective",
+                                                              "microbatches",
+                                                              "tied",
+                                                              "gpt2",
+                                                              "dropout",
+                                                              "qk_norm",
+                                                              "qkv_bias",
+                                                              "sliding_window",
+                                                              "document_mask",
+                                                              "masked targets",
+                                                              "padded vocab",
+                                                              "padded batch",
+                                                              "fused loss",
+                                                              "prefetch",
+                                                              "comm_thread",
+                                                              "debug_fill",
+                                                              "clipping",
+                                                              "pipeline",
+                                                              "looped",
+                                                              "zero bubble",
+                                                              "fewer microbatches",
+                                                              "uneven stages",
+                                                              "reduced once",
+                                                              "kept gathered",
+                                                              "Adam",
+                                                              "SGD",
+                                                              "Muon",
+                                                              "loss scale"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -62,6 +93,10 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     };
     note(Technique::TensorParallel, tp > 1);
     note(Technique::SequenceParallel, l.sequence_parallel);
+    const auto in_parts = [](const ir::Program& p) {
+        return std::any_of(p.routines.begin(), p.routines.end(), [](const ir::Routine& r) { return r.part > 0; });
+    };
+    note(Technique::AsyncTensorParallel, std::any_of(draw.compiled.programs.begin(), draw.compiled.programs.end(), in_parts));
     note(Technique::FewKvHeads, kv_heads < tp);
     note(Technique::DpShard, l.mesh.degree(mesh::Axis::dp_shard) > 1);
     note(Technique::DpReplicate, l.mesh.degree(mesh::Axis::dp_replicate) > 1);

@@ -13,6 +13,7 @@ namespace lockstep::testing {
 enum class Technique {
     TensorParallel,
     SequenceParallel,
+    AsyncTensorParallel,
     FewKvHeads,  // fewer key and value heads than tensor-parallel ranks
     DpShard,
     DpReplicate,
@@ -49,7 +50,7 @@ enum class Technique {
     Muon,
     LossScale
 };
-constexpr int kTechniques = 37;
+constexpr int kTechniques = 38;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

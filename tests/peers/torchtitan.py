@@ -3,8 +3,8 @@
 
     torchtitan.py LOCKSTEP DIR     reads every recipe under DIR (files *.toml with a table [model]), prints a line a file
 
-A file without float8, asynchronous tensor parallelism, fault tolerance and context parallelism, of a dense model that Lockstep has,
-must be accepted. Any other must be refused with all of its techniques in one message, and with nothing else.
+A file without float8, fault tolerance and context parallelism, of a dense model that Lockstep has, must be accepted. Any other
+must be refused with all of its techniques in one message, and with nothing else.
 """
 
 import json
@@ -27,8 +27,6 @@ def wanted(recipe):
         out.add("experts")
     if any("float8" in c for c in model.get("converters", [])):
         out.add("float8")
-    if parallel.get("enable_async_tensor_parallel"):
-        out.add("asynchronous tensor parallelism")
     if recipe.get("fault_tolerance", {}).get("enable"):
         out.add("fault tolerance")
     if parallel.get("context_parallel_degree", 1) > 1:
