@@ -317,6 +317,8 @@ private:
             return;
         }
         if (const std::string what = op.kind == "slice" ? "" : wrong_way(op); !what.empty()) return wrong(what);
+        if (op.kind == "permute" && op.integer("by") >= p_.mesh.size(op.group))
+            return wrong("it moves by more ranks than there are");
         for (size_t i = 0; i < op.in.size(); ++i) {
             const ir::Placement &in = r.tensors[op.in[i]].placement, &out = r.tensors[op.out[i]].placement;
             ir::Placement expected = in;
@@ -384,6 +386,15 @@ private:
             for (TensorId t : *list) {
                 for (size_t i = 0; i < r.tensors[t].dims.size(); ++i) {
                     const AxisList& axes = r.tensors[t].placement.dims[i];
+                    for (const auto& [dim, others] : space) {
+                        if (dim != r.tensors[t].dims[i] && !mesh::intersect(others, axes).empty())
+                            return fail("space",
+                                        fmt::format("{}, op {}: '{}' splits both {} and {}: each rank would see one pair "
+                                                    "of blocks, not all",
+                                                    r.name, op.kind, p_.mesh.text(mesh::intersect(others, axes)),
+                                                    r.dims[static_cast<size_t>(dim)].name,
+                                                    r.dims[static_cast<size_t>(r.tensors[t].dims[i])].name));
+                    }
                     const auto [it, is_new] = space.emplace(r.tensors[t].dims[i], axes);
                     if (!is_new && it->second != axes) {
                         return fail("space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind,

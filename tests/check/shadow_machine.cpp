@@ -292,15 +292,14 @@ private:
     }
     // Are the two one place, which the kernel allows?
     static bool may_share(const Op& op, size_t result, size_t operand) {
-        if (moves(op)) return true;
         if (op.kind == "all_reduce") return result == operand;
         if (op.attrs.contains("in_place") && result == 0 && operand == in_place_operand(op)) return true;
         return std::any_of(std::begin(kOver), std::end(kOver),
                            [&](const Over& o) { return op.kind == o.op && o.result == result && o.operand == operand; });
     }
-    // The own block of what is split is a copy of it, or the same bytes.
-    static bool moves(const Op& op) {
-        const bool own_block = op.kind == "block" && op.integer("shift") == 0;
+    // The own block of what is split is a copy of it, or the same bytes. Of what is whole it is a part, as any other block.
+    static bool moves(const Op& op, const std::vector<Range>& in, const std::vector<Range>& out) {
+        const bool own_block = op.kind == "block" && in[0].bytes == out[0].bytes;
         return op.kind == "rename" || op.kind == "reshape" || op.kind == "copy" || own_block;
     }
 
@@ -324,7 +323,7 @@ private:
         const Range workspace = workspace_of(c, op);
         fill(workspace, mix(6, seed));
         const uint64_t reading = read(op, in, out);
-        if (!moves(op)) {
+        if (!moves(op, in, out)) {
             for (size_t i = 0; i < out.size(); ++i) {
                 const bool in_use = std::any_of(in.begin(), in.end(), [&](const Range& r) { return r.overlaps(out[i]); });
                 if (!in_use && !op.accumulates(static_cast<int>(i))) fill(out[i], mix(7, seed, i));
@@ -345,11 +344,11 @@ private:
             for (size_t k = 0; k < in.size(); ++k) {
                 if (!in[k].overlaps(out[i])) continue;
                 in_use = true;
-                spoilt |= !(in[k] == out[i] && may_share(op, i, k));
+                spoilt |= !(in[k] == out[i] && (moves(op, in, out) || may_share(op, i, k)));
             }
             for (size_t k = 0; k < i; ++k) spoilt |= out[k].overlaps(out[i]);
             for (const Over& o : kOver) spoilt |= o.through && op.kind == o.op && o.result == i && in[o.operand] != out[i];
-            reserved[i] = !in_use && !op.accumulates(static_cast<int>(i)) && !moves(op);
+            reserved[i] = !in_use && !op.accumulates(static_cast<int>(i)) && !moves(op, in, out);
             spoilt |= reserved[i] && !holds(out[i], mix(7, seed, i));
         }
         uint64_t value = mix(first_reading, read(op, in, out));
@@ -359,7 +358,7 @@ private:
             if (op.accumulates(static_cast<int>(i))) value = mix(value, is_fresh ? 0 : digest(out[i]));
         }
         if (spoilt) value = garbage(), ++spoilt_;
-        if (moves(op) && !spoilt) {
+        if (moves(op, in, out) && !spoilt) {
             std::vector<uint64_t> moved(arena_.begin() + in[0].begin, arena_.begin() + in[0].end());
             within({out[0].begin, in[0].bytes}, 0, p_.arena_bytes, "a copy");
             std::copy(moved.begin(), moved.end(), arena_.begin() + out[0].begin);

@@ -41,7 +41,7 @@ const std::vector<NamedSettings>& sample_settings() {
                       batch = "training.global_batch_size", recompute = "activation_checkpoint.mode",
                       param = "training.mixed_precision_param", reduce = "training.mixed_precision_reduce",
                       residual = "training.fp32_residual_connection", norm = "training.mixed_precision_norm",
-                      pp = "parallelism.pipeline_parallel_degree";
+                      pp = "parallelism.pipeline_parallel_degree", async = "parallelism.enable_async_tensor_parallel";
     static const std::vector<NamedSettings> all = {
         {"one_rank", {}},
         {"four_way_tp_with_cut_heads", {{tp, "4"}, {shard, "2"}, {batch, "4"}}},
@@ -110,6 +110,22 @@ const std::vector<NamedSettings>& sample_settings() {
           {"model.n_layers", "5"},
           {recompute, "full"},
           {"parallelism.pipeline_parallel_schedule", "ZB-H1"}}},
+        {"async_tensor_parallel_by_op",
+         {{tp, "4"},
+          {shard, "2"},
+          {batch, "8"},
+          {async, "true"},
+          {recompute, "selective"},
+          {"activation_checkpoint.selective_ac_option", "op"}}},
+        {"async_tensor_parallel_pipeline_bfloat16_recompute",
+         {{tp, "2"},
+          {pp, "2"},
+          {batch, "4"},
+          {async, "true"},
+          {param, "bfloat16"},
+          {recompute, "full"},
+          {"model.n_layers", "4"},
+          {"parallelism.pipeline_parallel_schedule", "ZBVZeroBubble"}}},
     };
     return all;
 }

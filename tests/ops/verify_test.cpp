@@ -79,6 +79,8 @@ const TextCase kTextCases[] = {
     {"uneven", "ffn=16", "ffn=17", "placement", "f: ffn of w is not divisible by tp"},
     {"other_space", "h: f32[batch/dp_shard, ffn/tp]", "h: f32[batch, ffn/tp]", "space",
      "f, op einsum: h does not stand where the op runs"},
+    {"axis_on_two_dims", "x: f32[batch/dp_shard, hidden]", "x: f32[batch/tp, hidden]", "space",
+     "f, op einsum: 'tp' splits both batch and ffn: each rank would see one pair of blocks, not all"},
     {"lost_axis", " partial sum tp = einsum", " = einsum", "partial", "f, op einsum: o is partial over 'tp', not over ''"},
     {"partial_by_nothing", "h: f32[batch/dp_shard, ffn/tp]", "h: f32[batch/dp_shard, ffn] partial sum tp", "space",
      "f, op einsum: h does not stand where the op runs"},

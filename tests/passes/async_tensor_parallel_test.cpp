@@ -123,6 +123,38 @@ TEST(AsyncTensorParallel, FramesAreThoseOfTheParts) {
     }
 }
 
+struct Edit {
+    std::string from, to, message;
+};
+
+TEST(AsyncTensorParallel, VerifyRefusesBlocksOutOfPlace) {
+    const std::string text = ir::print(cut(kPorts + kProducts));
+    const std::vector<Edit> edits = {
+        {"part 2 ", "part 3 ", "b.forward@2: does not follow part 2 of its routine"},
+        {"block(h) {dim=1, shift=1}", "block(h) {dim=1, shift=2}", "it is shifted by more ranks than there are"},
+        {"block(x) {dim=1, shift=0}", "block(x) {dim=1, shift=1}", "a rank has its own block only"},
+        {"block(h) {dim=1, shift=0} over tp", "block(h) {dim=1, shift=0}", "its group has one rank"},
+        {"join_blocks(h.0, h.1)", "join_blocks(h.0, h.1, h.1)", "not every rank has a block"},
+        {"join_blocks(h.0, h.1)", "sum_blocks(h.0, h.1)", "it sums what is not partial over the group"},
+        {"sum_blocks(o.0, o.from.1)", "join_blocks(o.0, o.from.1)", "its blocks are partial sums over the group"},
+        {"seq.block2=4", "seq.block2=2", "a rank has not one block"},
+        {"permute(o.1) {by=1}", "permute(o.1) {by=0}", "moves its operand by one rank at least"},
+        {"permute(o.1) {by=1}", "permute(o.1) {by=2}", "permute of o.1: it moves by more ranks than there are"},
+    };
+    for (const Edit& e : edits) {
+        std::string edited = text;
+        const size_t at = edited.find(e.from);
+        ASSERT_NE(at, std::string::npos) << e.from << "\n" << text;
+        edited.replace(at, e.from.size(), e.to);
+        if (e.from.starts_with("seq.block2")) {  // in every part
+            for (size_t more; (more = edited.find(e.from)) != std::string::npos;) edited.replace(more, e.from.size(), e.to);
+        }
+        const auto violation = ops::verify(ir::parse(edited));
+        ASSERT_TRUE(violation) << e.to;
+        EXPECT_NE(violation->message.find(e.message), std::string::npos) << e.to << "\n" << violation->message;
+    }
+}
+
 class AsyncTensorParallelOf : public ::testing::TestWithParam<NamedSettings> {};
 
 // Every technique of the compiler with it: the programs hold, and nothing of a layer's forward is gathered or scattered whole.
