@@ -61,6 +61,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	python3 bench/growth.py build/release/lockstep
 	build/release/bench/checkpoint_bench build/bench-checkpoint
 	python3 bench/fusions.py build/release/lockstep
+	python3 bench/async_tensor_parallel.py build/release/lockstep
 
 bench-peers: configure  ## the same training step in eager PyTorch, alternately; needs PyPI
 	$(build) --target lockstep

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "models/blocks.h"
+#include "models/layers.h"
 #include "ops/dropout.h"
 
 namespace lockstep::models {
@@ -100,30 +101,19 @@ private:
     }
 
     // Queries, keys or values.
-    TensorId project(Builder& b, const std::string& name, TensorId x, const std::vector<std::string_view>& heads) {
+    TensorId head_rows(Builder& b, const std::string& name, TensorId x, const std::vector<std::string_view>& heads) {
         std::vector<std::string_view> matrix = {"hidden"};
         matrix.insert(matrix.end(), heads.begin(), heads.end());
-        std::vector<DimId> rows = b.dims({"batch", "seq"});
-        for (std::string_view d : heads) rows.push_back(b.routine().dim(d));
         const std::string module = "transformer.h.{}.attn.c_attn." + name;
-        const TensorId product =
-            b.einsum(name + "_product", rows, {x, blocks_.param(b, "w" + name, matrix, module + ".weight", normal(kStd))});
-        return b.op("bias", {product, blocks_.param(b, "b" + name, heads, module + ".bias", zeros())}, {{name, rows}})[0];
+        const TensorId w = blocks_.param(b, "w" + name, matrix, module + ".weight", normal(kStd));
+        return project(b, name, x, heads, w, blocks_.param(b, "b" + name, heads, module + ".bias", zeros()));
     }
 
     TensorId attention(Builder& b, TensorId x) {
         const TensorId pos = input(b, PortRole::Positions), doc = input(b, PortRole::Documents);
-        const TensorId q = project(b, "q", x, {"kv_heads", "group", "head_dim"});
-        const TensorId k = project(b, "k", x, {"kv_heads", "head_dim"}), v = project(b, "v", x, {"kv_heads", "head_dim"});
-        const TensorId k_all = as_keys(b, "k_all", k), v_all = as_keys(b, "v_all", v);
-        const TensorId pos_all = as_keys(b, "pos_all", pos), doc_all = as_keys(b, "doc_all", doc);
-        std::vector<TensorId> in = {q, k_all, v_all, pos, pos_all, doc, doc_all};
-        ir::Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(s_.head_dim))}, {"window", int64_t{0}}};
-        if (s_.attn_dropout > 0) {
-            in.push_back(input(b, PortRole::Noise));
-            attrs.merge(ops::dropout_attrs(s_.attn_dropout, "attention"));
-        }
-        return b.op("attention", in, {{"o", b.dims(q)}, {"lse", b.dims({"batch", "seq", "kv_heads", "group"})}}, attrs)[0];
+        const TensorId q = head_rows(b, "q", x, {"kv_heads", "group", "head_dim"});
+        const TensorId k = head_rows(b, "k", x, {"kv_heads", "head_dim"}), v = head_rows(b, "v", x, {"kv_heads", "head_dim"});
+        return attend(b, {q, k, v, pos, doc, s_.head_dim, 0, s_.attn_dropout});
     }
 
     // The end of a half: residual + dropout(x w + bias).

@@ -9,6 +9,7 @@
 
 #include "base/round.h"
 #include "models/blocks.h"
+#include "models/layers.h"
 
 namespace lockstep::models {
 namespace {
@@ -89,9 +90,8 @@ public:
     }
 
 private:
-    TensorId norm(Builder& b, const std::string& name, TensorId x, TensorId w, const char* over) const {
-        return b.op("rmsnorm", {x, w}, {{name, b.dims(x)}, {name + ".rstd", Builder::without(b.dims(x), b.routine().dim(over))}},
-                    {{"eps", s_.norm_eps}, {"over", std::string(over)}})[0];
+    TensorId norm(Builder& b, const std::string& name, TensorId x, TensorId w, const char* over = "hidden") const {
+        return rms_norm(b, name, x, w, over, s_.norm_eps);
     }
 
     void embed() {
@@ -112,63 +112,49 @@ private:
     void layer() {
         ir::Routine r = blocks_.start("layer", s_.layers);
         Builder b(r);
-        const std::vector<DimId> hidden = b.dims({"batch", "seq", "hidden"}), ffn = b.dims({"batch", "seq", "ffn"});
+        const std::vector<DimId> hidden = b.dims({"batch", "seq", "hidden"});
         const TensorId x = b.port(PortRole::X, PortKind::Value, Access::Read, hidden);
-        const TensorId n1 = norm(b, "n1", x, param(b, "attention_norm", {"hidden"}, "input_layernorm.weight", ones()), "hidden");
+        const TensorId n1 = norm(b, "n1", x, param(b, "attention_norm", {"hidden"}, "input_layernorm.weight", ones()));
         const TensorId o = attention(b, n1);
         const TensorId wo = param(b, "wo", {"hidden", "kv_heads", "group", "head_dim"}, "self_attn.o_proj.weight", kDeep);
         const TensorId x1 = b.add("x1", {x, b.einsum("ao", hidden, {o, wo})});
-        const TensorId n2 =
-            norm(b, "n2", x1, param(b, "ffn_norm", {"hidden"}, "post_attention_layernorm.weight", ones()), "hidden");
-        const TensorId gate = b.einsum("gate", ffn, {n2, param(b, "w1", {"ffn", "hidden"}, "mlp.gate_proj.weight", kPlain)});
-        const TensorId up = b.einsum("up", ffn, {n2, param(b, "w3", {"ffn", "hidden"}, "mlp.up_proj.weight", kDeep)});
-        const TensorId act = b.op("swiglu", {gate, up}, {{"act", ffn}})[0];
-        const TensorId mlp = b.einsum("mlp", hidden, {act, param(b, "w2", {"hidden", "ffn"}, "mlp.down_proj.weight", kDeep)});
-        blocks_.finish(b, b.add("y", {x1, mlp}), PortRole::Y);
+        const TensorId n2 = norm(b, "n2", x1, param(b, "ffn_norm", {"hidden"}, "post_attention_layernorm.weight", ones()));
+        SwigluWeights w{};
+        w.gate = param(b, "w1", {"ffn", "hidden"}, "mlp.gate_proj.weight", kPlain);
+        w.up = param(b, "w3", {"ffn", "hidden"}, "mlp.up_proj.weight", kDeep);
+        w.down = param(b, "w2", {"hidden", "ffn"}, "mlp.down_proj.weight", kDeep);
+        blocks_.finish(b, b.add("y", {x1, swiglu(b, "mlp", n2, w)}), PortRole::Y);
     }
 
     TensorId attention(Builder& b, TensorId n1) {
         const TensorId pos = input(b, PortRole::Positions), doc = input(b, PortRole::Documents);
-        TensorId q = project(b, "q", n1, {"kv_heads", "group", "head_dim"});
-        TensorId k = project(b, "k", n1, {"kv_heads", "head_dim"});
-        const TensorId v = project(b, "v", n1, {"kv_heads", "head_dim"});
+        TensorId q = head_rows(b, "q", n1, {"kv_heads", "group", "head_dim"});
+        TensorId k = head_rows(b, "k", n1, {"kv_heads", "head_dim"});
+        const TensorId v = head_rows(b, "v", n1, {"kv_heads", "head_dim"});
         if (s_.qk_norm) {
             q = norm(b, "qn", q, param(b, "q_norm", {"head_dim"}, "self_attn.q_norm.weight", ones()), "head_dim");
             k = norm(b, "kn", k, param(b, "k_norm", {"head_dim"}, "self_attn.k_norm.weight", ones()), "head_dim");
         }
-        q = rope(b, "q_rot", q, pos);
-        k = rope(b, "k_rot", k, pos);
-        const TensorId k_all = as_keys(b, "k_all", k), v_all = as_keys(b, "v_all", v);
-        const TensorId pos_all = as_keys(b, "pos_all", pos), doc_all = as_keys(b, "doc_all", doc);
-        return b.op("attention", {q, k_all, v_all, pos, pos_all, doc, doc_all},
-                    {{"o", b.dims(q)}, {"lse", b.dims({"batch", "seq", "kv_heads", "group"})}},
-                    {{"scale", 1 / std::sqrt(static_cast<double>(s_.head_dim))}, {"window", s_.window}})[0];
+        q = rope(b, "q_rot", q, pos, s_.rope);
+        k = rope(b, "k_rot", k, pos, s_.rope);
+        return attend(b, {q, k, v, pos, doc, s_.head_dim, s_.window});
     }
 
-    // Queries, keys or values, [batch, seq] and `heads`.
-    TensorId project(Builder& b, const std::string& name, TensorId n1, const std::vector<std::string_view>& heads) {
+    // Queries, keys or values.
+    TensorId head_rows(Builder& b, const std::string& name, TensorId n1, const std::vector<std::string_view>& heads) {
         std::vector<std::string_view> matrix = heads;
         matrix.push_back("hidden");
-        std::vector<DimId> rows = b.dims({"batch", "seq"});
-        for (std::string_view d : heads) rows.push_back(b.routine().dim(d));
         const std::string module = "self_attn." + name + "_proj.";
         const TensorId w = param(b, "w" + name, matrix, module + "weight", kPlain);
-        if (!s_.qkv_bias) return b.einsum(name, rows, {n1, w});
-        const TensorId product = b.einsum(name + "_product", rows, {n1, w});
-        return b.op("bias", {product, param(b, "b" + name, heads, module + "bias", zeros())}, {{name, rows}})[0];
-    }
-
-    TensorId rope(Builder& b, const std::string& name, TensorId x, TensorId pos) const {
-        ir::Attrs attrs = s_.rope;
-        attrs["sign"] = int64_t{1};
-        return b.op("rope", {x, pos}, {{name, b.dims(x)}}, attrs)[0];
+        if (!s_.qkv_bias) return project(b, name, n1, heads, w);
+        return project(b, name, n1, heads, w, param(b, "b" + name, heads, module + "bias", zeros()));
     }
 
     void head() {
         ir::Routine r = blocks_.start("head", 1);
         Builder b(r);
         const TensorId x = b.port(PortRole::X, PortKind::Value, Access::Read, b.dims({"batch", "seq", "hidden"}));
-        const TensorId n = norm(b, "n", x, blocks_.param(b, "norm", {"hidden"}, "model.norm.weight", ones()), "hidden");
+        const TensorId n = norm(b, "n", x, blocks_.param(b, "norm", {"hidden"}, "model.norm.weight", ones()));
         const double std = 1 / std::sqrt(static_cast<double>(s_.dim));
         const TensorId w =
             blocks_.param(b, s_.tied ? "tok_embeddings" : "output", {"vocab", "hidden"}, "lm_head.weight", normal(std));

@@ -49,7 +49,8 @@ private:
     std::vector<Bucket> buckets_;
 };
 
-// Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Returns the end.
+// Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Only items whose
+// times overlap are asked about. Returns the end.
 template <class Conflict>
 int64_t allocate(std::vector<Item>& items, int positions, const Conflict& conflict) {
     std::vector<size_t> order(items.size());
@@ -64,7 +65,8 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
         if (item.bytes == 0) continue;
         taken.clear();
         placed.for_each(item, [&](size_t j) {
-            if (conflict(i, j)) taken.emplace_back(items[j].offset, items[j].offset + items[j].bytes);
+            const bool meet = items[j].first <= item.last && item.first <= items[j].last;
+            if (meet && conflict(i, j)) taken.emplace_back(items[j].offset, items[j].offset + items[j].bytes);
         });
         std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
         for (const auto& [begin, stop] : taken) {
@@ -115,8 +117,7 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
         items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), k, k});
         tensors.push_back(-1 - k);
     }
-    r.scratch_bytes = allocate(
-        items, n_ops, [&](size_t a, size_t b) { return items[a].first <= items[b].last && items[b].first <= items[a].last; });
+    r.scratch_bytes = allocate(items, n_ops, [](size_t, size_t) { return true; });
     for (size_t i = 0; i < items.size(); ++i) {
         if (tensors[i] >= 0) r.tensors[tensors[i]].offset_bytes = items[i].offset;
         else r.ops[-1 - tensors[i]].workspace_offset_bytes = items[i].offset;
