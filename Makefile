@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
 TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm test-late test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -162,6 +162,14 @@ valgrind: configure   ## training in two processes under valgrind: nothing is re
 	scripts/install_dependencies.sh valgrind
 	$(build) --target lockstep
 	tests/valgrind/run.sh build/release/lockstep
+
+# Suites that run recipes in one process. What they compare with has nothing to do with devices, or runs on the same one.
+late = LOCKSTEP_TEST_DEVICE=late LOCKSTEP_DRAWS=$(or $(DRAWS),80)
+late_suites = Cases/Golden*:Golden/*:Equivalence.*:EquivalenceResume.*:*Generation*:RandomSchedules.TrainAsOneRank:*FusedKernels*:Precision*:*MixedPrecision*:*LossScale*:Step.*:Saver.*:*Optimizers*:OptimizerStates*
+
+test-late: configure    ## the suites of layouts on the second device, whose queues run late and in any order; DRAWS=80
+	$(build) --target lockstep_tests
+	$(late) build/release/tests/lockstep_tests --gtest_filter='$(late_suites)'
 
 test-memory: configure  ## damaged programs against a shadow of the executor, DAMAGES=1000 of each of 23 kinds; ten minutes
 	$(build) --target lockstep_tests

@@ -2,6 +2,7 @@
 // states in the last checkpoint. The defaults are others (torchtitan's), so tests say it, here once.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -21,8 +22,11 @@ inline constexpr PlainKey kPlain[] = {
     {"checkpoint", "export_dtype", "\"\""},
 };
 
-// Sets those of the keys that the recipe leaves open.
+// Sets those of the keys that the recipe leaves open. LOCKSTEP_TEST_DEVICE=late: tests that run recipes of one process run them
+// on that device.
 inline compile::Recipe plain(compile::Recipe recipe = {}) {
+    if (const char* device = std::getenv("LOCKSTEP_TEST_DEVICE"); device && !recipe.is_set("debug.device"))
+        recipe.set("debug.device", device);
     for (const PlainKey& k : kPlain) {
         const std::string key = std::string(k.section) + "." + k.name;
         if (!recipe.is_set(key)) recipe.set(key, k.value);
