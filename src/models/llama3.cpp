@@ -30,7 +30,8 @@ struct Shape : CommonShape {
 
 // TorchTitan's rule: two thirds of 4 dim, times the multiplier, rounded up.
 int64_t ffn_size(int64_t dim, double multiplier, int64_t multiple_of) {
-    const auto scaled = static_cast<int64_t>(multiplier * static_cast<double>(2 * 4 * dim / 3));
+    const int64_t two_thirds = 2 * 4 * dim / 3;
+    const auto scaled = static_cast<int64_t>(multiplier * static_cast<double>(two_thirds));
     return round_up(scaled, multiple_of);
 }
 
