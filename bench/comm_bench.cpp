@@ -17,12 +17,12 @@ namespace {
 constexpr int64_t kBytes = 32 << 20;  // of the larger tensor of each rank
 constexpr int64_t kCount = kBytes / 4;
 
-std::unique_ptr<World> world;
+std::unique_ptr<LocalTransport> world;
 std::vector<std::unique_ptr<Communicator>> ranks;
 std::vector<GroupId> groups;
 
 void make_world(const benchmark::State& state) {
-    world = std::make_unique<World>(state.threads());
+    world = std::make_unique<LocalTransport>(state.threads());
     std::vector<int> all;
     for (int rank = 0; rank < state.threads(); ++rank) all.push_back(rank);
     ranks.clear();
@@ -56,28 +56,28 @@ void run(benchmark::State& state, double bus_bytes, double traffic_bytes, std::s
 void bench_all_gather(benchmark::State& state) {
     const int n = state.threads();
     std::vector<float> in(kCount / n, 1), out(kCount);
-    const Request request = all_gather(Type::Float32, in.data(), out.data(), 1, kCount / n, 1);
+    const Request request = all_gather(Dtype::F32, in.data(), out.data(), 1, kCount / n, 1);
     run(state, 1.0 * kBytes * (n - 1) / n, 2.0 * kBytes * n, {&request, 1});
 }
 
 void bench_reduce_scatter(benchmark::State& state) {
     const int n = state.threads();
     std::vector<float> in(kCount, 1), out(kCount / n);
-    const Request request = reduce_scatter(Type::Float32, in.data(), out.data(), 1, kCount / n, 1);
+    const Request request = reduce_scatter(Dtype::F32, in.data(), out.data(), 1, kCount / n, 1);
     run(state, 1.0 * kBytes * (n - 1) / n, 1.0 * kBytes * (n + 1), {&request, 1});
 }
 
 void bench_all_reduce(benchmark::State& state) {
     const int n = state.threads();
     std::vector<float> in(kCount, 1), out(kCount);
-    const Request request = all_reduce(Type::Float32, in.data(), out.data(), kCount);
+    const Request request = all_reduce(Dtype::F32, in.data(), out.data(), kCount);
     run(state, 2.0 * kBytes * (n - 1) / n, 2.0 * kBytes * n, {&request, 1});
 }
 
 void bench_all_reduce_in_place(benchmark::State& state) {
     const int n = state.threads();
     std::vector<float> data(kCount, 0);
-    const Request request = all_reduce(Type::Float32, data.data(), data.data(), kCount);
+    const Request request = all_reduce(Dtype::F32, data.data(), data.data(), kCount);
     run(state, 2.0 * kBytes * (n - 1) / n, 2.0 * kBytes * n, {&request, 1});
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,38 +19,45 @@
 namespace lockstep::check {
 namespace {
 
-// What a launch moves. A transfer's two sides are of different kinds, and what awaits it moves nothing.
+// What a launch moves, and how.
 struct Payload {
-    std::string_view kind;  // of a collective
     Dtype dtype;
     int64_t elements;
-    bool operator==(const Payload&) const = default;
+    std::optional<ir::Reduce> reduce;  // of sums and maxima
+    const ir::Attrs* attrs = nullptr;  // of a symmetric launch: dim, root, shift, algorithm
+
+    bool operator==(const Payload& o) const {
+        return dtype == o.dtype && elements == o.elements && reduce == o.reduce &&
+               (attrs == o.attrs || (attrs && o.attrs && *attrs == *o.attrs));
+    }
 };
 
 Payload payload_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op) {
-    Payload out{"", r.tensors[op.subject()].dtype, 0};
-    if (ir::meeting_of(op) != ir::Meeting::All) {
-        out.elements = ir::local_elements(p.mesh, r, r.tensors[op.subject()]);
-        return out;
-    }
-    out.kind = op.kind;
-    for (ir::TensorId t : op.out) out.elements += ir::local_elements(p.mesh, r, r.tensors[t]);
+    const mesh::CollectiveTraits& traits = ir::traits_of(op);
+    Payload out{r.tensors[op.subject()].dtype, 0, std::nullopt, traits.symmetric ? &op.attrs : nullptr};
+    if (traits.reduces) out.reduce = r.tensors[op.in[0]].placement.reduce;
+    for (ir::TensorId t : op.out.empty() ? op.in : op.out) out.elements += ir::local_elements(p.mesh, r, r.tensors[t]);
     return out;
 }
 
-// A collective or a transfer as a rank launches it. Members meet where all but `call` is equal.
+// A collective as a rank launches it. Launches of members match if all but `call` and `op` is equal; a send matches the receive
+// and the wait of equal turn.
 struct Launch {
     int call, op;
-    ir::Meeting meeting;
-    std::string name;  // of the routine; of a transfer, which is not the same on both sides, what it carries
-    int turn;          // the op's place in the routine; of a transfer: among those of this meeting
+    mesh::Collective kind;
+    ir::Stream stream;
+    std::string name;  // of the routine; of a send, receive or wait, whose routines differ: what it carries
+    int turn;          // the op's place in the routine; of a send, receive or wait: among those of its kind
     int64_t instance, microbatch, chunk;
-    std::vector<int64_t> group;  // ranks; of a transfer the sender, then the receiver
+    std::vector<int64_t> group;  // ranks; of a send, receive or wait the sender, then the receiver
     Payload payload;
 
-    bool meets(const Launch& o) const {
-        return turn == o.turn && name == o.name && instance == o.instance && microbatch == o.microbatch && chunk == o.chunk &&
-               group == o.group && (meeting == ir::Meeting::Await || o.meeting == ir::Meeting::Await || payload == o.payload);
+    bool is_symmetric() const { return mesh::traits_of(kind).symmetric; }
+    bool matches(const Launch& o) const {
+        const bool same_kind = is_symmetric() || o.is_symmetric() ? kind == o.kind : true;
+        const bool waits = kind == mesh::Collective::Wait || o.kind == mesh::Collective::Wait;
+        return same_kind && stream == o.stream && turn == o.turn && name == o.name && instance == o.instance &&
+               microbatch == o.microbatch && chunk == o.chunk && group == o.group && (waits || payload == o.payload);
     }
 };
 
@@ -84,18 +92,18 @@ std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t r
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
         const ir::Routine& r = p.routines[c.routine];
-        std::array<int, 4> turns = {};
+        std::array<int, mesh::kCollectives.size()> turns = {};
         for (const auto& [k, payload] : collectives[static_cast<size_t>(c.routine)]) {
             const ir::Op& op = r.ops[k];
             auto it = groups.find(op.group);
             if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
-            const ir::Meeting meeting = ir::meeting_of(op);
-            const bool all = meeting == ir::Meeting::All;
+            const mesh::Collective kind = ir::collective_of(op);
+            const bool all = mesh::traits_of(kind).symmetric;
             out.push_back(
-                {static_cast<int>(i), static_cast<int>(k), meeting,
+                {static_cast<int>(i), static_cast<int>(k), kind, c.stream,
                  all ? r.name
                      : fmt::format("{} of {} in {}", r.ports.at(0).name, r.block.empty() ? r.unit : r.block, name_of(r.entry)),
-                 all ? static_cast<int>(k) : turns[static_cast<size_t>(meeting)]++, c.instance, c.microbatch, c.chunk,
+                 all ? static_cast<int>(k) : turns[static_cast<size_t>(kind)]++, c.instance, c.microbatch, c.chunk,
                  ir::members_of(p, op, it->second), payload});
         }
     }
@@ -111,9 +119,9 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
 
 // Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in
 // the order of its list, and heads that do not meet are the only way to stand still.
-class Play {
+class Rendezvous {
 public:
-    Play(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry)
+    Rendezvous(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry)
         : ranks_(ranks), entry_(entry), players_(ranks), head_(players_.count(), 0) {
         for (size_t i = 0; i < players_.count(); ++i) {
             const ir::Program& p = *ranks[players_.rank(i)];
@@ -132,26 +140,26 @@ public:
         for (size_t i = 0; i < queues_.size() && wrong_.empty(); ++i) {
             if (!ended(i)) stands_still(i);
         }
-        for (const auto& [group, t] : under_way_) {
-            if (t.taken < t.given.size()) left(group, t.given[t.taken], "is never received");
-            if (t.awaited < t.taken) left(group, t.given[t.awaited], "is never awaited, so its bytes may change too early");
+        for (const auto& [group, t] : in_flight_) {
+            if (t.received < t.sent.size()) left(group, t.sent[t.received], "is never received");
+            if (t.waited < t.received) left(group, t.sent[t.waited], "is never waited for, so its bytes may change too early");
         }
         if (wrong_.empty()) return std::nullopt;
         return Refusal{"order", wrong_};
     }
 
 private:
-    // What one rank gives another.
-    struct Transfers {
-        std::vector<Launch> given;
-        size_t taken = 0, awaited = 0;
+    // What one rank sends another.
+    struct Sends {
+        std::vector<Launch> sent;
+        size_t received = 0, waited = 0;
     };
 
     bool ended(size_t player) const { return head_[player] == queues_[player].size(); }
 
-    // A launch of all goes for all of its members, a transfer for whoever does its part. False where it has to wait.
+    // A symmetric launch is over for all of its members at once, a send, receive or wait for its rank. False: it has to wait.
     bool go(size_t i, const Launch& mine) {
-        if (mine.meeting == ir::Meeting::All) {
+        if (mine.is_symmetric()) {
             if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
                 return false;
             std::set<size_t> met = {i};
@@ -159,17 +167,18 @@ private:
             for (size_t other : met) ++head_[other];
             return true;
         }
-        Transfers& t = under_way_[mine.group];
-        if (mine.meeting == ir::Meeting::Give) {
-            t.given.push_back(mine);
-            if (t.given.size() - t.awaited > ir::kTransfersInFlight)
-                wrong_ = fmt::format("{}: more than {} transfers are on their way", named(i, mine), ir::kTransfersInFlight);
+        Sends& t = in_flight_[mine.group];
+        if (mine.kind == mesh::Collective::Send) {
+            t.sent.push_back(mine);
+            if (t.sent.size() - t.waited > ir::kSendsInFlight)
+                wrong_ = fmt::format("{}: more than {} sends are in flight", named(i, mine), ir::kSendsInFlight);
         } else {
-            const bool takes = mine.meeting == ir::Meeting::Take;
-            size_t& next = takes ? t.taken : t.awaited;
-            if (next == (takes ? t.given.size() : t.taken)) return false;
-            if (!t.given[next].meets(mine))
-                wrong_ = fmt::format("{}, where {} is next", named(i, mine), text(players_.of(mine.group[0]), t.given[next]));
+            const bool receives = mine.kind == mesh::Collective::Recv;
+            size_t& next = receives ? t.received : t.waited;
+            if (next == (receives ? t.sent.size() : t.received)) return false;
+            if (!t.sent[next].matches(mine))
+                wrong_ = fmt::format("{}, where {} is next{}", named(i, mine), text(players_.of(mine.group[0]), t.sent[next]),
+                                     on_other_queue(mine, t.sent[next]));
             ++next;
         }
         ++head_[i];
@@ -181,9 +190,9 @@ private:
         const size_t other = players_.of(rank);
         if (other == me) return false;
         if (ended(other)) return true;
-        if (mine.meeting != ir::Meeting::All) return true;
+        if (!mine.is_symmetric()) return true;
         // A representative's groups are those of its own coordinates, which are everybody's first of a pipeline rank.
-        return !mine.meets(queues_[other][head_[other]]);
+        return !mine.matches(queues_[other][head_[other]]);
     }
 
     void stands_still(size_t i) {
@@ -192,7 +201,9 @@ private:
             if (!waits_for(i, mine, rank) || !wrong_.empty()) continue;
             const size_t other = players_.of(rank);
             wrong_ = fmt::format("deadlock in {}: {}, rank {} {}", name_of(entry_), named(i, mine), players_.rank(other),
-                                 ended(other) ? "has nothing left to launch" : "in " + text(other, queues_[other][head_[other]]));
+                                 ended(other) ? "has nothing left to launch"
+                                              : "in " + text(other, queues_[other][head_[other]]) +
+                                                    on_other_queue(mine, queues_[other][head_[other]]));
         }
     }
 
@@ -200,6 +211,9 @@ private:
         if (wrong_.empty()) wrong_ = fmt::format("{}: {} {}", name_of(entry_), text(players_.of(group[0]), launch), what);
     }
 
+    static std::string on_other_queue(const Launch& a, const Launch& b) {
+        return a.stream == b.stream ? "" : fmt::format(", on the queue {} instead of {}", name_of(b.stream), name_of(a.stream));
+    }
     std::string text(size_t player, const Launch& l) const {
         const ir::Program& p = *ranks_[players_.rank(player)];
         return text_of(p, *p.entry(entry_), l);
@@ -213,7 +227,7 @@ private:
     const Representatives players_;
     std::vector<std::vector<Launch>> queues_;
     std::vector<size_t> head_;
-    std::map<std::vector<int64_t>, Transfers> under_way_;  // by who gives, who takes
+    std::map<std::vector<int64_t>, Sends> in_flight_;  // by sender and receiver
     std::string wrong_;
 };
 
@@ -280,7 +294,7 @@ std::optional<Refusal> prove(const std::vector<const ir::Program*>& ranks) {
 
 std::optional<Refusal> prove_order(const std::vector<const ir::Program*>& ranks) {
     for (const ir::Entry& e : ranks[0]->entries) {
-        if (auto refusal = Play(ranks, e.kind).run()) return refusal;
+        if (auto refusal = Rendezvous(ranks, e.kind).run()) return refusal;
     }
     return std::nullopt;
 }

@@ -7,7 +7,7 @@
 
 #include "comm/crew.h"
 #include "compile/traffic.h"
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 #include "sim/cluster.h"
 
 namespace lockstep::cli {

@@ -7,28 +7,6 @@
 namespace lockstep::comm {
 namespace {
 
-const char* name_of(Type type) {
-    switch (type) {
-        case Type::Float32: return "float32";
-        case Type::Float64: return "float64";
-        case Type::Int32: return "int32";
-        case Type::BFloat16: return "bfloat16";
-        case Type::Float16: return "float16";
-    }
-    return "?";
-}
-
-const char* name_of(Kind kind) {
-    switch (kind) {
-        case Kind::AllGather: return "all_gather";
-        case Kind::ReduceScatter: return "reduce_scatter";
-        case Kind::AllReduce: return "all_reduce";
-        case Kind::Permute: return "permute";
-        case Kind::Transfer: return "transfer";
-    }
-    return "?";
-}
-
 const char* name_of(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "max"; }
 
 bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
@@ -38,72 +16,88 @@ bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
     return before(a_begin, b_begin + b_bytes) && before(b_begin, a_begin + a_bytes);
 }
 
-// The one overlap that each kind allows; see Request.
-bool in_place(const Request& request, int position) {
-    if (request.kind == Kind::AllReduce) return request.in == request.out;
-    const int64_t offset_bytes = position * request.block_elements() * bytes_of(request.type);
-    const auto* in = static_cast<const std::byte*>(request.in);
-    const auto* out = static_cast<const std::byte*>(request.out);
-    if (request.outer != 1 || request.kind == Kind::Permute) return false;
-    return request.kind == Kind::AllGather ? in == out + offset_bytes : out == in + offset_bytes;
+// The one overlap that a kind allows; see Request.
+bool in_place(const Request& r, int position) {
+    const auto *in = static_cast<const std::byte*>(r.in), *out = static_cast<const std::byte*>(r.out);
+    const mesh::CollectiveTraits& traits = r.traits();
+    if (traits.same_result && traits.takes == mesh::Blocks::One) return in == out;
+    const int64_t offset_bytes = position * r.block_bytes();
+    if (r.outer != 1 || traits.gives == traits.takes) return false;
+    return traits.takes == mesh::Blocks::Members ? in == out + offset_bytes : out == in + offset_bytes;
 }
 
 }  // namespace
 
-int64_t bytes_of(Type type) { return type == Type::Float64 ? 8 : type == Type::BFloat16 || type == Type::Float16 ? 2 : 4; }
-
-Request all_gather(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner) {
-    return {Kind::AllGather, type, in, out, outer, dim, inner, ReduceOp::Sum, false};
+Request all_gather(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner) {
+    return {Collective::AllGather, type, in, out, outer, dim, inner};
 }
 
-Request reduce_scatter(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, ReduceOp op) {
-    return {Kind::ReduceScatter, type, in, out, outer, dim, inner, op, false};
+Request reduce_scatter(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, ReduceOp op) {
+    return {Collective::ReduceScatter, type, in, out, outer, dim, inner, op};
 }
 
-Request reduce_scatter_into(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, ReduceOp op) {
-    return {Kind::ReduceScatter, type, in, out, outer, dim, inner, op, true};
+Request reduce_scatter_into(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, ReduceOp op) {
+    return {Collective::ReduceScatter, type, in, out, outer, dim, inner, op, true};
 }
 
-Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp op) {
-    return {Kind::AllReduce, type, in, out, 1, count, 1, op, false};
+Request all_reduce(Dtype type, const void* in, void* out, int64_t count, ReduceOp op) {
+    return {Collective::AllReduce, type, in, out, 1, count, 1, op};
 }
 
-Request permute(Type type, const void* in, void* out, int64_t count, int by) {
-    Request out_of{Kind::Permute, type, in, out, 1, count, 1, ReduceOp::Sum, false};
-    out_of.by = by;
-    return out_of;
+Request all_to_all(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, int64_t outer_out) {
+    Request r{Collective::AllToAll, type, in, out, outer, dim, inner};
+    r.outer_out = outer_out;
+    return r;
 }
 
-Request transfer(Type type, const void* in, void* out, int64_t count) {
-    return {Kind::Transfer, type, in, out, 1, count, 1, ReduceOp::Sum, false};
+Request broadcast(Dtype type, const void* in, void* out, int64_t count, int root) {
+    Request r{Collective::Broadcast, type, in, out, 1, count, 1};
+    r.root = root;
+    return r;
 }
 
-std::string describe(const Request& request) {
-    const bool reduces = request.kind == Kind::ReduceScatter || request.kind == Kind::AllReduce;
-    const std::string way = request.way ? fmt::format(" (gather {}, reduce {}, level {})", mesh::name_of(request.way->gather),
-                                                      mesh::name_of(request.way->reduce), request.way->level)
-                            : request.kind == Kind::Permute ? fmt::format(" by {}", request.by)
-                                                            : "";
-    return fmt::format("{} {}{} [{}, {}, {}]{}", name_of(request.kind), reduces ? fmt::format("{} ", name_of(request.op)) : "",
-                       name_of(request.type), request.outer, request.dim, request.inner, way);
+Request permute(Dtype type, const void* in, void* out, int64_t count, int by) {
+    Request r{Collective::Permute, type, in, out, 1, count, 1};
+    r.by = by;
+    return r;
 }
 
-std::string refusal(const Request& request, int position, int members) {
-    if (request.outer < 0 || request.dim < 0 || request.inner < 0) return "a negative extent";
-    if (request.accumulate && request.kind != Kind::ReduceScatter) return "accumulate outside of reduce_scatter";
-    if (request.by < 0 || (request.by != 0 && request.kind != Kind::Permute)) return "a shift that only a permute has";
-    const int64_t block_bytes = request.block_elements() * bytes_of(request.type);
-    if (request.kind == Kind::Transfer) {
-        if (members != 2) return fmt::format("a transfer among {} members", members);
-        return block_bytes > 0 && !(position == 0 ? request.in : request.out) ? "a null buffer" : "";
-    }
-    if (block_bytes == 0) return "";
-    if (!request.in || !request.out) return "a null buffer";
-    const int64_t in_bytes = request.kind == Kind::ReduceScatter ? block_bytes * members : block_bytes;
-    const int64_t out_bytes = request.kind == Kind::AllGather ? block_bytes * members : block_bytes;
-    if (overlap(request.in, in_bytes, request.out, out_bytes) && !in_place(request, position)) {
+Request send(Dtype type, const void* in, int64_t count) { return {Collective::Send, type, in, nullptr, 1, count, 1}; }
+Request recv(Dtype type, void* out, int64_t count) { return {Collective::Recv, type, nullptr, out, 1, count, 1}; }
+
+std::string describe(const Request& r) {
+    if (r.kind == Collective::Wait) return std::string(mesh::name_of(r.kind));
+    std::string text =
+        fmt::format("{} {}{} [{}, {}, {}]", mesh::name_of(r.kind), r.traits().reduces ? fmt::format("{} ", name_of(r.op)) : "",
+                    name_of(r.type), r.outer, r.dim, r.inner);
+    if (r.algorithm)
+        text += fmt::format(" (gather {}, reduce {}, level {})", mesh::name_of(r.algorithm->gather),
+                            mesh::name_of(r.algorithm->reduce), r.algorithm->level);
+    if (r.kind == Collective::Permute) text += fmt::format(" by {}", r.by);
+    if (r.kind == Collective::Broadcast) text += fmt::format(" from {}", r.root);
+    if (r.kind == Collective::AllToAll && r.outer_out != r.outer) text += fmt::format(" into [{}, ..]", r.outer_out);
+    return text;
+}
+
+std::string refusal(const Request& r, int position, int members) {
+    const mesh::CollectiveTraits& traits = r.traits();
+    if (r.outer < 0 || r.dim < 0 || r.inner < 0) return "a negative extent";
+    if (r.accumulate && r.kind != Collective::ReduceScatter) return "accumulate outside of reduce_scatter";
+    if (r.algorithm && !traits.has_algorithm()) return "an algorithm, of which such a collective has one only";
+    if (r.kind == Collective::Permute ? r.by < 0 || r.by >= members : r.by != 0)
+        return fmt::format("a shift by {} among {} members", r.by, members);
+    if (r.kind == Collective::Broadcast ? r.root < 0 || r.root >= members : r.root != 0)
+        return fmt::format("a root at position {} of {}", r.root, members);
+    if (r.kind == Collective::AllToAll && (r.outer_out < 1 || r.block_elements() % r.outer_out != 0))
+        return fmt::format("results of {} rows, which do not divide a block", r.outer_out);
+    if (!traits.symmetric && members != 2) return fmt::format("a {} among {} members", traits.name, members);
+    if (!traits.symmetric && (position == 0) == (r.kind == Collective::Recv))
+        return position == 0 ? "the first of two members sends" : "the second of two members receives";
+    if (r.block_elements() == 0) return "";
+    const bool reads = traits.gives != mesh::Blocks::None && (r.kind != Collective::Broadcast || position == r.root);
+    if ((reads && !r.in) || (traits.takes != mesh::Blocks::None && !r.out)) return "a null buffer";
+    if (reads && r.out && overlap(r.in, r.in_bytes(members), r.out, r.out_bytes(members)) && !in_place(r, position))
         return "in and out overlap other than in place";
-    }
     return "";
 }
 

@@ -1,8 +1,10 @@
 // Collectives between ranks, as the executor sees them: one Communicator per rank, whatever the transport.
-// Groups are fixed before the first launch. A launch is a list of requests that all members of a group make together,
-// in the same order; requests of one launch do not depend on each other.
-// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/ways.h), so every
-// member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not allocate.
+// Groups are fixed before the first launch. A launch is a list of requests; requests of one launch do not depend on each other.
+// A symmetric launch (mesh/collective.h) is made by all members of a group, in the same order. Sends and receives are launches of
+// the two members of a group, of which the first sends.
+// Sums and maxima are taken in ascending position in the group, or in the two levels that a request says (mesh/algorithms.h), so
+// every member gets the same bits from an all-reduce and every transport gives the same bits as every other. run() does not
+// allocate.
 #pragma once
 
 #include <cstdint>
@@ -12,58 +14,72 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "device/queue.h"
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 
 namespace lockstep::comm {
 
-enum class Type { Float32, Float64, Int32, BFloat16, Float16 };
-enum class Kind { AllGather, ReduceScatter, AllReduce, Permute, Transfer };
-enum class ReduceOp {
-    Sum,
-    Max
-};  // Max returns the first NaN in ascending position, if there is one; Int32 sums wrap,
-    // BFloat16 sums are rounded after each member
+using mesh::Collective;
 
-int64_t bytes_of(Type type);
+// Max returns the first NaN in ascending position, if there is one. Sums of I32 wrap; those of BF16 and F16 are rounded after
+// each member.
+enum class ReduceOp { Sum, Max };
 
-// One collective. A member's own block is [outer, dim, inner], row-major and contiguous; with n members
-//   AllGather:      in [outer, dim, inner], out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
-//   ReduceScatter:  in [outer, dim * n, inner], out [outer, dim, inner]; out = or += the reduced block k
-//   AllReduce:      in and out [outer, dim, inner]
-//   Permute:        in and out [outer, dim, inner]; out is what the member `by` positions before this one gives, around the group
-//   Transfer:       of two members the first gives in [outer, dim, inner], the second takes it as out; the others' in, out
-//                   unused. Not beside others in a launch, and no meeting: see Communicator::await_transfer
-// in and out do not overlap, except: AllReduce with out == in; AllGather and ReduceScatter with outer == 1 where the
-// smaller tensor is exactly this member's block of the larger one.
+// One collective. A block is [outer, dim, inner], row-major and contiguous; with n members
+//   AllGather:      in is a block, out [outer, dim * n, inner]; member k's block lies at k*dim .. (k+1)*dim
+//   ReduceScatter:  in [outer, dim * n, inner], out is a block: out = or += the reduced block k
+//   AllReduce:      in and out are blocks
+//   AllToAll:       in [outer, dim * n, inner], of which block k goes to member k; out has the block of member k at place k, and
+//                   is [outer_out, n, the rest of a block]. outer_out = outer: as MPI and NCCL have it
+//   Broadcast:      in and out are blocks; out is the in of the member at position `root`. Other ins are not read and may be null
+//   Permute:        in and out are blocks; out is the in of the member `by` positions before this one, around the group
+//   Send, Recv:     in, or out, is a block; the other is unused. Not beside other kinds in a launch
+//   Wait:           for the earliest launch of sends that was not waited for yet; alone in its launch, and no field counts
+// in and out do not overlap, except: AllReduce and Broadcast with out == in; AllGather and ReduceScatter with outer == 1 where
+// the smaller tensor is exactly this member's block of the larger one.
 struct Request {
-    Kind kind = Kind::AllReduce;
-    Type type = Type::Float32;
+    Collective kind = Collective::AllReduce;
+    Dtype type = Dtype::F32;
     const void* in = nullptr;
     void* out = nullptr;
     int64_t outer = 1, dim = 0, inner = 1;
     ReduceOp op = ReduceOp::Sum;
     bool accumulate = false;  // ReduceScatter only: out += reduced (by op), computed after the reduction over members
-    // Not of a transfer. Between processes it must fit the group; none: chosen there, of one level. In one process the level of
-    // its sums is all that counts.
-    std::optional<mesh::Way> way = {};
-    int32_t by = 0;  // Permute only: at least 0
+    // Of those that gather or reduce. Between processes it must fit the group; none: chosen there, of one level. In one process
+    // the level of its sums is all that counts.
+    std::optional<mesh::CollectiveAlgorithm> algorithm = {};
+    int32_t by = 0;         // Permute: at least 0, less than n
+    int32_t root = 0;       // Broadcast
+    int64_t outer_out = 1;  // AllToAll; divides a block
 
+    const mesh::CollectiveTraits& traits() const { return mesh::traits_of(kind); }
     int64_t block_elements() const { return outer * dim * inner; }
-    int level() const { return way ? way->level : 1; }
+    int64_t block_bytes() const { return block_elements() * bytes_of(type); }
+    int64_t in_bytes(int members) const { return bytes_of_blocks(traits().gives, members); }
+    int64_t out_bytes(int members) const { return bytes_of_blocks(traits().takes, members); }
+    int level() const { return algorithm ? algorithm->level : 1; }
+
+private:
+    int64_t bytes_of_blocks(mesh::Blocks blocks, int members) const {
+        return blocks == mesh::Blocks::None ? 0 : block_bytes() * (blocks == mesh::Blocks::Members ? members : 1);
+    }
 };
 
-Request all_gather(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner);
-Request reduce_scatter(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
+Request all_gather(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner);
+Request reduce_scatter(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
                        ReduceOp op = ReduceOp::Sum);
 // The same, added to (or, under Max, compared with) what out holds.
-Request reduce_scatter_into(Type type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
+Request reduce_scatter_into(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner,
                             ReduceOp op = ReduceOp::Sum);
-Request all_reduce(Type type, const void* in, void* out, int64_t count, ReduceOp op = ReduceOp::Sum);
-Request permute(Type type, const void* in, void* out, int64_t count, int by);
-Request transfer(Type type, const void* in, void* out, int64_t count);
+Request all_reduce(Dtype type, const void* in, void* out, int64_t count, ReduceOp op = ReduceOp::Sum);
+Request all_to_all(Dtype type, const void* in, void* out, int64_t outer, int64_t dim, int64_t inner, int64_t outer_out);
+Request broadcast(Dtype type, const void* in, void* out, int64_t count, int root);
+Request permute(Dtype type, const void* in, void* out, int64_t count, int by);
+Request send(Dtype type, const void* in, int64_t count);
+Request recv(Dtype type, void* out, int64_t count);
 
-// "reduce_scatter sum float32 [2, 8, 4]", for messages.
+// "reduce_scatter sum f32 [2, 8, 4]", for messages.
 std::string describe(const Request& request);
 // Why a member at `position` of `members` may not make this request, or "" if it may.
 std::string refusal(const Request& request, int position, int members);
@@ -80,9 +96,9 @@ enum class GroupId : int {};
 // Launches go to a queue: compute or comm, each with a channel of its own. Two threads of a rank may launch at the same time if
 // each keeps to its own queue; on one channel of one group all members launch in the same order.
 inline constexpr int kChannels = 2;
-// So many launches of transfers from one rank to another may be under way on a channel: given and not awaited. One more is
+// The most launches of sends from one rank to another that may be in flight on a channel: sent, and not waited for. One more is
 // refused.
-inline constexpr int kTransfersInFlight = 64;
+inline constexpr int kSendsInFlight = 64;
 
 class Communicator {
 public:
@@ -97,9 +113,10 @@ public:
     virtual int position(GroupId group) const = 0;
     virtual int members(GroupId group) const = 0;
 
-    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks.
-    // On the host both hold when this returns, the second also when it throws. Throws Aborted if a rank called abort or if
-    // members launched different requests, InternalError for a request that refusal() refuses (and aborts the other ranks).
+    // What the queue is given from now on finds this rank's outputs written and its buffers no longer touched by other ranks; the
+    // bytes of a send only after the wait for it. On the host both hold when this returns, the second also when it throws.
+    // Throws Aborted if a rank called abort or if members launched different requests, InternalError for a request that refusal()
+    // refuses (and aborts the other ranks).
     virtual void run(device::Queue& queue, GroupId group, std::span<const Request> requests) = 0;
 
     // On the host, on the caller's thread.
@@ -110,16 +127,10 @@ public:
     void run(int channel, GroupId group, const Request& request) { run(channel, group, std::span(&request, 1)); }
     void barrier(int channel, GroupId group) { run(channel, group, std::span<const Request>()); }
 
-    // To give (Kind::Transfer, by the first of two members) is to leave a note: run() returns at once, and what is given stays
-    // untouched until it has been taken. This returns when that holds for the earliest launch of this rank's for which it has not
-    // returned yet. Who takes waits, and takes in the order of giving.
-    virtual void await_transfer(device::Queue& queue, GroupId group) = 0;
-    void await_transfer(int channel, GroupId group) {
-        device::Queue here(static_cast<device::QueueName>(channel));
-        await_transfer(here, group);
-    }
+    // For the earliest launch of sends of this rank that was not waited for yet: its bytes may change from now on.
+    void wait(int channel, GroupId group) { run(channel, group, Request{.kind = Collective::Wait}); }
 
-    // Between ops: moves on what this rank has given, where only whoever calls moves it. Never waits; throws Aborted.
+    // Between ops: moves on what this rank has sent, if the transport needs a caller for that. Never waits; throws Aborted.
     virtual void attend(int /*channel*/) {}
     void attend(const device::Queue& queue) { attend(queue.index()); }
 

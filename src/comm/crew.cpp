@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/processors.h"
 #include "base/round.h"
-#include "comm/processes/world.h"
+#include "comm/processes/process_transport.h"
 
 namespace lockstep::comm {
 namespace {
@@ -47,7 +47,7 @@ bool is_packed(const std::string& text) { return text.starts_with('!'); }
 Crew::Crew() : cores_(static_cast<int>(usable_cpus().size())) {}
 
 Crew::Crew(MakeWire make_wire) : make_wire_(std::move(make_wire)) {
-    world_ = std::make_unique<processes::World>(make_wire_(), 1);
+    world_ = std::make_unique<processes::ProcessTransport>(make_wire_(), 1);
     process_ = world_->first_rank();
     host_of_ = world_->topology().host_of_rank;
     communicator_ = world_->communicator(process_);
@@ -76,14 +76,14 @@ std::vector<std::string> Crew::exchange(const std::string& own, int channel) {
     std::vector<int32_t> sizes(2 * n);
     const auto bytes = static_cast<int64_t>(own.size());
     const std::vector<int32_t> size = words_of({reinterpret_cast<const char*>(&bytes), sizeof bytes}, 2);
-    communicator_->run(channel, everybody_, all_gather(Type::Int32, size.data(), sizes.data(), 1, 2, 1));
+    communicator_->run(channel, everybody_, all_gather(Dtype::I32, size.data(), sizes.data(), 1, 2, 1));
     std::vector<int64_t> bytes_of(n);
     std::memcpy(bytes_of.data(), sizes.data(), n * sizeof(int64_t));
     const int64_t words = ceil_div(*std::max_element(bytes_of.begin(), bytes_of.end()), int64_t{4});
     std::vector<int32_t> all(n * static_cast<size_t>(words));
     if (words > 0) {
         const std::vector<int32_t> block = words_of(own, words);
-        communicator_->run(channel, everybody_, all_gather(Type::Int32, block.data(), all.data(), 1, words, 1));
+        communicator_->run(channel, everybody_, all_gather(Dtype::I32, block.data(), all.data(), 1, words, 1));
     }
     std::vector<std::string> out(n);
     for (size_t p = 0; p < n; ++p)
@@ -106,8 +106,8 @@ void Crew::together(FunctionRef<void()> f, int channel) {
 }
 
 std::unique_ptr<Transport> Crew::transport(int ranks, const LocalOptions& links) {
-    if (is_alone()) return std::make_unique<World>(ranks, links);
-    return std::make_unique<processes::World>(make_wire_(), ranks_a_process(ranks));
+    if (is_alone()) return std::make_unique<LocalTransport>(ranks, links);
+    return std::make_unique<processes::ProcessTransport>(make_wire_(), ranks_a_process(ranks));
 }
 
 int Crew::ranks_a_process(int64_t ranks) const {

@@ -16,7 +16,7 @@
 namespace lockstep::comm {
 
 namespace processes {
-class World;
+class ProcessTransport;
 }  // namespace processes
 
 class Crew {
@@ -68,7 +68,7 @@ private:
     const MakeWire make_wire_;
     int process_ = 0, cores_ = 1;
     std::vector<int> host_of_{0};
-    std::unique_ptr<processes::World> world_;  // of one rank a process
+    std::unique_ptr<processes::ProcessTransport> world_;  // of one rank a process
     std::unique_ptr<Communicator> communicator_;
     GroupId everybody_{};
 };

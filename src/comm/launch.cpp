@@ -13,20 +13,17 @@
 namespace lockstep::comm {
 namespace {
 
-bool reduces(Kind kind) { return kind == Kind::ReduceScatter || kind == Kind::AllReduce; }
-
 // Gather, reduction and level in one number, and back; 0: none.
-int32_t packed(const std::optional<mesh::Way>& way) {
-    return way ? 1 + (static_cast<int32_t>(way->gather) + 4 * (static_cast<int32_t>(way->reduce) + 4 * way->level)) : 0;
+int32_t packed(const std::optional<mesh::CollectiveAlgorithm>& a) {
+    return a ? 1 + (static_cast<int32_t>(a->gather) + 4 * (static_cast<int32_t>(a->reduce) + 4 * a->level)) : 0;
 }
 
-std::optional<mesh::Way> unpacked(int32_t way) {
-    if (way == 0) return std::nullopt;
-    --way;
-    return mesh::Way{static_cast<mesh::GatherBy>(way % 4), static_cast<mesh::ReduceBy>(way / 4 % 4), way / 16};
+std::optional<mesh::CollectiveAlgorithm> unpacked(int32_t number) {
+    if (number == 0) return std::nullopt;
+    --number;
+    return mesh::CollectiveAlgorithm{static_cast<mesh::GatherBy>(number % 4), static_cast<mesh::ReduceBy>(number / 4 % 4),
+                                     number / 16};
 }
-
-bool is_transfer(const Request& request) { return request.kind == Kind::Transfer; }
 
 bool same_shape(const Request& a, const Request& b) {
     const Shape x = shape_of(a), y = shape_of(b);
@@ -41,31 +38,23 @@ std::string describe_at(Requests launch, size_t index) {
 
 }  // namespace
 
-mesh::Collective collective_of(Kind kind) {
-    switch (kind) {
-        case Kind::AllGather: return mesh::Collective::AllGather;
-        case Kind::ReduceScatter: return mesh::Collective::ReduceScatter;
-        case Kind::AllReduce: return mesh::Collective::AllReduce;
-        case Kind::Permute: return mesh::Collective::Permute;
-        case Kind::Transfer: return mesh::Collective::Permute;  // of its two members one gives a block to the other
-    }
-    throw InternalError("comm: no such kind");
-}
-
 Shape shape_of(const Request& r) {
-    return {static_cast<int32_t>(r.kind),
+    const Collective kind = r.kind == Collective::Recv ? Collective::Send : r.kind;
+    return {static_cast<int32_t>(kind),
             static_cast<int32_t>(r.type),
-            reduces(r.kind) ? static_cast<int32_t>(r.op) : 0,
-            r.kind == Kind::Permute ? r.by : packed(r.way),
+            r.traits().reduces ? static_cast<int32_t>(r.op) : 0,
+            packed(r.algorithm),
+            r.by,
+            r.root,
             r.outer,
             r.dim,
-            r.inner};
+            r.inner,
+            r.outer_out};
 }
 
 Request request_of(const Shape& s) {
-    const bool permutes = static_cast<Kind>(s.kind) == Kind::Permute;
-    return {static_cast<Kind>(s.kind),
-            static_cast<Type>(s.type),
+    return {static_cast<Collective>(s.kind),
+            static_cast<Dtype>(s.type),
             nullptr,
             nullptr,
             s.outer,
@@ -73,8 +62,10 @@ Request request_of(const Shape& s) {
             s.inner,
             static_cast<ReduceOp>(s.op),
             false,
-            permutes ? std::nullopt : unpacked(s.way),
-            permutes ? s.way : 0};
+            unpacked(s.algorithm),
+            s.by,
+            s.root,
+            s.outer_out};
 }
 
 bool same_shapes(Requests a, Requests b) { return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_shape); }
@@ -84,7 +75,7 @@ uint64_t digest_of(Requests launch) {
         uint64_t before;
         Shape shape;
     } link{launch.size(), {}};
-    static_assert(sizeof link == 48);
+    static_assert(sizeof link == 64);
     for (const Request& request : launch) {
         link.shape = shape_of(request);
         link.before = checksum(std::string_view(reinterpret_cast<const char*>(&link), sizeof link));
@@ -100,20 +91,28 @@ std::string mismatch(const std::vector<int>& ranks, int channel, Requests first,
                        ranks[0], describe_at(first, index), ranks[static_cast<size_t>(position)], describe_at(other, index));
 }
 
-bool are_transfers(Requests launch) { return !launch.empty() && is_transfer(launch[0]); }
+std::optional<Collective> one_sided(Requests launch) {
+    if (launch.empty() || launch[0].traits().symmetric) return std::nullopt;
+    return launch[0].kind;
+}
 
-std::string refusal(int channel, Requests launch, int position, int members, uint32_t under_way) {
+std::string refusal(int channel, Requests launch, int position, int members, uint32_t in_flight) {
     if (channel < 0 || channel >= kChannels) return fmt::format("there is no channel {}", channel);
     for (const Request& request : launch) {
         const std::string why = refusal(request, position, members);
         if (!why.empty()) return fmt::format("{}: {}", describe(request), why);
     }
-    const auto transfers = static_cast<size_t>(std::count_if(launch.begin(), launch.end(), is_transfer));
-    if (transfers == 0) return "";
-    if (transfers < launch.size()) return "transfers and other collectives in one launch";
-    if (transfers > kTransfersInALaunch) return fmt::format("{} transfers in one launch, of {}", transfers, kTransfersInALaunch);
-    if (position == 0 && under_way >= kTransfersInFlight)
-        return fmt::format("more than {} launches of transfers under way", kTransfersInFlight);
+    const auto other = std::find_if(launch.begin(), launch.end(), [](const Request& r) { return !r.traits().symmetric; });
+    if (other == launch.end()) return "";
+    const Collective kind = other->kind;
+    if (std::any_of(launch.begin(), launch.end(), [&](const Request& r) { return r.kind != kind; }))
+        return fmt::format("{} and other collectives in one launch", mesh::name_of(kind));
+    if (launch.size() > kSendsInALaunch)
+        return fmt::format("{} of {} in one launch, which has {} at most", launch.size(), mesh::name_of(kind), kSendsInALaunch);
+    if (kind == Collective::Wait && launch.size() > 1) return "several waits in one launch";
+    if (kind == Collective::Wait && in_flight == 0) return "wait: nothing was sent";
+    if (kind == Collective::Send && in_flight >= kSendsInFlight)
+        return fmt::format("more than {} launches of sends in flight", kSendsInFlight);
     return "";
 }
 

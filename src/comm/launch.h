@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,13 +15,11 @@ namespace lockstep::comm {
 
 using Requests = std::span<const Request>;
 
-// A transfer is a permute of two members, of whom one gives.
-mesh::Collective collective_of(Kind kind);
-
-// What members must agree on in a request, as 40 plain bytes without padding.
+// What members must agree on in a request, as plain bytes without padding. A send and its receive have the same.
 struct Shape {
-    int32_t kind, type, op, way;  // op: 0 where nothing is reduced; way: 0 for none; of a permute its shift
-    int64_t outer, dim, inner;
+    int32_t kind, type, op, algorithm;  // op: 0 where nothing is reduced; algorithm: 0 for none
+    int32_t by, root;
+    int64_t outer, dim, inner, outer_out;
 };
 Shape shape_of(const Request& request);
 Request request_of(const Shape& shape);  // without buffers
@@ -33,15 +32,15 @@ uint64_t digest_of(Requests launch);
 // first position that differs from it, so that the text is the same whoever makes it.
 std::string mismatch(const std::vector<int>& ranks, int channel, Requests first, int position, Requests other);
 
-// A launch of transfers has so many at most, so that its shapes fit in a message of known size.
-inline constexpr size_t kTransfersInALaunch = 64;
+// The most sends in a launch, so that its shapes fit in a message of known size.
+inline constexpr size_t kSendsInALaunch = 64;
 
-// Of a launch that is not refused: whether it is of transfers, which are no meeting.
-bool are_transfers(Requests launch);
+// Of a launch that is not refused: Send, Recv or Wait; nothing if it is symmetric.
+std::optional<Collective> one_sided(Requests launch);
 
-// Why the member at `position` of `members` may not launch this, or "" if it may. `under_way`: launches of transfers that it has
-// given and not awaited.
-std::string refusal(int channel, Requests launch, int position, int members, uint32_t under_way);
+// Why the member at `position` of `members` may not launch this, or "" if it may. in_flight: launches of sends of this member
+// that it has not waited for.
+std::string refusal(int channel, Requests launch, int position, int members, uint32_t in_flight);
 
 // Throws InternalError unless a group is of distinct ranks, in any order, of a job of so many.
 void require_group(const std::vector<int>& group, int ranks);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -16,10 +17,10 @@
 namespace lockstep::comm {
 namespace local {
 
-// What the first of two members has given in a launch and the second has not taken.
-struct Note {
+// A launch of sends that was not received yet.
+struct PendingSend {
     std::vector<Request> requests;
-    std::chrono::steady_clock::time_point given;
+    std::chrono::steady_clock::time_point sent;
 };
 
 // What the members of a group share on one channel. What others are waited for in closes when the world aborts; `finish` never
@@ -27,18 +28,18 @@ struct Note {
 struct Channel {
     Arrivals start, finish;
     std::vector<Requests> launch;       // [members], written by each member before it arrives at start
-    Count given, taken;                 // launches of transfers
-    std::vector<Note> notes;            // of two members: [kTransfersInFlight], the k-th launch's at k modulo that
-    std::atomic<bool> copying = false;  // out of a note
+    Count sent, received;               // launches
+    std::vector<PendingSend> pending;   // of two members: [kSendsInFlight], the k-th launch's at k modulo that
+    std::atomic<bool> copying = false;  // what was sent
 
-    void close() { start.close(), given.close(), taken.close(); }
+    void close() { start.close(), sent.close(), received.close(); }
 };
 
 struct Group {
     explicit Group(std::vector<int> ranks) : ranks(std::move(ranks)) {
         for (Channel& channel : channels) {
             channel.launch.resize(this->ranks.size());
-            if (this->ranks.size() == 2) channel.notes.resize(kTransfersInFlight);
+            if (this->ranks.size() == 2) channel.pending.resize(kSendsInFlight);
         }
     }
     const std::vector<int> ranks;
@@ -57,18 +58,18 @@ std::string difference_in(const local::Group& group, int channel, std::span<cons
 
 class LocalCommunicator final : public Communicator {
 public:
-    LocalCommunicator(World& world, int rank) : world_(world), rank_(rank) {}
+    LocalCommunicator(LocalTransport& transport, int rank) : transport_(transport), rank_(rank) {}
 
     int rank() const override { return rank_; }
-    int ranks() const override { return world_.ranks(); }
+    int ranks() const override { return transport_.ranks(); }
     int position(GroupId group) const override { return membership(group).position; }
     int members(GroupId group) const override { return static_cast<int>(membership(group).group->ranks.size()); }
-    void abort(const std::string& reason) override { world_.abort(reason); }
+    void abort(const std::string& reason) override { transport_.abort(reason); }
 
     GroupId add_group(std::vector<int> ranks) override {
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);
         ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
-        local::Group* group = &world_.group(ranks);
+        local::Group* group = &transport_.group(ranks);
         const auto known =
             std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
         if (known != memberships_.end())
@@ -84,8 +85,12 @@ public:
         refuse_bad(channel_index, self, requests);
         local::Channel& channel = self.group->channels[channel_index];
         Rounds& rounds = self.rounds[channel_index];
-        if (are_transfers(requests))
-            return self.position == 0 ? give(channel, rounds, requests) : take(channel_index, self, requests);
+        if (const std::optional<Collective> kind = one_sided(requests)) {
+            if (kind == Collective::Send) return send(channel, rounds, requests);
+            if (kind == Collective::Recv) return receive(channel_index, self, requests);
+            if (!channel.received.wait_for(++rounds.waited)) leave();
+            return;
+        }
         const int members = static_cast<int>(channel.launch.size());
         channel.launch[static_cast<size_t>(self.position)] = requests;
         if (!channel.start.arrive_and_wait(rounds.start, members)) leave();
@@ -96,32 +101,22 @@ public:
         std::string difference;
         if (matches) {
             for (size_t index = 0; index < requests.size(); ++index) local::execute(launch, index, self.position);
-            const auto held = local::link_time(world_.options().link, requests, members);
+            const auto held = local::link_time(transport_.options().link, requests, members);
             if (held.count() > 0) std::this_thread::sleep_until(began + held);
         } else {
             difference = difference_in(*self.group, channel_index, launch);
         }
         channel.finish.arrive_and_wait(rounds.finish, members);
         if (!matches) {
-            world_.abort(difference);
+            transport_.abort(difference);
             leave();
         }
-    }
-
-    using Communicator::await_transfer;
-    void await_transfer(device::Queue& queue, GroupId id) override {
-        const int channel_index = queue.index();
-        Membership& self = membership(id);
-        Rounds& rounds = self.rounds[channel_index];
-        if (rounds.awaited == rounds.transfers)
-            throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
-        if (!self.group->channels[channel_index].taken.wait_for(++rounds.awaited)) leave();
     }
 
 private:
     struct Rounds {
         uint32_t start = 0, finish = 0;
-        uint32_t transfers = 0, awaited = 0;  // given, or taken, by this rank
+        uint32_t messages = 0, waited = 0;  // launches of this rank: sent, or received; waited for
     };
     struct Membership {
         Membership(local::Group* group, int position) : group(group), position(position) {}
@@ -130,39 +125,39 @@ private:
         Rounds rounds[kChannels];
     };
 
-    void give(local::Channel& channel, Rounds& rounds, Requests requests) {
-        local::Note& note = channel.notes[rounds.transfers++ % kTransfersInFlight];
-        note.requests.assign(requests.begin(), requests.end());
-        note.given = std::chrono::steady_clock::now();
-        if (!channel.given.add()) leave();
+    void send(local::Channel& channel, Rounds& rounds, Requests requests) {
+        local::PendingSend& pending = channel.pending[rounds.messages++ % kSendsInFlight];
+        pending.requests.assign(requests.begin(), requests.end());
+        pending.sent = std::chrono::steady_clock::now();
+        if (!channel.sent.add()) leave();
     }
 
-    void take(int channel_index, Membership& self, Requests requests) {
+    void receive(int channel_index, Membership& self, Requests requests) {
         local::Channel& channel = self.group->channels[channel_index];
-        uint32_t& taken = self.rounds[channel_index].transfers;
-        if (!channel.given.wait_for(taken + 1)) leave();
-        const local::Note& note = channel.notes[taken++ % kTransfersInFlight];
+        uint32_t& received = self.rounds[channel_index].messages;
+        if (!channel.sent.wait_for(received + 1)) leave();
+        const local::PendingSend& pending = channel.pending[received++ % kSendsInFlight];
         channel.copying = true;
         std::string difference;
-        if (!channel.given.is_closed()) {
-            const Requests launch[] = {note.requests, requests};
-            if (same_shapes(launch[0], launch[1])) local::take(note.requests, requests);
+        if (!channel.sent.is_closed()) {
+            const Requests launch[] = {pending.requests, requests};
+            if (same_shapes(launch[0], launch[1])) local::receive(pending.requests, requests);
             else difference = difference_in(*self.group, channel_index, launch);
         }
         channel.copying = false;
         channel.copying.notify_all();
-        if (!difference.empty()) world_.abort(difference);
-        const auto held = local::link_time(world_.options().link, requests, 2);
-        if (held.count() > 0) std::this_thread::sleep_until(note.given + held);
-        if (!channel.taken.add()) leave();
+        if (!difference.empty()) transport_.abort(difference);
+        const auto held = local::link_time(transport_.options().link, requests, 2);
+        if (held.count() > 0) std::this_thread::sleep_until(pending.sent + held);
+        if (!channel.received.add()) leave();
     }
 
-    // Throws Aborted, when nobody copies from this rank any more: who begins to copy after the abort sees it and does not.
+    // Throws Aborted once nobody copies from this rank any more: a copy that begins after the abort sees it and ends.
     [[noreturn]] void leave() {
-        wait_for_takers();
-        world_.throw_aborted();
+        wait_for_receivers();
+        transport_.throw_aborted();
     }
-    void wait_for_takers() {
+    void wait_for_receivers() {
         for (Membership& m : memberships_) {
             for (local::Channel& channel : m.group->channels) {
                 if (m.position == 0) channel.copying.wait(true);
@@ -176,34 +171,34 @@ private:
     void refuse_bad(int channel, const Membership& self, Requests requests) {
         const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
         const std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
-                                        rounds.transfers - rounds.awaited);
+                                        rounds.messages - rounds.waited);
         if (why.empty()) return;
         const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        world_.abort(message);
-        wait_for_takers();
+        transport_.abort(message);
+        wait_for_receivers();
         throw InternalError(message);
     }
 
-    World& world_;
+    LocalTransport& transport_;
     const int rank_;
     std::vector<Membership> memberships_;
 };
 
 }  // namespace
 
-World::World(int ranks, LocalOptions options)
+LocalTransport::LocalTransport(int ranks, LocalOptions options)
     : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0), ranks} {
     ensure(ranks >= 1, "a world has at least one rank");
 }
 
-World::~World() = default;
+LocalTransport::~LocalTransport() = default;
 
-std::unique_ptr<Communicator> World::communicator(int rank) {
+std::unique_ptr<Communicator> LocalTransport::communicator(int rank) {
     ensure(rank >= 0 && rank < ranks_, fmt::format("rank {} in a world of {} ranks", rank, ranks_));
     return std::make_unique<LocalCommunicator>(*this, rank);
 }
 
-void World::abort(const std::string& reason) {
+void LocalTransport::abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
     aborted_ = true;
@@ -213,12 +208,12 @@ void World::abort(const std::string& reason) {
     }
 }
 
-void World::throw_aborted() {
+void LocalTransport::throw_aborted() {
     const std::lock_guard lock(mutex_);
     throw Aborted(reason_);
 }
 
-local::Group& World::group(const std::vector<int>& ranks) {
+local::Group& LocalTransport::group(const std::vector<int>& ranks) {
     require_group(ranks, ranks_);
     const std::lock_guard lock(mutex_);
     if (aborted_) throw Aborted(reason_);

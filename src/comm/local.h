@@ -1,5 +1,5 @@
 // Ranks as threads of one process: members read each other's buffers directly, between two barriers of their group.
-// A World is shared by all ranks and outlives their Communicators. A Communicator belongs to one rank; see Communicator
+// A LocalTransport is shared by all ranks and outlives their Communicators. A Communicator belongs to one rank; see Communicator
 // for what its threads may do at the same time.
 #pragma once
 
@@ -23,12 +23,12 @@ namespace local {
 struct Group;
 }
 
-class World final : public Transport {
+class LocalTransport final : public Transport {
 public:
-    explicit World(int ranks, LocalOptions options = {});
-    ~World() override;
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
+    explicit LocalTransport(int ranks, LocalOptions options = {});
+    ~LocalTransport() override;
+    LocalTransport(const LocalTransport&) = delete;
+    LocalTransport& operator=(const LocalTransport&) = delete;
 
     int ranks() const override { return ranks_; }
     int first_rank() const override { return 0; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/block_rows.h"
 #include "comm/reduce.h"
 
 namespace lockstep::comm::local {
@@ -58,10 +59,20 @@ public:
         });
     }
 
-    void permute() const {
-        const int from = static_cast<int>((position_ - mine_.by % members_ + members_) % members_);
-        copy(out(position_), in(from), mine_.block_elements() * element_bytes_);
+    void all_to_all() const {
+        const int64_t run_bytes = mine_.dim * mine_.inner * element_bytes_, run_out_bytes = mine_.block_bytes() / mine_.outer_out;
+        for (int step = 0; step < members_; ++step) {
+            const int from = (position_ + step) % members_;
+            for (int64_t o = 0; o < mine_.outer; ++o) {
+                write_rows(out(position_) + from * run_out_bytes, run_out_bytes, members_ * run_out_bytes, o * run_bytes,
+                           in(from) + (o * members_ + position_) * run_bytes, run_bytes);
+            }
+        }
     }
+
+    void broadcast() const { copy(out(position_), in(mine_.root), mine_.block_bytes()); }
+
+    void permute() const { copy(out(position_), in((position_ - mine_.by + members_) % members_), mine_.block_bytes()); }
 
 private:
     const Request& of(int member) const { return launch_[static_cast<size_t>(member)][index_]; }
@@ -93,27 +104,30 @@ void execute(std::span<const Requests> launch, size_t index, int position) {
     const Request& mine = launch[static_cast<size_t>(position)][index];
     if (mine.block_elements() == 0) return;
     switch (mine.kind) {
-        case Kind::AllGather: return share.all_gather();
-        case Kind::ReduceScatter: return share.reduce_scatter();
-        case Kind::AllReduce: return share.all_reduce();
-        case Kind::Permute: return share.permute();
-        case Kind::Transfer: return;  // no meeting
+        case Collective::AllGather: return share.all_gather();
+        case Collective::ReduceScatter: return share.reduce_scatter();
+        case Collective::AllReduce: return share.all_reduce();
+        case Collective::AllToAll: return share.all_to_all();
+        case Collective::Broadcast: return share.broadcast();
+        case Collective::Permute: return share.permute();
+        case Collective::Send:
+        case Collective::Recv:
+        case Collective::Wait: return;  // of one member: receive()
     }
 }
 
 std::chrono::duration<double> link_time(const mesh::Link& link, Requests requests, int members) {
     mesh::RingTraffic ring;
     for (const Request& request : requests) {
-        const int64_t bytes = request.block_elements() * bytes_of(request.type);
-        ring.add(collective_of(request.kind), members, static_cast<double>(bytes));
+        ring.add(request.kind, members, static_cast<double>(request.block_bytes()));
     }
     return std::chrono::duration<double>(ring.time_s(link));
 }
 
-void take(Requests given, Requests taken) {
-    for (size_t i = 0; i < taken.size(); ++i) {
-        const int64_t bytes = taken[i].block_elements() * bytes_of(taken[i].type);
-        if (bytes > 0) std::memcpy(taken[i].out, given[i].in, static_cast<size_t>(bytes));
+void receive(Requests sent, Requests received) {
+    for (size_t i = 0; i < received.size(); ++i) {
+        const int64_t bytes = received[i].block_bytes();
+        if (bytes > 0) std::memcpy(received[i].out, sent[i].in, static_cast<size_t>(bytes));
     }
 }
 

@@ -11,14 +11,14 @@
 
 namespace lockstep::comm::local {
 
-// Does position's share of request `index`; launch[k] are the requests of member k.
+// Does position's share of request `index` of a symmetric launch; launch[k] are the requests of member k.
 // AllReduce writes into every member's out, the other kinds into position's only.
 void execute(std::span<const Requests> launch, size_t index, int position);
 
 // The time that rings over the modelled links take for the whole launch.
 std::chrono::duration<double> link_time(const mesh::Link& link, Requests requests, int members);
 
-// What the second of two members does in a launch of transfers.
-void take(Requests given, Requests taken);
+// What the second of two members does in a launch of receives.
+void receive(Requests sent, Requests received);
 
 }  // namespace lockstep::comm::local

@@ -26,17 +26,17 @@ struct Member {
 struct Channel {
     Arrivals start, finish;  // of the members' threads
     std::vector<Member> members;
-    Count given, taken;         // launches of transfers
-    std::vector<Member> notes;  // of two members: the k-th launch's at k modulo kTransfersInFlight
+    Count sent, received;         // launches
+    std::vector<Member> pending;  // sends, of two members: the k-th launch's at k modulo kSendsInFlight
 
-    void close() { start.close(), finish.close(), given.close(), taken.close(); }
+    void close() { start.close(), finish.close(), sent.close(), received.close(); }
 };
 
 struct Group {
     explicit Group(std::vector<int> ranks) : ranks(std::move(ranks)) {
         for (Channel& channel : channels) {
             channel.members.resize(this->ranks.size());
-            if (this->ranks.size() == 2) channel.notes.resize(kTransfersInFlight);
+            if (this->ranks.size() == 2) channel.pending.resize(kSendsInFlight);
         }
     }
     const std::vector<int> ranks;
@@ -79,20 +79,20 @@ void launch(device::Queue& queue, std::vector<std::vector<Request>> members, F f
 
 class QueuedCommunicator final : public Communicator {
 public:
-    QueuedCommunicator(QueuedWorld& world, int rank) : world_(world), rank_(rank) {}
+    QueuedCommunicator(QueuedTransport& transport, int rank) : transport_(transport), rank_(rank) {}
 
     int rank() const override { return rank_; }
-    int ranks() const override { return world_.ranks(); }
+    int ranks() const override { return transport_.ranks(); }
     int position(GroupId group) const override { return memberships_.at(static_cast<size_t>(group)).position; }
     int members(GroupId group) const override {
         return static_cast<int>(memberships_.at(static_cast<size_t>(group)).group->ranks.size());
     }
-    void abort(const std::string& reason) override { world_.abort(reason); }
+    void abort(const std::string& reason) override { transport_.abort(reason); }
 
     GroupId add_group(std::vector<int> ranks) override {
         const auto self = std::find(ranks.begin(), ranks.end(), rank_);
         ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
-        queued::Group* group = &world_.group(ranks);
+        queued::Group* group = &transport_.group(ranks);
         const auto known =
             std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
         if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
@@ -104,26 +104,17 @@ public:
     void run(device::Queue& queue, GroupId id, Requests requests) override {
         Membership& self = memberships_.at(static_cast<size_t>(id));
         refuse_bad(queue.index(), self, requests);
-        if (!are_transfers(requests)) return meet(queue, self, requests);
-        self.position == 0 ? give(queue, self, requests) : take(queue, self, requests);
-    }
-
-    using Communicator::await_transfer;
-    void await_transfer(device::Queue& queue, GroupId id) override {
-        Membership& self = memberships_.at(static_cast<size_t>(id));
-        queued::Channel& channel = self.group->channels[queue.index()];
-        Rounds& rounds = self.rounds[queue.index()];
-        if (rounds.awaited == rounds.transfers)
-            throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
-        const Member& note = channel.notes[rounds.awaited % kTransfersInFlight];
-        if (!channel.taken.wait_for(++rounds.awaited)) world_.throw_aborted();
-        queue.device().wait(queue, *note.finished);
+        const std::optional<Collective> kind = one_sided(requests);
+        if (!kind) meet(queue, self, requests);
+        else if (kind == Collective::Send) send(queue, self, requests);
+        else if (kind == Collective::Recv) receive(queue, self, requests);
+        else wait(queue, self);
     }
 
 private:
     struct Rounds {
         uint32_t start = 0, finish = 0;
-        uint32_t transfers = 0, awaited = 0;  // given, or taken, by this rank
+        uint32_t messages = 0, waited = 0;  // launches of this rank: sent, or received; waited for
     };
     struct Membership {
         queued::Group* group;
@@ -138,14 +129,14 @@ private:
         Member& own = channel.members[static_cast<size_t>(self.position)];
         own.requests.assign(requests.begin(), requests.end());
         record(queue, own.ready);
-        if (!channel.start.arrive_and_wait(rounds.start, count)) world_.throw_aborted();
+        if (!channel.start.arrive_and_wait(rounds.start, count)) transport_.throw_aborted();
 
         const auto other = std::find_if(channel.members.begin(), channel.members.end(),
                                         [&](const Member& m) { return !same_shapes(m.requests, channel.members[0].requests); });
         if (other != channel.members.end()) {
-            world_.abort(mismatch(self.group->ranks, queue.index(), channel.members[0].requests,
-                                  static_cast<int>(other - channel.members.begin()), other->requests));
-            world_.throw_aborted();
+            transport_.abort(mismatch(self.group->ranks, queue.index(), channel.members[0].requests,
+                                      static_cast<int>(other - channel.members.begin()), other->requests));
+            transport_.throw_aborted();
         }
         const auto wait_for_others = [&](std::optional<device::Event> Member::*event) {
             for (const Member& m : channel.members) {
@@ -157,75 +148,83 @@ private:
         for (const Member& m : channel.members) all.push_back(m.requests);
         launch(queue, std::move(all),
                [position = self.position,
-                held = local::link_time(world_.options().link, requests, count)](std::span<const Requests> launch) {
+                held = local::link_time(transport_.options().link, requests, count)](std::span<const Requests> launch) {
                    for (size_t i = 0; i < launch[0].size(); ++i) local::execute(launch, i, position);
                    if (held.count() > 0) std::this_thread::sleep_for(held);
                });
         record(queue, own.finished);
-        if (!channel.finish.arrive_and_wait(rounds.finish, count)) world_.throw_aborted();
+        if (!channel.finish.arrive_and_wait(rounds.finish, count)) transport_.throw_aborted();
         wait_for_others(&Member::finished);
     }
 
-    void give(device::Queue& queue, Membership& self, Requests requests) {
+    void send(device::Queue& queue, Membership& self, Requests requests) {
         queued::Channel& channel = self.group->channels[queue.index()];
-        Member& note = channel.notes[self.rounds[queue.index()].transfers++ % kTransfersInFlight];
-        note.requests.assign(requests.begin(), requests.end());
-        for (Request& r : note.requests) r.out = nullptr;
-        record(queue, note.ready);
-        if (!channel.given.add()) world_.throw_aborted();
+        Member& pending = channel.pending[self.rounds[queue.index()].messages++ % kSendsInFlight];
+        pending.requests.assign(requests.begin(), requests.end());
+        for (Request& r : pending.requests) r.out = nullptr;
+        record(queue, pending.ready);
+        if (!channel.sent.add()) transport_.throw_aborted();
     }
 
-    void take(device::Queue& queue, Membership& self, Requests requests) {
+    void wait(device::Queue& queue, Membership& self) {
         queued::Channel& channel = self.group->channels[queue.index()];
-        uint32_t& taken = self.rounds[queue.index()].transfers;
-        if (!channel.given.wait_for(taken + 1)) world_.throw_aborted();
-        Member& note = channel.notes[taken++ % kTransfersInFlight];
-        if (!same_shapes(note.requests, requests)) {
-            world_.abort(mismatch(self.group->ranks, queue.index(), note.requests, 1, requests));
-            world_.throw_aborted();
+        uint32_t& waited = self.rounds[queue.index()].waited;
+        const Member& pending = channel.pending[waited % kSendsInFlight];
+        if (!channel.received.wait_for(++waited)) transport_.throw_aborted();
+        queue.device().wait(queue, *pending.finished);
+    }
+
+    void receive(device::Queue& queue, Membership& self, Requests requests) {
+        queued::Channel& channel = self.group->channels[queue.index()];
+        uint32_t& received = self.rounds[queue.index()].messages;
+        if (!channel.sent.wait_for(received + 1)) transport_.throw_aborted();
+        Member& pending = channel.pending[received++ % kSendsInFlight];
+        if (!same_shapes(pending.requests, requests)) {
+            transport_.abort(mismatch(self.group->ranks, queue.index(), pending.requests, 1, requests));
+            transport_.throw_aborted();
         }
-        queue.device().wait(queue, *note.ready);
+        queue.device().wait(queue, *pending.ready);
         std::vector<Request> own(requests.begin(), requests.end());
         for (Request& r : own) r.in = nullptr;
-        launch(queue, {note.requests, std::move(own)},
-               [held = local::link_time(world_.options().link, requests, 2)](std::span<const Requests> launch) {
-                   local::take(launch[0], launch[1]);
+        launch(queue, {pending.requests, std::move(own)},
+               [held = local::link_time(transport_.options().link, requests, 2)](std::span<const Requests> launch) {
+                   local::receive(launch[0], launch[1]);
                    if (held.count() > 0) std::this_thread::sleep_for(held);
                });
-        record(queue, note.finished);
-        if (!channel.taken.add()) world_.throw_aborted();
+        record(queue, pending.finished);
+        if (!channel.received.add()) transport_.throw_aborted();
     }
 
     void refuse_bad(int channel, const Membership& self, Requests requests) {
         const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
         const std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
-                                        rounds.transfers - rounds.awaited);
+                                        rounds.messages - rounds.waited);
         if (why.empty()) return;
         const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        world_.abort(message);
+        transport_.abort(message);
         throw InternalError(message);
     }
 
-    QueuedWorld& world_;
+    QueuedTransport& transport_;
     const int rank_;
     std::vector<Membership> memberships_;
 };
 
 }  // namespace
 
-QueuedWorld::QueuedWorld(int ranks, LocalOptions options)
+QueuedTransport::QueuedTransport(int ranks, LocalOptions options)
     : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0), ranks} {
     ensure(ranks >= 1, "a world has at least one rank");
 }
 
-QueuedWorld::~QueuedWorld() = default;
+QueuedTransport::~QueuedTransport() = default;
 
-std::unique_ptr<Communicator> QueuedWorld::communicator(int rank) {
+std::unique_ptr<Communicator> QueuedTransport::communicator(int rank) {
     ensure(rank >= 0 && rank < ranks_, fmt::format("rank {} in a world of {} ranks", rank, ranks_));
     return std::make_unique<QueuedCommunicator>(*this, rank);
 }
 
-void QueuedWorld::abort(const std::string& reason) {
+void QueuedTransport::abort(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
     aborted_ = true;
@@ -235,12 +234,12 @@ void QueuedWorld::abort(const std::string& reason) {
     }
 }
 
-void QueuedWorld::throw_aborted() {
+void QueuedTransport::throw_aborted() {
     const std::lock_guard lock(mutex_);
     throw Aborted(reason_);
 }
 
-queued::Group& QueuedWorld::group(const std::vector<int>& ranks) {
+queued::Group& QueuedTransport::group(const std::vector<int>& ranks) {
     require_group(ranks, ranks_);
     const std::lock_guard lock(mutex_);
     if (aborted_) throw Aborted(reason_);

@@ -13,12 +13,12 @@ namespace queued {
 struct Group;
 }
 
-class QueuedWorld final : public Transport {
+class QueuedTransport final : public Transport {
 public:
-    explicit QueuedWorld(int ranks, LocalOptions options = {});
-    ~QueuedWorld() override;
-    QueuedWorld(const QueuedWorld&) = delete;
-    QueuedWorld& operator=(const QueuedWorld&) = delete;
+    explicit QueuedTransport(int ranks, LocalOptions options = {});
+    ~QueuedTransport() override;
+    QueuedTransport(const QueuedTransport&) = delete;
+    QueuedTransport& operator=(const QueuedTransport&) = delete;
 
     int ranks() const override { return ranks_; }
     int first_rank() const override { return 0; }

@@ -42,19 +42,19 @@ void combine_as(const void* a, const void* b, void* out, int64_t count) {
 }
 
 template <class Op>
-void combine_by(Type type, const void* a, const void* b, void* out, int64_t count) {
+void combine_by(Dtype type, const void* a, const void* b, void* out, int64_t count) {
     switch (type) {
-        case Type::Float32: return combine_as<float, Op>(a, b, out, count);
-        case Type::Float64: return combine_as<double, Op>(a, b, out, count);
-        case Type::Int32: return combine_as<int32_t, Op>(a, b, out, count);
-        case Type::BFloat16: return combine_as<Bf16, Op>(a, b, out, count);
-        case Type::Float16: return combine_as<F16, Op>(a, b, out, count);
+        case Dtype::F32: return combine_as<float, Op>(a, b, out, count);
+        case Dtype::F64: return combine_as<double, Op>(a, b, out, count);
+        case Dtype::I32: return combine_as<int32_t, Op>(a, b, out, count);
+        case Dtype::BF16: return combine_as<Bf16, Op>(a, b, out, count);
+        case Dtype::F16: return combine_as<F16, Op>(a, b, out, count);
     }
 }
 
 }  // namespace
 
-void combine(Type type, ReduceOp op, const void* a, const void* b, void* out, int64_t count) {
+void combine(Dtype type, ReduceOp op, const void* a, const void* b, void* out, int64_t count) {
     op == ReduceOp::Sum ? combine_by<Sum>(type, a, b, out, count) : combine_by<Max>(type, a, b, out, count);
 }
 

@@ -13,7 +13,7 @@
 namespace lockstep::comm {
 
 // out[i] = a[i] op b[i] for i in 0 .. count. out may be a or b, and does not overlap them otherwise.
-void combine(Type type, ReduceOp op, const void* a, const void* b, void* out, int64_t count);
+void combine(Dtype type, ReduceOp op, const void* a, const void* b, void* out, int64_t count);
 
 // A few chunks fit in L2. Not tuned closely: on 2 loaded cores of AMD Zen 4 (1 MiB of L2 each), reductions of 32 MiB out of
 // place were slower with 256 KiB (as a ratio to memcpy of the same run); 16 and 64 KiB could not be told apart.
@@ -22,7 +22,7 @@ inline constexpr int64_t kChunkBytes = 64 * 1024;
 // Reduces `count` elements of in(0) .. in(members - 1), one chunk at a time, and hands each finished one to
 // store(chunk, its offset in the ins in bytes, elements). Nothing is stored before its inputs are read: outs may be ins.
 template <class In, class Store>
-void reduce_in_chunks(Type type, ReduceOp op, int members, int level, In in, int64_t count, Store store) {
+void reduce_in_chunks(Dtype type, ReduceOp op, int members, int level, In in, int64_t count, Store store) {
     alignas(64) std::byte buffers[2][kChunkBytes];
     const int64_t element_bytes = bytes_of(type), chunk = kChunkBytes / element_bytes;
     for (int64_t done = 0; done < count; done += chunk) {

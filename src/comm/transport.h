@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/communicator.h"
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 
 namespace lockstep::comm {
 

@@ -6,18 +6,18 @@
 
 #include "compile/report.h"
 #include "mesh/ring.h"
+#include "ops/algorithms.h"
 #include "ops/cost.h"
-#include "ops/ways.h"
 
 namespace lockstep::compile {
 namespace {
 
 using ByKind = std::map<std::string, double>;
-// Transfers lead between two stages, all others stay within one.
+// Sends lead from one stage to another, all others stay within one.
 const std::string kPipeline = "pp";
 
 std::string axes_of(const ir::Program& p, const ir::Op& op) {
-    return ir::meeting_of(op) == ir::Meeting::All ? p.mesh.text(op.group) : kPipeline;
+    return ir::traits_of(op).symmetric ? p.mesh.text(op.group) : kPipeline;
 }
 
 // f(routine, op, times) of every collective in which a rank of the program sends, so often in a step. `more`: microbatches of the
@@ -30,8 +30,8 @@ void each_that_sends(const ir::Program& p, double more, const std::function<void
         const ir::Routine& r = p.routines[i];
         for (const ir::Op& op : r.ops) {
             if (calls[i] == 0 || !ops::rule(op.kind).collective) continue;
-            const ir::Meeting meeting = ir::meeting_of(op);
-            if (meeting == ir::Meeting::Take || meeting == ir::Meeting::Await) continue;  // the sender has sent
+            const mesh::CollectiveTraits& traits = ir::traits_of(op);
+            if (!traits.symmetric && traits.gives == mesh::Blocks::None) continue;  // the sender has sent
             f(r, op, calls[i] * times[i]);
         }
     }
@@ -42,10 +42,10 @@ std::map<std::string, ByKind> sent_by(const ir::Program& p, double more) {
     std::map<std::string, ByKind> out;
     each_that_sends(p, more, [&](const ir::Routine& r, const ir::Op& op, double times) {
         mesh::RingTraffic ring;
-        const int64_t members = ir::meeting_of(op) == ir::Meeting::All ? p.mesh.size(op.group) : 2;
-        const mesh::Collective kind = ir::meeting_of(op) == ir::Meeting::All ? ops::collective_of(op) : mesh::Collective::Permute;
+        const mesh::CollectiveTraits& traits = ir::traits_of(op);
+        const int64_t members = traits.symmetric ? p.mesh.size(op.group) : 2;
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
-            ring.add(kind, members, ops::block_bytes(p.mesh, r, op, i));
+            ring.add(traits.kind, members, ops::block_bytes(p.mesh, r, op, i));
         out[axes_of(p, op)][op.kind] += times * ring.bytes;
     });
     return out;
@@ -98,7 +98,7 @@ std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology
         ops::PlacedGroups groups(p, topology);
         each_that_sends(p, compiled.microbatches_for_each(), [&](const ir::Routine& r, const ir::Op& op, double times) {
             // What all stages meet in stands in every stage's program.
-            if (ir::meeting_of(op) == ir::Meeting::All && ir::crosses_pipeline(p, op) && p.pipeline_rank != 0) return;
+            if (ir::traits_of(op).symmetric && ir::crosses_pipeline(p, op) && p.pipeline_rank != 0) return;
             const ops::HostBytes sent = ops::bytes_sent(p, r, op, topology, groups);
             out.resize(sent.by_host.size());
             for (size_t host = 0; host < out.size(); ++host) out[host] += times * sent.by_host[host];

@@ -163,16 +163,12 @@ const Unit* Program::unit_of(const Port& port) const {
     return name.empty() ? nullptr : unit(name);
 }
 
-Meeting meeting_of(const Op& op) {
-    if (op.kind == "await_transfer") return Meeting::Await;
-    if (op.kind != "transfer") return Meeting::All;
-    return op.in.empty() ? Meeting::Take : Meeting::Give;
-}
+mesh::Collective collective_of(const Op& op) { return mesh::collective_of(op.kind); }
 
-Op transfer(const mesh::Mesh& mesh, Meeting meeting, TensorId t, int64_t peer) {
+Op point_to_point(const mesh::Mesh& mesh, mesh::Collective kind, TensorId t, int64_t peer) {
     Op op;
-    op.kind = meeting == Meeting::Await ? "await_transfer" : "transfer";
-    (meeting == Meeting::Take ? op.out : op.in) = {t};
+    op.kind = mesh::name_of(kind);
+    (kind == mesh::Collective::Recv ? op.out : op.in) = {t};
     op.group = mesh.whole(mesh::Axis::pp);
     op.attrs = {{"peer", peer}};
     return op;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "mesh/collective.h"
 #include "mesh/mesh.h"
 
 namespace lockstep::ir {
@@ -97,7 +98,7 @@ struct Op {
     double number(std::string_view key) const;
     const std::string& text(std::string_view key) const;
     bool accumulates(int position) const;
-    TensorId subject() const;  // its first result; of a transfer that gives, what it gives
+    TensorId subject() const;  // its first result; of an op without results, its first operand
 };
 
 enum class EntryKind { Train, Eval, Prefill, Decode, Snapshot };
@@ -150,7 +151,7 @@ enum class RoutineKind {
     Backward,
     BackwardInput,   // the gradient of a block's input alone,
     BackwardWeight,  // and, later, those of its weights: together a Backward
-    Transfer,        // to or from another pipeline rank
+    Transfer,        // sends, receives or waits: to or from another pipeline rank
     Gather,
     Free,
     ReduceMicro,
@@ -421,25 +422,23 @@ struct Program {
     const Unit* unit_of(const Port& port) const;
 };
 
-// How ranks meet in a collective. All: nobody goes on before all have come. Give and Take, the two sides of a transfer: who gives
-// goes on at once, who takes waits for what is given. Await: who gave waits until that has been taken; until then its bytes stay.
-// What one rank gives another is taken, and awaited, in the order in which it was given.
-enum class Meeting { All, Give, Take, Await };
-Meeting meeting_of(const Op& op);
-// One side of a transfer of `t` to or from pipeline rank `peer`; not All.
-Op transfer(const mesh::Mesh& mesh, Meeting meeting, TensorId t, int64_t peer);
+// The row of the op in the table of collectives (mesh/collective.h). Throws InternalError for an op that is none.
+mesh::Collective collective_of(const Op& op);
+inline const mesh::CollectiveTraits& traits_of(const Op& op) { return mesh::traits_of(collective_of(op)); }
+// Send, Recv or Wait: `t` goes to pipeline rank `peer`, or comes from it.
+Op point_to_point(const mesh::Mesh& mesh, mesh::Collective kind, TensorId t, int64_t peer);
 
-// So many transfers from one rank to another may be under way: given and not awaited.
-constexpr int kTransfersInFlight = 64;
+// The most sends from one rank to another that may be in flight: sent, and not waited for.
+constexpr int kSendsInFlight = 64;
 
-// The ranks that meet in a collective, by position: `group`, which is that of its sub-axes (Mesh::group); of a transfer
-// (attribute `peer`) the one that gives, then the one that takes.
+// The members of a collective, by position: `group`, which is that of its sub-axes (Mesh::group); of a send, receive or wait
+// (attribute `peer`) the sender, then the receiver.
 std::vector<int64_t> members_of(const Program& program, const Op& op, const std::vector<int64_t>& group);
 
 // Is it a collective with ranks of other stages?
 bool crosses_pipeline(const Program& program, const Op& op);
 
-// Does it transfer gradients or weights of a parameter that several pipeline ranks have?
+// Does it send or receive gradients or weights of a parameter that several pipeline ranks have?
 bool exchanges_states(const Routine& routine);
 
 // Local sizes of a tensor on any rank (sizes never depend on the rank).

@@ -25,8 +25,8 @@ double core_s() {
 // One launch by `members` threads on the processors that ranks would have, as in a step: operands were written just before and
 // lie in their writer's cache, results go where nobody was lately. From the arrival of the last until all are through, and what
 // a thread computes meanwhile; the lower quartiles.
-ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int members, comm::Kind kind, int64_t count) {
-    comm::World world(members);
+ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int members, mesh::Collective kind, int64_t count) {
+    comm::LocalTransport world(members);
     std::vector<int> all;
     for (int i = 0; i < members; ++i) all.push_back(i);
     std::vector<std::unique_ptr<comm::Communicator>> ranks;
@@ -39,16 +39,19 @@ ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int 
             const auto cores = static_cast<int>(cpus.size());
             if (members <= cores || members % cores == 0)
                 pin_to(cpus[static_cast<size_t>(rank % cores)]);  // as runtime/ranks.cpp
-            const int64_t large = count * members, read = kind == comm::Kind::ReduceScatter ? large : count;
+            const int64_t large = count * members;
+            const mesh::CollectiveTraits& traits = mesh::traits_of(kind);
+            const int64_t read = traits.gives == mesh::Blocks::Members ? large : count;
             const int64_t places = std::max<int64_t>(1, static_cast<int64_t>(cold_bytes) / (4 * large * members));
             std::vector<float> a(static_cast<size_t>(large), 1.0f), results(static_cast<size_t>(large * places), 0.0f);
             int64_t turn = 0;
             const auto request = [&] {
-                float* b = results.data() + turn++ % places * large;
-                if (kind == comm::Kind::AllGather) return comm::all_gather(comm::Type::Float32, a.data(), b, 1, count, 1);
-                if (kind == comm::Kind::ReduceScatter) return comm::reduce_scatter(comm::Type::Float32, a.data(), b, 1, count, 1);
-                if (kind == comm::Kind::Transfer) return comm::transfer(comm::Type::Float32, a.data(), b, count);
-                return comm::all_reduce(comm::Type::Float32, a.data(), b, count);
+                comm::Request q;
+                q.kind = kind == mesh::Collective::Recv && rank == 0 ? mesh::Collective::Send : kind;
+                q.in = a.data(), q.out = results.data() + turn++ % places * large;
+                q.dim = count;
+                q.by = kind == mesh::Collective::Permute ? 1 : 0;
+                return q;
             };
             comm::Communicator& me = *ranks[static_cast<size_t>(rank)];
             const comm::GroupId group = me.add_group(all);
@@ -59,7 +62,7 @@ ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int 
                 span.core_s = -core_s();
                 span.start_s = now_s();
                 me.run(0, group, q);
-                if (kind == comm::Kind::Transfer && rank == 0) me.await_transfer(0, group);
+                if (q.kind == mesh::Collective::Send) me.wait(0, group);
                 span.end_s = now_s();
                 span.core_s += core_s();
             }
@@ -88,19 +91,17 @@ ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int 
 std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, double cold_bytes) {
     std::vector<ops::CollectiveRow> rows;
     const auto cores = static_cast<int>(cpus.size());
-    const std::pair<const char*, comm::Kind> kinds[] = {{"all_gather", comm::Kind::AllGather},
-                                                        {"reduce_scatter", comm::Kind::ReduceScatter},
-                                                        {"all_reduce", comm::Kind::AllReduce},
-                                                        {"transfer", comm::Kind::Transfer}};
     for (int members = 2; members <= 2 * cores; members *= 2) {
-        for (const auto& [name, kind] : kinds) {
-            if (kind == comm::Kind::Transfer && members != 2) continue;
+        for (const mesh::CollectiveTraits& traits : mesh::kCollectives) {
+            // Of a message the row is the receiver's: it moves the bytes.
+            if (!traits.symmetric && (traits.kind != mesh::Collective::Recv || members != 2)) continue;
             for (int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 8) {
                 // Where members outnumber cores each has a part of one: the time of a whole core is that part of what passed.
                 const double part = std::min(1.0, static_cast<double>(cores) / members);
-                const ops::CollectiveCost cost = launch(cpus, cold_bytes, members, kind, bytes / 4);
+                const ops::CollectiveCost cost = launch(cpus, cold_bytes, members, traits.kind, bytes / 4);
                 const double time_s = part * cost.time_s;
-                rows.push_back({name, members, static_cast<double>(bytes), time_s, std::min(cost.core_s, time_s)});
+                rows.push_back(
+                    {std::string(traits.name), members, static_cast<double>(bytes), time_s, std::min(cost.core_s, time_s)});
             }
         }
     }

@@ -80,10 +80,10 @@ public:
     double latency_s(const std::vector<int>& ranks) {
         const mesh::GroupLayout l = layout(ranks);
         double value = 0, sum = 0;
-        comm::Request q = comm::all_reduce(comm::Type::Float64, &value, &sum, 1);
-        q.way = mesh::Way{mesh::GatherBy::Direct, mesh::ReduceBy::Everywhere};
+        comm::Request q = comm::all_reduce(Dtype::F64, &value, &sum, 1);
+        q.algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Direct, mesh::ReduceBy::Everywhere};
         const double time_s = timed(ranks, q, kSmallLaunches).time_s;
-        return time_s / (mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.way));
+        return time_s / (mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.algorithm));
     }
 
     // Seconds of a core that a process spends on looking in a second of waiting for another.
@@ -99,19 +99,18 @@ public:
     }
 
     // Of a launch that takes long enough for its rate to be that of the links.
-    Rate rate(const std::vector<int>& ranks, comm::Kind kind) {
+    Rate rate(const std::vector<int>& ranks, mesh::Collective kind) {
         const mesh::GroupLayout l = layout(ranks);
-        const mesh::Collective collective = comm::collective_of(kind);
         for (int64_t count = 1 << 14;; count *= 4) {
             const int64_t bytes = 4 * count, all_bytes = bytes * l.members();
             a_.resize(static_cast<size_t>(count * l.members()), 1.0f), b_.resize(a_.size());
-            comm::Request q = kind == comm::Kind::AllGather
-                                  ? comm::all_gather(comm::Type::Float32, a_.data(), b_.data(), 1, count, 1)
-                                  : comm::reduce_scatter(comm::Type::Float32, a_.data(), b_.data(), 1, count, 1);
-            q.way = mesh::choose_way(l, collective, bytes);
+            comm::Request q = kind == mesh::Collective::AllGather
+                                  ? comm::all_gather(Dtype::F32, a_.data(), b_.data(), 1, count, 1)
+                                  : comm::reduce_scatter(Dtype::F32, a_.data(), b_.data(), 1, count, 1);
+            q.algorithm = mesh::choose_algorithm(l, kind, bytes);
             if (timed(ranks, q, 1).time_s < kLong_s && all_bytes * 4 <= kMostBytes) continue;
             Rate r = timed(ranks, q, kLaunches);
-            const mesh::Sent sent = mesh::bytes_sent(l, collective, *q.way, static_cast<double>(bytes));
+            const mesh::Sent sent = mesh::bytes_sent(l, kind, *q.algorithm, static_cast<double>(bytes));
             r.busiest_bytes = *std::max_element(sent.by_host.begin(), sent.by_host.end());
             r.within_bytes = *std::max_element(sent.by_part.begin(), sent.by_part.end());
             return r;
@@ -163,14 +162,14 @@ sim::Hosts hosts(comm::Crew& crew) {
         return std::max(1e-9, (r.cpu_s / crew.processes() - looking * r.time_s) / (1 - looking));
     };
     if (out.ranks > 1) {
-        const Rate within = links.rate(here, comm::Kind::AllGather);
+        const Rate within = links.rate(here, mesh::Collective::AllGather);
         out.process_bytes_per_s = within.within_bytes / work_s(within);
         out.process_latency_s = links.latency_s(here);
     }
     if (layout.hosts() == 1) return out;
     out.link.latency_s = links.latency_s(all);
     double bytes = 0, time_s = 0, core_s = 0;  // bytes of a group; all groups send at the same time
-    for (const comm::Kind kind : {comm::Kind::AllGather, comm::Kind::ReduceScatter}) {
+    for (const mesh::Collective kind : {mesh::Collective::AllGather, mesh::Collective::ReduceScatter}) {
         const Rate r = links.rate(across, kind);
         bytes += r.busiest_bytes, time_s += r.time_s, core_s += work_s(r);
     }

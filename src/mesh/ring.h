@@ -2,6 +2,7 @@
 // the simulator.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "mesh/collective.h"
@@ -13,15 +14,14 @@ struct Link {
     double latency_s = 0;              // of a step of the ring
 };
 
-// block_bytes: a member's own block (all_gather: its operand; reduce_scatter: its result; all_reduce: the whole; permute: what
-// it sends). The members of one launch follow each other on the link; their latencies overlap.
+// block_bytes: of one block (mesh/collective.h). The members of one launch follow each other on the link; their latencies
+// overlap.
 struct RingTraffic {
     double bytes = 0, steps = 0;  // sent by one rank; of the longest ring
     void add(Collective kind, int64_t members, double block_bytes) {
-        const bool all_reduce = kind == Collective::AllReduce;
-        const double passes = all_reduce ? 2 : 1, others = kind == Collective::Permute ? 1 : static_cast<double>(members - 1);
-        bytes += (all_reduce ? passes / static_cast<double>(members) : 1) * others * block_bytes;
-        if (passes * others > steps) steps = passes * others;
+        const RingUse use = traits_of(kind).ring(static_cast<double>(members));
+        bytes += use.blocks * block_bytes;
+        steps = std::max(steps, use.steps);
     }
     double time_s(const Link& link) const {
         return steps * link.latency_s + (link.bandwidth_bytes_per_s > 0 ? bytes / link.bandwidth_bytes_per_s : 0);

@@ -174,19 +174,20 @@ OpCost cost_of(const CostTable& table, const CostKey& key, double cold) {
     return {warm_s + cold * (cold_s - warm_s), (warm_s + cold * (crowded_s - warm_s)) / busy, true};
 }
 
-CollectiveCost collective_cost(const CostTable& table, const std::string& op, int members, double block_bytes) {
+CollectiveCost collective_cost(const CostTable& table, mesh::Collective kind, int members, double block_bytes) {
+    const mesh::CollectiveTraits& traits = mesh::traits_of(kind);
     // Rows of the nearest number of members, in ascending order of bytes.
     int nearest = 0;
     for (const CollectiveRow& row : table.collectives) {
-        if (row.op == op && (nearest == 0 || std::abs(row.members - members) < std::abs(nearest - members)))
+        if (row.op == traits.name && (nearest == 0 || std::abs(row.members - members) < std::abs(nearest - members)))
             nearest = row.members;
     }
     std::vector<const CollectiveRow*> points;
     for (const CollectiveRow& row : table.collectives) {
-        if (row.op == op && row.members == nearest) points.push_back(&row);
+        if (row.op == traits.name && row.members == nearest) points.push_back(&row);
     }
     // A member copies n blocks to gather, reads n to reduce its own; of an all-reduce its slice of n, whatever n is.
-    const bool one_block = op == "all_reduce" || op == "permute" || op == "transfer";  // is moved, whatever n is
+    const bool one_block = traits.gives != mesh::Blocks::Members && traits.takes != mesh::Blocks::Members;
     if (nearest > 0 && !one_block) block_bytes *= static_cast<double>(members) / nearest;
     if (points.empty()) {
         const double bytes = bytes_roof(table, table.cores) / std::max(1, table.cores),
@@ -207,16 +208,19 @@ CollectiveCost collective_cost(const CostTable& table, const std::string& op, in
 }
 
 double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_t i) {
-    const TensorId block = op.kind == "reduce_scatter" || op.in.empty() ? op.out[i] : op.in[i];
-    return static_cast<double>(ir::local_bytes(mesh, r, r.tensors[block]));
+    const mesh::CollectiveTraits& traits = ir::traits_of(op);
+    const bool is_result = traits.takes == mesh::Blocks::One && traits.gives != mesh::Blocks::One;
+    const double bytes = static_cast<double>(ir::local_bytes(mesh, r, r.tensors[is_result ? op.out[i] : op.in[i]]));
+    return !is_result && traits.gives == mesh::Blocks::Members ? bytes / static_cast<double>(mesh.size(op.group)) : bytes;
 }
 
 CollectiveCost collective_cost(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
-    const ir::Meeting meeting = ir::meeting_of(op);
-    if (meeting == ir::Meeting::Give || meeting == ir::Meeting::Await) return {};  // who takes moves the bytes
+    const mesh::CollectiveTraits& traits = ir::traits_of(op);
+    if (traits.kind == mesh::Collective::Send || traits.kind == mesh::Collective::Wait)
+        return {};  // the receiver moves the bytes
     double bytes = 0;
     for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) bytes += block_bytes(mesh, r, op, i);
-    return collective_cost(table, op.kind, meeting == ir::Meeting::Take ? 2 : static_cast<int>(mesh.size(op.group)), bytes);
+    return collective_cost(table, traits.kind, traits.symmetric ? static_cast<int>(mesh.size(op.group)) : 2, bytes);
 }
 
 }  // namespace lockstep::ops

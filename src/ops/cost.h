@@ -34,7 +34,7 @@ struct CostRow {
 struct CollectiveRow {
     std::string op;
     int members = 0;
-    double block_bytes = 0;  // of one member (mesh/ring.h)
+    double block_bytes = 0;  // of one block (mesh/collective.h)
     double time_s = 0;       // from the arrival of the last; where members outnumber cores, of a share of a core
     double core_s = 0;       // of it, what a member's thread computes: the rest is waking up
 };
@@ -91,7 +91,7 @@ struct CollectiveCost {
     double time_s = 0, core_s = 0;  // as in CollectiveRow
 };
 // Interpolated in bytes; of other numbers of members by the bytes that a member moves.
-CollectiveCost collective_cost(const CostTable& table, const std::string& op, int members, double block_bytes);
+CollectiveCost collective_cost(const CostTable& table, mesh::Collective kind, int members, double block_bytes);
 // Of an op with all its operands.
 CollectiveCost collective_cost(const CostTable& table, const mesh::Mesh& mesh, const Routine& routine, const Op& op);
 // The bytes of one member's block of the op's i-th operand (mesh/ring.h).

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "base/round.h"
+#include "ops/algorithms.h"
 #include "ops/rule.h"
 #include "ops/verify_states.h"
-#include "ops/ways.h"
 
 namespace lockstep::ops {
 namespace {
@@ -309,41 +309,70 @@ private:
                  fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what));
         };
         if (op.group.empty()) return wrong("its group is empty");
-        if (ir::meeting_of(op) != ir::Meeting::All) {
+        if (op.kind == "slice") {
+            ir::Placement expected = r.tensors[op.in[0]].placement;
+            const auto dim = static_cast<size_t>(op.integer("dim"));
+            if (dim >= expected.dims.size()) return wrong("it has no such dim");
+            expected.dims[dim] = mesh::join(expected.dims[dim], op.group);
+            return result_is(expected, r.tensors[op.out[0]], wrong);
+        }
+        const mesh::CollectiveTraits& traits = ir::traits_of(op);
+        if (!traits.symmetric) {
             const int64_t peer = op.integer("peer");
             if (op.group != p_.mesh.whole(mesh::Axis::pp)) return wrong("its group is not that of the pipeline");
             if (peer < 0 || peer >= p_.mesh.degree(mesh::Axis::pp) || peer == p_.pipeline_rank)
-                return wrong("nobody is its peer");
+                return wrong(fmt::format("its peer, pipeline rank {}, is this rank or none", peer));
             return;
         }
-        if (const std::string what = op.kind == "slice" ? "" : wrong_way(op); !what.empty()) return wrong(what);
-        if (op.kind == "permute" && op.integer("by") >= p_.mesh.size(op.group))
-            return wrong("it moves by more ranks than there are");
+        const int64_t members = p_.mesh.size(op.group);
+        if (const std::string what = wrong_algorithm(op); !what.empty()) return wrong(what);
+        if (op.attrs.contains("by") && (op.integer("by") < 1 || op.integer("by") >= members))
+            return wrong(fmt::format("its shift by {} is not between 1 and {}", op.integer("by"), members - 1));
+        if (op.attrs.contains("root") && (op.integer("root") < 0 || op.integer("root") >= members))
+            return wrong(fmt::format("its root {} is none of {} ranks", op.integer("root"), members));
         for (size_t i = 0; i < op.in.size(); ++i) {
-            const ir::Placement &in = r.tensors[op.in[i]].placement, &out = r.tensors[op.out[i]].placement;
-            ir::Placement expected = in;
-            if (op.kind != "all_reduce" && op.kind != "permute") {
-                const auto dim = static_cast<size_t>(op.integer("dim"));
-                if (dim >= in.dims.size()) return wrong("it has no such dim");
-                AxisList& axes = expected.dims[dim];
-                if (op.kind == "all_gather") {
-                    if (axes.size() < op.group.size() || !std::equal(op.group.rbegin(), op.group.rend(), axes.rbegin()))
-                        return wrong("the dim does not end in the group");
-                    axes.resize(axes.size() - op.group.size());
-                } else {
-                    axes = mesh::join(axes, op.group);
-                }
+            const ir::Tensor &in = r.tensors[op.in[i]], &out = r.tensors[op.out[i]];
+            if (in.dtype != out.dtype) return wrong(fmt::format("makes {} of {}", name_of(out.dtype), name_of(in.dtype)));
+            ir::Placement expected = in.placement;
+            const auto dim = [&](const char* key) { return static_cast<size_t>(op.integer(key)); };
+            for (const char* key : {"dim", "from", "to"}) {
+                if (op.attrs.contains(key) && dim(key) >= expected.dims.size()) return wrong("it has no such dim");
             }
-            if (op.kind == "reduce_scatter" || op.kind == "all_reduce") {
+            const bool loses = traits.takes == mesh::Blocks::Members, gains = traits.gives == mesh::Blocks::Members;
+            if (loses) {
+                AxisList& axes = expected.dims[dim(gains ? "from" : "dim")];
+                if (axes.size() < op.group.size() || !std::equal(op.group.rbegin(), op.group.rend(), axes.rbegin()))
+                    return wrong("the dim does not end in the group");
+                axes.resize(axes.size() - op.group.size());
+            }
+            if (gains) {
+                AxisList& axes = expected.dims[dim(loses ? "to" : "dim")];
+                axes = mesh::join(axes, op.group);
+            }
+            if (traits.reduces) {
                 // Gradients' shards are partial by their segment, not by a placement of their own.
                 const bool flat = is_flat(r, op.in[i]);
-                if (!flat && !mesh::subtract(op.group, in.partial).empty())
+                if (!flat && !mesh::subtract(op.group, in.placement.partial).empty())
                     return wrong("it reduces what is not partial over the group");
-                expected.partial = mesh::subtract(in.partial, op.group);
+                expected.partial = mesh::subtract(in.placement.partial, op.group);
             }
-            if (expected.dims != out.dims || expected.partial != out.partial) return wrong("the result stands otherwise");
+            if ((traits.kind == mesh::Collective::AllToAll || traits.kind == mesh::Collective::Broadcast) &&
+                !mesh::intersect(in.placement.partial, op.group).empty())
+                return wrong("its operand is a partial sum over the group");
+            if (traits.kind == mesh::Collective::Broadcast) {
+                for (const AxisList& axes : in.placement.dims) {
+                    if (!mesh::intersect(axes, op.group).empty()) return wrong("its operand is split over the group");
+                }
+            }
+            result_is(expected, out, wrong);
         }
     }
+    template <class Wrong>
+    void result_is(const ir::Placement& expected, const ir::Tensor& out, const Wrong& wrong) {
+        if (expected.dims != out.placement.dims || expected.partial != out.placement.partial)
+            wrong("the result stands otherwise");
+    }
+
     // Blocks have the group's axes nowhere; what they come from or make has them in its dim, or is whole along them.
     void blocks(const Routine& r, const Op& op) {
         const auto wrong = [&](const std::string& what) {

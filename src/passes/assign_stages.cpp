@@ -37,14 +37,15 @@ struct Crossing {
     ir::PortRole port = ir::PortRole::Y;
     ir::EntryKind entry = ir::EntryKind::Train;
     int64_t peer = 0;
-    ir::Meeting meeting = ir::Meeting::Give;
+    mesh::Collective kind = mesh::Collective::Send;
 };
 
 std::string name_of(const Crossing& c) {
-    const bool takes = c.meeting == ir::Meeting::Take;
-    return fmt::format("{}{}{}.{}{}.{}{}", c.meeting == ir::Meeting::Await ? "await." : "",
-                       c.entry == ir::EntryKind::Train ? "" : std::string(ir::name_of(c.entry)) + ".", takes ? "receive" : "send",
-                       c.port == ir::PortRole::Y ? "" : "d.", c.from.block, takes ? "from" : "to", c.peer);
+    const bool receives = c.kind == mesh::Collective::Recv;
+    return fmt::format("{}{}{}.{}{}.{}{}", c.kind == mesh::Collective::Wait ? "wait." : "",
+                       c.entry == ir::EntryKind::Train ? "" : std::string(ir::name_of(c.entry)) + ".",
+                       receives ? "receive" : "send", c.port == ir::PortRole::Y ? "" : "d.", c.from.block,
+                       receives ? "from" : "to", c.peer);
 }
 
 class StageProgram {
@@ -135,10 +136,10 @@ private:
                 if (at < 0) continue;
                 const int64_t peer = before == rank_ ? after : before;
                 if ((port == ir::PortRole::Y) != (before == rank_)) {
-                    add({from, port, r.entry, peer, ir::Meeting::Take}, r, at);
+                    add({from, port, r.entry, peer, mesh::Collective::Recv}, r, at);
                 } else {
-                    add({from, port, r.entry, peer, ir::Meeting::Give}, r, at);
-                    add({from, port, r.entry, peer, ir::Meeting::Await}, r, at);
+                    add({from, port, r.entry, peer, mesh::Collective::Send}, r, at);
+                    add({from, port, r.entry, peer, mesh::Collective::Wait}, r, at);
                 }
             }
         }
@@ -154,15 +155,15 @@ private:
         r.kind = RoutineKind::Transfer;
         r.entry = c.entry;
         r.dims = like.dims;
-        const bool takes = c.meeting == ir::Meeting::Take;
+        const bool receives = c.kind == mesh::Collective::Recv;
         const std::string name(ir::name_of(c.port));
-        r.ports = {{name, PortKind::Value, takes ? ir::Access::Write : ir::Access::Read, c.port}};
+        r.ports = {{name, PortKind::Value, receives ? ir::Access::Write : ir::Access::Read, c.port}};
         ir::Tensor t = like.tensors[like.port_tensors(port).at(0)];
         t.name = name;
         t.port = 0;
         t.source.clear();
         r.tensors = {t};
-        r.ops = {ir::transfer(out_.mesh, c.meeting, 0, c.peer)};
+        r.ops = {ir::point_to_point(out_.mesh, c.kind, 0, c.peer)};
     }
 
     const ir::Program& whole_;

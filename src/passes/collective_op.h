@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace lockstep::passes {
 
-// A collective or a slice over `group`, along `dim` of its tensors; an all-reduce has none.
+// An all-gather, a reduce-scatter, an all-reduce or a slice over `group`, along `dim` of its tensors; an all-reduce has none.
 inline ir::Op collective(std::string_view kind, std::vector<ir::TensorId> in, std::vector<ir::TensorId> out,
                          const ir::AxisList& group, const char* note, int64_t dim = 0) {
     ir::Op op;
@@ -17,7 +18,9 @@ inline ir::Op collective(std::string_view kind, std::vector<ir::TensorId> in, st
     op.out = std::move(out);
     op.group = group;
     op.note = note;
-    if (kind != "all_reduce") op.attrs["dim"] = dim;
+    const std::optional<mesh::Collective> known = mesh::collective_named(kind);
+    const bool changes_a_dim = !known || mesh::traits_of(*known).gives != mesh::traits_of(*known).takes;
+    if (changes_a_dim) op.attrs["dim"] = dim;
     return op;
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/algorithms.h"
 #include "ops/cost.h"
-#include "ops/ways.h"
 
 namespace lockstep::passes {
 
@@ -12,18 +12,19 @@ ir::Program route(ir::Program program, const RouteOptions& options) {
     ops::PlacedGroups groups(program, options.topology);
     for (ir::Routine& r : program.routines) {
         for (ir::Op& op : r.ops) {
-            if (!ops::rule(op.kind).collective || ir::meeting_of(op) != ir::Meeting::All) continue;
-            if (!mesh::traits_of(ops::collective_of(op)).has_ways) continue;
+            const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
+            if (!kind || !mesh::traits_of(*kind).has_algorithm()) continue;
             double bytes = 0;
             for (size_t i = 0; i < op.in.size(); ++i) bytes = std::max(bytes, ops::block_bytes(program.mesh, r, op, i));
-            std::optional<mesh::Way> way;
+            std::optional<mesh::CollectiveAlgorithm> algorithm;
             for (const ops::Placed& group : groups.of(op)) {
-                const mesh::Way wanted =
-                    mesh::choose_way(group.layout, ops::collective_of(op), static_cast<int64_t>(bytes), options.small_bytes);
-                if (!way) way = wanted;
-                else if (*way != wanted) way = mesh::Way{mesh::GatherBy::Ring, mesh::ReduceBy::Direct};
+                const mesh::CollectiveAlgorithm wanted =
+                    mesh::choose_algorithm(group.layout, *kind, static_cast<int64_t>(bytes), options.small_bytes);
+                if (!algorithm) algorithm = wanted;
+                else if (*algorithm != wanted)
+                    algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Ring, mesh::ReduceBy::Direct};
             }
-            ops::set_way(op, *way);
+            ops::set_algorithm(op, *algorithm);
         }
     }
     return program;

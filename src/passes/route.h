@@ -1,12 +1,13 @@
 // Requires: placed collectives; where the ranks of the job run.
-// Produces: on each collective but transfers the way of its data over processes and hosts (mesh/ways.h): the attributes `gather`
-//   and `reduce`, and `level` where its sums have two. One way for all groups of an op: where they lie differently, each could
-//   want its own, so the plain ones are taken. In one process nothing is said, and sums are in ascending order.
+// Produces: on each collective that gathers or reduces the algorithm by which its data moves over processes and hosts
+//   (mesh/algorithms.h): the attributes `gather` and `reduce`, and `level` if its sums have two levels. All groups of an op have
+//   one algorithm: if their ranks lie differently over hosts, the plain one. In one process nothing is said, and sums are in
+//   ascending order.
 // Leaves alone: everything else.
 #pragma once
 
 #include "ir/program.h"
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 
 namespace lockstep::passes {
 

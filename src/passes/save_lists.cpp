@@ -140,7 +140,8 @@ std::vector<SaveList> save_costly_ops(const ir::Program& program) {
         int products = 0;
         for (const Op& op : forward->ops) {
             const bool product = op.kind == "einsum" && ++products % 2 == 1;
-            if (product || op.kind == "attention" || op.kind == "reduce_scatter" || op.kind == "all_reduce")
+            const std::optional<mesh::Collective> collective = mesh::collective_named(op.kind);
+            if (product || op.kind == "attention" || (collective && mesh::traits_of(*collective).reduces))
                 save_results(*forward, op, list.values);
         }
         lists.push_back(std::move(list));

@@ -96,37 +96,37 @@ private:
     using Place = std::pair<std::string, int64_t>;  // a unit and its instance
     static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.is_of(*run.routine) ? run.instance : 0; }
 
-    static bool gives(const Routine& r) {
-        return r.kind == RoutineKind::Transfer && ir::meeting_of(r.ops.at(0)) == ir::Meeting::Give;
+    static bool sends(const Routine& r) {
+        return r.kind == RoutineKind::Transfer && ir::collective_of(r.ops.at(0)) == mesh::Collective::Send;
     }
 
-    // Of what is sent over one cut in one direction one is on its way: the one before has been taken, and its bytes are free.
-    // Those to one rank are awaited in the order in which they were sent.
+    // At most one send over a cut and in a direction is in flight: the one before is waited for first, so its bytes are free.
+    // Sends to one rank are waited for in the order in which they were sent.
     void send(const Run& run) {
         std::deque<Run>& before = sent_[run.routine->ops[0].integer("peer")];
         const auto over_same_cut = [&](const Run& s) { return s.routine == run.routine && s.instance == run.instance; };
-        while (std::any_of(before.begin(), before.end(), over_same_cut)) await_first(before);
+        while (std::any_of(before.begin(), before.end(), over_same_cut)) wait_for_first(before);
         call(*run.routine, run.instance, run.microbatch);
         before.push_back(run);
     }
-    void await_first(std::deque<Run>& sent) {
-        call(await_of(*sent.front().routine), sent.front().instance, sent.front().microbatch);
+    void wait_for_first(std::deque<Run>& sent) {
+        call(wait_of(*sent.front().routine), sent.front().instance, sent.front().microbatch);
         sent.pop_front();
     }
 
-    const Routine& await_of(const Routine& send) const {
+    const Routine& wait_of(const Routine& send) const {
         for (const Routine& r : p_.routines) {
             if (r.kind == RoutineKind::Transfer && r.block == send.block && r.entry == send.entry &&
-                r.ports[0].role == send.ports[0].role && ir::meeting_of(r.ops[0]) == ir::Meeting::Await &&
+                r.ports[0].role == send.ports[0].role && ir::collective_of(r.ops[0]) == mesh::Collective::Wait &&
                 r.ops[0].integer("peer") == send.ops[0].integer("peer"))
                 return r;
         }
-        throw InternalError("schedule: nothing awaits " + send.name);
+        throw InternalError("schedule: nothing waits for " + send.name);
     }
 
     void compute(const Run& run) {
         const Routine& r = *run.routine;
-        if (gives(r)) return send(run);
+        if (sends(r)) return send(run);
         for (const ir::Unit* u : units(r, PortKind::Params)) {
             const Place place = {u->name, instance_of(*u, run)};
             if (!u->is_gathered()) continue;
@@ -242,7 +242,7 @@ private:
             if (r.kind != RoutineKind::Transfer || r.entry != entry_.kind || r.block != from.block || !r.serves(from.instance))
                 continue;
             const ir::Op& op = r.ops.at(0);
-            const bool in_direction = ir::meeting_of(op) == (sends ? ir::Meeting::Give : ir::Meeting::Take);
+            const bool in_direction = ir::collective_of(op) == (sends ? mesh::Collective::Send : mesh::Collective::Recv);
             if (r.ports[0].role == (forward ? ir::PortRole::Y : ir::PortRole::DY) && in_direction &&
                 op.integer("peer") == step.peer)
                 return {&r, from.instance, step.action.microbatch, ours, index};
@@ -305,7 +305,7 @@ private:
         }
         free_gathered({}, p_.microbatches - 1);
         for (auto& [peer, sent] : sent_) {
-            while (!sent.empty()) await_first(sent);
+            while (!sent.empty()) wait_for_first(sent);
         }
     }
 

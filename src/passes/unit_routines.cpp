@@ -166,12 +166,12 @@ private:
         const bool gives = accesses[static_cast<size_t>(what)] == Access::Read, adds = what == Exchange::Add;
         for (const TensorId t : here) {
             const TensorId taken = adds ? like(r, t, r.tensors[t].name + ".mirrored") : t;
-            r.ops.push_back(ir::transfer(mesh_, gives ? ir::Meeting::Give : ir::Meeting::Take, taken, peer));
+            r.ops.push_back(ir::point_to_point(mesh_, gives ? mesh::Collective::Send : mesh::Collective::Recv, taken, peer));
             r.ops.back().note = "a parameter that blocks on two pipeline ranks read";
             if (adds) Builder(r).accumulate(t, taken);
         }
         for (const TensorId t : here) {
-            if (gives) r.ops.push_back(ir::transfer(mesh_, ir::Meeting::Await, t, peer));
+            if (gives) r.ops.push_back(ir::point_to_point(mesh_, mesh::Collective::Wait, t, peer));
         }
         return r;
     }

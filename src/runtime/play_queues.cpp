@@ -135,8 +135,7 @@ private:
             begin(place);
         });
         comm::Request requests[kMaxOperands];
-        if (launch.requests.empty()) playing_.comm.await_transfer(queue, launch.group);
-        else playing_.comm.run(queue, launch.group, launch.requests_in(requests));
+        playing_.comm.run(queue, launch.group, launch.requests_in(requests));
         device_.launch(queue, {}, [this, place, start_s](void* const*) { end(place, *start_s); });
     }
 

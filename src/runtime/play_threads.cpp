@@ -10,7 +10,7 @@
 namespace lockstep::runtime {
 namespace {
 
-static_assert(comm::kTransfersInFlight >= ir::kTransfersInFlight);
+static_assert(comm::kSendsInFlight >= ir::kSendsInFlight);
 
 using device::QueueName;
 
@@ -165,8 +165,7 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
             } else if (launch.is_collective) {
                 if (computes) sleep_off(0);
                 comm::Request requests[kMaxOperands];
-                if (launch.requests.empty()) playing_.comm.await_transfer(queue, launch.group);
-                else playing_.comm.run(queue, launch.group, launch.requests_in(requests));
+                playing_.comm.run(queue, launch.group, launch.requests_in(requests));
             } else if (computes) {
                 owed_s_ += launch.delay_s;
                 sleep_off(1e-3);

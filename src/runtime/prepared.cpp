@@ -2,53 +2,44 @@
 
 #include "base/error.h"
 #include "ir/timeline.h"
-#include "ops/ways.h"
+#include "ops/algorithms.h"
 
 namespace lockstep::runtime {
 namespace {
 
-comm::Type comm_type(Dtype t) {
-    switch (t) {
-        case Dtype::F32: return comm::Type::Float32;
-        case Dtype::F64: return comm::Type::Float64;
-        case Dtype::BF16: return comm::Type::BFloat16;
-        case Dtype::F16: return comm::Type::Float16;
-        case Dtype::I32: return comm::Type::Int32;
+// Its sizes as [outer, dim, inner] around `dim`, and `dim` in `parts` parts.
+void set_block(comm::Request& q, const ir::Program& p, const ir::Routine& r, const ir::Tensor& t, size_t dim, int64_t parts) {
+    q.outer = q.inner = 1;
+    for (size_t i = 0; i < t.dims.size(); ++i) {
+        const int64_t size = ir::local_size(p.mesh, r, t, static_cast<int>(i));
+        if (i < dim) q.outer *= size;
+        if (i == dim) q.dim = size / parts;
+        if (i > dim) q.inner *= size;
     }
-    throw InternalError("executor: no such element type");
 }
 
-// The member's own block as [outer, dim, inner].
 comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op, size_t member) {
+    const mesh::CollectiveTraits& traits = ir::traits_of(op);
+    const bool is_result = traits.takes == mesh::Blocks::One && traits.gives != mesh::Blocks::One;
+    const ir::Tensor& block = r.tensors[is_result ? op.out[member] : op.in[member]];
     comm::Request q;
-    if (ir::meeting_of(op) != ir::Meeting::All) {
-        const ir::Tensor& t = r.tensors[op.subject()];
-        return comm::transfer(comm_type(t.dtype), nullptr, nullptr, ir::local_elements(p.mesh, r, t));
-    }
-    const ir::Tensor &in = r.tensors[op.in[member]], &out = r.tensors[op.out[member]];
-    q.type = comm_type(in.dtype);
-    q.way = ops::way_of(op);
-    q.op = in.placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
-    if (op.kind == "all_reduce") {
-        q.kind = comm::Kind::AllReduce;
-        q.dim = ir::local_elements(p.mesh, r, in);
-        return q;
-    }
-    if (op.kind == "permute") {
-        q.kind = comm::Kind::Permute;
-        q.by = static_cast<int32_t>(op.integer("by"));
-        q.dim = ir::local_elements(p.mesh, r, in);
-        return q;
-    }
-    q.kind = op.kind == "all_gather" ? comm::Kind::AllGather : comm::Kind::ReduceScatter;
-    const ir::Tensor& block = op.kind == "all_gather" ? in : out;
-    const auto dim = static_cast<size_t>(op.integer("dim"));
-    q.inner = 1;
-    for (size_t i = 0; i < block.dims.size(); ++i) {
-        const int64_t size = ir::local_size(p.mesh, r, block, static_cast<int>(i));
-        if (i < dim) q.outer *= size;
-        if (i == dim) q.dim = size;
-        if (i > dim) q.inner *= size;
+    q.kind = traits.kind;
+    if (traits.kind == mesh::Collective::Wait) return q;
+    q.type = block.dtype;
+    q.algorithm = ops::algorithm_of(op);
+    if (traits.reduces)
+        q.op = r.tensors[op.in[member]].placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
+    if (op.attrs.contains("by")) q.by = static_cast<int32_t>(op.integer("by"));
+    if (op.attrs.contains("root")) q.root = static_cast<int32_t>(op.integer("root"));
+    if (traits.kind == mesh::Collective::AllToAll) {
+        comm::Request out;  // in which the blocks of all members lie along `from`
+        set_block(out, p, r, r.tensors[op.out[member]], static_cast<size_t>(op.integer("from")), 1);
+        set_block(q, p, r, block, static_cast<size_t>(op.integer("to")), p.mesh.size(op.group));
+        q.outer_out = out.outer;
+    } else if (traits.gives == mesh::Blocks::Members || traits.takes == mesh::Blocks::Members) {
+        set_block(q, p, r, block, static_cast<size_t>(op.integer("dim")), 1);
+    } else {
+        q.dim = ir::local_elements(p.mesh, r, block);
     }
     return q;
 }
@@ -87,8 +78,8 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Commu
             for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank, op.group)))
                 members.push_back(static_cast<int>(m));
             p.group = communicator.add_group(members);
-            const size_t requests = ir::meeting_of(op) == ir::Meeting::Await ? 0 : std::max(op.in.size(), op.out.size());
-            for (size_t i = 0; i < requests; ++i) p.requests.push_back(request_of(program_, r, op, i));
+            for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
+                p.requests.push_back(request_of(program_, r, op, i));
         } else {
             p.is_view = ir::is_view(r, op);
             if (delay_s) p.delay_s = delay_s(r, op);

@@ -22,7 +22,7 @@ struct Launch {
     int index;                      // of the op in its routine
     const kernels::Kernel* kernel;  // or a collective:
     comm::GroupId group;
-    std::span<const comm::Request> requests;  // without addresses; none: a transfer is awaited
+    std::span<const comm::Request> requests;  // without addresses
     bool is_collective;
     double delay_s;  // without a kernel
     bool fresh;      // an accumulating result overwrites

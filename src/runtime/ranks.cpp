@@ -37,7 +37,7 @@ std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, co
                         fmt::format("the ranks of debug.device = \"late\" are threads of one process, and the job has {}: run it "
                                     "in one process, or with debug.device = \"host\"",
                                     crew.processes()));
-    return std::make_unique<comm::QueuedWorld>(ranks, links);
+    return std::make_unique<comm::QueuedTransport>(ranks, links);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ void read_rows(Reader& top, const std::string& origin, ops::CostTable& t) {
         row.take("op", r.op), row.take("members", r.members, kCount), row.take("block_bytes", r.block_bytes, kAmount);
         row.take("time_s", r.time_s, kSeconds), row.take("core_s", r.core_s, kSeconds);
         if (r.core_s < 0) r.core_s = r.time_s;
+        if (r.op == "transfer") r.op = "recv";  // as older files call it
         t.collectives.push_back(std::move(r));
     });
 }

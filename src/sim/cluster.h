@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/instruction_sets.h"
+#include "mesh/algorithms.h"
 #include "mesh/ring.h"
-#include "mesh/ways.h"
 #include "ops/cost.h"
 #include "ops/described_catalog.h"
 

@@ -36,10 +36,10 @@ struct Player {
     bool is_done() const { return core <= kDone && link <= kDone; }
 };
 
-// How often the members of a group have come to a meeting on one thread: their k-th is one and the same.
-struct Meetings {
-    std::map<int, int> come;  // to those of all, by rank
-    int gives = 0, takes = 0, taken = 0, awaits = 0;
+// The launches of a group on one thread so far: the k-th of every member is the same one.
+struct Launches {
+    std::map<int, int> come;  // to symmetric ones, by rank
+    int sends = 0, receives = 0, received = 0, waits = 0;
 
     int come_of(int rank) const {
         const auto at = come.find(rank);
@@ -50,7 +50,7 @@ struct Meetings {
 class Engine {
 public:
     Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine)
-        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), meetings_(groups.size() * 2) {
+        : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), launches_(groups.size() * 2) {
         for (size_t r = 0; r < ranks.size(); ++r) {
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
@@ -131,21 +131,22 @@ private:
         }
         p.phase = Phase::Gathering;
         if (!meets(p)) return;
-        Meetings& m = meetings(p);
-        const ir::Meeting meeting = p.piece().meeting;
-        p.turn = meeting == ir::Meeting::Give    ? ++m.gives
-                 : meeting == ir::Meeting::Take  ? ++m.takes
-                 : meeting == ir::Meeting::Await ? ++m.awaits
-                                                 : ++m.come[p.rank];
+        Launches& m = launches(p);
+        switch (p.piece().kind) {
+            case mesh::Collective::Send: p.turn = ++m.sends; break;
+            case mesh::Collective::Recv: p.turn = ++m.receives; break;
+            case mesh::Collective::Wait: p.turn = ++m.waits; break;
+            default: p.turn = ++m.come[p.rank];
+        }
         wake_group(p);
     }
 
-    static bool is_over(const Meetings& m, const std::vector<int>& members, const Player& p) {
-        switch (p.piece().meeting) {
-            case ir::Meeting::Give: return true;
-            case ir::Meeting::Take: return m.gives >= p.turn;
-            case ir::Meeting::Await: return m.taken >= p.turn;
-            case ir::Meeting::All: break;
+    static bool is_over(const Launches& m, const std::vector<int>& members, const Player& p) {
+        switch (p.piece().kind) {
+            case mesh::Collective::Send: return true;
+            case mesh::Collective::Recv: return m.sends >= p.turn;
+            case mesh::Collective::Wait: return m.received >= p.turn;
+            default: break;
         }
         return std::all_of(members.begin(), members.end(), [&](int member) { return m.come_of(member) >= p.turn; });
     }
@@ -156,12 +157,12 @@ private:
             for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
         }
     }
-    Meetings& meetings(const Player& p) {
-        return meetings_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
+    Launches& launches(const Player& p) {
+        return launches_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
     }
 
     bool try_gather(Player& p) {
-        if (meets(p) && !is_over(meetings(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
+        if (meets(p) && !is_over(launches(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
         p.phase = Phase::Running;
         p.ready_s = p.as_of_s = now_s_;
         p.core = p.piece().core_s > 0 || p.piece().memory_s > 0 ? 1 : 0;
@@ -173,8 +174,8 @@ private:
     void finish(Player& p) {
         events_.push_back({p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
         changed_.push_back(p.rank);
-        if (meets(p) && p.piece().meeting == ir::Meeting::Take) {
-            ++meetings(p).taken;
+        if (meets(p) && p.piece().kind == mesh::Collective::Recv) {
+            ++launches(p).received;
             wake_group(p);
         }
         ++p.segment;
@@ -302,7 +303,7 @@ private:
     std::vector<Player> players_;
     std::vector<std::vector<int>> players_of_;  // by rank
     std::vector<std::vector<bool>> ended_;      // calls, by rank
-    std::vector<Meetings> meetings_;            // [group * 2 + thread]
+    std::vector<Launches> launches_;            // [group * 2 + thread]
     std::deque<int> awake_;
     std::vector<int> changed_;             // ranks where a segment has begun or ended
     std::vector<Player*> sharing_, busy_;  // of set_rates

@@ -13,10 +13,11 @@ namespace lockstep::sim {
 // side by side, from when those have come for whom it waits.
 struct Segment {
     double core_s = 0, memory_s = 0, link_s = 0;
-    int group = -1;                          // a collective over the ranks groups[group]; -1: none
-    int link = -1;                           // collectives under way on one link share it. -1: nobody shares
-    ir::Meeting meeting = ir::Meeting::All;  // of a transfer groups[group] is who gives, then who takes
-    double computing = 1;                    // of the rank's copies (Machine), the share that does; the others wait for them
+    int group = -1;  // a collective over the ranks groups[group]; -1: none
+    int link = -1;   // collectives under way on one link share it. -1: nobody shares
+    mesh::Collective kind =
+        mesh::Collective::AllReduce;  // of a send, receive or wait groups[group] is the sender, then the receiver
+    double computing = 1;             // of the rank's copies (Machine), the share that does; the others wait for them
 };
 
 struct Work {  // one call

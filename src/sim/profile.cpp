@@ -6,7 +6,7 @@
 
 #include "base/round.h"
 #include "ir/timeline.h"
-#include "ops/ways.h"
+#include "ops/algorithms.h"
 
 namespace lockstep::sim {
 namespace {
@@ -115,14 +115,13 @@ private:
         const std::vector<int64_t> ranks = ir::members_of(p_, op, p_.mesh.group(first, op.group));
         const auto members = static_cast<int64_t>(ranks.size());
         mesh::RingTraffic traffic;
-        // A transfer brings one block over the link, as a permute does.
-        const mesh::Collective kind = ir::meeting_of(op) == ir::Meeting::All ? ops::collective_of(op) : mesh::Collective::Permute;
+        const mesh::Collective kind = ir::collective_of(op);
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
             traffic.add(kind, members, ops::block_bytes(p_.mesh, r, op, i));
         Segment s;
         s.group = group_(op);
-        s.meeting = ir::meeting_of(op);
-        if (s.meeting == ir::Meeting::Give || s.meeting == ir::Meeting::Await) return s;  // who takes moves the bytes
+        s.kind = kind;
+        if (kind == mesh::Collective::Send || kind == mesh::Collective::Wait) return s;  // the receiver moves the bytes
         if (c_.devices) {
             const LinkLevel& level = link_of(c_, ranks);
             s.link_s = traffic.time_s(level.link);

@@ -91,6 +91,47 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
     }
 }
 
+// What a collective reads and writes lies inside its ports.
+TEST(PipelineDamage, CollectivesStayInsideTheirPorts) {
+    for (const char* kind : {"send", "recv", "wait", "all_gather", "reduce_scatter"}) {
+        compile::Compiled damaged = testing::compile_recipe(recipe_of(kLayouts[0]), testing::Backend::Reference);
+        bool found = false;
+        for (ir::Program& p : damaged.programs) {
+            for (ir::Routine& r : p.routines) {
+                for (const ir::Op& op : r.ops) {
+                    ir::Tensor& t = r.tensors[static_cast<size_t>(op.subject())];
+                    if (found || op.kind != kind || t.port < 0) continue;
+                    t.offset_bytes += 64;
+                    found = true;
+                }
+            }
+        }
+        ASSERT_TRUE(found) << kind;
+        const std::optional<check::Refusal> refused = check::prove(damaged.of_ranks());
+        ASSERT_TRUE(refused) << kind;
+        EXPECT_EQ(refused->reason, "memory") << kind << ": " << refused->message;
+    }
+}
+
+// A message has a tag of its queue: what is sent on one is never received on the other.
+TEST(PipelineDamage, BothSidesUseOneQueue) {
+    for (const char* kind : {"send", "recv", "wait", "all_reduce"}) {
+        compile::Compiled damaged = testing::compile_recipe(recipe_of(kLayouts[0]), testing::Backend::Reference);
+        ir::Program& p = damaged.programs[1];
+        for (ir::Entry& e : p.entries) {
+            for (ir::Call& c : e.calls) {
+                const ir::Routine& r = p.routines[static_cast<size_t>(c.routine)];
+                const bool is_one = std::any_of(r.ops.begin(), r.ops.end(),
+                                                [&](const ir::Op& op) { return op.kind == kind && ir::crosses_pipeline(p, op); });
+                if (is_one) c.stream = c.stream == ir::Stream::Comm ? ir::Stream::Compute : ir::Stream::Comm;
+            }
+        }
+        const std::optional<check::Refusal> found = check::prove_order(damaged.of_ranks());
+        ASSERT_TRUE(found) << kind;
+        EXPECT_NE(found->message.find("on the queue"), std::string::npos) << kind << ": " << found->message;
+    }
+}
+
 // Both would stand still or read the wrong bytes, and only the two sides together show it.
 TEST(PipelineDamage, BothSidesMoveTheSame) {
     const auto refusal = [](const std::function<void(ir::Routine&, ir::Op&)>& edit) {
@@ -101,7 +142,7 @@ TEST(PipelineDamage, BothSidesMoveTheSame) {
         const std::optional<check::Refusal> found = check::prove_order(damaged.of_ranks());
         return found ? found->message : "accepted";
     };
-    const auto is_received = [](const ir::Op& op) { return ir::meeting_of(op) == ir::Meeting::Take; };
+    const auto is_received = [](const ir::Op& op) { return op.kind == "recv"; };
     const auto is_of_all = [](const ir::Routine& r, const ir::Op& op) {
         return r.name == "stats.all" && op.kind == "all_reduce";
     };
@@ -118,6 +159,22 @@ TEST(PipelineDamage, BothSidesMoveTheSame) {
                   if (is_of_all(r, op)) r.tensors[static_cast<size_t>(op.out[0])].dtype = Dtype::I32;
               }).find("deadlock"),
               std::string::npos);
+    EXPECT_NE(refusal([&](ir::Routine& r, ir::Op& op) {
+                  if (is_of_all(r, op)) r.tensors[static_cast<size_t>(op.in[0])].placement.reduce = ir::Reduce::Max;
+              }).find("deadlock"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](ir::Routine& r, ir::Op& op) {
+                  if (is_of_all(r, op)) op.attrs["reduce"] = std::string("direct");
+              }).find("deadlock"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](ir::Routine&, ir::Op& op) {
+                  if (is_received(op)) op.attrs["peer"] = int64_t{1};
+              }).find("deadlock"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](ir::Routine&, ir::Op& op) {
+                  if (op.kind == "wait") op.kind = "send", op.attrs["peer"] = int64_t{0};
+              }),
+              "accepted");
 }
 
 }  // namespace

@@ -15,7 +15,10 @@ namespace {
 
 using ir::Call;
 
-bool is_collective(const ir::Op& op) { return op.kind == "all_gather" || op.kind == "reduce_scatter" || op.kind == "all_reduce"; }
+bool is_collective(const ir::Op& op) {
+    const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
+    return kind && mesh::traits_of(*kind).symmetric;
+}
 
 // A place in a rank's queue of communication: a collective of a compute call, or a call of the comm stream as a whole (op -1).
 struct QueueItem {

@@ -335,7 +335,7 @@ private:
     void end(const ir::Call& c, const Op& op, uint64_t seed, uint64_t first_reading, bool is_fresh) {
         const std::vector<Range> in = ranges(c, op.in), out = ranges(c, op.out);
         if (op.kind == "zero_padding") return zero(c, op, out[0]);
-        if (op.kind == "await_transfer" || (op.kind == "transfer" && op.out.empty())) observe(seed, in[0]);
+        if (op.kind == "send" || op.kind == "wait") observe(seed, in[0]);
         const Range workspace = workspace_of(c, op);
         bool spoilt = !holds(workspace, mix(6, seed));
         std::vector<bool> reserved(out.size(), false);
@@ -353,7 +353,7 @@ private:
         }
         uint64_t value = mix(first_reading, read(op, in, out));
         for (char letter : op.kind) value = mix(value, static_cast<unsigned char>(letter));
-        if (op.kind == "transfer" && !op.out.empty()) value = mix(8, seed);
+        if (op.kind == "recv") value = mix(8, seed);
         for (size_t i = 0; i < out.size(); ++i) {
             if (op.accumulates(static_cast<int>(i))) value = mix(value, is_fresh ? 0 : digest(out[i]));
         }

@@ -4,7 +4,7 @@
 //
 // An op takes a while: it reads its operands when it begins and when it ends, and its workspace and results are in use in
 // between, while the other stream goes on. A result over an operand that its kernel may not overwrite is a value of its own each
-// time. What other ranks send is one value for each transfer.
+// time. What other ranks send is one value for each receive.
 #pragma once
 
 #include <cstdint>

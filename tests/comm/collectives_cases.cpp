@@ -21,9 +21,9 @@ namespace lockstep::comm::test {
 namespace {
 
 template <class T>
-constexpr Type kType = std::is_same_v<T, float>    ? Type::Float32
-                       : std::is_same_v<T, double> ? Type::Float64
-                                                   : Type::Int32;
+constexpr Dtype kType = std::is_same_v<T, float>    ? Dtype::F32
+                        : std::is_same_v<T, double> ? Dtype::F64
+                                                    : Dtype::I32;
 
 struct Shape {
     int64_t outer, dim, inner;
@@ -98,7 +98,7 @@ bool round_is_right(Communicator& comm, int channel, GroupId group, const std::v
     T* own = gathered_in_place.data() + position * s.elements();
     std::copy(block.begin(), block.end(), own);
     T* own_scattered = scattered_in_place.data() + position * s.elements();
-    const Type type = kType<T>;
+    const Dtype type = kType<T>;
     const Request requests[] = {
         all_gather(type, block.data(), gathered.data(), s.outer, s.dim, s.inner),
         reduce_scatter(type, whole.data(), scattered.data(), s.outer, s.dim, s.inner, op),
@@ -135,25 +135,38 @@ Shape random_shape(std::mt19937& random) {
     return {static_cast<int64_t>(random() % 4), static_cast<int64_t>(1 + random() % 17), static_cast<int64_t>(1 + random() % 9)};
 }
 
+template <class Make>
+void put_elements(std::vector<std::byte>& buffer, Make make) {
+    using T = decltype(make());
+    for (size_t at = 0; at + sizeof(T) <= buffer.size(); at += sizeof(T)) {
+        const T value = make();
+        std::memcpy(buffer.data() + at, &value, sizeof value);
+    }
+}
+
+void fill_whole_numbers(std::vector<std::byte>& buffer, Dtype type, int number) {
+    switch (type) {
+        case Dtype::F32: return put_elements(buffer, [&] { return static_cast<float>(number); });
+        case Dtype::F64: return put_elements(buffer, [&] { return static_cast<double>(number); });
+        case Dtype::I32: return put_elements(buffer, [&] { return static_cast<int32_t>(number); });
+        case Dtype::BF16: return put_elements(buffer, [&] { return Bf16(static_cast<float>(number)); });
+        case Dtype::F16: return put_elements(buffer, [&] { return F16(static_cast<float>(number)); });
+    }
+}
+
 // Finite values of a type, whose sums depend on their order.
-void fill(std::vector<std::byte>& buffer, Type type, std::mt19937& random) {
-    const auto put = [&](auto make) {
-        using T = decltype(make());
-        for (size_t at = 0; at + sizeof(T) <= buffer.size(); at += sizeof(T)) {
-            const T value = make();
-            std::memcpy(buffer.data() + at, &value, sizeof value);
-        }
-    };
+void fill(std::vector<std::byte>& buffer, Dtype type, std::mt19937& random) {
+    const auto put = [&](auto make) { put_elements(buffer, make); };
     const auto number = [&] {
         const double mantissa = static_cast<double>(random()) - 2e9;
         return std::ldexp(mantissa, static_cast<int>(random() % 24) - 12);
     };
     switch (type) {
-        case Type::Float32: return put([&] { return static_cast<float>(number()); });
-        case Type::Float64: return put([&] { return number(); });
-        case Type::Int32: return put([&] { return static_cast<int32_t>(random()); });
-        case Type::BFloat16: return put([&] { return Bf16(static_cast<float>(number())); });
-        case Type::Float16: return put([&] { return F16(static_cast<float>(number() / 0x1p28)); });  // so that sums are finite
+        case Dtype::F32: return put([&] { return static_cast<float>(number()); });
+        case Dtype::F64: return put([&] { return number(); });
+        case Dtype::I32: return put([&] { return static_cast<int32_t>(random()); });
+        case Dtype::BF16: return put([&] { return Bf16(static_cast<float>(number())); });
+        case Dtype::F16: return put([&] { return F16(static_cast<float>(number() / 0x1p28)); });  // so that sums are finite
     }
 }
 
@@ -265,8 +278,8 @@ TEST_P(Comm, ManyRoundsOfReusedBuffers) {
         std::vector<int32_t> value(100), gathered(static_cast<size_t>(100 * n));
         for (int32_t round = 0; round < 500; ++round) {
             for (int32_t& v : value) v = round + comm.rank();
-            comm.run(0, group, all_gather(Type::Int32, value.data(), gathered.data(), 1, 100, 1));
-            comm.run(0, group, all_reduce(Type::Int32, value.data(), value.data(), 100));
+            comm.run(0, group, all_gather(Dtype::I32, value.data(), gathered.data(), 1, 100, 1));
+            comm.run(0, group, all_reduce(Dtype::I32, value.data(), value.data(), 100));
             for (size_t i = 0; i < gathered.size(); ++i) wrong += gathered[i] != round + static_cast<int32_t>(i / 100);
             for (int32_t v : value) wrong += v != n * round + n * (n - 1) / 2;
         }
@@ -284,7 +297,7 @@ TEST_P(Comm, MaximumIsTheFirstNanOnEveryRank) {
         const uint32_t bits = 0x7fc00000u + static_cast<uint32_t>(comm.rank());  // a NaN that tells its rank
         if (comm.rank() == first || comm.rank() == first + 1) std::memcpy(&value[20], &bits, sizeof bits);
         if (comm.rank() == n - 1) value[5] = std::numeric_limits<float>::infinity();
-        comm.run(0, group, all_reduce(Type::Float32, value.data(), value.data(), 37, ReduceOp::Max));
+        comm.run(0, group, all_reduce(Dtype::F32, value.data(), value.data(), 37, ReduceOp::Max));
         uint32_t got = 0;
         std::memcpy(&got, &value[20], sizeof got);
         wrong += got != 0x7fc00000u + static_cast<uint32_t>(first) || value[5] != std::numeric_limits<float>::infinity() ||
@@ -294,8 +307,8 @@ TEST_P(Comm, MaximumIsTheFirstNanOnEveryRank) {
     expect_all(errors, "");
 }
 
-// Transfers along a line of ranks, in launches of several requests; the taker comes late, early or in between.
-TEST_P(Comm, TransfersArriveInTheirOrder) {
+// Messages along a line of ranks, in launches of several requests; the receiver comes late, early or in between.
+TEST_P(Comm, MessagesArriveInTheirOrder) {
     const int n = GetParam().ranks();
     std::atomic<int> wrong = 0;
     const auto errors = GetParam().run([&](Communicator& comm) {
@@ -309,35 +322,181 @@ TEST_P(Comm, TransfersArriveInTheirOrder) {
             std::fill(small.begin(), small.end(), static_cast<float>(100 * r + round));
             std::iota(large.begin(), large.end(), 1000 * r + round);
             for (GroupId to : after) {
-                const Request given[] = {transfer(Type::Float32, small.data(), nullptr, 3),
-                                         transfer(Type::Int32, large.data(), nullptr, 30000),
-                                         transfer(Type::Int32, nullptr, nullptr, 0)};
-                comm.run(round % 2, to, given);
+                const Request sent[] = {send(Dtype::F32, small.data(), 3), send(Dtype::I32, large.data(), 30000),
+                                        send(Dtype::I32, nullptr, 0)};
+                comm.run(round % 2, to, sent);
             }
             for (GroupId from : before) {
-                const Request taken[] = {transfer(Type::Float32, nullptr, got_small.data(), 3),
-                                         transfer(Type::Int32, nullptr, got_large.data(), 30000),
-                                         transfer(Type::Int32, nullptr, nullptr, 0)};
-                comm.run(round % 2, from, taken);
+                const Request received[] = {recv(Dtype::F32, got_small.data(), 3), recv(Dtype::I32, got_large.data(), 30000),
+                                            recv(Dtype::I32, nullptr, 0)};
+                comm.run(round % 2, from, received);
                 wrong += got_small[2] != static_cast<float>(100 * (r - 1) + round);
                 for (int i = 0; i < 30000; ++i) wrong += got_large[static_cast<size_t>(i)] != 1000 * (r - 1) + round + i;
             }
-            for (GroupId to : after) comm.await_transfer(round % 2, to);
+            for (GroupId to : after) comm.wait(round % 2, to);
         }
     });
     EXPECT_EQ(wrong, 0);
     expect_all(errors, "");
 }
 
-// Any way that such a group can go; often none, which leaves the choice to the transport.
-std::optional<mesh::Way> random_way(const std::vector<int>& ranks, const mesh::Topology& topology, Kind kind,
-                                    std::mt19937& random) {
+// Any algorithm that such a group can have; often none, which leaves the choice to the transport.
+std::optional<mesh::CollectiveAlgorithm> random_algorithm(const std::vector<int>& ranks, const mesh::Topology& topology,
+                                                          Collective kind, std::mt19937& random) {
     const mesh::GroupLayout layout = mesh::group_layout(ranks, topology);
-    mesh::Way way{static_cast<mesh::GatherBy>(random() % 3), static_cast<mesh::ReduceBy>(random() % 4)};
-    if (way.reduce == mesh::ReduceBy::TwoLevel) way.level = layout.level;
-    const auto collective = collective_of(kind);
-    if (kind == Kind::ReduceScatter && way.reduce == mesh::ReduceBy::Everywhere) return std::nullopt;
-    return mesh::unfit(layout, collective, way).empty() ? std::optional(way) : std::nullopt;
+    if (!mesh::traits_of(kind).has_algorithm()) return std::nullopt;
+    mesh::CollectiveAlgorithm algorithm{static_cast<mesh::GatherBy>(random() % 3), static_cast<mesh::ReduceBy>(random() % 4)};
+    if (algorithm.reduce == mesh::ReduceBy::TwoLevel) algorithm.level = layout.level;
+    if (kind == Collective::ReduceScatter && algorithm.reduce == mesh::ReduceBy::Everywhere) return std::nullopt;
+    return mesh::unfit(layout, kind, algorithm).empty() ? std::optional(algorithm) : std::nullopt;
+}
+
+// What a request must bring: as `blocks` of bytes, by plain loops. wholes[k]: the operand of member k, of Members blocks or one.
+std::vector<std::byte> moved(const Request& r, const std::vector<std::vector<std::byte>>& operands, int position) {
+    const auto n = static_cast<int64_t>(operands.size()), element = bytes_of(r.type), total = r.block_elements();
+    std::vector<std::byte> out(static_cast<size_t>(r.out_bytes(static_cast<int>(n))));
+    const auto put = [&](int64_t to, int64_t member, int64_t from) {
+        std::memcpy(out.data() + to * element, operands[static_cast<size_t>(member)].data() + from * element,
+                    static_cast<size_t>(element));
+    };
+    for (int64_t i = 0; i < total; ++i) {
+        const int64_t run = r.dim * r.inner, run_out = total / r.outer_out;
+        switch (r.kind) {
+            case Collective::AllGather:
+                for (int64_t k = 0; k < n; ++k) put((i / run * n + k) * run + i % run, k, i);
+                break;
+            case Collective::AllToAll:
+                for (int64_t k = 0; k < n; ++k)
+                    put((i / run_out * n + k) * run_out + i % run_out, k, (i / run * n + position) * run + i % run);
+                break;
+            case Collective::Broadcast: put(i, r.root, i); break;
+            case Collective::Permute: put(i, (position - r.by + n) % n, i); break;
+            default: ADD_FAILURE() << "only moves are worked out here";
+        }
+    }
+    return out;
+}
+
+Collective any_symmetric(std::mt19937& random) {
+    while (true) {
+        const mesh::CollectiveTraits& traits = mesh::kCollectives[random() % mesh::kCollectives.size()];
+        if (traits.symmetric) return traits.kind;
+    }
+}
+
+// What a kind asks for beside its sizes.
+void set_parameters(Request& r, int members, std::mt19937& random) {
+    if (r.kind == Collective::Permute) r.by = static_cast<int32_t>(random() % static_cast<unsigned>(members));
+    if (r.kind == Collective::Broadcast) r.root = static_cast<int32_t>(random() % static_cast<unsigned>(members));
+    if (r.kind == Collective::AllToAll) r.outer_out = std::array{r.outer, int64_t{1}, r.outer * r.dim, r.dim}[random() % 4];
+}
+
+// Every row of the table, in every element type, none and many elements; a kind that a transport does not serve would leave what
+// stood in the results. Sums are of small whole numbers, so that they are exact in every type.
+TEST_P(Comm, ServesEveryKindOfTheTable) {
+    const int n = GetParam().ranks();
+    std::atomic<int> wrong = 0, served = 0;
+    const auto errors = GetParam().run([&](Communicator& comm) {
+        const GroupId all = comm.add_group(all_ranks(n));
+        const int me = comm.position(all);
+        std::vector<GroupId> before, after;  // none or one
+        if (me > 0) before.push_back(comm.add_group({me - 1, me}));
+        if (me + 1 < n) after.push_back(comm.add_group({me, me + 1}));
+        std::mt19937 random(11);  // the same on every rank
+        for (const mesh::CollectiveTraits& traits : mesh::kCollectives) {
+            for (Dtype type : kDtypes) {
+                for (const std::array<int64_t, 3>& sizes :
+                     std::vector<std::array<int64_t, 3>>{{1, 0, 3}, {0, 2, 2}, {1, 5, 1}, {3, 4, 7}, {2, 60, 31}, {31, 2, 40}}) {
+                    Request r;
+                    r.kind = traits.kind, r.type = type;
+                    r.outer = sizes[0], r.dim = sizes[1], r.inner = sizes[2];
+                    set_parameters(r, n, random);
+                    r.outer_out = std::max<int64_t>(r.outer_out, 1);
+                    std::vector<std::vector<std::byte>> operands;
+                    for (int k = 0; k < n; ++k) {
+                        operands.emplace_back(static_cast<size_t>(r.in_bytes(n)));
+                        if (traits.symmetric && !traits.reduces) {
+                            std::mt19937 own(static_cast<unsigned>(100 + k));
+                            fill(operands.back(), type, own);
+                        } else {
+                            fill_whole_numbers(operands.back(), type, k);
+                        }
+                    }
+                    std::vector<std::byte> out(static_cast<size_t>(r.out_bytes(n)), std::byte{0x5a});
+                    r.in = operands[static_cast<size_t>(me)].data(), r.out = out.data();
+                    if (!traits.symmetric) {
+                        if (traits.kind != Collective::Send) {  // with its recv, and the wait
+                            ++served;
+                            continue;
+                        }
+                        for (GroupId to : after) comm.run(0, to, r);
+                        std::vector<std::byte> got(static_cast<size_t>(r.block_bytes()));
+                        for (GroupId from : before) {
+                            Request q = r;
+                            q.kind = Collective::Recv, q.in = nullptr, q.out = got.data();
+                            comm.run(0, from, q);
+                            wrong += got != operands[static_cast<size_t>(me - 1)];
+                        }
+                        for (GroupId to : after) comm.wait(0, to);
+                        ++served;
+                        continue;
+                    }
+                    comm.run(0, all, r);
+                    if (traits.reduces) {
+                        std::vector<std::byte> sum(out.size());
+                        fill_whole_numbers(sum, type, n * (n - 1) / 2);
+                        wrong += out != sum;
+                    } else {
+                        wrong += out != moved(r, operands, me);
+                    }
+                    ++served;
+                }
+            }
+        }
+    });
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(served, static_cast<int>(errors.size() * mesh::kCollectives.size() * std::size(kDtypes) * 6));
+    expect_all(errors, "");
+}
+
+// Two collectives over sub-axes in the place of one over both: rows are the ranks of a host, columns one rank of each.
+TEST_P(Comm, CollectivesInTwoLevels) {
+    const int n = GetParam().ranks(), each = n / 2;
+    if (n % 2) GTEST_SKIP() << "an even number of ranks only";
+    constexpr int64_t kCount = 500;
+    std::atomic<int> wrong = 0;
+    const auto errors = GetParam().run([&](Communicator& comm) {
+        const int host = comm.rank() / each, slot = comm.rank() % each;
+        std::vector<int> row, both;  // both: the row's axis, then the column's
+        for (int k = 0; k < each; ++k) row.push_back(host * each + k), both.insert(both.end(), {k, each + k});
+        const std::vector<int> column = {slot, each + slot};
+        const GroupId within = comm.add_group(row), between = comm.add_group(column), all = comm.add_group(both);
+        const std::vector<double> block = values<double>(3, comm.rank(), kCount);
+        std::vector<double> one(static_cast<size_t>(kCount * n)), near(static_cast<size_t>(2 * kCount)), two(one.size());
+        comm.run(0, all, all_gather(Dtype::F64, block.data(), one.data(), 1, kCount, 1));
+        comm.run(0, between, all_gather(Dtype::F64, block.data(), near.data(), 1, kCount, 1));
+        comm.run(0, within, all_gather(Dtype::F64, near.data(), two.data(), 1, 2 * kCount, 1));
+        wrong += !same_bits(one, two);
+        // Sums within a host in ascending order, then these between the hosts.
+        const std::vector<double> whole = values<double>(4, comm.rank(), kCount * n);
+        std::vector<double> mine(static_cast<size_t>(kCount)), expected(mine.size());
+        comm.run(0, within, reduce_scatter(Dtype::F64, whole.data(), near.data(), 1, 2 * kCount, 1));
+        comm.run(0, between, reduce_scatter(Dtype::F64, near.data(), mine.data(), 1, kCount, 1));
+        std::vector<std::vector<double>> wholes;
+        for (int rank = 0; rank < n; ++rank) wholes.push_back(values<double>(4, rank, kCount * n));
+        for (int64_t i = 0; i < kCount; ++i) {
+            const auto at = static_cast<size_t>((2 * slot + host) * kCount + i);
+            double sums[2];
+            for (int h = 0; h < 2; ++h) {
+                sums[h] = wholes[static_cast<size_t>(h * each)][at];
+                for (int k = 1; k < each; ++k) sums[h] += wholes[static_cast<size_t>(h * each + k)][at];
+            }
+            expected[static_cast<size_t>(i)] = sums[0] + sums[1];
+        }
+        wrong += !same_bits(mine, expected);
+    });
+    EXPECT_EQ(wrong, 0);
+    expect_all(errors, "");
 }
 
 // Random launches on random groups, all types: the bytes of every output are those of the local transport.
@@ -361,23 +520,23 @@ std::vector<std::byte> random_launches(Communicator& comm, const mesh::Topology&
         const int members = static_cast<int>(ranks.size());
         std::vector<Request> requests(1 + random() % 3);
         for (Request& r : requests) {
-            r.kind = std::array{Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce}[random() % 3];
-            r.type = std::array{Type::Float32, Type::Float64, Type::Int32, Type::BFloat16, Type::Float16}[random() % 5];
+            r.kind = any_symmetric(random);
+            r.type = std::array{Dtype::F32, Dtype::F64, Dtype::I32, Dtype::BF16, Dtype::F16}[random() % 5];
             r.op = random() % 3 ? ReduceOp::Sum : ReduceOp::Max;
             r.outer = 1 + random() % 5, r.dim = 1 + random() % 40, r.inner = 1 + random() % (launch % 5 ? 9 : 150);
-            r.accumulate = r.kind == Kind::ReduceScatter && random() % 2;
-            r.way = random_way(ranks, topology, r.kind, random);
+            r.accumulate = r.kind == Collective::ReduceScatter && random() % 2;
+            set_parameters(r, members, random);
+            r.algorithm = random_algorithm(ranks, topology, r.kind, random);
         }
         if (std::find(ranks.begin(), ranks.end(), comm.rank()) == ranks.end()) continue;
         std::mt19937 own(seed + static_cast<unsigned>(1000 * launch + comm.rank()));
         std::vector<std::vector<std::byte>> ins, outs;
         for (Request& r : requests) {
-            const int64_t bytes = r.block_elements() * bytes_of(r.type);
-            ins.emplace_back(static_cast<size_t>(bytes * (r.kind == Kind::ReduceScatter ? members : 1)));
-            outs.emplace_back(static_cast<size_t>(bytes * (r.kind == Kind::AllGather ? members : 1)));
+            ins.emplace_back(static_cast<size_t>(r.in_bytes(members)));
+            outs.emplace_back(static_cast<size_t>(r.out_bytes(members)));
             for (auto* buffer : {&ins.back(), &outs.back()}) fill(*buffer, r.type, own);
             r.in = ins.back().data(), r.out = outs.back().data();
-            if (r.kind == Kind::AllReduce && launch % 2) r.out = ins.back().data();
+            if ((r.kind == Collective::AllReduce || r.kind == Collective::Broadcast) && launch % 2) r.out = ins.back().data();
         }
         comm.run(launch % kChannels, ids[g], requests);
         for (size_t i = 0; i < requests.size(); ++i) {

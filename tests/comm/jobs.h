@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/local.h"
-#include "comm/processes/world.h"
+#include "comm/processes/process_transport.h"
 #include "tests/comm/memory_wire.h"
 
 namespace lockstep::comm::test {
@@ -49,12 +49,12 @@ Errors run_ranks(World& world, int first, int count, const Body& body) {
     return by_rank;
 }
 
-inline Errors run_ranks(World& world, const Body& body) { return run_ranks(world, 0, world.ranks(), body); }
+inline Errors run_ranks(LocalTransport& world, const Body& body) { return run_ranks(world, 0, world.ranks(), body); }
 
 inline Job local_job(int ranks) {
     const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(ranks), 0), ranks};
     return {"Local" + std::to_string(ranks), topology, [ranks](const Body& body) {
-                World world(ranks);
+                LocalTransport world(ranks);
                 return run_ranks(world, body);
             }};
 }
@@ -73,7 +73,8 @@ inline Job memory_job(const std::string& name, int ranks_per_process, std::vecto
                 std::vector<std::thread> threads;
                 for (int process = 0; process < processes; ++process) {
                     threads.emplace_back([&, process] {
-                        processes::World world(std::make_unique<MemoryWire>(network, process), ranks_per_process, options);
+                        processes::ProcessTransport world(std::make_unique<MemoryWire>(network, process), ranks_per_process,
+                                                          options);
                         errors[static_cast<size_t>(process)] = run_ranks(world, world.first_rank(), ranks_per_process, body);
                     });
                 }

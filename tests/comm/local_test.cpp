@@ -17,13 +17,13 @@ INSTANTIATE_TEST_SUITE_P(Local, Comm, jobs, name_of_job);
 INSTANTIATE_TEST_SUITE_P(Local, CommFailure, testing::Values(local_job(2), local_job(4), local_job(6)), name_of_job);
 
 TEST(CommLocal, LinkModelHoldsALaunchBack) {
-    World world(2, {{.bandwidth_bytes_per_s = 4e6, .latency_s = 0.01}});
+    LocalTransport world(2, {{.bandwidth_bytes_per_s = 4e6, .latency_s = 0.01}});
     std::atomic<int> wrong = 0;
     run_ranks(world, [&](Communicator& comm) {
         const GroupId group = comm.add_group({0, 1});
         std::vector<float> block(10000, 1), whole(20000);  // 40 kB over the link: 10 ms and one step of 10 ms
         const auto began = std::chrono::steady_clock::now();
-        comm.run(0, group, all_gather(Type::Float32, block.data(), whole.data(), 1, 10000, 1));
+        comm.run(0, group, all_gather(Dtype::F32, block.data(), whole.data(), 1, 10000, 1));
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
         wrong += took.count() < 0.0199;
     });
@@ -31,7 +31,7 @@ TEST(CommLocal, LinkModelHoldsALaunchBack) {
 }
 
 TEST(CommLocal, AbortFromOutsideTheRanks) {
-    World world(3);
+    LocalTransport world(3);
     std::thread outside([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
         world.abort("stopped on request");
@@ -46,7 +46,7 @@ TEST(CommLocal, AbortFromOutsideTheRanks) {
 }
 
 TEST(CommLocal, GroupsAreOfDistinctRanksOfTheWorldAndHoldTheirOwn) {
-    World world(3);
+    LocalTransport world(3);
     const auto comm = world.communicator(1);
     EXPECT_THROW(comm->add_group({0, 2}), InternalError);
     EXPECT_THROW(comm->add_group({1, 1}), InternalError);

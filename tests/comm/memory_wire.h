@@ -35,6 +35,7 @@ public:
     enum State : char { Waiting, Done, TooLong };
 
     std::mutex mutex;
+    int most_tag = 1 << 20;
     bool leaves_when_asked = false;  // a message of more than 64 bytes, when its sender asks whether it has left
     const std::vector<int> host_of;
     std::vector<int64_t> sent_bytes;       // by process: data, not control messages
@@ -51,6 +52,7 @@ public:
     int process() const override { return process_; }
     int processes() const override { return static_cast<int>(network_.host_of.size()); }
     int host_of(int process) const override { return network_.host_of[static_cast<size_t>(process)]; }
+    int most_tag() const override { return network_.most_tag; }
 
     Ticket send(int to, int tag, const void* data, int64_t bytes) override {
         const std::lock_guard lock(network_.mutex);

@@ -1,5 +1,5 @@
 // Ranks in several processes, over a wire of memory: the cases of every transport, and what this one has alone.
-#include "comm/processes/world.h"
+#include "comm/processes/process_transport.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace lockstep::comm::test {
 namespace {
 
-// Small pieces and nothing small: long ways for few bytes.
+// Small pieces and nothing small: long paths for few bytes.
 const processes::Options kPieces = {.piece_bytes = 1500, .message_bytes = 4000, .small_bytes = 0};
 const processes::Options kLong = {.piece_bytes = 1 << 14, .message_bytes = 1 << 15, .small_bytes = 0};
 
@@ -37,17 +37,17 @@ template <class Body0, class Body1>
 void two_processes(Body0 body0, Body1 body1, int ranks_per_process1 = 1) {
     Network network({0, 1});
     std::thread other([&] {
-        processes::World world(std::make_unique<MemoryWire>(network, 1), ranks_per_process1);
+        processes::ProcessTransport world(std::make_unique<MemoryWire>(network, 1), ranks_per_process1);
         body1(world);
     });
     {
-        processes::World world(std::make_unique<MemoryWire>(network, 0), 1);
+        processes::ProcessTransport world(std::make_unique<MemoryWire>(network, 0), 1);
         body0(world);
     }
     other.join();
 }
 
-std::string barriers_until_the_end(processes::World& world, std::vector<int> ranks) {
+std::string barriers_until_the_end(processes::ProcessTransport& world, std::vector<int> ranks) {
     try {
         const auto comm = world.communicator(world.first_rank());
         const GroupId group = comm->add_group(std::move(ranks));
@@ -59,7 +59,7 @@ std::string barriers_until_the_end(processes::World& world, std::vector<int> ran
 
 TEST(CommProcesses, AbortFromOutsideTheRanks) {
     two_processes(
-        [](processes::World& world) {
+        [](processes::ProcessTransport& world) {
             std::thread outside([&] {
                 std::this_thread::sleep_for(std::chrono::milliseconds(10));
                 world.abort("stopped on request");
@@ -67,7 +67,7 @@ TEST(CommProcesses, AbortFromOutsideTheRanks) {
             EXPECT_EQ(barriers_until_the_end(world, {0, 1}), "stopped on request");
             outside.join();
         },
-        [](processes::World& world) {
+        [](processes::ProcessTransport& world) {
             EXPECT_EQ(barriers_until_the_end(world, {0, 1}), "stopped on request");
         });
 }
@@ -77,13 +77,13 @@ TEST(CommProcesses, AProcessThatAnExceptionEndsStopsTheOthers) {
     std::thread other([&] {
         EXPECT_THROW(
             {
-                processes::World world(std::make_unique<MemoryWire>(network, 1), 1);
+                processes::ProcessTransport world(std::make_unique<MemoryWire>(network, 1), 1);
                 throw std::runtime_error("no space left");
             },
             std::runtime_error);
     });
     {
-        processes::World world(std::make_unique<MemoryWire>(network, 0), 1);
+        processes::ProcessTransport world(std::make_unique<MemoryWire>(network, 0), 1);
         EXPECT_EQ(barriers_until_the_end(world, {0, 1}), "process 1 ended early");
     }
     other.join();
@@ -95,22 +95,22 @@ TEST(CommProcesses, ProcessesStartedDifferentlyStop) {
         "small "
         "up to 65536, process 1 has 2 ranks a process, messages of 1073741824 bytes, pieces of 57344, small up to 65536";
     two_processes(
-        [&](processes::World& world) {
+        [&](processes::ProcessTransport& world) {
             EXPECT_EQ(barriers_until_the_end(world, {0, 1}), text);
         },
-        [&](processes::World& world) {
+        [&](processes::ProcessTransport& world) {
             EXPECT_EQ(barriers_until_the_end(world, {2, 0}), text);
         },
         2);
 }
 
-TEST(CommProcesses, AWayThatDoesNotFitTheHostsIsRefused) {
-    const auto reduce = [](processes::World& world) {
+TEST(CommProcesses, AnAlgorithmThatDoesNotFitTheHostsIsRefused) {
+    const auto reduce = [](processes::ProcessTransport& world) {
         try {
             const auto comm = world.communicator(world.first_rank());
             float in = 1, out = 0;
-            Request q = all_reduce(Type::Float32, &in, &out, 1);
-            q.way = mesh::Way{mesh::GatherBy::Direct, mesh::ReduceBy::TwoLevel, 2};
+            Request q = all_reduce(Dtype::F32, &in, &out, 1);
+            q.algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Direct, mesh::ReduceBy::TwoLevel, 2};
             comm->run(0, comm->add_group({0, 1}), q);
             return std::string();
         } catch (const Aborted& aborted) {
@@ -118,11 +118,34 @@ TEST(CommProcesses, AWayThatDoesNotFitTheHostsIsRefused) {
         }
     };
     const std::string text =
-        "ranks launched all_reduce sum float32 [1, 1, 1] (gather direct, reduce two_level, level 2) in group [0, 1], but it is "
+        "ranks launched all_reduce sum f32 [1, 1, 1] (gather direct, reduce two_level, level 2) in group [0, 1], but it is "
         "reduced by 2 ranks of a host, and hosts have one, or unequal numbers, or ranks of a host do not follow each other: the "
         "program was compiled for other hosts";
-    const auto expect = [&](processes::World& world) { EXPECT_EQ(reduce(world), text); };
+    const auto expect = [&](processes::ProcessTransport& world) { EXPECT_EQ(reduce(world), text); };
     two_processes(expect, expect);
+}
+
+// Tags are counted before anything is sent.
+TEST(CommProcesses, MoreGroupsThanTagsAreRefused) {
+    Network network({0, 1});
+    network.most_tag = 4;  // two groups, of two queues each
+    std::vector<std::string> said(2);
+    std::vector<std::thread> threads;
+    for (int process = 0; process < 2; ++process) {
+        threads.emplace_back([&, process] {
+            processes::ProcessTransport transport(std::make_unique<MemoryWire>(network, process), 2);
+            try {
+                const auto comm = transport.communicator(transport.first_rank());
+                for (int other : {0, 1}) comm->barrier(1, comm->add_group({2 * other, 2 * (1 - other)}));
+                comm->add_group(process == 0 ? std::vector{0, 2, 3} : std::vector{2, 0, 3});
+            } catch (const Aborted& aborted) {
+                said[static_cast<size_t>(process)] = aborted.what();
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& text : said)
+        EXPECT_EQ(text, "ranks communicate in more than 2 groups, for which messages between processes have no tags");
 }
 
 TEST(CommProcesses, RanksKnowTheirHosts) {
@@ -130,7 +153,7 @@ TEST(CommProcesses, RanksKnowTheirHosts) {
     std::vector<std::thread> threads;
     for (int process = 0; process < 3; ++process) {
         threads.emplace_back([&, process] {
-            processes::World world(std::make_unique<MemoryWire>(network, process), 2);
+            processes::ProcessTransport world(std::make_unique<MemoryWire>(network, process), 2);
             EXPECT_EQ(world.topology().host_of_rank, (std::vector<int>{0, 0, 1, 1, 0, 0}));
             EXPECT_EQ(world.first_rank(), 2 * process);
             EXPECT_THROW(world.communicator((2 * process + 2) % 6), InternalError);

@@ -34,18 +34,12 @@ public:
             if (may_run) copies.push_back(bring(queue, r, group));
         }
         inner_->run(queue, group, there);
-        if (!requests.empty() && requests[0].kind == Kind::Transfer && inner_->position(group) == 0) return;
+        if (!requests.empty() && requests[0].kind == Collective::Send) return;
         for (const Copy& c : copies) {
             if (c.bytes > 0)
                 device_.read(queue, c.there, c.bytes,
                              [&](const char* from) { std::memcpy(c.here, from, static_cast<size_t>(c.bytes)); });
         }
-        device_.finish(queue);
-    }
-    using Communicator::await_transfer;
-    void await_transfer(device::Queue& host, GroupId group) override {
-        device::Queue& queue = device_.queue(host.name());
-        inner_->await_transfer(queue, group);
         device_.finish(queue);
     }
 
@@ -69,10 +63,8 @@ private:
     }
     // Replaces the request's addresses; what overlaps here does so there.
     Copy bring(device::Queue& queue, Request& r, GroupId group) {
-        const int64_t block = r.block_elements() * bytes_of(r.type), whole = block * inner_->members(group);
-        const bool gives = r.kind == Kind::Transfer && inner_->position(group) == 0, takes = r.kind == Kind::Transfer && !gives;
-        const int64_t in_bytes = takes || !r.in ? 0 : r.kind == Kind::ReduceScatter ? whole : block;
-        const int64_t out_bytes = gives || !r.out ? 0 : r.kind == Kind::AllGather ? whole : block;
+        const int members = inner_->members(group);
+        const int64_t in_bytes = r.in ? r.in_bytes(members) : 0, out_bytes = r.out ? r.out_bytes(members) : 0;
         auto *in = const_cast<char*>(static_cast<const char*>(r.in)), *out = static_cast<char*>(r.out);
         const auto place = [&](char* here, int64_t bytes) {
             char* there = room(bytes);
@@ -97,9 +89,9 @@ private:
     int64_t used_ = 0;
 };
 
-struct StagedWorld {
+struct StagedTransport {
     device::LateMachine machine;
-    QueuedWorld world;
+    QueuedTransport world;
     int ranks() const { return world.ranks(); }
     std::unique_ptr<Communicator> communicator(int rank) { return std::make_unique<Staged>(world.communicator(rank), machine); }
 };
@@ -108,7 +100,7 @@ inline Job queued_job(int ranks) {
     const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(ranks), 0), ranks};
     return {"Queued" + std::to_string(ranks), topology, [ranks](const Body& body) {
                 static std::atomic<uint64_t> seed = 0;
-                StagedWorld world{device::LateMachine(++seed), QueuedWorld(ranks)};
+                StagedTransport world{device::LateMachine(++seed), QueuedTransport(ranks)};
                 return run_ranks(world, 0, ranks, body);
             }};
 }

@@ -105,7 +105,8 @@ TEST(Traffic, WhatAllStagesMeetInCountsOnce) {
     for (ir::Program& p : compiled.programs) {
         for (ir::Routine& routine : p.routines) {
             std::erase_if(routine.ops, [&](const ir::Op& op) {
-                return !ops::rule(op.kind).collective || ir::meeting_of(op) != ir::Meeting::All;
+                const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
+                return !kind || !mesh::traits_of(*kind).symmetric;
             });
             for (const ir::Op& op : routine.ops) {  // scalars, reduced everywhere or in slices over 4 hosts
                 if (&p == &compiled.programs[0])

@@ -101,13 +101,13 @@ void expect_all_seen(const std::vector<Case>& cases, size_t least) {
 TEST(Equivalence, EverySeededDefectShowsFloat64) { expect_all_seen(seed_all(kAnywhere, Dtype::F64, 2000), 40); }
 
 TEST(Equivalence, EverySeededPipelineDefectShowsFloat64) {
-    if (kRacesEnd) GTEST_SKIP() << "a transfer that nobody awaits is a race";
+    if (kRacesEnd) GTEST_SKIP() << "a send that nobody waits for is a race";
     expect_all_seen(seed_all(kOfPipelines, Dtype::F64, 300), 50);
 }
 
 // The looser bound of float32 hides none of those that have a place: some edit an operation that the CPU's kernels fuse away.
 TEST(Equivalence, EverySeededDefectShowsFloat32) {
-    if (kRacesEnd) GTEST_SKIP() << "a transfer that nobody awaits is a race";
+    if (kRacesEnd) GTEST_SKIP() << "a send that nobody waits for is a race";
     for (const Defects* defects : {&kAnywhere, &kOfPipelines}) {
         for (const Case& c : seed_all(*defects, Dtype::F32, 60)) {
             EXPECT_FALSE(c.tries >= kFew && c.caught.empty())

@@ -27,7 +27,7 @@ inline bool each_op(ir::Program& p, const Kinds& routines, std::string_view kind
         for (ir::Op& op : r.ops) {
             if (op.kind == kind) any = edit(r, op) || any;
         }
-        std::erase_if(r.ops, [](const ir::Op& op) { return op.out.empty() && ir::meeting_of(op) == ir::Meeting::All; });
+        std::erase_if(r.ops, [](const ir::Op& op) { return op.out.empty() && op.kind != "send" && op.kind != "wait"; });
     }
     return any;
 }

@@ -46,8 +46,7 @@ bool has_loss(const Program& p) {
     return std::any_of(p.routines.begin(), p.routines.end(), [](const Routine& r) { return r.port("loss_sum") >= 0; });
 }
 bool carries(const Routine& r, const char* port, bool sends) {
-    const ir::Meeting meeting = sends ? ir::Meeting::Give : ir::Meeting::Take;
-    return r.kind == RoutineKind::Transfer && r.ports[0].name == port && ir::meeting_of(r.ops[0]) == meeting;
+    return r.kind == RoutineKind::Transfer && r.ports[0].name == port && r.ops[0].kind == (sends ? "send" : "recv");
 }
 bool is_mirror_call(const Routine& r, const char* verb) { return r.name.starts_with(std::string("mirror.") + verb); }
 
@@ -372,8 +371,8 @@ std::vector<Defect> defects_of_transfers() {
     return {
         on_one("two sends of activations change places", [=](Program& p) { return exchange_two(p, sends("y"), true); }),
         on_one("two sends of gradients change places", [=](Program& p) { return exchange_two(p, sends("d.y"), true); }),
-        on_one("two sends give each other's activations", [=](Program& p) { return exchange_two(p, sends("y"), false); }),
-        on_one("two sends give each other's gradients", [=](Program& p) { return exchange_two(p, sends("d.y"), false); }),
+        on_one("two sends carry each other's activations", [=](Program& p) { return exchange_two(p, sends("y"), false); }),
+        on_one("two sends carry each other's gradients", [=](Program& p) { return exchange_two(p, sends("d.y"), false); }),
         on_one("activations sent are those of the microbatch before", through("y", true)),
         on_one("gradients sent are those of the microbatch before", through("d.y", true)),
         on_one("activations are received in the microbatch before", through("y", false)),
@@ -386,7 +385,7 @@ std::vector<Defect> defects_of_transfers() {
         on_one("gradients back and activations forward are exchanged", [](Program& p) { return exchange_directions(p, true); }),
         on_one("a send goes to another pipeline rank",
                [](Program& p) {
-                   return each_op(p, kTransfer, "transfer", [&](Routine& r, Op& op) {
+                   return each_op(p, kTransfer, "send", [&](Routine& r, Op& op) {
                        const int64_t ranks = p.mesh.degree(mesh::Axis::pp), other = (op.integer("peer") + 1) % ranks;
                        if (!carries(r, "y", true) || ranks < 3 || other == p.pipeline_rank) return false;
                        op.attrs["peer"] = other;

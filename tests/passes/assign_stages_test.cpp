@@ -168,14 +168,14 @@ TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
     }
 }
 
-TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
+TEST(AssignStages, ASendIsWaitedForBeforeTheNext) {
     const compile::Compiled c = compiled({{kDegree, "2"}, {kLayers, "4"}, {kFirstLess, "0"}, {kLastLess, "0"}, {kBatch, "4"}});
     const ir::Program& first = c.programs[0];
     const auto at = [&](const std::string& call) { return position(first, ir::EntryKind::Train, call); };
     EXPECT_LT(at("send.layer.to1[1]@0"), at("layer.forward[0]@1"));
-    EXPECT_LT(at("layer.forward[1]@1"), at("await.send.layer.to1[1]@0"));
-    EXPECT_LT(at("await.send.layer.to1[1]@0"), at("send.layer.to1[1]@1"));
-    EXPECT_LT(at("send.layer.to1[1]@3"), at("await.send.layer.to1[1]@3"));
+    EXPECT_LT(at("layer.forward[1]@1"), at("wait.send.layer.to1[1]@0"));
+    EXPECT_LT(at("wait.send.layer.to1[1]@0"), at("send.layer.to1[1]@1"));
+    EXPECT_LT(at("send.layer.to1[1]@3"), at("wait.send.layer.to1[1]@3"));
 
     const auto refusal_of = [&](const auto& edit) {
         std::vector<ir::Program> programs = c.programs;
@@ -186,8 +186,9 @@ TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
             });
         };
         edit(calls, index);
-        for (ir::Call& call : calls) call.waits.clear();
-        for (ir::Call& call : calls) call.stream = ir::Stream::Compute;
+        for (ir::Program& p : programs) {
+            for (ir::Call& call : p.entries[0].calls) call.waits.clear(), call.stream = ir::Stream::Compute;
+        }
         const auto refusal = check::prove({&programs[0], &programs[1]});
         return refusal ? refusal->reason + ": " + refusal->message : "";
     };
@@ -196,12 +197,12 @@ TEST(AssignStages, WhatIsSentIsAwaitedBeforeTheNext) {
         const std::string refusal = refusal_of(edit);
         EXPECT_NE(refusal.find(part), std::string::npos) << refusal;
     };
-    expect("send.layer.to1[1] in microbatch 3, chunk 0, op 0 (64 x f32) is never awaited",
-           [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 3)); });
-    expect("where transfer of send.layer.to1[1] in microbatch 0, chunk 0, op 0 (64 x f32) is next",
-           [](auto& calls, const auto& index) { calls.erase(index("await.send.layer.to1", 0)); });
+    expect("send.layer.to1[1] in microbatch 3, chunk 0, op 0 (64 x f32) is never waited for",
+           [](auto& calls, const auto& index) { calls.erase(index("wait.send.layer.to1", 3)); });
+    expect("where send of send.layer.to1[1] in microbatch 0, chunk 0, op 0 (64 x f32) is next",
+           [](auto& calls, const auto& index) { calls.erase(index("wait.send.layer.to1", 0)); });
     expect("act.layer[1]@3 is read where nothing stands",
-           [](auto&, const auto& index) { std::iter_swap(index("await.send.layer.to1", 0), index("await.send.layer.to1", 3)); });
+           [](auto&, const auto& index) { std::iter_swap(index("wait.send.layer.to1", 0), index("wait.send.layer.to1", 3)); });
     expect("it holds y of layer[1] in microbatch 0",
            [](auto&, const auto& index) { index("send.layer.to1", 1)->bindings = index("send.layer.to1", 0)->bindings; });
 }

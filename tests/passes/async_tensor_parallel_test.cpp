@@ -138,8 +138,8 @@ TEST(AsyncTensorParallel, VerifyRefusesBlocksOutOfPlace) {
         {"join_blocks(h.0, h.1)", "sum_blocks(h.0, h.1)", "it sums what is not partial over the group"},
         {"sum_blocks(o.0, o.from.1)", "join_blocks(o.0, o.from.1)", "its blocks are partial sums over the group"},
         {"seq.block2=4", "seq.block2=2", "a rank has not one block"},
-        {"permute(o.1) {by=1}", "permute(o.1) {by=0}", "moves its operand by one rank at least"},
-        {"permute(o.1) {by=1}", "permute(o.1) {by=2}", "permute of o.1: it moves by more ranks than there are"},
+        {"permute(o.1) {by=1}", "permute(o.1) {by=0}", "its shift by 0 is not between 1 and 1"},
+        {"permute(o.1) {by=1}", "permute(o.1) {by=2}", "permute of o.1: its shift by 2 is not between 1 and 1"},
     };
     for (const Edit& e : edits) {
         std::string edited = text;

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
+#include "ops/algorithms.h"
 #include "ops/verify.h"
-#include "ops/ways.h"
 #include "tests/compile/recipes.h"
 
 namespace lockstep::testing {
@@ -19,16 +19,16 @@ mesh::Topology hosts(std::vector<int> ranks_of_host, int ranks_per_process) {
     return t;
 }
 
-// By kind of collective and group, the ways of all its ops.
-std::map<std::string, std::set<std::string>> ways(const ir::Program& p) {
+// By kind of collective and group, the algorithms of all its ops.
+std::map<std::string, std::set<std::string>> algorithms(const ir::Program& p) {
     std::map<std::string, std::set<std::string>> out;
     for (const ir::Routine& r : p.routines) {
         for (const ir::Op& op : r.ops) {
             if (!ops::rule(op.kind).collective) continue;
-            std::string way;
-            for (const char* key : {"gather", "reduce"}) way += op.attrs.contains(key) ? " " + op.text(key) : "";
-            if (op.attrs.contains("level")) way += " " + std::to_string(op.integer("level"));
-            out[op.kind + " over " + p.mesh.text(op.group)].insert(way);
+            std::string algorithm;
+            for (const char* key : {"gather", "reduce"}) algorithm += op.attrs.contains(key) ? " " + op.text(key) : "";
+            if (op.attrs.contains("level")) algorithm += " " + std::to_string(op.integer("level"));
+            out[op.kind + " over " + p.mesh.text(op.group)].insert(algorithm);
         }
     }
     return out;
@@ -42,7 +42,7 @@ TEST(Route, SaysNothingInOneProcess) {
 
 TEST(Route, EachGroupGoesAsItLiesOverHosts) {
     const ir::Program p = passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 0});
-    const auto all = ways(p);
+    const auto all = algorithms(p);
     // The ranks 0 2 | 4 6: two of a host follow each other; tp is within a process's reach.
     EXPECT_EQ(all.at("all_gather over dp_shard"), std::set<std::string>{" two_level"});
     EXPECT_EQ(all.at("reduce_scatter over dp_shard"), std::set<std::string>{" two_level 2"});
@@ -53,7 +53,7 @@ TEST(Route, EachGroupGoesAsItLiesOverHosts) {
 }
 
 TEST(Route, SmallOnesTakeTheWayOfLeastLatency) {
-    const auto all = ways(passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 1 << 30}));
+    const auto all = algorithms(passes::route(program_after("overlap", kSharded), {hosts({4, 4}, 1), 1 << 30}));
     EXPECT_EQ(all.at("all_gather over dp_shard"), std::set<std::string>{" direct"});
     EXPECT_EQ(all.at("reduce_scatter over dp_shard"), std::set<std::string>{" direct"});
     for (const auto& [op, of_op] : all) {
@@ -84,8 +84,8 @@ TEST(Route, WaysThatMeanNothingAreRefused) {
         }
         return std::string("no such op");
     };
-    EXPECT_NE(refused("all_gather", "gather", std::string("sideways")).find("no known way"), std::string::npos);
-    EXPECT_NE(refused("all_gather", "reduce", std::string("chain")).find("not what such"), std::string::npos);
+    EXPECT_NE(refused("all_gather", "gather", std::string("sideways")).find("no known algorithm"), std::string::npos);
+    EXPECT_NE(refused("all_gather", "reduce", std::string("chain")).find("not of such"), std::string::npos);
     EXPECT_NE(refused("reduce_scatter", "reduce", std::string("everywhere")).find("only an all_reduce"), std::string::npos);
     EXPECT_NE(refused("reduce_scatter", "level", int64_t{-3}).find("two levels"), std::string::npos);
     EXPECT_NE(refused("reduce_scatter", "level", int64_t{2}).find("two levels"), std::string::npos);
@@ -102,7 +102,7 @@ TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {
             if (!ops::rule(op.kind).collective) continue;
             several += groups.of(op).size() > 1;
             for (const ops::Placed& g : groups.of(op))
-                EXPECT_EQ(mesh::unfit(g.layout, ops::collective_of(op), *ops::way_of(op)), "") << op.kind;
+                EXPECT_EQ(mesh::unfit(g.layout, ir::collective_of(op), *ops::algorithm_of(op)), "") << op.kind;
         }
     }
     EXPECT_GT(several, 0);

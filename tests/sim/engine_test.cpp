@@ -57,24 +57,25 @@ TEST(SimEngine, CollectivesOfOneGroupMeetInOrder) {
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4);
 }
 
-Segment side(ir::Meeting meeting, double core_s = 0) { return {core_s, 0, 0, 0, -1, meeting}; }
+Segment side(mesh::Collective kind, double core_s = 0) { return {core_s, 0, 0, 0, -1, kind}; }
 
-TEST(SimEngine, WhoGivesGoesOnAndWhoTakesWaits) {
-    using ir::Meeting;
-    const Rank giver = one_thread({core(1), side(Meeting::Give), core(1), side(Meeting::Give), side(Meeting::Await), core(1)});
-    const Rank taker = one_thread({side(Meeting::Take, 0.25), core(3), side(Meeting::Take, 0.25)});
-    const auto events = run({giver, taker}, {{0, 1}}, {2, 1});
-    EXPECT_DOUBLE_EQ(end_of(events, 0), 3);  // the first is taken at 1.25 s, before it is awaited at 2
+TEST(SimEngine, ASendGoesOnAndAReceiveWaits) {
+    using mesh::Collective;
+    const Rank sender =
+        one_thread({core(1), side(Collective::Send), core(1), side(Collective::Send), side(Collective::Wait), core(1)});
+    const Rank receiver = one_thread({side(Collective::Recv, 0.25), core(3), side(Collective::Recv, 0.25)});
+    const auto events = run({sender, receiver}, {{0, 1}}, {2, 1});
+    EXPECT_DOUBLE_EQ(end_of(events, 0), 3);  // the first is received at 1.25 s, before the wait at 2
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4.5);
-    // A meeting of all between the same two counts for itself.
-    Rank first = giver, second = taker;
+    // A symmetric collective of the same two counts for itself.
+    Rank first = sender, second = receiver;
     first.threads[0].work[0].segments.push_back(collective(0.5));
     second.threads[0].work[0].segments.push_back(collective(0.5));
     EXPECT_DOUBLE_EQ(end_of(run({first, second}, {{0, 1}}, {2, 1}), 0), 5);
-    // With both awaited the giver stands until the second has been taken, at 4.5 s.
-    Rank patient = giver;
-    patient.threads[0].work[0].segments.insert(patient.threads[0].work[0].segments.end() - 1, side(Meeting::Await));
-    EXPECT_DOUBLE_EQ(end_of(run({patient, taker}, {{0, 1}}, {2, 1}), 0), 5.5);
+    // With a wait for each the sender stands until the second has been received, at 4.5 s.
+    Rank patient = sender;
+    patient.threads[0].work[0].segments.insert(patient.threads[0].work[0].segments.end() - 1, side(Collective::Wait));
+    EXPECT_DOUBLE_EQ(end_of(run({patient, receiver}, {{0, 1}}, {2, 1}), 0), 5.5);
 }
 
 TEST(SimEngine, CommunicationRunsBesideAndIsWaitedFor) {

@@ -255,11 +255,11 @@ TEST(CostTable, WhatLiesFurtherOutCostsItsPrice) {
 TEST(CostTable, CollectivesGoBetweenMeasuredBytesAndMembers) {
     ops::CostTable t = threads(2).costs;
     t.collectives = {{"all_gather", 2, 1e3, 1e-5, 1e-5}, {"all_gather", 2, 1e6, 1e-3, 4e-4}};
-    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 2, 2e6).core_s, 8e-4, 1e-12);
-    EXPECT_DOUBLE_EQ(ops::collective_cost(t, "all_gather", 2, 1).time_s, 1e-5);
-    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 2, (1e3 + 1e6) / 2).time_s, (1e-5 + 1e-3) / 2, 1e-12);
-    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 2, 2e6).time_s, 2e-3, 1e-12);
-    EXPECT_NEAR(ops::collective_cost(t, "all_gather", 4, 1e6).time_s, 2e-3, 1e-12);  // copies four blocks, not two
+    EXPECT_NEAR(ops::collective_cost(t, mesh::Collective::AllGather, 2, 2e6).core_s, 8e-4, 1e-12);
+    EXPECT_DOUBLE_EQ(ops::collective_cost(t, mesh::Collective::AllGather, 2, 1).time_s, 1e-5);
+    EXPECT_NEAR(ops::collective_cost(t, mesh::Collective::AllGather, 2, (1e3 + 1e6) / 2).time_s, (1e-5 + 1e-3) / 2, 1e-12);
+    EXPECT_NEAR(ops::collective_cost(t, mesh::Collective::AllGather, 2, 2e6).time_s, 2e-3, 1e-12);
+    EXPECT_NEAR(ops::collective_cost(t, mesh::Collective::AllGather, 4, 1e6).time_s, 2e-3, 1e-12);  // copies four blocks, not two
 }
 
 compile::Compiled over_hosts(const Settings& settings, const sim::Cluster& c) {

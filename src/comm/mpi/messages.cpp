@@ -51,6 +51,9 @@ public:
         // A host is named by its first process.
         MPI_Comm host = MPI_COMM_NULL;
         check(MPI_Comm_split_type(data_, MPI_COMM_TYPE_SHARED, process_, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+        int *most = nullptr, known = 0;
+        MPI_Comm_get_attr(data_, MPI_TAG_UB, &most, &known);
+        if (known) most_tag_ = *most;
         int first = process_;
         check(MPI_Bcast(&first, 1, MPI_INT, 0, host), "MPI_Bcast");
         MPI_Comm_free(&host);
@@ -65,6 +68,7 @@ public:
     int process() const override { return process_; }
     int processes() const override { return processes_; }
     int host_of(int process) const override { return host_of_[static_cast<size_t>(process)]; }
+    int most_tag() const override { return most_tag_; }
 
     Ticket send(int to, int tag, const void* data, int64_t bytes) override {
         MPI_Request request = MPI_REQUEST_NULL;
@@ -132,6 +136,7 @@ private:
 
     MPI_Comm data_ = MPI_COMM_NULL, control_ = MPI_COMM_NULL;
     int process_ = 0, processes_ = 1;
+    int most_tag_ = 32767;      // what MPI promises
     std::vector<int> host_of_;  // by process
     std::list<Outgoing> outgoing_;
 };

@@ -18,7 +18,7 @@ std::string library();
 // `provided` is MPI's thread level. Throws UserError mpi.no_threads.
 void require_threads(int provided);
 
-// Once in a process, on its main thread; outlives all Worlds.
+// Once in a process, on its main thread; outlives all transports.
 class Session {
 public:
     // `threads`: that will run here. Errors: UserError mpi.not_built, mpi.no_threads.

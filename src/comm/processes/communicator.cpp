@@ -12,30 +12,27 @@
 namespace lockstep::comm::processes {
 namespace {
 
-int64_t bytes_of_block(const Request& request) { return request.block_elements() * bytes_of(request.type); }
-
 class ProcessCommunicator final : public Communicator {
 public:
-    ProcessCommunicator(World& world, State& state, int rank) : world_(world), state_(state), rank_(rank) {}
+    ProcessCommunicator(ProcessTransport& transport, State& state, int rank)
+        : transport_(transport), state_(state), rank_(rank) {}
 
     int rank() const override { return rank_; }
-    int ranks() const override { return world_.ranks(); }
+    int ranks() const override { return transport_.ranks(); }
     int position(GroupId group) const override { return membership(group).position; }
     int members(GroupId group) const override { return membership(group).group->layout.members(); }
-    void abort(const std::string& reason) override { world_.abort(reason); }
+    void abort(const std::string& reason) override { transport_.abort(reason); }
 
     GroupId add_group(std::vector<int> ranks) override;
     using Communicator::run;
     void run(device::Queue& queue, GroupId group, Requests requests) override;
-    using Communicator::await_transfer;
-    void await_transfer(device::Queue& queue, GroupId group) override;
     using Communicator::attend;
     void attend(int channel) override;
 
 private:
     struct Counts {  // of launches; they wrap around
         uint32_t start = 0, middle = 0, finish = 0;
-        uint32_t given = 0, awaited = 0, taken = 0;  // of transfers
+        uint32_t sent = 0, waited = 0, received = 0;
     };
     struct Membership {
         Membership(Group* group, int position) : group(group), position(position) {}
@@ -50,10 +47,11 @@ private:
     void meet(Membership& self, int channel, Requests requests);
     bool execute_here(Group& group, int channel, int position, Requests requests);
     void copy_from_leader(const Group& group, const Channel& channel, Requests requests);
-    void give(Membership& self, int channel, Requests requests);
-    void take(Membership& self, int channel, Requests requests);
-    void take_here(Group& group, int channel, Requests requests, uint32_t launch);
-    void receive(Group& group, int channel, Requests requests);
+    void send(Membership& self, int channel, Requests requests);
+    void wait(Membership& self, int channel);
+    void receive(Membership& self, int channel, Requests requests);
+    void receive_here(Group& group, int channel, Requests requests, uint32_t launch);
+    void receive_messages(Group& group, int channel, Requests requests);
 
     // False where the job is stopping, also by a failure of f itself, which aborts it.
     template <class F>
@@ -63,22 +61,22 @@ private:
             return true;
         } catch (const Stopped&) {
         } catch (const std::exception& error) {
-            world_.abort(fmt::format("rank {}: {}", rank_, error.what()));
+            transport_.abort(fmt::format("rank {}: {}", rank_, error.what()));
         }
         return false;
     }
 
-    World& world_;
+    ProcessTransport& transport_;
     State& state_;
     const int rank_;
     std::vector<Membership> memberships_;
-    std::vector<Gift*> leaving_[kChannels];  // given to other processes, and not seen to have left
+    std::vector<PendingSend*> leaving_[kChannels];  // to other processes, and not seen to have left
 };
 
 GroupId ProcessCommunicator::add_group(std::vector<int> ranks) {
     const auto self = std::find(ranks.begin(), ranks.end(), rank_);
     ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
-    Group* group = &state_.group(ranks, world_);
+    Group* group = &state_.group(ranks, transport_);
     const auto known =
         std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
     if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
@@ -90,15 +88,17 @@ void ProcessCommunicator::run(device::Queue& queue, GroupId id, Requests request
     const int channel = queue.index();
     Membership& self = membership(id);
     const Counts& counts = self.counts[std::clamp(channel, 0, kChannels - 1)];
-    const std::string why =
-        refusal(channel, requests, self.position, self.group->layout.members(), counts.given - counts.awaited);
+    const std::string why = refusal(channel, requests, self.position, self.group->layout.members(), counts.sent - counts.waited);
     if (!why.empty()) {
         const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        world_.abort(message);
+        transport_.abort(message);
         throw InternalError(message);
     }
-    if (!are_transfers(requests)) return meet(self, channel, requests);
-    self.position == 0 ? give(self, channel, requests) : take(self, channel, requests);
+    const std::optional<Collective> kind = one_sided(requests);
+    if (!kind) meet(self, channel, requests);
+    else if (kind == Collective::Send) send(self, channel, requests);
+    else if (kind == Collective::Recv) receive(self, channel, requests);
+    else wait(self, channel);
 }
 
 void ProcessCommunicator::meet(Membership& self, int index, Requests requests) {
@@ -129,7 +129,7 @@ bool ProcessCommunicator::execute_here(Group& group, int index, int position, Re
                                     [&](uint64_t digest) { return digest != channel.digests[0]; });
     if (other != channel.digests.end()) {
         const auto at = static_cast<int>(other - channel.digests.begin());
-        world_.abort(mismatch(group.ranks, index, channel.launch[0], at, channel.launch[at]));
+        transport_.abort(mismatch(group.ranks, index, channel.launch[0], at, channel.launch[at]));
         return false;
     }
     for (size_t i = 0; i < requests.size(); ++i) local::execute(channel.launch, i, position);
@@ -139,121 +139,120 @@ bool ProcessCommunicator::execute_here(Group& group, int index, int position, Re
 void ProcessCommunicator::copy_from_leader(const Group& group, const Channel& channel, Requests requests) {
     for (size_t i = 0; i < requests.size(); ++i) {
         const Request& r = requests[i];
-        const int64_t bytes = bytes_of_block(r) * (r.kind == Kind::AllGather ? group.layout.members() : 1);
-        const bool of_all = r.kind == Kind::AllGather || r.kind == Kind::AllReduce;
-        if (of_all && bytes > 0) std::memcpy(r.out, channel.launch[group.leader()][i].out, static_cast<size_t>(bytes));
+        const int64_t bytes = r.out_bytes(group.layout.members());
+        if (r.traits().same_result && bytes > 0)
+            std::memcpy(r.out, channel.launch[group.leader()][i].out, static_cast<size_t>(bytes));
     }
 }
 
-void ProcessCommunicator::give(Membership& self, int index, Requests requests) {
+void ProcessCommunicator::send(Membership& self, int index, Requests requests) {
     if (state_.control.stopping()) state_.control.throw_aborted();
     Group& group = *self.group;
     Channel& channel = group.channels[index];
-    Gift& gift = channel.gifts[self.counts[index].given++ % kTransfersInFlight];
+    PendingSend& pending = channel.pending[self.counts[index].sent++ % kSendsInFlight];
     if (group.in_one_process()) {
-        gift.requests.assign(requests.begin(), requests.end());
-        channel.given.add();
+        pending.requests.assign(requests.begin(), requests.end());
+        channel.sent.add();
         return;
     }
     const bool sent = succeeds([&] {
         const int to = group.layout.process_of[group.layout.part_of[1]], tag = tag_of(group, index);
         const auto send = [&](const std::byte* data, int64_t bytes) {
-            gift.messages.emplace_back(*state_.wire, state_.wire->send(to, tag, data, bytes));
+            pending.messages.emplace_back(*state_.wire, state_.wire->send(to, tag, data, bytes));
         };
-        write_header(requests, gift.header);
-        send(gift.header.data(), static_cast<int64_t>(gift.header.size()));
+        write_header(requests, pending.header);
+        send(pending.header.data(), static_cast<int64_t>(pending.header.size()));
         for (const Request& r : requests) {
-            const int64_t bytes = bytes_of_block(r), limit = state_.options.message_bytes;
+            const int64_t bytes = r.block_bytes(), limit = state_.options.message_bytes;
             for (int64_t at = 0; at < bytes; at += limit)
                 send(static_cast<const std::byte*>(r.in) + at, std::min(limit, bytes - at));
         }
     });
     if (!sent) state_.control.throw_aborted();
-    leaving_[index].push_back(&gift);
+    leaving_[index].push_back(&pending);
     state_.control.add_unattended(1);
 }
 
-void ProcessCommunicator::await_transfer(device::Queue& queue, GroupId id) {
-    const int index = queue.index();
-    Membership& self = membership(id);
+void ProcessCommunicator::wait(Membership& self, int index) {
     Channel& channel = self.group->channels[index];
     Counts& counts = self.counts[index];
-    if (counts.awaited == counts.given) throw InternalError(fmt::format("rank {} awaits a transfer and has given none", rank_));
-    Gift& gift = channel.gifts[counts.awaited++ % kTransfersInFlight];
+    PendingSend& pending = channel.pending[counts.waited++ % kSendsInFlight];
     if (self.group->in_one_process()) {
-        if (!channel.taken.wait_for(counts.awaited)) state_.control.throw_aborted();
+        if (!channel.received.wait_for(counts.waited)) state_.control.throw_aborted();
         return;
     }
-    if (!succeeds([&] { wait_for(state_.control, gift.messages); })) state_.control.throw_aborted();
+    if (!succeeds([&] { wait_for(state_.control, pending.messages); })) state_.control.throw_aborted();
     attend(index);
 }
 
 void ProcessCommunicator::attend(int index) {
     if (index >= kChannels || leaving_[index].empty()) return;
-    const auto has_left = [&](Gift* gift) {
-        std::erase_if(gift->messages, [](Message& m) { return m.done(); });
-        if (gift->messages.empty()) state_.control.add_unattended(-1);
-        return gift->messages.empty();
+    const auto has_left = [&](PendingSend* pending) {
+        std::erase_if(pending->messages, [](Message& m) { return m.done(); });
+        if (pending->messages.empty()) state_.control.add_unattended(-1);
+        return pending->messages.empty();
     };
     if (!succeeds([&] { std::erase_if(leaving_[index], has_left); })) state_.control.throw_aborted();
 }
 
-void ProcessCommunicator::take(Membership& self, int index, Requests requests) {
+void ProcessCommunicator::receive(Membership& self, int index, Requests requests) {
     Group& group = *self.group;
-    const uint32_t launch = self.counts[index].taken++;
-    const bool right =
-        succeeds([&] { group.in_one_process() ? take_here(group, index, requests, launch) : receive(group, index, requests); });
+    const uint32_t launch = self.counts[index].received++;
+    const bool right = succeeds([&] {
+        group.in_one_process() ? receive_here(group, index, requests, launch) : receive_messages(group, index, requests);
+    });
     if (!right) state_.control.throw_aborted();
 }
 
-void ProcessCommunicator::take_here(Group& group, int index, Requests requests, uint32_t launch) {
+void ProcessCommunicator::receive_here(Group& group, int index, Requests requests, uint32_t launch) {
     Channel& channel = group.channels[index];
-    if (!channel.given.wait_for(launch + 1)) throw Stopped();
-    const Inside inside(state_.control);  // a stop is not through while this copies
-    const std::vector<Request>& given = channel.gifts[launch % kTransfersInFlight].requests;
-    if (!same_shapes(given, requests)) {
-        world_.abort(mismatch(group.ranks, index, given, 1, requests));
+    if (!channel.sent.wait_for(launch + 1)) throw Stopped();
+    const ActiveGuard active(state_.control);  // a stop is not through while this copies
+    const std::vector<Request>& sent = channel.pending[launch % kSendsInFlight].requests;
+    if (!same_shapes(sent, requests)) {
+        transport_.abort(mismatch(group.ranks, index, sent, 1, requests));
         throw Stopped();
     }
-    local::take(given, requests);
-    channel.taken.add();
+    local::receive(sent, requests);
+    channel.received.add();
 }
 
-void ProcessCommunicator::receive(Group& group, int index, Requests requests) {
+void ProcessCommunicator::receive_messages(Group& group, int index, Requests requests) {
     Channel& channel = group.channels[index];
-    const Inside inside(state_.control);
+    const ActiveGuard active(state_.control);
     const int from = group.layout.process_of[group.layout.part_of[0]], tag = tag_of(group, index);
     // Taken back, where this is stopped, before it leaves.
     struct Clear {
         std::vector<Message>& messages;
         ~Clear() { messages.clear(); }
-    } clear{channel.taking};
+    } clear{channel.receiving};
     const auto expect = [&](std::byte* data, int64_t bytes) {
-        channel.taking.emplace_back(*state_.wire, state_.wire->receive(from, tag, data, bytes));
+        channel.receiving.emplace_back(*state_.wire, state_.wire->receive(from, tag, data, bytes));
     };
     channel.header.assign(static_cast<size_t>(header_capacity(2)), std::byte{0});
     expect(channel.header.data(), static_cast<int64_t>(channel.header.size()));
     for (const Request& r : requests) {
-        const int64_t bytes = bytes_of_block(r), limit = state_.options.message_bytes;
+        const int64_t bytes = r.block_bytes(), limit = state_.options.message_bytes;
         for (int64_t at = 0; at < bytes; at += limit) expect(static_cast<std::byte*>(r.out) + at, std::min(limit, bytes - at));
     }
-    wait_for(state_.control, std::span(channel.taking).first(1));
-    std::vector<Request> given;
-    const bool transfers = read_header(channel.header, given);
-    if (!transfers || !same_shapes(given, requests)) {
-        world_.abort(transfers ? mismatch(group.ranks, index, given, 1, requests)
-                               : fmt::format("ranks launched different collectives in group {} on channel {}: rank {} something "
-                                             "other than transfers, rank {} {}",
-                                             group.ranks, index, group.ranks[0], rank_, describe(requests[0])));
+    wait_for(state_.control, std::span(channel.receiving).first(1));
+    std::vector<Request> sent;
+    const bool are_sends = read_header(channel.header, sent);
+    if (!are_sends || !same_shapes(sent, requests)) {
+        transport_.abort(are_sends
+                             ? mismatch(group.ranks, index, sent, 1, requests)
+                             : fmt::format("ranks launched different collectives in group {} on channel {}: rank {} something "
+                                           "other than sends, rank {} {}",
+                                           group.ranks, index, group.ranks[0], rank_, describe(requests[0])));
         throw Stopped();
     }
-    wait_for(state_.control, channel.taking);
+    wait_for(state_.control, channel.receiving);
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_communicator(World& world, State& state, int rank) {
-    return std::make_unique<ProcessCommunicator>(world, state, rank);
+std::unique_ptr<Communicator> make_communicator(ProcessTransport& transport, State& state, int rank) {
+    return std::make_unique<ProcessCommunicator>(transport, state, rank);
 }
 
 }  // namespace lockstep::comm::processes

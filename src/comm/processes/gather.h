@@ -1,4 +1,4 @@
-// Brings the blocks of all parts to one buffer of every process; the way is a list of hops (mesh/ways.h). A piece goes on as soon
+// Brings blocks of parts to one buffer of every process, along a list of hops (mesh/algorithms.h). A piece goes on as soon
 // as it is there.
 #pragma once
 

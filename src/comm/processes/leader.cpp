@@ -16,15 +16,15 @@
 namespace lockstep::comm::processes {
 namespace {
 
-constexpr uint64_t kCollectives = 0x6374, kTransfers = 0x7472;  // the first word of a header
+constexpr uint64_t kCollectives = 0x6374, kSends = 0x7472;  // the first word of a header
 
 // A scratch of the process, for one launch.
-class Borrowed {
+class ScratchLease {
 public:
-    explicit Borrowed(State& state) : state_(state), scratch_(state.take_scratch()) {}
-    ~Borrowed() { state_.give_back(std::move(scratch_)); }
-    Borrowed(const Borrowed&) = delete;
-    Borrowed& operator=(const Borrowed&) = delete;
+    explicit ScratchLease(State& state) : state_(state), scratch_(state.take_scratch()) {}
+    ~ScratchLease() { state_.give_back(std::move(scratch_)); }
+    ScratchLease(const ScratchLease&) = delete;
+    ScratchLease& operator=(const ScratchLease&) = delete;
     Scratch& operator*() const { return *scratch_; }
 
 private:
@@ -52,9 +52,9 @@ std::vector<Request> read_shapes(const std::byte* from, size_t count) {
 
 template <class Engine>
 void drive(const Control& control, Engine&& engine) {
-    Patience patience(control);
+    Backoff backoff(control);
     for (Progress p = engine.advance(); p != Progress::Done; p = engine.advance()) {
-        p == Progress::Some ? patience.reset() : patience.wait();
+        p == Progress::Some ? backoff.reset() : backoff.wait();
     }
 }
 
@@ -78,11 +78,15 @@ private:
     void all_gather(size_t index);
     void reduce_scatter(size_t index);
     void all_reduce(size_t index);
-    void all_reduce_everywhere(const mesh::Way& way, size_t index);
+    void all_reduce_everywhere(const mesh::CollectiveAlgorithm& algorithm, size_t index);
+    void all_to_all(size_t index);
+    void broadcast(size_t index);
     void permute(size_t index);
-    mesh::Way way_of(const Request& mine) const;
-    void gather(mesh::GatherBy by, int64_t element_bytes, std::byte* out);
-    void reduce(const mesh::Way& way, const Request& mine, size_t index);
+    mesh::CollectiveAlgorithm algorithm_of(const Request& mine) const;
+    const mesh::Hops& hops_of(const mesh::CollectiveAlgorithm& a) const { return group_.hops[static_cast<size_t>(a.gather)]; }
+    void set_operands(size_t index);
+    void gather(const mesh::Hops& hops, int64_t element_bytes, std::byte* out);
+    void reduce(const mesh::CollectiveAlgorithm& algorithm, const Request& mine, size_t index);
     const Request& of(int position, size_t index) const { return channel_.launch[position][index]; }
     std::byte* out(int position, size_t index) const { return static_cast<std::byte*>(of(position, index).out); }
     const std::byte* in(int position, size_t index) const { return static_cast<const std::byte*>(of(position, index).in); }
@@ -121,8 +125,8 @@ void Leader::exchange_digests() {
         messages[1] =
             link_.send(part(parts - known), words.data(), static_cast<int64_t>((1 + count(0, more)) * sizeof(uint64_t)));
         wait_for(state_.control, messages);
-        std::vector<Request> transfers;
-        if (read_header({received, room * sizeof(uint64_t)}, transfers)) stop_for(transfers, 1, channel_.launch[group_.leader()]);
+        std::vector<Request> sends;
+        if (read_header({received, room * sizeof(uint64_t)}, sends)) stop_for(sends, 1, channel_.launch[group_.leader()]);
         const size_t arrived = count(known, known + more);
         std::memcpy(words.data() + at, received + sizeof(uint64_t), arrived * sizeof(uint64_t));
         at += arrived;
@@ -169,36 +173,39 @@ void Leader::stop_for_difference(int position) {
         messages[0] = link_.send(first_part, shapes.data(), sizeof count);
         messages[1] = link_.send(first_part, shapes.data() + sizeof count, static_cast<int64_t>(own.size() * sizeof(Shape)));
     }
-    for (Patience patience(state_.control);; patience.wait()) messages[0].done(), messages[1].done();  // until it stops
+    for (Backoff backoff(state_.control);; backoff.wait()) messages[0].done(), messages[1].done();  // until it stops
 }
 
-mesh::Way Leader::way_of(const Request& mine) const {
-    const auto kind = collective_of(mine.kind);
-    const int64_t bytes = mine.block_elements() * bytes_of(mine.type);
-    if (!mine.way) return mesh::choose_way(layout_, kind, bytes, state_.options.small_bytes, false);
-    if (const std::string why = mesh::unfit(layout_, kind, *mine.way); !why.empty()) {
+mesh::CollectiveAlgorithm Leader::algorithm_of(const Request& mine) const {
+    const int64_t bytes = mine.block_bytes();
+    if (!mine.algorithm) return mesh::choose_algorithm(layout_, mine.kind, bytes, state_.options.small_bytes, false);
+    if (const std::string why = mesh::unfit(layout_, mine.kind, *mine.algorithm); !why.empty()) {
         state_.control.abort(fmt::format("ranks launched {} in group {}, but {}: the program was compiled for other hosts",
                                          describe(mine), group_.ranks, why));
         throw Stopped();
     }
-    return *mine.way;
+    return *mine.algorithm;
 }
 
-void Leader::gather(mesh::GatherBy by, int64_t element_bytes, std::byte* to) {
-    drive(state_.control, Gather(link_, group_.hops[static_cast<size_t>(by)], element_bytes, to));
+void Leader::gather(const mesh::Hops& hops, int64_t element_bytes, std::byte* to) {
+    drive(state_.control, Gather(link_, hops, element_bytes, to));
 }
 
-void Leader::reduce(const mesh::Way& way, const Request& mine, size_t index) {
+void Leader::set_operands(size_t index) {
     std::vector<const std::byte*>& ins = link_.scratch.ins;
     ins.assign(static_cast<size_t>(layout_.members()), nullptr);
     for (int position : group_.here) ins[position] = in(position, index);
-    const Operands operands = {mine.type, mine.op, ins};
-    switch (way.reduce) {
+}
+
+void Leader::reduce(const mesh::CollectiveAlgorithm& algorithm, const Request& mine, size_t index) {
+    set_operands(index);
+    const Operands operands = {mine.type, mine.op, link_.scratch.ins};
+    switch (algorithm.reduce) {
         case mesh::ReduceBy::Everywhere: break;  // see all_reduce
         case mesh::ReduceBy::Direct: return drive(state_.control, DirectReduce(link_, operands));
         case mesh::ReduceBy::Chain: return drive(state_.control, ChainReduce(link_, operands));
         case mesh::ReduceBy::TwoLevel: {
-            const Borrowed within(state_), between(state_);
+            const ScratchLease within(state_), between(state_);
             return drive(state_.control, TwoLevelReduce(link_, operands, *group_.levels, *within, *between));
         }
     }
@@ -215,7 +222,7 @@ void Leader::all_gather(size_t index) {
                 {part, {position * run, mine.outer, run, members * run}, part == group_.me ? in(position, index) : nullptr});
         }
     }
-    gather(way_of(mine).gather, element_bytes, out(group_.leader(), index));
+    gather(hops_of(algorithm_of(mine)), element_bytes, out(group_.leader(), index));
 }
 
 void Leader::reduce_scatter(size_t index) {
@@ -230,15 +237,15 @@ void Leader::reduce_scatter(size_t index) {
             targets.push_back(target);
         }
     }
-    reduce(way_of(mine), mine, index);
+    reduce(algorithm_of(mine), mine, index);
 }
 
 // Each part reduces a slice; then the slices are gathered.
 void Leader::all_reduce(size_t index) {
     const Request& mine = of(group_.leader(), index);
     const int64_t total = mine.block_elements(), parts = layout_.parts(), element_bytes = bytes_of(mine.type);
-    const mesh::Way way = way_of(mine);
-    if (way.reduce == mesh::ReduceBy::Everywhere) return all_reduce_everywhere(way, index);
+    const mesh::CollectiveAlgorithm algorithm = algorithm_of(mine);
+    if (algorithm.reduce == mesh::ReduceBy::Everywhere) return all_reduce_everywhere(algorithm, index);
     const int64_t line = 64 / element_bytes, slice = ((total + parts - 1) / parts + line - 1) / line * line;
     std::byte* to = out(group_.leader(), index);
     std::vector<Target>& targets = link_.scratch.targets;
@@ -250,12 +257,12 @@ void Leader::all_reduce(size_t index) {
         targets.push_back({part, area, area, to});
         blocks.push_back({part, area, to + begin * element_bytes});
     }
-    reduce(way, mine, index);
-    gather(way.gather, element_bytes, to);
+    reduce(algorithm, mine, index);
+    gather(hops_of(algorithm), element_bytes, to);
 }
 
 // One latency instead of two: everybody gets all operands and reduces them.
-void Leader::all_reduce_everywhere(const mesh::Way& way, size_t index) {
+void Leader::all_reduce_everywhere(const mesh::CollectiveAlgorithm& algorithm, size_t index) {
     const Request& mine = of(group_.leader(), index);
     const int64_t total = mine.block_elements(), element_bytes = bytes_of(mine.type);
     std::vector<std::byte>& operands = link_.scratch.operands;  // [members, total]
@@ -267,7 +274,7 @@ void Leader::all_reduce_everywhere(const mesh::Way& way, size_t index) {
         for (int position : layout_.positions[part])
             blocks.push_back({part, {position * total, 1, total, total}, part == group_.me ? in(position, index) : nullptr});
     }
-    gather(way.gather, element_bytes, operands.data());
+    gather(hops_of(algorithm), element_bytes, operands.data());
     std::vector<Rows>& sources = link_.scratch.sources;
     sources.clear();
     for (int64_t position = 0; position < layout_.members(); ++position)
@@ -275,11 +282,37 @@ void Leader::all_reduce_everywhere(const mesh::Way& way, size_t index) {
     reduce_rows(mine.type, mine.op, sources, {out(group_.leader(), index), total}, 1, total, false);
 }
 
+// A direct reduction that keeps the operands apart instead of adding them.
+void Leader::all_to_all(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int64_t run = mine.dim * mine.inner, run_out = mine.block_elements() / mine.outer_out, members = layout_.members();
+    std::vector<Target>& targets = link_.scratch.targets;
+    targets.clear();
+    for (int part = 0; part < layout_.parts(); ++part) {
+        for (int position : layout_.positions[part]) {
+            targets.push_back({part,
+                               {position * run, mine.outer, run, members * run},
+                               {0, mine.outer_out, run_out, members * run_out},
+                               part == group_.me ? out(position, index) : nullptr});
+        }
+    }
+    set_operands(index);
+    drive(state_.control, DirectReduce(link_, {mine.type, mine.op, link_.scratch.ins, true}));
+}
+
+void Leader::broadcast(size_t index) {
+    const Request& mine = of(group_.leader(), index);
+    const int64_t total = mine.block_elements();
+    const int part = layout_.part_of[mine.root];
+    link_.scratch.blocks.assign(1, {part, {0, 1, total, total}, part == group_.me ? in(mine.root, index) : nullptr});
+    gather(group_.broadcast_hops[static_cast<size_t>(mine.root)], bytes_of(mine.type), out(group_.leader(), index));
+}
+
 // Each block goes straight to its receiver. Between two parts messages go in the order of the positions that give.
 void Leader::permute(size_t index) {
     const Request& mine = of(group_.leader(), index);
     const int members = layout_.members();
-    const int64_t bytes = mine.block_elements() * bytes_of(mine.type);
+    const int64_t bytes = mine.block_bytes();
     std::vector<Message>&sends = link_.scratch.sends, &receives = link_.scratch.receives;
     // Taken back, where this is stopped, before the buffers are left.
     struct Clear {
@@ -308,17 +341,21 @@ void Leader::run(size_t index) {
     const Request& mine = of(group_.leader(), index);
     if (mine.block_elements() == 0) return;
     switch (mine.kind) {
-        case Kind::AllGather: return all_gather(index);
-        case Kind::ReduceScatter: return reduce_scatter(index);
-        case Kind::AllReduce: return all_reduce(index);
-        case Kind::Permute: return permute(index);
-        case Kind::Transfer: return;  // see communicator.cpp
+        case Collective::AllGather: return all_gather(index);
+        case Collective::ReduceScatter: return reduce_scatter(index);
+        case Collective::AllReduce: return all_reduce(index);
+        case Collective::AllToAll: return all_to_all(index);
+        case Collective::Broadcast: return broadcast(index);
+        case Collective::Permute: return permute(index);
+        case Collective::Send:
+        case Collective::Recv:
+        case Collective::Wait: return;  // see communicator.cpp
     }
 }
 
 }  // namespace
 
-void Patience::wait() {
+void Backoff::wait() {
     if (control_.stopping()) throw Stopped();
     ++looks_;
     if (looks_ < 100) std::this_thread::yield();
@@ -327,38 +364,38 @@ void Patience::wait() {
 
 void wait_for(const Control& control, std::span<Message> messages) {
     for (Message& message : messages) {
-        for (Patience patience(control); !message.done();) patience.wait();
+        for (Backoff backoff(control); !message.done();) backoff.wait();
     }
 }
 
 void lead(State& state, Group& group, int channel) {
-    Borrowed scratch(state);
-    const Inside inside(state.control);
+    ScratchLease scratch(state);
+    const ActiveGuard active(state.control);
     Leader leader(state, group, channel, *scratch);
     leader.agree();
     const size_t requests = group.channels[channel].launch[group.leader()].size();
     for (size_t index = 0; index < requests; ++index) leader.run(index);
 }
 
-void write_header(Requests transfers, std::vector<std::byte>& header) {
-    const uint64_t words[2] = {kTransfers, transfers.size()};
-    header.resize(sizeof words + transfers.size() * sizeof(Shape));
+void write_header(Requests sends, std::vector<std::byte>& header) {
+    const uint64_t words[2] = {kSends, sends.size()};
+    header.resize(sizeof words + sends.size() * sizeof(Shape));
     std::memcpy(header.data(), words, sizeof words);
-    write_shapes(transfers, header.data() + sizeof words);
+    write_shapes(sends, header.data() + sizeof words);
 }
 
-bool read_header(std::span<const std::byte> header, std::vector<Request>& transfers) {
+bool read_header(std::span<const std::byte> header, std::vector<Request>& sends) {
     uint64_t words[2] = {};
     std::memcpy(words, header.data(), sizeof words);
-    if (words[0] != kTransfers) return false;
-    transfers = read_shapes(header.data() + sizeof words, words[1]);
+    if (words[0] != kSends) return false;
+    sends = read_shapes(header.data() + sizeof words, words[1]);
     return true;
 }
 
 int64_t header_capacity(int members) {
-    const auto transfers = static_cast<int64_t>(2 * sizeof(uint64_t) + kTransfersInALaunch * sizeof(Shape));
+    const auto sends = static_cast<int64_t>(2 * sizeof(uint64_t) + kSendsInALaunch * sizeof(Shape));
     const auto digests = static_cast<int64_t>(static_cast<size_t>(1 + members) * sizeof(uint64_t));
-    return std::max(transfers, digests);
+    return std::max(sends, digests);
 }
 
 }  // namespace lockstep::comm::processes

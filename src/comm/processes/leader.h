@@ -9,24 +9,24 @@ namespace lockstep::comm::processes {
 // The job is stopping; who gets this unwinds to where Control::throw_aborted() is called.
 struct Stopped {};
 
-// Held by whoever receives messages or reads the buffers of others.
-class Inside {
+// Held while receiving messages or reading the buffers of others, so that a stop waits for it.
+class ActiveGuard {
 public:
-    explicit Inside(Control& control) : control_(control) {
+    explicit ActiveGuard(Control& control) : control_(control) {
         if (!control.enter()) throw Stopped();
     }
-    ~Inside() { control_.leave(); }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
+    ~ActiveGuard() { control_.leave(); }
+    ActiveGuard(const ActiveGuard&) = delete;
+    ActiveGuard& operator=(const ActiveGuard&) = delete;
 
 private:
     Control& control_;
 };
 
-// Between two looks at what is under way. Throws Stopped.
-class Patience {
+// The pause between two looks at what is in flight; it grows. Throws Stopped.
+class Backoff {
 public:
-    explicit Patience(const Control& control) : control_(control) {}
+    explicit Backoff(const Control& control) : control_(control) {}
     void reset() { looks_ = 0; }
     void wait();
 
@@ -37,13 +37,14 @@ private:
 
 void wait_for(const Control& control, std::span<Message> messages);
 
-// Requires: the members here have passed `start`. After it the leader's outs hold everything of all_gather and all_reduce, all
-// members' outs here that of reduce_scatter and permute. Throws Stopped; another exception is the wire's.
+// Requires: the members here have passed `start`. After it the leader's outs hold the results that are the same for all members
+// (CollectiveTraits::same_result), and all members' outs here those of the other collectives. Throws Stopped; another exception
+// is the wire's.
 void lead(State& state, Group& group, int channel);
 
-// The header of a launch of transfers. read_header is false for that of another kind of launch.
-void write_header(Requests transfers, std::vector<std::byte>& header);
-bool read_header(std::span<const std::byte> header, std::vector<Request>& transfers);
+// The header of a launch of sends. read_header is false for that of another kind of launch.
+void write_header(Requests sends, std::vector<std::byte>& header);
+bool read_header(std::span<const std::byte> header, std::vector<Request>& sends);
 int64_t header_capacity(int members);  // bytes that the header of any launch fits in
 
 inline int tag_of(const Group& group, int channel) { return group.number * kChannels + channel; }

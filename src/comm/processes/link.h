@@ -11,7 +11,7 @@
 #include "comm/processes/pieces.h"
 #include "comm/processes/rows.h"
 #include "comm/processes/wire.h"
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 
 namespace lockstep::comm::processes {
 

@@ -17,7 +17,7 @@ void copy_rows(OutRows to, Rows from, int64_t rows, int64_t columns, int64_t ele
     }
 }
 
-void reduce_rows(Type type, ReduceOp op, std::span<const Rows> sources, OutRows to, int64_t rows, int64_t columns,
+void reduce_rows(Dtype type, ReduceOp op, std::span<const Rows> sources, OutRows to, int64_t rows, int64_t columns,
                  bool accumulate) {
     const bool one_run =
         to.stride == columns && std::all_of(sources.begin(), sources.end(), [&](const Rows& s) { return s.stride == columns; });

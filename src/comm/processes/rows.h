@@ -21,7 +21,7 @@ struct OutRows {
 void copy_rows(OutRows to, Rows from, int64_t rows, int64_t columns, int64_t element_bytes);
 
 // to = the sources reduced in their order, or, accumulating, to op= that. `to` may be one of the sources.
-void reduce_rows(Type type, ReduceOp op, std::span<const Rows> sources, OutRows to, int64_t rows, int64_t columns,
+void reduce_rows(Dtype type, ReduceOp op, std::span<const Rows> sources, OutRows to, int64_t rows, int64_t columns,
                  bool accumulate);
 
 }  // namespace lockstep::comm::processes

@@ -12,12 +12,12 @@
 #include "comm/launch.h"
 #include "comm/processes/control.h"
 #include "comm/processes/link.h"
-#include "comm/processes/world.h"
+#include "comm/processes/process_transport.h"
 
 namespace lockstep::comm::processes {
 
-// A launch of transfers that has been given and not been waited for.
-struct Gift {
+// A launch of sends that was not waited for yet.
+struct PendingSend {
     std::vector<Request> requests;  // to a member in this process
     std::vector<std::byte> header;  // to one in another
     std::vector<Message> messages;
@@ -28,24 +28,25 @@ struct Gift {
 struct Channel {
     Arrivals start, middle, finish;
     std::vector<Requests> launch;   // [members], of those here, written before they arrive at start
-    std::vector<uint64_t> digests;  // alike; then the leader fills in the others
+    std::vector<uint64_t> digests;  // the same; then the leader fills in the others
     bool failed = false;            // written by the leader before middle
 
-    std::vector<Gift> gifts;  // [kTransfersInFlight], of the first member of two
-    Count given, taken;       // between two members in this process
+    std::vector<PendingSend> pending;  // [kSendsInFlight], of the first member of two
+    Count sent, received;              // launches between two members in this process
     std::vector<std::byte> header;
-    std::vector<Message> taking;
+    std::vector<Message> receiving;
 };
 
 struct Group {
-    Group(std::vector<int> ranks, int number, const World& world);
+    Group(std::vector<int> ranks, int number, const ProcessTransport& world);
     const std::vector<int> ranks;
     const int number;
     const mesh::GroupLayout layout;
-    const int me;                              // the part that this process is
-    const std::vector<int>& here;              // positions
-    const std::array<mesh::Hops, 3> hops;      // by GatherBy; none where the group cannot go that way
-    const std::optional<mesh::Levels> levels;  // where sums may have two
+    const int me;                                  // the part that this process is
+    const std::vector<int>& here;                  // positions
+    const std::array<mesh::Hops, 3> hops;          // by GatherBy; none where the group cannot go that way
+    const std::vector<mesh::Hops> broadcast_hops;  // by root
+    const std::optional<mesh::Levels> levels;      // where sums may have two
     Channel channels[kChannels];
 
     int leader() const { return here.front(); }
@@ -55,7 +56,7 @@ struct Group {
 struct State {
     State(std::unique_ptr<Wire> wire, int ranks_per_process, Options options);
 
-    Group& group(const std::vector<int>& ranks, const World& world);
+    Group& group(const std::vector<int>& ranks, const ProcessTransport& world);
     std::unique_ptr<Scratch> take_scratch();
     void give_back(std::unique_ptr<Scratch> scratch);
 
@@ -74,6 +75,6 @@ private:
     void close_groups();
 };
 
-std::unique_ptr<Communicator> make_communicator(World& world, State& state, int rank);
+std::unique_ptr<Communicator> make_communicator(ProcessTransport& world, State& state, int rank);
 
 }  // namespace lockstep::comm::processes

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "comm/block_rows.h"
+
 namespace lockstep::comm::processes {
 namespace {
 
@@ -42,6 +44,17 @@ int64_t staged_limit(const Link& link, int64_t pieces, int64_t element_bytes) {
 
 void store(const Operands& operands, std::span<const Rows> sources, const Job& job) {
     const Target& t = *job.target;
+    if (operands.apart) {
+        const int64_t bytes = bytes_of(operands.type), row_bytes = job.piece.columns * bytes;
+        for (size_t k = 0; k < sources.size(); ++k) {
+            for (int64_t row = 0; row < job.piece.rows; ++row) {
+                const int64_t first = (job.piece.row + row) * t.from.run + job.piece.column;
+                write_rows(t.out + static_cast<int64_t>(k) * t.to.run * bytes, t.to.run * bytes, t.to.stride * bytes,
+                           first * bytes, sources[k].data + row * sources[k].stride * bytes, row_bytes);
+            }
+        }
+        return;
+    }
     std::byte* to = t.out + first_element(t.to, job.piece) * bytes_of(operands.type);
     reduce_rows(operands.type, operands.op, sources, {to, t.to.stride}, job.piece.rows, job.piece.columns, t.accumulate);
 }

@@ -18,6 +18,7 @@ public:
     virtual int process() const = 0;
     virtual int processes() const = 0;
     virtual int host_of(int process) const = 0;  // numbered in any way
+    virtual int most_tag() const = 0;            // tags are 0 .. most_tag()
 
     // A message under way. Its buffer is in use until done() or drop().
     struct Ticket {

@@ -48,7 +48,7 @@ private:
 // body(communicator, group of both, rank, so many elements)
 template <class Body>
 void on_two(const Body& body) {
-    processes::World world(session().wire(), 1);
+    processes::ProcessTransport world(session().wire(), 1);
     ASSERT_EQ(world.ranks(), 2) << "start this in two processes, of one rank each";
     const Errors errors = run_ranks(world, world.first_rank(), 1, [&](Communicator& c) {
         Elements elements(kElements);
@@ -62,7 +62,7 @@ constexpr int64_t kHalf = kElements / 2;
 TEST(DISABLED_Large, AllGather) {
     on_two([](Communicator& c, GroupId group, int rank, Elements& x) {
         x.fill(rank * kHalf, (rank + 1) * kHalf, any_bits);
-        c.run(0, group, all_gather(Type::BFloat16, x.at(rank * kHalf), x.at(0), 1, kHalf, 1));
+        c.run(0, group, all_gather(Dtype::BF16, x.at(rank * kHalf), x.at(0), 1, kHalf, 1));
         EXPECT_EQ(x.wrong(0, kElements, any_bits), -1);
     });
 }
@@ -70,7 +70,7 @@ TEST(DISABLED_Large, AllGather) {
 TEST(DISABLED_Large, AllReduce) {
     on_two([](Communicator& c, GroupId group, int rank, Elements& x) {
         x.fill(0, kElements, [&](int64_t i) { return Bf16(term(i, rank)); });
-        c.run(0, group, all_reduce(Type::BFloat16, x.at(0), x.at(0), kElements));
+        c.run(0, group, all_reduce(Dtype::BF16, x.at(0), x.at(0), kElements));
         EXPECT_EQ(x.wrong(0, kElements, sum), -1);
     });
 }
@@ -78,16 +78,16 @@ TEST(DISABLED_Large, AllReduce) {
 TEST(DISABLED_Large, ReduceScatter) {
     on_two([](Communicator& c, GroupId group, int rank, Elements& x) {
         x.fill(0, kElements, [&](int64_t i) { return Bf16(term(i, rank)); });
-        c.run(0, group, reduce_scatter(Type::BFloat16, x.at(0), x.at(rank * kHalf), 1, kHalf, 1));
+        c.run(0, group, reduce_scatter(Dtype::BF16, x.at(0), x.at(rank * kHalf), 1, kHalf, 1));
         EXPECT_EQ(x.wrong(rank * kHalf, (rank + 1) * kHalf, sum), -1);
     });
 }
 
-TEST(DISABLED_Large, Transfer) {
+TEST(DISABLED_Large, Send) {
     on_two([](Communicator& c, GroupId group, int rank, Elements& x) {
         if (rank == 0) x.fill(0, kElements, any_bits);
-        c.run(0, group, transfer(Type::BFloat16, x.at(0), x.at(0), kElements));
-        if (rank == 0) c.await_transfer(0, group);
+        c.run(0, group, rank == 0 ? send(Dtype::BF16, x.at(0), kElements) : recv(Dtype::BF16, x.at(0), kElements));
+        if (rank == 0) c.wait(0, group);
         EXPECT_EQ(x.wrong(0, kElements, any_bits), -1);
     });
 }

@@ -22,7 +22,7 @@ int processes = 1, ranks_per_process = 1;
 Job mpi_job(const std::string& name, lockstep::comm::processes::Options options) {
     const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(processes * ranks_per_process), 0), ranks_per_process};
     return {name, topology, [options](const Body& body) {
-                lockstep::comm::processes::World world(session().wire(), ranks_per_process, options);
+                lockstep::comm::processes::ProcessTransport world(session().wire(), ranks_per_process, options);
                 return run_ranks(world, world.first_rank(), ranks_per_process, body);
             }};
 }
@@ -70,7 +70,7 @@ TEST(Mpi, ABindingToOneProcessorIsUndone) {
 }
 
 TEST(Mpi, RanksOfAHostAreThoseThatTheLauncherPutThere) {
-    lockstep::comm::processes::World world(session().wire(), ranks_per_process);
+    lockstep::comm::processes::ProcessTransport world(session().wire(), ranks_per_process);
     const std::vector<int>& hosts = world.topology().host_of_rank;
     const int here = std::atoi(std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE")) * ranks_per_process;
     EXPECT_EQ(std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(world.first_rank())]), here);

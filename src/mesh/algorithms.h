@@ -1,6 +1,6 @@
-// How a group of ranks lies over processes and hosts, and which way its data goes over them: plain data, worked out when the
-// program is compiled (passes/route) and obeyed by whoever moves it. A *part* is what one process holds of a group. Parts are
-// numbered host by host.
+// How a group of ranks lies over processes and hosts, and by which algorithm its data moves over them: plain data, worked out
+// when the program is compiled (passes/route) and obeyed by the transports. A *part* is what one process holds of a group. Parts
+// are numbered host by host.
 //
 // Gathering: `Direct`, everybody to everybody, one latency; `Ring`, each link carries every part once; `TwoLevel`, rings between
 // the hosts among equal slots, each part that arrives then goes round its host: a part crosses to a host once, where the plain
@@ -11,9 +11,12 @@
 // reduced first, and one value a host goes to the owner.
 //
 // The order of a sum is the program's, whatever moves it: ascending positions, or, of `level` s > 1, first those of each s
-// members that follow each other, then these sums, ascending. So TwoLevel needs a level, and no other way has one.
+// members that follow each other, then these sums, ascending. So TwoLevel needs a level, and no other algorithm has one.
 // A host with m of n members, of which each has B bytes to give to each, sends (n - m) m B directly, n m B along the chain (each
 // but the last), (n - m) B in two levels.
+//
+// The others have one algorithm. AllToAll: every block goes straight to its member. Broadcast: along a chain of the parts, the
+// root's first, then the others of its host, then host by host, in pieces that follow each other. Permute, Send: straight.
 #pragma once
 
 #include <cstdint>
@@ -59,33 +62,33 @@ enum class ReduceBy { Everywhere, Direct, Chain, TwoLevel };
 
 // Of an all-gather `gather` counts, of a reduce-scatter `reduce`, of an all-reduce both: each part reduces a slice, then the
 // slices are gathered.
-struct Way {
+struct CollectiveAlgorithm {
     GatherBy gather = GatherBy::Direct;
     ReduceBy reduce = ReduceBy::Direct;
     int level = 1;
-    bool operator==(const Way&) const = default;
+    bool operator==(const CollectiveAlgorithm&) const = default;
 };
 
 // Up to so many bytes, of all members together, latency is what counts.
 inline constexpr int64_t kSmallBytes = 64 << 10;
 
 // block_bytes: as in ring.h. `levels`: whether sums may have an order by hosts.
-Way choose_way(const GroupLayout& layout, Collective kind, int64_t block_bytes, int64_t small_bytes = kSmallBytes,
-               bool levels = true);
-// Why a collective of this group cannot go this way, or "".
-std::string unfit(const GroupLayout& layout, Collective kind, const Way& way);
+CollectiveAlgorithm choose_algorithm(const GroupLayout& layout, Collective kind, int64_t block_bytes,
+                                     int64_t small_bytes = kSmallBytes, bool levels = true);
+// Why a collective of this group cannot have this algorithm, or "".
+std::string unfit(const GroupLayout& layout, Collective kind, const CollectiveAlgorithm& algorithm);
 
 // What a collective sends: of each host to others, and of each part to others of its host, in bytes.
 struct Sent {
     std::vector<double> by_host, by_part;
 };
-Sent bytes_sent(const GroupLayout& layout, Collective kind, const Way& way, double block_bytes);
-// Of a permute, which has no way: each member's block goes straight to the member `by` places behind it.
-Sent bytes_permuted(const GroupLayout& layout, int64_t by, double block_bytes);
+// place: of a permute, by how many positions; of a broadcast, the root's position.
+Sent bytes_sent(const GroupLayout& layout, Collective kind, const CollectiveAlgorithm& algorithm, double block_bytes,
+                int64_t place = 0);
 
 // Messages that follow each other before the first byte of the last part is there, between hosts, or between processes where the
 // group is on one: of a collective, and of the agreement on a launch before its collectives.
-double latencies(const GroupLayout& layout, Collective kind, const Way& way);
+double latencies(const GroupLayout& layout, Collective kind, const CollectiveAlgorithm& algorithm);
 double latencies_of_agreement(const GroupLayout& layout);
 
 // The members of a host alone, and one member a host (those with equal slots): the two levels of a reduction, seen from a part.
@@ -104,6 +107,8 @@ struct Hops {
     std::vector<Hop> sends, receives;
 };
 Hops gather_hops(const GroupLayout& layout, GatherBy by, int part);
+// Of a broadcast by the member at position `root`.
+Hops broadcast_hops(const GroupLayout& layout, int root, int part);
 
 std::string_view name_of(GatherBy by);
 std::string_view name_of(ReduceBy by);

@@ -1,10 +1,10 @@
 // Ranks as threads of several processes: rank = process * ranks_per_process + thread. Members of a group that are in one process
 // meet in its memory; one of them, the first, then moves the data of all of them between processes (gather.h,
 // *_reduce.h) and the others copy from it. The bits are those of the local transport.
-// A World is one process's part of the job; it outlives its Communicators. See Communicator for what may happen at the same time.
-// Threads of ranks call the wire themselves, several at a time: handing a launch to a thread for it would cost two switches of
-// threads, and the first member waits for its launch anyway. Whoever waits looks, yields, then sleeps briefly in between, so it
-// can be stopped and leaves the processor to the ranks that it waits for.
+// A ProcessTransport is one process's part of the job; it outlives its Communicators. See Communicator for what may happen at the
+// same time. Threads of ranks call the wire themselves, several at a time: handing a launch to a thread for it would cost two
+// switches of threads, and the first member waits for its launch anyway. Whoever waits looks, yields, then sleeps briefly in
+// between, so it can be stopped and leaves the processor to the ranks that it waits for.
 #pragma once
 
 #include <memory>
@@ -22,19 +22,19 @@ struct Options {
     // 200 Mbit/s took 1.79 s with these, 2.13 s with 256 KiB.
     int64_t piece_bytes = 56 << 10;
     int64_t message_bytes = 1 << 30;          // no message is longer
-    int64_t small_bytes = mesh::kSmallBytes;  // of requests that do not say their way
+    int64_t small_bytes = mesh::kSmallBytes;  // of requests that name no algorithm
 };
 
 struct State;
 
-class World final : public Transport {
+class ProcessTransport final : public Transport {
 public:
     // Does not wait for other processes, but where they are started with other arguments all stop.
-    World(std::unique_ptr<Wire> wire, int ranks_per_process, Options options = {});
+    ProcessTransport(std::unique_ptr<Wire> wire, int ranks_per_process, Options options = {});
     // Waits until all processes are here; destroyed by an exception, it stops them first.
-    ~World() override;
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
+    ~ProcessTransport() override;
+    ProcessTransport(const ProcessTransport&) = delete;
+    ProcessTransport& operator=(const ProcessTransport&) = delete;
 
     int ranks() const override;
     int first_rank() const override;

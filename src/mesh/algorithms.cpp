@@ -1,10 +1,11 @@
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 
 namespace lockstep::mesh {
 namespace {
@@ -176,73 +177,83 @@ GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology
     return l;
 }
 
-Way choose_way(const GroupLayout& l, Collective kind, int64_t block_bytes, int64_t small_bytes, bool levels) {
+CollectiveAlgorithm choose_algorithm(const GroupLayout& l, Collective kind, int64_t block_bytes, int64_t small_bytes,
+                                     bool levels) {
     const int64_t all_bytes = block_bytes * l.members();
-    Way way;
+    CollectiveAlgorithm algorithm;
     switch (kind) {
-        case Collective::AllGather: way.gather = choose_gather(l, all_bytes, small_bytes); break;
-        case Collective::ReduceScatter: way.reduce = choose_reduce(l, all_bytes, small_bytes, levels); break;
+        case Collective::AllGather: algorithm.gather = choose_gather(l, all_bytes, small_bytes); break;
+        case Collective::ReduceScatter: algorithm.reduce = choose_reduce(l, all_bytes, small_bytes, levels); break;
         case Collective::AllReduce:
-            way.gather = choose_gather(l, block_bytes, small_bytes);
-            way.reduce = all_bytes <= small_bytes ? ReduceBy::Everywhere : choose_reduce(l, block_bytes, small_bytes, levels);
+            algorithm.gather = choose_gather(l, block_bytes, small_bytes);
+            algorithm.reduce =
+                all_bytes <= small_bytes ? ReduceBy::Everywhere : choose_reduce(l, block_bytes, small_bytes, levels);
             break;
-        case Collective::Permute: break;
+        default: break;  // there is one only
     }
-    if (way.reduce == ReduceBy::TwoLevel) way.level = l.level;
-    return way;
+    if (algorithm.reduce == ReduceBy::TwoLevel) algorithm.level = l.level;
+    return algorithm;
 }
 
-std::string unfit(const GroupLayout& l, Collective kind, const Way& way) {
-    const bool two_level = kind != Collective::AllGather && way.reduce == ReduceBy::TwoLevel;
-    if ((way.level > 1) != two_level) return fmt::format("level {} is not that of its reduction", way.level);
-    if (kind == Collective::ReduceScatter && way.reduce == ReduceBy::Everywhere)
+std::string unfit(const GroupLayout& l, Collective kind, const CollectiveAlgorithm& algorithm) {
+    const CollectiveTraits& traits = traits_of(kind);
+    const bool two_level = traits.reduces && algorithm.reduce == ReduceBy::TwoLevel;
+    if ((algorithm.level > 1) != two_level) return fmt::format("level {} is not that of its reduction", algorithm.level);
+    if (traits.reduces && !traits.gathers && algorithm.reduce == ReduceBy::Everywhere)
         return "it is reduced everywhere, which is of all-reduces alone";
-    if (kind != Collective::ReduceScatter && way.gather == GatherBy::TwoLevel && l.parts_a_host == 0)
+    if (traits.gathers && algorithm.gather == GatherBy::TwoLevel && l.parts_a_host == 0)
         return "it is gathered in two levels, and hosts have unequal numbers of processes";
-    if (kind != Collective::AllGather && way.reduce == ReduceBy::Chain && l.chain.empty())
+    if (traits.reduces && algorithm.reduce == ReduceBy::Chain && l.chain.empty())
         return "it is reduced along a chain, and ranks of a process do not follow each other";
-    if (two_level && l.level != way.level)
-        return fmt::format("it is reduced by {} ranks of a host, and {}", way.level,
+    if (two_level && l.level != algorithm.level)
+        return fmt::format("it is reduced by {} ranks of a host, and {}", algorithm.level,
                            l.level == 1 ? "hosts have one, or unequal numbers, or ranks of a host do not follow each other"
                                         : fmt::format("hosts have {}", l.level));
     return "";
 }
 
-Sent bytes_sent(const GroupLayout& l, Collective kind, const Way& way, double block_bytes) {
+Sent bytes_sent(const GroupLayout& l, Collective kind, const CollectiveAlgorithm& algorithm, double block_bytes, int64_t place) {
     Counter counter(l);
     const auto of_members = [&](int part) { return static_cast<double>(l.positions[part].size()) * block_bytes; };
     const auto of_slice = [&](int) { return block_bytes / l.parts(); };
     switch (kind) {
-        case Collective::AllGather: counter.gather(way.gather, of_members); break;
-        case Collective::ReduceScatter: counter.reduce(way.reduce, of_members); break;
+        case Collective::AllGather: counter.gather(algorithm.gather, of_members); break;
+        case Collective::ReduceScatter: counter.reduce(algorithm.reduce, of_members); break;
         case Collective::AllReduce:
-            if (way.reduce == ReduceBy::Everywhere) {
-                counter.gather(way.gather, of_members);
+            if (algorithm.reduce == ReduceBy::Everywhere) {
+                counter.gather(algorithm.gather, of_members);
             } else {
-                counter.reduce(way.reduce, of_slice);
-                counter.gather(way.gather, of_slice);
+                counter.reduce(algorithm.reduce, of_slice);
+                counter.gather(algorithm.gather, of_slice);
             }
             break;
-        case Collective::Permute: break;  // bytes_permuted
+        case Collective::AllToAll: counter.reduce(ReduceBy::Direct, of_members); break;  // it is that without a sum
+        case Collective::Broadcast:
+            for (int part = 0; part < l.parts(); ++part) {
+                for (const Hop& hop : broadcast_hops(l, static_cast<int>(place), part).sends)
+                    counter.send(part, hop.peer, block_bytes);
+            }
+            break;
+        case Collective::Permute:
+            for (int64_t from = 0; from < l.members(); ++from)
+                counter.send(l.part_of[static_cast<size_t>(from)], l.part_of[static_cast<size_t>((from + place) % l.members())],
+                             block_bytes);
+            break;
+        case Collective::Send: counter.send(l.part_of[0], l.part_of[1], block_bytes); break;
+        case Collective::Recv:
+        case Collective::Wait: break;  // the sender has sent
     }
     return counter.take();
 }
 
-Sent bytes_permuted(const GroupLayout& l, int64_t by, double block_bytes) {
-    Counter counter(l);
-    for (int64_t from = 0; from < l.members(); ++from)
-        counter.send(l.part_of[static_cast<size_t>(from)], l.part_of[static_cast<size_t>((from + by) % l.members())],
-                     block_bytes);
-    return counter.take();
-}
-
-double latencies(const GroupLayout& l, Collective kind, const Way& way) {
+double latencies(const GroupLayout& l, Collective kind, const CollectiveAlgorithm& algorithm) {
     const int nodes = l.hosts() > 1 ? l.hosts() : l.parts();
     if (nodes == 1) return 0;
-    if (kind == Collective::Permute) return 1;
+    const CollectiveTraits& traits = traits_of(kind);
     double count = 0;
-    if (kind != Collective::ReduceScatter) count += way.gather == GatherBy::Direct ? 1 : nodes - 1;
-    if (kind != Collective::AllGather && way.reduce != ReduceBy::Everywhere) count += way.reduce == ReduceBy::Chain ? nodes : 1;
+    if (traits.gathers) count += algorithm.gather == GatherBy::Direct ? 1 : nodes - 1;
+    if (traits.reduces && algorithm.reduce != ReduceBy::Everywhere) count += algorithm.reduce == ReduceBy::Chain ? nodes : 1;
+    if (!traits.has_algorithm()) count = kind == Collective::Broadcast ? nodes - 1 : kind == Collective::Wait ? 0 : 1;
     return count;
 }
 
@@ -279,6 +290,22 @@ Hops gather_hops(const GroupLayout& l, GatherBy by, int part) {
         case GatherBy::Ring: add_rings(hops, l.parts(), 1, part); break;
         case GatherBy::TwoLevel: add_rings(hops, l.hosts(), l.parts_a_host, part); break;
     }
+    return hops;
+}
+
+Hops broadcast_hops(const GroupLayout& l, int root, int part) {
+    const int first = l.part_of[static_cast<size_t>(root)];
+    // The root's part, the others of its host, then host by host.
+    const auto hosts_after = [&](int p) { return (l.host_of[p] - l.host_of[first] + l.hosts()) % l.hosts(); };
+    const auto key = [&](int p) { return std::tuple(hosts_after(p), p != first, p); };
+    Hops hops;
+    int before = -1, after = -1;
+    for (int p = 0; p < l.parts(); ++p) {
+        if (key(p) < key(part) && (before < 0 || key(before) < key(p))) before = p;
+        if (key(part) < key(p) && (after < 0 || key(p) < key(after))) after = p;
+    }
+    if (before >= 0) hops.receives.push_back({before, first});
+    if (after >= 0) hops.sends.push_back({after, first});
     return hops;
 }
 

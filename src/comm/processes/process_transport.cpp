@@ -1,4 +1,4 @@
-#include "comm/processes/world.h"
+#include "comm/processes/process_transport.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +12,7 @@
 
 namespace lockstep::comm::processes {
 
-Group::Group(std::vector<int> list, int number, const World& world)
+Group::Group(std::vector<int> list, int number, const ProcessTransport& world)
     : ranks(std::move(list)),
       number(number),
       layout(mesh::group_layout(ranks, world.topology())),
@@ -20,11 +20,16 @@ Group::Group(std::vector<int> list, int number, const World& world)
       here(layout.positions[me]),
       hops{mesh::gather_hops(layout, mesh::GatherBy::Direct, me), mesh::gather_hops(layout, mesh::GatherBy::Ring, me),
            layout.parts_a_host > 0 ? mesh::gather_hops(layout, mesh::GatherBy::TwoLevel, me) : mesh::Hops{}},
+      broadcast_hops([this] {
+          std::vector<mesh::Hops> hops;
+          for (int root = 0; root < layout.members(); ++root) hops.push_back(mesh::broadcast_hops(layout, root, me));
+          return hops;
+      }()),
       levels(layout.level > 1 ? std::optional(mesh::levels_of(layout, me)) : std::nullopt) {
     for (Channel& channel : channels) {
         channel.launch.resize(ranks.size());
         channel.digests.resize(ranks.size());
-        if (ranks.size() == 2) channel.gifts.resize(kTransfersInFlight);
+        if (ranks.size() == 2) channel.pending.resize(kSendsInFlight);
     }
 }
 
@@ -47,15 +52,20 @@ State::State(std::unique_ptr<Wire> own_wire, int ranks_per_process, Options opti
 void State::close_groups() {
     const std::lock_guard lock(mutex);
     for (const auto& [ranks, group] : groups) {
-        for (Channel& channel : group->channels) channel.start.close(), channel.given.close(), channel.taken.close();
+        for (Channel& channel : group->channels) channel.start.close(), channel.sent.close(), channel.received.close();
     }
 }
 
-Group& State::group(const std::vector<int>& ranks, const World& world) {
+Group& State::group(const std::vector<int>& ranks, const ProcessTransport& world) {
     require_group(ranks, world.ranks());
     const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end());
     const bool shared = *first / ranks_per_process != *last / ranks_per_process;
     const int number = shared ? control.number_of(ranks) : -1;
+    if (const int groups = (wire->most_tag() - (kChannels - 1)) / kChannels + 1; number >= groups) {
+        control.abort(
+            fmt::format("ranks communicate in more than {} groups, for which messages between processes have no tags", groups));
+        control.throw_aborted();
+    }
     std::unique_lock lock(mutex);
     if (control.stopping()) {  // before a stop closes the groups, or this one would stay open
         lock.unlock();
@@ -79,23 +89,24 @@ void State::give_back(std::unique_ptr<Scratch> scratch) {
     scratches.push_back(std::move(scratch));
 }
 
-World::World(std::unique_ptr<Wire> wire, int ranks_per_process, Options options) : exceptions_(std::uncaught_exceptions()) {
+ProcessTransport::ProcessTransport(std::unique_ptr<Wire> wire, int ranks_per_process, Options options)
+    : exceptions_(std::uncaught_exceptions()) {
     ensure(ranks_per_process >= 1 && options.piece_bytes >= 1 && options.message_bytes >= 1, "comm: a world of nothing");
     options.piece_bytes = std::min(options.piece_bytes, options.message_bytes);
     state_ = std::make_unique<State>(std::move(wire), ranks_per_process, options);
 }
 
-World::~World() {
+ProcessTransport::~ProcessTransport() {
     if (std::uncaught_exceptions() > exceptions_) abort(fmt::format("process {} ended early", state_->wire->process()));
 }
 
-int World::ranks() const { return state_->wire->processes() * state_->ranks_per_process; }
-int World::ranks_here() const { return state_->ranks_per_process; }
-int World::first_rank() const { return state_->wire->process() * state_->ranks_per_process; }
-const mesh::Topology& World::topology() const { return state_->topology; }
-void World::abort(const std::string& reason) { state_->control.abort(reason); }
+int ProcessTransport::ranks() const { return state_->wire->processes() * state_->ranks_per_process; }
+int ProcessTransport::ranks_here() const { return state_->ranks_per_process; }
+int ProcessTransport::first_rank() const { return state_->wire->process() * state_->ranks_per_process; }
+const mesh::Topology& ProcessTransport::topology() const { return state_->topology; }
+void ProcessTransport::abort(const std::string& reason) { state_->control.abort(reason); }
 
-std::unique_ptr<Communicator> World::communicator(int rank) {
+std::unique_ptr<Communicator> ProcessTransport::communicator(int rank) {
     ensure(rank >= first_rank() && rank < first_rank() + ranks_here(),
            fmt::format("rank {} in a process of ranks {} to {}", rank, first_rank(), first_rank() + ranks_here() - 1));
     return make_communicator(*this, *state_, rank);

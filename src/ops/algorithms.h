@@ -1,4 +1,4 @@
-// The way of a collective in the program's text, and what it sends.
+// The algorithm of a collective in the program's text, and what the collective sends.
 #pragma once
 
 #include <map>
@@ -6,18 +6,15 @@
 #include <vector>
 
 #include "ir/program.h"
-#include "mesh/ways.h"
+#include "mesh/algorithms.h"
 
 namespace lockstep::ops {
 
-// Of an op that all members of a group meet in.
-mesh::Collective collective_of(const ir::Op& op);
-
 // The attributes gather, reduce and level; nothing: the op does not say.
-std::optional<mesh::Way> way_of(const ir::Op& op);
+std::optional<mesh::CollectiveAlgorithm> algorithm_of(const ir::Op& op);
 // What is wrong with them, or "".
-std::string wrong_way(const ir::Op& op);
-void set_way(ir::Op& op, const mesh::Way& way);
+std::string wrong_algorithm(const ir::Op& op);
+void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm);
 
 // The groups that meet in an op among the ranks of a program, as they lie over hosts; those that lie alike together.
 struct Placed {
@@ -34,7 +31,7 @@ public:
 private:
     const ir::Program& program_;
     const mesh::Topology& topology_;
-    std::map<std::vector<int64_t>, std::vector<Placed>> known_;  // by group, and peer of a transfer
+    std::map<std::vector<int64_t>, std::vector<Placed>> known_;  // by group, and peer of a send or receive
 };
 
 // What an op sends when all its groups are under way, in bytes: each host to others.

@@ -1,5 +1,5 @@
-// Which way a collective goes, and that every way brings everything everywhere.
-#include "mesh/ways.h"
+// Which algorithm a collective gets, and that every algorithm brings everything everywhere.
+#include "mesh/algorithms.h"
 
 #include <gtest/gtest.h>
 
@@ -47,11 +47,13 @@ TEST(Ways, PartsAreProcessesHostByHost) {
     EXPECT_EQ(group_layout({0, 1, 2, 3}, {}).parts(), 1);  // one process
 }
 
-Way way_of(const GroupLayout& l, Collective kind, int64_t block_bytes) { return choose_way(l, kind, block_bytes, 8000); }
+CollectiveAlgorithm algorithm_of(const GroupLayout& l, Collective kind, int64_t block_bytes) {
+    return choose_algorithm(l, kind, block_bytes, 8000);
+}
 
 TEST(Ways, GathersInTwoLevelsWhereHostsHaveEqualNumbersOfProcesses) {
     const auto gather = [](const std::vector<int>& processes, int each, int64_t bytes) {
-        return way_of(layout_of_all(processes, each), Collective::AllGather, bytes).gather;
+        return algorithm_of(layout_of_all(processes, each), Collective::AllGather, bytes).gather;
     };
     EXPECT_EQ(gather({2, 2}, 1, 2000), GatherBy::Direct);
     EXPECT_EQ(gather({2, 2}, 1, 2001), GatherBy::TwoLevel);
@@ -63,11 +65,11 @@ TEST(Ways, GathersInTwoLevelsWhereHostsHaveEqualNumbersOfProcesses) {
 
 TEST(Ways, ReducesInTwoLevelsOrAlongAChainWhereHostsWouldSendMoreOtherwise) {
     const auto reduce = [](const std::vector<int>& processes, int each, int64_t bytes) {
-        return way_of(layout_of_all(processes, each), Collective::ReduceScatter, bytes);
+        return algorithm_of(layout_of_all(processes, each), Collective::ReduceScatter, bytes);
     };
     EXPECT_EQ(reduce({1, 1, 1, 1}, 1, 9000).reduce, ReduceBy::Direct);
-    EXPECT_EQ(reduce({1, 1}, 2, 9000), (Way{GatherBy::Direct, ReduceBy::TwoLevel, 2}));
-    EXPECT_EQ(reduce({2, 2, 2, 2}, 1, 9000), (Way{GatherBy::Direct, ReduceBy::TwoLevel, 2}));
+    EXPECT_EQ(reduce({1, 1}, 2, 9000), (CollectiveAlgorithm{GatherBy::Direct, ReduceBy::TwoLevel, 2}));
+    EXPECT_EQ(reduce({2, 2, 2, 2}, 1, 9000), (CollectiveAlgorithm{GatherBy::Direct, ReduceBy::TwoLevel, 2}));
     EXPECT_EQ(reduce({8, 8, 8, 8}, 1, 250).reduce, ReduceBy::Direct);
     EXPECT_EQ(reduce({2}, 1, 9000).reduce, ReduceBy::Direct);
     EXPECT_EQ(reduce({1}, 4, 9000).level, 1);
@@ -75,30 +77,31 @@ TEST(Ways, ReducesInTwoLevelsOrAlongAChainWhereHostsWouldSendMoreOtherwise) {
     const Topology topology = hosts_of({1, 1, 1, 1}, 8);
     std::vector<int> turns;
     for (int rank = 0; rank < 32; ++rank) turns.push_back(rank % 4 * 8 + rank / 4);
-    EXPECT_EQ(way_of(group_layout(turns, topology), Collective::ReduceScatter, 9000).reduce,
+    EXPECT_EQ(algorithm_of(group_layout(turns, topology), Collective::ReduceScatter, 9000).reduce,
               ReduceBy::Direct);  // the chain would come back
 }
 
 TEST(Ways, AnAllReduceIsOfTwoHalves) {
     const GroupLayout l = layout_of_all({2, 2}, 1);
-    EXPECT_EQ(way_of(l, Collective::AllReduce, 2000), (Way{GatherBy::Direct, ReduceBy::Everywhere, 1}));
-    EXPECT_EQ(way_of(l, Collective::AllReduce, 2001), (Way{GatherBy::Direct, ReduceBy::Direct, 1}));
-    EXPECT_EQ(way_of(l, Collective::AllReduce, 9000), (Way{GatherBy::TwoLevel, ReduceBy::TwoLevel, 2}));
-    EXPECT_EQ(choose_way(l, Collective::AllReduce, 9000, 8000, false), (Way{GatherBy::TwoLevel, ReduceBy::Direct, 1}));
+    EXPECT_EQ(algorithm_of(l, Collective::AllReduce, 2000), (CollectiveAlgorithm{GatherBy::Direct, ReduceBy::Everywhere, 1}));
+    EXPECT_EQ(algorithm_of(l, Collective::AllReduce, 2001), (CollectiveAlgorithm{GatherBy::Direct, ReduceBy::Direct, 1}));
+    EXPECT_EQ(algorithm_of(l, Collective::AllReduce, 9000), (CollectiveAlgorithm{GatherBy::TwoLevel, ReduceBy::TwoLevel, 2}));
+    EXPECT_EQ(choose_algorithm(l, Collective::AllReduce, 9000, 8000, false),
+              (CollectiveAlgorithm{GatherBy::TwoLevel, ReduceBy::Direct, 1}));
 }
 
 TEST(Ways, WhatCannotGoThatWayIsSaid) {
-    const Way way{GatherBy::TwoLevel, ReduceBy::TwoLevel, 2};
-    EXPECT_EQ(unfit(layout_of_all({2, 2}, 1), Collective::AllReduce, way), "");
-    EXPECT_NE(unfit(layout_of_all({4, 4}, 1), Collective::ReduceScatter, way), "");
-    EXPECT_NE(unfit(layout_of_all({2, 1}, 1), Collective::AllGather, way), "");
+    const CollectiveAlgorithm algorithm{GatherBy::TwoLevel, ReduceBy::TwoLevel, 2};
+    EXPECT_EQ(unfit(layout_of_all({2, 2}, 1), Collective::AllReduce, algorithm), "");
+    EXPECT_NE(unfit(layout_of_all({4, 4}, 1), Collective::ReduceScatter, algorithm), "");
+    EXPECT_NE(unfit(layout_of_all({2, 1}, 1), Collective::AllGather, algorithm), "");
 }
 
 // Of 8 members on 4 hosts, of which each has 1 byte for each: docs/cluster.md's table.
 TEST(Ways, BytesOfTheBusiestHost) {
     const GroupLayout l = layout_of_all({2, 2, 2, 2}, 1);
-    const auto most = [&](Collective kind, const Way& way) {
-        const Sent sent = bytes_sent(l, kind, way, 1);
+    const auto most = [&](Collective kind, const CollectiveAlgorithm& algorithm) {
+        const Sent sent = bytes_sent(l, kind, algorithm, 1);
         return *std::max_element(sent.by_host.begin(), sent.by_host.end());
     };
     EXPECT_EQ(most(Collective::AllGather, {GatherBy::TwoLevel}), 6);

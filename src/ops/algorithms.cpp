@@ -1,4 +1,4 @@
-#include "ops/ways.h"
+#include "ops/algorithms.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,53 +9,45 @@
 
 namespace lockstep::ops {
 
-mesh::Collective collective_of(const ir::Op& op) {
-    const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
-    if (!kind) throw InternalError(op.kind + " is no collective of a group");
-    return *kind;
-}
-
-std::optional<mesh::Way> way_of(const ir::Op& op) {
+std::optional<mesh::CollectiveAlgorithm> algorithm_of(const ir::Op& op) {
     const bool gathers = op.attrs.contains("gather"), reduces = op.attrs.contains("reduce");
     if (!gathers && !reduces) return std::nullopt;
-    mesh::Way way;
-    const auto gather = mesh::gather_by(gathers ? op.text("gather") : mesh::name_of(way.gather));
-    const auto reduce = mesh::reduce_by(reduces ? op.text("reduce") : mesh::name_of(way.reduce));
-    ensure(gather && reduce, "a collective's way has an unknown name");
-    way.gather = *gather, way.reduce = *reduce;
-    if (op.attrs.contains("level")) way.level = static_cast<int>(op.integer("level"));
-    return way;
+    mesh::CollectiveAlgorithm algorithm;
+    const auto gather = mesh::gather_by(gathers ? op.text("gather") : mesh::name_of(algorithm.gather));
+    const auto reduce = mesh::reduce_by(reduces ? op.text("reduce") : mesh::name_of(algorithm.reduce));
+    ensure(gather && reduce, "a collective's algorithm has an unknown name");
+    algorithm.gather = *gather, algorithm.reduce = *reduce;
+    if (op.attrs.contains("level")) algorithm.level = static_cast<int>(op.integer("level"));
+    return algorithm;
 }
 
-std::string wrong_way(const ir::Op& op) {
+std::string wrong_algorithm(const ir::Op& op) {
     const bool gathers = op.attrs.contains("gather"), reduces = op.attrs.contains("reduce");
     const int64_t level = op.attrs.contains("level") ? op.integer("level") : 1;
-    const mesh::Collective kind = collective_of(op);
+    const mesh::CollectiveTraits& traits = mesh::traits_of(ir::collective_of(op));
     if (!gathers && !reduces && !op.attrs.contains("level")) return "";
-    if (!mesh::traits_of(kind).has_ways) return "such a collective has no ways";
-    if (gathers != (kind != mesh::Collective::ReduceScatter) || reduces != (kind != mesh::Collective::AllGather))
-        return "its way says not what such a collective does";
-    if (gathers && !mesh::gather_by(op.text("gather"))) return "it is gathered in no known way";
+    if (gathers != traits.gathers || reduces != traits.reduces) return "its algorithm is not of such a collective";
+    if (gathers && !mesh::gather_by(op.text("gather"))) return "it is gathered by no known algorithm";
     const auto by = reduces ? mesh::reduce_by(op.text("reduce")) : mesh::ReduceBy::Direct;
-    if (!by) return "it is reduced in no known way";
-    if (*by == mesh::ReduceBy::Everywhere && kind != mesh::Collective::AllReduce)
+    if (!by) return "it is reduced by no known algorithm";
+    if (*by == mesh::ReduceBy::Everywhere && !(traits.gathers && traits.reduces))
         return "only an all_reduce is reduced everywhere";
     if ((level >= 2) != (*by == mesh::ReduceBy::TwoLevel) || level < 1 || level > std::numeric_limits<int>::max())
         return "its sums have two levels exactly where it is reduced in two levels";
     return "";
 }
 
-void set_way(ir::Op& op, const mesh::Way& way) {
-    const mesh::Collective kind = collective_of(op);
+void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm) {
+    const mesh::CollectiveTraits& traits = mesh::traits_of(ir::collective_of(op));
     for (const char* key : {"gather", "reduce", "level"}) op.attrs.erase(key);
-    if (kind != mesh::Collective::ReduceScatter) op.attrs["gather"] = std::string(mesh::name_of(way.gather));
-    if (kind != mesh::Collective::AllGather) op.attrs["reduce"] = std::string(mesh::name_of(way.reduce));
-    if (way.level > 1) op.attrs["level"] = static_cast<int64_t>(way.level);
+    if (traits.gathers) op.attrs["gather"] = std::string(mesh::name_of(algorithm.gather));
+    if (traits.reduces) op.attrs["reduce"] = std::string(mesh::name_of(algorithm.reduce));
+    if (algorithm.level > 1) op.attrs["level"] = static_cast<int64_t>(algorithm.level);
 }
 
 const std::vector<Placed>& PlacedGroups::of(const ir::Op& op) {
     std::vector<int64_t> key(op.group.begin(), op.group.end());
-    if (op.attrs.contains("peer")) key.insert(key.end(), {-1, op.integer("peer"), static_cast<int64_t>(ir::meeting_of(op))});
+    if (op.attrs.contains("peer")) key.insert(key.end(), {-1, op.integer("peer"), static_cast<int64_t>(ir::collective_of(op))});
     const auto [at, is_new] = known_.try_emplace(std::move(key));
     std::vector<Placed>& out = at->second;
     if (!is_new) return out;
@@ -79,10 +71,12 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
                      PlacedGroups& groups) {
     HostBytes out;
     out.by_host.resize(static_cast<size_t>(*std::max_element(topology.host_of_rank.begin(), topology.host_of_rank.end()) + 1));
-    const bool all = ir::meeting_of(op) == ir::Meeting::All;
-    const std::optional<mesh::Way> way = way_of(op);
-    const bool permutes = all && collective_of(op) == mesh::Collective::Permute;
-    if (all && !way && !permutes) return out;
+    const mesh::Collective kind = ir::collective_of(op);
+    const mesh::CollectiveTraits& traits = mesh::traits_of(kind);
+    const std::optional<mesh::CollectiveAlgorithm> chosen = algorithm_of(op);
+    if (traits.has_algorithm() && !chosen) return out;
+    const mesh::CollectiveAlgorithm algorithm = chosen.value_or(mesh::CollectiveAlgorithm{});
+    const int64_t place = op.attrs.contains("by") ? op.integer("by") : op.attrs.contains("root") ? op.integer("root") : 0;
     size_t leaders = 0, ranks = 0;
     for (const Placed& placed : groups.of(op)) {
         const mesh::GroupLayout& l = placed.layout;
@@ -90,22 +84,14 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
         ranks += placed.groups.size() * static_cast<size_t>(l.members());
         mesh::Sent sent{std::vector<double>(static_cast<size_t>(l.hosts())), {0}};
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) {
-            const double bytes = block_bytes(p.mesh, r, op, i);
-            if (!all) {  // the first gives it to the second
-                (l.hosts() > 1 ? sent.by_host[0] : sent.by_part[0]) += l.parts() > 1 ? bytes : 0;
-                continue;
-            }
-            const mesh::Sent more =
-                permutes ? mesh::bytes_permuted(l, op.integer("by"), bytes) : mesh::bytes_sent(l, collective_of(op), *way, bytes);
+            const mesh::Sent more = mesh::bytes_sent(l, kind, algorithm, block_bytes(p.mesh, r, op, i), place);
             sent.by_part[0] += *std::max_element(more.by_part.begin(), more.by_part.end());
             for (size_t host = 0; host < more.by_host.size(); ++host) sent.by_host[host] += more.by_host[host];
         }
         out.within = std::max(out.within, sent.by_part[0]);
         // The collectives of a launch follow each other.
-        const double latencies =
-            all ? mesh::latencies_of_agreement(l) +
-                      static_cast<double>(op.in.size()) * mesh::latencies(l, collective_of(op), way.value_or(mesh::Way{}))
-                : l.parts() - 1;
+        const double latencies = (traits.symmetric ? mesh::latencies_of_agreement(l) : 0) +
+                                 static_cast<double>(std::max(op.in.size(), op.out.size())) * mesh::latencies(l, kind, algorithm);
         double& most = l.hosts() > 1 ? out.latencies : out.latencies_within;
         most = std::max(most, latencies);
         for (int host = 0; host < l.hosts(); ++host) {
