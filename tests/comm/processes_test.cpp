@@ -125,6 +125,79 @@ TEST(CommProcesses, AnAlgorithmThatDoesNotFitTheHostsIsRefused) {
     two_processes(expect, expect);
 }
 
+// Bytes that each host sends to others for a collective of all ranks, or for a message from the first rank to the last; without
+// what members tell each other to agree on a launch.
+std::vector<double> sent_by_host(const std::vector<int>& host_of, int ranks_per_process, const Request& request) {
+    const int n = static_cast<int>(host_of.size()) * ranks_per_process;
+    const auto count = [&](int64_t dim) {
+        Network network(host_of);
+        std::vector<std::thread> threads;
+        for (int process = 0; process < static_cast<int>(host_of.size()); ++process) {
+            threads.emplace_back([&, process] {
+                processes::ProcessTransport transport(std::make_unique<MemoryWire>(network, process), ranks_per_process);
+                expect_all(run_ranks(transport, transport.first_rank(), ranks_per_process,
+                                     [&](Communicator& comm) {
+                                         Request r = request;
+                                         r.dim = dim;
+                                         std::vector<std::byte> in(static_cast<size_t>(r.block_bytes() * n)), out(in.size());
+                                         r.in = in.data(), r.out = out.data();
+                                         if (r.traits().symmetric) return comm.run(0, comm.add_group(all_ranks(n)), r);
+                                         if (comm.rank() != 0 && comm.rank() != n - 1) return;
+                                         const GroupId pair = comm.add_group({0, n - 1});
+                                         r.kind = comm.rank() == 0 ? Collective::Send : Collective::Recv;
+                                         comm.run(0, pair, r);
+                                         if (comm.rank() == 0) comm.wait(0, pair);
+                                     }),
+                           "");
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        std::vector<double> by_host(2);
+        for (size_t p = 0; p < host_of.size(); ++p)
+            by_host[static_cast<size_t>(host_of[p])] += static_cast<double>(network.left_host_bytes[p]);
+        return by_host;
+    };
+    const std::vector<double> all = count(1024), agreement = count(0);
+    return {all[0] - agreement[0], all[1] - agreement[1]};
+}
+
+// To the byte, for every row of the table, and every algorithm that fits.
+TEST(CommProcesses, HostsSendWhatTheTableCounts) {
+    int counted = 0;
+    for (const int ranks_per_process : {1, 2}) {
+        const std::vector<int> host_of = {0, 0, 1, 1};
+        const int n = 4 * ranks_per_process;
+        const mesh::Topology topology = mesh::even_hosts(n, n / 2, ranks_per_process);
+        for (const mesh::CollectiveTraits& traits : mesh::kCollectives) {
+            if (traits.kind == Collective::Recv || traits.kind == Collective::Wait) continue;  // of a send's
+            const std::vector<int> ranks = traits.symmetric ? all_ranks(n) : std::vector{0, n - 1};
+            const mesh::GroupLayout layout = mesh::group_layout(ranks, topology);
+            Request r;
+            r.kind = traits.kind;
+            r.by = traits.kind == Collective::Permute ? 3 : 0;
+            r.root = traits.kind == Collective::Broadcast ? 1 : 0;
+            std::vector<std::optional<mesh::CollectiveAlgorithm>> algorithms;
+            for (int gather = 0; gather < 3; ++gather) {
+                for (int reduce = 0; reduce < 4; ++reduce) {
+                    mesh::CollectiveAlgorithm a{static_cast<mesh::GatherBy>(gather), static_cast<mesh::ReduceBy>(reduce)};
+                    if (traits.reduces && a.reduce == mesh::ReduceBy::TwoLevel) a.level = layout.level;
+                    if (traits.has_algorithm() && mesh::unfit(layout, traits.kind, a).empty()) algorithms.emplace_back(a);
+                }
+            }
+            if (!traits.has_algorithm()) algorithms.emplace_back();
+            for (const auto& algorithm : algorithms) {
+                r.algorithm = algorithm;
+                const mesh::Sent expected = mesh::bytes_sent(layout, traits.kind, algorithm.value_or(mesh::CollectiveAlgorithm{}),
+                                                             4096, std::max(r.by, r.root));
+                EXPECT_EQ(sent_by_host(host_of, ranks_per_process, r), expected.by_host)
+                    << describe(r) << ", " << ranks_per_process << " ranks a process";
+                ++counted;
+            }
+        }
+    }
+    EXPECT_GE(counted, 2 * (3 + 3 + 6 + 4));
+}
+
 // Tags are counted before anything is sent.
 TEST(CommProcesses, MoreGroupsThanTagsAreRefused) {
     Network network({0, 1});
