@@ -10,6 +10,16 @@ add_custom_command(TARGET lockstep POST_BUILD VERBATIM WORKING_DIRECTORY "${text
                    COMMAND lockstep man > lockstep.1)
 
 install(TARGETS lockstep RUNTIME)
+# For C++ programs: find_package(lockstep).
+set(package "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
+install(TARGETS lockstep_library EXPORT lockstep LIBRARY)
+install(FILES include/lockstep/lockstep.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep")
+install(FILES src/base/error.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/base")
+install(EXPORT lockstep NAMESPACE lockstep:: FILE lockstepConfig.cmake DESTINATION "${package}")
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_BINARY_DIR}/lockstepConfigVersion.cmake" DESTINATION "${package}")
+install(DIRECTORY examples DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
 install(DIRECTORY recipes clusters DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES README.md CHANGELOG.md LICENSE cmake/copyright DESTINATION "${CMAKE_INSTALL_DOCDIR}")

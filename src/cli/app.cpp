@@ -21,11 +21,11 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/launched.h"
-#include "cli/stopping.h"
 #include "comm/communicator.h"
 #include "comm/mpi/session.h"
 #include "compile/recipe.h"
 #include "data/utf8.h"
+#include "job/stopping.h"
 #include "kernels/cpu/isa.h"
 #include "telemetry/console.h"
 
@@ -216,7 +216,7 @@ int run_command(int argc, const char* const* argv) {
         return app.exit(e) == 0 ? kDone : kUsage;
     }
     telemetry::set_up_console(console);
-    if (chosen->catches_signals) remember_signals(Again::EndsProcess);  // now: MPI may take long to start
+    if (chosen->catches_signals) job::remember_signals(job::Again::EndsProcess);  // now: MPI may take long to start
     const auto failed = [&] { return fail(json); };
     try {
         if (chosen->in_every_process) return in_crew(chosen->app->get_name(), chosen->run, failed);

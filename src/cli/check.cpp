@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -6,76 +7,108 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/groups.h"
-#include "cli/machine.h"
-#include "cli/run_data.h"
 #include "cli/stage_json.h"
+#include "planning/check.h"
+#include "planning/topology.h"
+#include "planning/types.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct CheckArgs {
-    RecipeArgs recipe;
+    planning::RecipeArgs recipe;
     std::string cluster;  // file; empty: this machine
     bool json = false;
 };
 
-nlohmann::ordered_json to_json(const Machine& machine, const compile::Compiled& compiled,
-                               const std::vector<compile::StageReport>& reports, const std::vector<compile::GroupTraffic>& groups,
-                               const std::vector<double>& by_host) {
+std::string text_of(const std::vector<int64_t>& ranks) {
+    if (ranks.size() <= 8) return fmt::format("{}", fmt::join(ranks, " "));
+    return fmt::format("{} {} {} ... {}", ranks[0], ranks[1], ranks[2], ranks.back());
+}
+
+void print_groups(const std::vector<compile::GroupTraffic>& groups) {
+    if (groups.empty()) return;
+    size_t axes = 4, ranks = 8;
+    for (const compile::GroupTraffic& g : groups)
+        axes = std::max(axes, g.axes.size()), ranks = std::max(ranks, text_of(g.first).size());
+    fmt::print("groups       {:<{}}  of ranks  groups  hosts  {:<{}}  a rank sends in a step\n", "along", axes, "e.g.", ranks);
+    for (const compile::GroupTraffic& g : groups) {
+        std::vector<std::string> parts;
+        for (const auto& [kind, bytes] : g.bytes) parts.push_back(fmt::format("{} {}", kind, planning::size_text(bytes)));
+        fmt::print("             {:<{}}{:>10}{:>8}{:>7}  {:<{}}  {}\n", g.axes, axes, g.members, g.groups,
+                   g.hosts > 0 ? std::to_string(g.hosts) : "-", text_of(g.first), ranks, fmt::join(parts, ", "));
+    }
+}
+
+void print_hosts(const std::vector<double>& bytes) {
+    if (bytes.size() < 2) return;
+    const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+    fmt::print("hosts        {}; each sends {} in a step to others\n", bytes.size(),
+               *least == *most ? planning::size_text(*most)
+                               : fmt::format("{} to {}", planning::size_text(*least), planning::size_text(*most)));
+}
+
+nlohmann::ordered_json groups_json(const std::vector<compile::GroupTraffic>& groups) {
+    nlohmann::ordered_json out = nlohmann::ordered_json::array();
+    for (const compile::GroupTraffic& g : groups)
+        out.push_back({{"along", g.axes},
+                       {"members", g.members},
+                       {"groups", g.groups},
+                       {"hosts", g.hosts},
+                       {"ranks", g.first},
+                       {"bytes_sent_by_a_rank", g.bytes}});
+    return out;
+}
+
+nlohmann::ordered_json to_json(const planning::Checked& c) {
     nlohmann::ordered_json mesh, stages = nlohmann::ordered_json::array();
-    for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = compiled.layout.mesh.degree(a);
-    for (size_t k = 0; k < reports.size(); ++k)
-        stages.push_back(stage_json(compiled.programs[k], reports[k], machine.capacity.reserve));
-    return {{"fits", true},    {"machine", machine_json(machine)}, {"ranks", compiled.layout.ranks},
-            {"mesh", mesh},    {"groups", groups_json(groups)},    {"bytes_sent_by_host", by_host},
+    for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = c.compiled.layout.mesh.degree(a);
+    for (size_t k = 0; k < c.reports.size(); ++k)
+        stages.push_back(stage_json(c.compiled.programs[k], c.reports[k], c.machine.capacity.reserve));
+    return {{"fits", !c.refusal},
+            {"machine", planning::machine_json(c.machine)},
+            {"ranks", c.compiled.layout.ranks},
+            {"mesh", mesh},
+            {"groups", groups_json(c.groups)},
+            {"bytes_sent_by_host", c.bytes_by_host},
             {"stages", stages}};
 }
 
+int refused(nlohmann::ordered_json out, const UserError& e) {
+    out["error"] = {{"message", e.what()}, {"key", e.key()}, {"id", e.id()}};
+    print_json(out);
+    return kRefused;
+}
+
 int check(const CheckArgs& args) {
-    compile::Compiled compiled;
-    std::vector<compile::StageReport> reports;
-    std::vector<compile::GroupTraffic> groups;
-    std::vector<double> by_host;
-    Machine machine;
+    planning::Checked checked;
     try {
-        compile::Recipe recipe = read_recipe(args.recipe);
-        open_run_data(recipe, MissingData::Assume);
-        const compile::Config config = compile::config_of(recipe);
-        machine = machine_of(config, args.cluster);
-        compiled = compile::compile(config, machine.options);
-        reports = compile::reports_of(compiled);
-        groups = compile::traffic_of(compiled,
-                                     hosts_described(machine.cluster, machine.options.route.topology, compiled.layout.ranks));
-        by_host = compile::bytes_by_host(compiled, machine.options.route.topology);
-        require_runnable(config, machine.options, compiled, machine.capacity);
+        checked = planning::check(planning::announced(args.recipe), args.cluster);
     } catch (const UserError& e) {
         if (!args.json) throw;
-        nlohmann::ordered_json refusal = {{"fits", false}};
-        if (compiled.layout.ranks > 0 && e.id() == "check.does_not_fit") {
-            refusal = to_json(machine, compiled, reports, groups, by_host);
-            refusal["fits"] = false;
-        }
-        refusal["error"] = {{"message", e.what()}, {"key", e.key()}, {"id", e.id()}};
-        print_json(refusal);
-        return kRefused;
+        return refused({{"fits", false}}, e);
     }
-    warn_of_hosts(machine.cluster, groups);
+    if (checked.refusal) {
+        if (!args.json) throw *checked.refusal;
+        return refused(to_json(checked), *checked.refusal);
+    }
+    const auto& [machine, compiled, reports, groups, by_host, none] = checked;
+    planning::warn_of_hosts(machine.cluster, groups);
     if (args.json) {
-        print_json(to_json(machine, compiled, reports, groups, by_host));
+        print_json(to_json(checked));
         return kDone;
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;
-    const Capacity& capacity = machine.capacity;
-    fmt::print("machine      {}\n", machine_text(machine));
-    fmt::print("ranks        {} = {}\n", compiled.layout.ranks, degrees_text(mesh));
+    const planning::Capacity& capacity = machine.capacity;
+    fmt::print("machine      {}\n", planning::machine_text(machine));
+    fmt::print("ranks        {} = {}\n", compiled.layout.ranks, planning::degrees_text(mesh));
     fmt::print("step         {} sequences of {} tokens in {}\n", compiled.layout.global_batch, compiled.layout.seq_len,
                telemetry::plural(compiled.layout.microbatches, "microbatch"));
     print_groups(groups);
     print_hosts(by_host);
     print_bytes(compiled, reports, 0);
-    fmt::print("capacity       {:>31}   {}\n", capacity.bytes ? gib(*capacity.bytes) : "-", capacity.of);
+    fmt::print("capacity       {:>31}   {}\n", capacity.bytes ? telemetry::gib(*capacity.bytes) : "-", capacity.of);
     fmt::print("FLOPs of a rank and step: model {:.4g}, executed {:.4g}\n", compile::flops_model_of_a_rank(reports),
                compile::flops_executed_of_a_rank(reports));
     if (compiled.microbatches_for_each() > 1)

@@ -10,9 +10,10 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/text_file.h"
+#include "cli/commands.h"
 #include "cli/number_flags.h"
-#include "cli/stored.h"
 #include "data/prepared_data.h"
+#include "job/stored.h"
 #include "runtime/hugging_face.h"
 #include "runtime/snapshot.h"
 #include "telemetry/console.h"
@@ -82,8 +83,8 @@ Outcome import_from(const ConvertArgs& args) {
     }
     checkpoint::Manifest manifest;
     manifest.dtype = dtype;
-    manifest.tokenizer = tokenizer_sum(folder.temporary() + "/" + data::kTokenizerFile);
-    compile::Recipe recipe = recipe_of(source.model());
+    manifest.tokenizer = job::tokenizer_sum(folder.temporary() + "/" + data::kTokenizerFile);
+    compile::Recipe recipe = job::recipe_of(source.model());
     recipe.set("training.mixed_precision_param", "float32");  // `eval` and `sample` round nothing
     manifest.recipe = recipe.toml();
     outcome.out = folder.publish(manifest);
@@ -102,12 +103,12 @@ void take_tokenizer(const std::string& file, runtime::HuggingFaceForm& form) {
 }
 
 Outcome export_to(const ConvertArgs& args) {
-    RecipeArgs checkpoint_args;
+    planning::RecipeArgs checkpoint_args;
     checkpoint_args.path = args.in;
-    const Stored stored = open_stored(checkpoint_args, {});
+    const job::Stored stored = job::open_stored(checkpoint_args, {});
     const std::string dtype = file_dtype(args.dtype);
-    runtime::HuggingFaceForm form{hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
-    take_tokenizer(tokenizer_file(tokenizer_folders(stored)), form);
+    runtime::HuggingFaceForm form{job::hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
+    take_tokenizer(job::tokenizer_file(job::tokenizer_folders(stored)), form);
     const std::vector<models::StoredTensor> tensors = models::stored_tensors(form.model);
     Outcome outcome{"export", args.out, form.model.name, static_cast<int64_t>(tensors.size()), 0};
     for (const models::StoredTensor& t : tensors) outcome.parameters += checkpoint::elements_of({t.name, dtype, t.shape});

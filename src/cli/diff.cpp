@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/job.h"
+#include "cli/commands.h"
 #include "cli/number_flags.h"
+#include "job/job.h"
 #include "kernels/cpu/isa.h"
 #include "runtime/capture.h"
 
@@ -16,7 +17,7 @@ namespace lockstep::cli {
 namespace {
 
 struct DiffArgs {
-    RecipeArgs recipe;
+    planning::RecipeArgs recipe;
     std::string other;
     int64_t steps = 1;
     double tolerance = -1;  // -1: by element type
@@ -25,9 +26,10 @@ struct DiffArgs {
 
 // One recipe taking the same steps as the other.
 struct Side {
-    explicit Side(const RecipeArgs& args)
-        : job(start_job(args)), capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
-    std::unique_ptr<Job> job;
+    explicit Side(const planning::RecipeArgs& args)
+        : job(job::start_job(planning::announced(args))),
+          capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
+    std::unique_ptr<job::Job> job;
     runtime::Capture capture;
     kernels::cpu::Isa isa = kernels::cpu::isa();  // of a process: the other side may have changed it
 };
@@ -48,7 +50,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 int diff(const DiffArgs& args) {
-    RecipeArgs other_args = args.recipe;
+    planning::RecipeArgs other_args = args.recipe;
     other_args.path = args.other;
     Side a(args.recipe), b(other_args);
     if (a.isa != b.isa)

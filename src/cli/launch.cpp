@@ -1,48 +1,26 @@
-// Starts a job over hosts, looks after it and starts it again: from its last checkpoint, with fewer data-parallel replicas where
-// hosts are gone, with all of them where they are back.
 #include <fmt/format.h>
-
 #include <fmt/ranges.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <sstream>
-#include <thread>
 
-#include "base/error.h"
-#include "checkpoint/folder.h"
 #include "cli/commands.h"
-#include "cli/hosts.h"
 #include "cli/number_flags.h"
-#include "cli/stopping.h"
+#include "job/stopping.h"
+#include "job/supervisor.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct LaunchArgs {
-    std::string hosts;         // "n0:2,n1:2"; empty: this one
-    int64_t processes = 0;     // without hosts; 0: as many as ranks
-    int64_t max_restarts = 3;  // in a row without a new checkpoint
-    int64_t grace_s = 300;     // from a signal until what still runs is ended
-    std::string agent = "ssh";
-    std::string mpirun =
-        "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
-        "-mca oob_tcp_keepalive_intvl 1 -mca oob_tcp_keepalive_probes 3";
-    std::vector<std::string> command;  // train, recipe, flags
-    RecipeArgs recipe;                 // of that; no path: it is no such command
+    job::SupervisorOptions options;
     bool json = false;
 
     // The words behind "--". Throws CLI::ParseError for wrong flags of train.
     void take(const std::vector<std::string>& words) {
-        command = words;
+        options.command = words;
         if (words.empty() || words[0] != "train") return;
         CLI::App app;
         const Command train = add_train(app);
@@ -50,260 +28,38 @@ struct LaunchArgs {
         add_console_flags(*train.app, of_train);
         app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 reads from the back
         take_settings(*train.app, *train.recipe);
-        recipe = *train.recipe;
+        options.recipe = *train.recipe;
     }
 };
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
 
-constexpr auto kLook = std::chrono::milliseconds(20), kLookForRecords = std::chrono::milliseconds(250),
-               kPause = std::chrono::milliseconds(500), kTellAgain = std::chrono::milliseconds(2000);
-// What ranks get to end by themselves once there are flight records, which they write just before they do.
-constexpr int kGraceSeconds = 3;
-
-// Of the newest file in a folder; the least time where there is none.
-std::filesystem::file_time_type newest_in(const std::string& folder) {
-    auto newest = std::filesystem::file_time_type::min();
-    std::error_code error;
-    for (const auto& file : std::filesystem::directory_iterator(folder, error))
-        newest = std::max(newest, file.last_write_time(error));
-    return newest;
+int launch(const LaunchArgs& args) {
+    const job::Supervised s = job::supervise(args.options);
+    if (args.json) {
+        Json attempts = Json::array();
+        for (const job::Attempt& a : s.attempts)
+            attempts.push_back({{"attempt", attempts.size() + 1},
+                                {"hosts", a.hosts},
+                                {"code", a.code},
+                                {"time_s", a.time_s},
+                                {"from_step", a.from_step},
+                                {"to_step", a.to_step}});
+        print_json(Json{{"code", s.code}, {"step", s.step}, {"attempts", attempts}});
+    }
+    if (s.code != kDone || s.attempts.size() > 1) {
+        for (size_t i = 0; i < s.attempts.size(); ++i) {
+            const job::Attempt& a = s.attempts[i];
+            telemetry::info(fmt::format("launch: attempt {}: step {} to {}, {:.1f} s, exit code {}{}", i + 1, a.from_step,
+                                        a.to_step, a.time_s, a.code,
+                                        a.hosts.empty() ? "" : fmt::format(", on {}", fmt::join(a.hosts, " "))));
+        }
+    }
+    if (s.code == kFailed && job::remembered_signal() == 0)
+        telemetry::error(fmt::format("launch: given up after {} attempts at step {}", s.attempts.size(), s.step));
+    return s.code;
 }
-
-class Launch {
-public:
-    explicit Launch(const LaunchArgs& args) : args_(args), hosts_(hosts_of(args.hosts), args.agent) {
-        if (!args_.command.empty() && args_.command[0] != "train")
-            throw UserError("launch.command", "--",
-                            fmt::format("launch starts train, and {} stands after --: write lockstep launch -- train recipe.toml",
-                                        args_.command[0]));
-        if (args_.recipe.path.empty())
-            throw UserError("launch.command", "--",
-                            "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
-        recipe_ = read_recipe(args_.recipe);
-        use_instruction_set(compile::config_of(recipe_));
-        processes_ = args_.processes;
-        for (const Host& h : hosts_.all()) processes_ += h.slots;
-        compile::Config config = compile::config_of(recipe_);
-        if (config.leaves_ranks_open() && processes_ > 0) {
-            recipe_.set("cluster.ranks", std::to_string(processes_));
-            config = compile::config_of(recipe_);
-        }
-        whole_ = compile::layout_of(config);
-        if (processes_ == 0) processes_ = whole_.ranks;
-        const std::filesystem::path folder = config.job.dump_folder;
-        root_ = folder / config.checkpoint.folder;
-        records_ = folder / config.comm.save_traces_folder;
-        if (!config.checkpoint.enable || config.checkpoint.interval < 1)
-            telemetry::warn(
-                "launch: without checkpoint.enable = true and a checkpoint.interval every restart begins at the first step");
-    }
-
-    int run() {
-        if (geteuid() == 0)  // mpirun asks twice
-            setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-        remember_signals(Again::IsRemembered);
-        int64_t in_vain = 0;
-        std::vector<Host> live = hosts_.answers(hosts_.clean(0));
-        for (int64_t attempt = 1;; ++attempt) {
-            const std::optional<Words> command = command_for(live);
-            const int64_t before = last_step();
-            int code = kFailed;
-            std::vector<Asked> cleaned;
-            const Clock::time_point start = Clock::now();
-            if (command) {
-                telemetry::info(fmt::format("launch: {}", fmt::join(*command, " ")));
-                code = wait_for(cli::start(*command), live, cleaned);
-            } else {
-                telemetry::warn(
-                    fmt::format("launch: no {} processes are left for one replica", whole_.ranks / whole_.data_ranks));
-            }
-            attempts_.push_back({{"attempt", attempt},
-                                 {"hosts", names_of(live)},
-                                 {"code", code},
-                                 {"time_s", std::chrono::duration<double>(Clock::now() - start).count()},
-                                 {"from_step", before},
-                                 {"to_step", last_step()}});
-            constexpr int kNotRunnable = 126, kNotFound = 127;  // as a shell says it
-            if (attempts_.size() == 1 && (code == kNotRunnable || code == kNotFound))
-                throw UserError(
-                    "launch.mpirun", "--mpirun",
-                    fmt::format("launch: {} cannot be started: install Open MPI, or give its path with --mpirun", args_.mpirun));
-            if (code == kStopped)
-                telemetry::info(fmt::format("launch: checkpoint written: {}; go on with the same command",
-                                            checkpoint::folder_of(root_, last_step())));
-            if (code == kDone || code == kStopped) {
-                if (live.size() < hosts_.all().size())
-                    hosts_.answers(hosts_.clean(0));  // who was cut off may have something left
-                return finish(code);
-            }
-            in_vain = last_step() > before ? 0 : in_vain + 1;
-            std::this_thread::sleep_for(in_vain * kPause);  // hosts may come back
-            const size_t had = live.size();
-            live = hosts_.answers(cleaned.empty() ? hosts_.clean(0) : cleaned);
-            // 1 is also what mpirun says when it has lost a host.
-            if (code <= kUsage && in_vain > 0 && live.size() >= had) return finish(code);
-            if (remembered_signal() != 0) {
-                telemetry::error(fmt::format(
-                    "launch: ended after {} without a checkpoint of its last step; {}", signal_name(remembered_signal()),
-                    last_step() > 0 ? "the last one is " + checkpoint::folder_of(root_, last_step()) : "there is none"));
-                return finish(kFailed);
-            }
-            if (in_vain > args_.max_restarts) return finish(kFailed);
-            telemetry::warn(fmt::format("launch: exit code {}; again from step {}", code, last_step()));
-        }
-    }
-
-private:
-    static Words names_of(const std::vector<Host>& hosts) {
-        Words out;
-        for (const Host& h : hosts) out.push_back(h.name);
-        return out;
-    }
-
-    int64_t last_step() const {
-        const std::vector<int64_t> steps = checkpoint::complete_steps(root_);
-        return steps.empty() ? 0 : steps.back();
-    }
-
-    // mpirun with as many data-parallel replicas as there is room for, and the batch of all.
-    std::optional<Words> command_for(const std::vector<Host>& live) const {
-        int64_t slots = hosts_.here() ? processes_ : 0;
-        for (const Host& h : live) slots += h.slots;
-        const int64_t each = whole_.ranks % processes_ == 0 ? whole_.ranks / processes_ : 1;  // ranks of a process
-        const int64_t part = whole_.ranks / whole_.data_ranks;                                // ranks of one replica of the model
-        int64_t replicate = whole_.mesh.degree(mesh::Axis::dp_replicate), shard = whole_.mesh.degree(mesh::Axis::dp_shard);
-        while (replicate * shard * part > slots * each && replicate > 1) --replicate;
-        while (replicate * shard * part > slots * each && shard > 1) --shard;
-        const int64_t ranks = replicate * shard * part;
-        if (ranks > slots * each || ranks % each != 0) return std::nullopt;
-        Words out;
-        for (std::istringstream words(args_.mpirun); words >> out.emplace_back();) {
-        }
-        out.pop_back();
-        out.insert(out.end(), {"-n", std::to_string(ranks / each)});
-        if (!live.empty()) {
-            Words list;
-            for (const Host& h : live) list.push_back(fmt::format("{}:{}", h.name, h.slots));
-            out.insert(out.end(), {"--host", fmt::format("{}", fmt::join(list, ","))});
-        }
-        out.insert(out.end(), {"env", hosts_.mark(), std::filesystem::read_symlink("/proc/self/exe").string()});
-        out.insert(out.end(), args_.command.begin(), args_.command.end());
-        const auto set = [&](const char* key, int64_t value) {
-            out.insert(out.end(), {fmt::format("--{}", key), std::to_string(value)});
-        };
-        set("parallelism.data_parallel_replicate_degree", replicate), set("parallelism.data_parallel_shard_degree", shard);
-        set("cluster.ranks", ranks), set("training.global_batch_size", whole_.global_batch);
-        if (ranks < whole_.ranks)
-            telemetry::warn(fmt::format("launch: {} of {} data-parallel ranks, with the same global batch of {}",
-                                        replicate * shard, whole_.data_ranks, whole_.global_batch));
-        return out;
-    }
-
-    // Exit code of an attempt. A signal to stop is told to all ranks, again and again, as one may not listen yet; after the grace
-    // period, or a second Ctrl-C, what is left is ended. Flight records say that all ranks end: hosts are cleaned then, as where
-    // one is lost, and when they have answered mpirun is not waited for.
-    int wait_for(pid_t pid, const std::vector<Host>& used, std::vector<Asked>& cleaned) const {
-        const auto before = newest_in(records_);
-        Clock::time_point looked = Clock::now();
-        Hosts::Lookout lookout(hosts_, used);
-        Stop stop(*this);
-        int status = 0;
-        for (; waitpid(pid, &status, WNOHANG) == 0; std::this_thread::sleep_for(kLook)) {
-            if (cleaned.empty() && stop.is_overdue())
-                cleaned = was_interrupted_again() ? hosts_.clean(0) : hosts_.end(kGraceSeconds);
-            if (!cleaned.empty()) {
-                if (!all_answered(cleaned)) continue;
-                telemetry::warn("launch: mpirun does not end: it is killed");
-                kill(-pid, SIGKILL);
-                status = await_end(pid);
-                break;
-            }
-            if (Clock::now() - looked < kLookForRecords) continue;
-            looked = Clock::now();
-            if (newest_in(records_) != before) {
-                cleaned = hosts_.clean(kGraceSeconds);
-            } else if (const std::string why = lookout.loss(); !why.empty()) {
-                telemetry::warn(fmt::format("launch: {}", why));
-                cleaned = hosts_.clean(kGraceSeconds);
-            }
-        }
-        kill(-pid, SIGKILL);  // what mpirun has left
-        return code_of(status);
-    }
-
-    // What a signal to the supervisor becomes.
-    class Stop {
-    public:
-        explicit Stop(const Launch& launch) : launch_(launch) {}
-        ~Stop() {
-            for (Asked& a : told_) {
-                if (!a.code) await_end(a.pid);
-            }
-        }
-        Stop(const Stop&) = delete;
-        Stop& operator=(const Stop&) = delete;
-
-        // Tells the ranks, and says so. True once those that still run are to be ended.
-        bool is_overdue() {
-            if (remembered_signal() == 0) return false;
-            const Clock::time_point now = Clock::now();
-            const auto grace = std::chrono::seconds(launch_.args_.grace_s);
-            const std::string name = signal_name(remembered_signal());
-            if (!since_) {
-                since_ = next_ = now;
-                telemetry::warn(
-                    fmt::format("launch: {}: all ranks are told to stop after their step, with a checkpoint; what still "
-                                "runs after {} s is ended (--grace), or after a second Ctrl-C",
-                                name, launch_.args_.grace_s));
-            }
-            if (was_interrupted_again() || now - *since_ > grace) {
-                telemetry::warn(was_interrupted_again()
-                                    ? std::string("launch: Ctrl-C again: what still runs is ended, without a checkpoint")
-                                    : fmt::format("launch: {} s after {} something still runs: it is ended, without a checkpoint",
-                                                  launch_.args_.grace_s, name));
-                return true;
-            }
-            if (now >= next_ && all_answered(told_)) {
-                told_ = launch_.hosts_.ask_to_stop();
-                next_ = now + kTellAgain;
-            }
-            return false;
-        }
-
-    private:
-        const Launch& launch_;
-        std::optional<Clock::time_point> since_;
-        Clock::time_point next_;
-        std::vector<Asked> told_;
-    };
-
-    int finish(int code) const {
-        if (args_.json) print_json(Json{{"code", code}, {"step", last_step()}, {"attempts", attempts_}});
-        if (code != kDone || attempts_.size() > 1) {
-            for (const Json& a : attempts_)
-                telemetry::info(fmt::format(
-                    "launch: attempt {}: step {} to {}, {:.1f} s, exit code {}{}", a["attempt"].get<int>(),
-                    a["from_step"].get<int64_t>(), a["to_step"].get<int64_t>(), a["time_s"].get<double>(), a["code"].get<int>(),
-                    a["hosts"].empty() ? "" : fmt::format(", on {}", fmt::join(a["hosts"].get<Words>(), " "))));
-        }
-        if (code == kFailed && remembered_signal() == 0)
-            telemetry::error(fmt::format("launch: given up after {} attempts at step {}", attempts_.size(), last_step()));
-        return code;
-    }
-
-    const LaunchArgs& args_;
-    const Hosts hosts_;
-    compile::Recipe recipe_;
-    compile::Layout whole_;
-    int64_t processes_ = 0;       // where no host is gone
-    std::string root_, records_;  // folders of checkpoints, of flight records
-    Json attempts_ = Json::array();
-};
-
-int launch(const LaunchArgs& args) { return Launch(args).run(); }
 
 }  // namespace
 
@@ -312,22 +68,22 @@ Command add_launch(CLI::App& app) {
     CLI::App* command =
         app.add_subcommand("launch", "start training over hosts, and restart it from its last checkpoint when it fails");
     auto* hosts_option =
-        command->add_option("--hosts", args->hosts, "hosts and processes per host, as n0:2,n1:2 (default: this machine)");
-    command->add_option("--processes", args->processes, "processes on this machine (default: one per rank)")
+        command->add_option("--hosts", args->options.hosts, "hosts and processes per host, as n0:2,n1:2 (default: this machine)");
+    command->add_option("--processes", args->options.processes, "processes on this machine (default: one per rank)")
         ->check(positive_number())
         ->excludes(hosts_option);
     command
-        ->add_option("--max-restarts", args->max_restarts,
+        ->add_option("--max-restarts", args->options.max_restarts,
                      "restarts in a row without a new checkpoint before launch gives up (default 3)")
         ->check(nonnegative_number());
     command
-        ->add_option("--grace", args->grace_s,
+        ->add_option("--grace", args->options.grace_s,
                      "seconds from a signal to launch until what still runs is ended without a checkpoint (default 300)")
         ->check(nonnegative_number());
     command->add_option(
-        "--agent", args->agent,
+        "--agent", args->options.agent,
         "program that runs a command on a host, to ask whether it answers and to end processes there (default ssh)");
-    command->add_option("--mpirun", args->mpirun, "mpirun with its options");
+    command->add_option("--mpirun", args->options.mpirun, "mpirun with its options");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");
     return {.app = command,

@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cli/agreement.h"
 #include "comm/mpi/session.h"
 #include "comm/processes/wire.h"
+#include "job/agreement.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -45,11 +45,6 @@ Launched launched() {
     return {};
 }
 
-size_t dissenter(const std::vector<std::string>& said) {
-    const auto other = std::find_if(said.begin(), said.end(), [&](const std::string& s) { return s != said[0]; });
-    return other == said.end() ? 0 : static_cast<size_t>(other - said.begin());
-}
-
 int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed) {
     const Launched as = launched();
     if (as.processes == 1) {
@@ -71,7 +66,7 @@ int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, Functio
                     fmt::format("the launcher started {} processes, but MPI sees {}: use srun --mpi=pmix, or the mpirun of "
                                 "the MPI that lockstep was built with",
                                 as.processes, crew.processes()));
-            require_agreement({{kBuild, build_text()}, {"the command", command}}, crew);
+            job::require_agreement({{job::kBuild, job::build_text()}, {"the command", command}}, crew);
             code = f(crew);
         });
     } catch (const std::exception&) {

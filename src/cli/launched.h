@@ -21,7 +21,4 @@ Launched launched();
 // thrown: UserError mpi.not_built, mpi.no_threads.
 int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed);
 
-// Of what processes said (Crew::exchange): the first one that did not say what the first process did; 0: none.
-size_t dissenter(const std::vector<std::string>& said);
-
 }  // namespace lockstep::cli

@@ -1,90 +1,27 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
-#include <algorithm>
-
-#include "base/error.h"
-#include "base/round.h"
 #include "cli/commands.h"
-#include "cli/machine.h"
-#include "cli/plan.h"
-#include "cli/run_data.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
-#include "ops/rule.h"
-#include "sim/simulate.h"
+#include "planning/plan.h"
 #include "telemetry/console.h"
 #include "telemetry/trace.h"
+#include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct PlanArgs {
-    RecipeArgs recipe;
+    planning::RecipeArgs recipe;
     std::string cluster, trace;
     bool json = false;
 };
 
 using Json = nlohmann::ordered_json;
-
-struct Plan {
-    sim::Cluster cluster;
-    Machine machine;
-    compile::Placement placement;
-    compile::Compiled compiled;
-    std::vector<compile::StageReport> reports;  // by pipeline rank
-    sim::Simulated simulated;
-    std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
-    double peak_flops_per_s = 0;                 // of a rank
-    std::string hides_nothing;                   // why asynchronous tensor parallelism does
-    bool fits = true;
-
-    // The microbatches that were not simulated take as long as those of the steady state.
-    double step_s() const {
-        const int64_t more = compiled.layout.microbatches - compiled.programs[0].microbatches;
-        return simulated.step_time_s + static_cast<double>(more) * simulated.microbatch_s;
-    }
-    double tokens_per_s() const {
-        const auto tokens = static_cast<double>(compiled.layout.global_batch * compiled.layout.seq_len);
-        return tokens / step_s();
-    }
-    double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
-};
-
-// Between hosts a step takes time that the file must tell.
-void require_links(const compile::Config& config, const Machine& machine) {
-    const sim::Hosts& hosts = machine.cluster->hosts;
-    const int64_t ranks = compile::layout_of(config).ranks;
-    if (hosts.ranks == 0 || hosts.ranks >= ranks || hosts.link.bandwidth_bytes_per_s > 0) return;
-    throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
-                    fmt::format("{}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
-                                "hosts.bandwidth_bytes_per_s, or measure it with `mpirun ... lockstep bench` over hosts",
-                                machine.file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
-}
-
-Plan make_plan(const compile::Config& config, Machine machine) {
-    require_links(config, machine);
-    Plan plan;
-    plan.cluster = *machine.cluster, plan.placement = machine.placement;
-    plan.hides_nothing = compile::hides_nothing(config, plan.placement);
-    const ops::CostTable& costs = plan.cluster.costs;
-    plan.compiled = compile::compile(config, machine.options);
-    plan.reports = compile::reports_of(plan.compiled);
-    plan.simulated =
-        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.placement, compile::local_link(config));
-    for (const ir::Timeline& t : plan.simulated.timelines)
-        compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
-    const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
-    const int64_t on_machine = sim::ranks_sharing_cores(plan.cluster, plan.compiled.layout.ranks);
-    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
-    plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
-                                                 : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
-    plan.fits = !machine.capacity.bytes || plan.compiled.arena_bytes() <= *machine.capacity.bytes;
-    plan.machine = std::move(machine);
-    return plan;
-}
 
 struct Costly {
     std::string name;
@@ -116,7 +53,7 @@ compile::Breakdown all_of(const std::vector<compile::Breakdown>& parts) {
     return all;
 }
 
-Json to_json(const Plan& p) {
+Json to_json(const planning::Plan& p) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
         Json costly = Json::array();
@@ -143,13 +80,13 @@ Json to_json(const Plan& p) {
             {"fits", p.fits},
             {"ranks", p.compiled.layout.ranks},
             {"cluster", p.cluster.name},
-            {"machine", machine_json(p.machine)},
+            {"machine", planning::machine_json(p.machine)},
             {"declared", p.cluster.declared},
             {"measured_share", p.simulated.measured_share},
             {"stages", stages}};
 }
 
-void print(const Plan& p) {
+void print(const planning::Plan& p) {
     const double step_s = p.step_s();
     fmt::print("{}: {}; {}\n", p.cluster.name, p.cluster.description, p.machine.kernels.text);
     if (p.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
@@ -188,35 +125,18 @@ void print(const Plan& p) {
 }
 
 int plan(const PlanArgs& args) {
-    compile::Recipe recipe = read_recipe(args.recipe);
-    open_run_data(recipe, MissingData::Assume);
-    const compile::Config config = compile::config_of(recipe);
-    if (args.cluster.empty() && config.cluster.file.empty())
-        throw UserError(
-            "plan.no_cluster", "--cluster",
-            "plan needs to know the machine: give --cluster FILE (clusters/ has some, and `lockstep bench` writes one "
-            "for this machine), or set cluster.file in the recipe");
-    const Plan p = make_plan(config, machine_of(config, args.cluster));
+    const planning::Plan p = planning::make_plan(planning::announced(args.recipe), args.cluster);
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
     if (args.json) print_json(to_json(p));
     else print(p);
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",
-                                 gib(p.compiled.arena_bytes()), gib(*p.machine.capacity.bytes), p.machine.capacity.of,
-                                 p.machine.file));
+                                 telemetry::gib(p.compiled.arena_bytes()), telemetry::gib(*p.machine.capacity.bytes),
+                                 p.machine.capacity.of, p.machine.file));
     return kRefused;
 }
 
 }  // namespace
-
-std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by) {
-    const sim::Cluster cluster = sim::read_cluster(cluster_file, asked_by);
-    const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(config).ranks <= cluster.hosts.ranks;
-    if (cluster.devices || cluster.declared) return std::nullopt;
-    if (!one_host && cluster.hosts.link.bandwidth_bytes_per_s <= 0) return std::nullopt;
-    const Plan p = make_plan(config, described_machine(config, cluster_file, asked_by));
-    return PlannedStep{p.step_s(), p.peak_flops_per_s, p.cluster.name};
-}
 
 Command add_plan(CLI::App& app) {
     const auto args = std::make_shared<PlanArgs>();

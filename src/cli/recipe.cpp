@@ -12,7 +12,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/recipe_from.h"
+#include "job/recipe_from.h"
 #include "models/model.h"
 #include "telemetry/wrap.h"
 
@@ -95,7 +95,7 @@ int explain(const ExplainArgs& args) {
 }
 
 int write_from(const ExplainArgs& args) {
-    const RecipeFrom from = recipe_from(args.from);
+    const job::RecipeFrom from = job::recipe_from(args.from);
     const std::string toml = from.toml(args.from);
     if (!args.out.empty()) {
         if (std::filesystem::exists(args.out))

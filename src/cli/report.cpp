@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/flight_records.h"
 #include "cli/number_flags.h"
-#include "cli/run_files.h"
+#include "job/flight_records.h"
+#include "job/run_files.h"
 #include "telemetry/console.h"
 #include "telemetry/run_page.h"
 
@@ -33,8 +33,8 @@ void write(const std::string& path, const std::string& text) {
 }
 
 int report(const ReportArgs& args) {
-    const bool has_run = is_run(args.folder), pictures = !args.html.empty() || !args.svg.empty();
-    const FlightRecords records = read_flight_records(args.folder);
+    const bool has_run = job::is_run(args.folder), pictures = !args.html.empty() || !args.svg.empty();
+    const job::FlightRecords records = job::read_flight_records(args.folder);
     if (!has_run && pictures)
         throw UserError("report.no_run", args.folder,
                         fmt::format("{}: holds no run: give the job.dump_folder of `lockstep train`, which has metrics.jsonl and "
@@ -46,20 +46,20 @@ int report(const ReportArgs& args) {
                                     "under <job.dump_folder>/<comm.save_traces_folder> when a rank waits longer than "
                                     "comm.train_timeout_seconds, or a process falls silent",
                                     args.folder));
-    const Json run = has_run ? read_run(args.folder) : Json();
+    const Json run = has_run ? job::read_run(args.folder) : Json();
     if (!args.html.empty()) write(args.html, telemetry::run_page(run));
-    if (!args.svg.empty()) write(args.svg, loss_picture(run));
+    if (!args.svg.empty()) write(args.svg, job::loss_picture(run));
     if (args.json) {
-        Json out = records.empty() ? Json::object() : to_json(records);
-        if (has_run) out["run"] = summary_of(run);
+        Json out = records.empty() ? Json::object() : job::to_json(records);
+        if (has_run) out["run"] = job::summary_of(run);
         print_json(out);
         return kDone;
     }
     if (pictures) return kDone;
-    if (has_run) print_summary(summary_of(run));
+    if (has_run) fmt::print("{}", job::summary_text(job::summary_of(run)));
     if (!records.empty()) {
         if (has_run) fmt::print("\nflight records:\n");
-        print(records, args.ops);
+        fmt::print("{}", job::text_of(records, args.ops));
     }
     return kDone;
 }

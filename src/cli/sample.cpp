@@ -13,20 +13,22 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "base/text_file.h"
-#include "cli/carried.h"
-#include "cli/loaded.h"
-#include "cli/run_files.h"
+#include "cli/commands.h"
 #include "cli/text_stream.h"
+#include "job/carried.h"
+#include "job/loaded.h"
+#include "job/run_files.h"
 #include "runtime/generator.h"
 #include "runtime/token_sampler.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
+#include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct SampleArgs {
-    RecipeArgs checkpoint;  // path: of a checkpoint
+    planning::RecipeArgs checkpoint;  // path: of a checkpoint
     std::vector<std::string> prompts, prompt_files, prompt_tokens, stops;
     std::string tokenizer, logits;
     int64_t max_tokens = 128, top_k = 0;
@@ -100,11 +102,11 @@ Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer
 }
 
 // Where every prompt is tokens already, a tokenizer that cannot be read here is not missed.
-std::optional<data::Tokenizer> tokenizer_of(const Stored& stored, const SampleArgs& args) {
+std::optional<data::Tokenizer> tokenizer_of(const job::Stored& stored, const SampleArgs& args) {
     if (!args.tokenizer.empty() && !args.other_tokenizer)
-        require_same_tokenizer(stored, {args.tokenizer, "--tokenizer", kInsist});
+        job::require_same_tokenizer(stored, {args.tokenizer, "--tokenizer", job::kInsist});
     try {
-        return find_tokenizer(stored, args.tokenizer);
+        return job::find_tokenizer(stored, args.tokenizer);
     } catch (const UserError& e) {
         if (!args.tokenizer.empty() || !args.prompts.empty() || !args.prompt_files.empty() || !args.stops.empty()) throw;
         telemetry::warn(fmt::format("tokens are printed as numbers: {}", e.what()));
@@ -237,7 +239,7 @@ void print(const std::vector<Sequence>& sequences) {
 std::string run_of(const std::string& checkpoint) {
     std::error_code error;
     for (std::filesystem::path p = std::filesystem::absolute(checkpoint, error); p.has_relative_path(); p = p.parent_path()) {
-        if (is_run(p.string())) return p.string();
+        if (job::is_run(p.string())) return p.string();
     }
     throw UserError("sample.no_run", "--keep",
                     fmt::format("--keep: {} belongs to no run of `lockstep train` whose folder is still there; leave --keep out",
@@ -261,12 +263,12 @@ void keep(const std::string& run, const SampleArgs& args, const data::Tokenizer&
 
 int sample(const SampleArgs& args, comm::Crew& crew) {
     check_options(args);
-    Stored stored = open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
-                                                  {"parallelism.data_parallel_shard_degree", "-1"},
-                                                  {"parallelism.tensor_parallel_degree", "1"},
-                                                  {"parallelism.pipeline_parallel_degree", "1"},
-                                                  {"parallelism.sequence_parallel", "false"},
-                                                  {"cluster.ranks", "0"}});
+    job::Stored stored = job::open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
+                                                            {"parallelism.data_parallel_shard_degree", "-1"},
+                                                            {"parallelism.tensor_parallel_degree", "1"},
+                                                            {"parallelism.pipeline_parallel_degree", "1"},
+                                                            {"parallelism.sequence_parallel", "false"},
+                                                            {"cluster.ranks", "0"}});
     const std::string run = args.keep ? run_of(stored.folder) : "";
     compile::Recipe& recipe = stored.recipe;
     const compile::Config config = compile::config_of(recipe);
@@ -287,11 +289,11 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     recipe.set("training.seq_len",
                std::to_string(longest_of(prompts) + std::min(longest - longest_of(prompts), args.max_tokens)));
     recipe.set("training.global_batch_size", "-1");
-    take_ranks(recipe, crew);
+    planning::take_ranks(recipe, crew);
     recipe.set("training.local_batch_size", std::to_string(ceil_div(static_cast<int64_t>(prompts.size()),
                                                                     compile::layout_of(compile::config_of(recipe)).data_ranks)));
 
-    Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, crew);
+    job::Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, crew);
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Generator generator(loaded.ranks);
     Sampling sampling(args, generator, tokenizer, crew);
@@ -318,7 +320,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     }
     print(sampling.sequences);
     telemetry::info(fmt::format("{} tokens, {:.1f} a second after {:.3f} s for the prompts; planned {} a rank", generated,
-                                tokens_per_s, sampling.prefill_s, gib(compiled.arena_bytes())));
+                                tokens_per_s, sampling.prefill_s, telemetry::gib(compiled.arena_bytes())));
     return kDone;
 }
 

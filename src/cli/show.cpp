@@ -9,18 +9,16 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/machine.h"
-#include "cli/run_data.h"
 #include "cli/stage_json.h"
-#include "ir/text.h"
 #include "pipeline/csv.h"
 #include "pipeline/timeline.h"
+#include "planning/program.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct ShowArgs {
-    RecipeArgs recipe;
+    planning::RecipeArgs recipe;
     std::string after, against;
     std::vector<std::string> skip;
     bool passes = false, schedule = false, json = false;
@@ -73,12 +71,6 @@ std::string differences(const std::string& a, const std::string& b) {
         if (!std::exchange(seen[name], true)) compare(name, {}, by_name[name]);
     }
     return out;
-}
-
-std::string text_of(const compile::Compiled& compiled) {
-    std::string text;
-    for (const ir::Program& p : compiled.programs) text += ir::print(p);
-    return text;
 }
 
 // Which blocks a stage has, of repeated ones the first and the last: "embed, layer 0-2".
@@ -147,46 +139,27 @@ void print_passes(const std::vector<compile::PassReport>& passes) {
     }
 }
 
-struct Shown {
-    Machine machine;
-    compile::Compiled compiled;
-};
-
 int show(const ShowArgs& args) {
-    const auto known = [](const std::vector<std::string>& names, const std::string& flag, const std::string& given) {
-        if (std::find(names.begin(), names.end(), given) != names.end()) return;
-        throw UserError("show.unknown_pass", flag, fmt::format("{} {}: the passes are {}", flag, given, fmt::join(names, ", ")));
-    };
-    if (!args.after.empty()) known(compile::pass_names(), "--after", args.after);
-    for (const std::string& s : args.skip) known(compile::optional_passes(), "--skip", s);
-    const auto compiled_from = [&](const RecipeArgs& source) {
-        compile::Recipe recipe = read_recipe(source);
-        open_run_data(recipe, MissingData::Assume);
-        const compile::Config config = compile::config_of(recipe);
-        Machine machine = machine_of(config, "");
-        compile::CompileOptions& options = machine.options;
-        options.few_microbatches = false;
-        options.stop_after = args.schedule ? "assign_stages" : args.after;
-        options.skip = args.skip;
-        options.report = args.passes || args.json;
-        compile::Compiled compiled = compile::compile(config, options);
-        return Shown{std::move(machine), std::move(compiled)};
+    const planning::ProgramOptions options{args.schedule ? "assign_stages" : args.after, args.skip, args.passes || args.json};
+    planning::require_passes(options);
+    const auto compiled_from = [&](const planning::RecipeArgs& source) {
+        return planning::program_of(planning::announced(source), options);
     };
     const auto [machine, compiled] = compiled_from(args.recipe);
     if (args.schedule) return show_schedule(compiled, args.json);
-    std::string text = args.passes && !args.json ? "" : text_of(compiled);
-    std::string first = "# machine: " + machine_text(machine) + "\n";
+    std::string text = args.passes && !args.json ? "" : planning::text_of(compiled);
+    std::string first = "# machine: " + planning::machine_text(machine) + "\n";
     if (!args.against.empty()) {
-        RecipeArgs other = args.recipe;
+        planning::RecipeArgs other = args.recipe;
         other.path = args.against;
         const auto [other_machine, other_compiled] = compiled_from(other);
-        text = differences(text, text_of(other_compiled));
-        if (machine_text(other_machine) != machine_text(machine))
-            first += "# machine of the other: " + machine_text(other_machine) + "\n";
+        text = differences(text, planning::text_of(other_compiled));
+        if (planning::machine_text(other_machine) != planning::machine_text(machine))
+            first += "# machine of the other: " + planning::machine_text(other_machine) + "\n";
     }
     if (args.json) {
-        print_json(
-            nlohmann::ordered_json{{"machine", machine_json(machine)}, {"passes", passes_json(compiled.passes)}, {"text", text}});
+        print_json(nlohmann::ordered_json{
+            {"machine", planning::machine_json(machine)}, {"passes", passes_json(compiled.passes)}, {"text", text}});
         return kDone;
     }
     fmt::print("{}", first);

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "pipeline/timeline.h"
+#include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
@@ -55,17 +56,18 @@ void print_bytes(const compile::Compiled& compiled, const std::vector<compile::S
     for (size_t k = 0; k < reports.size() && reports.size() > 1; ++k) {
         const ir::Program& p = compiled.programs[k];
         fmt::print("pipeline rank {:<3} stages {}: {} layers, {}, {:.4g} model FLOPs a step\n", k, fmt::join(stages_of(p), ", "),
-                   layers_of(p), gib(reports[k].total_bytes), reports[k].flops_model);
+                   layers_of(p), telemetry::gib(reports[k].total_bytes), reports[k].flops_model);
     }
     fmt::print("bytes of a rank{}\n", reports.size() > 1 ? fmt::format(" of pipeline rank {}, the fullest", fullest) : "");
     for (int k = 0; k < ir::kMemoryKinds; ++k) {
         const int64_t b = reports[fullest].bytes[static_cast<size_t>(k)];
-        if (b > 0) fmt::print("  {:<14} {:>16} {:>14}\n", ir::name_of(static_cast<ir::MemoryKind>(k)), b, gib(b));
+        if (b > 0) fmt::print("  {:<14} {:>16} {:>14}\n", ir::name_of(static_cast<ir::MemoryKind>(k)), b, telemetry::gib(b));
     }
     const int64_t total = reports[fullest].total_bytes;
-    fmt::print(
-        "  {:<14} {:>16} {:>14}{}\n", "total", total, gib(total),
-        capacity_bytes > 0 ? fmt::format(" of {}{}", gib(capacity_bytes), total <= capacity_bytes ? "" : ": DOES NOT FIT") : "");
+    fmt::print("  {:<14} {:>16} {:>14}{}\n", "total", total, telemetry::gib(total),
+               capacity_bytes > 0
+                   ? fmt::format(" of {}{}", telemetry::gib(capacity_bytes), total <= capacity_bytes ? "" : ": DOES NOT FIT")
+                   : "");
 }
 
 }  // namespace lockstep::cli

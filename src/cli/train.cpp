@@ -1,350 +1,115 @@
 #include <fmt/format.h>
-
 #include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
-#include "base/error.h"
-#include "base/nearest.h"
-#include "base/output_file.h"
-#include "base/text_file.h"
-#include "cli/checkpointing.h"
-#include "cli/groups.h"
-#include "cli/job.h"
-#include "cli/machine.h"
+#include "cli/commands.h"
 #include "cli/number_flags.h"
-#include "cli/observe.h"
-#include "cli/run_log.h"
-#include "cli/stopping.h"
-#include "cli/watch.h"
-#include "compile/report.h"
-#include "runtime/capture.h"
-#include "runtime/replicas.h"
+#include "job/training.h"
 #include "telemetry/console.h"
+#include "telemetry/wrap.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct TrainArgs {
-    RecipeArgs recipe;
+    planning::RecipeArgs recipe;
     std::vector<std::string> watch;
-    ObserveArgs observe;
+    job::ObserveArgs observe;
     bool json = false;
 };
 
-double median(std::vector<double> x) {
-    if (x.empty()) return 0;
-    std::nth_element(x.begin(), x.begin() + static_cast<long>(x.size() / 2), x.end());
-    return x[x.size() / 2];
-}
+using Json = nlohmann::ordered_json;
 
-std::string make_folder(const std::string& path) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error)
-        throw UserError("train.dump_folder", "job.dump_folder",
-                        fmt::format("job.dump_folder: {} cannot be made: {}", path, error.message()));
-    return path;
-}
-
-std::unique_ptr<FolderLock> lock(comm::Crew& crew, const std::string& folder) {
-    std::unique_ptr<FolderLock> lock;
-    crew.together([&] {
-        if (crew.is_first()) lock = std::make_unique<FolderLock>(make_folder(folder));
-    });
-    return lock;
-}
-
-// The loop of one training run: steps, what is said of them, validation, checkpoints, a clean stop.
-class Run {
-public:
-    using Clock = std::chrono::steady_clock;
-
-    Run(Job& job, const TrainArgs& args, Clock::time_point begun)
-        : job_(job),
-          crew_(job.trainer->ranks().crew()),
-          config_(job.config),
-          recipe_(job.recipe),
-          dump_(config_.job.dump_folder),
-          lock_(lock(crew_, dump_)),
-          log_(job, dump_, args.observe.cluster),
-          checkpoints_(job, std::filesystem::path(dump_) / config_.checkpoint.folder),
-          stopping_(config_, begun),
-          watch_(args.watch),
-          observe_(args.observe),
-          steps_(config_.training.steps),
-          replica_check_freq_(config_.debug.replica_check_freq) {}
-
-    int run() {
-        checkpoints_.resume();
-        keep_recipe();
-        checkpoint_ = checkpoints_.latest();
-        log_.start(job_.trainer->progress().steps > 0 ? checkpoint_ : "");
-        replicas_agreed_ = job_.trainer->progress().steps;
-        if (config_.checkpoint.create_seed_checkpoint) {
-            checkpoints_.at_end(Checkpointing::End::Stopped);
-            return kDone;
-        }
-        std::optional<runtime::Capture> capture;
-        if (!watch_.empty()) {
-            capture.emplace(job_.trainer->ranks(), [this](const std::string& name) {
-                return std::find(watch_.begin(), watch_.end(), name) != watch_.end();
-            });
-        }
-        observer_.emplace(observe_, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
-        while (job_.trainer->progress().steps < steps_ && !stopping_.asked(crew_)) {
-            const runtime::StepResult r = observer_->step();
-            if (capture) {
-                const auto watched = capture->take();
-                crew_.together([&] { write_watched(r.step, watched); });
-            }
-            after(r);
-            stopping_.after_step(r, checkpoints_.longest_save_s());
-        }
-        return end();
-    }
-
-    // What became of the run, for those who read of it later.
-    void say_end(const nlohmann::ordered_json& summary) {
-        note_checkpoint();
-        const bool done = job_.trainer->progress().steps >= steps_, counted = counted_ || times_.empty();
-        if (done) log_.end(counted ? "done" : "non_finite", counted ? "" : "no step of this run counted", summary);
-        else log_.end(std::string(name_of(stopping_.reason())), stopping_.text(), summary);
-    }
-    void say_failed(const std::string& why) { log_.end("failed", why, nullptr); }
-
-    // null where no profile was asked for.
-    nlohmann::ordered_json profile(bool quiet) { return observer_ ? observer_->finish(quiet) : nullptr; }
-
-    nlohmann::ordered_json summary() const {
-        int64_t resident = 0;  // of all processes
-        for (const std::string& bytes : crew_.exchange(std::to_string(log_.resident_bytes()))) resident += std::stoll(bytes);
-        const double step_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
-        nlohmann::ordered_json out = {
-            {"steps", job_.trainer->progress().steps},
-            {"final_loss", last_loss_},
-            {"tokens_per_s", step_s > 0 ? static_cast<double>(job_.trainer->tokens_per_step()) / step_s : 0.0},
-            {"step_time_s", step_s},
-            {"peak_bytes_planned", job_.compiled.all_arena_bytes()},
-            {"peak_bytes_resident", resident},
-            {"checkpoint", or_null(checkpoints_.latest())},
-            {"checkpoints_written", checkpoints_.written()},
-            {"checkpoint_stall_s", checkpoints_.stall_s()},
-            {"stopped", or_null(job_.trainer->progress().steps < steps_ ? std::string(name_of(stopping_.reason())) : "")},
-            {"start_up_s", job_.start_up_s},
-            {"dump_folder", dump_}};
-        if (heldout_) {
-            out["heldout_loss"] = heldout_->loss;
-            for (const auto& [name, loss] : heldout_->of_sets) out["heldout_loss_of"][name] = loss;
-        }
-        if (job_.data.unigram_entropy_nats) out["unigram_entropy_nats"] = *job_.data.unigram_entropy_nats;
-        return out;
-    }
-
-private:
-    static nlohmann::ordered_json or_null(const std::string& text) {
-        return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(text);
-    }
-
-    // The last checkpoint, and the exit code.
-    int end() {
-        log_.clear_bar();
-        const Stopping::Reason reason = stopping_.reason();
-        if (reason == Stopping::Reason::NonFinite) {  // the weights may be what is wrong: nothing is saved
-            checkpoints_.wait();
-            const std::string good = checkpoints_.latest();
-            telemetry::error(fmt::format("{} after step {}; {}", stopping_.text(), job_.trainer->progress().steps,
-                                         good.empty() ? "there is no checkpoint" : "the last good checkpoint is " + good));
-            return kFailed;
-        }
-        const bool done = job_.trainer->progress().steps >= steps_;
-        if (done && !times_.empty() && !counted_) {  // as above: nothing is saved
-            checkpoints_.wait();
-            telemetry::error(fmt::format(
-                "none of the {} steps of this run counted: loss or gradient norm was never finite, and the weights are those "
-                "that it "
-                "began with. Lower optimizer.lr, or look for the first tensor that is not finite (`lockstep train --watch`)",
-                times_.size()));
-            return kFailed;
-        }
-        checkpoints_.at_end(done ? Checkpointing::End::LastStep : Checkpointing::End::Stopped);
-        if (done) return kDone;
-        telemetry::warn(fmt::format("{} after step {}: {}", stopping_.text(), job_.trainer->progress().steps,
-                                    checkpoints_.saves()
-                                        ? "checkpoint written: " + checkpoints_.latest() + "; go on with the same command"
-                                        : "nothing was saved, since checkpoint.enable is false"));
-        return checkpoints_.saves() ? kStopped : kFailed;
-    }
-
-    void after(const runtime::StepResult& r) {
-        last_loss_ = r.loss;
-        times_.push_back(r.step_time_s);
-        counted_ |= r.committed;
-        const bool validate = !job_.data.heldout.empty() && (r.step % config_.validation.freq == 0 || r.step == steps_);
-        if (validate) heldout_ = evaluate();
-        log_.step(r, validate ? heldout_ : std::nullopt);
-        if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);
-        checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
-        note_checkpoint();
-    }
-
-    // What differs may be in every checkpoint since the last look: none is written, and which one to take is said.
-    void check_replicas(int64_t step) {
-        const std::vector<runtime::ReplicaDifference> differences = runtime::replica_differences(job_.trainer->ranks());
-        if (differences.empty()) {
-            replicas_agreed_ = step;
-            return;
-        }
-        const runtime::ReplicaDifference& d = differences.front();
-        const bool two = d.ranks.size() == d.others.size();  // nobody can say which one is right
-        throw std::runtime_error(fmt::format(
-            "step {}: the {} on rank{} {} differ from those of rank{} {}, which must be the same{}{}. They last agreed at step "
-            "{}: resume from a checkpoint of that step or an earlier one (checkpoint.load_step), without the faulty machine",
-            step, d.state, d.ranks.size() > 1 ? "s" : "", fmt::join(d.ranks, " "), d.others.size() > 1 ? "s" : "",
-            fmt::join(d.others, " "), two ? " (either may be wrong)" : "",
-            differences.size() > 1 ? fmt::format(", and {} more states", differences.size() - 1) : "", replicas_agreed_));
-    }
-
-    HeldoutLoss evaluate() {
-        runtime::Evaluator& e = job_.trainer->evaluator();
-        const int64_t steps = config_.validation.steps;
-        HeldoutLoss out;
-        runtime::EvalResult whole;
-        for (const RunData::Heldout& set : job_.data.heldout) {
-            const int64_t all = e.batches(set.data);
-            const runtime::EvalResult r = e.evaluate(set.data, steps > 0 ? std::min(steps, all) : all);
-            whole += r;
-            if (job_.data.heldout.size() > 1) out.of_sets.emplace_back(set.name, r.loss());
-        }
-        out.loss = whole.loss();
-        return out;
-    }
-
-    void note_checkpoint() {
-        if (checkpoints_.latest() == checkpoint_) return;
-        checkpoint_ = checkpoints_.latest();
-        log_.checkpoint(checkpoint_);
-    }
-
-    // One line a value would be unreadable: shape in the first line, then all values in global order, a row of the last dim a
-    // line.
-    void write_watched(int64_t step, const std::map<std::string, runtime::Captured>& tensors) {
-        for (const auto& [name, t] : tensors) {
-            if (!crew_.is_first()) break;
-            const std::string path = fmt::format("{}/{}.step{}.txt", make_folder(dump_ + "/watch"), name, step);
-            std::ofstream out(path);
-            fmt::memory_buffer text;
-            fmt::format_to(std::back_inserter(text), "# {} step {} shape [{}]\n", name, step, fmt::join(t.shape, ", "));
-            const int64_t row = t.shape.empty() ? 1 : t.shape.back();
-            for (size_t i = 0; i < t.values.size(); ++i)
-                fmt::format_to(std::back_inserter(text), "{}{}", t.values[i],
-                               (static_cast<int64_t>(i) + 1) % row == 0 ? "\n" : " ");
-            out.write(text.data(), static_cast<std::streamsize>(text.size()));
-            if (!out) throw UserError("train.watch", "--watch", fmt::format("{}: cannot be written", path));
-        }
-    }
-
-    // recipe.toml is the one of now. Each that the run has begun or gone on with stays in recipes/, by its first step.
-    void keep_recipe() {
-        crew_.together([&] {
-            if (!crew_.is_first()) return;
-            const std::string now = recipe_.toml(), file = dump_ + "/recipe.toml";
-            if (std::filesystem::exists(file) && read_text_file(file).text == now) return;
-            const auto write = [&](const std::string& path) {
-                AtomicFile out(path);
-                out.append(now);
-                out.finish();
-                out.publish();
-            };
-            const std::string kept =
-                fmt::format("{}/step-{:08}", make_folder(dump_ + "/recipes"), job_.trainer->progress().steps);
-            std::string path = kept + ".toml";
-            for (int again = 2; std::filesystem::exists(path); ++again) path = fmt::format("{}.{}.toml", kept, again);
-            write(path);
-            write(file);
-        });
-    }
-
-    Job& job_;
-    comm::Crew& crew_;
-    const compile::Config& config_;
-    const compile::Recipe& recipe_;
-    const std::string dump_;
-    const std::unique_ptr<FolderLock> lock_;  // of dump_, held by the first process
-    RunLog log_;
-    Checkpointing checkpoints_;
-    Stopping stopping_;
-    const std::vector<std::string> watch_;
-    const ObserveArgs observe_;
-    const int64_t steps_, replica_check_freq_;
-    int64_t replicas_agreed_ = 0;  // after which step
-    std::vector<double> times_;
-    double last_loss_ = std::nan("");
-    std::optional<HeldoutLoss> heldout_;  // the last one
-    std::optional<Observer> observer_;
-    std::string checkpoint_;  // the last one that the log knows of
-    bool counted_ = false;    // any step of this run
+struct Row {
+    std::string op, thread;
+    compile::TimeSpent spent;
 };
 
-void require_watchable(const std::vector<std::string>& watch, const compile::Compiled& compiled) {
-    std::set<std::string> names;
-    if (!watch.empty())
-        for (const ir::Program& p : compiled.programs) names.merge(runtime::capturable(p, ir::EntryKind::Train));
-    for (const std::string& name : watch) {
-        if (names.contains(name)) continue;
-        const std::string meant = nearest_if_close(name, {names.begin(), names.end()});
-        throw UserError("train.watch_name", "--watch",
-                        fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written as "
-                                    "layer[0].forward.q{}",
-                                    name, meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+std::vector<Row> rows_of(const compile::Breakdown& b) {
+    std::vector<Row> rows;
+    for (const auto& [name, spent] : b.ops) rows.push_back({name, "compute", spent});
+    std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.spent.time_s > y.spent.time_s; });
+    const auto middle = rows.size();
+    for (const auto& [name, spent] : b.beside) rows.push_back({name, "communication", spent});
+    std::stable_sort(rows.begin() + static_cast<long>(middle), rows.end(),
+                     [](const Row& x, const Row& y) { return x.spent.time_s > y.spent.time_s; });
+    return rows;
+}
+
+void print(const job::Profile& p) {
+    const compile::Breakdown& b = p.breakdown;
+    const double flops_roof = p.flops_roof, bytes_roof = p.bytes_roof;
+    fmt::print("a step of {:.3f} ms (mean over {} steps and all ranks; roofs of a rank: {:.1f} GFLOP/s, {:.1f} GB/s)\n",
+               1e3 * b.step_s, p.steps, flops_roof / 1e9, bytes_roof / 1e9);
+    fmt::print("  {:<26}{:>8}{:>12}{:>8}{:>10}{:>7}{:>9}{:>7}\n", "op", "count", "ms", "%", "GFLOP/s", "roof", "GB/s", "roof");
+    bool beside = false;
+    const auto share = [&](double time_s) { return 100 * time_s / b.step_s; };
+    const auto line = [&](const char* name, double time_s) {
+        fmt::print("  {:<26}{:>8}{:>12.3f}{:>8.1f}\n", name, "", 1e3 * time_s, share(time_s));
+    };
+    for (const Row& row : rows_of(b)) {
+        if (row.thread == "communication" && !beside) {
+            line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
+            beside = true;
+            fmt::print("  beside it, on the communication thread\n");
+        }
+        const compile::TimeSpent& s = row.spent;
+        const double flops = s.flops / s.time_s, bytes = s.bytes / s.time_s;
+        const bool computes = flops > 0.02 * flops_roof;
+        fmt::print("  {:<26}{:>8.0f}{:>12.3f}{:>8.1f}{:>10}{:>7}{:>9.1f}{:>6.0f}%\n", row.op, s.count, 1e3 * s.time_s,
+                   share(s.time_s), computes ? fmt::format("{:.1f}", flops / 1e9) : "",
+                   computes ? fmt::format("{:.0f}%", 100 * flops / flops_roof) : "", bytes / 1e9, 100 * bytes / bytes_roof);
     }
+    if (!beside) line("waiting", b.waiting_s), line("data", b.data_s), line("executor", b.remainder_s);
+}
+
+Json to_json(const job::Profile& p) {
+    const compile::Breakdown& b = p.breakdown;
+    Json ops = Json::array();
+    for (const Row& row : rows_of(b)) {
+        const compile::TimeSpent& s = row.spent;
+        ops.push_back({{"op", row.op},
+                       {"thread", row.thread},
+                       {"count", s.count},
+                       {"time_s", s.time_s},
+                       {"flops_per_s", s.flops / s.time_s},
+                       {"bytes_per_s", s.bytes / s.time_s}});
+    }
+    return {{"steps", p.steps},
+            {"step_time_s", b.step_s},
+            {"waiting_s", b.waiting_s},
+            {"data_s", b.data_s},
+            {"executor_s", b.remainder_s},
+            {"roof_flops_per_s", p.flops_roof},
+            {"roof_bytes_per_s", p.bytes_roof},
+            {"ops", ops}};
 }
 
 int train(const TrainArgs& args, comm::Crew& crew) {
-    const auto begun = std::chrono::steady_clock::now();
-    const SignalNotice notice;
-    const std::unique_ptr<Job> job = start_job(args.recipe, &crew,
-                                               {{"--watch", fmt::format("{}", fmt::join(args.watch, " "))},
-                                                {"--trace", args.observe.trace},
-                                                {"--trace-step", std::to_string(args.observe.trace_step)},
-                                                {"--profile", args.observe.profile ? "given" : "not given"}});
-    require_watchable(args.watch, job->compiled);
-    if (crew.hosts() > 1)
-        warn_of_hosts(described_cluster(job->config), compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
-    const Watch watch(job->config, job->trainer->ranks());
-    Run run(*job, args, begun);
-    int code = kDone;
-    try {
-        crew.guard([&] { code = run.run(); });
-    } catch (const std::exception& e) {
-        run.say_failed(e.what());
-        throw;
-    }
-    nlohmann::ordered_json summary = run.summary();
-    run.say_end(summary);
-    if (nlohmann::ordered_json profile = run.profile(args.json || !crew.is_first()); !profile.is_null())
-        summary["profile"] = std::move(profile);
-    if (!crew.is_first()) return code;
+    const job::TrainOptions options{.watch = args.watch, .observe = args.observe, .announces_signals = true};
+    const job::TrainResult result = job::train(planning::announced(args.recipe), options, crew);
+    if (!crew.is_first()) return result.code;
+    const job::TrainSummary& summary = result.summary;
     if (args.json) {
-        print_json(summary);
-        return code;
+        Json out = job::to_json(summary);
+        if (result.profile) out["profile"] = to_json(*result.profile);
+        print_json(out);
+        return result.code;
     }
-    telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", gib(summary["peak_bytes_planned"]),
-                                gib(summary["peak_bytes_resident"])));
-    if (summary.contains("heldout_loss") && summary["heldout_loss"].is_number()) {
-        const auto entropy = job->data.unigram_entropy_nats;
-        telemetry::info(fmt::format("held-out loss {:.4f} nats{}", summary["heldout_loss"].get<double>(),
+    if (result.profile) print(*result.profile);
+    telemetry::info(fmt::format("memory of all ranks: planned {}, resident {}", telemetry::gib(summary.planned_bytes),
+                                telemetry::gib(summary.resident_bytes)));
+    if (summary.heldout) {
+        const auto entropy = summary.unigram_entropy_nats;
+        telemetry::info(fmt::format("held-out loss {:.4f} nats{}", summary.heldout->loss,
                                     entropy ? fmt::format("; token frequencies alone give {:.4f}", *entropy) : ""));
     }
-    telemetry::info(fmt::format("written: {}", summary["dump_folder"].get<std::string>()));
-    return code;
+    telemetry::info(fmt::format("written: {}", summary.dump_folder));
+    return result.code;
 }
 
 }  // namespace

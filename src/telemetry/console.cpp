@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "telemetry/wrap.h"
@@ -20,7 +21,17 @@ namespace {
 constexpr int kDefaultColumns = 80, kTimeColumns = 11;  // "[12:34:56] "
 spdlog::level::level_enum spoken = spdlog::level::info;
 LogFormat format = LogFormat::Text;
-std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> sink;
+std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> sink;  // null: the console is not set up
+Listener listener;
+std::mutex listener_mutex;
+
+bool listener_takes(Level level, std::string_view text) {
+    std::unique_lock lock(listener_mutex);
+    const Listener taker = listener;
+    lock.unlock();  // what it calls may speak, too
+    if (taker) taker(level, text);
+    return taker != nullptr;
+}
 
 bool is_terminal() { return isatty(STDERR_FILENO) != 0; }
 
@@ -36,13 +47,20 @@ std::string json_line(spdlog::level::level_enum level, std::string_view text, co
     return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void say(spdlog::level::level_enum level, std::string_view text) {
+void say(Level of, std::string_view text) {
+    if (listener_takes(of, text) || !sink) return;
+    const auto level = of == Level::Info ? spdlog::level::info : of == Level::Warning ? spdlog::level::warn : spdlog::level::err;
     if (format == LogFormat::Json) return spdlog::log(level, "{}", json_line(level, text, nullptr));
     if (!is_terminal()) return spdlog::log(level, "{}", text);
     std::string lines;
     for (const std::string& line : wrap(text, console_columns() - kTimeColumns))
         lines += (lines.empty() ? "" : "\n" + std::string(kTimeColumns, ' ')) + line;
     spdlog::log(level, "{}", lines);
+}
+
+bool console_shows(spdlog::level::level_enum level) {
+    const std::lock_guard lock(listener_mutex);
+    return sink && !listener && spdlog::get_level() <= level;
 }
 
 // Not fmt::print, which throws: a console that is gone does not end a run.
@@ -65,17 +83,24 @@ void set_up_console(const ConsoleOptions& options) {
     logger->set_level(spoken);
 }
 
-void switch_colors_off() { sink->set_color_mode(spdlog::color_mode::never); }
+void set_listener(Listener taker) {
+    const std::lock_guard lock(listener_mutex);
+    listener = std::move(taker);
+}
+
+void switch_colors_off() {
+    if (sink) sink->set_color_mode(spdlog::color_mode::never);
+}
 
 void mute() { spdlog::set_level(spdlog::level::off); }
 void unmute() { spdlog::set_level(spoken); }
 
-void info(std::string_view line) { say(spdlog::level::info, line); }
-void warn(std::string_view line) { say(spdlog::level::warn, line); }
-void error(std::string_view line) { say(spdlog::level::err, line); }
+void info(std::string_view line) { say(Level::Info, line); }
+void warn(std::string_view line) { say(Level::Warning, line); }
+void error(std::string_view line) { say(Level::Error, line); }
 
 void info(std::string_view text, const nlohmann::ordered_json& values) {
-    if (spdlog::get_level() > spdlog::level::info) return;
+    if (!console_shows(spdlog::level::info)) return;  // a listener has the numbers of each step from elsewhere
     if (format == LogFormat::Json) spdlog::info("{}", json_line(spdlog::level::info, text, values));
     else put(fmt::format("{}\n", text));
 }
@@ -85,7 +110,7 @@ int console_columns() {
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kDefaultColumns;
 }
 
-bool console_shows_text() { return format == LogFormat::Text && spdlog::get_level() <= spdlog::level::info; }
+bool console_shows_text() { return format == LogFormat::Text && console_shows(spdlog::level::info); }
 
 ProgressBar::ProgressBar() : terminal_(is_terminal() && console_shows_text()) {}
 ProgressBar::~ProgressBar() { clear(); }

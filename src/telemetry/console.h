@@ -1,8 +1,10 @@
-// Everything that a person reads goes to standard error: log lines, and one progress bar where that is a terminal. Standard
-// output is kept for results. On a terminal lines wrap between words at its width; in a file a line stays one line.
+// What Lockstep says on the way to a result: lines, and one progress bar. A program that wants it on standard error calls
+// set_up_console(); one that wants the lines itself gives a listener; without either nothing is printed. Standard output is kept
+// for results. On a terminal lines wrap between words at its width; in a file a line stays one line.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -16,6 +18,10 @@ struct ConsoleOptions {
     LogFormat format = LogFormat::Text;  // Json: each line is an object {time, level, text, ...}
 };
 void set_up_console(const ConsoleOptions& options);
+// Takes the lines instead of standard error; empty: no longer. It may be called from several threads at the same time.
+enum class Level { Info, Warning, Error };
+using Listener = std::function<void(Level, std::string_view)>;
+void set_listener(Listener listener);
 void switch_colors_off();
 // Nothing is printed from now on: another process speaks for this one.
 void mute();

@@ -68,6 +68,8 @@ std::string short_count(double count) {
     return fmt::format("{:.{}f}{}", count, count < 9.995 ? 2 : count < 99.95 ? 1 : 0, kUnits[unit]);
 }
 
+std::string gib(int64_t bytes) { return fmt::format("{:.3f} GiB", static_cast<double>(bytes) / (1 << 30)); }
+
 std::string grouped(int64_t count) {
     const std::string digits = std::to_string(count);
     std::string text;

@@ -1,6 +1,7 @@
 // Text for people: lines that end between words, and numbers that keep a column narrow.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ std::vector<std::string> wrap(std::string_view text, int columns);
 std::string short_duration(double seconds);
 // "812", "2,977", "29.8k", "1.23M", "2.31G": of a number that is not negative, six characters at most.
 std::string short_count(double count);
+// "0.031 GiB"
+std::string gib(int64_t bytes);
 // "1,866,624"
 std::string grouped(int64_t count);
 // "1 rank", "2 ranks", "1 process", "2 processes"

@@ -1,5 +1,5 @@
 // Processes of one job that differ are refused when it starts: the first difference is named with its rank and both values.
-#include "cli/agreement.h"
+#include "job/agreement.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,36 +13,36 @@ namespace lockstep::testing {
 namespace {
 
 TEST(Agreement, NamesTheFirstDifference) {
-    const cli::Facts one = {{"optimizer.lr", "0.001"}, {cli::kInstructionSet, "avx512"}};
-    cli::Facts other = one, less = one;
-    EXPECT_FALSE(cli::disagreement({one, one, one}));
+    const job::Facts one = {{"optimizer.lr", "0.001"}, {job::kInstructionSet, "avx512"}};
+    job::Facts other = one, less = one;
+    EXPECT_FALSE(job::disagreement({one, one, one}));
     other[1].second = "avx2";
-    auto d = cli::disagreement({one, one, one, other});
+    auto d = job::disagreement({one, one, one, other});
     ASSERT_TRUE(d);
-    EXPECT_EQ(d->name, cli::kInstructionSet);
+    EXPECT_EQ(d->name, job::kInstructionSet);
     EXPECT_EQ(d->first + " " + d->other, "avx512 avx2");
     EXPECT_EQ(d->process, 3u);
     other[0].second = "0.5";
-    EXPECT_EQ(cli::disagreement({one, other})->name, "optimizer.lr");
+    EXPECT_EQ(job::disagreement({one, other})->name, "optimizer.lr");
     less.erase(less.begin());
-    EXPECT_EQ(cli::disagreement({one, less})->other, "(absent)");
-    EXPECT_EQ(cli::disagreement({less, one})->first, "(absent)");
+    EXPECT_EQ(job::disagreement({one, less})->other, "(absent)");
+    EXPECT_EQ(job::disagreement({less, one})->first, "(absent)");
 }
 
 TEST(Agreement, FactsAreTheWholeRecipeAndTheMachine) {
     compile::Recipe recipe;
     const auto has = [&](const std::string& name, const std::string& value) {
-        const cli::Facts facts = cli::facts_of(recipe);
+        const job::Facts facts = job::facts_of(recipe);
         return std::find(facts.begin(), facts.end(), std::pair{name, value}) != facts.end();
     };
     EXPECT_TRUE(has("optimizer.lr", compile::text_of(recipe.number("optimizer.lr"))));
     recipe.set("optimizer.lr", "0.5");
     EXPECT_TRUE(has("optimizer.lr", "0.5"));
     EXPECT_TRUE(has("model.rope_theta", "500000.0"));
-    EXPECT_EQ(cli::facts_of(recipe).back().first, cli::kInstructionSet);
+    EXPECT_EQ(job::facts_of(recipe).back().first, job::kInstructionSet);
     recipe.set("runtime.kernels", "reference");
-    EXPECT_NE(cli::facts_of(recipe).back().first, cli::kInstructionSet);
-    EXPECT_NE(cli::build_text().find("0."), std::string::npos);
+    EXPECT_NE(job::facts_of(recipe).back().first, job::kInstructionSet);
+    EXPECT_NE(job::build_text().find("0."), std::string::npos);
 }
 
 class CliAgreement : public ::testing::Test {

@@ -1,8 +1,8 @@
 // What a command line gives to keys: a line "section.key=value" each, and for the key "--hosts" the list of `lockstep launch`.
 // The first that is refused ends it.
-#include "cli/hosts.h"
 #include "compile/layout.h"
 #include "compile/recipe.h"
+#include "job/hosts.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -16,7 +16,7 @@ const fuzz::Declare target("flags", [](std::string_view bytes) {
         bytes.remove_prefix(std::min(line.size() + 1, bytes.size()));
         const size_t equals = line.find('=');
         const std::string key(line.substr(0, equals)), value(equals == line.npos ? "" : line.substr(equals + 1));
-        key == "--hosts" ? void(cli::hosts_of(value)) : recipe.set(key, value);
+        key == "--hosts" ? void(job::hosts_of(value)) : recipe.set(key, value);
     }
     recipe.where("model.name");
     recipe.missing();

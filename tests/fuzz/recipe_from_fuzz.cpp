@@ -1,6 +1,6 @@
 // What `lockstep recipe --from` is given: a recipe, a config.json, the configuration that a torchtitan job prints or saves. What
 // it makes of it is a recipe.
-#include "cli/recipe_from.h"
+#include "job/recipe_from.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -10,7 +10,7 @@ using namespace lockstep;
 const fuzz::Declare target("recipe_from", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
     folder.write("input", bytes);
-    const std::string made = cli::recipe_from(folder.path("input")).toml("input");
+    const std::string made = job::recipe_from(folder.path("input")).toml("input");
     try {
         compile::Recipe::from_text(made, "made");
     } catch (const UserError& e) {

@@ -1,0 +1,70 @@
+#include "job/carried.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/error.h"
+#include "base/text_file.h"
+#include "compile/effective.h"
+#include "data/data_sets.h"
+
+namespace lockstep::job {
+
+namespace fs = std::filesystem;
+
+void require_same_model(const models::HuggingFaceModel& held, const std::string& origin, const compile::Recipe& recipe) {
+    const auto d = models::difference(held, hugging_face_model(recipe));
+    if (!d) return;
+    const bool stated = recipe.is_set(d->key) || recipe.is_set("model.flavor");
+    throw UserError("checkpoint.other_architecture", d->key,
+                    fmt::format("{} holds a model with {} = {}, but the recipe {} {}: with it the weights are another model. Set "
+                                "{} = {}, or take all of [model] from it (`lockstep recipe --from {}`)",
+                                origin, d->key, d->a, stated ? "has" : "has the default", d->b, d->key, d->a, origin));
+}
+
+namespace {
+
+// The checkpoint's own tokenizer.json, if it still exists.
+std::optional<std::string> file_of(const Stored& stored, const std::string& sum) {
+    for (const fs::path folder : tokenizer_folders(stored)) {
+        const fs::path file = folder / data::kTokenizerFile;
+        if (fs::exists(file) && tokenizer_sum(file.string()) == sum) return file.string();
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
+    const std::string& known = stored.manifest.tokenizer;
+    if (known.empty()) return;
+    const std::string given = tokenizer_sum(used.file);
+    if (given == known) return;
+    if (const TextFile text = read_text_file(used.file); !text.is_readable())
+        throw UserError("checkpoint.other_tokenizer", used.key,
+                        fmt::format("{} {}: cannot be read ({})", used.key, used.file, text.reason));
+    const auto own = file_of(stored, known);
+    if (own && data::is_same_tokenizer(*own, used.file)) return;
+    throw UserError(
+        "checkpoint.other_tokenizer", used.key,
+        fmt::format("{} is not the tokenizer of {} (checksum {}, the checkpoint's has {}): its tokens mean something "
+                    "else to the model. Use {}{}",
+                    used.file, stored.folder, given, known,
+                    own ? "the checkpoint's, " + *own : "the tokenizer that the model was trained with", used.advice));
+}
+
+std::vector<std::string> changes(const compile::Recipe& before, const compile::Recipe& now) {
+    const auto old = compile::effective(before);
+    const std::map<std::string, std::string> was(old.begin(), old.end());
+    std::vector<std::string> out;
+    for (const auto& [key, value] : compile::effective(now)) {
+        const auto it = was.find(key);
+        if (it != was.end() && it->second != value && !key.starts_with("model."))
+            out.push_back(fmt::format("{} {} -> {}", key, it->second, value));
+    }
+    return out;
+}
+
+}  // namespace lockstep::job

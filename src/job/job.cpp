@@ -1,0 +1,41 @@
+#include "job/job.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "job/agreement.h"
+#include "planning/machine.h"
+#include "planning/recipe_args.h"
+#include "planning/types.h"
+#include "telemetry/console.h"
+#include "telemetry/metrics.h"
+
+namespace lockstep::job {
+
+std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::Crew* crew, const Facts& flags) {
+    const auto start = std::chrono::steady_clock::now();
+    auto job = std::make_unique<Job>();
+    job->recipe = std::move(recipe);
+    if (crew) {
+        planning::take_ranks(job->recipe, *crew);
+        require_same_job(job->recipe, flags, *crew);
+    }
+    planning::use_instruction_set(compile::config_of(job->recipe));
+    if (const std::string slow = planning::slow_types_warning(compile::values_of(job->recipe)); !slow.empty())
+        telemetry::warn(slow);
+    job->data = planning::open_run_data(job->recipe, planning::MissingData::Refuse);
+    const compile::Config& config = job->config = compile::config_of(job->recipe);
+    planning::note_other_machine(config);
+    const compile::CompileOptions options = planning::compile_options(config, crew);
+    job->compiled = compile::compile(config, options);
+    planning::require_runnable(config, options, job->compiled, planning::capacity_here(config, job->compiled.layout.ranks, crew));
+    if (crew) require_same_programs(job->compiled, *crew);
+    job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
+    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, crew);
+    job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return job;
+}
+
+}  // namespace lockstep::job

@@ -1,0 +1,27 @@
+// A recipe brought to the point where it can take steps: data opened, program compiled and proved, ranks started.
+#pragma once
+
+#include <memory>
+
+#include "compile/compile.h"
+#include "job/agreement.h"
+#include "planning/run_data.h"
+#include "runtime/trainer.h"
+
+namespace lockstep::job {
+
+struct Job {
+    compile::Recipe recipe;
+    compile::Config config;  // of the recipe, with the vocabulary of the data
+    planning::RunData data;
+    compile::Compiled compiled;
+    std::unique_ptr<runtime::Trainer> trainer;
+    int64_t anonymous_bytes_before = 0;  // of the process, before the arenas were made
+    double start_up_s = 0;
+};
+
+// `crew` has the ranks and outlives the job; none: all are threads of this process. `flags`: what else its processes must have
+// alike. UserError job.* where they differ.
+std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::Crew* crew = nullptr, const Facts& flags = {});
+
+}  // namespace lockstep::job

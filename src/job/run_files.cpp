@@ -1,0 +1,252 @@
+#include "job/run_files.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "checkpoint/folder.h"
+#include "compile/recipe.h"
+#include "telemetry/wrap.h"
+
+namespace lockstep::job {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostPoints = 4000;  // of a curve in a page
+constexpr std::array<std::pair<const char*, const char*>, 10> kColumns = {{{"step", "step"},
+                                                                           {"loss", "loss_metrics/global_avg_loss"},
+                                                                           {"heldout", "validation_metrics/loss"},
+                                                                           {"grad_norm", "grad_norm"},
+                                                                           {"lr", "lr"},
+                                                                           {"tokens", "n_tokens_seen"},
+                                                                           {"tokens_per_s", "tokens_per_s"},
+                                                                           {"step_time", "time_metrics/end_to_end(s)"},
+                                                                           {"mfu", "mfu(%)"},
+                                                                           {"resident", "memory/resident(GiB)"}}};
+
+// The objects of a file of JSON lines that `f` takes.
+void for_each_line(const std::string& path, const std::function<void(Json)>& f) {
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) {
+        Json j = Json::parse(line, is_shallow<Json>, false);
+        if (j.is_object()) f(std::move(j));
+    }
+}
+
+bool is_step(const Json& line) {
+    return line.contains("step") && line["step"].is_number_integer() && line["step"].get<double>() >= 0;
+}
+
+std::vector<Json> metrics_lines(const std::string& file) {
+    std::vector<Json> lines;
+    for_each_line(file, [&](Json line) {
+        if (!is_step(line)) return;
+        while (!lines.empty() && lines.back()["step"] >= line["step"]) lines.pop_back();
+        lines.push_back(std::move(line));
+    });
+    return lines;
+}
+
+// The data set of a key such as "validation_metrics/books/loss"; empty: it is no such key.
+std::string data_set_of(const std::string& key) {
+    constexpr std::string_view kBegin = "validation_metrics/", kEnd = "/loss";
+    const bool is_one = key.size() > kBegin.size() + kEnd.size() && key.starts_with(kBegin) && key.ends_with(kEnd);
+    return is_one ? key.substr(kBegin.size(), key.size() - kBegin.size() - kEnd.size()) : "";
+}
+
+// Every n-th line, the last one and those with a validation.
+Json columns_of(const std::vector<Json>& lines, size_t every) {
+    Json out;
+    for (const auto& [name, key] : kColumns) out[name] = Json::array();
+    out["heldout_of"] = Json::object();  // by data set: [[step, loss]]
+    for (const Json& line : lines) {
+        for (const auto& [key, value] : line.items()) {
+            const std::string set = data_set_of(key);
+            if (!set.empty() && value.is_number()) out["heldout_of"][set].push_back({line["step"], value});
+        }
+    }
+    for (size_t i = 0; i < lines.size(); ++i) {
+        if (i % every != 0 && i + 1 != lines.size() && !lines[i].contains("validation_metrics/loss")) continue;
+        for (const auto& [name, key] : kColumns) {
+            const bool there = lines[i].contains(key) && lines[i][key].is_number();
+            out[name].push_back(there ? lines[i][key] : Json());
+        }
+    }
+    return out;
+}
+
+Json checkpoints_of(const std::string& folder, const std::string& recipe) {
+    std::string name = "checkpoint";
+    try {
+        name = compile::Recipe::from_text(recipe, "recipe").text("checkpoint.folder");
+    } catch (const std::exception&) {  // of another version, or damaged: the usual name
+    }
+    const std::string root = fs::path(folder) / name;
+    Json out = Json::array();
+    for (const int64_t step : checkpoint::complete_steps(root)) {
+        const std::string path = checkpoint::folder_of(root, step);
+        int64_t bytes = 0;
+        std::error_code error;
+        for (const fs::directory_entry& e : fs::recursive_directory_iterator(path, error))
+            if (e.is_regular_file(error)) bytes += static_cast<int64_t>(e.file_size(error));
+        out.push_back({{"step", step},
+                       {"folder", path},
+                       {"bytes", bytes},
+                       {"has_optimizer", fs::exists(path + "/" + checkpoint::kOptimizerFile, error)}});
+    }
+    return out;
+}
+
+std::string text_of_file(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// j[a][b], or null.
+Json at(const Json& j, const char* a, const char* b = nullptr) {
+    if (!j.is_object() || !j.contains(a)) return nullptr;
+    return b ? at(j[a], b) : j[a];
+}
+
+Json last_known(const Json& column) {
+    for (auto value = column.rbegin(); value != column.rend(); ++value)
+        if (!value->is_null()) return *value;
+    return nullptr;
+}
+
+}  // namespace
+
+bool is_run(const std::string& folder) {
+    return fs::is_regular_file(folder + "/metrics.jsonl") || fs::is_regular_file(folder + "/events.jsonl");
+}
+
+Json read_run(const std::string& folder) {
+    const std::vector<Json> lines = metrics_lines(folder + "/metrics.jsonl");
+    const size_t every = lines.size() / kMostPoints + 1;
+    Json events = Json::array(), samples = Json::array();
+    std::string recipe = text_of_file(folder + "/recipe.toml");
+    for_each_line(folder + "/events.jsonl", [&](Json line) {
+        const bool is_event = is_step(line) && at(line, "event").is_string() && at(line, "time").is_string();
+        if (!is_event) return;
+        if (line["event"] == "start" && at(line, "recipe").is_string()) recipe = line["recipe"];
+        events.push_back(std::move(line));
+    });
+    for_each_line(folder + "/samples.jsonl", [&](Json line) {
+        if (at(line, "prompt").is_string() && at(line, "text").is_string()) samples.push_back(std::move(line));
+    });
+    return {{"folder", folder},
+            {"made", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+            {"every", every},
+            {"recipe", recipe},
+            {"metrics", columns_of(lines, every)},
+            {"events", events},
+            {"checkpoints", checkpoints_of(folder, recipe)},
+            {"samples", samples}};
+}
+
+std::map<std::string, std::vector<double>> metrics_columns(const std::string& path) {
+    const fs::path file = fs::is_directory(path) ? fs::path(path) / "metrics.jsonl" : fs::path(path);
+    if (!std::ifstream(file))
+        throw UserError(
+            "metrics.cannot_read", path,
+            fmt::format("{}: cannot be read: give the metrics.jsonl of a run, or its job.dump_folder", file.string()));
+    const std::vector<Json> lines = metrics_lines(file.string());
+    std::map<std::string, std::vector<double>> columns = {{"step", std::vector<double>(lines.size())}};
+    for (size_t i = 0; i < lines.size(); ++i) {
+        for (const auto& [key, value] : lines[i].items()) {
+            if (!value.is_number()) continue;
+            auto& column = columns.try_emplace(key, lines.size(), std::nan("")).first->second;
+            column[i] = value.get<double>();
+        }
+    }
+    return columns;
+}
+
+Json summary_of(const Json& run) {
+    const Json& m = run["metrics"];
+    Json start, end, best, best_step;
+    int64_t starts = 0, not_counted = 0;
+    for (const Json& e : run["events"]) {
+        if (e["event"] == "start") start = e, end = nullptr, ++starts;
+        if (e["event"] == "end") end = e;
+        if (e["event"] == "not_counted") ++not_counted;
+    }
+    for (size_t i = 0; i < m["heldout"].size(); ++i) {
+        const Json& loss = m["heldout"][i];
+        if (!loss.is_null() && (best.is_null() || loss < best)) best = loss, best_step = m["step"][i];
+    }
+    Json of_sets = Json::object();
+    for (const auto& [name, points] : m["heldout_of"].items()) of_sets[name] = points.back()[1];
+    const Json measured = at(end, "summary");
+    const Json rate = at(measured, "tokens_per_s");
+    return {{"folder", run["folder"]},
+            {"status", end.is_null() ? Json("no end recorded") : at(end, "reason")},
+            {"steps", last_known(m["step"])},
+            {"of_steps", at(start, "steps")},
+            {"final_loss", last_known(m["loss"])},
+            {"best_heldout_loss", best},
+            {"best_heldout_step", best_step},
+            {"last_heldout_loss_of", of_sets},
+            {"tokens_seen", last_known(m["tokens"])},
+            {"tokens_per_s", rate.is_null() ? last_known(m["tokens_per_s"]) : rate},
+            {"step_time_s", at(measured, "step_time_s").is_null() ? last_known(m["step_time"]) : at(measured, "step_time_s")},
+            {"planned_step_time_s", at(start, "plan", "step_time_s")},
+            {"bytes_planned", at(start, "plan", "bytes_of_all_ranks")},
+            {"bytes_resident", at(measured, "peak_bytes_resident")},
+            {"starts", starts},
+            {"not_counted", not_counted},
+            {"checkpoints", run["checkpoints"].size()}};
+}
+
+std::string summary_text(const Json& s) {
+    std::string out;
+    const auto number = [&](const char* key) { return s[key].is_number() ? std::optional(s[key].get<double>()) : std::nullopt; };
+    const auto line = [&](const char* name, const std::string& text) { out += fmt::format("{:<22}{}\n", name, text); };
+    const auto bytes = [&](const char* key) { return number(key) ? telemetry::gib(static_cast<int64_t>(*number(key))) : "-"; };
+    const auto beside = [&](const char* planned, const char* measured) {
+        const auto p = number(planned), x = number(measured);
+        return p && x && *p > 0 ? fmt::format(" ({:+.1f} %)", 100 * (*x / *p - 1)) : "";
+    };
+    line("run", s["folder"].get<std::string>());
+    line("status", s["status"].is_string() ? s["status"].get<std::string>() : "-");
+    if (const auto steps = number("steps"))
+        line("steps",
+             number("of_steps") ? fmt::format("{:.0f} of {:.0f}", *steps, *number("of_steps")) : fmt::format("{:.0f}", *steps));
+    if (number("final_loss")) line("last training loss", fmt::format("{:.4f}", *number("final_loss")));
+    if (number("best_heldout_loss"))
+        line("best held-out loss", fmt::format("{:.4f} at step {:.0f}, perplexity {:.4g}", *number("best_heldout_loss"),
+                                               number("best_heldout_step").value_or(0), std::exp(*number("best_heldout_loss"))));
+    for (const auto& [name, loss] : s["last_heldout_loss_of"].items())
+        line("last held-out loss", fmt::format("{:.4f} of {}", loss.get<double>(), name));
+    if (number("tokens_seen")) line("tokens seen", telemetry::grouped(static_cast<int64_t>(*number("tokens_seen"))));
+    if (number("tokens_per_s")) line("tokens a second", telemetry::short_count(*number("tokens_per_s")));
+    if (number("step_time_s"))
+        line("step time",
+             fmt::format("measured {:.4g} s{}", *number("step_time_s"),
+                         number("planned_step_time_s") ? fmt::format(", planned {:.4g} s{}", *number("planned_step_time_s"),
+                                                                     beside("planned_step_time_s", "step_time_s"))
+                                                       : ""));
+    if (number("bytes_planned"))
+        line("memory of all ranks", fmt::format("resident {}, planned {}{}", bytes("bytes_resident"), bytes("bytes_planned"),
+                                                beside("bytes_planned", "bytes_resident")));
+    line("starts", s["starts"].dump());
+    line("steps not counted", s["not_counted"].dump());
+    line("checkpoints", s["checkpoints"].dump());
+    return out;
+}
+
+}  // namespace lockstep::job

@@ -1,0 +1,30 @@
+// What a run has left in its dump folder, put together for `lockstep report`. Lines that are damaged are left out.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep::job {
+
+// Does the folder hold metrics.jsonl or events.jsonl?
+bool is_run(const std::string& folder);
+// As telemetry/run_page.h describes it. A step that was done again after a resume counts as it was done last.
+nlohmann::ordered_json read_run(const std::string& folder);
+
+// metrics.jsonl by column, a value a step; NaN where a line lacks it. `path`: the file or its folder. UserError
+// metrics.cannot_read.
+std::map<std::string, std::vector<double>> metrics_columns(const std::string& path);
+
+// {folder, status, steps, of_steps, final_loss, best_heldout_loss, best_heldout_step, last_heldout_loss_of
+//  {data set: loss} of a mixture, tokens_seen, tokens_per_s, step_time_s,
+//  planned_step_time_s, bytes_planned, bytes_resident, starts, not_counted, checkpoints}; null where nothing is known.
+nlohmann::ordered_json summary_of(const nlohmann::ordered_json& run);
+// The same for a person.
+std::string summary_text(const nlohmann::ordered_json& summary);
+
+// The loss over the steps as an SVG picture, of a light and a dark page.
+std::string loss_picture(const nlohmann::ordered_json& run);
+
+}  // namespace lockstep::job

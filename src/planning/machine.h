@@ -1,0 +1,73 @@
+// The machine that a recipe is compiled and measured against: the one at hand, or the one that a cluster file describes. `check`
+// and `plan` share what a cluster file means.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/instruction_sets.h"
+#include "comm/crew.h"
+#include "compile/compile.h"
+#include "compile/placement.h"
+#include "sim/cluster.h"
+
+namespace lockstep::planning {
+
+// runtime.instruction_set; none: the best one.
+std::optional<Isa> isa_of(const compile::Config& config);
+// All kernels of this process use runtime.instruction_set from now on. UserError recipe.instruction_set: this processor has none
+// such.
+void use_instruction_set(const compile::Config& config);
+// For the machines of a crew, with this build's kernels for this processor; none: this machine.
+compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew = nullptr);
+
+// Memory that a rank may use, and whose it is.
+struct Capacity {
+    std::optional<int64_t> bytes;  // less the reserve; none: not said
+    std::string of;                // "this machine's memory, 23.400 GiB / 64 ranks"
+    int64_t reserve = 0;           // bytes beside the plan: libraries, drivers
+    std::string for_another = {};  // which flags and keys name another machine; may be empty
+};
+
+// cluster.memory_gib_per_rank, else the share of a machine of the crew; none: of this one.
+Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
+// cluster.memory_gib_per_rank, else what the file says.
+Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
+
+// The kernels of this build for this processor and `threads` a rank, as runtime.kernels, instruction_set and disabled_kernels
+// leave them. The rows of cluster.file choose among them if it describes a processor.
+ops::KernelCatalog catalog_here(const compile::Config& config, int threads);
+// A line for commands that run, where cluster.file describes a machine that this one is not.
+void note_other_machine(const compile::Config& config);
+
+// Where the kernels of a catalog come from.
+struct KernelsOf {
+    std::string text;           // "its kernels", "cpu kernels for avx2"
+    bool this_machine = false;  // the processor at hand was asked, and its output is for it alone
+};
+
+// What a recipe is compiled for and held against: ranks as a cluster file describes them (hosts, threads, kernels), or this
+// machine.
+struct Machine {
+    std::optional<sim::Cluster> cluster;  // hosts.ranks and ranks_per_process as the recipe's keys say, where they do; none: here
+    std::string file;
+    compile::Placement placement;
+    compile::CompileOptions options;  // few_microbatches
+    Capacity capacity;
+    KernelsOf kernels;
+};
+// UserError cluster.*, recipe.instruction_set.
+Machine described_machine(const compile::Config& config, const std::string& file, const char* asked_by);
+// The machine of `flag` (a path, or empty), else of cluster.file, else the one at hand.
+Machine machine_of(const compile::Config& config, const std::string& flag);
+// The first line of what `check` and `show` print, and the same as an object.
+std::string machine_text(const Machine& machine);
+nlohmann::ordered_json machine_json(const Machine& machine);
+
+// Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
+// run.
+void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,
+                      const Capacity& capacity);
+
+}  // namespace lockstep::planning

@@ -1,0 +1,69 @@
+#include "planning/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "ops/rule.h"
+#include "planning/run_data.h"
+
+namespace lockstep::planning {
+namespace {
+
+// Between hosts a step takes time that the file must tell.
+void require_links(const compile::Config& config, const Machine& machine) {
+    const sim::Hosts& hosts = machine.cluster->hosts;
+    const int64_t ranks = compile::layout_of(config).ranks;
+    if (hosts.ranks == 0 || hosts.ranks >= ranks || hosts.link.bandwidth_bytes_per_s > 0) return;
+    throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
+                    fmt::format("{}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
+                                "hosts.bandwidth_bytes_per_s, or measure it with `mpirun ... lockstep bench` over hosts",
+                                machine.file, ranks, ceil_div(ranks, hosts.ranks), hosts.ranks));
+}
+
+}  // namespace
+
+Plan make_plan(const compile::Config& config, Machine machine) {
+    require_links(config, machine);
+    Plan plan;
+    plan.cluster = *machine.cluster, plan.placement = machine.placement;
+    const ops::CostTable& costs = plan.cluster.costs;
+    plan.compiled = compile::compile(config, machine.options);
+    plan.reports = compile::reports_of(plan.compiled);
+    plan.simulated =
+        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.placement, compile::local_link(config));
+    for (const ir::Timeline& t : plan.simulated.timelines)
+        compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
+    const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
+    const int64_t on_machine = sim::ranks_sharing_cores(plan.cluster, plan.compiled.layout.ranks);
+    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
+    plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
+                                                 : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
+    plan.fits = !machine.capacity.bytes || plan.compiled.arena_bytes() <= *machine.capacity.bytes;
+    plan.machine = std::move(machine);
+    return plan;
+}
+
+Plan make_plan(compile::Recipe recipe, const std::string& cluster_file) {
+    open_run_data(recipe, MissingData::Assume);
+    const compile::Config config = compile::config_of(recipe);
+    if (cluster_file.empty() && config.cluster.file.empty())
+        throw UserError(
+            "plan.no_cluster", "--cluster",
+            "plan needs to know the machine: give --cluster FILE (clusters/ has some, and `lockstep bench` writes one "
+            "for this machine), or set cluster.file in the recipe");
+    return make_plan(config, machine_of(config, cluster_file));
+}
+
+std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by) {
+    const sim::Cluster cluster = sim::read_cluster(cluster_file, asked_by);
+    const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(config).ranks <= cluster.hosts.ranks;
+    if (cluster.devices || cluster.declared) return std::nullopt;
+    if (!one_host && cluster.hosts.link.bandwidth_bytes_per_s <= 0) return std::nullopt;
+    const Plan p = make_plan(config, described_machine(config, cluster_file, asked_by));
+    return PlannedStep{p.step_s(), p.peak_flops_per_s, p.cluster.name};
+}
+
+}  // namespace lockstep::planning

@@ -1,0 +1,52 @@
+// A recipe's step on a described machine: simulated, not run. Time, memory and use of the machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/breakdown.h"
+#include "compile/report.h"
+#include "planning/machine.h"
+#include "sim/simulate.h"
+
+namespace lockstep::planning {
+
+struct Plan {
+    sim::Cluster cluster;
+    Machine machine;
+    compile::Placement placement;
+    compile::Compiled compiled;
+    std::vector<compile::StageReport> reports;  // by pipeline rank
+    sim::Simulated simulated;
+    std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
+    double peak_flops_per_s = 0;                 // of a rank
+    bool fits = true;
+
+    // The microbatches that were not simulated take as long as those of the steady state.
+    double step_s() const {
+        const int64_t more = compiled.layout.microbatches - compiled.programs[0].microbatches;
+        return simulated.step_time_s + static_cast<double>(more) * simulated.microbatch_s;
+    }
+    double tokens_per_s() const {
+        const auto tokens = static_cast<double>(compiled.layout.global_batch * compiled.layout.seq_len);
+        return tokens / step_s();
+    }
+    double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
+};
+
+// The step of `config` on `machine`, which a cluster file describes. UserError plan.no_link.
+Plan make_plan(const compile::Config& config, Machine machine);
+// Opens the recipe's data if it is there, and plans on the cluster of `cluster_file`, else of cluster.file. UserError
+// plan.no_cluster where neither is given, recipe.*, cluster.*.
+Plan make_plan(compile::Recipe recipe, const std::string& cluster_file);
+
+struct PlannedStep {
+    double step_time_s = 0, peak_flops_per_s = 0;  // the peak: of a rank
+    std::string cluster;                           // its name
+};
+// None where the file describes devices, or rates that were not measured, or too few hosts without their links: it is not of a
+// machine that trains here. UserError cluster.*.
+std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by);
+
+}  // namespace lockstep::planning

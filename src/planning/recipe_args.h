@@ -1,0 +1,29 @@
+// Where a recipe comes from: a file, keys set beside it, a number of ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/crew.h"
+#include "compile/recipe.h"
+
+namespace lockstep::planning {
+
+struct RecipeArgs {
+    std::string path;
+    std::vector<std::pair<std::string, std::string>> settings;  // section.key, value as in TOML; quotes are optional
+    int64_t ranks = 0;                                          // 0: as the recipe says
+};
+
+// Reads the file and applies the settings. UserError recipe.*.
+compile::Recipe read_recipe(const RecipeArgs& args);
+// Reports keys that do nothing, the recipe's warnings, its element types and its recompute.
+void announce(const compile::Recipe& recipe);
+// Both.
+compile::Recipe announced(const RecipeArgs& args);
+// If the recipe leaves the number of ranks open, a crew of several processes has one each.
+void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
+
+}  // namespace lockstep::planning

@@ -1,0 +1,63 @@
+#include "planning/topology.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "sim/cluster.h"
+#include "telemetry/console.h"
+#include "telemetry/wrap.h"
+
+namespace lockstep::planning {
+std::string size_text(double bytes) {
+    return bytes < (1 << 30) ? fmt::format("{:.3f} MiB", bytes / (1 << 20)) : telemetry::gib(static_cast<int64_t>(bytes));
+}
+
+std::optional<sim::Cluster> described_cluster(const compile::Config& config) {
+    const std::string& file = config.cluster.file;
+    if (file.empty()) return std::nullopt;
+    sim::Cluster cluster = sim::read_cluster(file, "cluster.file");
+    return cluster.devices || cluster.hosts.ranks > 0 ? std::optional(std::move(cluster)) : std::nullopt;
+}
+
+RanksByHost ranks_by_host(const compile::Config& config) {
+    return {config.cluster.ranks_per_host, config.cluster.ranks_per_process};
+}
+
+mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
+    if (crew && !crew->is_alone()) {
+        mesh::Topology out{{}, crew->ranks_a_process(ranks)};
+        for (int64_t r = 0; r < ranks; ++r)
+            out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / out.ranks_per_process)));
+        return out;
+    }
+    const RanksByHost of = ranks_by_host(config);
+    if (of.of_host > 0) return mesh::even_hosts(ranks, of.of_host, of.of_process);
+    const std::optional<sim::Cluster> cluster = described_cluster(config);
+    return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
+}
+
+std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, const mesh::Topology& compiled_for, int64_t ranks) {
+    if (!compiled_for.host_of_rank.empty()) return compiled_for.host_of_rank;
+    if (!cluster || cluster->links.size() < 2) return {};
+    // The last link joins hosts, the one before a host.
+    return mesh::even_hosts(ranks, cluster->links[cluster->links.size() - 2].ranks, 1).host_of_rank;
+}
+
+void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups) {
+    for (const compile::GroupTraffic& g : groups) {
+        if (g.hosts <= 1 || g.axes.find("tp") == std::string::npos || g.axes.find(',') != std::string::npos) continue;
+        const double bandwidth = !cluster           ? 0
+                                 : cluster->devices ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s
+                                                    : cluster->hosts.link.bandwidth_bytes_per_s;
+        telemetry::warn(fmt::format(
+            "each tensor-parallel group spans {} hosts, and every layer waits for data between them: {} per rank and step{}; a "
+            "tensor_parallel_degree that fits on one host is faster",
+            g.hosts, size_text(g.total_bytes()),
+            bandwidth > 0 ? fmt::format(", {:.3g} s at {:.3g} GB/s", g.total_bytes() / bandwidth, bandwidth / 1e9) : ""));
+    }
+}
+
+}  // namespace lockstep::planning

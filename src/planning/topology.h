@@ -1,0 +1,37 @@
+// Where the ranks of a job run: on which hosts and in which processes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/crew.h"
+#include "compile/traffic.h"
+#include "mesh/algorithms.h"
+#include "sim/cluster.h"
+
+namespace lockstep::planning {
+
+// Where the ranks of a job run: as a crew of several processes was started; else by cluster.ranks_per_host and
+// ranks_per_process, or the hosts of cluster.file; else all in one process.
+mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
+
+// How many ranks a host and a process have, by the recipe's keys; {0, 1}: the recipe does not say. UserError recipe.*.
+struct RanksByHost {
+    int64_t of_host = 0, of_process = 1;
+};
+RanksByHost ranks_by_host(const compile::Config& config);
+
+// The cluster of cluster.file, where it describes devices or hosts.
+std::optional<sim::Cluster> described_cluster(const compile::Config& config);
+
+// Hosts by rank: those that the program is compiled for, else those of devices, by the links of the cluster; empty: not
+// described.
+std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, const mesh::Topology& compiled_for, int64_t ranks);
+
+// "512.000 MiB", "1.500 GiB"
+std::string size_text(double bytes);
+// A line for tensor-parallel groups that lie on several hosts: legal, and slow.
+void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups);
+
+}  // namespace lockstep::planning
