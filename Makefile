@@ -9,10 +9,10 @@ build = cmake --build --preset release -j $(JOBS)
 # $(call python,NAME,FILE): a virtual environment build/NAME with the packages of a requirements file
 python = scripts/install_dependencies.sh python3-venv && (test -x build/$(1)/bin/pip || python3 -m venv build/$(1)) && build/$(1)/bin/pip install -q -r $(2)
 sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
-# Short on purpose: src/base, src/compile and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
-TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/cli/*.cpp)
+# Short on purpose: src/base, src/compile, src/planning, src/job and src/cli; `make lint TIDY="src/passes/shard.cpp"` for any other file.
+TIDY ?= $(wildcard src/base/*.cpp src/compile/*.cpp src/planning/*.cpp src/job/*.cpp src/cli/*.cpp)
 
-.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan test-slurm test-late test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -105,6 +105,13 @@ test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torch
 	$(build) --target lockstep
 	@if [ -z "$(DIR)" ]; then echo "SKIPPED: no recipes were read. Give a checkout of torchtitan v0.2.2: make test-torchtitan DIR=/path/to/torchtitan"; \
 	else python3 tests/peers/torchtitan.py build/release/lockstep "$(DIR)"; fi
+
+wheel-test: configure   ## `pip install .` into a fresh virtual environment build/wheel, and the module's test there; needs PyPI
+	$(build) --target lockstep
+	scripts/install_dependencies.sh python3-venv
+	rm -rf build/wheel && python3 -m venv build/wheel
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) build/wheel/bin/pip install . mypy ml_dtypes
+	LOCKSTEP_BINARY=build/release/lockstep build/wheel/bin/python tests/python/library_test.py installed
 
 test-slurm: configure   ## the batch script under a Slurm of one node, started for it; as root
 	scripts/install_dependencies.sh slurm-wlm munge

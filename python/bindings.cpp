@@ -196,6 +196,7 @@ PYBIND11_MODULE(_lockstep, m) {
         .def_readonly("hfu", &Plan::hfu)
         .def_readonly("bubble_fraction", &Plan::bubble_fraction)
         .def_readonly("exposed_communication_s", &Plan::exposed_communication_s)
+        .def_readonly("hidden_communication_s", &Plan::hidden_communication_s)
         .def_readonly("fits", &Plan::fits)
         .def_readonly("ranks", &Plan::ranks)
         .def_readonly("cluster", &Plan::cluster)

@@ -74,7 +74,7 @@ struct PlannedStage : Stage {
 struct Plan {
     double step_time_s = 0, tokens_per_s = 0;
     double mfu = 0, hfu = 0;  // of 1
-    double bubble_fraction = 0, exposed_communication_s = 0;
+    double bubble_fraction = 0, exposed_communication_s = 0, hidden_communication_s = 0;
     bool fits = false;
     int64_t ranks = 0;
     std::string cluster, machine;

@@ -64,6 +64,7 @@ class Plan:
     hfu: float
     bubble_fraction: float
     exposed_communication_s: float
+    hidden_communication_s: float
     fits: bool
     ranks: int
     cluster: str

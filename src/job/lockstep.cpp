@@ -118,6 +118,7 @@ Plan Recipe::plan(const std::string& cluster) const {
     out.hfu = p.utilization(compile::flops_executed_of_a_rank(p.reports));
     out.bubble_fraction = p.simulated.bubble_s / out.step_time_s;
     out.exposed_communication_s = p.simulated.exposed_communication_s;
+    out.hidden_communication_s = p.simulated.hidden_communication_s;
     out.fits = p.fits, out.ranks = p.compiled.layout.ranks;
     out.cluster = p.cluster.name, out.machine = planning::machine_text(p.machine), out.declared = p.cluster.declared;
     for (size_t k = 0; k < p.reports.size(); ++k) {

@@ -29,6 +29,7 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
     plan.cluster = *machine.cluster, plan.placement = machine.placement;
+    plan.hides_nothing = compile::hides_nothing(config, plan.placement);
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);

@@ -21,6 +21,7 @@ struct Plan {
     sim::Simulated simulated;
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
+    std::string hides_nothing;                   // why asynchronous tensor parallelism does
     bool fits = true;
 
     // The microbatches that were not simulated take as long as those of the steady state.

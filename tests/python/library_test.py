@@ -160,7 +160,7 @@ class LibraryTest(unittest.TestCase):
 
     def test_evaluate(self):
         folder = pathlib.Path(self.folder.name)
-        program = os.environ.get("LOCKSTEP_BINARY")
+        program = os.path.abspath(os.environ.get("LOCKSTEP_BINARY", "")) if os.environ.get("LOCKSTEP_BINARY") else None
         if not program:
             self.skipTest("LOCKSTEP_BINARY is not set: nothing prepares data")
         text = "".join(json.dumps({"text": f"sentence {i} after the other, and again. " * 20}) + "\n" for i in range(20))
