@@ -1,6 +1,7 @@
 // lockstep.h on top of the folders: values in, values out.
-#include "lockstep/lockstep.h"
+#include <lockstep/lockstep.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -168,7 +169,7 @@ struct Checkpoint::Files {
         for (const auto& reader : readers) {
             if (reader->contains(name)) return *reader;
         }
-        return *readers.front();  // which refuses it
+        throw UserError("checkpoint.no_such_tensor", stored.folder, stored.folder + " has no tensor " + name);
     }
 };
 
@@ -181,8 +182,6 @@ Checkpoint::Checkpoint(const std::string& path) {
         const auto at = name == checkpoint::kModelFile ? files->readers.begin() : files->readers.end();
         files->readers.insert(at, std::make_unique<checkpoint::SafetensorsReader>(file, sums));
     }
-    if (files->readers.empty())
-        throw UserError("checkpoint.no_tensors", path, path + ": the checkpoint's manifest names no file of tensors");
     files_ = std::move(files);
 }
 
