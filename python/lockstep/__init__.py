@@ -34,6 +34,7 @@ from ._lockstep import (
     version,
 )
 
+ml_dtypes: Any  # the package, if it is installed
 try:
     import ml_dtypes
 except ImportError:
