@@ -1,11 +1,11 @@
 // The Python module lockstep._lockstep: lockstep.h, with names and values as Python has them. Every function that computes lets
 // other Python threads run meanwhile.
 #include <pybind11/functional.h>
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
 
+#include <cstring>
 #include <exception>
 #include <filesystem>
 
@@ -108,13 +108,11 @@ Evaluation evaluate_checkpoint(const Path& checkpoint, const py::dict& settings,
     return evaluate(checkpoint.string(), options);
 }
 
+// Arrays are made in __init__.py: their memory layout differs between versions of numpy, and bytes do not.
 py::dict metrics_of(const Path& path) {
     py::dict out;
-    for (const auto& [name, column] : read_metrics(path.string())) {
-        const py::array_t<double> values(static_cast<py::ssize_t>(column.size()), column.data());
-        if (name == "step") out[py::str(name)] = values.attr("astype")("int64");
-        else out[py::str(name)] = values;
-    }
+    for (const auto& [name, column] : read_metrics(path.string()))
+        out[py::str(name)] = py::bytes(reinterpret_cast<const char*>(column.data()), column.size() * sizeof(double));
     return out;
 }
 
@@ -125,9 +123,12 @@ void read_tensor(const Checkpoint& checkpoint, const std::string& name, const py
     checkpoint.read(name, info.ptr);
 }
 
-py::array_t<float> read_floats(const Checkpoint& checkpoint, const std::string& name) {
+void read_floats(const Checkpoint& checkpoint, const std::string& name, const py::buffer& to) {
+    const py::buffer_info info = to.request(true);
     const std::vector<float> values = checkpoint.read_as_float(name);
-    return py::array_t<float>(checkpoint.info(name).shape, values.data());
+    if (info.size * info.itemsize != static_cast<py::ssize_t>(values.size() * sizeof(float)))
+        throw py::value_error("the buffer has another size");
+    std::memcpy(info.ptr, values.data(), values.size() * sizeof(float));
 }
 
 }  // namespace
@@ -290,5 +291,5 @@ PYBIND11_MODULE(_lockstep, m) {
         .def("info", &Checkpoint::info)
         .def("read", &read_tensor)
         .def("read_as_float", &read_floats);
-    m.def("read_metrics", &metrics_of, py::arg("path"));
+    m.def("metrics_columns", &metrics_of, py::arg("path"));
 }

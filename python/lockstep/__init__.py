@@ -27,8 +27,8 @@ from ._lockstep import (
     TrainResult,
     UserError,
     evaluate,
+    metrics_columns,
     print_messages,
-    read_metrics,
     set_messages,
     train,
     version,
@@ -83,7 +83,9 @@ class Checkpoint(Mapping[str, "np.ndarray[Any, Any]"]):
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         info = self.info(name)
         if info.dtype == "BF16" and ml_dtypes is None:
-            return self._files.read_as_float(name)
+            floats = np.empty(info.shape, np.float32)
+            self._files.read_as_float(name, floats)
+            return floats
         stored = np.empty(info.shape, np.uint16 if info.dtype == "BF16" else _DTYPES[info.dtype])
         self._files.read(name, stored)
         return stored.view(ml_dtypes.bfloat16) if info.dtype == "BF16" else stored
@@ -93,3 +95,10 @@ class Checkpoint(Mapping[str, "np.ndarray[Any, Any]"]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def read_metrics(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+    """metrics.jsonl of a run, by its path or its folder: a column by name, a value by logged step, NaN where a line lacks it."""
+    columns = {name: np.frombuffer(column, np.float64).copy() for name, column in metrics_columns(path).items()}
+    columns["step"] = columns["step"].astype(np.int64)
+    return columns
