@@ -77,7 +77,7 @@ void softmax_update(ForwardScratch& scratch, int64_t column, Range keys, float s
         if constexpr (Masked) {
             const IntVec pos = load(scratch.pos + lane), doc = load(scratch.doc + lane);
             for (int64_t t = keys.begin; t < keys.end; ++t) {
-                const IntVec visible = (pos >= kv_pos[t]) & (pos - kv_pos[t] < window) & (doc == kv_doc[t]);
+                const IntVec visible = (pos >= kv_pos[t]) & (minus(pos, splat(kv_pos[t])) < window) & (doc == kv_doc[t]);
                 const Vec score = visible ? scaled(load(scores + t * kBlock), scale) : splat(-kInfinity);
                 store(scores + t * kBlock, score);
                 largest = maximum(score, largest);

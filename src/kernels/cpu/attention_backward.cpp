@@ -96,7 +96,7 @@ void probabilities(const BackwardScratch& scratch, float* p, float* ds, int64_t 
             Vec probability = exp(scaled(load(p_row), scale) - scratch.lse[s]), d_probability = load(ds_row);
             if constexpr (Masked) {
                 const IntVec visible =
-                    (kv_pos <= scratch.pos[s]) & (scratch.pos[s] - kv_pos < window) & (kv_doc == scratch.doc[s]);
+                    (kv_pos <= scratch.pos[s]) & (minus(splat(scratch.pos[s]), kv_pos) < window) & (kv_doc == scratch.doc[s]);
                 probability = visible ? probability : Vec{};
             }
             if constexpr (Drops) {

@@ -49,10 +49,15 @@ LOCKSTEP_INLINE Vec load(const float* p) {
     __builtin_memcpy(&v, p, sizeof v);
     return v;
 }
+LOCKSTEP_INLINE IntVec splat(int32_t x) { return x - IntVec{}; }
 LOCKSTEP_INLINE IntVec load(const int32_t* p) {
     IntVec v;
     __builtin_memcpy(&v, p, sizeof v);
     return v;
+}
+// a - b, which wraps around: lanes that a mask hides may hold any number.
+LOCKSTEP_INLINE IntVec minus(IntVec a, IntVec b) {
+    return reinterpret_cast<IntVec>(reinterpret_cast<BitVec>(a) - reinterpret_cast<BitVec>(b));
 }
 LOCKSTEP_INLINE void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof v); }
 
