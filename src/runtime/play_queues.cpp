@@ -97,8 +97,11 @@ private:
         int call, op, queue;
         int64_t run;
     };
-    void begin(const Place& p) {
-        if (p.queue != static_cast<int>(QueueName::Snapshots)) playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
+    // When the op begins. Of snapshots, which run beside steps, nothing is written down.
+    double begin(const Place& p) {
+        if (p.queue == static_cast<int>(QueueName::Snapshots)) return 0;
+        playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
+        return playing_.now_s();
     }
     void end(const Place& p, double start_s) {
         if (p.queue != static_cast<int>(QueueName::Snapshots) && playing_.timeline) playing_.note(p.queue, p.call, p.op, start_s);
@@ -112,8 +115,7 @@ private:
         const auto run = [this, place, in, out, &queue, kernel = launch.kernel, fresh = launch.fresh, call = launch.call,
                           routine = launch.routine, op = launch.op](void* const* at) {
             if (failed_) return;
-            const double start_s = playing_.now_s();
-            begin(place);
+            const double start_s = begin(place);
             try {
                 kernel->run({at, at + in, fresh, at[in + out], queue, call->instance});
             } catch (const std::exception& e) {
@@ -130,10 +132,7 @@ private:
     // What waits in the queue for other ranks is the op that has begun last.
     void give_collective(const Launch& launch, const Place& place, device::Queue& queue) {
         const auto start_s = std::make_shared<double>();
-        device_.launch(queue, {}, [this, place, start_s](void* const*) {
-            *start_s = playing_.now_s();
-            begin(place);
-        });
+        device_.launch(queue, {}, [this, place, start_s](void* const*) { *start_s = begin(place); });
         comm::Request requests[kMaxOperands];
         playing_.comm.run(queue, launch.group, launch.requests_in(requests));
         device_.launch(queue, {}, [this, place, start_s](void* const*) { end(place, *start_s); });
