@@ -75,7 +75,7 @@ ir::Program recompute(ir::Program program, const std::vector<SaveList>& lists) {
     for (const ir::Block& block : program.blocks) {
         const int forward = program.routine_index(block.name + ".forward"),
                   backward = program.routine_index(block.name + ".backward");
-        if (block.count < 2 || forward < 0 || backward < 0) continue;
+        if (forward < 0 || backward < 0) continue;
         const std::vector<Pair> pairs = variants_of({program.routines[forward], program.routines[backward]}, block, lists);
         std::vector<Routine> out;
         for (Routine& r : program.routines) {

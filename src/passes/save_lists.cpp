@@ -28,12 +28,13 @@ void save_results(const Routine& r, const Op& op, std::set<std::string>& values)
     }
 }
 
-// The forward of every block that stands more than once and has a backward.
-std::vector<std::pair<const ir::Block*, const Routine*>> repeated(const ir::Program& p) {
+// The forward of every block that stands between two others and has a backward.
+std::vector<std::pair<const ir::Block*, const Routine*>> inner_blocks(const ir::Program& p) {
     std::vector<std::pair<const ir::Block*, const Routine*>> out;
     for (const ir::Block& b : p.blocks) {
         const Routine* forward = p.routine(b.name + ".forward");
-        if (b.count > 1 && forward && p.routine(b.name + ".backward")) out.emplace_back(&b, forward);
+        if (!forward || !p.routine(b.name + ".backward")) continue;
+        if (forward->port(ir::PortRole::X) >= 0 && forward->port(ir::PortRole::Y) >= 0) out.emplace_back(&b, forward);
     }
     return out;
 }
@@ -123,7 +124,7 @@ std::vector<SaveList> save_nothing(const ir::Program& program) { return recomput
 
 std::vector<SaveList> recompute_every(const ir::Program& program, int64_t n) {
     std::vector<SaveList> lists;
-    for (const auto& [block, forward] : repeated(program)) {
+    for (const auto& [block, forward] : inner_blocks(program)) {
         SaveList list{block->name, {}, {}};
         for (int64_t i = n - 1; i < block->count; i += n) list.instances.push_back(i);
         if (list.instances.empty()) continue;
@@ -135,7 +136,7 @@ std::vector<SaveList> recompute_every(const ir::Program& program, int64_t n) {
 
 std::vector<SaveList> save_costly_ops(const ir::Program& program) {
     std::vector<SaveList> lists;
-    for (const auto& [block, forward] : repeated(program)) {
+    for (const auto& [block, forward] : inner_blocks(program)) {
         SaveList list{block->name, {}, {}};
         int products = 0;
         for (const Op& op : forward->ops) {

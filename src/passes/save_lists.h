@@ -8,7 +8,7 @@
 
 namespace lockstep::passes {
 
-// Nothing: full recompute of every block that stands more than once.
+// Nothing: full recompute of every block that stands between two others.
 std::vector<SaveList> save_nothing(const ir::Program& program);
 
 // Full recompute of every n-th instance (n - 1, 2 n - 1, ...), as TorchTitan's selective_ac_option = "n". n >= 1.
