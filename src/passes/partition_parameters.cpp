@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -54,20 +55,33 @@ std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
     return partial;
 }
 
-// In which type gradients add up; nothing: nothing is trained.
-std::optional<Dtype> type_of_sums(const ir::Program& program) {
+// In which type gradients of the unit's parameters add up; nothing: they are not trained.
+std::optional<Dtype> type_of_sums(const ir::Program& program, const std::string& unit) {
     for (const Routine& r : program.routines) {
         for (const ir::Tensor& t : r.tensors) {
-            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients) return t.dtype;
+            const bool is_gradient = t.port >= 0 && r.ports[t.port].kind == PortKind::Gradients;
+            if (is_gradient && r.ports[t.port].unit == unit) return t.dtype;
         }
     }
     return std::nullopt;
 }
 
-// Of the block's parameters whose type is the unit's.
+// The data sub-axes that shard a parameter itself, as an expert's: its unit is split over the other ones alone.
+AxisList data_shards(const mesh::Mesh& m, const ir::Parameter& p) {
+    return mesh::subtract(p.placement.used(), m.whole(Axis::tp));
+}
+
+// What the parameters of a unit have in common besides their block and type.
+ir::Unit with_splits(ir::Unit like, const AxisList& shards) {
+    for (AxisList* split : {&like.weights, &like.gradients, &like.optimizer}) *split = mesh::subtract(*split, shards);
+    like.storage = like.weights == like.optimizer ? like.master : like.compute;
+    return like;
+}
+
+// Of the block's parameters whose type is the unit's, and which `data_axes` shard.
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
-                   const ir::Unit& splits, int64_t multiple, bool matrices) {
-    ir::Unit unit = splits;
+                   const ir::Unit& like, const AxisList& data_axes, int64_t multiple, bool matrices) {
+    ir::Unit unit = with_splits(like, data_axes);
     unit.block = block.name;
     unit.count = block.count;
     unit.held = block.held;
@@ -75,7 +89,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     if (unit.mirror) unit.held.reset();
     std::map<std::tuple<bool, AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
-        if (p.block != block.name || p.dtype != unit.compute) continue;
+        if (p.block != block.name || p.dtype != unit.compute || data_shards(program.mesh, p) != data_axes) continue;
         const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
         const bool is_matrix = matrices && !partial.empty() && ir::rows_of_matrix(p).has_value();
         ir::Segment& s = segments[{!is_matrix, grad_partial, !p.decay, shards, p.shared}];
@@ -92,7 +106,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         ensure(mesh::subtract(unit.optimizer, s.grad_partial).empty(),
                "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
-        s.padded = round_up(s.members.back().begin + s.members.back().count, multiple);
+        s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * multiple);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));
     }
@@ -152,26 +166,28 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.compute = options.compute;
     splits.master = options.master;
     splits.reduce = options.reduce;
-    splits.storage = splits.weights == splits.optimizer ? splits.master : splits.compute;
     const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
     const int64_t multiple = std::max(options.pad_elements, line);
     ir::Unit whole;  // what stays wide
     whole.compute = whole.storage = whole.master = whole.reduce = options.master;
     for (const ir::Block& block : program.blocks) {
         const auto add = [&](const ir::Unit& like, const char* suffix) {
-            const auto holds = [&](const ir::Parameter& p) { return p.block == block.name && p.dtype == like.compute; };
-            if (std::none_of(program.params.begin(), program.params.end(), holds)) return;
-            program.units.push_back(make_unit(program, block, partial, like, program.mesh.size(like.optimizer) * multiple,
-                                              options.optimizer.matrices.has_value()));
-            program.units.back().name = block.name + suffix;
+            std::set<AxisList> sharded_over;  // by none first
+            for (const ir::Parameter& p : program.params) {
+                if (p.block == block.name && p.dtype == like.compute) sharded_over.insert(data_shards(program.mesh, p));
+            }
+            for (const AxisList& axes : sharded_over) {
+                program.units.push_back(
+                    make_unit(program, block, partial, like, axes, multiple, options.optimizer.matrices.has_value()));
+                program.units.back().name = block.name + suffix + (axes.empty() ? "" : "." + program.mesh.text(axes));
+            }
         };
         add(splits, "");
         if (whole.compute != splits.compute) add(whole, ".wide");
     }
     for (Routine& r : program.routines) bind_to_units(program, r);
 
-    const std::optional<Dtype> sums = type_of_sums(program);
-    for (const ir::Unit& unit : program.units) add_unit_states(program, unit, options, sums);
+    for (const ir::Unit& unit : program.units) add_unit_states(program, unit, options, type_of_sums(program, unit.name));
     if (trains) add_step_states(program);
 
     std::vector<Routine> made;

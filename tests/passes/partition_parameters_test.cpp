@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/round.h"
+#include "kernels/kernel.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
 
@@ -176,6 +179,50 @@ TEST(PartitionParameters, ScalarsAreReducedOnceOverTheWorld) {
     EXPECT_EQ(collectives(p, "stats.all"), (Strings{"all_reduce(norm2) over dp_shard,tp"}));
     EXPECT_EQ(op_line(p, "stats.all", "loss.owned").substr(0, 70),
               "loss.owned: f64[] partial sum dp_shard,tp = owned(loss_sum) {count_if=");
+}
+
+// Parameters that a data sub-axis shards, as it will an expert's, are a unit of their own, split over the other data sub-axes.
+TEST(PartitionParameters, UnitsAreSplitOverTheAxesThatDoNotShardTheirParameters) {
+    ir::Program p = program_after("assign_stages", {{"parallelism.data_parallel_shard_degree", "2"},
+                                                    {"parallelism.data_parallel_replicate_degree", "2"},
+                                                    {"parallelism.tensor_parallel_degree", "2"},
+                                                    {"partition.optimizer", "world"}});
+    const ir::AxisList shard = p.mesh.whole(mesh::Axis::dp_shard), replicate = p.mesh.whole(mesh::Axis::dp_replicate);
+    std::vector<std::string> wide;
+    for (ir::Parameter& param : p.params) {
+        for (size_t d = 0; d < param.dims.size(); ++d) {
+            if (param.dims[d].role != ir::DimRole::Ffn) continue;
+            param.placement.dims[d] = mesh::join(shard, param.placement.dims[d]);
+            wide.push_back(param.key);
+        }
+    }
+    ASSERT_EQ(wide.size(), 3u);  // gate, up, down
+    for (ir::Routine& r : p.routines) {
+        for (ir::Tensor& t : r.tensors) {
+            const bool gradient = t.port >= 0 && r.ports[static_cast<size_t>(t.port)].kind == ir::PortKind::Gradients;
+            if (gradient && std::count(wide.begin(), wide.end(), t.source) > 0)
+                t.placement.partial = mesh::subtract(t.placement.partial, shard);
+        }
+    }
+    passes::PartitionOptions options;
+    options.weights = options.gradients = 2, options.states = 4;
+    const ir::Program out = passes::partition_parameters(std::move(p), options, kernels::reference_catalog());
+
+    const ir::Unit &layer = *out.unit("layer"), &own = *out.unit("layer.dp_shard");
+    EXPECT_EQ(layer.weights, shard);
+    EXPECT_EQ(layer.optimizer, mesh::join(shard, replicate));
+    EXPECT_TRUE(own.weights.empty());
+    EXPECT_TRUE(own.gradients.empty());
+    EXPECT_EQ(own.optimizer, replicate);
+    ASSERT_EQ(own.segments.size(), 1u);
+    EXPECT_EQ(own.segments[0].members.size(), 3u);
+    EXPECT_EQ(own.segments[0].grad_partial, replicate);
+    EXPECT_FALSE(own.is_gathered());
+    EXPECT_EQ(collectives(out, "reduce_step.layer.dp_shard"), (Strings{"reduce_scatter(gradients0) over dp_replicate"}));
+    EXPECT_EQ(collectives(out, "update.layer.dp_shard"), (Strings{"all_gather(new0) over dp_replicate"}));
+    const ir::Routine& forward = *out.routine("layer.forward");
+    EXPECT_GE(forward.port("params.layer"), 0);
+    EXPECT_GE(forward.port("params.layer.dp_shard"), 0);
 }
 
 // Muon's matrices are gathered over data ranks once a segment, over tensor-parallel ranks one by one, and sliced again.
