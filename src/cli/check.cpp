@@ -102,7 +102,7 @@ int check(const CheckArgs& args) {
     const mesh::Mesh& mesh = compiled.layout.mesh;
     const planning::Capacity& capacity = machine.capacity;
     fmt::print("machine      {}\n", planning::machine_text(machine));
-    fmt::print("ranks        {} = {}\n", compiled.layout.ranks, planning::degrees_text(mesh));
+    fmt::print("ranks        {} = {}\n", compiled.layout.ranks, mesh::text(mesh.degrees));
     fmt::print("step         {} sequences of {} tokens in {}\n", compiled.layout.global_batch, compiled.layout.seq_len,
                telemetry::plural(compiled.layout.microbatches, "microbatch"));
     print_groups(groups);

@@ -200,6 +200,7 @@ struct Config {
 
     struct Parallelism {
         int64_t data_parallel_replicate_degree = 1, data_parallel_shard_degree = -1, tensor_parallel_degree = 1;
+        int64_t context_parallel_degree = 1;  // no recipe sets it yet
         bool sequence_parallel = true, enable_async_tensor_parallel = false;
         int64_t pipeline_parallel_degree = 1;
         std::string pipeline_parallel_schedule = "1F1B";  // a name of pipeline::schedules()

@@ -19,40 +19,39 @@ using mesh::Axis;
 using Objection = std::optional<UserError>;
 
 // The product of the degrees, before anything is multiplied.
-Objection too_many_ranks(int64_t pp, int64_t replicate, int64_t shard, int64_t tp) {
-    const double ranks =
-        static_cast<double>(pp) * static_cast<double>(replicate) * static_cast<double>(shard) * static_cast<double>(tp);
+Objection too_many_ranks(const mesh::Degrees& degrees) {
+    double ranks = 1;
+    for (int64_t n : degrees) ranks *= static_cast<double>(n);
     if (ranks <= kMostRanks) return std::nullopt;
     return UserError("recipe.too_many_ranks", "parallelism",
-                     fmt::format("the degrees of [parallelism] make {} x {} x {} x {} ranks: at most {} can be planned; lower "
-                                 "one of them",
-                                 pp, replicate, shard, tp, kMostRanks));
+                     fmt::format("the degrees of [parallelism] make {} ranks: at most {} can be planned; lower one of them",
+                                 mesh::text(degrees), kMostRanks));
 }
 
 // The degrees, and how many ranks they make.
 Objection set_degrees(const Config& config, mesh::Degrees& degrees, Layout& l) {
     const Config::Parallelism& p = config.parallelism;
-    const int64_t pp = p.pipeline_parallel_degree, replicate = p.data_parallel_replicate_degree, tp = p.tensor_parallel_degree;
     const int64_t ranks = config.cluster.ranks;
-    int64_t shard = p.data_parallel_shard_degree;
-    if (Objection o = too_many_ranks(pp, replicate, std::max<int64_t>(shard, 1), tp)) return o;
-    if (shard == -1) {
-        if (ranks > 0 && ranks % (replicate * tp * pp) != 0)
-            return UserError(
-                "recipe.ranks", "cluster.ranks",
-                fmt::format("{} ranks are not divisible by pipeline_parallel_degree x data_parallel_replicate_degree "
-                            "x tensor_parallel_degree = {}",
-                            ranks, pp * replicate * tp));
-        shard = ranks > 0 ? ranks / (replicate * tp * pp) : 1;
+    const auto degree = [&](Axis a) -> int64_t& { return degrees[static_cast<size_t>(a)]; };
+    degrees = {p.pipeline_parallel_degree, p.data_parallel_replicate_degree, std::max<int64_t>(p.data_parallel_shard_degree, 1),
+               p.context_parallel_degree, p.tensor_parallel_degree};
+    if (Objection o = too_many_ranks(degrees)) return o;
+    const auto product = [&] { return std::accumulate(degrees.begin(), degrees.end(), int64_t{1}, std::multiplies<>()); };
+    if (p.data_parallel_shard_degree == -1 && ranks > 0) {
+        const int64_t others = product();
+        if (ranks % others != 0)
+            return UserError("recipe.ranks", "cluster.ranks",
+                             fmt::format("{} ranks are not divisible by pipeline_parallel_degree x "
+                                         "data_parallel_replicate_degree x context_parallel_degree x tensor_parallel_degree = {}",
+                                         ranks, others));
+        degree(Axis::dp_shard) = ranks / others;
     }
-    degrees = {pp, replicate, shard, 1, tp};
-    l.ranks = pp * replicate * shard * tp;
-    l.data_ranks = replicate * shard;
+    l.ranks = product();
+    l.data_ranks = degree(Axis::dp_replicate) * degree(Axis::dp_shard);
     if (ranks > 0 && ranks != l.ranks)
-        return UserError(
-            "recipe.ranks", "cluster.ranks",
-            fmt::format("the degrees make {} x {} x {} x {} = {} ranks, but {} are asked for: change a degree or cluster.ranks",
-                        pp, replicate, shard, tp, l.ranks, ranks));
+        return UserError("recipe.ranks", "cluster.ranks",
+                         fmt::format("the degrees make {} = {} ranks, but {} are asked for: change a degree or cluster.ranks",
+                                     mesh::text(degrees), l.ranks, ranks));
     return std::nullopt;
 }
 
@@ -82,25 +81,39 @@ Objection set_batch(const Config& config, Layout& l) {
                                  layers, chunks, l.microbatches, kMostRuns));
 }
 
-Objection set_split(const char* key, const Split& split, int64_t shard, int64_t data, int64_t& out) {
-    switch (split.over) {
-        case Split::Over::Preset: return std::nullopt;
-        case Split::Over::One: out = 1; return std::nullopt;
-        case Split::Over::Shard: out = shard; return std::nullopt;
-        case Split::Over::World: out = data; return std::nullopt;
-        case Split::Over::Number: break;
+using Cuts = std::map<Axis, std::vector<int64_t>>;
+
+// Cuts the data axes, innermost first, so that the innermost sub-axes make `n` ranks. False: no cut does. Context ranks hold the
+// same parameters as data ranks do and are the innermost of them, as in torchtitan's mesh `fsdp`.
+bool cut_for(int64_t n, const mesh::Degrees& degrees, Cuts& cuts) {
+    for (const Axis a : {Axis::cp, Axis::dp_shard, Axis::dp_replicate}) {
+        const int64_t degree = degrees[static_cast<size_t>(a)];
+        if (n <= degree && degree % n == 0) {
+            cuts[a].push_back(degree / n);
+            return true;
+        }
+        if (n % degree != 0) return false;
+        n /= degree;
     }
-    const int64_t n = out = split.ranks;
-    if (n <= shard ? shard % n == 0 : n % shard == 0 && data % n == 0) return std::nullopt;
-    return UserError(
-        "recipe.split_divides", key,
-        fmt::format("{} = {}: must divide data_parallel_shard_degree ({}) or be a multiple of it that divides the {} data ranks",
-                    key, n, shard, data));
+    return false;
 }
 
-Objection set_partition(const Config& config, int64_t replicate, int64_t shard, passes::PartitionOptions& o) {
+// Over how many ranks a state is split: by its own key, else as the preset says.
+int64_t ranks_of(const Split& split, int64_t of_preset, int64_t shard, int64_t data) {
+    switch (split.over) {
+        case Split::Over::Preset: return of_preset;
+        case Split::Over::One: return 1;
+        case Split::Over::Shard: return shard;
+        case Split::Over::World: return data;
+        case Split::Over::Number: return split.ranks;
+    }
+    throw InternalError("layout: a split of no kind");
+}
+
+Objection set_partition(const Config& config, const mesh::Degrees& degrees, passes::PartitionOptions& o, Cuts& cuts) {
     const Config::Partition& p = config.partition;
-    const int64_t data = replicate * shard;
+    const auto [pp, replicate, dp_shard, cp, tp] = degrees;
+    const int64_t shard = dp_shard * cp, data = replicate * shard;  // over which a preset splits; all with the same parameters
     switch (p.preset) {
         case PartitionPreset::None: break;
         case PartitionPreset::Zero1: o.states = shard; break;
@@ -108,9 +121,18 @@ Objection set_partition(const Config& config, int64_t replicate, int64_t shard, 
         case PartitionPreset::Zero3:
         case PartitionPreset::Default: o.weights = o.gradients = o.states = shard; break;
     }
-    if (Objection no = set_split("partition.weights", p.weights, shard, data, o.weights)) return no;
-    if (Objection no = set_split("partition.gradients", p.gradients, shard, data, o.gradients)) return no;
-    if (Objection no = set_split("partition.optimizer", p.optimizer, shard, data, o.states)) return no;
+    o.weights = ranks_of(p.weights, o.weights, shard, data);
+    o.gradients = ranks_of(p.gradients, o.gradients, shard, data);
+    o.states = ranks_of(p.optimizer, o.states, shard, data);
+    const std::pair<const char*, int64_t> splits[] = {
+        {"partition.weights", o.weights}, {"partition.gradients", o.gradients}, {"partition.optimizer", o.states}};
+    for (const auto& [key, n] : splits) {
+        if (cut_for(n, degrees, cuts)) continue;
+        return UserError("recipe.split_divides", key,
+                         fmt::format("{} = {}: must divide data_parallel_shard_degree ({}) or be a multiple of it that divides "
+                                     "the {} data ranks",
+                                     key, n, shard, data));
+    }
     if (o.gradients % o.weights != 0 || o.states % o.gradients != 0)
         return UserError("recipe.partition_order", "partition.optimizer",
                          fmt::format("weights are split over {} data ranks, gradients over {}, optimizer states over {}: each "
@@ -193,16 +215,12 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
     mesh::Degrees degrees;
     if (Objection o = set_degrees(config, degrees, l)) return *o;
     if (Objection o = set_batch(config, l)) return *o;
-    const auto [pp, replicate, shard, cp, tp] = degrees;
+    const int64_t tp = config.parallelism.tensor_parallel_degree;
     l.sequence_parallel = config.parallelism.sequence_parallel && tp > 1;
     l.vocab_multiple = tp;
-    if (Objection o = set_partition(config, replicate, shard, l.partition)) return *o;
-    std::map<Axis, std::vector<int64_t>> cuts;
+    Cuts cuts;
+    if (Objection o = set_partition(config, degrees, l.partition, cuts)) return *o;
     cuts[Axis::tp] = {std::gcd(size_of(dims, ir::DimRole::KvHeads), tp)};
-    for (int64_t n : {l.partition.weights, l.partition.gradients, l.partition.states}) {
-        if (n <= shard) cuts[Axis::dp_shard].push_back(shard / n);
-        else cuts[Axis::dp_replicate].push_back(replicate / (n / shard));
-    }
     l.mesh = mesh::Mesh::build(degrees, cuts);
     if (Objection o = check_divisible(config, l, dims)) return *o;
     set_windows(config, l);

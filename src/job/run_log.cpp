@@ -128,7 +128,7 @@ void RunLog::print_start() const {
     const std::vector<std::vector<std::string>> lines = {
         {fmt::format("{} {}", config_.model.name, config_.model.flavor), fmt::format("{} parameters", grouped(parameters_)),
          fmt::format("{} tokens a step", grouped(job_.trainer->tokens_per_step()))},
-        {fmt::format("{} ({})", plural(layout.ranks, "rank"), planning::degrees_text(layout.mesh)),
+        {fmt::format("{} ({})", plural(layout.ranks, "rank"), mesh::text(layout.mesh.degrees)),
          fmt::format("{} each{}", plural(threads, "thread"), trainer.placement().comm_thread ? " and one to communicate" : ""),
          crew_.is_alone() ? "" : fmt::format("in {} on {}", plural(crew_.processes(), "process"), plural(crew_.hosts(), "host"))},
         {fmt::format("{} of {}", plural(layout.microbatches, "microbatch"), plural(sequences, "sequence"))},

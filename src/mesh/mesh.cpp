@@ -13,6 +13,16 @@ std::string_view name_of(Axis axis) {
     return names[static_cast<size_t>(axis)];
 }
 
+std::string text(const Degrees& degrees) {
+    std::string text;
+    for (Axis a : kAxes) {
+        const int64_t degree = degrees[static_cast<size_t>(a)];
+        const bool optional = a == Axis::pp || a == Axis::cp;
+        if (!optional || degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(a), degree);
+    }
+    return text;
+}
+
 bool contains(const AxisList& list, int sub_axis) { return std::find(list.begin(), list.end(), sub_axis) != list.end(); }
 
 bool starts_with(const AxisList& list, const AxisList& prefix) {

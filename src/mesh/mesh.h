@@ -18,6 +18,7 @@ enum class Axis { pp, dp_replicate, dp_shard, cp, tp };
 constexpr std::array<Axis, 5> kAxes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
 using Degrees = std::array<int64_t, kAxes.size()>;  // by axis
 std::string_view name_of(Axis axis);
+std::string text(const Degrees& degrees);  // "dp_replicate 1 x dp_shard 2 x tp 2"; pp and cp only where they are above 1
 
 struct SubAxis {
     Axis axis;

@@ -46,14 +46,4 @@ std::string slow_types_warning(const compile::Config& config) {
            "training.mixed_precision_param = \"float32\" trains faster and needs more memory";
 }
 
-std::string degrees_text(const mesh::Mesh& mesh) {
-    std::string text;
-    for (mesh::Axis a : mesh::kAxes) {
-        const bool optional = a == mesh::Axis::pp || a == mesh::Axis::cp;
-        if (!optional || mesh.degree(a) > 1)
-            text += fmt::format("{}{} {}", text.empty() ? "" : " x ", mesh::name_of(a), mesh.degree(a));
-    }
-    return text;
-}
-
 }  // namespace lockstep::planning

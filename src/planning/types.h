@@ -1,10 +1,9 @@
-// The mesh, element types and recompute of a run in words: what a recipe's defaults decide without being written in it.
+// Element types and recompute of a run in words: what a recipe's defaults decide without being written in it.
 #pragma once
 
 #include <string>
 
 #include "compile/config.h"
-#include "mesh/mesh.h"
 
 namespace lockstep::planning {
 
@@ -12,8 +11,5 @@ std::string types_line(const compile::Config& config);      // "bfloat16 paramet
 std::string recompute_line(const compile::Config& config);  // "none", "full", "selective 2"
 // A warning where parameters are bfloat16 and this processor multiplies floats faster; empty elsewhere.
 std::string slow_types_warning(const compile::Config& config);
-
-// "dp_replicate 1 x dp_shard 2 x tp 2", with pp before it where there is a pipeline.
-std::string degrees_text(const mesh::Mesh& mesh);
 
 }  // namespace lockstep::planning

@@ -233,7 +233,7 @@ const ErrorCase kErrors[] = {
          compile_with({{"cluster.ranks", "8"}, {kTp, "2"}, {kShard, "2"}});
      },
      "recipe.ranks", "cluster.ranks",
-     "the degrees make 1 x 1 x 2 x 2 = 4 ranks, but 8 are asked for: change a degree or cluster.ranks"},
+     "the degrees make dp_replicate 1 x dp_shard 2 x tp 2 = 4 ranks, but 8 are asked for: change a degree or cluster.ranks"},
     // The pipeline.
     {"reshard",
      [] {
@@ -426,7 +426,7 @@ const ErrorCase kErrors[] = {
          compile_with({{kShard, "1048576"}, {kTp, "2"}});
      },
      "recipe.too_many_ranks", "parallelism",
-     "the degrees of [parallelism] make 1 x 1 x 1048576 x 2 ranks: at most 1048576 can be planned; lower one of them"},
+     "the degrees of [parallelism] make dp_replicate 1 x dp_shard 1048576 x tp 2 ranks: at most 1048576 can be planned; lower one of them"},
     {"too_many_microbatches",
      [] {
          compile_with({{"training.global_batch_size", "1000000000"}});
