@@ -426,7 +426,8 @@ const ErrorCase kErrors[] = {
          compile_with({{kShard, "1048576"}, {kTp, "2"}});
      },
      "recipe.too_many_ranks", "parallelism",
-     "the degrees of [parallelism] make dp_replicate 1 x dp_shard 1048576 x tp 2 ranks: at most 1048576 can be planned; lower one of them"},
+     "the degrees of [parallelism] make dp_replicate 1 x dp_shard 1048576 x tp 2 ranks: at most 1048576 can be planned; lower "
+     "one of them"},
     {"too_many_microbatches",
      [] {
          compile_with({{"training.global_batch_size", "1000000000"}});
