@@ -42,8 +42,8 @@ Objection set_degrees(const Config& config, mesh::Degrees& degrees, Layout& l) {
         if (ranks % others != 0)
             return UserError("recipe.ranks", "cluster.ranks",
                              fmt::format("{} ranks are not divisible by pipeline_parallel_degree x "
-                                         "data_parallel_replicate_degree x context_parallel_degree x tensor_parallel_degree = {}",
-                                         ranks, others));
+                                         "data_parallel_replicate_degree x {}tensor_parallel_degree = {}",
+                                         ranks, p.context_parallel_degree > 1 ? "context_parallel_degree x " : "", others));
         degree(Axis::dp_shard) = ranks / others;
     }
     l.ranks = product();

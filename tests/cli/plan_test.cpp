@@ -1,8 +1,14 @@
 // bench, plan, train --profile and --trace as a user types them: what docs/cli.md promises of them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+#include <fstream>
 #include <set>
+#include <sstream>
 
+#include "base/text_file.h"
 #include "tests/cli/command.h"
 
 namespace lockstep::testing {
@@ -76,6 +82,47 @@ TEST(CliPlan, PricesAStep) {
         "plan r.toml --cluster fast.toml --json --runtime.kernels reference --runtime.threads_per_rank 1 "
         "--training.mixed_precision_param float32 --activation_checkpoint.mode none");
     EXPECT_NEAR(half.json()["step_time_s"].get<double>(), 0.00061486, 1e-8) << half.err;
+}
+
+// One line a slice: rank, thread, begin and length in microseconds, kind, name.
+std::string timeline_text(const nlohmann::json& trace) {
+    std::string text;
+    for (const auto& e : trace["traceEvents"]) {
+        if (e["ph"] != "X") continue;
+        text += fmt::format("{} {} {:.3f} {:.3f} {} {}\n", e["pid"].get<int>(), e["tid"].get<int>(), e["ts"].get<double>(),
+                            e["dur"].get<double>(), e["cat"].get<std::string>(), e["name"].get<std::string>());
+    }
+    return text;
+}
+
+// Every op of a step on 2 x 2 x 2 ranks, when it begins and how long it takes: as stored in tests/cli/timeline.txt.
+TEST(CliPlan, DrawsTheStoredTimeline) {
+    Scratch s;
+    s.write("r.toml",
+            tiny_recipe(std::string(kTraining) + "[parallelism]\npipeline_parallel_degree = 2\ndata_parallel_shard_degree = 2\n"
+                                                 "tensor_parallel_degree = 2\n"));
+    s.write("c.toml", kCluster);
+    const Finished f = s.lockstep(
+        "plan r.toml --cluster c.toml --trace t.json --training.global_batch_size 4 --runtime.kernels reference "
+        "--runtime.threads_per_rank 1 --training.mixed_precision_param float32");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const std::string text = timeline_text(nlohmann::json::parse(s.read("t.json")));
+    const std::string stored = read_text_file(LOCKSTEP_SOURCE_DIR "/tests/cli/timeline.txt").text;
+    std::istringstream is(text), was(stored);
+    const std::string now = ::testing::TempDir() + "timeline.txt";
+    const auto advice = [&] {
+        std::ofstream(now) << text;
+        return "If the change is meant, copy " + now + " to tests/cli/timeline.txt.";
+    };
+    ASSERT_EQ(std::count(text.begin(), text.end(), '\n'), std::count(stored.begin(), stored.end(), '\n')) << advice();
+    for (std::string a, b; std::getline(is, a) && std::getline(was, b);) {
+        std::istringstream ia(a), ib(b);
+        for (std::string word, expected; ib >> expected;) {
+            ASSERT_TRUE(ia >> word) << a;
+            if (expected.find('.') == std::string::npos || !std::isdigit(expected[0])) ASSERT_EQ(word, expected) << a << advice();
+            else ASSERT_NEAR(std::stod(word), std::stod(expected), 2e-3) << a << "\nstored: " << b << "\n" << advice();
+        }
+    }
 }
 
 TEST(CliPlan, SaysWhatIsDeclaredAndWhatDoesNotFit) {
