@@ -163,7 +163,7 @@ sanitize: configure   ## tests under the address, undefined-behaviour and thread
 	ASAN_OPTIONS=detect_leaks=0 LOCKSTEP_DRAWS=12 ctest --test-dir build/asan --output-on-failure -j $(JOBS) -R 'Mpi|CarelessTable'  # MPI's own leaks
 	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) --target lockstep_tests
 	TSAN_OPTIONS=halt_on_error=1 LOCKSTEP_DRAWS=12 ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
-	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm.*|Comm(Local|Processes|TransferAttended)|Crew|EquivalenceProcesses|Flight|Replicas|ThreadPool|Step|Watchdog|Device(Scheduler|Late)|EquivalenceLateDevice)$$'
+	    -R '^(Equivalence|EquivalenceResume|Saver|.*/Comm.*|Comm(Local|Processes|TransferAttended)|ProcessGroup|EquivalenceProcesses|Flight|Replicas|ThreadPool|Step|Watchdog|Device(Scheduler|Late)|EquivalenceLateDevice)$$'
 
 valgrind: configure   ## training in two processes under valgrind: nothing is read that was never written
 	scripts/install_dependencies.sh valgrind

@@ -99,7 +99,7 @@ class Trial:
             sys.exit(f"{what}: losses differ from those of the run left alone, in {self.folder}")
         if contents(self.folder) != whole["contents"]:
             sys.exit(f"{what}: the last checkpoint differs from that of the run left alone, in {self.folder}")
-        left = [n for n in os.listdir(f"{self.folder}/out/checkpoint") if not re.fullmatch("step-[0-9]+", n)]
+        left = [n for n in os.listdir(f"{self.folder}/out/checkpoint") if not re.fullmatch(r"step-[0-9]+|\.lock", n)]
         if left:
             sys.exit(f"{what}: {left} was not cleaned away")
         shutil.rmtree(self.folder)

@@ -254,7 +254,7 @@ std::string wrong_cut(const std::vector<const ir::Program*>& ranks) {
         if (named.at(key) != ranks_of) return fmt::format("{} is on other pipeline ranks than it says", key);
     }
     for (const ir::Block& b : ranks[0]->blocks) {
-        for (int64_t i = 0; i < b.count; ++i) {
+        for (int64_t i : b.all()) {
             if (!holder.contains({b.name, i})) return fmt::format("{}[{}] is on no pipeline rank", b.name, i);
         }
     }

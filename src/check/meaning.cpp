@@ -19,7 +19,7 @@ using ir::RoutineKind;
 using ir::StateRole;
 
 // A unit of one block instance.
-using Place = std::pair<std::string, int64_t>;
+using UnitInstance = std::pair<std::string, int64_t>;
 // What one call adds: microbatch, chunk, number of who adds (`contributor`), instance.
 using Part = std::tuple<int64_t, int64_t, int, int64_t>;
 // Parts of every tensor of a unit's buffer, by offset.
@@ -57,7 +57,7 @@ public:
         if (e_.kind == EntryKind::Snapshot) complete_snapshot();
         if (!wrong_.empty() || e_.kind != EntryKind::Train) return wrong_;
         for (const ir::Unit& u : p_.units) {
-            for (int64_t i : u.instances()) {
+            for (int64_t i : p_.instances(u)) {
                 if (!updated_.contains({u.name, i})) return fmt::format("{}[{}] is never updated", u.name, i);
             }
             if (!exchanged(u.name, true) || !exchanged(u.name, false)) return u.name + " is not exchanged with its mirror";
@@ -73,7 +73,9 @@ private:
                                  c.microbatch, what);
     }
 
-    static Place place(const ir::Routine& r, const ir::Unit& u, int64_t instance) { return {u.name, u.is_of(r) ? instance : 0}; }
+    static UnitInstance place(const ir::Routine& r, const ir::Unit& u, int64_t instance) {
+        return {u.name, u.is_of(r) ? instance : 0};
+    }
 
     bool is_cache(const ir::Port& port) const { return p_.has_role(port, StateRole::Cache); }
 
@@ -92,7 +94,7 @@ private:
     Part part_of(const ir::Routine& r, const ir::Call& c) const { return {c.microbatch, c.chunk, contributor(r), c.instance}; }
 
     // Every contribution that a unit instance must receive in a step.
-    Parts expected(const Place& at) const {
+    Parts expected(const UnitInstance& at) const {
         Parts out;
         const ir::Unit& unit = *p_.unit(at.first);
         for (const ir::Routine& r : p_.routines) {
@@ -119,13 +121,13 @@ private:
     }
 
     // Is the gradient that a buffer holds the whole of the step's, reduced as far as it will be before reduce_step?
-    bool complete(const ir::Unit& u, const Place& at, const Gradient& g) const {
+    bool complete(const ir::Unit& u, const UnitInstance& at, const Gradient& g) const {
         return u.gradients.empty() ? g.full == expected(at) : g.full.empty() && g.reduced == expected(at);
     }
     bool needs_reduce_step(const ir::Unit& u) const { return !p_.routine(RoutineKind::ReduceStep, u.name)->ops.empty(); }
 
     // A state belongs to one unit instance, whoever binds it.
-    void own(int call, int buffer, const Place& at) {
+    void own(int call, int buffer, const UnitInstance& at) {
         const auto [it, is_new] = owner_.emplace(buffer, at);
         if (!is_new && it->second != at)
             fail(call,
@@ -155,10 +157,11 @@ private:
         const bool from_before = port.role == PortRole::X || port.role == PortRole::DX;
         if (!from_before) return {c.microbatch, c.instance, r.block, port.name};
         const std::string_view name = name_of(port.role == PortRole::X ? PortRole::Y : PortRole::DY);
-        if (c.instance > 0) return {c.microbatch, c.instance - 1, r.block, name};
         size_t block = 0;
-        while (block + 1 < p_.blocks.size() && p_.blocks[block + 1].name != r.block) ++block;
-        return {c.microbatch, p_.blocks[block].count - 1, p_.blocks[block].name, name};
+        while (block + 1 < p_.blocks.size() && p_.blocks[block].name != r.block) ++block;
+        if (c.instance > p_.blocks[block].first) return {c.microbatch, c.instance - 1, r.block, name};
+        const ir::Block& before = p_.blocks[std::max<size_t>(block, 1) - 1];
+        return {c.microbatch, before.last(), before.name, name};
     }
 
     // Each is in one buffer, which holds nothing else.
@@ -192,7 +195,7 @@ private:
                 const StateRole role = p_.state_of(port).role;
                 if (role == StateRole::LossSum) add(i, loss_, part_of(r, c), b.fresh, "the loss");
                 if (role == StateRole::TargetCount) add(i, count_, c.microbatch, b.fresh, "the number of targets");
-                if (role == StateRole::SquaredNorm) add(i, norm_, Place{r.unit, c.instance}, b.fresh, "the norm");
+                if (role == StateRole::SquaredNorm) add(i, norm_, UnitInstance{r.unit, c.instance}, b.fresh, "the norm");
             }
             const ir::Unit* const unit = units_[static_cast<size_t>(c.routine)][k];
             if (port.kind == PortKind::State && !unit && !is_cache(port)) free_standing(i, port.state, b.buffer);
@@ -202,7 +205,7 @@ private:
             data(i, r, port, b.buffer);
             if (!unit) continue;
             const ir::Unit& u = *unit;
-            const Place at = place(r, u, c.instance);
+            const UnitInstance at = place(r, u, c.instance);
             const bool weights = p_.has_role(port, StateRole::Weights) || (port.kind == PortKind::Params && !u.is_gathered());
             const bool read = port.kind == PortKind::Params;  // a window of gathered weights is of one unit instance too
             if (read || (port.kind == PortKind::State && p_.state_of(port).scope == ir::Scope::Run)) own(i, b.buffer, at);
@@ -265,7 +268,7 @@ private:
 
     void reduce_step(int i, const ir::Routine& r, const ir::Call& c) {
         Gradient& g = gradients_[buffer_of(r, c, StateRole::Gradients)];
-        const Place at = {r.unit, c.instance};
+        const UnitInstance at = {r.unit, c.instance};
         if (!holds(at, buffer_of(r, c, StateRole::Gradients), g)) fail(i, "the step's gradients are not complete");
         if (g.finished) fail(i, "reduces a second time");
         g.finished = true;
@@ -276,11 +279,11 @@ private:
         }
     }
 
-    bool holds(const Place& at, int buffer, const Gradient& g) const {
+    bool holds(const UnitInstance& at, int buffer, const Gradient& g) const {
         const ir::Unit& u = *p_.unit(at.first);
         if (!complete(u, at, g)) return false;
         const auto it = shard_of_.find(buffer);
-        return u.gradients.empty() || (it != shard_of_.end() && it->second == std::set<Place>{at});
+        return u.gradients.empty() || (it != shard_of_.end() && it->second == std::set<UnitInstance>{at});
     }
 
     int reduced_buffer(const ir::Routine& r, const ir::Call& c) const {
@@ -295,7 +298,7 @@ private:
     // With whoever else has a shared parameter. Gradients when they are complete and before they are counted; weights when they
     // are updated: what takes them is updated so.
     void exchange(int i, const ir::Routine& r, const ir::Call& c) {
-        const Place at = {r.unit, c.instance};
+        const UnitInstance at = {r.unit, c.instance};
         const bool mirror = p_.unit(r.unit)->mirror;
         if (!exchanged_.insert(r.name).second) fail(i, "is done a second time");
         if (!p_.has_role(r.ports[0], StateRole::Weights)) {
@@ -326,7 +329,7 @@ private:
             return;
         }
         size_t units = 0;
-        for (const ir::Unit& u : p_.units) units += u.mirror ? 0 : u.instances().size();
+        for (const ir::Unit& u : p_.units) units += u.mirror ? 0 : p_.instances(u).size();
         std::set<Part> losses;
         for (const ir::Routine& maker : p_.routines) {
             const int port = maker.port_of_state(p_.state(StateRole::LossSum));
@@ -391,8 +394,8 @@ private:
     std::set<int> copied_;                              // buffers of states
     std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
     std::map<int, Gradient> gradients_;                 // by buffer
-    std::map<int, std::set<Place>> shard_of_;           // whose gradients a shard's buffer holds
-    std::map<int, Place> owner_;
+    std::map<int, std::set<UnitInstance>> shard_of_;    // whose gradients a shard's buffer holds
+    std::map<int, UnitInstance> owner_;
     std::set<Part> loss_;
     std::set<int64_t> count_;
     std::map<ir::StateId, int> buffer_of_state_;
@@ -400,7 +403,7 @@ private:
     std::map<int, Data> data_owner_;     // by buffer
     std::map<int, EntryKind> input_of_;  // buffer -> the entry that it is an input of
     std::map<Data, int> buffer_of_;
-    std::set<Place> norm_, counted_, updated_;
+    std::set<UnitInstance> norm_, counted_, updated_;
     std::set<std::string> exchanged_;  // transfers of shared parameters
     bool finished_ = false, inverse_read_ = false;
     std::string wrong_;

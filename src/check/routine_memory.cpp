@@ -63,11 +63,11 @@ private:
     std::map<int64_t, Held> held_;  // by begin; no two overlap
 };
 
-struct Place {
+struct Region {
     int space = 0;  // a port's index, or that after the last port: the scratch
     Bytes bytes;
-    bool operator==(const Place&) const = default;
-    bool overlaps(const Place& o) const { return space == o.space && bytes.begin < o.bytes.end && o.bytes.begin < bytes.end; }
+    bool operator==(const Region&) const = default;
+    bool overlaps(const Region& o) const { return space == o.space && bytes.begin < o.bytes.end && o.bytes.begin < bytes.end; }
 };
 
 class RoutineMemory {
@@ -88,9 +88,9 @@ public:
 private:
     const ir::Tensor& tensor(TensorId t) const { return r_.tensors[static_cast<size_t>(t)]; }
     const std::string& name(TensorId t) const { return tensor(t).name; }
-    const Place& place(TensorId t) const { return places_[static_cast<size_t>(t)]; }
+    const Region& place(TensorId t) const { return places_[static_cast<size_t>(t)]; }
     int& value(TensorId t) { return values_[static_cast<size_t>(t)]; }
-    Contents& contents(const Place& at) { return contents_[static_cast<size_t>(at.space)]; }
+    Contents& contents(const Region& at) { return contents_[static_cast<size_t>(at.space)]; }
 
     void fail(const std::string& what) {
         if (wrong_.empty()) wrong_ = fmt::format("{}: {}", r_.name, what);
@@ -205,7 +205,7 @@ private:
     }
 
     void workspace(const Op& op) {
-        const Place at = {scratch_, {op.workspace_offset_bytes, op.workspace_offset_bytes + op.workspace_bytes}};
+        const Region at = {scratch_, {op.workspace_offset_bytes, op.workspace_offset_bytes + op.workspace_bytes}};
         if (!is_inside(op.workspace_offset_bytes, op.workspace_bytes, r_.scratch_bytes))
             return fail_op("its workspace lies outside the scratch");
         if (op.workspace_offset_bytes % kAlignmentBytes != 0) return fail_op("its workspace is not aligned");
@@ -219,7 +219,7 @@ private:
 
     // A result overlaps no other result, and no operand but one that the kernel may overwrite.
     void apart(const Op& op, size_t i) {
-        const Place& at = place(op.out[i]);
+        const Region& at = place(op.out[i]);
         for (size_t k = 0; k < i; ++k) {
             if (at.overlaps(place(op.out[k])))
                 return fail_op(fmt::format("its results {} and {} overlap", name(op.out[k]), name(op.out[i])));
@@ -247,7 +247,7 @@ private:
     }
 
     void write(const Op& op, TensorId t) {
-        const Place& at = place(t);
+        const Region& at = place(t);
         if (at.space != scratch_ && r_.ports[static_cast<size_t>(at.space)].access == Access::Read)
             return fail_op(fmt::format("writes {} into port {}, which it may only read", name(t),
                                        r_.ports[static_cast<size_t>(at.space)].name));
@@ -306,7 +306,7 @@ private:
     const ir::Routine& r_;
     const int scratch_;
     std::vector<Contents> contents_;  // of ports, and of the scratch
-    std::vector<Place> places_;       // by tensor
+    std::vector<Region> places_;      // by tensor
     std::vector<Written> written_;    // by value
     std::vector<int> values_;         // by tensor: the value that its name stands for
     size_t arrived_ = 0, op_ = 0;     // values that came through ports; the op that runs

@@ -72,7 +72,8 @@ PieceSums write_together(const std::string& path, int64_t bytes, FillBytes fill,
         });
         out.close();
     });
-    const int64_t pieces = ceil_div(bytes, kPieceBytes), process = writers.crew->process(), processes = writers.crew->processes();
+    const int64_t pieces = ceil_div(bytes, kPieceBytes), process = writers.group->process(),
+                  processes = writers.group->processes();
     std::vector<uint64_t> shares;
     writers.together([&] {
         const PieceReader reader(path, PieceSums{bytes, kPieceBytes, {}});
@@ -85,7 +86,7 @@ PieceSums write_together(const std::string& path, int64_t bytes, FillBytes fill,
     });
     PieceSums sums{bytes, kPieceBytes, {}};
     const std::string_view view(reinterpret_cast<const char*>(shares.data()), shares.size() * sizeof shares[0]);
-    for (const std::string& share : writers.crew->exchange(std::string(view), writers.channel)) {
+    for (const std::string& share : writers.group->exchange(std::string(view), writers.channel)) {
         const size_t at = sums.xxh3.size();
         sums.xxh3.resize(at + share.size() / sizeof(uint64_t));
         std::memcpy(sums.xxh3.data() + at, share.data(), share.size());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "comm/crew.h"
+#include "comm/process_group.h"
 
 namespace lockstep::checkpoint {
 
@@ -21,16 +21,17 @@ struct PieceSums {
 };
 using FileSums = std::map<std::string, PieceSums>;  // by name of file
 
-// Who writes: this process alone, or a crew together, in a folder that all its processes see, each the bytes that it has. Its
-// processes make the same calls, and all get the first error of any; a thread beside the crew's main one has another channel.
+// Who writes: this process alone, or a process group together, in a folder that all its processes see, each the bytes that it
+// has. Its processes make the same calls, and all get the first error of any; a thread beside the process group's main one has
+// another channel.
 struct Writers {
-    comm::Crew* crew = nullptr;
+    comm::ProcessGroup* group = nullptr;
     int channel = 0;
 
-    bool are_several() const { return crew && !crew->is_alone(); }
+    bool are_several() const { return group && !group->is_alone(); }
     // The process that does what is done once.
-    bool is_first() const { return !crew || crew->is_first(); }
-    void together(FunctionRef<void()> f) const { crew ? crew->together(f, channel) : f(); }
+    bool is_first() const { return !group || group->is_first(); }
+    void together(FunctionRef<void()> f) const { group ? group->together(f, channel) : f(); }
 };
 
 // Writes a file of `bytes` bytes and puts it on the disk. fill(begin, count, to) supplies its bytes, in order and, where this

@@ -219,11 +219,11 @@ int run_command(int argc, const char* const* argv) {
     if (chosen->catches_signals) job::remember_signals(job::Again::EndsProcess);  // now: MPI may take long to start
     const auto failed = [&] { return fail(json); };
     try {
-        if (chosen->in_every_process) return in_crew(chosen->app->get_name(), chosen->run, failed);
+        if (chosen->in_every_process) return in_process_group(chosen->app->get_name(), chosen->run, failed);
         if (launched().process > 0) return kDone;
         if (const int processes = launched().processes; processes > 1)
             telemetry::info(fmt::format("{} runs in the first of the {} processes alone", chosen->app->get_name(), processes));
-        comm::Crew alone;
+        comm::ProcessGroup alone;
         return chosen->run(alone);
     } catch (const std::exception&) {
         return failed();

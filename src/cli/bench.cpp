@@ -53,19 +53,19 @@ sim::Cluster machine_of(const BenchArgs& args) {
     return c;
 }
 
-int bench(const BenchArgs& args, comm::Crew& crew) {
+int bench(const BenchArgs& args, comm::ProcessGroup& group) {
     const auto start = std::chrono::steady_clock::now();
     std::optional<AtomicFile> out;
     try {
-        if (crew.is_first()) out.emplace(args.out);  // now, rather than after two minutes
+        if (group.is_first()) out.emplace(args.out);  // now, rather than after two minutes
     } catch (const UserError&) {
         throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
     }
     sim::Cluster c;
-    if (crew.is_first()) c = machine_of(args);
-    crew.exchange("");  // the others wait until the cores are free
-    if (!crew.is_alone()) c.hosts = measure::hosts(crew);
-    if (!crew.is_first()) return kDone;
+    if (group.is_first()) c = machine_of(args);
+    group.exchange("");  // the others wait until the cores are free
+    if (!group.is_alone()) c.hosts = measure::hosts(group);
+    if (!group.is_first()) return kDone;
     out->append(
         "# Written by `lockstep bench` on the machine that it describes. Times of single kernels and collectives only.\n");
     out->append(sim::print(c));
@@ -83,7 +83,7 @@ int bench(const BenchArgs& args, comm::Crew& crew) {
                                           {"bytes_per_s", t.bytes_per_s},
                                           {"kernels", t.rows.size()},
                                           {"collectives", t.collectives.size()},
-                                          {"hosts", crew.hosts()},
+                                          {"hosts", group.hosts()},
                                           {"time_s", took_s}});
         return kDone;
     }
@@ -94,8 +94,8 @@ int bench(const BenchArgs& args, comm::Crew& crew) {
             "written)\n",
             i + 1, i == 0 ? "" : "s", f32[std::min(i, f32.size() - 1)] / 1e9, bf16[std::min(i, bf16.size() - 1)] / 1e9,
             t.bytes_per_s[i] / 1e9);
-    if (const sim::Hosts& h = c.hosts; crew.hosts() > 1)
-        fmt::print("  {} hosts of {} processes: {:.4g} MB/s between two, {:.0f} us a message\n", crew.hosts(), h.ranks,
+    if (const sim::Hosts& h = c.hosts; group.hosts() > 1)
+        fmt::print("  {} hosts of {} processes: {:.4g} MB/s between two, {:.0f} us a message\n", group.hosts(), h.ranks,
                    h.link.bandwidth_bytes_per_s / 1e6, 1e6 * h.link.latency_s);
     fmt::print("  {} kernels and shapes, {} collectives in {:.0f} s\n", t.rows.size(), t.collectives.size(), took_s);
     fmt::print("written: {}; use: lockstep plan RECIPE --cluster {}\n", args.out, args.out);
@@ -117,7 +117,7 @@ Command add_bench(CLI::App& app) {
     command->footer(
         "Example: lockstep bench --out this_machine.toml\n         mpirun -n 8 --host a:4,b:4 lockstep bench --out "
         "two_hosts.toml");
-    return {.app = command, .run = [args](comm::Crew& crew) { return bench(*args, crew); }, .in_every_process = true};
+    return {.app = command, .run = [args](comm::ProcessGroup& group) { return bench(*args, group); }, .in_every_process = true};
 }
 
 }  // namespace lockstep::cli

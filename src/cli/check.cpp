@@ -134,7 +134,7 @@ Command add_check(CLI::App& app) {
         "hosts, and hold the plan against its memory");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep check recipes/llama3_405b.toml");
-    return {.app = command, .run = [args](comm::Crew&) { return check(*args); }, .recipe = &args->recipe};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return check(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

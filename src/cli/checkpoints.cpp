@@ -161,7 +161,7 @@ Command add_checkpoints(CLI::App& app) {
     command->add_flag("--dry-run", args->dry_run, "with --prune: say what would be removed, and remove nothing")->needs(prune);
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep checkpoints outputs/demo --verify");
-    return {.app = command, .run = [args](comm::Crew&) { return checkpoints(*args); }};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return checkpoints(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "job/exit_code.h"
 #include "planning/recipe_args.h"
 #include "telemetry/console.h"
@@ -24,10 +24,10 @@ using job::kDone, job::kRefused, job::kUsage, job::kFailed, job::kStopped;
 // A subcommand of `lockstep`: its flags, and what runs when it is chosen.
 struct Command {
     CLI::App* app = nullptr;
-    std::function<int(comm::Crew&)> run;     // returns the exit code; throws UserError and other errors
-    planning::RecipeArgs* recipe = nullptr;  // where --section.key flags go; null: the command takes none
-    bool in_every_process = false;           // of mpirun or srun; else the first process runs it alone
-    bool catches_signals = false;            // a signal to stop is remembered (stopping.h) and does not end the process
+    std::function<int(comm::ProcessGroup&)> run;  // returns the exit code; throws UserError and other errors
+    planning::RecipeArgs* recipe = nullptr;       // where --section.key flags go; null: the command takes none
+    bool in_every_process = false;                // of mpirun or srun; else the first process runs it alone
+    bool catches_signals = false;                 // a signal to stop is remembered (stopping.h) and does not end the process
     // Takes the words behind "--", which are another command line; null: there are none.
     std::function<void(std::vector<std::string>)> take_words = nullptr;
 };

@@ -237,7 +237,7 @@ Command add_completion(CLI::App& app) {
     CLI::App* command = app.add_subcommand("completion", "print a completion script for commands, flags and recipe keys");
     command->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
     command->footer("Example: lockstep completion bash > ~/.local/share/bash-completion/completions/lockstep");
-    return {.app = command, .run = [&app, shell](comm::Crew&) {
+    return {.app = command, .run = [&app, shell](comm::ProcessGroup&) {
                 const std::vector<Entry> entries = entries_of(app);
                 fmt::print("{}", *shell == "bash" ? bash(entries) : *shell == "zsh" ? zsh(entries) : fish(entries));
                 return static_cast<int>(kDone);
@@ -247,7 +247,7 @@ Command add_completion(CLI::App& app) {
 Command add_man(CLI::App& app) {
     CLI::App* command = app.add_subcommand("man", "print the manual page of all commands");
     command->footer("Example: lockstep man | man -l -");
-    return {.app = command, .run = [&app](comm::Crew&) {
+    return {.app = command, .run = [&app](comm::ProcessGroup&) {
                 fmt::print("{}", man_page(app, entries_of(app)));
                 return static_cast<int>(kDone);
             }};

@@ -148,7 +148,7 @@ Command add_convert(CLI::App& app) {
         ->check(positive_number());
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep convert Llama-3.2-1B checkpoints/llama");
-    return {.app = command, .run = [args](comm::Crew&) { return convert(*args); }};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return convert(*args); }};
 }
 
 }  // namespace lockstep::cli

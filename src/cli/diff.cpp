@@ -136,7 +136,7 @@ Command add_diff(CLI::App& app) {
         ->check(nonnegative_number());
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep diff recipes/demo.toml recipes/one_rank.toml");
-    return {.app = command, .run = [args](comm::Crew&) { return diff(*args); }, .recipe = &args->recipe};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return diff(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

@@ -34,9 +34,9 @@ std::string loss_text(const job::EvaluatedSet& m) {
                        m.bytes > 0 ? fmt::format(", {:.4f} bits a byte", m.bits_per_byte()) : "");
 }
 
-int eval(const EvalArgs& args, comm::Crew& crew) {
-    const job::Evaluation e = job::evaluate(args.checkpoint, args.options, crew);
-    if (!crew.is_first()) return kDone;
+int eval(const EvalArgs& args, comm::ProcessGroup& group) {
+    const job::Evaluation e = job::evaluate(args.checkpoint, args.options, group);
+    if (!group.is_first()) return kDone;
     const job::EvaluatedSet& whole = e.whole;
     if (args.json) {
         nlohmann::ordered_json out = {{"checkpoint", e.folder}, {"step", e.step}};
@@ -80,7 +80,7 @@ Command add_eval(CLI::App& app) {
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep eval outputs/demo --data data/headers");
     return {.app = command,
-            .run = [args](comm::Crew& crew) { return eval(*args, crew); },
+            .run = [args](comm::ProcessGroup& group) { return eval(*args, group); },
             .recipe = &args->checkpoint,
             .in_every_process = true};
 }

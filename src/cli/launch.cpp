@@ -87,7 +87,7 @@ Command add_launch(CLI::App& app) {
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");
     return {.app = command,
-            .run = [args](comm::Crew&) { return launch(*args); },
+            .run = [args](comm::ProcessGroup&) { return launch(*args); },
             .take_words = [args](const Words& words) { args->take(words); }};
 }
 

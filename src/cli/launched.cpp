@@ -45,10 +45,10 @@ Launched launched() {
     return {};
 }
 
-int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, FunctionRef<int()> failed) {
+int in_process_group(const std::string& command, FunctionRef<int(comm::ProcessGroup&)> f, FunctionRef<int()> failed) {
     const Launched as = launched();
     if (as.processes == 1) {
-        comm::Crew alone;
+        comm::ProcessGroup alone;
         return f(alone);
     }
     if (as.process > 0) telemetry::mute();
@@ -56,18 +56,18 @@ int in_crew(const std::string& command, FunctionRef<int(comm::Crew&)> f, Functio
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
     comm::mpi::Session session(std::max(2, static_cast<int>(processors) / std::max(1, as.on_this_host)));
     if (!session.notice().empty()) telemetry::info(session.notice());
-    comm::Crew crew([&] { return session.wire(); });
+    comm::ProcessGroup group([&] { return session.wire(); });
     int code = 0;
     try {
-        crew.guard([&] {
-            if (crew.processes() != as.processes)
+        group.guard([&] {
+            if (group.processes() != as.processes)
                 throw UserError(
                     "job.launcher", "",
                     fmt::format("the launcher started {} processes, but MPI sees {}: use srun --mpi=pmix, or the mpirun of "
                                 "the MPI that lockstep was built with",
-                                as.processes, crew.processes()));
-            job::require_agreement({{job::kBuild, job::build_text()}, {"the command", command}}, crew);
-            code = f(crew);
+                                as.processes, group.processes()));
+            job::require_agreement({{job::kBuild, job::build_text()}, {"the command", command}}, group);
+            code = f(group);
         });
     } catch (const std::exception&) {
         code = failed();

@@ -92,9 +92,9 @@ void print(const planning::Plan& p) {
     if (p.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
     fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
                p.cluster.devices ? ", a device each"
-               : p.placement.comm_thread
-                   ? fmt::format(", {} computing and one communicating thread each", p.placement.threads_per_rank)
-                   : fmt::format(", {} threads each, communication inline", p.placement.threads_per_rank));
+               : p.rank_threads.comm_thread
+                   ? fmt::format(", {} computing and one communicating thread each", p.rank_threads.threads_per_rank)
+                   : fmt::format(", {} threads each, communication inline", p.rank_threads.threads_per_rank));
     fmt::print("step time    {:.6g} s\n", step_s);
     if (p.compiled.microbatches_for_each() > 1)
         fmt::print("             from {} of {} microbatches: each further one takes {:.6g} s\n",
@@ -150,7 +150,7 @@ Command add_plan(CLI::App& app) {
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
-    return {.app = command, .run = [args](comm::Crew&) { return plan(*args); }, .recipe = &args->recipe};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return plan(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

@@ -142,7 +142,7 @@ Command add_data(CLI::App& app) {
     command->footer(
         "Example: lockstep data prepare /usr/include --out data/headers --vocab 4096\n"
         "         lockstep data prepare corpus/*.jsonl.gz --field text --out data/web --tokenizer tokenizer.json");
-    return {.app = command, .run = [args](comm::Crew&) { return prepare(*args); }};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return prepare(*args); }};
 }
 
 }  // namespace lockstep::cli

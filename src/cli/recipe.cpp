@@ -136,7 +136,8 @@ Command add_recipe(CLI::App& app) {
     command->add_option("--out", args->out, "with --from: the file to write; standard output where left out")->needs(from);
     command->add_flag("--json", args->json, "one JSON array on standard output");
     command->footer("Example: lockstep recipe --explain training.global_batch_size");
-    return {.app = command, .run = [args](comm::Crew&) { return args->from.empty() ? explain(*args) : write_from(*args); }};
+    return {.app = command,
+            .run = [args](comm::ProcessGroup&) { return args->from.empty() ? explain(*args) : write_from(*args); }};
 }
 
 }  // namespace lockstep::cli

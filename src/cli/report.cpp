@@ -77,7 +77,7 @@ Command add_report(CLI::App& app) {
         ->check(nonnegative_number());
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep report outputs/demo --html demo.html");
-    return {.app = command, .run = [args](comm::Crew&) { return report(*args); }};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return report(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -121,9 +121,9 @@ int64_t longest_of(const Prompts& prompts) {
 }
 
 // The first process's, on all: standard input is its own.
-Prompts share(const Prompts& prompts, comm::Crew& crew) {
-    if (crew.is_alone()) return prompts;
-    return nlohmann::json::parse(crew.exchange(crew.is_first() ? nlohmann::json(prompts).dump() : "")[0]).get<Prompts>();
+Prompts share(const Prompts& prompts, comm::ProcessGroup& group) {
+    if (group.is_alone()) return prompts;
+    return nlohmann::json::parse(group.exchange(group.is_first() ? nlohmann::json(prompts).dump() : "")[0]).get<Prompts>();
 }
 
 // Rows of numbers, as `train --watch` writes tensors.
@@ -157,11 +157,11 @@ struct Sequence {
 class Sampling {
 public:
     Sampling(const SampleArgs& args, runtime::Generator& generator, const std::optional<data::Tokenizer>& tokenizer,
-             const comm::Crew& crew)
+             const comm::ProcessGroup& group)
         : args_(args),
           generator_(generator),
           tokenizer_(tokenizer),
-          chooses_(crew.is_first()),
+          chooses_(group.is_first()),
           sampler_(generator.vocab(), {args.temperature, args.top_k, args.top_p, args.seed}),
           logits_(chooses_ ? args.logits : "") {}
 
@@ -261,7 +261,7 @@ void keep(const std::string& run, const SampleArgs& args, const data::Tokenizer&
     }
 }
 
-int sample(const SampleArgs& args, comm::Crew& crew) {
+int sample(const SampleArgs& args, comm::ProcessGroup& group) {
     check_options(args);
     job::Stored stored = job::open_stored(args.checkpoint, {{"parallelism.data_parallel_replicate_degree", "1"},
                                                             {"parallelism.data_parallel_shard_degree", "-1"},
@@ -275,7 +275,7 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
     const int64_t vocab = config.model.size("vocab_size"), longest = config.training.seq_len;
     std::optional<data::Tokenizer> tokenizer;
     Prompts prompts;
-    if (crew.is_first()) {
+    if (group.is_first()) {
         tokenizer = tokenizer_of(stored, args);
         prompts = read_prompts(args, tokenizer, vocab);
         if (const int64_t most = longest_of(prompts); most > longest)
@@ -284,21 +284,21 @@ int sample(const SampleArgs& args, comm::Crew& crew) {
                                         "training.seq_len if the model allows it",
                                         most, longest));
     }
-    prompts = share(prompts, crew);
+    prompts = share(prompts, group);
     // The caches are as long as they may have to be.
     recipe.set("training.seq_len",
                std::to_string(longest_of(prompts) + std::min(longest - longest_of(prompts), args.max_tokens)));
     recipe.set("training.global_batch_size", "-1");
-    planning::take_ranks(recipe, crew);
+    planning::take_ranks(recipe, group);
     recipe.set("training.local_batch_size", std::to_string(ceil_div(static_cast<int64_t>(prompts.size()),
                                                                     compile::layout_of(compile::config_of(recipe)).data_ranks)));
 
-    job::Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, crew);
+    job::Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, group);
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Generator generator(loaded.ranks);
-    Sampling sampling(args, generator, tokenizer, crew);
-    crew.guard([&] { sampling.run(prompts); });
-    if (!crew.is_first()) return kDone;
+    Sampling sampling(args, generator, tokenizer, group);
+    group.guard([&] { sampling.run(prompts); });
+    if (!group.is_first()) return kDone;
 
     int64_t generated = 0;
     for (const Sequence& s : sampling.sequences) generated += static_cast<int64_t>(s.tokens.size());
@@ -349,7 +349,7 @@ Command add_sample(CLI::App& app) {
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep sample outputs/demo --prompt '#include <' --temperature 0.8 --top-p 0.95");
     return {.app = command,
-            .run = [args](comm::Crew& crew) { return sample(*args, crew); },
+            .run = [args](comm::ProcessGroup& group) { return sample(*args, group); },
             .recipe = &args->checkpoint,
             .in_every_process = true};
 }

@@ -9,9 +9,9 @@
 #include "base/text_file.h"
 #include "cli/commands.h"
 #include "cli/stage_json.h"
-#include "pipeline/csv.h"
-#include "pipeline/schedules.h"
-#include "pipeline/timeline.h"
+#include "schedules/csv.h"
+#include "schedules/schedules.h"
+#include "schedules/timeline.h"
 
 namespace lockstep::cli {
 namespace {
@@ -25,33 +25,33 @@ struct ScheduleArgs {
 using Json = nlohmann::ordered_json;
 
 // Forward, input gradient and weight gradient take one unit each, so a whole backward takes two.
-constexpr auto kUnits = [](const pipeline::Action& a) -> double {
-    return a.work == pipeline::Work::Idle ? 0 : a.work == pipeline::Work::Backward ? 2 : 1;
+constexpr auto kUnits = [](const schedules::Action& a) -> double {
+    return a.work == schedules::Work::Idle ? 0 : a.work == schedules::Work::Backward ? 2 : 1;
 };
 
 void list_names(bool json) {
     Json list = Json::array();
-    for (const pipeline::Schedule& s : pipeline::schedules()) {
+    for (const schedules::Schedule& s : schedules::schedules()) {
         if (json) list.push_back({{"name", s.name}, {"splits_backward", s.splits_backward}, {"help", s.help}});
         else fmt::print("{:<24} {}\n", s.name, s.help);
     }
     if (json) print_json(list);
 }
 
-pipeline::Table read_table(const ScheduleArgs& args) {
+schedules::Table read_table(const ScheduleArgs& args) {
     const TextFile file = read_text_file(args.file);
     if (!file.is_readable()) {
         throw UserError("schedule.unreadable", "--from",
                         fmt::format("schedule {}: cannot be read ({}); give the path of a CSV file", args.file, file.reason));
     }
     try {
-        return pipeline::read_csv(file.text, {args.file, args.ranks, args.microbatches});
+        return schedules::read_csv(file.text, {args.file, args.ranks, args.microbatches});
     } catch (const UserError& e) {
         throw UserError(e.id(), e.id() == "pipeline.csv_ranks" ? "--ranks" : "--from", e.what());
     }
 }
 
-Json to_json(const pipeline::Table& table, double span, double bubble, const pipeline::InFlight& held) {
+Json to_json(const schedules::Table& table, double span, double bubble, const schedules::InFlight& held) {
     return {{"ranks", table.rows.size()},
             {"stages", table.stages},
             {"microbatches", table.microbatches},
@@ -69,18 +69,18 @@ int schedule(const ScheduleArgs& args) {
                         fmt::format("--ranks {} x --microbatches {} x stages per rank: at most {} forward passes are drawn",
                                     args.ranks, args.microbatches, kMostRuns));
     const auto named = [&] {
-        const pipeline::Schedule& found = pipeline::find_schedule(args.name);
+        const schedules::Schedule& found = schedules::find_schedule(args.name);
         const int64_t usual = std::min<int64_t>(found.max_stages_per_rank, 2);  // TorchTitan's default
         const int64_t stages = args.stages_per_rank > 0 ? args.stages_per_rank : usual;
-        return pipeline::make_schedule(args.name, {args.ranks, stages, args.microbatches});
+        return schedules::make_schedule(args.name, {args.ranks, stages, args.microbatches});
     };
-    const pipeline::Table table = args.file.empty() ? named() : read_table(args);
-    if (args.csv) return fmt::print("{}", pipeline::print_csv(table)), kDone;
-    const pipeline::Timeline timeline = pipeline::play(table, kUnits);
+    const schedules::Table table = args.file.empty() ? named() : read_table(args);
+    if (args.csv) return fmt::print("{}", schedules::print_csv(table)), kDone;
+    const schedules::Timeline timeline = schedules::play(table, kUnits);
     const double busy = *std::max_element(timeline.busy.begin(), timeline.busy.end()), span = busy + timeline.bubble;
-    const pipeline::InFlight held = pipeline::in_flight(table);
+    const schedules::InFlight held = schedules::in_flight(table);
     if (args.json) return print_json(to_json(table, span, timeline.bubble, held)), kDone;
-    fmt::print("{}", pipeline::draw(pipeline::with_waits(table)));
+    fmt::print("{}", schedules::draw(schedules::with_waits(table)));
     fmt::print("bubble: {:.1f} % of the busiest rank's {} units (F, I, W one each, B two)\n", 100 * timeline.bubble / span, span);
     for (size_t rank = 0; rank < held.of_rank.size(); ++rank)
         fmt::print("rank {} holds at most {} microbatches between forward and backward\n", rank, held.of_rank[rank]);
@@ -103,7 +103,7 @@ Command add_schedule(CLI::App& app) {
     command->add_flag("--csv", args->csv, "print the table in PyTorch's format, for pipeline_parallel_schedule_csv");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep schedule ZB-H1 --ranks 4 --microbatches 8");
-    return {.app = command, .run = [args](comm::Crew&) { return schedule(*args); }};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return schedule(*args); }};
 }
 
 }  // namespace lockstep::cli

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/stage_json.h"
-#include "pipeline/csv.h"
-#include "pipeline/timeline.h"
 #include "planning/program.h"
+#include "schedules/csv.h"
+#include "schedules/timeline.h"
 
 namespace lockstep::cli {
 namespace {
@@ -107,7 +107,7 @@ int show_schedule(const compile::Compiled& compiled, bool json) {
         fmt::print("stage {:<3} on pipeline rank {:<3} {}\n", s, cut.rank_of[s],
                    blocks_text(compiled.programs[0], cut.stages[s]));
     if (table.rows.empty()) fmt::print("one stage, no pipeline: its forwards and backwards run microbatch by microbatch\n");
-    else fmt::print("{}", pipeline::draw(pipeline::with_waits(table)));
+    else fmt::print("{}", schedules::draw(schedules::with_waits(table)));
     return kDone;
 }
 
@@ -191,7 +191,7 @@ Command add_show(CLI::App& app) {
         ->excludes(passes_option);
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep show recipes/demo.toml --after shard");
-    return {.app = command, .run = [args](comm::Crew&) { return show(*args); }, .recipe = &args->recipe};
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return show(*args); }, .recipe = &args->recipe};
 }
 
 }  // namespace lockstep::cli

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "cli/commands.h"
-#include "pipeline/timeline.h"
+#include "schedules/timeline.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::cli {
@@ -20,7 +20,8 @@ std::vector<int64_t> stages_of(const ir::Program& p) {
 }
 int64_t layers_of(const ir::Program& p) {
     int64_t n = 0;
-    for (const ir::Block& b : p.blocks) n += b.name == "layer" ? static_cast<int64_t>(b.instances().size()) : 0;
+    for (const ir::Block& b : p.blocks)
+        n += &b != &p.blocks.front() && &b != &p.blocks.back() ? static_cast<int64_t>(b.instances().size()) : 0;
     return n;
 }
 
@@ -39,11 +40,11 @@ nlohmann::ordered_json stage_json(const ir::Program& program, const compile::Sta
             {"flops_executed", report.flops_executed}};
 }
 
-nlohmann::ordered_json rows_json(const pipeline::Table& table) {
+nlohmann::ordered_json rows_json(const schedules::Table& table) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const pipeline::Row& row : pipeline::with_waits(table).rows) {
+    for (const schedules::Row& row : schedules::with_waits(table).rows) {
         nlohmann::ordered_json& cells = rows.emplace_back(nlohmann::ordered_json::array());
-        for (const pipeline::Action& a : row) cells.push_back(pipeline::text_of(a));
+        for (const schedules::Action& a : row) cells.push_back(schedules::text_of(a));
     }
     return rows;
 }

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compile/report.h"
-#include "pipeline/table.h"
+#include "schedules/table.h"
 
 namespace lockstep::cli {
 
@@ -12,7 +12,7 @@ namespace lockstep::cli {
 nlohmann::ordered_json stage_json(const ir::Program& program, const compile::StageReport& report, int64_t reserve_bytes);
 
 // An array a rank; cells such as "2F0", empty where the rank would wait if every action took as long.
-nlohmann::ordered_json rows_json(const pipeline::Table& table);
+nlohmann::ordered_json rows_json(const schedules::Table& table);
 
 // The bytes of the fullest pipeline rank by kind; where there are several, first a line for each. `capacity_bytes` 0: not said.
 void print_bytes(const compile::Compiled& compiled, const std::vector<compile::StageReport>& reports, int64_t capacity_bytes);

@@ -89,10 +89,10 @@ Json to_json(const job::Profile& p) {
             {"ops", ops}};
 }
 
-int train(const TrainArgs& args, comm::Crew& crew) {
+int train(const TrainArgs& args, comm::ProcessGroup& group) {
     const job::TrainOptions options{.watch = args.watch, .observe = args.observe, .announces_signals = true};
-    const job::TrainResult result = job::train(planning::announced(args.recipe), options, crew);
-    if (!crew.is_first()) return result.code;
+    const job::TrainResult result = job::train(planning::announced(args.recipe), options, group);
+    if (!group.is_first()) return result.code;
     const job::TrainSummary& summary = result.summary;
     if (args.json) {
         Json out = job::to_json(summary);
@@ -135,7 +135,7 @@ Command add_train(CLI::App& app) {
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep train recipes/demo.toml --training.steps 100");
     return {.app = command,
-            .run = [args](comm::Crew& crew) { return train(*args, crew); },
+            .run = [args](comm::ProcessGroup& group) { return train(*args, group); },
             .recipe = &args->recipe,
             .in_every_process = true,
             .catches_signals = true};

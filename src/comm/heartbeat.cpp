@@ -6,11 +6,11 @@
 
 namespace lockstep::comm {
 
-Heartbeat::Heartbeat(Crew& crew, double timeout_s)
-    : crew_(crew),
+Heartbeat::Heartbeat(ProcessGroup& group, double timeout_s)
+    : group_(group),
       timeout_s_(timeout_s),
-      wire_(crew.wire()),
-      silent_s_(static_cast<size_t>(crew.processes())),
+      wire_(group.wire()),
+      silent_s_(static_cast<size_t>(group.processes())),
       counts_(silent_s_.size()),
       left_(silent_s_.size()),
       states_(silent_s_.size()) {}
@@ -38,16 +38,16 @@ void Heartbeat::hear() {
 uint64_t Heartbeat::count() const { return std::accumulate(counts_.begin(), counts_.end(), uint64_t{0}); }
 
 void Heartbeat::beat(const std::string& state, uint64_t count, double passed_s) {
-    states_[static_cast<size_t>(crew_.process())] = state, counts_[static_cast<size_t>(crew_.process())] = count;
+    states_[static_cast<size_t>(group_.process())] = state, counts_[static_cast<size_t>(group_.process())] = count;
     if (!wire_) return;
     for (double& s : silent_s_) s += passed_s;
     hear();
-    if (!crew_.is_first()) {
+    if (!group_.is_first()) {
         if (!leaving_) post(0, kBeat, std::to_string(count) + "\n" + state);
         if (silent_s_[0] > timeout_s_ && !leaving_) silent_ = 0;
         return;
     }
-    for (int p = 1; p < crew_.processes(); ++p) {
+    for (int p = 1; p < group_.processes(); ++p) {
         if (left_[static_cast<size_t>(p)]) continue;
         post(p, kBeat, "");
         if (silent_ < 0 && silent_s_[static_cast<size_t>(p)] > timeout_s_) silent_ = p;
@@ -57,14 +57,14 @@ void Heartbeat::beat(const std::string& state, uint64_t count, double passed_s) 
 void Heartbeat::tell_end(const std::string& reason) {
     end_ = reason;
     if (!wire_) return;
-    if (!crew_.is_first()) return post(0, kEnd, reason);
-    for (int p = 1; p < crew_.processes(); ++p) post(p, kEnd, reason);
+    if (!group_.is_first()) return post(0, kEnd, reason);
+    for (int p = 1; p < group_.processes(); ++p) post(p, kEnd, reason);
 }
 
 bool Heartbeat::leave() {
     if (!wire_) return true;
     hear();
-    if (!crew_.is_first()) {
+    if (!group_.is_first()) {
         if (!std::exchange(leaving_, true)) post(0, kLeave, "");
         return true;
     }

@@ -1,13 +1,13 @@
-// Whether the processes of a crew live, told out of band: over messages of its own, by a thread that does nothing else. Each
-// tells the first process, the first tells each; so a process that was stopped, has died or is cut off falls silent. Who falls
-// silent for too long, and why the job is to end, reaches all that still hear.
+// Whether the processes of a process group live, told out of band: over messages of its own, by a thread that does nothing else.
+// Each tells the first process, the first tells each; so a process that was stopped, has died or is cut off falls silent. Who
+// falls silent for too long, and why the job is to end, reaches all that still hear.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "comm/processes/wire.h"
 
 namespace lockstep::comm {
@@ -15,7 +15,7 @@ namespace lockstep::comm {
 class Heartbeat {
 public:
     // Every process makes one, and waits here for the others. From then on of one thread. Alone it does nothing.
-    Heartbeat(Crew& crew, double timeout_s);
+    Heartbeat(ProcessGroup& group, double timeout_s);
 
     // Once in a while, several times a timeout: tells `state`, and a count that grows while this process goes on, and hears the
     // others. passed_s: since the last time; less than that has passed where this process itself was stopped.
@@ -40,7 +40,7 @@ private:
     void hear();
     void post(int to, Kind kind, const std::string& body);
 
-    Crew& crew_;
+    ProcessGroup& group_;
     const double timeout_s_;
     std::unique_ptr<processes::Wire> wire_;
     // By process:

@@ -203,7 +203,7 @@ struct Config {
         int64_t context_parallel_degree = 1;  // no recipe sets it yet
         bool sequence_parallel = true, enable_async_tensor_parallel = false;
         int64_t pipeline_parallel_degree = 1;
-        std::string pipeline_parallel_schedule = "1F1B";  // a name of pipeline::schedules()
+        std::string pipeline_parallel_schedule = "1F1B";  // a name of schedules::schedules()
         std::string pipeline_parallel_schedule_csv;
         int64_t pipeline_parallel_microbatch_size = 1, pipeline_parallel_layers_per_stage = 0;
         int64_t pipeline_parallel_first_stage_less_layers = 1, pipeline_parallel_last_stage_less_layers = 1;

@@ -4,7 +4,7 @@
 #include "compile/key_field.h"
 #include "compile/limits.h"
 #include "compile/recipe.h"
-#include "pipeline/schedules.h"
+#include "schedules/schedules.h"
 
 namespace lockstep::compile {
 namespace {
@@ -13,7 +13,7 @@ constexpr int64_t kGib = 1 << 30;
 
 std::vector<std::string> schedule_names() {
     std::vector<std::string> out;
-    for (const pipeline::Schedule& s : pipeline::schedules()) out.emplace_back(s.name);
+    for (const schedules::Schedule& s : schedules::schedules()) out.emplace_back(s.name);
     return out;
 }
 

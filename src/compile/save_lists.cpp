@@ -14,7 +14,7 @@ using passes::SaveList;
 
 struct Block {
     std::string name;
-    int64_t count = 0;
+    int64_t first = 0, count = 0;  // as ir::Block's
     passes::Choices choices;
 };
 
@@ -65,7 +65,7 @@ std::vector<SaveList> lists_of(const std::vector<Block>& blocks, const State& st
     for (size_t b = 0; b < blocks.size(); ++b) {
         const std::vector<Saved>& front = blocks[b].choices.front;
         std::map<size_t, std::vector<int64_t>> instances;
-        for (size_t i = 0; i < state[b].size(); ++i) instances[state[b][i]].push_back(static_cast<int64_t>(i));
+        for (size_t i = 0; i < state[b].size(); ++i) instances[state[b][i]].push_back(blocks[b].first + static_cast<int64_t>(i));
         for (auto& [choice, which] : instances) {
             if (choice + 1 == front.size()) continue;
             if (instances.size() == 1) which.clear();
@@ -90,7 +90,7 @@ OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64
     for (const SaveList& list : passes::save_nothing(placed)) {
         const auto block =
             std::find_if(placed.blocks.begin(), placed.blocks.end(), [&](const ir::Block& b) { return b.name == list.block; });
-        blocks.push_back({list.block, block->count,
+        blocks.push_back({list.block, block->first, block->count,
                           passes::least_time_choices(placed.mesh, *placed.routine(list.block + ".forward"), time_s)});
     }
     const std::vector<Move> moves = moves_of(blocks);

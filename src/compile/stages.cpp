@@ -13,14 +13,14 @@
 #include "base/round.h"
 #include "base/text_file.h"
 #include "ops/rule.h"
-#include "pipeline/csv.h"
-#include "pipeline/schedules.h"
+#include "schedules/csv.h"
+#include "schedules/schedules.h"
 
 namespace lockstep::compile {
 namespace {
 
 using ir::BlockInstance;
-using pipeline::Work;
+using schedules::Work;
 
 const char* const kCsv = "parallelism.pipeline_parallel_schedule_csv";
 const char* const kParts = "parallelism.module_fqns_per_model_part";
@@ -150,19 +150,19 @@ OrRefusal<Cut> cut_by_names(const std::vector<BlockInstance>& blocks, const std:
     return cut;
 }
 
-pipeline::Table read_csv_file(const std::string& path, const Layout& layout) {
+schedules::Table read_csv_file(const std::string& path, const Layout& layout) {
     const TextFile file = read_text_file(path);
     if (!file.is_readable())
         throw UserError("pipeline.csv_unreadable", kCsv,
                         fmt::format("{} = \"{}\": cannot be read ({}); give the path of a CSV file", kCsv, path, file.reason));
-    return pipeline::read_csv(file.text, {path, layout.mesh.degree(mesh::Axis::pp), layout.microbatches});
+    return schedules::read_csv(file.text, {path, layout.mesh.degree(mesh::Axis::pp), layout.microbatches});
 }
 
 // How many layers fewer the first or last stage has, by the key; TorchTitan's default is 1.
 int64_t fewer(int64_t key) { return key < 0 ? 1 : key; }
 
 // How many stages the cut has: as the keys say; else one or two stages a rank, as TorchTitan has it for the schedule.
-int64_t stage_count(const Config::Parallelism& p, const Layout& layout, int64_t layers, const pipeline::Schedule& schedule) {
+int64_t stage_count(const Config::Parallelism& p, const Layout& layout, int64_t layers, const schedules::Schedule& schedule) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
     if (const auto& parts = p.module_fqns_per_model_part; !parts.empty()) return static_cast<int64_t>(parts.size());
     const int64_t each = p.pipeline_parallel_layers_per_stage;
@@ -171,7 +171,7 @@ int64_t stage_count(const Config::Parallelism& p, const Layout& layout, int64_t 
         layers + fewer(p.pipeline_parallel_first_stage_less_layers) + fewer(p.pipeline_parallel_last_stage_less_layers), each);
 }
 
-OrRefusal<pipeline::Table> table_of(const Config::Parallelism& p, const Layout& layout, int64_t layers) {
+OrRefusal<schedules::Table> table_of(const Config::Parallelism& p, const Layout& layout, int64_t layers) {
     if (const std::string& csv = p.pipeline_parallel_schedule_csv; !csv.empty()) {
         try {  // no search reads files
             return read_csv_file(csv, layout);
@@ -180,16 +180,16 @@ OrRefusal<pipeline::Table> table_of(const Config::Parallelism& p, const Layout& 
         }
     }
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
-    const pipeline::Schedule& schedule = pipeline::find_schedule(p.pipeline_parallel_schedule);
+    const schedules::Schedule& schedule = schedules::find_schedule(p.pipeline_parallel_schedule);
     const int64_t n = stage_count(p, layout, layers, schedule);
     if (n % ranks != 0) {
         return UserError("pipeline.stages_divide", p.module_fqns_per_model_part.empty() ? kLayers : kParts,
                          fmt::format("{} stages cannot be divided evenly over {} = {} ranks: change the cut or the degree", n,
                                      kDegree, ranks));
     }
-    const pipeline::Shape shape{ranks, n / ranks, layout.microbatches};
-    if (const auto no = pipeline::objection(schedule.name, shape)) return *no;
-    return pipeline::make_schedule(schedule.name, shape);
+    const schedules::Shape shape{ranks, n / ranks, layout.microbatches};
+    if (const auto no = schedules::objection(schedule.name, shape)) return *no;
+    return schedules::make_schedule(schedule.name, shape);
 }
 
 // Nothing: it is cut by cost.
@@ -211,8 +211,8 @@ OrRefusal<std::optional<Cut>> cut_of(const Config::Parallelism& p, const std::ve
     return by_key(cut_by_layers(blocks, n, fewer(first), fewer(last)));
 }
 
-pipeline::Table forwards_alone(pipeline::Table table) {
-    for (pipeline::Row& row : table.rows) std::erase_if(row, [](const pipeline::Action& a) { return a.work != Work::Forward; });
+schedules::Table forwards_alone(schedules::Table table) {
+    for (schedules::Row& row : table.rows) std::erase_if(row, [](const schedules::Action& a) { return a.work != Work::Forward; });
     return table;
 }
 
@@ -225,9 +225,9 @@ OrRefusal<StagePlan> plan_stages(const Config& config, const Layout& layout, con
         for (int64_t i : b.instances()) instances.push_back({b.name, i});
     }
     const auto layers = static_cast<int64_t>(instances.size()) - 2;
-    OrRefusal<pipeline::Table> table = table_of(config.parallelism, layout, layers);
+    OrRefusal<schedules::Table> table = table_of(config.parallelism, layout, layers);
     if (const UserError* refusal = refusal_of(table)) return *refusal;
-    StagePlan plan{std::get<pipeline::Table>(std::move(table)), {}};
+    StagePlan plan{std::get<schedules::Table>(std::move(table)), {}};
     auto cut = cut_of(config.parallelism, instances, plan.table.stages);
     if (const UserError* refusal = refusal_of(cut)) return *refusal;
     plan.cut = std::get<std::optional<Cut>>(std::move(cut));
@@ -250,7 +250,7 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
     out.cut.stages = plan.cut ? *plan.cut : cut_by_cost(of_blocks, blocks, static_cast<size_t>(plan.table.stages));
     out.cut.rank_of.resize(out.cut.stages.size());
     for (size_t rank = 0; rank < out.table.rows.size(); ++rank) {
-        for (const pipeline::Action& a : out.table.rows[rank]) {
+        for (const schedules::Action& a : out.table.rows[rank]) {
             if (a.work != Work::Idle) out.cut.rank_of[static_cast<size_t>(a.stage)] = static_cast<int64_t>(rank);
         }
     }
@@ -262,14 +262,14 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
             costs.back().forward += c.forward, costs.back().backward += c.backward;
         }
     }
-    const auto cost = [&](const pipeline::Action& a) {
+    const auto cost = [&](const schedules::Action& a) {
         if (a.work == Work::Idle) return 0.0;
         const Cost& c = costs[static_cast<size_t>(a.stage)];
         const double flops = a.work == Work::Forward ? c.forward : a.work == Work::Backward ? c.backward : c.backward / 2;
         return std::max(flops, 1.0);
     };
-    const auto train = pipeline::with_transfers(out.table, cost),
-               eval = pipeline::with_transfers(forwards_alone(out.table), cost);
+    const auto train = schedules::with_transfers(out.table, cost),
+               eval = schedules::with_transfers(forwards_alone(out.table), cost);
     for (size_t rank = 0; rank < train.size(); ++rank)
         out.rows.push_back({{ir::EntryKind::Train, train[rank]}, {ir::EntryKind::Eval, eval[rank]}});
     return out;
@@ -282,19 +282,19 @@ int64_t representative_microbatches(const Config& config, const Layout& layout) 
     if (few >= all) return all;
     if (ranks == 1) return few;  // a forward and its backward at a time
     if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) return all;
-    const pipeline::Schedule& schedule = pipeline::find_schedule(config.parallelism.pipeline_parallel_schedule);
+    const schedules::Schedule& schedule = schedules::find_schedule(config.parallelism.pipeline_parallel_schedule);
     if (schedule.max_stages_per_rank > 1) return all;
     const auto held = [&](int64_t microbatches) {
-        return pipeline::in_flight(pipeline::make_schedule(schedule.name, {ranks, 1, microbatches})).of_stage;
+        return schedules::in_flight(schedules::make_schedule(schedule.name, {ranks, 1, microbatches})).of_stage;
     };
     return held(few) == held(few + ranks) ? few : all;
 }
 
-Backwards backwards_of(const pipeline::Table& table) {
+Backwards backwards_of(const schedules::Table& table) {
     if (table.rows.empty()) return {};
     Backwards out{false, false};
-    for (const pipeline::Row& row : table.rows) {
-        for (const pipeline::Action& a : row) {
+    for (const schedules::Row& row : table.rows) {
+        for (const schedules::Action& a : row) {
             out.whole = out.whole || a.work == Work::Backward;
             out.in_parts = out.in_parts || a.work == Work::BackwardInput;
         }

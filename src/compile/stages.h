@@ -10,7 +10,7 @@
 #include "compile/layout.h"
 #include "compile/refusal.h"
 #include "passes/assign_stages.h"
-#include "pipeline/transfers.h"
+#include "schedules/transfers.h"
 
 namespace lockstep::compile {
 
@@ -18,15 +18,15 @@ using StageBlocks = std::vector<std::vector<ir::BlockInstance>>;  // by stage
 
 // What the keys say of stages: all that can be refused.
 struct StagePlan {
-    pipeline::Table table;           // of the train entry. Empty if there is one pipeline rank
+    schedules::Table table;          // of the train entry. Empty if there is one pipeline rank
     std::optional<StageBlocks> cut;  // nothing: by the cost of the blocks
 };
 
 struct Stages {
     passes::Cut cut;
-    pipeline::Table table;
+    schedules::Table table;
     // What each pipeline rank runs, sends and receives, by entry. Empty if there is one pipeline rank.
-    std::vector<std::map<ir::EntryKind, std::vector<pipeline::Step>>> rows;
+    std::vector<std::map<ir::EntryKind, std::vector<schedules::Step>>> rows;
 };
 
 // The recipe's schedule, by name or from a CSV file, and the cut of these blocks into its stages. The cut follows
@@ -48,6 +48,6 @@ int64_t representative_microbatches(const Config& config, const Layout& layout);
 struct Backwards {
     bool whole = true, in_parts = false;
 };
-Backwards backwards_of(const pipeline::Table& table);
+Backwards backwards_of(const schedules::Table& table);
 
 }  // namespace lockstep::compile

@@ -30,7 +30,7 @@ Proportions::Proportions(const std::vector<double>& weights) {
     }
 }
 
-Proportions::Place Proportions::operator()(int64_t sample) const {
+Proportions::Pick Proportions::operator()(int64_t sample) const {
     for (size_t part = 0; part < shares_.size(); ++part) {
         const int64_t before = count_of(shares_[part], sample);
         if (count_of(shares_[part], sample + 1) > before) return {part, before};
@@ -47,7 +47,7 @@ Mixture::Mixture(std::vector<Dataset> parts, const std::vector<double>& weights)
 void Mixture::sample(int64_t samples_seen, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> positions,
                      std::span<int32_t> documents) const {
     ensure(samples_seen >= 0, "Mixture::sample: a negative number of samples seen");
-    const Proportions::Place place = proportions_(samples_seen);
+    const Proportions::Pick place = proportions_(samples_seen);
     parts_[place.part].sample(place.index, ids, targets, positions, documents);
 }
 

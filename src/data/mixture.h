@@ -15,12 +15,12 @@ public:
     // At least one weight, all finite and above 0; only their ratios count.
     explicit Proportions(const std::vector<double>& weights);
 
-    struct Place {
+    struct Pick {
         size_t part;
         int64_t index;
-        bool operator==(const Place&) const = default;
+        bool operator==(const Pick&) const = default;
     };
-    Place operator()(int64_t sample) const;
+    Pick operator()(int64_t sample) const;
 
 private:
     // The first part against all behind it, the second against those behind it, and so on, in units of 2^-32.

@@ -15,7 +15,7 @@
 
 namespace lockstep::device {
 
-enum class Place {
+enum class MemorySpace {
     Device,
     Host  // what copies to and from the device may use; host code follows these addresses
 };
@@ -32,7 +32,7 @@ public:
     virtual bool is_host() const = 0;
 
     // Zero, and nullptr where the system refuses. Before the first step; freed with the device or later.
-    virtual char* allocate(int64_t bytes, Place place) = 0;
+    virtual char* allocate(int64_t bytes, MemorySpace place) = 0;
     virtual Queue& queue(QueueName name) = 0;
 
     virtual Event new_event() = 0;
@@ -41,7 +41,7 @@ public:
     virtual void wait(Queue& queue, Event event) = 0;
     virtual bool done(Event event) = 0;
 
-    // Between two places of the device, or between the device and memory of Place::Host.
+    // Between two places of the device, or between the device and memory of MemorySpace::Host.
     virtual void copy(Queue& queue, void* to, const void* from, int64_t bytes) = 0;
     virtual void fill(Queue& queue, void* to, int byte, int64_t bytes) = 0;
     // Code of the host that uses the memory, in the order of the queue: work(the addresses as it may follow them).

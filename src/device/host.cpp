@@ -28,7 +28,7 @@ public:
 
     bool is_host() const override { return true; }
 
-    char* allocate(int64_t wanted, Place) override {
+    char* allocate(int64_t wanted, MemorySpace) override {
         const int64_t bytes = std::max(round_up(wanted, kHugePageBytes), kHugePageBytes);
         void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return nullptr;

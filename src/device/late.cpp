@@ -32,11 +32,11 @@ LateMachine::~LateMachine() {
 
 std::unique_ptr<Device> LateMachine::device(const DeviceOptions& options) { return std::make_unique<LateDevice>(*this, options); }
 
-char* LateMachine::allocate(int64_t wanted, Place place) {
+char* LateMachine::allocate(int64_t wanted, MemorySpace place) {
     const int64_t bytes = std::max(round_up(wanted + 1, kPageBytes), kPageBytes);
     Block b{nullptr, map(bytes, PROT_READ | PROT_WRITE, 0), bytes};
     if (!b.real) return nullptr;
-    b.address = place == Place::Host ? b.real : map(bytes, PROT_NONE, MAP_NORESERVE);
+    b.address = place == MemorySpace::Host ? b.real : map(bytes, PROT_NONE, MAP_NORESERVE);
     if (!b.address) {
         munmap(b.real, static_cast<size_t>(bytes));
         return nullptr;
@@ -127,7 +127,7 @@ void LateDevice::finish(Queue& queue) { machine_.scheduler().run_until(machine_.
 // Begins anew at the front when the queue has done what was copied before.
 char* LateDevice::room(Staging& staging, Queue& queue, int64_t bytes) {
     ensure(bytes <= kAccessBytes, "late device: host code reads or writes too much at once");
-    if (!staging.memory) staging.memory = allocate(kAccessBytes, Place::Host);
+    if (!staging.memory) staging.memory = allocate(kAccessBytes, MemorySpace::Host);
     ensure(staging.memory, "late device: no memory for staging");
     if (staging.used + bytes > kAccessBytes) {
         finish(queue);

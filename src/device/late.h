@@ -22,7 +22,7 @@ public:
 
     Scheduler& scheduler() { return scheduler_; }
     // Kept as long as the machine: other ranks may have copies under way from the memory of one that has ended.
-    char* allocate(int64_t bytes, Place place);
+    char* allocate(int64_t bytes, MemorySpace place);
     // Where kernels find these bytes. Throws InternalError unless all of them are in one allocation.
     char* real(const void* address, int64_t bytes) const;
 
@@ -52,7 +52,7 @@ public:
     ~LateDevice() override;  // after all that was given to it
 
     bool is_host() const override { return false; }
-    char* allocate(int64_t bytes, Place place) override { return machine_.allocate(bytes, place); }
+    char* allocate(int64_t bytes, MemorySpace place) override { return machine_.allocate(bytes, place); }
     Queue& queue(QueueName name) override { return *lanes_[static_cast<size_t>(name)].queue; }
     Event new_event() override { return machine_.new_event(); }
     void record(Queue& queue, Event event) override { machine_.record(number_of(queue), event); }
@@ -66,7 +66,7 @@ public:
     void write(Queue& queue, void* to, int64_t bytes, FunctionRef<void(char*)> f) override;
 
 private:
-    // Memory of Place::Host through which host code reads, or writes.
+    // Memory of MemorySpace::Host through which host code reads, or writes.
     struct Staging {
         std::mutex mutex;
         char* memory = nullptr;

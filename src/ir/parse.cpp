@@ -75,23 +75,16 @@ private:
         line_of_routine(c, r);
     }
 
-    static int64_t times(Cursor& c) {
-        c.expect("x");
-        return c.integer(0, kMostInstances);
-    }
-
-    static std::optional<std::vector<int64_t>> held(Cursor& c) {
-        if (!c.accept_word("held")) return std::nullopt;
-        std::vector<int64_t> instances;
-        while (!c.at_end()) instances.push_back(c.integer());
-        return instances;
-    }
-
     void block(Cursor& c) {
         Block b;
         b.name = c.name();
-        b.count = times(c);
-        b.held = held(c);
+        c.expect("x");
+        b.count = c.integer(0, kMostInstances);
+        if (c.accept_word("first")) b.first = c.integer(0, kMostInstances);
+        if (c.accept_word("held")) {
+            b.held.emplace();
+            while (!c.at_end()) b.held->push_back(c.integer());
+        }
         program_.blocks.push_back(std::move(b));
     }
 
@@ -193,7 +186,6 @@ private:
         Unit u;
         u.name = c.name();
         u.block = c.accept_word("of") ? c.name() : u.name;
-        u.count = times(c);
         c.expect("padded");
         u.padded = c.integer();
         c.expect("weights");
@@ -209,7 +201,6 @@ private:
             *t = *type;
         }
         u.mirror = c.accept_word("mirror");
-        u.held = held(c);
         program_.units.push_back(std::move(u));
     }
 

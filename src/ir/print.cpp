@@ -85,11 +85,11 @@ std::string print_param(const mesh::Mesh& mesh, const Parameter& p) {
                        p.holders.empty() ? "" : fmt::format(" holders {}", fmt::join(p.holders, " ")));
 }
 
-std::string print_held(const std::optional<std::vector<int64_t>>& held) {
-    return held ? fmt::format(" held {}", fmt::join(*held, " ")) : "";
+std::string print_block(const Block& b) {
+    const std::string first = b.first == 0 ? "" : fmt::format(" first {}", b.first);
+    const std::string held = b.held ? fmt::format(" held {}", fmt::join(*b.held, " ")) : "";
+    return fmt::format("block {} x{}{}{}\n", b.name, b.count, first, held);
 }
-
-std::string print_block(const Block& b) { return fmt::format("block {} x{}{}\n", b.name, b.count, print_held(b.held)); }
 
 std::string print_stage(const Stage& s) {
     std::string text = fmt::format("stage {}", s.index);
@@ -100,10 +100,10 @@ std::string print_stage(const Stage& s) {
 std::string axes(const mesh::Mesh& mesh, const AxisList& list) { return list.empty() ? "-" : mesh.text(list); }
 
 std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
-    std::string text = fmt::format("unit {}{} x{} padded {} weights {} gradients {} optimizer {} types {} {} {} {}{}{}\n", u.name,
-                                   u.block == u.name ? "" : " of " + u.block, u.count, u.padded, axes(mesh, u.weights),
+    std::string text = fmt::format("unit {}{} padded {} weights {} gradients {} optimizer {} types {} {} {} {}{}\n", u.name,
+                                   u.block == u.name ? "" : " of " + u.block, u.padded, axes(mesh, u.weights),
                                    axes(mesh, u.gradients), axes(mesh, u.optimizer), name_of(u.compute), name_of(u.storage),
-                                   name_of(u.master), name_of(u.reduce), u.mirror ? " mirror" : "", print_held(u.held));
+                                   name_of(u.master), name_of(u.reduce), u.mirror ? " mirror" : "");
     for (const Segment& s : u.segments) {
         std::vector<std::string> members;
         for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));

@@ -19,13 +19,6 @@ const T& attr(const Op& op, std::string_view key) {
     return std::get<T>(it->second);
 }
 
-std::vector<int64_t> instances_of(int64_t count, const std::optional<std::vector<int64_t>>& held) {
-    if (held) return *held;
-    std::vector<int64_t> all(static_cast<size_t>(count));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-}
-
 template <class T, class Is>
 int index_where(const std::vector<T>& items, const Is& is) {
     const auto it = std::find_if(items.begin(), items.end(), is);
@@ -45,10 +38,14 @@ const T* find_by_name(const std::vector<T>& items, std::string_view name) {
 
 }  // namespace
 
-std::vector<int64_t> Block::instances() const { return instances_of(count, held); }
-std::vector<int64_t> Unit::instances() const { return instances_of(count, held); }
+std::vector<int64_t> Block::all() const {
+    std::vector<int64_t> numbers(static_cast<size_t>(count));
+    std::iota(numbers.begin(), numbers.end(), first);
+    return numbers;
+}
+std::vector<int64_t> Block::instances() const { return held ? *held : all(); }
 bool Block::holds(int64_t instance) const {
-    return held ? std::binary_search(held->begin(), held->end(), instance) : instance >= 0 && instance < count;
+    return held ? std::binary_search(held->begin(), held->end(), instance) : instance >= first && instance <= last();
 }
 
 AxisList Placement::used() const {
@@ -99,6 +96,11 @@ std::vector<BlockInstance> Program::block_instances() const {
         for (int64_t i : b.instances()) out.push_back({b.name, i});
     }
     return out;
+}
+std::vector<int64_t> Program::instances(const Unit& unit) const {
+    const Block* of = block(unit.block);
+    if (!of) return {};
+    return unit.mirror ? of->all() : of->instances();
 }
 const Unit* Program::unit(std::string_view n) const { return find_by_name(units, n); }
 const Routine* Program::routine(std::string_view n) const { return find_by_name(routines, n); }

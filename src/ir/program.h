@@ -192,14 +192,18 @@ struct Routine {
     std::vector<TensorId> port_tensors(int port) const;
 };
 
-// Instances of a block, or of its unit, keep the model's numbers on whichever pipeline rank they are.
+// Instances have consecutive numbers, which they keep on whichever pipeline rank they are. Those of layers are the layers'
+// numbers in the model: of three dense layers before 58 with experts, the first block has 0 to 2 and the second 3 to 60.
 struct Block {
     std::string name;
     int64_t count = 1;                         // in the model
+    int64_t first = 0;                         // the number of the first of them
     std::optional<std::vector<int64_t>> held;  // by this program, ascending; nothing: all
     bool operator==(const Block&) const = default;
 
-    std::vector<int64_t> instances() const;
+    int64_t last() const { return first + count - 1; }
+    std::vector<int64_t> all() const;
+    std::vector<int64_t> instances() const;  // that are held
     bool holds(int64_t instance) const;
 };
 
@@ -261,9 +265,7 @@ std::optional<size_t> rows_of_matrix(const Parameter& param);
 // which each is split.
 struct Unit {
     std::string name, block;
-    int64_t count = 1;
-    std::optional<std::vector<int64_t>> held;  // as its block's
-    bool mirror = false;                       // a copy of parameters that another pipeline rank updates
+    bool mirror = false;  // a copy of parameters that another pipeline rank updates
     int64_t padded = 0;
     AxisList weights, gradients, optimizer;
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
@@ -272,7 +274,6 @@ struct Unit {
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
 
-    std::vector<int64_t> instances() const;
     // Does a call of this routine bind the unit's instance of its own number?
     bool is_of(const Routine& r) const { return r.unit.empty() ? r.block == block : r.unit == name; }
 
@@ -396,7 +397,8 @@ struct Program {
 
     const Parameter* param(std::string_view key) const;
     const Block* block(std::string_view name) const;
-    std::vector<BlockInstance> block_instances() const;  // that are held, in the order of the model
+    std::vector<BlockInstance> block_instances() const;      // that are held, in the order of the model
+    std::vector<int64_t> instances(const Unit& unit) const;  // that are here: those its block holds, of a mirror all
     const Unit* unit(std::string_view name) const;
     const Routine* routine(std::string_view name) const;
     // The first of a block or unit, or of neither ("").

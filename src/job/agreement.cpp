@@ -81,15 +81,15 @@ std::optional<Disagreement> disagreement(const std::vector<Facts>& of_processes)
     return std::nullopt;
 }
 
-void require_agreement(const Facts& own, comm::Crew& crew, int64_t ranks) {
-    if (crew.is_alone()) return;
+void require_agreement(const Facts& own, comm::ProcessGroup& group, int64_t ranks) {
+    if (group.is_alone()) return;
     const std::string text = Json(own).dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (dissenter(crew.exchange(hex_checksum(text))) == 0) return;
+    if (dissenter(group.exchange(hex_checksum(text))) == 0) return;
     std::vector<Facts> all;
-    for (const std::string& theirs : crew.exchange(text)) all.push_back(Json::parse(theirs).get<Facts>());
+    for (const std::string& theirs : group.exchange(text)) all.push_back(Json::parse(theirs).get<Facts>());
     const auto found = disagreement(all);
     ensure(found.has_value(), "require_agreement: texts differ, facts do not");
-    const int64_t each = std::max<int64_t>(1, ranks / crew.processes());
+    const int64_t each = std::max<int64_t>(1, ranks / group.processes());
     const std::string who = ranks > 0 ? "rank" : "process";
     const char* advice = found->name == kInstructionSet
                              ? "their kernels compute other bits; set runtime.instruction_set to one that all machines have"
@@ -100,11 +100,11 @@ void require_agreement(const Facts& own, comm::Crew& crew, int64_t ranks) {
                                 static_cast<int64_t>(found->process) * each, advice));
 }
 
-void require_same_job(const compile::Recipe& recipe, const Facts& flags, comm::Crew& crew) {
-    if (crew.is_alone()) return;
+void require_same_job(const compile::Recipe& recipe, const Facts& flags, comm::ProcessGroup& group) {
+    if (group.is_alone()) return;
     Facts facts = facts_of(recipe);
     facts.insert(facts.end(), flags.begin(), flags.end());
-    require_agreement(facts, crew, compile::layout_of(compile::config_of(recipe)).ranks);
+    require_agreement(facts, group, compile::layout_of(compile::config_of(recipe)).ranks);
 }
 
 size_t dissenter(const std::vector<std::string>& said) {
@@ -112,11 +112,11 @@ size_t dissenter(const std::vector<std::string>& said) {
     return other == said.end() ? 0 : static_cast<size_t>(other - said.begin());
 }
 
-void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew) {
-    const std::vector<std::string> hashes = crew.exchange(crew.is_alone() ? "" : runtime::program_hash(compiled.programs));
+void require_same_programs(const compile::Compiled& compiled, comm::ProcessGroup& group) {
+    const std::vector<std::string> hashes = group.exchange(group.is_alone() ? "" : runtime::program_hash(compiled.programs));
     const size_t other = dissenter(hashes);
     if (other == 0) return;
-    const int64_t rank = static_cast<int64_t>(other) * std::max<int64_t>(1, compiled.layout.ranks / crew.processes());
+    const int64_t rank = static_cast<int64_t>(other) * std::max<int64_t>(1, compiled.layout.ranks / group.processes());
     throw UserError(
         "job.other_program", "cluster.file",
         fmt::format("rank {} has compiled another program than rank 0 from the same recipe: a file that the recipe names "

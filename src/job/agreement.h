@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "compile/compile.h"
 #include "compile/recipe.h"
 
@@ -35,17 +35,17 @@ struct Disagreement {
 };
 std::optional<Disagreement> disagreement(const std::vector<Facts>& of_processes);
 
-// Compares the facts of all processes of a crew. All processes call it at the same time. `ranks` is the number of ranks of the
-// whole job; 0: not known yet, and the message names processes instead of ranks. UserError job.ranks_disagree.
-void require_agreement(const Facts& own, comm::Crew& crew, int64_t ranks = 0);
+// Compares the facts of all processes of a process group. All processes call it at the same time. `ranks` is the number of ranks
+// of the whole job; 0: not known yet, and the message names processes instead of ranks. UserError job.ranks_disagree.
+void require_agreement(const Facts& own, comm::ProcessGroup& group, int64_t ranks = 0);
 
 // As require_agreement, for the facts of this recipe and then `flags`.
-void require_same_job(const compile::Recipe& recipe, const Facts& flags, comm::Crew& crew);
+void require_same_job(const compile::Recipe& recipe, const Facts& flags, comm::ProcessGroup& group);
 
-// Of what processes said (Crew::exchange): the first one that did not say what the first process did; 0: none.
+// Of what processes said (ProcessGroup::exchange): the first one that did not say what the first process did; 0: none.
 size_t dissenter(const std::vector<std::string>& said);
 
 // All processes have compiled the same programs. UserError job.other_program.
-void require_same_programs(const compile::Compiled& compiled, comm::Crew& crew);
+void require_same_programs(const compile::Compiled& compiled, comm::ProcessGroup& group);
 
 }  // namespace lockstep::job

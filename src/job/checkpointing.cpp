@@ -150,11 +150,11 @@ void Checkpointing::load_initial() {
 
 // Refused now, not after the first steps. Another run may name the same folder.
 void Checkpointing::lock_root() {
-    comm::Crew& crew = job_.trainer->ranks().crew();
-    crew.together([&] {
+    comm::ProcessGroup& group = job_.trainer->ranks().group();
+    group.together([&] {
         make_folder(root_);
         const std::filesystem::path locked = config_.job.dump_folder;
-        if (crew.is_first() && !std::filesystem::equivalent(root_, locked)) lock_.emplace(root_);
+        if (group.is_first() && !std::filesystem::equivalent(root_, locked)) lock_.emplace(root_);
     });
 }
 
@@ -185,8 +185,8 @@ void Checkpointing::resume() {
 
 // Each process has looked for checkpoints by itself.
 void Checkpointing::require_same_step() {
-    comm::Crew& crew = job_.trainer->ranks().crew();
-    const std::vector<std::string> steps = crew.exchange(std::to_string(job_.trainer->progress().steps));
+    comm::ProcessGroup& group = job_.trainer->ranks().group();
+    const std::vector<std::string> steps = group.exchange(std::to_string(job_.trainer->progress().steps));
     const size_t other = dissenter(steps);
     if (other == 0) return;
     throw UserError(

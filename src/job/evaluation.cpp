@@ -100,9 +100,9 @@ void require_fitting(const Tokens& tokens, const EvaluationOptions& options, con
 
 }  // namespace
 
-Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOptions& options, comm::Crew& crew) {
+Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOptions& options, comm::ProcessGroup& group) {
     Stored stored = open_stored(checkpoint, {{"training.global_batch_size", "-1"}});
-    planning::take_ranks(stored.recipe, crew);
+    planning::take_ranks(stored.recipe, group);
     struct Set {
         data::Dataset data;
         std::optional<data::Tokenizer> tokenizer;
@@ -119,7 +119,7 @@ Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOpti
         sets.push_back({data::Dataset(std::move(tokens.stream), planning::dataset_options(compile::values_of(stored.recipe))),
                         std::move(tokens.tokenizer), name});
     }
-    Loaded loaded(stored, {ir::EntryKind::Eval}, crew, flags);
+    Loaded loaded(stored, {ir::EntryKind::Eval}, group, flags);
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Evaluator evaluator(loaded.ranks, runtime::batch_shape(compiled.layout));
 
@@ -132,7 +132,7 @@ Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOpti
         const auto start = std::chrono::steady_clock::now();
         EvaluatedSet m{set.name, evaluator.evaluate(set.data, batches)};
         out.time_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        if (crew.is_first() && set.tokenizer) m.bytes = target_bytes(set.data, windows, *set.tokenizer);
+        if (group.is_first() && set.tokenizer) m.bytes = target_bytes(set.data, windows, *set.tokenizer);
         all_bytes_known &= m.bytes > 0;
         whole.name += (whole.name.empty() ? "" : ", ") + m.name;
         whole.result += m.result;

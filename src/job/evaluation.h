@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "planning/recipe_args.h"
 #include "runtime/evaluator.h"
 
@@ -36,8 +36,8 @@ struct Evaluation {
     int64_t ranks = 1, bytes_of_a_rank = 0, bytes_of_all_ranks = 0;  // planned
 };
 
-// `checkpoint`: path of a checkpoint, of a folder of checkpoints or of a run; keys to change. Every process of the crew calls it.
-// UserError checkpoint.*, eval.*, data.*, check.*, job.*.
-Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOptions& options, comm::Crew& crew);
+// `checkpoint`: path of a checkpoint, of a folder of checkpoints or of a run; keys to change. Every process of the process group
+// calls it. UserError checkpoint.*, eval.*, data.*, check.*, job.*.
+Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOptions& options, comm::ProcessGroup& group);
 
 }  // namespace lockstep::job

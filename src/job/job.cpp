@@ -14,13 +14,13 @@
 
 namespace lockstep::job {
 
-std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::Crew* crew, const Facts& flags) {
+std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group, const Facts& flags) {
     const auto start = std::chrono::steady_clock::now();
     auto job = std::make_unique<Job>();
     job->recipe = std::move(recipe);
-    if (crew) {
-        planning::take_ranks(job->recipe, *crew);
-        require_same_job(job->recipe, flags, *crew);
+    if (group) {
+        planning::take_ranks(job->recipe, *group);
+        require_same_job(job->recipe, flags, *group);
     }
     planning::use_instruction_set(compile::config_of(job->recipe));
     if (const std::string slow = planning::slow_types_warning(compile::values_of(job->recipe)); !slow.empty())
@@ -28,12 +28,13 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::Crew* crew, const F
     job->data = planning::open_run_data(job->recipe, planning::MissingData::Refuse);
     const compile::Config& config = job->config = compile::config_of(job->recipe);
     planning::note_other_machine(config);
-    const compile::CompileOptions options = planning::compile_options(config, crew);
+    const compile::CompileOptions options = planning::compile_options(config, group);
     job->compiled = compile::compile(config, options);
-    planning::require_runnable(config, options, job->compiled, planning::capacity_here(config, job->compiled.layout.ranks, crew));
-    if (crew) require_same_programs(job->compiled, *crew);
+    planning::require_runnable(config, options, job->compiled,
+                               planning::capacity_here(config, job->compiled.layout.ranks, group));
+    if (group) require_same_programs(job->compiled, *group);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
-    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, crew);
+    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, group);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return job;
 }

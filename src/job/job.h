@@ -20,8 +20,8 @@ struct Job {
     double start_up_s = 0;
 };
 
-// `crew` has the ranks and outlives the job; none: all are threads of this process. `flags`: what else its processes must have
+// `group` has the ranks and outlives the job; none: all are threads of this process. `flags`: what else its processes must have
 // alike. UserError job.* where they differ.
-std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::Crew* crew = nullptr, const Facts& flags = {});
+std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group = nullptr, const Facts& flags = {});
 
 }  // namespace lockstep::job

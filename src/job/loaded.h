@@ -14,9 +14,9 @@
 namespace lockstep::job {
 
 struct Loaded {
-    // Every process of the crew, which outlives this, makes one at the same time, of the same checkpoint, recipe and `flags`.
-    // UserError check.*, job.*, checkpoint.*.
-    Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::Crew& crew, const Facts& flags = {});
+    // Every process of the process group, which outlives this, makes one at the same time, of the same checkpoint, recipe and
+    // `flags`. UserError check.*, job.*, checkpoint.*.
+    Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::ProcessGroup& group, const Facts& flags = {});
 
     const compile::Compiled compiled;
     runtime::Ranks ranks;

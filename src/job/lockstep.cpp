@@ -142,7 +142,7 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
                                     static_cast<double>(r.tokens_per_step) / s.step_time_s, r.heldout_loss, r.checkpoint});
         };
     }
-    comm::Crew alone;
+    comm::ProcessGroup alone;
     planning::announce(Access::of(recipe));
     const job::TrainSummary s = job::train(Access::of(recipe), of_job, alone).summary;
     TrainResult out{s.stopped.empty(), s.stopped,       s.steps,          s.final_loss, s.tokens_per_s, s.step_time_s,
@@ -152,7 +152,7 @@ TrainResult train(const Recipe& recipe, const TrainOptions& options) {
 }
 
 Evaluation evaluate(const std::string& checkpoint, const EvaluateOptions& options) {
-    comm::Crew alone;
+    comm::ProcessGroup alone;
     job::EvaluationOptions of_job;
     of_job.data = options.data, of_job.tokens = options.tokens, of_job.split = options.split, of_job.steps = options.steps;
     const job::Evaluation e = job::evaluate({checkpoint, options.settings, 0}, of_job, alone);

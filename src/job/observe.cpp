@@ -22,9 +22,9 @@ Observer::Observer(const ObserveArgs& args, runtime::Trainer& trainer, const com
     : args_(args), trainer_(trainer), compiled_(compiled) {
     trace_step_ = args.trace_step > 0 ? args.trace_step : std::min<int64_t>(steps, kWarmUp + 1);
     if (!args.trace.empty()) {
-        comm::Crew& crew = trainer.ranks().crew();
-        crew.together([&] {
-            if (crew.is_first()) telemetry::require_can_be_written(args.trace);
+        comm::ProcessGroup& group = trainer.ranks().group();
+        group.together([&] {
+            if (group.is_first()) telemetry::require_can_be_written(args.trace);
         });
     }
     if (!args.trace.empty() || args.profile) timelines_ = trainer.new_timelines();
@@ -39,7 +39,7 @@ runtime::StepResult Observer::step() {
     if (!traced && !profiled) return trainer_.step();
     const runtime::StepResult result = trainer_.step(timelines_);
     ir::match_collectives(timelines_);
-    if (traced && trainer_.ranks().crew().is_first()) telemetry::write_trace(args_.trace, timelines_);
+    if (traced && trainer_.ranks().group().is_first()) telemetry::write_trace(args_.trace, timelines_);
     traced_ |= traced;
     if (profiled) compile::add_step(breakdown_, profiled_++, timelines_, compile::kind_of);
     return result;
@@ -54,7 +54,7 @@ std::optional<Profile> Observer::finish() {
         telemetry::warn(fmt::format("--profile: the run took {} steps, and the first {} are not counted", taken_, kWarmUp));
         return std::nullopt;
     }
-    if (!trainer_.ranks().crew().is_first()) return std::nullopt;
+    if (!trainer_.ranks().group().is_first()) return std::nullopt;
     measure::Roofs roofs;
     if (args_.cluster.empty()) {
         roofs = measure::roofs(usable_cpus());
@@ -65,7 +65,7 @@ std::optional<Profile> Observer::finish() {
     const auto ranks = static_cast<double>(compiled_.layout.ranks);
     const auto of_dtype = roofs.flops_per_s.find(compile::main_dtype(compiled_.programs[0]));
     const std::vector<double>& rates = of_dtype == roofs.flops_per_s.end() ? roofs.flops_per_s.at("f32") : of_dtype->second;
-    const size_t threads = std::min(rates.size(), static_cast<size_t>(trainer_.placement().threads_per_rank));
+    const size_t threads = std::min(rates.size(), static_cast<size_t>(trainer_.rank_threads().threads_per_rank));
     const double flops = std::min(rates[threads - 1], rates.back() / ranks),
                  bytes = std::min(roofs.copy_bytes_per_s[threads - 1], roofs.copy_bytes_per_s.back() / ranks);
     return Profile{std::move(breakdown_), flops, bytes, profiled_};

@@ -11,7 +11,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/processors.h"
-#include "compile/placement.h"
+#include "compile/rank_threads.h"
 #include "compile/report.h"
 #include "measure/roofs.h"
 #include "planning/machine.h"
@@ -55,7 +55,7 @@ std::string flops_text(double flops_per_s) { return telemetry::short_count(flops
 
 RunLog::RunLog(Job& job, const std::string& dump, const std::string& cluster)
     : job_(job),
-      crew_(job.trainer->ranks().crew()),
+      group_(job.trainer->ranks().group()),
       config_(job.config),
       recipe_(job.recipe),
       steps_(config_.training.steps),
@@ -64,8 +64,8 @@ RunLog::RunLog(Job& job, const std::string& dump, const std::string& cluster)
       dump_(dump),
       table_(steps_),
       resident_(telemetry::anonymous_resident_bytes()) {
-    crew_.together([&] {
-        if (!crew_.is_first()) return;
+    group_.together([&] {
+        if (!group_.is_first()) return;
         metrics_.emplace(dump + "/metrics.jsonl");
         events_.emplace(dump + "/events.jsonl");
         find_peak(cluster);
@@ -80,9 +80,9 @@ void RunLog::find_peak(const std::string& cluster) {
     if (planned_) {
         peak_flops_per_s_ = planned_->peak_flops_per_s;
         peak_text_ = fmt::format("{} a rank ({}, {})", flops_text(peak_flops_per_s_), dtype, planned_->cluster);
-    } else if (crew_.is_alone() && (dtype == "f32" || dtype == "bf16")) {
+    } else if (group_.is_alone() && (dtype == "f32" || dtype == "bf16")) {
         std::vector<int> cpus = usable_cpus();
-        const int64_t ranks = job_.compiled.layout.ranks, threads = ranks * job_.trainer->placement().threads_per_rank;
+        const int64_t ranks = job_.compiled.layout.ranks, threads = ranks * job_.trainer->rank_threads().threads_per_rank;
         cpus.resize(std::min(cpus.size(), static_cast<size_t>(threads)));
         const double all = measure::flops_roof(cpus, dtype);
         peak_flops_per_s_ = all / static_cast<double>(ranks);
@@ -123,14 +123,15 @@ std::vector<std::string> RunLog::data_texts() const {
 void RunLog::print_start() const {
     const compile::Layout& layout = job_.compiled.layout;
     const runtime::Trainer& trainer = *job_.trainer;
-    const int threads = trainer.placement().threads_per_rank;
+    const int threads = trainer.rank_threads().threads_per_rank;
     const int64_t sequences = layout.local_batch * layout.data_ranks;
     const std::vector<std::vector<std::string>> lines = {
         {fmt::format("{} {}", config_.model.name, config_.model.flavor), fmt::format("{} parameters", grouped(parameters_)),
          fmt::format("{} tokens a step", grouped(job_.trainer->tokens_per_step()))},
         {fmt::format("{} ({})", plural(layout.ranks, "rank"), mesh::text(layout.mesh.degrees)),
-         fmt::format("{} each{}", plural(threads, "thread"), trainer.placement().comm_thread ? " and one to communicate" : ""),
-         crew_.is_alone() ? "" : fmt::format("in {} on {}", plural(crew_.processes(), "process"), plural(crew_.hosts(), "host"))},
+         fmt::format("{} each{}", plural(threads, "thread"), trainer.rank_threads().comm_thread ? " and one to communicate" : ""),
+         group_.is_alone() ? ""
+                           : fmt::format("in {} on {}", plural(group_.processes(), "process"), plural(group_.hosts(), "host"))},
         {fmt::format("{} of {}", plural(layout.microbatches, "microbatch"), plural(sequences, "sequence"))},
         data_texts(),
         {fmt::format("memory planned: {} a rank", telemetry::gib(job_.compiled.arena_bytes())),
@@ -142,7 +143,7 @@ void RunLog::print_start() const {
     for (const std::vector<std::string>& items : lines) {
         for (const std::string& line : packed(items)) telemetry::info(line);
     }
-    if (const std::string why = compile::hides_nothing(config_, trainer.placement()); !why.empty()) telemetry::warn(why);
+    if (const std::string why = compile::hides_nothing(config_, trainer.rank_threads()); !why.empty()) telemetry::warn(why);
     if (const std::string gpu = telemetry::gpu_device(); !gpu.empty())
         telemetry::warn(fmt::format("no GPU is used by this build ({} is there)", gpu));
 }
@@ -174,9 +175,9 @@ Json RunLog::facts() const {
             {"job",
              {{"ranks", layout.ranks},
               {"mesh", mesh},
-              {"threads_per_rank", job_.trainer->placement().threads_per_rank},
-              {"processes", crew_.processes()},
-              {"hosts", crew_.hosts()},
+              {"threads_per_rank", job_.trainer->rank_threads().threads_per_rank},
+              {"processes", group_.processes()},
+              {"hosts", group_.hosts()},
               {"microbatches", layout.microbatches},
               {"global_batch_size", layout.global_batch},
               {"seq_len", layout.seq_len},
@@ -195,7 +196,7 @@ Json RunLog::facts() const {
 
 void RunLog::start(const std::string& resumed_from) {
     const int64_t step = job_.trainer->progress().steps;
-    if (crew_.is_first()) {
+    if (group_.is_first()) {
         print_start();
         Json values = facts();
         values["resumed_from"] = resumed_from.empty() ? Json() : Json(resumed_from);
@@ -253,7 +254,7 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
     const double flops_per_s = flops_model_ * steps / window_s;  // of a rank
     resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
     const double gib = 1 << 30, arena_gib = static_cast<double>(job_.compiled.arena_bytes()) / gib;
-    const auto capacity = static_cast<double>(*planning::capacity_here(config_, job_.compiled.layout.ranks, &crew_).bytes);
+    const auto capacity = static_cast<double>(*planning::capacity_here(config_, job_.compiled.layout.ranks, &group_).bytes);
     telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},
                             {"grad_norm", r.grad_norm},
                             {"lr", r.lr},
@@ -283,7 +284,7 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
         keep_on([&] { tensorboard_->scalars(r.step, m); });
     }
     bar_.clear();
-    if (crew_.is_first())
+    if (group_.is_first())
         table_.print({r.step, r.loss, r.grad_norm, r.lr, tokens / window_s, flops_per_s * ranks, mfu,
                       static_cast<double>(resident_bytes()), left_s(r)});
     if (heldout) {

@@ -1,6 +1,6 @@
 // What a training run says of itself while it runs: lines, a table and a bar on the console; metrics.jsonl and events.jsonl under
-// the dump folder; TensorBoard's event files where metrics.enable_tensorboard asks for them. Of a crew, the first process speaks
-// and writes for all; every process makes one, and makes the same calls.
+// the dump folder; TensorBoard's event files where metrics.enable_tensorboard asks for them. Of a process group, the first
+// process speaks and writes for all; every process makes one, and makes the same calls.
 #pragma once
 
 #include <algorithm>
@@ -63,7 +63,7 @@ private:
     double left_s(const runtime::StepResult& r) const;
 
     Job& job_;
-    comm::Crew& crew_;
+    comm::ProcessGroup& group_;
     const compile::Config& config_;
     const compile::Recipe& recipe_;
     const int64_t steps_, parameters_;

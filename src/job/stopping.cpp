@@ -112,14 +112,14 @@ void Stopping::after_step(const runtime::StepResult& r, double save_s) {
     else if (limit_s_ > 0 && seconds(now - begun_) + longest_step_s_ + save_s > limit_s_) reason_ = Reason::Time;
 }
 
-bool Stopping::asked(comm::Crew& crew) {
+bool Stopping::asked(comm::ProcessGroup& group) {
     if (reason_ == Reason::None && stop_signal != 0) {
         say_signal();
         reason_ = Reason::Signal, signal_ = stop_signal;
     }
-    if (crew.is_alone()) return reason_ != Reason::None;
+    if (group.is_alone()) return reason_ != Reason::None;
     const int own[] = {static_cast<int>(reason_), signal_};
-    const std::vector<std::string> all = crew.exchange({reinterpret_cast<const char*>(own), sizeof own});
+    const std::vector<std::string> all = group.exchange({reinterpret_cast<const char*>(own), sizeof own});
     for (size_t process = 0; process < all.size(); ++process) {
         int theirs[2];
         std::memcpy(theirs, all[process].data(), sizeof theirs);

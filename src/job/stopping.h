@@ -27,7 +27,7 @@ public:
         if (reason_ == Reason::None) reason_ = Reason::Caller;
     }
     // Looks for a signal; of several processes that ask, at the same time, all get the same answer. From then on it is reason().
-    bool asked(comm::Crew& crew);
+    bool asked(comm::ProcessGroup& group);
     Reason reason() const { return reason_; }
     std::string text() const;  // "stopped by SIGTERM"
 

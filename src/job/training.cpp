@@ -44,10 +44,10 @@ std::string make_folder(const std::string& path) {
     return path;
 }
 
-std::unique_ptr<FolderLock> lock(comm::Crew& crew, const std::string& folder) {
+std::unique_ptr<FolderLock> lock(comm::ProcessGroup& group, const std::string& folder) {
     std::unique_ptr<FolderLock> lock;
-    crew.together([&] {
-        if (crew.is_first()) lock = std::make_unique<FolderLock>(make_folder(folder));
+    group.together([&] {
+        if (group.is_first()) lock = std::make_unique<FolderLock>(make_folder(folder));
     });
     return lock;
 }
@@ -59,11 +59,11 @@ public:
 
     Run(Job& job, const TrainOptions& options, Clock::time_point begun)
         : job_(job),
-          crew_(job.trainer->ranks().crew()),
+          group_(job.trainer->ranks().group()),
           config_(job.config),
           recipe_(job.recipe),
           dump_(config_.job.dump_folder),
-          lock_(lock(crew_, dump_)),
+          lock_(lock(group_, dump_)),
           log_(job, dump_, options.observe.cluster),
           checkpoints_(job, std::filesystem::path(dump_) / config_.checkpoint.folder),
           stopping_(config_, begun),
@@ -88,11 +88,11 @@ public:
             });
         }
         observer_.emplace(options_.observe, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
-        while (job_.trainer->progress().steps < steps_ && !stopping_.asked(crew_)) {
+        while (job_.trainer->progress().steps < steps_ && !stopping_.asked(group_)) {
             const runtime::StepResult r = observer_->step();
             if (capture) {
                 const auto watched = capture->take();
-                crew_.together([&] { write_watched(r.step, watched); });
+                group_.together([&] { write_watched(r.step, watched); });
             }
             after(r);
             stopping_.after_step(r, checkpoints_.longest_save_s());
@@ -115,7 +115,7 @@ public:
     TrainSummary summary() const {
         TrainSummary s;
         s.resident_bytes = 0;  // of all processes
-        for (const std::string& bytes : crew_.exchange(std::to_string(log_.resident_bytes())))
+        for (const std::string& bytes : group_.exchange(std::to_string(log_.resident_bytes())))
             s.resident_bytes += std::stoll(bytes);
         s.step_time_s = median({times_.begin() + std::min<long>(2, static_cast<long>(times_.size())), times_.end()});
         s.steps = job_.trainer->progress().steps;
@@ -225,7 +225,7 @@ private:
     // line.
     void write_watched(int64_t step, const std::map<std::string, runtime::Captured>& tensors) {
         for (const auto& [name, t] : tensors) {
-            if (!crew_.is_first()) break;
+            if (!group_.is_first()) break;
             const std::string path = fmt::format("{}/{}.step{}.txt", make_folder(dump_ + "/watch"), name, step);
             std::ofstream out(path);
             fmt::memory_buffer text;
@@ -241,8 +241,8 @@ private:
 
     // recipe.toml is the one of now. Each that the run has begun or gone on with stays in recipes/, by its first step.
     void keep_recipe() {
-        crew_.together([&] {
-            if (!crew_.is_first()) return;
+        group_.together([&] {
+            if (!group_.is_first()) return;
             const std::string now = recipe_.toml(), file = dump_ + "/recipe.toml";
             if (std::filesystem::exists(file) && read_text_file(file).text == now) return;
             const auto write = [&](const std::string& path) {
@@ -261,7 +261,7 @@ private:
     }
 
     Job& job_;
-    comm::Crew& crew_;
+    comm::ProcessGroup& group_;
     const compile::Config& config_;
     const compile::Recipe& recipe_;
     const std::string dump_;
@@ -322,24 +322,24 @@ nlohmann::ordered_json to_json(const TrainSummary& s) {
     return out;
 }
 
-TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::Crew& crew) {
+TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::ProcessGroup& group) {
     const auto begun = std::chrono::steady_clock::now();
     std::optional<SignalNotice> notice;
     if (options.announces_signals) notice.emplace();
-    const std::unique_ptr<Job> job = start_job(std::move(recipe), &crew,
+    const std::unique_ptr<Job> job = start_job(std::move(recipe), &group,
                                                {{"--watch", fmt::format("{}", fmt::join(options.watch, " "))},
                                                 {"--trace", options.observe.trace},
                                                 {"--trace-step", std::to_string(options.observe.trace_step)},
                                                 {"--profile", options.observe.profile ? "given" : "not given"}});
     require_watchable(options.watch, job->compiled);
-    if (crew.hosts() > 1)
+    if (group.hosts() > 1)
         planning::warn_of_hosts(planning::described_cluster(job->config),
                                 compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
     const Watch watch(job->config, job->trainer->ranks());
     Run run(*job, options, begun);
     TrainResult result;
     try {
-        crew.guard([&] { result.code = run.run(); });
+        group.guard([&] { result.code = run.run(); });
     } catch (const std::exception& e) {
         run.say_failed(e.what());
         throw;

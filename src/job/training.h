@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "compile/recipe.h"
 #include "job/exit_code.h"
 #include "job/observe.h"
@@ -57,8 +57,8 @@ struct TrainResult {
     std::optional<Profile> profile;  // of the first process, if it was asked for
 };
 
-// Every process of `crew` calls it at the same time, with the same recipe and options. A crew that is alone has all ranks as
-// threads of this process. UserError for what is refused; std::runtime_error for what fails while it runs.
-TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::Crew& crew);
+// Every process of `group` calls it at the same time, with the same recipe and options. A process group that is alone has all
+// ranks as threads of this process. UserError for what is refused; std::runtime_error for what fails while it runs.
+TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::ProcessGroup& group);
 
 }  // namespace lockstep::job

@@ -16,7 +16,7 @@ Watch::Watch(const compile::Config& config, runtime::Ranks& ranks) {
     options.timeout_s = static_cast<double>(timeout_s);
     options.folder = std::filesystem::path(config.job.dump_folder) / config.comm.save_traces_folder;
     options.prefix = config.comm.save_traces_file_prefix;
-    options.end = [process = ranks.crew().process()](const std::string& message) {
+    options.end = [process = ranks.group().process()](const std::string& message) {
         if (!message.empty()) {
             telemetry::unmute();  // the process that usually speaks may be the one that is lost
             telemetry::error(process == 0 ? message : fmt::format("process {}: {}", process, message));

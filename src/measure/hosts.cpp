@@ -27,17 +27,17 @@ double cpu_s() {
     return seconds(u.ru_utime) + seconds(u.ru_stime);
 }
 
-std::vector<double> all_of(comm::Crew& crew, double own) {
+std::vector<double> all_of(comm::ProcessGroup& processes, double own) {
     std::vector<double> out;
-    for (const std::string& text : crew.exchange(fmt::format("{}", own))) out.push_back(std::stod(text));
+    for (const std::string& text : processes.exchange(fmt::format("{}", own))) out.push_back(std::stod(text));
     return out;
 }
-double most_of(comm::Crew& crew, double own) {
-    const std::vector<double> all = all_of(crew, own);
+double most_of(comm::ProcessGroup& processes, double own) {
+    const std::vector<double> all = all_of(processes, own);
     return *std::max_element(all.begin(), all.end());
 }
-double sum_of(comm::Crew& crew, double own) {
-    const std::vector<double> all = all_of(crew, own);
+double sum_of(comm::ProcessGroup& processes, double own) {
+    const std::vector<double> all = all_of(processes, own);
     return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
@@ -49,24 +49,27 @@ struct Rate {
 
 class Links {
 public:
-    explicit Links(comm::Crew& crew)
-        : crew_(crew), transport_(crew.transport(crew.processes(), {})), rank_(transport_->communicator(crew.process())) {}
+    explicit Links(comm::ProcessGroup& processes)
+        : processes_(processes),
+          transport_(processes.transport(processes.processes(), {})),
+          rank_(transport_->communicator(processes.process())) {}
 
     std::vector<int> everybody() const {
-        std::vector<int> ranks(static_cast<size_t>(crew_.processes()));
+        std::vector<int> ranks(static_cast<size_t>(processes_.processes()));
         std::iota(ranks.begin(), ranks.end(), 0);
         return ranks;
     }
     // One process of each host, those of equal place: groups that have nothing but links between them.
     std::vector<int> of_this_place(int processes_a_host) const {
         std::vector<int> ranks;
-        for (int p = crew_.process() % processes_a_host; p < crew_.processes(); p += processes_a_host) ranks.push_back(p);
+        for (int p = processes_.process() % processes_a_host; p < processes_.processes(); p += processes_a_host)
+            ranks.push_back(p);
         return ranks;
     }
     std::vector<int> of_this_host() const {
         std::vector<int> ranks;
-        for (int p = 0; p < crew_.processes(); ++p) {
-            if (crew_.host_of(p) == crew_.host_of(crew_.process())) ranks.push_back(p);
+        for (int p = 0; p < processes_.processes(); ++p) {
+            if (processes_.host_of(p) == processes_.host_of(processes_.process())) ranks.push_back(p);
         }
         return ranks;
     }
@@ -89,13 +92,13 @@ public:
     // Seconds of a core that a process spends on looking in a second of waiting for another.
     double looking(const std::vector<int>& ranks) {
         const comm::GroupId group = rank_->add_group(ranks);
-        crew_.exchange("");
-        const bool late = crew_.process() == ranks[0];
+        processes_.exchange("");
+        const bool late = processes_.process() == ranks[0];
         if (late) std::this_thread::sleep_for(std::chrono::duration<double>(kLong_s));
         const double cpu = cpu_s();
         rank_->barrier(0, group);
-        const double of_all = sum_of(crew_, late ? 0 : cpu_s() - cpu);
-        return of_all / kLong_s / (crew_.processes() - 1);
+        const double of_all = sum_of(processes_, late ? 0 : cpu_s() - cpu);
+        return of_all / kLong_s / (processes_.processes() - 1);
     }
 
     // Of a launch that takes long enough for its rate to be that of the links.
@@ -120,19 +123,19 @@ public:
 private:
     Rate timed(const std::vector<int>& ranks, const comm::Request& q, int launches) {
         const comm::GroupId group = rank_->add_group(ranks);
-        crew_.exchange("");
+        processes_.exchange("");
         rank_->barrier(0, group);
         const double cpu = cpu_s();
         const double start_s = now_s();
         for (int i = 0; i < launches; ++i) rank_->run(0, group, q);
         const double time_s = now_s() - start_s;
         Rate out;
-        out.cpu_s = sum_of(crew_, cpu_s() - cpu) / launches;
-        out.time_s = most_of(crew_, time_s) / launches;
+        out.cpu_s = sum_of(processes_, cpu_s() - cpu) / launches;
+        out.time_s = most_of(processes_, time_s) / launches;
         return out;
     }
 
-    comm::Crew& crew_;
+    comm::ProcessGroup& processes_;
     const std::unique_ptr<comm::Transport> transport_;
     const std::unique_ptr<comm::Communicator> rank_;
     std::vector<float> a_, b_;
@@ -140,10 +143,10 @@ private:
 
 }  // namespace
 
-sim::Hosts hosts(comm::Crew& crew) {
+sim::Hosts hosts(comm::ProcessGroup& processes) {
     sim::Hosts out;
-    if (crew.is_alone()) return out;
-    Links links(crew);
+    if (processes.is_alone()) return out;
+    Links links(processes);
     const std::vector<int> all = links.everybody(), here = links.of_this_host();
     const mesh::GroupLayout layout = links.layout(all);
     out.ranks = layout.parts_a_host;
@@ -153,13 +156,13 @@ sim::Hosts hosts(comm::Crew& crew) {
                         "many on each, host by host");
     out.share_cores = true;
     const std::string own = running_kernel();
-    for (const std::string& other : crew.exchange(own)) out.share_cores = out.share_cores && !other.empty() && other == own;
+    for (const std::string& other : processes.exchange(own)) out.share_cores = out.share_cores && !other.empty() && other == own;
     const std::vector<int> across = links.of_this_place(static_cast<int>(out.ranks));
     links.join({here, all, across});
     // Of what a process computed in a launch, its work: the rest was looking, while it waited.
     const double looking = out.looking = std::min(links.looking(all), 0.9);
     const auto work_s = [&](const Rate& r) {
-        return std::max(1e-9, (r.cpu_s / crew.processes() - looking * r.time_s) / (1 - looking));
+        return std::max(1e-9, (r.cpu_s / processes.processes() - looking * r.time_s) / (1 - looking));
     };
     if (out.ranks > 1) {
         const Rate within = links.rate(here, mesh::Collective::AllGather);

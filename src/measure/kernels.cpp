@@ -140,12 +140,12 @@ public:
     }
 
 private:
-    struct Place {
+    struct Operand {
         size_t offset = 0;
         void* fixed = nullptr;  // integers and scalars, whose values matter
     };
 
-    Place place(ir::TensorId id, size_t& at) {
+    Operand place(ir::TensorId id, size_t& at) {
         const ir::Tensor& t = s_.routine->tensors[id];
         const int64_t elements = ir::local_elements(s_.program->mesh, *s_.routine, t);
         const auto bytes = static_cast<size_t>(ir::local_bytes(s_.program->mesh, *s_.routine, t));
@@ -180,7 +180,7 @@ private:
     const size_t begin_;
     std::unique_ptr<kernels::Kernel> kernel_;
     std::vector<char> workspace_;
-    std::vector<Place> in_, out_;
+    std::vector<Operand> in_, out_;
     size_t in_bytes_ = 0, out_bytes_ = 0;
     std::vector<std::vector<int32_t>> integers_;
     std::vector<std::vector<double>> scalars_;

@@ -47,8 +47,8 @@ CommonShape read_common(const ir::Attrs& a) {
     return s;
 }
 
-ir::Routine Blocks::start(const std::string& name, int64_t count) {
-    model_.blocks.push_back({name, count, {}});
+ir::Routine Blocks::start(const std::string& name, int64_t count, int64_t first) {
+    model_.blocks.push_back({name, count, first, {}});
     ir::Routine r;
     r.name = name + ".forward";
     r.block = name;

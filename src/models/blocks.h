@@ -30,8 +30,8 @@ class Blocks {
 public:
     explicit Blocks(std::vector<ir::Dim> dims) : dims_(std::move(dims)) {}
 
-    // Starts a block's forward routine.
-    ir::Routine start(const std::string& name, int64_t count);
+    // Starts the forward routine of a block of `count` instances, the first of which has the number `first`.
+    ir::Routine start(const std::string& name, int64_t count, int64_t first = 0);
     // Ends the routine that `b` appends to, and takes it: `result` leaves by a port of this role.
     void finish(ops::Builder& b, ir::TensorId result, ir::PortRole port);
     Model take() { return std::move(model_); }

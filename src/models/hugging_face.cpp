@@ -328,7 +328,7 @@ std::vector<StoredTensor> stored_tensors(const HuggingFaceModel& model) {
     std::vector<StoredTensor> out;
     const Model built = build(model);
     for (const ir::Block& block : built.blocks) {
-        for (int64_t i = 0; i < block.count; ++i) {
+        for (int64_t i : block.all()) {
             for (const ir::Parameter& p : built.params) {
                 if (p.block != block.name) continue;
                 StoredTensor::Part part{p.name, {}};

@@ -45,11 +45,11 @@ void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm) {
     if (algorithm.level > 1) op.attrs["level"] = static_cast<int64_t>(algorithm.level);
 }
 
-const std::vector<Placed>& PlacedGroups::of(const ir::Op& op) {
+const std::vector<GroupsAlike>& PlacedGroups::of(const ir::Op& op) {
     std::vector<int64_t> key(op.group.begin(), op.group.end());
     if (op.attrs.contains("peer")) key.insert(key.end(), {-1, op.integer("peer"), static_cast<int64_t>(ir::collective_of(op))});
     const auto [at, is_new] = known_.try_emplace(std::move(key));
-    std::vector<Placed>& out = at->second;
+    std::vector<GroupsAlike>& out = at->second;
     if (!is_new) return out;
     std::set<std::vector<int>> seen;
     const int64_t first = program_.pipeline_rank * program_.mesh.ranks();
@@ -58,7 +58,7 @@ const std::vector<Placed>& PlacedGroups::of(const ir::Op& op) {
         std::vector<int> ranks(members.begin(), members.end());
         if (!seen.insert(ranks).second) continue;
         mesh::GroupLayout layout = mesh::group_layout(ranks, topology_);
-        const auto alike = std::find_if(out.begin(), out.end(), [&](const Placed& o) {
+        const auto alike = std::find_if(out.begin(), out.end(), [&](const GroupsAlike& o) {
             return o.layout.part_of == layout.part_of && o.layout.host_of == layout.host_of;
         });
         if (alike == out.end()) out.push_back({std::move(layout), {std::move(ranks)}});
@@ -78,7 +78,7 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
     const mesh::CollectiveAlgorithm algorithm = chosen.value_or(mesh::CollectiveAlgorithm{});
     const int64_t place = op.attrs.contains("by") ? op.integer("by") : op.attrs.contains("root") ? op.integer("root") : 0;
     size_t leaders = 0, ranks = 0;
-    for (const Placed& placed : groups.of(op)) {
+    for (const GroupsAlike& placed : groups.of(op)) {
         const mesh::GroupLayout& l = placed.layout;
         leaders += placed.groups.size() * static_cast<size_t>(l.parts());
         ranks += placed.groups.size() * static_cast<size_t>(l.members());

@@ -17,7 +17,7 @@ std::string wrong_algorithm(const ir::Op& op);
 void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm);
 
 // The groups that meet in an op among the ranks of a program, as they lie over hosts; those that lie alike together.
-struct Placed {
+struct GroupsAlike {
     mesh::GroupLayout layout;
     std::vector<std::vector<int>> groups;  // world ranks
 };
@@ -26,12 +26,12 @@ class PlacedGroups {
 public:
     // Both outlive this.
     PlacedGroups(const ir::Program& program, const mesh::Topology& topology) : program_(program), topology_(topology) {}
-    const std::vector<Placed>& of(const ir::Op& op);
+    const std::vector<GroupsAlike>& of(const ir::Op& op);
 
 private:
     const ir::Program& program_;
     const mesh::Topology& topology_;
-    std::map<std::vector<int64_t>, std::vector<Placed>> known_;  // by group, and peer of a send or receive
+    std::map<std::vector<int64_t>, std::vector<GroupsAlike>> known_;  // by group, and peer of a send or receive
 };
 
 // What an op sends when all its groups are under way, in bytes: each host to others.

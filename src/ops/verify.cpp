@@ -468,6 +468,7 @@ private:
     }
 
     void unit(const ir::Unit& u) {
+        if (!p_.block(u.block)) return fail("unit", fmt::format("{} is of the block {}, which is not there", u.name, u.block));
         if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients))
             return fail("unit", u.name + ": its splits are not nested");
         int64_t end = 0;

@@ -83,15 +83,15 @@ std::vector<ir::Binding> Bindings::bind(const Routine& r, int64_t instance, int6
 }
 
 Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const {
-    if (instance > 0) return {block, instance - 1};
     const std::vector<ir::Block>& blocks = program_.blocks;
     const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const ir::Block& b) { return b.name == block; });
+    if (at != blocks.end() && instance > at->first) return {block, instance - 1};
     if (at == blocks.begin() || at == blocks.end())
         throw InternalError(fmt::format("schedule: nothing stands before block {}", block));
-    return {(at - 1)->name, (at - 1)->count - 1};
+    return {(at - 1)->name, (at - 1)->last()};
 }
 
-ir::Binding Bindings::bind(const Place& at) {
+ir::Binding Bindings::bind(const PortOfCall& at) {
     const std::string& name = at.port.name;
     switch (at.port.kind) {
         case PortKind::Input: return of_microbatch({entry_, "in", name}, at, MemoryKind::Input, true);
@@ -107,7 +107,7 @@ ir::Binding Bindings::bind(const Place& at) {
 }
 
 // A chunked routine's port is one slice of the buffer.
-ir::Binding Bindings::of_microbatch(Name name, const Place& at, MemoryKind kind, bool resident) {
+ir::Binding Bindings::of_microbatch(Name name, const PortOfCall& at, MemoryKind kind, bool resident) {
     name.mark = '@', name.number = at.microbatch;
     const bool sliced = at.routine.chunks > 1 && at.contents.has_batch && at.port.kind != PortKind::Frame;
     const int64_t bytes = at.port.bytes;
@@ -115,7 +115,7 @@ ir::Binding Bindings::of_microbatch(Name name, const Place& at, MemoryKind kind,
 }
 
 // The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
-Bindings::Name Bindings::value(const Place& at) const {
+Bindings::Name Bindings::value(const PortOfCall& at) const {
     const std::string& block = at.routine.block;
     const PortRole role = at.port.role;
     const bool incoming = role == PortRole::X || role == PortRole::DX;
@@ -124,7 +124,7 @@ Bindings::Name Bindings::value(const Place& at) const {
     return {entry_, role == PortRole::X || role == PortRole::Y ? "act" : "d.act", maker.block, maker.instance};
 }
 
-int Bindings::params(const Place& at) {
+int Bindings::params(const PortOfCall& at) {
     const ir::Unit& u = *at.contents.unit;
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     if (!u.is_gathered()) return state_buffer(at, instance);
@@ -136,7 +136,7 @@ int Bindings::params(const Place& at) {
 }
 
 // A window of local gradients opens with the first call that adds to them in a microbatch.
-ir::Binding Bindings::gradients(const Place& at) {
+ir::Binding Bindings::gradients(const PortOfCall& at) {
     const ir::Unit& u = *at.contents.unit;
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     ir::Binding out;
@@ -155,7 +155,7 @@ ir::Binding Bindings::gradients(const Place& at) {
     return out;
 }
 
-ir::Binding Bindings::state(const Place& at) {
+ir::Binding Bindings::state(const PortOfCall& at) {
     ir::Binding out = {state_buffer(at, at.instance)};
     if (at.port.access == Access::Read || at.port.access == Access::Update) return out;
     const bool first = first_write(at, out.buffer);  // what is written is added to later
@@ -183,7 +183,7 @@ MemoryKind memory_of(StateRole role) {
 }  // namespace
 
 // One an instance of its unit or block; of neither, one in the program, or in each entry where it does not outlive a step.
-int Bindings::state_buffer(const Place& at, int64_t instance) {
+int Bindings::state_buffer(const PortOfCall& at, int64_t instance) {
     const ir::State& s = program_.states[static_cast<size_t>(at.contents.state)];
     const std::string& of = s.unit.empty() ? s.block : s.unit;
     const bool in_each_entry = of.empty() && s.scope == ir::Scope::Step;
@@ -204,7 +204,7 @@ int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resi
 }
 
 // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
-bool Bindings::first_write(const Place& at, int buffer) {
+bool Bindings::first_write(const PortOfCall& at, int buffer) {
     bool any_new = false, any_old = false;
     for (int64_t offset_bytes : at.contents.offsets_bytes)
         (accumulated_.emplace(buffer, offset_bytes).second ? any_new : any_old) = true;

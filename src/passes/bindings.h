@@ -59,7 +59,7 @@ private:
         const ir::Unit* unit = nullptr;
         ir::StateId state = -1;  // that the port binds: its own, or that of its unit's weights or gradients
     };
-    struct Place {
+    struct PortOfCall {
         const ir::Routine& routine;
         const ir::Port& port;
         const Contents& contents;
@@ -67,15 +67,15 @@ private:
     };
 
     void lay_out(ir::Routine& routine);
-    ir::Binding bind(const Place& at);
-    ir::Binding of_microbatch(Name name, const Place& at, ir::MemoryKind kind, bool resident);
-    Name value(const Place& at) const;
-    int params(const Place& at);
-    ir::Binding gradients(const Place& at);
-    ir::Binding state(const Place& at);
-    int state_buffer(const Place& at, int64_t instance);
+    ir::Binding bind(const PortOfCall& at);
+    ir::Binding of_microbatch(Name name, const PortOfCall& at, ir::MemoryKind kind, bool resident);
+    Name value(const PortOfCall& at) const;
+    int params(const PortOfCall& at);
+    ir::Binding gradients(const PortOfCall& at);
+    ir::Binding state(const PortOfCall& at);
+    int state_buffer(const PortOfCall& at, int64_t instance);
     int buffer(const Name& name, ir::MemoryKind kind, int64_t bytes, bool resident);
-    bool first_write(const Place& at, int buffer);
+    bool first_write(const PortOfCall& at, int buffer);
 
     ir::Program& program_;
     std::vector<std::vector<Contents>> contents_;  // by routine and port

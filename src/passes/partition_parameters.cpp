@@ -83,10 +83,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
                    const ir::Unit& like, const AxisList& data_axes, int64_t multiple, bool matrices) {
     ir::Unit unit = with_splits(like, data_axes);
     unit.block = block.name;
-    unit.count = block.count;
-    unit.held = block.held;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
-    if (unit.mirror) unit.held.reset();
     std::map<std::tuple<bool, AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name || p.dtype != unit.compute || data_shards(program.mesh, p) != data_axes) continue;

@@ -1,7 +1,6 @@
 #include "passes/recompute.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/error.h"
 #include "ops/builder.h"
@@ -53,8 +52,7 @@ void name_variant(Pair& pair, std::vector<int64_t> instances, int variant) {
 // The pairs that take the place of a block's one pair, and share its instances.
 std::vector<Pair> variants_of(const Pair& original, const ir::Block& block, const std::vector<SaveList>& lists) {
     std::vector<Pair> out;
-    std::vector<int64_t> rest(static_cast<size_t>(block.count));
-    std::iota(rest.begin(), rest.end(), 0);
+    std::vector<int64_t> rest = block.all();
     for (const SaveList& list : lists) {
         if (list.block != block.name) continue;
         std::erase_if(rest, [&](int64_t i) {

@@ -126,7 +126,9 @@ std::vector<SaveList> recompute_every(const ir::Program& program, int64_t n) {
     std::vector<SaveList> lists;
     for (const auto& [block, forward] : inner_blocks(program)) {
         SaveList list{block->name, {}, {}};
-        for (int64_t i = n - 1; i < block->count; i += n) list.instances.push_back(i);
+        for (int64_t i : block->all()) {
+            if ((i + 1) % n == 0) list.instances.push_back(i);
+        }
         if (list.instances.empty()) continue;
         if (n == 1) list.instances.clear();
         lists.push_back(std::move(list));

@@ -18,7 +18,7 @@ using ir::Call;
 using ir::PortKind;
 using ir::Routine;
 using ir::RoutineKind;
-using pipeline::Work;
+using schedules::Work;
 
 class Scheduler {
 public:
@@ -93,7 +93,7 @@ private:
         size_t step;          // of the row
         bool is_last = true;  // of the parts of its routine
     };
-    using Place = std::pair<std::string, int64_t>;  // a unit and its instance
+    using UnitInstance = std::pair<std::string, int64_t>;  // a unit and its instance
     static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.is_of(*run.routine) ? run.instance : 0; }
 
     static bool sends(const Routine& r) {
@@ -128,7 +128,7 @@ private:
         const Routine& r = *run.routine;
         if (sends(r)) return send(run);
         for (const ir::Unit* u : units(r, PortKind::Params)) {
-            const Place place = {u->name, instance_of(*u, run)};
+            const UnitInstance place = {u->name, instance_of(*u, run)};
             if (!u->is_gathered()) continue;
             if (!gathered_.contains(place) && !still_gathered(*u, place.second))
                 call(of_unit(RoutineKind::Gather, u->name), place.second, run.microbatch);
@@ -153,10 +153,10 @@ private:
 
     // The steps of a row that run a stage, ascending.
     using StepsOf = std::map<int64_t, std::vector<size_t>>;
-    static StepsOf steps_of(const std::vector<pipeline::Step>& row) {
+    static StepsOf steps_of(const std::vector<schedules::Step>& row) {
         StepsOf out;
         for (size_t i = 0; i < row.size(); ++i) {
-            if (row[i].kind == pipeline::StepKind::Run) out[row[i].action.stage].push_back(i);
+            if (row[i].kind == schedules::StepKind::Run) out[row[i].action.stage].push_back(i);
         }
         return out;
     }
@@ -186,12 +186,12 @@ private:
         return false;
     }
 
-    std::vector<pipeline::Step> row() const {
+    std::vector<schedules::Step> row() const {
         if (const auto it = options_.rows.find(entry_.kind); it != options_.rows.end()) return it->second;
-        std::vector<pipeline::Step> out;
+        std::vector<schedules::Step> out;
         for (int64_t m = 0; m < p_.microbatches; ++m) {
-            out.push_back({pipeline::StepKind::Run, {pipeline::Work::Forward, 0, m}, -1});
-            if (is_train()) out.push_back({pipeline::StepKind::Run, {pipeline::Work::Backward, 0, m}, -1});
+            out.push_back({schedules::StepKind::Run, {schedules::Work::Forward, 0, m}, -1});
+            if (is_train()) out.push_back({schedules::StepKind::Run, {schedules::Work::Backward, 0, m}, -1});
         }
         return out;
     }
@@ -204,9 +204,9 @@ private:
     }
 
     // The routines of one step of the row: forwards (and what fuse_loss cut from them) block by block, backwards the other way.
-    std::vector<Run> runs_of(const pipeline::Step& step, size_t index) const {
-        const pipeline::Action& a = step.action;
-        if (step.kind != pipeline::StepKind::Run) return {transfer(step, index)};
+    std::vector<Run> runs_of(const schedules::Step& step, size_t index) const {
+        const schedules::Action& a = step.action;
+        if (step.kind != schedules::StepKind::Run) return {transfer(step, index)};
         std::vector<ir::BlockInstance> blocks = blocks_of(a.stage);
         if (a.work != Work::Forward) std::reverse(blocks.begin(), blocks.end());
         std::vector<Run> out;
@@ -232,8 +232,8 @@ private:
     }
 
     // What is transferred stands at a cut: y, or d.y, of the last block of the stage before it.
-    Run transfer(const pipeline::Step& step, size_t index) const {
-        const bool forward = step.action.work == Work::Forward, sends = step.kind == pipeline::StepKind::Send;
+    Run transfer(const schedules::Step& step, size_t index) const {
+        const bool forward = step.action.work == Work::Forward, sends = step.kind == schedules::StepKind::Send;
         const int64_t made_by = step.action.stage, ours = sends ? made_by : forward ? made_by + 1 : made_by - 1;
         const ir::BlockInstance& at = forward == sends ? blocks_of(ours).back() : blocks_of(ours).front();
         const Bindings::Maker from =
@@ -252,8 +252,8 @@ private:
     }
 
     // For every unit the runs that add to its gradients, in order.
-    std::map<Place, std::vector<size_t>> runs_that_add(const std::vector<Run>& runs) const {
-        std::map<Place, std::vector<size_t>> out;
+    std::map<UnitInstance, std::vector<size_t>> runs_that_add(const std::vector<Run>& runs) const {
+        std::map<UnitInstance, std::vector<size_t>> out;
         for (size_t k = 0; k < runs.size(); ++k) {
             for (const ir::Unit* u : units(*runs[k].routine, PortKind::Gradients)) {
                 std::vector<size_t>& all = out[{u->name, instance_of(*u, runs[k])}];
@@ -281,13 +281,13 @@ private:
 
     void row_of_steps() {
         std::vector<Run> runs;
-        const std::vector<pipeline::Step> row = this->row();
+        const std::vector<schedules::Step> row = this->row();
         for (size_t i = 0; i < row.size(); ++i) {
             const std::vector<Run> some = runs_of(row[i], i);
             runs.insert(runs.end(), some.begin(), some.end());
         }
-        const std::map<Place, std::vector<size_t>> adding = runs_that_add(runs);
-        std::map<size_t, std::set<Place>> reduced_behind;
+        const std::map<UnitInstance, std::vector<size_t>> adding = runs_that_add(runs);
+        std::map<size_t, std::set<UnitInstance>> reduced_behind;
         for (const auto& [place, all] : adding) {
             for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].insert(place);
         }
@@ -296,7 +296,7 @@ private:
             const bool begins_step = k == 0 || runs[k].step != runs[k - 1].step;
             if (begins_step && options_.resident_stages > 0) free_gathered(next_stages(steps, runs[k].step), runs[k].microbatch);
             compute(runs[k]);
-            for (const Place& place : reduced_behind[k]) {
+            for (const UnitInstance& place : reduced_behind[k]) {
                 const ir::Unit& u = *p_.unit(place.first);
                 if (!u.gradients.empty()) call(of_unit(RoutineKind::ReduceMicro, u.name), place.second, runs[k].microbatch);
                 if (adding.at(place).back() == k)
@@ -314,7 +314,7 @@ private:
         begin(ir::EntryKind::Snapshot);
         for (const ir::Unit& u : p_.units) {
             const Routine* r = p_.routine(RoutineKind::Snapshot, u.name, ir::EntryKind::Snapshot);
-            for (int64_t i : u.instances()) {
+            for (int64_t i : p_.instances(u)) {
                 if (r) call(*r, i, 0);
             }
         }
@@ -331,7 +331,7 @@ private:
         const int64_t m = p_.microbatches - 1;
         const auto of_units = [&](RoutineKind kind) {
             for (const ir::Unit& u : p_.units) {
-                for (int64_t i : u.mirror ? std::vector<int64_t>{} : u.instances()) call(of_unit(kind, u.name), i, m);
+                for (int64_t i : u.mirror ? std::vector<int64_t>{} : p_.instances(u)) call(of_unit(kind, u.name), i, m);
             }
         };
         exchange_with_mirrors(false, m);
@@ -353,8 +353,8 @@ private:
     Bindings bindings_;
     std::vector<ir::Stage> stages_;
     ir::Entry entry_;
-    std::map<int64_t, std::deque<Run>> sent_;  // by peer: what is not awaited yet
-    std::map<Place, int64_t> gathered_;        // units that stay gathered: the stage that used them last
+    std::map<int64_t, std::deque<Run>> sent_;   // by peer: what is not awaited yet
+    std::map<UnitInstance, int64_t> gathered_;  // units that stay gathered: the stage that used them last
 };
 
 }  // namespace

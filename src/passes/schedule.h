@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ir/program.h"
-#include "pipeline/transfers.h"
+#include "schedules/transfers.h"
 
 namespace lockstep::passes {
 
@@ -18,7 +18,7 @@ enum class ReduceGradients { EachMicrobatch, OnceAStep };
 
 struct ScheduleOptions {
     // What this pipeline rank runs, by entry. An entry without a row runs its one stage, microbatch by microbatch.
-    std::map<ir::EntryKind, std::vector<pipeline::Step>> rows;
+    std::map<ir::EntryKind, std::vector<schedules::Step>> rows;
     ReduceGradients reduce = ReduceGradients::EachMicrobatch;  // where gradients are split
     // Gathered parameters of so many stages, those that the row runs next, stay between uses; 0: they are freed after each
     // routine.

@@ -42,11 +42,11 @@ void use_instruction_set(const compile::Config& config) {
     kernels::cpu::use_isa(wanted.value_or(best));
 }
 
-compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew) {
+compile::CompileOptions compile_options(const compile::Config& config, const comm::ProcessGroup* group) {
     const int64_t ranks = compile::layout_of(config).ranks;
     compile::CompileOptions options;
-    options.catalog = catalog_here(config, runtime::placement_of(config, ranks, crew).threads_per_rank);
-    options.route.topology = topology_of(config, ranks, crew);
+    options.catalog = catalog_here(config, runtime::rank_threads_of(config, ranks, group).threads_per_rank);
+    options.route.topology = topology_of(config, ranks, group);
     return options;
 }
 
@@ -67,10 +67,10 @@ Capacity declared(const compile::Config& config, int64_t reserve) {
 
 }  // namespace
 
-Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
+Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group) {
     const int64_t reserve = bytes_of_gib(config.cluster.reserve_gib_per_rank);
     if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
-    const int64_t memory = telemetry::machine_memory_bytes(), sharing = crew ? crew->ranks_on_a_host(ranks) : ranks;
+    const int64_t memory = telemetry::machine_memory_bytes(), sharing = group ? group->ranks_on_a_host(ranks) : ranks;
     return {memory / sharing - reserve,
             with_reserve(
                 fmt::format("this machine's memory, {} / {} rank{}", telemetry::gib(memory), sharing, sharing == 1 ? "" : "s"),
@@ -176,8 +176,9 @@ Machine described_machine(const compile::Config& config, const std::string& file
     const int64_t ranks = compile::layout_of(config).ranks;
     // A device computes and communicates at once; ranks that are threads share the cores as the executor would place them.
     const int64_t sharing = hosts.ranks > 0 ? std::min(ranks, hosts.ranks) : ranks;
-    m.placement = cluster.devices ? compile::Placement{1, true} : compile::placement_of(config, sharing, cluster.costs.cores);
-    Kernels k = kernels_of(config, cluster, file, m.placement.threads_per_rank);
+    m.rank_threads =
+        cluster.devices ? compile::RankThreads{1, true} : compile::rank_threads_of(config, sharing, cluster.costs.cores);
+    Kernels k = kernels_of(config, cluster, file, m.rank_threads.threads_per_rank);
     m.options.catalog = std::move(k.catalog), m.kernels = std::move(k.of);
     m.options.few_microbatches = true;
     m.options.route.topology = sim::topology_of(cluster, ranks);
@@ -197,7 +198,7 @@ Machine machine_of(const compile::Config& config, const std::string& flag) {
         use_instruction_set(config);
         m.options = compile_options(config);
         m.options.few_microbatches = true;
-        m.placement.threads_per_rank = m.options.catalog.threads;
+        m.rank_threads.threads_per_rank = m.options.catalog.threads;
         m.capacity = capacity_here(config, ranks, nullptr);
         const bool reference = config.runtime.kernels == compile::Kernels::Reference;
         m.kernels = {reference ? "reference kernels" : cpu_kernels(kernels::cpu::instruction_sets_here()), true};
@@ -214,7 +215,7 @@ Machine machine_of(const compile::Config& config, const std::string& flag) {
 std::string machine_text(const Machine& m) {
     const std::string threads = m.cluster && m.cluster->devices
                                     ? "a device a rank"
-                                    : telemetry::plural(m.placement.threads_per_rank, "thread") + " a rank";
+                                    : telemetry::plural(m.rank_threads.threads_per_rank, "thread") + " a rank";
     const std::string name = m.cluster ? fmt::format("{} ({})", m.cluster->name, m.file) : "this one";
     return fmt::format("{}; {}; {}", name, m.kernels.text, threads);
 }
@@ -224,7 +225,7 @@ nlohmann::ordered_json machine_json(const Machine& m) {
             {"name", m.cluster ? m.cluster->name : "this machine"},
             {"kernels", m.kernels.text},
             {"this_machine", m.kernels.this_machine},
-            {"threads_per_rank", m.placement.threads_per_rank}};
+            {"threads_per_rank", m.rank_threads.threads_per_rank}};
 }
 
 void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/instruction_sets.h"
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "compile/compile.h"
-#include "compile/placement.h"
+#include "compile/rank_threads.h"
 #include "sim/cluster.h"
 
 namespace lockstep::planning {
@@ -19,8 +19,8 @@ std::optional<Isa> isa_of(const compile::Config& config);
 // All kernels of this process use runtime.instruction_set from now on. UserError recipe.instruction_set: this processor has none
 // such.
 void use_instruction_set(const compile::Config& config);
-// For the machines of a crew, with this build's kernels for this processor; none: this machine.
-compile::CompileOptions compile_options(const compile::Config& config, const comm::Crew* crew = nullptr);
+// For the machines of a process group, with this build's kernels for this processor; none: this machine.
+compile::CompileOptions compile_options(const compile::Config& config, const comm::ProcessGroup* group = nullptr);
 
 // Memory that a rank may use, and whose it is.
 struct Capacity {
@@ -30,8 +30,8 @@ struct Capacity {
     std::string for_another = {};  // which flags and keys name another machine; may be empty
 };
 
-// cluster.memory_gib_per_rank, else the share of a machine of the crew; none: of this one.
-Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
+// cluster.memory_gib_per_rank, else the share of a machine of the process group; none: of this one.
+Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
 // cluster.memory_gib_per_rank, else what the file says.
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
 
@@ -52,7 +52,7 @@ struct KernelsOf {
 struct Machine {
     std::optional<sim::Cluster> cluster;  // hosts.ranks and ranks_per_process as the recipe's keys say, where they do; none: here
     std::string file;
-    compile::Placement placement;
+    compile::RankThreads rank_threads;
     compile::CompileOptions options;  // few_microbatches
     Capacity capacity;
     KernelsOf kernels;

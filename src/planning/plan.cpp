@@ -28,18 +28,18 @@ void require_links(const compile::Config& config, const Machine& machine) {
 Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
-    plan.cluster = *machine.cluster, plan.placement = machine.placement;
-    plan.hides_nothing = compile::hides_nothing(config, plan.placement);
+    plan.cluster = *machine.cluster, plan.rank_threads = machine.rank_threads;
+    plan.hides_nothing = compile::hides_nothing(config, plan.rank_threads);
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated =
-        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.placement, compile::local_link(config));
+        sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.rank_threads, compile::local_link(config));
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);
     const int64_t on_machine = sim::ranks_sharing_cores(plan.cluster, plan.compiled.layout.ranks);
-    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.placement.threads_per_rank));
+    const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.rank_threads.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
     plan.fits = !machine.capacity.bytes || plan.compiled.arena_bytes() <= *machine.capacity.bytes;

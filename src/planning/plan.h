@@ -15,7 +15,7 @@ namespace lockstep::planning {
 struct Plan {
     sim::Cluster cluster;
     Machine machine;
-    compile::Placement placement;
+    compile::RankThreads rank_threads;
     compile::Compiled compiled;
     std::vector<compile::StageReport> reports;  // by pipeline rank
     sim::Simulated simulated;

@@ -56,11 +56,11 @@ compile::Recipe announced(const RecipeArgs& args) {
     return recipe;
 }
 
-void take_ranks(compile::Recipe& recipe, const comm::Crew& crew) {
-    if (crew.is_alone()) return;
+void take_ranks(compile::Recipe& recipe, const comm::ProcessGroup& group) {
+    if (group.is_alone()) return;
     const compile::Config config = compile::config_of(recipe);
-    if (config.leaves_ranks_open() && compile::layout_of(config).ranks % crew.processes() != 0)
-        recipe.set("cluster.ranks", std::to_string(crew.processes()));
+    if (config.leaves_ranks_open() && compile::layout_of(config).ranks % group.processes() != 0)
+        recipe.set("cluster.ranks", std::to_string(group.processes()));
 }
 
 }  // namespace lockstep::planning

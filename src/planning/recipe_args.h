@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "compile/recipe.h"
 
 namespace lockstep::planning {
@@ -23,7 +23,7 @@ compile::Recipe read_recipe(const RecipeArgs& args);
 void announce(const compile::Recipe& recipe);
 // Both.
 compile::Recipe announced(const RecipeArgs& args);
-// If the recipe leaves the number of ranks open, a crew of several processes has one each.
-void take_ranks(compile::Recipe& recipe, const comm::Crew& crew);
+// If the recipe leaves the number of ranks open, a process group of several processes has one each.
+void take_ranks(compile::Recipe& recipe, const comm::ProcessGroup& group);
 
 }  // namespace lockstep::planning

@@ -26,11 +26,11 @@ RanksByHost ranks_by_host(const compile::Config& config) {
     return {config.cluster.ranks_per_host, config.cluster.ranks_per_process};
 }
 
-mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
-    if (crew && !crew->is_alone()) {
-        mesh::Topology out{{}, crew->ranks_a_process(ranks)};
+mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* processes) {
+    if (processes && !processes->is_alone()) {
+        mesh::Topology out{{}, processes->ranks_a_process(ranks)};
         for (int64_t r = 0; r < ranks; ++r)
-            out.host_of_rank.push_back(crew->host_of(static_cast<int>(r / out.ranks_per_process)));
+            out.host_of_rank.push_back(processes->host_of(static_cast<int>(r / out.ranks_per_process)));
         return out;
     }
     const RanksByHost of = ranks_by_host(config);

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "compile/traffic.h"
 #include "mesh/algorithms.h"
 #include "sim/cluster.h"
 
 namespace lockstep::planning {
 
-// Where the ranks of a job run: as a crew of several processes was started; else by cluster.ranks_per_host and
+// Where the ranks of a job run: as a process group of several processes was started; else by cluster.ranks_per_host and
 // ranks_per_process, or the hosts of cluster.file; else all in one process.
-mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
+mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
 
 // How many ranks a host and a process have, by the recipe's keys; {0, 1}: the recipe does not say. UserError recipe.*.
 struct RanksByHost {

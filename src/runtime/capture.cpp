@@ -60,12 +60,12 @@ std::map<std::string, Captured> Capture::take() {
     std::unique_lock lock(mutex_);
     std::map<std::string, Captured> own = std::exchange(captured_, {});
     lock.unlock();
-    if (ranks_.crew().is_alone()) return own;
+    if (ranks_.group().is_alone()) return own;
     nlohmann::json all = nlohmann::json::array();
     for (const auto& [name, t] : own) all.push_back({name, t.shape, t.values, t.order, t.is_max});
     const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(all);
     std::map<std::string, Captured> whole;
-    for (const std::string& text : ranks_.crew().exchange({bytes.begin(), bytes.end()})) {
+    for (const std::string& text : ranks_.group().exchange({bytes.begin(), bytes.end()})) {
         for (const nlohmann::json& j : nlohmann::json::from_cbor(text)) {
             const Captured part{j[1], j[2], j[3], j[4]};
             const auto [it, is_new] = whole.try_emplace(j[0], part);

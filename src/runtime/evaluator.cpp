@@ -38,10 +38,10 @@ EvalResult Evaluator::evaluate(const data::Dataset& heldout, int64_t batches) {
         result.loss_sum += totals_->value(ir::StateRole::TotalLoss);
         result.targets += std::llround(totals_->value(ir::StateRole::TotalCount));
     }
-    if (ranks_.crew().is_alone()) return result;
+    if (ranks_.group().is_alone()) return result;
     std::string own(totals_ ? sizeof result : 0, '\0');
     std::memcpy(own.data(), &result, own.size());
-    for (const std::string& totals : ranks_.crew().exchange(own)) {
+    for (const std::string& totals : ranks_.group().exchange(own)) {
         if (totals.empty()) continue;
         std::memcpy(&result, totals.data(), totals.size());
         break;

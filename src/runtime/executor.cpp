@@ -18,7 +18,7 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
       prepared_(program, rank, communicator, options.threads, options.delay_s),
       device_(machine.device({options.threads, options.cpus})),
       playing_{program, rank, communicator, *device_, prepared_, options.debug_fill, Flight(options.flight_entries)} {
-    char* arena = device_->allocate(program.arena_bytes, device::Place::Device);
+    char* arena = device_->allocate(program.arena_bytes, device::MemorySpace::Device);
     if (!arena) {
         throw UserError(
             "runtime.out_of_memory", "training.local_batch_size",

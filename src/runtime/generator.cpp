@@ -48,14 +48,14 @@ Generator::Generator(Ranks& ranks) : ranks_(ranks) {
         prefill_inputs_.push_back(inputs_of(p, EntryKind::Prefill, e->rank()));
         decode_inputs_.push_back(inputs_of(p, EntryKind::Decode, e->rank()));
     }
-    const int each = ranks.crew().ranks_a_process(ranks.count());
+    const int each = ranks.group().ranks_a_process(ranks.count());
     size_t bytes = 0;  // of a process
     for (int r = 0; r < ranks.count(); ++r) {
         if (r % each == 0) bytes = 0;
         Output& out = outputs_.emplace_back(output_of(p, r));
         out.begin = bytes;
         bytes += out.bytes();
-        if (r / each == ranks.crew().process()) told_.resize(bytes);
+        if (r / each == ranks.group().process()) told_.resize(bytes);
     }
     ids_.resize(static_cast<size_t>(sequences_ * prefill_tokens_));
     pos_.resize(ids_.size());
@@ -154,7 +154,7 @@ bool Generator::step(std::span<const int32_t> tokens) {
         any = true;
     }
     if (!any) return false;
-    const bool alone = ranks_.crew().is_alone();
+    const bool alone = ranks_.group().is_alone();
     ranks_.parallel([&](Executor& e) {
         load(e, decode_inputs_[ranks_.place(e.rank())], 1);
         e.run(EntryKind::Decode);
@@ -174,18 +174,18 @@ bool Generator::step(std::span<const int32_t> tokens) {
 
 // The first process's, as ids_.
 void Generator::share_tokens(std::span<const int32_t> tokens) {
-    if (ranks_.crew().is_alone()) {
+    if (ranks_.group().is_alone()) {
         std::copy(tokens.begin(), tokens.end(), ids_.begin());
         return;
     }
     std::string own;
-    if (ranks_.crew().is_first()) own.assign(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
-    std::memcpy(ids_.data(), ranks_.crew().exchange(own)[0].data(), tokens.size_bytes());
+    if (ranks_.group().is_first()) own.assign(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
+    std::memcpy(ids_.data(), ranks_.group().exchange(own)[0].data(), tokens.size_bytes());
 }
 
 void Generator::share_logits() {
-    const std::vector<std::string> told = ranks_.crew().exchange(told_);
-    if (!ranks_.crew().is_first()) return;
+    const std::vector<std::string> told = ranks_.group().exchange(told_);
+    if (!ranks_.group().is_first()) return;
     const size_t each = outputs_.size() / told.size();
     for (size_t r = 0; r < outputs_.size(); ++r) {
         const Output& out = outputs_[r];

@@ -16,7 +16,7 @@ inline constexpr int32_t kNoToken = -1;
 
 class Generator {
 public:
-    // `ranks` run the program and outlive this. Every process of their crew makes one and makes the same calls.
+    // `ranks` run the program and outlive this. Every process of their process group makes one and makes the same calls.
     explicit Generator(Ranks& ranks);
 
     int64_t sequences() const { return sequences_; }

@@ -121,7 +121,7 @@ std::vector<TensorSpec> HuggingFaceFolder::parameters() const {
 }
 
 void HuggingFaceFolder::read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const {
-    const Place& place = places_.find(name)->second;
+    const Source& place = places_.find(name)->second;
     const std::string there = name_there(place.tensor->name);
     const int64_t bytes = checkpoint::dtype_bytes(place.spec.dtype);
     stretches_of_part(*place.tensor, place.part, begin, count, [&](int64_t stored, int64_t here, int64_t n) {

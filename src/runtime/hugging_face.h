@@ -32,7 +32,7 @@ public:
     void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
 
 private:
-    struct Place {
+    struct Source {
         checkpoint::TensorSpec spec;
         const models::StoredTensor* tensor;
         int64_t part;
@@ -43,7 +43,7 @@ private:
     models::HuggingFaceModel model_;
     checkpoint::HuggingFaceWeights weights_;
     std::vector<models::StoredTensor> tensors_;
-    std::map<std::string, Place> places_;
+    std::map<std::string, Source> places_;
     bool bare_;  // GPT-2's own files were saved without the head's model around them
 };
 

@@ -97,15 +97,12 @@ void for_each_parameter(const std::vector<ir::Program>& programs, const std::fun
 }
 
 void for_each_member(const std::vector<ir::Program>& programs, const OfMember& f) {
-    const auto holds = [](const ir::Unit& u, int64_t instance) {
-        const std::vector<int64_t> all = u.instances();
-        return !u.mirror && std::binary_search(all.begin(), all.end(), instance);
-    };
     for (const ir::Block& block : programs[0].blocks) {
-        for (int64_t i = 0; i < block.count; ++i) {
+        for (int64_t i : block.all()) {
             for (const ir::Program& p : programs) {
+                if (!p.block(block.name)->holds(i)) continue;
                 for (const ir::Unit& u : p.units) {
-                    if (u.block != block.name || !holds(u, i)) continue;
+                    if (u.block != block.name || u.mirror) continue;
                     for (const ir::Segment& s : u.segments) {
                         for (const ir::Member& m : s.members) f(p, u, *p.param(m.param), i);
                     }

@@ -78,7 +78,7 @@ private:
         const ir::Call& call = entry.calls[index];
         if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
         playing_.prepared.for_each(call, [&](const Launch& launch) {
-            const Place place{&entry, static_cast<int>(index), launch.index, queue.index(), playing_.runs};
+            const OpRun place{&entry, static_cast<int>(index), launch.index, queue.index(), playing_.runs};
             try {
                 if (launch.kernel) give_kernel(launch, place, queue);
                 else if (launch.is_collective) give_collective(launch, place, queue);
@@ -92,22 +92,22 @@ private:
         });
     }
 
-    struct Place {  // of an op in its entry
+    struct OpRun {  // of an op in its entry
         const ir::Entry* entry;
         int call, op, queue;
         int64_t run;
     };
     // When the op begins. Of snapshots, which run beside steps, nothing is written down.
-    double begin(const Place& p) {
+    double begin(const OpRun& p) {
         if (p.queue == static_cast<int>(QueueName::Snapshots)) return 0;
         playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
         return playing_.now_s();
     }
-    void end(const Place& p, double start_s) {
+    void end(const OpRun& p, double start_s) {
         if (p.queue != static_cast<int>(QueueName::Snapshots) && playing_.timeline) playing_.note(p.queue, p.call, p.op, start_s);
     }
 
-    void give_kernel(const Launch& launch, const Place& place, device::Queue& queue) {
+    void give_kernel(const Launch& launch, const OpRun& place, device::Queue& queue) {
         const size_t in = launch.op->in.size(), out = launch.op->out.size();
         std::vector<void*> addresses(launch.in, launch.in + in);
         addresses.insert(addresses.end(), launch.out, launch.out + out);
@@ -130,7 +130,7 @@ private:
     }
 
     // What waits in the queue for other ranks is the op that has begun last.
-    void give_collective(const Launch& launch, const Place& place, device::Queue& queue) {
+    void give_collective(const Launch& launch, const OpRun& place, device::Queue& queue) {
         const auto start_s = std::make_shared<double>();
         device_.launch(queue, {}, [this, place, start_s](void* const*) { *start_s = begin(place); });
         comm::Request requests[kMaxOperands];

@@ -24,19 +24,20 @@ void pin_this_thread(int cpu) {
 }
 
 // Processes that say the same share these processors: also those of several containers on one machine, which are hosts to MPI.
-std::string own_processors(const comm::Crew& crew) {
+std::string own_processors(const comm::ProcessGroup& group) {
     const std::string kernel = running_kernel();
-    return fmt::format("{} of {}", usable_cpus(), kernel.empty() ? fmt::format("host {}", crew.host_of(crew.process())) : kernel);
+    return fmt::format("{} of {}", usable_cpus(),
+                       kernel.empty() ? fmt::format("host {}", group.host_of(group.process())) : kernel);
 }
 
-std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, comm::Crew& crew, int ranks,
+std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, comm::ProcessGroup& group, int ranks,
                                               const comm::LocalOptions& links) {
-    if (machine.is_host()) return crew.transport(ranks, links);
-    if (!crew.is_alone())
+    if (machine.is_host()) return group.transport(ranks, links);
+    if (!group.is_alone())
         throw UserError("job.device", "debug.device",
                         fmt::format("the ranks of debug.device = \"late\" are threads of one process, and the job has {}: run it "
                                     "in one process, or with debug.device = \"host\"",
-                                    crew.processes()));
+                                    group.processes()));
     return std::make_unique<comm::QueuedTransport>(ranks, links);
 }
 
@@ -44,11 +45,11 @@ std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, co
 
 Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& options)
     : programs_(programs),
-      crew_(options.crew ? *options.crew : alone_),
+      group_(options.group ? *options.group : alone_),
       exceptions_(std::uncaught_exceptions()),
       machine_(options.machine ? options.machine : device::host_machine()),
-      transport_(transport_of(*machine_, crew_, static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
-      processors_of_(crew_.exchange(own_processors(crew_))) {
+      transport_(transport_of(*machine_, group_, static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
+      processors_of_(group_.exchange(own_processors(group_))) {
     const auto n = static_cast<size_t>(transport_->ranks_here());
     communicators_.resize(n), executors_.resize(n), errors_.resize(n);
     for (size_t r = 0; r < n; ++r) communicators_[r] = transport_->communicator(transport_->first_rank() + static_cast<int>(r));
@@ -75,8 +76,8 @@ Ranks::~Ranks() {
     for (std::thread& t : threads_) {
         if (t.joinable()) t.join();
     }
-    // Before the transport waits for the other processes, which may wait for the crew.
-    if (std::uncaught_exceptions() > exceptions_) crew_.abort(fmt::format("process {} ended early", crew_.process()));
+    // Before the transport waits for the other processes, which may wait for the process group.
+    if (std::uncaught_exceptions() > exceptions_) group_.abort(fmt::format("process {} ended early", group_.process()));
 }
 
 // Threads keep a processor: their own, or one that as many share as every other; all of them take equally long then, and the
@@ -86,7 +87,7 @@ void Ranks::pin(size_t place, ExecutorOptions& own) const {
     const std::vector<int> cpus = usable_cpus();
     own.comm_cpus = cpus;  // any: what computing leaves over
     // Ranks of processes that share them, in the order of their numbers.
-    const auto self = processors_of_.begin() + crew_.process();
+    const auto self = processors_of_.begin() + group_.process();
     const int64_t each = transport_->ranks_here(),
                   before = each * std::count(processors_of_.begin(), self, *self) + static_cast<int64_t>(place),
                   all = each * std::count(processors_of_.begin(), processors_of_.end(), *self);
@@ -111,7 +112,7 @@ void Ranks::work(size_t place, const RanksOptions& options) {
         } catch (const std::exception& e) {
             errors_[place] = std::current_exception();
             const std::string reason = fmt::format("rank {}: {}", rank, e.what());
-            crew_.abort(reason);
+            group_.abort(reason);
             transport_->abort(reason);
         }
     };

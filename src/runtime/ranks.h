@@ -1,5 +1,5 @@
-// The ranks of a job that are threads of this process: all of them, or this process's part of a crew's. Each rank's thread makes
-// its own executor (so that its arena lies near it) and then runs what it is told, all ranks at once.
+// The ranks of a job that are threads of this process: all of them, or this process's part of a process group's. Each rank's
+// thread makes its own executor (so that its arena lies near it) and then runs what it is told, all ranks at once.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "runtime/executor.h"
 
 namespace lockstep::runtime {
@@ -22,7 +22,7 @@ struct RanksOptions {
     bool debug_fill = false;
     int64_t flight_entries = 1;
     comm::LocalOptions links;
-    comm::Crew* crew = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
+    comm::ProcessGroup* group = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
     std::shared_ptr<device::Machine> machine;                          // whose devices the ranks have; none: the host
 };
@@ -42,7 +42,7 @@ public:
     Executor& executor(int rank) { return *executors_.at(place(rank)); }
     Executor& first() { return *executors_.front(); }
     const std::vector<ir::Program>& programs() const { return programs_; }
-    comm::Crew& crew() const { return crew_; }
+    comm::ProcessGroup& group() const { return group_; }
     const std::vector<int>& host_of() const { return transport_->topology().host_of_rank; }  // by rank of the job
 
     // f(executor) on the thread of every rank here; returns when all have. Where one fails all stop, and its error is thrown
@@ -55,8 +55,8 @@ private:
     void pin(size_t place, ExecutorOptions& own) const;
 
     const std::vector<ir::Program>& programs_;
-    comm::Crew alone_;
-    comm::Crew& crew_;
+    comm::ProcessGroup alone_;
+    comm::ProcessGroup& group_;
     const int exceptions_;  // under way when this was made
     const std::shared_ptr<device::Machine> machine_;
     std::unique_ptr<comm::Transport> transport_;

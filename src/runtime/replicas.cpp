@@ -49,7 +49,7 @@ std::vector<ReplicaDifference> replica_differences(Ranks& ranks) {
     const std::vector<uint8_t> bytes = Json::to_cbor(own);
     // By state and its elements: bits, and who has them.
     std::map<std::pair<std::string, uint64_t>, std::map<uint64_t, std::vector<int64_t>>> all;
-    for (const std::string& text : ranks.crew().exchange({bytes.begin(), bytes.end()})) {
+    for (const std::string& text : ranks.group().exchange({bytes.begin(), bytes.end()})) {
         for (const Json& j : Json::from_cbor(text)) all[{j[0], j[1]}][j[2]].push_back(j[3]);
     }
     std::vector<ReplicaDifference> out;

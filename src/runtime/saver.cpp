@@ -30,7 +30,7 @@ Saver::Saver(Trainer& trainer, const compile::Recipe& recipe, std::string root, 
       program_hash_(runtime::program_hash(trainer.ranks().programs())),
       keep_(compile::values_of(recipe).checkpoint.keep_latest_k),
       async_(trainer.ranks().first().program().entry(ir::EntryKind::Snapshot) != nullptr),
-      writers_{&trainer.ranks().crew(), async_ ? 1 : 0} {
+      writers_{&trainer.ranks().group(), async_ ? 1 : 0} {
     writers_.together([&] {
         if (writers_.is_first()) remove_partial(root_);
     });

@@ -78,7 +78,7 @@ std::unique_ptr<TensorSource> open_weights(const std::string& folder, const chec
 }
 
 void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
-    ranks.crew().together([&] { load_states(ranks, source, origin, &ir::State::is_weights); });
+    ranks.group().together([&] { load_states(ranks, source, origin, &ir::State::is_weights); });
 }
 
 namespace {
@@ -102,12 +102,12 @@ checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, cons
 }  // namespace
 
 void load_weights(Ranks& ranks, const std::string& folder) {
-    ranks.crew().together([&] { load_weights_here(ranks, folder, checkpoint::read_manifest(folder)); });
+    ranks.group().together([&] { load_weights_here(ranks, folder, checkpoint::read_manifest(folder)); });
 }
 
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
     checkpoint::Manifest m;
-    trainer.ranks().crew().together([&] { m = load_here(trainer, folder, parts); });
+    trainer.ranks().group().together([&] { m = load_here(trainer, folder, parts); });
     Progress progress = trainer.progress();
     if (parts.dataloader) progress.samples_seen = m.samples_seen;
     if (parts.train_state) progress.steps = m.steps, progress.tokens_seen = m.tokens_seen;

@@ -19,8 +19,8 @@ struct LoadParts {
     bool train_state = true;  // the step, and with it the learning rate
 };
 
-// Every process of the trainer's crew loads at the same time, and all get the first error of any. UserError checkpoint.* where a
-// file is damaged or of another model; the trainer may then load another one.
+// Every process of the trainer's process group loads at the same time, and all get the first error of any. UserError checkpoint.*
+// where a file is damaged or of another model; the trainer may then load another one.
 checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {});
 // The weights alone, into ranks that run any program of the same model: from a checkpoint, or another source, which messages call
 // `origin`.

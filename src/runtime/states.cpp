@@ -29,7 +29,7 @@ void for_each_state_run(Executor& executor, const WhichStates& which, const OfSt
             if (state.unit != unit.name || !which(state)) continue;
             const auto id = static_cast<ir::StateId>(k);
             const ir::StateId held = bytes == StateBytes::Live ? id : snapshot_of(p, id);
-            for (int64_t i : unit.instances()) {
+            for (int64_t i : p.instances(unit)) {
                 const int buffer = p.buffer(held, i);
                 ensure(buffer >= 0, fmt::format("state {} of instance {} has no buffer", state.full_name(), i));
                 for_each_run(p, state, i, executor.rank(), [&](const Run& run) {

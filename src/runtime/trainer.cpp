@@ -27,20 +27,20 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-compile::Placement placement_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew) {
-    return crew ? compile::placement_of(config, crew->ranks_on_a_host(ranks), crew->cores())
-                : compile::placement_of(config, ranks, static_cast<int>(usable_cpus().size()));
+compile::RankThreads rank_threads_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group) {
+    return group ? compile::rank_threads_of(config, group->ranks_on_a_host(ranks), group->cores())
+                 : compile::rank_threads_of(config, ranks, static_cast<int>(usable_cpus().size()));
 }
 
-RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::Crew* crew) {
-    const compile::Placement placement = placement_of(config, layout.ranks, crew);
+RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::ProcessGroup* group) {
+    const compile::RankThreads rank_threads = rank_threads_of(config, layout.ranks, group);
     RanksOptions o;
-    o.threads_per_rank = placement.threads_per_rank;
-    o.comm_thread = placement.comm_thread;
+    o.threads_per_rank = rank_threads.threads_per_rank;
+    o.comm_thread = rank_threads.comm_thread;
     o.debug_fill = config.runtime.debug_fill;
     o.flight_entries = config.comm.trace_buf_size;
     o.links.link = compile::local_link(config);
-    o.crew = crew;
+    o.group = group;
     if (config.debug.device == compile::DeviceKind::Late)
         o.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
     return o;
@@ -50,15 +50,15 @@ BatchShape batch_shape(const compile::Layout& layout) {
     return {layout.local_batch * layout.data_ranks, layout.global_batch, layout.seq_len};
 }
 
-Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source, comm::Crew* crew,
-                 std::shared_ptr<device::Machine> machine)
+Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
+                 comm::ProcessGroup* group, std::shared_ptr<device::Machine> machine)
     : compiled_(compiled),
       source_(source),
       lr_(config),
-      placement_(placement_of(config, compiled.layout.ranks, crew)),
+      rank_threads_(rank_threads_of(config, compiled.layout.ranks, group)),
       shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.programs,
-                                     on_machine(ranks_options(config, compiled.layout, crew), std::move(machine)))) {
+                                     on_machine(ranks_options(config, compiled.layout, group), std::move(machine)))) {
     shape_.seed = static_cast<uint64_t>(config.debug.seed);
     for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
     if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);
@@ -73,11 +73,11 @@ GlobalTensors Trainer::state(const WhichStates& which) {
     GlobalTensors tensors;
     allocate_tensors(compiled_.programs, tensors);
     ranks_->parallel([&](Executor& e) { export_state(e, which, tensors); });
-    if (ranks_->crew().is_alone()) return tensors;
+    if (ranks_->group().is_alone()) return tensors;
     for (auto& [name, whole] : tensors) {  // every element stands on one process, and is zero on the others
         const auto bytes = std::as_bytes(std::span(whole));
         const std::vector<std::string> parts =
-            ranks_->crew().exchange({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+            ranks_->group().exchange({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         std::fill(whole.begin(), whole.end(), 0.0);
         for (const std::string& part : parts) {
             for (size_t i = 0; i < whole.size(); ++i) {
@@ -114,7 +114,7 @@ void Trainer::share(std::vector<ir::Timeline>& timelines) {
         own.push_back({{"rank", e->rank()}, {"threads", threads}, {"data", {t.data_begin_s, t.data_end_s}}});
     }
     const std::vector<uint8_t> bytes = Json::to_cbor(own);
-    for (const std::string& text : ranks_->crew().exchange({bytes.begin(), bytes.end()})) {
+    for (const std::string& text : ranks_->group().exchange({bytes.begin(), bytes.end()})) {
         for (const Json& j : Json::from_cbor(text)) {
             ir::Timeline& t = timelines[j.at("rank").get<size_t>()];
             for (size_t k = 0; k < t.threads.size(); ++k) {
@@ -138,8 +138,8 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         return id < 0 ? 0.0 : ranks_->first().value(id);
     };
     result.loss_scale = loss_scale();
-    const bool shared = timelines && !ranks_->crew().is_alone();
-    if (shared) ranks_->crew().exchange("");  // all begin at about the same time: that is zero on every process
+    const bool shared = timelines && !ranks_->group().is_alone();
+    if (shared) ranks_->group().exchange("");  // all begin at about the same time: that is zero on every process
     const Clock::time_point start = Clock::now();
     ranks_->parallel([&](Executor& e) {
         ir::Timeline* timeline = timelines ? &(*timelines)[static_cast<size_t>(e.rank())] : nullptr;

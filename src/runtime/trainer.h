@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "compile/compile.h"
-#include "compile/placement.h"
+#include "compile/rank_threads.h"
 #include "data/sampler.h"
 #include "runtime/evaluator.h"
 #include "runtime/loader.h"
@@ -33,18 +33,18 @@ struct Progress {
     int64_t steps = 0, samples_seen = 0, tokens_seen = 0;
 };
 
-// How `ranks` of a recipe share the machines of a crew; none: this one.
-compile::Placement placement_of(const compile::Config& config, int64_t ranks, const comm::Crew* crew);
+// How `ranks` of a recipe share the machines of a process group; none: this one.
+compile::RankThreads rank_threads_of(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
 // Threads, links and checks of the job's ranks, and the batch that they load.
-RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::Crew* crew);
+RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::ProcessGroup* group);
 BatchShape batch_shape(const compile::Layout& layout);
 
 class Trainer {
 public:
-    // `source` is shared by the ranks here and outlives the trainer, as does the crew; none: all ranks are here. `machine`: whose
-    // devices the ranks have; none: that of debug.device. Weights have their initial values.
+    // `source` is shared by the ranks here and outlives the trainer, as does the process group; none: all ranks are here.
+    // `machine`: whose devices the ranks have; none: that of debug.device. Weights have their initial values.
     Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
-            comm::Crew* crew = nullptr, std::shared_ptr<device::Machine> machine = nullptr);
+            comm::ProcessGroup* group = nullptr, std::shared_ptr<device::Machine> machine = nullptr);
 
     StepResult step();
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;
@@ -55,7 +55,7 @@ public:
     Evaluator& evaluator() { return *evaluator_; }
 
     Ranks& ranks() { return *ranks_; }
-    const compile::Placement& placement() const { return placement_; }
+    const compile::RankThreads& rank_threads() const { return rank_threads_; }
     const Progress& progress() const { return progress_; }
     // After states were loaded from elsewhere.
     void set_progress(const Progress& progress) { progress_ = progress; }
@@ -70,7 +70,7 @@ private:
     const compile::Compiled& compiled_;
     const data::Source& source_;
     LrSchedule lr_;
-    const compile::Placement placement_;
+    const compile::RankThreads rank_threads_;
     BatchShape shape_;
     std::unique_ptr<Ranks> ranks_;
     std::vector<Loader> loaders_;  // by place

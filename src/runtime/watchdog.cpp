@@ -33,7 +33,10 @@ std::string host() {
 }  // namespace
 
 Watchdog::Watchdog(Ranks& ranks, WatchdogOptions options)
-    : ranks_(ranks), options_(std::move(options)), heartbeat_(ranks.crew(), options_.silence_s()), streams_(ranks.here().size()) {
+    : ranks_(ranks),
+      options_(std::move(options)),
+      heartbeat_(ranks.group(), options_.silence_s()),
+      streams_(ranks.here().size()) {
     thread_ = std::thread([this] { watch(); });
 }
 
@@ -91,10 +94,10 @@ void Watchdog::look(double passed_s) {
     if (!heartbeat_.end().empty()) return end(heartbeat_.end());
     // A rank may wait long for one that computes. Only the first process hears of all.
     std::string reason;
-    if (ranks_.crew().is_first() && stood_s_ > options_.timeout_s && any_waits())
+    if (ranks_.group().is_first() && stood_s_ > options_.timeout_s && any_waits())
         reason = fmt::format("no rank made progress for {:.1f} s", stood_s_);
     if (const int silent = heartbeat_.silent(); silent >= 0) {
-        const int64_t each = ranks_.count() / ranks_.crew().processes(), first = silent * each;
+        const int64_t each = ranks_.count() / ranks_.group().processes(), first = silent * each;
         reason = fmt::format("process {} ({}) has not been heard of for {:.1f} s: it was stopped, has died or is cut off", silent,
                              each == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + each - 1),
                              options_.silence_s());
@@ -104,21 +107,21 @@ void Watchdog::look(double passed_s) {
     end(reason);
 }
 
-Watchdog::Place Watchdog::place_of(const Executor& e, const FlightEntry& f) {
+Watchdog::Position Watchdog::place_of(const Executor& e, const FlightEntry& f) {
     if (!f.entry) return {f};
     const ir::Call& call = f.entry->calls[static_cast<size_t>(f.call)];
     const ir::Routine& r = e.program().routines[static_cast<size_t>(call.routine)];
     return {f, &r, &call, &r.ops[static_cast<size_t>(f.op)]};
 }
 
-Watchdog::Place Watchdog::now_at(const Executor& e, int stream) {
+Watchdog::Position Watchdog::now_at(const Executor& e, int stream) {
     const std::vector<FlightEntry> last = e.flight().last(stream, 1);
-    return last.empty() ? Place{} : place_of(e, last[0]);
+    return last.empty() ? Position{} : place_of(e, last[0]);
 }
 
-bool Watchdog::Place::waits() const { return op && op->kernel == "comm"; }
+bool Watchdog::Position::waits() const { return op && op->kernel == "comm"; }
 
-std::string Watchdog::text_of(const Executor& e, const Place& place, double stood_s) {
+std::string Watchdog::text_of(const Executor& e, const Position& place, double stood_s) {
     const ir::Program& p = e.program();
     std::string with;
     if (place.waits())
@@ -134,7 +137,7 @@ std::string Watchdog::state() const {
         const Executor& e = *ranks_.here()[r];
         std::string own;
         for (int k = 0; k < 2; ++k) {
-            const Place place = now_at(e, k);
+            const Position place = now_at(e, k);
             if (place.op) own += text_of(e, place, streams_[r][static_cast<size_t>(k)].stood_s) + "\n";
         }
         out += own.empty() ? fmt::format("rank {}: {:.1f} s between two steps\n", e.rank(), streams_[r][0].stood_s) : own;
@@ -150,7 +153,7 @@ bool Watchdog::any_waits() const {
 void Watchdog::end(const std::string& reason) {
     std::string message = reason, where;
     size_t places = 0;
-    const std::vector<std::string>& states = ranks_.crew().is_first() ? heartbeat_.states() : std::vector<std::string>{state()};
+    const std::vector<std::string>& states = ranks_.group().is_first() ? heartbeat_.states() : std::vector<std::string>{state()};
     for (const std::string& text : states) {
         for (size_t at = 0, line = 0; (line = text.find('\n', at)) != std::string::npos; at = line + 1) {
             if (places++ < kPlacesInAMessage) where += "\n  " + text.substr(at, line - at);
@@ -167,7 +170,7 @@ void Watchdog::end(const std::string& reason) {
     ended_ = true;
     std::this_thread::sleep_for(
         std::chrono::duration<double>(3 * interval_s()));  // a launcher kills the others once one has ended
-    options_.end(ranks_.crew().is_first() || heartbeat_.silent() == 0 ? message : "");
+    options_.end(ranks_.group().is_first() || heartbeat_.silent() == 0 ? message : "");
 }
 
 void Watchdog::write_records(const std::string& reason) const {
@@ -184,7 +187,7 @@ void Watchdog::write_records(const std::string& reason) const {
                 const FlightEntry& f = all[i];
                 Json op = {{"step", f.run}, {"began_s_ago", now - f.begin_s}};
                 if (i + 1 < all.size()) op["time_s"] = all[i + 1].begin_s - f.begin_s;
-                const Place place = place_of(e, f);
+                const Position place = place_of(e, f);
                 if (!place.op) {
                     op["op"] = "rest";
                 } else {
@@ -201,7 +204,7 @@ void Watchdog::write_records(const std::string& reason) const {
         AtomicFile out(path);
         out.append(Json{{"rank", e.rank()},
                         {"ranks", ranks_.count()},
-                        {"process", ranks_.crew().process()},
+                        {"process", ranks_.group().process()},
                         {"host", host()},
                         {"pid", getpid()},
                         {"reason", reason},

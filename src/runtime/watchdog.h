@@ -28,7 +28,7 @@ struct WatchdogOptions {
 
 class Watchdog {
 public:
-    // `ranks` outlive this. Every process of their crew makes one at about the same time.
+    // `ranks` outlive this. Every process of their process group makes one at about the same time.
     Watchdog(Ranks& ranks, WatchdogOptions options);
     // Says goodbye to the other processes; the first one waits for the others' until the timeout.
     ~Watchdog();
@@ -41,7 +41,7 @@ private:
         uint64_t begun = 0;
         double stood_s = 0;
     };
-    struct Place {  // what a stream does now
+    struct Position {  // what a stream does now
         FlightEntry entry;
         const ir::Routine* routine = nullptr;
         const ir::Call* call = nullptr;
@@ -52,9 +52,9 @@ private:
     void watch();
     void look(double passed_s);
     double interval_s() const;  // between two looks
-    static Place place_of(const Executor& e, const FlightEntry& entry);
-    static Place now_at(const Executor& e, int stream);
-    static std::string text_of(const Executor& e, const Place& place, double stood_s);
+    static Position place_of(const Executor& e, const FlightEntry& entry);
+    static Position now_at(const Executor& e, int stream);
+    static std::string text_of(const Executor& e, const Position& place, double stood_s);
     std::string state() const;
     bool any_waits() const;  // in a collective
     void end(const std::string& reason);

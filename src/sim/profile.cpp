@@ -169,13 +169,13 @@ private:
 }  // namespace
 
 std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, const Cluster& cluster,
-                                 const compile::Placement& placement, const mesh::Link& ring, const GroupOf& group) {
+                                 const compile::RankThreads& rank_threads, const mesh::Link& ring, const GroupOf& group) {
     const Profiler profiler(p, cluster, ring, group);
     const auto ranks = static_cast<double>(ranks_sharing_cores(cluster, p.mesh.world_ranks()));
     std::optional<Reuse> reuse;
     if (!cluster.devices)
         reuse.emplace(p, entry, [&](double distance_bytes) {
-            return ops::price_of(cluster.costs, distance_bytes, placement.threads_per_rank, ranks);
+            return ops::price_of(cluster.costs, distance_bytes, rank_threads.threads_per_rank, ranks);
         });
     std::vector<Profile> out(p.routines.size());
     std::vector<bool> done(p.routines.size());
@@ -183,8 +183,8 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
         const auto i = static_cast<size_t>(call.routine);
         if (done[i]) continue;
         done[i] = true;
-        const bool beside = placement.comm_thread && call.stream == ir::Stream::Comm;
-        out[i] = profiler.profile(p.routines[i], beside ? 1 : placement.threads_per_rank,
+        const bool beside = rank_threads.comm_thread && call.stream == ir::Stream::Comm;
+        out[i] = profiler.profile(p.routines[i], beside ? 1 : rank_threads.threads_per_rank,
                                   [&](size_t op) { return reuse ? reuse->cold(i, op) : 1.0; });
     }
     return out;

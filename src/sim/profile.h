@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "compile/placement.h"
+#include "compile/rank_threads.h"
 #include "sim/cluster.h"
 #include "sim/engine.h"
 
@@ -25,6 +25,6 @@ struct Profile {
 // devices have the cluster's links. group(op): the number under which the simulator knows who meets in a collective.
 using GroupOf = std::function<int(const ir::Op&)>;
 std::vector<Profile> profiles_of(const ir::Program& program, const ir::Entry& entry, const Cluster& cluster,
-                                 const compile::Placement& placement, const mesh::Link& ring, const GroupOf& group);
+                                 const compile::RankThreads& rank_threads, const mesh::Link& ring, const GroupOf& group);
 
 }  // namespace lockstep::sim

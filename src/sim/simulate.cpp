@@ -16,21 +16,21 @@ struct Loaded {
 };
 
 Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
-            const compile::Placement& placement) {
+            const compile::RankThreads& rank_threads) {
     Loaded out;
     for (const ir::Routine& r : p.routines) {
         const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
         out.crosses_pipeline.push_back(std::any_of(r.ops.begin(), r.ops.end(), crosses));
     }
-    out.rank.threads.resize(placement.comm_thread ? 2 : 1);
-    out.rank.threads[0].cores = placement.threads_per_rank;
+    out.rank.threads.resize(rank_threads.comm_thread ? 2 : 1);
+    out.rank.threads[0].cores = rank_threads.threads_per_rank;
     for (size_t i = 0; i < entry.calls.size(); ++i) {
         const ir::Call& call = entry.calls[i];
         // Without a communication thread both streams run in the list's order, so nobody waits.
-        const size_t thread = placement.comm_thread ? static_cast<size_t>(call.stream) : 0;
+        const size_t thread = rank_threads.comm_thread ? static_cast<size_t>(call.stream) : 0;
         Work work;
         work.id = static_cast<int>(i);
-        if (placement.comm_thread) work.waits = call.waits;
+        if (rank_threads.comm_thread) work.waits = call.waits;
         for (const Piece& piece : profiles[call.routine].pieces) work.segments.push_back(piece.segment);
         out.rank.threads[thread].work.push_back(std::move(work));
         out.calls[thread].push_back(static_cast<int>(i));
@@ -134,7 +134,7 @@ struct Spans {
 }  // namespace
 
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-                   const compile::Placement& placement, const mesh::Link& ring) {
+                   const compile::RankThreads& rank_threads, const mesh::Link& ring) {
     const Groups groups(programs);
     std::vector<const ir::Entry*> entries(programs.size());
     std::vector<std::vector<Profile>> profiles(programs.size());
@@ -143,8 +143,9 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     parallel_for(programs.size(), [&](size_t i) {
         const ir::Program& p = programs[i];
         entries[i] = p.entry(entry);
-        profiles[i] = profiles_of(p, *entries[i], cluster, placement, ring, [&](const ir::Op& op) { return groups.of(p, op); });
-        loaded[i] = load(p, *entries[i], profiles[i], placement);
+        profiles[i] =
+            profiles_of(p, *entries[i], cluster, rank_threads, ring, [&](const ir::Op& op) { return groups.of(p, op); });
+        loaded[i] = load(p, *entries[i], profiles[i], rank_threads);
         ranks[i] = std::move(loaded[i].rank);
     });
     // Devices share nothing; each computes and communicates at the same time.

@@ -19,9 +19,9 @@ struct Simulated {
     double measured_share = 0;           // of the ops' time: from measured rows rather than rates
 };
 
-// One entry of the ranks that run `programs`, one a pipeline rank, on `cluster`, placed as `placement` says. Ranks of a pipeline
-// rank want the same at the same time: one of them is simulated with its part of the machine.
+// One entry of the ranks that run `programs`, one a pipeline rank, on `cluster`, placed as `rank_threads` says. Ranks of a
+// pipeline rank want the same at the same time: one of them is simulated with its part of the machine.
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-                   const compile::Placement& placement, const mesh::Link& ring = {});
+                   const compile::RankThreads& rank_threads, const mesh::Link& ring = {});
 
 }  // namespace lockstep::sim

@@ -46,7 +46,7 @@ std::vector<MemberRange> members_of(const ir::Program& program, const ir::Unit& 
 GradientLedger::GradientLedger(const ir::Program& program) : program_(program) {
     for (const ir::Unit& u : program.units) {
         members_[u.name] = members_of(program, u);
-        for (int64_t i = 0; i < u.count; ++i) whole_gradients_[{u.name, i}].resize(members_[u.name].size());
+        for (int64_t i : program_.block(u.block)->all()) whole_gradients_[{u.name, i}].resize(members_[u.name].size());
     }
     for (size_t k = 0; k < program.routines.size(); ++k) {
         const ir::Routine& r = program.routines[k];
@@ -239,7 +239,7 @@ void GradientLedger::end_step() const {
     };
     for (const ir::Unit& u : program_.units) {
         for (RoutineKind kind : {RoutineKind::ReduceStep, RoutineKind::Stats, RoutineKind::Update}) {
-            for (int64_t i = 0; i < u.count; ++i) expect(kind, unit_routine(program_, kind, u.name), i);
+            for (int64_t i : program_.block(u.block)->all()) expect(kind, unit_routine(program_, kind, u.name), i);
         }
     }
     expect(RoutineKind::Stats, program_.routine("stats.all"), 0);

@@ -12,7 +12,7 @@
 #include "passes/plan_memory.h"
 #include "passes/route.h"
 #include "tests/base/plain.h"
-#include "tests/comm/crews.h"
+#include "tests/comm/process_groups.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
 
@@ -63,21 +63,21 @@ Outcome run_over(const std::vector<int>& host_of, const compile::Recipe& r, cons
                  std::vector<int64_t>* left_host_bytes = nullptr) {
     comm::test::Networks networks;
     Outcome out;
-    const auto errors = comm::test::in_crews(
+    const auto errors = comm::test::in_process_groups(
         host_of,
-        [&](comm::Crew& crew) {
+        [&](comm::ProcessGroup& processes) {
             const data::SyntheticSource source = synthetic_data(r, compiled);
-            runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
+            runtime::Trainer trainer(compile::config_of(r), compiled, source, &processes);
             start(trainer, r);
             Outcome own;
             std::vector<int64_t> before;
             go_on(trainer, kSteps - 1, own);
-            crew.exchange("");
-            if (crew.is_first()) before = networks.at(1).left_host_bytes;
-            crew.exchange("");
+            processes.exchange("");
+            if (processes.is_first()) before = networks.at(1).left_host_bytes;
+            processes.exchange("");
             own.losses.push_back(trainer.step().loss);
-            crew.exchange("");
-            if (!crew.is_first()) return;
+            processes.exchange("");
+            if (!processes.is_first()) return;
             out = own;
             if (left_host_bytes) {
                 *left_host_bytes = networks.at(1).left_host_bytes;

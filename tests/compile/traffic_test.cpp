@@ -8,7 +8,7 @@
 
 #include "ops/rule.h"
 #include "tests/base/plain.h"
-#include "tests/comm/crews.h"
+#include "tests/comm/process_groups.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
 
@@ -31,19 +31,19 @@ Bytes sent_in_a_step(const compile::Recipe& r, const compile::Compiled& compiled
                      Bytes comm::test::Network::*counter) {
     comm::test::Networks networks;
     Bytes sent;
-    const auto errors = comm::test::in_crews(
+    const auto errors = comm::test::in_process_groups(
         host_of,
-        [&](comm::Crew& crew) {
+        [&](comm::ProcessGroup& group) {
             const data::SyntheticSource source = synthetic_data(r, compiled);
-            runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
+            runtime::Trainer trainer(compile::config_of(r), compiled, source, &group);
             Bytes before;
             trainer.step();
-            crew.exchange("");
-            if (crew.is_first()) before = networks.at(1).*counter;
-            crew.exchange("");
+            group.exchange("");
+            if (group.is_first()) before = networks.at(1).*counter;
+            group.exchange("");
             trainer.step();
-            crew.exchange("");
-            if (!crew.is_first()) return;
+            group.exchange("");
+            if (!group.is_first()) return;
             sent = networks.at(1).*counter;
             for (size_t p = 0; p < sent.size(); ++p) sent[p] -= before[p];
         },

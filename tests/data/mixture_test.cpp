@@ -19,7 +19,7 @@ TEST(DataProportions, HoldAfterAnyNumberOfSamples) {
         const Proportions proportions(weights);
         std::vector<int64_t> counts(weights.size());
         for (int64_t n = 0; n < 20000; ++n) {
-            const Proportions::Place place = proportions(n);
+            const Proportions::Pick place = proportions(n);
             ASSERT_LT(place.part, weights.size());
             ASSERT_EQ(place.index, counts[place.part]++) << "the samples of a part come in order, none is left out";
             if (n % 97 != 0) continue;

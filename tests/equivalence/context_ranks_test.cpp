@@ -19,15 +19,6 @@ Config with_context_ranks(const compile::Recipe& recipe, int64_t cp) {
     return config;
 }
 
-Outcome run_as(const Config& config, const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
-    const data::SyntheticSource source = synthetic_data(recipe, compiled);
-    runtime::Trainer trainer(config, compiled, source);
-    start(trainer, recipe);
-    Outcome out;
-    go_on(trainer, steps, out);
-    return out;
-}
-
 std::vector<std::string> sub_axes_of(const Config& config) {
     const mesh::Mesh mesh = compile::layout_of(config).mesh;
     std::vector<std::string> out;
@@ -82,8 +73,7 @@ TEST(ContextRanks, TrainAsOneRank) {
         constexpr int kSteps = 3;
         const compile::Recipe one = one_rank(drawn->recipe);
         std::string where;
-        const double far =
-            difference(run(one, Backend::Reference, kSteps), run_as(config, drawn->recipe, compiled, kSteps), &where);
+        const double far = difference(run(one, Backend::Reference, kSteps), run(drawn->recipe, config, compiled, kSteps), &where);
         EXPECT_LT(far, 1e-10) << where;
     }
 }

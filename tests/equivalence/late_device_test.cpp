@@ -151,9 +151,9 @@ public:
     void record(device::Queue& queue, device::Event event) override {
         if (what_ != Forgets::Record) LateDevice::record(queue, event);
     }
-    char* allocate(int64_t bytes, device::Place place) override {
+    char* allocate(int64_t bytes, device::MemorySpace place) override {
         char* memory = LateDevice::allocate(bytes, place);
-        if (place == device::Place::Host) host_.emplace_back(memory, bytes);
+        if (place == device::MemorySpace::Host) host_.emplace_back(memory, bytes);
         return memory;
     }
     void copy(device::Queue& queue, void* to, const void* from, int64_t bytes) override {

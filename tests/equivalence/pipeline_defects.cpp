@@ -228,8 +228,8 @@ bool exchange_directions(Program& p, bool of_receives) {
 // stage ran its layers in another order.
 bool exchange_layers(Program& p) {
     const ir::Unit* unit = p.unit("layer");
-    if (!unit || unit->instances().size() < 2) return false;
-    const std::vector<int64_t> layers = unit->instances();
+    if (!unit || p.instances(*unit).size() < 2) return false;
+    const std::vector<int64_t> layers = p.instances(*unit);
     std::map<int, int> other;
     for (const char* what : {"weights", "gradients", "reduced"}) {
         const auto buffer = [&](int64_t layer) { return p.buffer(std::string(what) + ".layer[" + std::to_string(layer) + "]"); };

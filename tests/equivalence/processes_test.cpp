@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "tests/base/scratch_folder.h"
-#include "tests/comm/crews.h"
-#include "tests/equivalence/crew_run.h"
+#include "tests/comm/process_groups.h"
+#include "tests/equivalence/process_group_run.h"
 
 namespace lockstep::testing {
 namespace {
@@ -25,14 +25,14 @@ void hold_to_threads(Dtype dtype, int wanted) {
         --wanted;
         hybrids += d->compiled.layout.ranks > processes;
         const ScratchFolder scratch;
-        comm::Crew alone;
+        comm::ProcessGroup alone;
         const Saved threads = train_and_save(*d, scratch.path("threads"), alone);
         std::vector<Saved> saved(host_of.size());
         std::vector<runtime::GlobalTensors> loaded(host_of.size());
-        const auto errors = comm::test::in_crews(host_of, [&](comm::Crew& crew) {
-            const auto p = static_cast<size_t>(crew.process());
-            saved[p] = train_and_save(*d, scratch.path("processes"), crew);
-            loaded[p] = weights_of(*d, threads.checkpoint, crew);
+        const auto errors = comm::test::in_process_groups(host_of, [&](comm::ProcessGroup& group) {
+            const auto p = static_cast<size_t>(group.process());
+            saved[p] = train_and_save(*d, scratch.path("processes"), group);
+            loaded[p] = weights_of(*d, threads.checkpoint, group);
         });
         const std::string again = fmt::format("seed {} in {} processes\n{}", seed, processes, d->recipe.toml());
         for (const std::exception_ptr& e : errors) {

@@ -9,16 +9,16 @@
 #include <regex>
 
 #include "base/error.h"
-#include "pipeline/csv.h"
+#include "schedules/csv.h"
 #include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
-#include "tests/pipeline/random_tables.h"
+#include "tests/schedules/random_tables.h"
 
 namespace lockstep::testing {
 namespace {
 
-using pipeline::Table;
+using schedules::Table;
 
 constexpr const char* kCsv = "parallelism.pipeline_parallel_schedule_csv";
 
@@ -82,8 +82,8 @@ TEST(RandomSchedules, TrainAsOneRank) {
     for (int seed = 1; seed <= tables; ++seed) {
         Random random(static_cast<uint64_t>(seed));
         const Table table = random_pipeline(random);
-        const compile::Recipe recipe = recipe_of(table, folder.write("schedule.csv", pipeline::print_csv(table)), random);
-        const std::string shown = fmt::format("seed {}\n{}{}", seed, pipeline::print_csv(table), recipe.toml());
+        const compile::Recipe recipe = recipe_of(table, folder.write("schedule.csv", schedules::print_csv(table)), random);
+        const std::string shown = fmt::format("seed {}\n{}{}", seed, schedules::print_csv(table), recipe.toml());
         try {
             const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
             EXPECT_EQ(refusal(compiled), "") << shown;
@@ -108,7 +108,7 @@ TEST(RandomSchedules, DamagedTablesAreRefusedByLineAndCell) {
             Random random(seed);
             Table table = random_pipeline(random);
             if (!mutate(table, kind, random)) continue;
-            const std::string text = pipeline::print_csv(table);
+            const std::string text = schedules::print_csv(table);
             const compile::Recipe recipe = recipe_of(table, folder.write("schedule.csv", text), random);
             const std::string shown = fmt::format("{}, seed {}\n{}", kTableMutations[static_cast<size_t>(kind)], seed, text);
             try {

@@ -57,16 +57,29 @@ void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {
     outcome.weights = trainer.state(runtime::saved_as("{}"));
 }
 
-Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
-    runtime::Trainer trainer(compile::config_of(recipe), compiled, source);
+namespace {
+
+Outcome run(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled,
+            const data::Source& source, int steps) {
+    runtime::Trainer trainer(config, compiled, source);
     start(trainer, recipe);
     Outcome out;
     go_on(trainer, steps, out);
     return out;
 }
 
+}  // namespace
+
+Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
+    return run(recipe, compile::config_of(recipe), compiled, source, steps);
+}
+
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
     return run(recipe, compiled, synthetic_data(recipe, compiled), steps);
+}
+
+Outcome run(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled, int steps) {
+    return run(recipe, config, compiled, synthetic_data(recipe, compiled), steps);
 }
 
 Outcome run(const compile::Recipe& recipe, Backend backend, int steps) {

@@ -25,6 +25,8 @@ void start(runtime::Trainer& trainer, const compile::Recipe& recipe);
 // Steps, appended to the outcome; its weights are those at the end.
 void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome);
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps);
+// As a configuration that the recipe alone does not make.
+Outcome run(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled, int steps);
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps);
 Outcome run(const compile::Recipe& recipe, Backend backend, int steps);
 

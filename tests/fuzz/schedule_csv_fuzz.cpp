@@ -1,5 +1,5 @@
 // A schedule as PyTorch's CSV, as `lockstep schedule` reads, draws and plays it.
-#include "pipeline/csv.h"
+#include "schedules/csv.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -7,7 +7,7 @@ namespace {
 using namespace lockstep;
 
 const fuzz::Declare target("schedule_csv", [](std::string_view bytes) {
-    pipeline::print_csv(pipeline::read_csv(bytes, {"input", 2, 4}));
+    schedules::print_csv(schedules::read_csv(bytes, {"input", 2, 4}));
 });
 
 }  // namespace

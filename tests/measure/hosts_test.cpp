@@ -4,15 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tests/comm/crews.h"
+#include "tests/comm/process_groups.h"
 
 namespace lockstep::testing {
 namespace {
 
 TEST(MeasureHosts, EveryProcessFindsTheSame) {
     std::vector<sim::Hosts> found(4);
-    const auto errors = comm::test::in_crews(
-        {0, 0, 1, 1}, [&](comm::Crew& crew) { found[static_cast<size_t>(crew.process())] = measure::hosts(crew); });
+    const auto errors = comm::test::in_process_groups(
+        {0, 0, 1, 1}, [&](comm::ProcessGroup& group) { found[static_cast<size_t>(group.process())] = measure::hosts(group); });
     for (const std::exception_ptr& e : errors) EXPECT_EQ(e, nullptr);
     for (const sim::Hosts& h : found) {
         EXPECT_EQ(h.ranks, 2);
@@ -32,7 +32,8 @@ TEST(MeasureHosts, EveryProcessFindsTheSame) {
 
 TEST(MeasureHosts, UnequalHostsAreRefused) {
     for (const std::vector<int>& host_of : {std::vector{0, 0, 1}, std::vector{0, 1, 0, 1}}) {
-        for (const std::exception_ptr& e : comm::test::in_crews(host_of, [](comm::Crew& crew) { measure::hosts(crew); })) {
+        for (const std::exception_ptr& e :
+             comm::test::in_process_groups(host_of, [](comm::ProcessGroup& group) { measure::hosts(group); })) {
             try {
                 ASSERT_NE(e, nullptr);
                 std::rethrow_exception(e);

@@ -10,7 +10,7 @@
 #include "compile/report.h"
 #include "kernels/kernel.h"
 #include "ops/rule.h"
-#include "pipeline/timeline.h"
+#include "schedules/timeline.h"
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"
 
@@ -159,7 +159,7 @@ TEST(AssignStages, RankKOf1F1BHoldsPMinusKMicrobatches) {
     EXPECT_GT(activations[1], activations[2]);
     for (const char* schedule : {"GPipe", "ZB-H1"}) {
         const compile::Compiled other = compiled({{kDegree, "4"}, {kLayers, "8"}, {kBatch, "6"}, {kSchedule, schedule}});
-        const pipeline::InFlight held = pipeline::in_flight(other.stages.table);
+        const schedules::InFlight held = schedules::in_flight(other.stages.table);
         for (size_t k = 0; k < 4; ++k) {
             const ir::Program& p = other.programs[k];
             if (p.block("layer")->instances().empty()) continue;

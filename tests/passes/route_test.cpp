@@ -101,7 +101,7 @@ TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {
         for (const ir::Op& op : r.ops) {
             if (!ops::rule(op.kind).collective) continue;
             several += groups.of(op).size() > 1;
-            for (const ops::Placed& g : groups.of(op))
+            for (const ops::GroupsAlike& g : groups.of(op))
                 EXPECT_EQ(mesh::unfit(g.layout, ir::collective_of(op), *ops::algorithm_of(op)), "") << op.kind;
         }
     }

@@ -10,7 +10,7 @@
 #include "runtime/evaluator.h"
 #include "runtime/generator.h"
 #include "tests/base/plain.h"
-#include "tests/comm/crews.h"
+#include "tests/comm/process_groups.h"
 #include "tests/compile/recipes.h"
 #include "tests/runtime/allocations.h"
 
@@ -167,10 +167,10 @@ TEST_P(Generation, EqualsTheWholeForwardInBfloat16) {
     }
 }
 
-// Logits of every step, by the first process of a crew, which alone knows what follows.
-std::vector<double> generated(const compile::Compiled& c, comm::Crew& crew) {
+// Logits of every step, by the first process of a process group, which alone knows what follows.
+std::vector<double> generated(const compile::Compiled& c, comm::ProcessGroup& group) {
     runtime::RanksOptions options;
-    options.crew = &crew;
+    options.group = &group;
     runtime::Ranks ranks(c.programs, options);
     ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weight); });
     runtime::Generator generator(ranks);
@@ -178,9 +178,9 @@ std::vector<double> generated(const compile::Compiled& c, comm::Crew& crew) {
     std::vector<int32_t> next(2, runtime::kNoToken);
     std::vector<double> out;
     generator.begin(prompts);
-    if (crew.is_first()) next = {prompts[0].back(), prompts[1].back()};
+    if (group.is_first()) next = {prompts[0].back(), prompts[1].back()};
     for (int n = 0; generator.step(next); ++n) {
-        if (!crew.is_first()) continue;
+        if (!group.is_first()) continue;
         for (int64_t s = 0; s < 2; ++s) {
             const std::span<const double> row = generator.logits(s);
             out.insert(out.end(), row.begin(), row.end());
@@ -207,12 +207,12 @@ TEST(Generation, OverProcessesItHasTheBitsOfThreads) {
             for (int64_t rank = 0; rank < ranks; ++rank)
                 options.route.topology.host_of_rank.push_back(host_of[static_cast<size_t>(rank * processes / ranks)]);
             const compile::Compiled c = compile::compile(r, options);
-            comm::Crew alone;
+            comm::ProcessGroup alone;
             const std::vector<double> threads = generated(c, alone);
             std::vector<double> parts;
-            const auto errors = comm::test::in_crews(host_of, [&](comm::Crew& crew) {
-                std::vector<double> own = generated(c, crew);
-                if (crew.is_first()) parts = std::move(own);
+            const auto errors = comm::test::in_process_groups(host_of, [&](comm::ProcessGroup& group) {
+                std::vector<double> own = generated(c, group);
+                if (group.is_first()) parts = std::move(own);
             });
             for (const std::exception_ptr& e : errors) EXPECT_EQ(e, nullptr) << layout.name;
             EXPECT_EQ(threads.size(), size_t{7 * 2 * kVocab}) << layout.name;

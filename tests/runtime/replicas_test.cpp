@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/base/plain.h"
-#include "tests/comm/crews.h"
+#include "tests/comm/process_groups.h"
 #include "tests/equivalence/run.h"
 
 namespace lockstep::testing {
@@ -70,8 +70,8 @@ TEST(Replicas, AFlippedBitIsFoundAndItsRankNamed) {
     };
     runtime::Trainer alone(compile::config_of(r), compiled, source);
     check(alone);
-    const auto errors = comm::test::in_crews({0, 1, 1}, [&](comm::Crew& crew) {
-        runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
+    const auto errors = comm::test::in_process_groups({0, 1, 1}, [&](comm::ProcessGroup& group) {
+        runtime::Trainer trainer(compile::config_of(r), compiled, source, &group);
         check(trainer);
     });
     for (const auto& e : errors) EXPECT_EQ(e, nullptr);

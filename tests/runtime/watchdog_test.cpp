@@ -9,7 +9,7 @@
 
 #include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
-#include "tests/comm/crews.h"
+#include "tests/comm/process_groups.h"
 #include "tests/equivalence/run.h"
 
 namespace lockstep::testing {
@@ -76,14 +76,14 @@ TEST(Watchdog, StepsThatGoOnAreLeftAlone) {
     const data::SyntheticSource source = synthetic_data(r, compiled);
     Ended ended;
     const ScratchFolder s;
-    const auto errors = comm::test::in_crews({0, 1}, [&](comm::Crew& crew) {
-        runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
+    const auto errors = comm::test::in_process_groups({0, 1}, [&](comm::ProcessGroup& group) {
+        runtime::Trainer trainer(compile::config_of(r), compiled, source, &group);
         runtime::Watchdog watchdog(trainer.ranks(), {0.2, s.path("records"), "rank_", ended.end()});
         const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
         bool more = true;
         while (more) {
             trainer.step();
-            more = crew.exchange(std::chrono::steady_clock::now() < until ? "more" : "")[0] == "more";
+            more = group.exchange(std::chrono::steady_clock::now() < until ? "more" : "")[0] == "more";
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(400));  // between steps a process may take its time
     });
@@ -104,10 +104,10 @@ TEST(Watchdog, AProcessThatFallsSilentEndsAllWithItsName) {
     for (const int lost : {2, 0}) {
         Ended ended;
         const ScratchFolder s;
-        const auto errors = comm::test::in_crews({0, 1, 2}, [&](comm::Crew& crew) {
-            runtime::Trainer trainer(compile::config_of(r), compiled, source, &crew);
-            if (crew.process() == lost) {
-                const auto wire = crew.wire();
+        const auto errors = comm::test::in_process_groups({0, 1, 2}, [&](comm::ProcessGroup& group) {
+            runtime::Trainer trainer(compile::config_of(r), compiled, source, &group);
+            if (group.process() == lost) {
+                const auto wire = group.wire();
                 ended.wait(2);
                 return;
             }

@@ -24,12 +24,13 @@ ir::Program program(const Settings& settings) {
     return compile::compile(small_recipe(settings), {kernels::cpu_catalog(1), "", {}}).programs[0];
 }
 
-sim::Simulated simulated(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
-    return sim::simulate({p}, ir::EntryKind::Train, c, placement, ring);
+sim::Simulated simulated(const ir::Program& p, const sim::Cluster& c, compile::RankThreads rank_threads = {},
+                         mesh::Link ring = {}) {
+    return sim::simulate({p}, ir::EntryKind::Train, c, rank_threads, ring);
 }
 
-double step_s(const ir::Program& p, const sim::Cluster& c, compile::Placement placement = {}, mesh::Link ring = {}) {
-    return simulated(p, c, placement, ring).step_time_s;
+double step_s(const ir::Program& p, const sim::Cluster& c, compile::RankThreads rank_threads = {}, mesh::Link ring = {}) {
+    return simulated(p, c, rank_threads, ring).step_time_s;
 }
 
 TEST(Simulate, OneRankTakesItsFlopsOverTheRate) {
@@ -98,9 +99,9 @@ TEST(Simulate, FewMicrobatchesStandForAllWithoutAPipeline) {
         ASSERT_EQ(sent.size(), all_sent.size());
         for (size_t g = 0; g < sent.size(); ++g) EXPECT_NEAR(sent[g].total_bytes() / all_sent[g].total_bytes(), 1, 1e-12);
         sim::Cluster c = threads(2);
-        const compile::Placement placement{1, false};
-        const sim::Simulated some = sim::simulate(few.programs, ir::EntryKind::Train, c, placement),
-                             step = sim::simulate(all.programs, ir::EntryKind::Train, c, placement);
+        const compile::RankThreads rank_threads{1, false};
+        const sim::Simulated some = sim::simulate(few.programs, ir::EntryKind::Train, c, rank_threads),
+                             step = sim::simulate(all.programs, ir::EntryKind::Train, c, rank_threads);
         const auto more = static_cast<double>(all.programs[0].microbatches - few.programs[0].microbatches);
         EXPECT_NEAR((some.step_time_s + more * some.microbatch_s) / step.step_time_s, 1, 2e-3) << prefetch;
     }

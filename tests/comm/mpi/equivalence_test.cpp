@@ -9,7 +9,7 @@
 
 #include "tests/base/scratch_folder.h"
 #include "tests/comm/mpi/start.h"
-#include "tests/equivalence/crew_run.h"
+#include "tests/equivalence/process_group_run.h"
 
 namespace lockstep::testing {
 namespace {
@@ -20,34 +20,34 @@ int64_t from_environment(const char* name, int64_t otherwise) {
 }
 
 TEST(EquivalenceMpi, TheSameBitsAsThreads) {
-    comm::Crew crew([] { return comm::test::session().wire(); });
-    crew.guard([&] {
+    comm::ProcessGroup group([] { return comm::test::session().wire(); });
+    group.guard([&] {
         const int64_t wanted = std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 210) / 30);
         auto seed = static_cast<uint64_t>(from_environment("LOCKSTEP_SEED", 1));
         const uint64_t first = seed;
         std::vector<int> host_of;
-        for (int p = 0; p < crew.processes(); ++p) host_of.push_back(crew.host_of(p));
+        for (int p = 0; p < group.processes(); ++p) host_of.push_back(group.host_of(p));
         for (int64_t counted = 0; counted < wanted; ++seed) {
             const Dtype dtype = seed % 2 == 0 ? Dtype::F64 : Dtype::F32;
             const std::optional<Draw> d = draw_for(host_of, seed, dtype);
             if (!d) continue;
             ++counted;
             const ScratchFolder scratch;  // the first process's is everybody's
-            const std::string root = crew.exchange(scratch.path("processes"))[0];
-            const Saved saved = train_and_save(*d, root, crew);
+            const std::string root = group.exchange(scratch.path("processes"))[0];
+            const Saved saved = train_and_save(*d, root, group);
             const std::string own = std::to_string(saved.outcome.losses.back());
-            for (const std::string& theirs : crew.exchange(own)) EXPECT_EQ(theirs, own);
+            for (const std::string& theirs : group.exchange(own)) EXPECT_EQ(theirs, own);
             std::string why;
-            if (crew.is_first()) {
-                comm::Crew alone;
+            if (group.is_first()) {
+                comm::ProcessGroup alone;
                 why = difference_of(train_and_save(*d, scratch.path("threads"), alone), saved);
             }
-            EXPECT_EQ(crew.exchange(why)[0], "") << "seed " << seed << " in " << crew.processes() << " processes\n"
-                                                 << d->recipe.toml();
+            EXPECT_EQ(group.exchange(why)[0], "") << "seed " << seed << " in " << group.processes() << " processes\n"
+                                                  << d->recipe.toml();
         }
-        if (crew.is_first())
+        if (group.is_first())
             fmt::print("{} layouts of the seeds {} to {} in {} processes: the same bits as in one\n", wanted, first, seed - 1,
-                       crew.processes());
+                       group.processes());
     });
 }
 

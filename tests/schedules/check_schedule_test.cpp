@@ -1,5 +1,5 @@
 // Illegal tables are refused and the first wrong cell is named; random legal ones pass, each mutation of them does not.
-#include "pipeline/check_schedule.h"
+#include "schedules/check_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <set>
 #include <sstream>
 
-#include "pipeline/csv.h"
-#include "tests/pipeline/random_tables.h"
+#include "schedules/csv.h"
+#include "tests/schedules/random_tables.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 using testing::kTableMutations;
@@ -154,4 +154,4 @@ TEST(CheckSchedule, AgreesWithRunningTheTableOnRandomSwaps) {
 }
 
 }  // namespace
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -1,4 +1,4 @@
-#include "comm/crew.h"
+#include "comm/process_group.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,9 +44,9 @@ bool is_packed(const std::string& text) { return text.starts_with('!'); }
 
 }  // namespace
 
-Crew::Crew() : cores_(static_cast<int>(usable_cpus().size())) {}
+ProcessGroup::ProcessGroup() : cores_(static_cast<int>(usable_cpus().size())) {}
 
-Crew::Crew(MakeWire make_wire) : make_wire_(std::move(make_wire)) {
+ProcessGroup::ProcessGroup(MakeWire make_wire) : make_wire_(std::move(make_wire)) {
     world_ = std::make_unique<processes::ProcessTransport>(make_wire_(), 1);
     process_ = world_->first_rank();
     host_of_ = world_->topology().host_of_rank;
@@ -58,11 +58,11 @@ Crew::Crew(MakeWire make_wire) : make_wire_(std::move(make_wire)) {
     for (const std::string& cores : exchange(std::to_string(cores_))) cores_ = std::min(cores_, std::stoi(cores));
 }
 
-Crew::~Crew() = default;
+ProcessGroup::~ProcessGroup() = default;
 
-int Crew::hosts() const { return 1 + *std::max_element(host_of_.begin(), host_of_.end()); }
+int ProcessGroup::hosts() const { return 1 + *std::max_element(host_of_.begin(), host_of_.end()); }
 
-int64_t Crew::ranks_on_a_host(int64_t ranks) const {
+int64_t ProcessGroup::ranks_on_a_host(int64_t ranks) const {
     std::map<int, int64_t> processes_of;
     for (int host : host_of_) ++processes_of[host];
     int64_t most = 0;
@@ -70,7 +70,7 @@ int64_t Crew::ranks_on_a_host(int64_t ranks) const {
     return ceil_div(ranks * most, processes());
 }
 
-std::vector<std::string> Crew::exchange(const std::string& own, int channel) {
+std::vector<std::string> ProcessGroup::exchange(const std::string& own, int channel) {
     if (is_alone()) return {own};
     const auto n = static_cast<size_t>(processes());
     std::vector<int32_t> sizes(2 * n);
@@ -92,7 +92,7 @@ std::vector<std::string> Crew::exchange(const std::string& own, int channel) {
     return out;
 }
 
-void Crew::together(FunctionRef<void()> f, int channel) {
+void ProcessGroup::together(FunctionRef<void()> f, int channel) {
     if (is_alone()) return f();
     std::optional<UserError> own;
     try {
@@ -105,12 +105,12 @@ void Crew::together(FunctionRef<void()> f, int channel) {
     }
 }
 
-std::unique_ptr<Transport> Crew::transport(int ranks, const LocalOptions& links) {
+std::unique_ptr<Transport> ProcessGroup::transport(int ranks, const LocalOptions& links) {
     if (is_alone()) return std::make_unique<LocalTransport>(ranks, links);
     return std::make_unique<processes::ProcessTransport>(make_wire_(), ranks_a_process(ranks));
 }
 
-int Crew::ranks_a_process(int64_t ranks) const {
+int ProcessGroup::ranks_a_process(int64_t ranks) const {
     if (ranks % processes() != 0)
         throw UserError(
             "job.processes", "cluster.ranks",
@@ -120,7 +120,7 @@ int Crew::ranks_a_process(int64_t ranks) const {
     return static_cast<int>(ranks / processes());
 }
 
-void Crew::guard(FunctionRef<void()> f) {
+void ProcessGroup::guard(FunctionRef<void()> f) {
     try {
         f();
     } catch (const Aborted& e) {
@@ -135,7 +135,7 @@ void Crew::guard(FunctionRef<void()> f) {
     }
 }
 
-void Crew::abort(const std::string& reason) {
+void ProcessGroup::abort(const std::string& reason) {
     if (world_) world_->abort(reason);
 }
 

@@ -1,4 +1,4 @@
-#include "tests/pipeline/stored_tables.h"
+#include "tests/schedules/stored_tables.h"
 
 #include <fmt/format.h>
 
@@ -41,14 +41,14 @@ std::string StoredTable::title() const {
 const Stored& stored() {
     static const Stored all = [] {
         Stored out;
-        std::ifstream in(LOCKSTEP_SOURCE_DIR "/tests/pipeline/schedules.txt");
+        std::ifstream in(LOCKSTEP_SOURCE_DIR "/tests/schedules/schedules.txt");
         for (std::string line; std::getline(in, line);) {
             std::istringstream head(line);
             std::string name;
             head >> name;
             const bool drawn = name == "drawn";
             if (drawn) head >> name;
-            pipeline::Shape shape;
+            schedules::Shape shape;
             head >> shape.ranks >> shape.stages_per_rank >> shape.microbatches;
             if (drawn) {
                 out.drawings.push_back({name, shape, read_drawing(in)});

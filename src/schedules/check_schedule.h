@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "pipeline/table.h"
-#include "pipeline/timeline.h"
+#include "schedules/table.h"
+#include "schedules/timeline.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 
 struct Violation {
     Cell cell;            // the first wrong one: earliest in its row, then lowest rank
@@ -19,4 +19,4 @@ struct Violation {
 // Requires of `stages` and `microbatches` only that they are what the caller expects to find.
 std::optional<Violation> check_schedule(const Table& table);
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

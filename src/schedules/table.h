@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 
 // Backward makes both gradients of its stage; BackwardInput that of its input alone, and BackwardWeight, later, those of weights.
 enum class Work : char { Idle = '.', Forward = 'F', Backward = 'B', BackwardInput = 'I', BackwardWeight = 'W' };
@@ -32,4 +32,4 @@ inline bool is_release(Work work) { return work == Work::Backward || work == Wor
 
 std::string text_of(const Action& action);  // "2F0"; empty for an idle cell
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -9,7 +9,7 @@
 
 namespace lockstep::compile {
 
-struct Placement {
+struct RankThreads {
     int threads_per_rank = 1;
     bool comm_thread = false;  // communication runs on a thread beside each rank; else inline
     int64_t ranks = 0;         // that share
@@ -17,11 +17,11 @@ struct Placement {
 };
 
 // `ranks` on a machine of `cores`.
-Placement placement_of(const Config& config, int64_t ranks, int cores);
+RankThreads rank_threads_of(const Config& config, int64_t ranks, int cores);
 
 // What keeps asynchronous tensor parallelism from hiding anything where ranks share cores: "no core is free ..."; empty where
 // nothing does, or where a recipe does not ask for it.
-std::string hides_nothing(const Config& config, const Placement& placement);
+std::string hides_nothing(const Config& config, const RankThreads& rank_threads);
 
 // The link that runtime.local_link_* holds collectives between threads back to; unlimited by default.
 mesh::Link local_link(const Config& config);

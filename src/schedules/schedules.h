@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "pipeline/table.h"
+#include "schedules/table.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 
 struct Schedule {
     std::string_view name, help;
@@ -37,4 +37,4 @@ std::optional<UserError> objection(std::string_view name, const Shape& shape);
 // Throws the objection.
 Table make_schedule(std::string_view name, const Shape& shape);
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

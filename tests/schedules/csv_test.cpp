@@ -1,13 +1,13 @@
 // Tables as CSV: what PyTorch wrote is read back as it was; what is wrong is named by line and cell.
-#include "pipeline/csv.h"
+#include "schedules/csv.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "pipeline/schedules.h"
-#include "tests/pipeline/stored_tables.h"
+#include "schedules/schedules.h"
+#include "tests/schedules/stored_tables.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 TEST(PipelineCsv, ReadsWhatPyTorchWrote) {
@@ -60,4 +60,4 @@ TEST(PipelineCsv, RefusalsNameLineAndCell) {
 }
 
 }  // namespace
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -1,10 +1,10 @@
-#include "pipeline/check_schedule.h"
+#include "schedules/check_schedule.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 constexpr int64_t kNone = -1;
@@ -122,4 +122,4 @@ private:
 
 std::optional<Violation> check_schedule(const Table& table) { return Checker(table).run(); }
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

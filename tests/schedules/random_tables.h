@@ -4,7 +4,7 @@
 #include <array>
 #include <random>
 
-#include "pipeline/table.h"
+#include "schedules/table.h"
 
 namespace lockstep::testing {
 
@@ -18,15 +18,15 @@ private:
 };
 
 // Must `earlier` have run before `later` can, whatever the order of rows?
-bool needs(const pipeline::Table& table, const pipeline::Action& later, const pipeline::Action& earlier);
+bool needs(const schedules::Table& table, const schedules::Action& later, const schedules::Action& earlier);
 
 // Up to 4 ranks, some with several stages anywhere on the way, up to 5 microbatches, some backwards split, some idle cells.
-pipeline::Table random_legal(Random& random);
+schedules::Table random_legal(Random& random);
 
 // What makes a legal table illegal. `reverse`: something runs before what it needs, on this rank or around through others.
 inline constexpr std::array kTableMutations = {"drop",        "double",     "other letter", "other microbatch",
                                                "other stage", "other rank", "reverse"};
 // At a random place; false where the table has none for this mutation.
-bool mutate(pipeline::Table& table, int64_t mutation, Random& random);
+bool mutate(schedules::Table& table, int64_t mutation, Random& random);
 
 }  // namespace lockstep::testing

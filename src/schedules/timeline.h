@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "pipeline/table.h"
+#include "schedules/table.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 
 struct Cell {
     int64_t rank = 0, position = 0;
@@ -39,4 +39,4 @@ struct InFlight {
 };
 InFlight in_flight(const Table& table);
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -1,4 +1,4 @@
-// Crews whose processes are threads of this one, over wires of memory.
+// ProcessGroups whose processes are threads of this one, over wires of memory.
 #pragma once
 
 #include <deque>
@@ -9,17 +9,17 @@
 #include <thread>
 #include <vector>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "tests/comm/memory_wire.h"
 
 namespace lockstep::comm::test {
 
-// The k-th wire of every process lies in the k-th of these: the crew's own, then one a transport.
+// The k-th wire of every process lies in the k-th of these: the process group's own, then one a transport.
 using Networks = std::deque<Network>;
 
-// f(crew) on every process; host_of by process. Returns what ended each, null where nothing did.
-inline std::vector<std::exception_ptr> in_crews(const std::vector<int>& host_of, const std::function<void(Crew&)>& f,
-                                                Networks* given = nullptr) {
+// f(group) on every process; host_of by process. Returns what ended each, null where nothing did.
+inline std::vector<std::exception_ptr> in_process_groups(const std::vector<int>& host_of,
+                                                         const std::function<void(ProcessGroup&)>& f, Networks* given = nullptr) {
     Networks own, &networks = given ? *given : own;
     std::mutex mutex;
     std::vector<std::exception_ptr> errors(host_of.size());
@@ -33,8 +33,8 @@ inline std::vector<std::exception_ptr> in_crews(const std::vector<int>& host_of,
                 return std::make_unique<MemoryWire>(networks[made++], static_cast<int>(process));
             };
             try {
-                Crew crew(make_wire);
-                crew.guard([&] { f(crew); });
+                ProcessGroup group(make_wire);
+                group.guard([&] { f(group); });
             } catch (...) {
                 errors[process] = std::current_exception();
             }

@@ -1,4 +1,4 @@
-#include "tests/equivalence/crew_run.h"
+#include "tests/equivalence/process_group_run.h"
 
 #include <fmt/format.h>
 
@@ -26,15 +26,15 @@ std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dty
     return d;
 }
 
-Saved train_and_save(const Draw& d, const std::string& root, comm::Crew& crew) {
+Saved train_and_save(const Draw& d, const std::string& root, comm::ProcessGroup& group) {
     const data::SyntheticSource source = synthetic_data(d.recipe, d.compiled);
-    runtime::Trainer trainer(compile::config_of(d.recipe), d.compiled, source, &crew);
+    runtime::Trainer trainer(compile::config_of(d.recipe), d.compiled, source, &group);
     Saved out;
-    crew.guard([&] {
+    group.guard([&] {
         start(trainer, d.recipe);
         go_on(trainer, 2, out.outcome);
         runtime::Saver saver(trainer, d.recipe, root);
-        crew.guard([&] {
+        group.guard([&] {
             saver.save(runtime::SaveContents::All);
             go_on(trainer, 1, out.outcome);
             saver.finish();
@@ -44,9 +44,9 @@ Saved train_and_save(const Draw& d, const std::string& root, comm::Crew& crew) {
     return out;
 }
 
-runtime::GlobalTensors weights_of(const Draw& d, const std::string& checkpoint, comm::Crew& crew) {
+runtime::GlobalTensors weights_of(const Draw& d, const std::string& checkpoint, comm::ProcessGroup& group) {
     const data::SyntheticSource source = synthetic_data(d.recipe, d.compiled);
-    runtime::Trainer trainer(compile::config_of(d.recipe), d.compiled, source, &crew);
+    runtime::Trainer trainer(compile::config_of(d.recipe), d.compiled, source, &group);
     runtime::load(trainer, checkpoint);
     return trainer.state(runtime::saved_as("{}"));
 }

@@ -1,15 +1,15 @@
-#include "pipeline/transfers.h"
+#include "schedules/transfers.h"
 
 #include <algorithm>
 #include <tuple>
 
 #include "base/error.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 // A step and its place in the one order: an action when it starts, a transfer when its action has ended; transfers first.
-struct Placed {
+struct TimedStep {
     double time;
     bool runs;
     int64_t stage, microbatch;
@@ -29,7 +29,7 @@ std::vector<std::vector<Step>> with_transfers(const Table& table, Cost cost) {
     for (size_t rank = 0; rank < dense.rows.size(); ++rank) {
         for (const Action& a : dense.rows[rank]) rank_of[a.stage] = static_cast<int64_t>(rank);
     }
-    std::vector<std::vector<Placed>> placed(dense.rows.size());
+    std::vector<std::vector<TimedStep>> placed(dense.rows.size());
     for (size_t rank = 0; rank < dense.rows.size(); ++rank) {
         for (size_t i = 0; i < dense.rows[rank].size(); ++i) {
             const Action& a = dense.rows[rank][i];
@@ -46,10 +46,11 @@ std::vector<std::vector<Step>> with_transfers(const Table& table, Cost cost) {
     }
     std::vector<std::vector<Step>> out(placed.size());
     for (size_t rank = 0; rank < placed.size(); ++rank) {
-        std::sort(placed[rank].begin(), placed[rank].end(), [](const Placed& a, const Placed& b) { return a.key() < b.key(); });
-        for (const Placed& p : placed[rank]) out[rank].push_back(p.step);
+        std::sort(placed[rank].begin(), placed[rank].end(),
+                  [](const TimedStep& a, const TimedStep& b) { return a.key() < b.key(); });
+        for (const TimedStep& p : placed[rank]) out[rank].push_back(p.step);
     }
     return out;
 }
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

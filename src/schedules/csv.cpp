@@ -1,4 +1,4 @@
-#include "pipeline/csv.h"
+#include "schedules/csv.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "pipeline/check_schedule.h"
+#include "schedules/check_schedule.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 constexpr const char* kKey = "parallelism.pipeline_parallel_schedule_csv";
@@ -126,4 +126,4 @@ std::string draw(const Table& table) {
     return out;
 }
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

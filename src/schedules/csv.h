@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "pipeline/table.h"
+#include "schedules/table.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 
 std::string print_csv(const Table& table);
 
@@ -21,4 +21,4 @@ Table read_csv(std::string_view text, const CsvSource& source);
 
 std::string draw(const Table& table);
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -1,4 +1,4 @@
-#include "compile/placement.h"
+#include "compile/rank_threads.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 
 namespace lockstep::compile {
 
-Placement placement_of(const Config& config, int64_t ranks, int cores) {
-    Placement p;
+RankThreads rank_threads_of(const Config& config, int64_t ranks, int cores) {
+    RankThreads p;
     p.ranks = ranks, p.cores = cores;
     p.threads_per_rank = static_cast<int>(config.runtime.threads_per_rank);
     if (p.threads_per_rank == 0) p.threads_per_rank = static_cast<int>(std::max<int64_t>(1, cores / ranks));
@@ -16,7 +16,7 @@ Placement placement_of(const Config& config, int64_t ranks, int cores) {
     return p;
 }
 
-std::string hides_nothing(const Config& config, const Placement& p) {
+std::string hides_nothing(const Config& config, const RankThreads& p) {
     const Config::Parallelism& parallelism = config.parallelism;
     const bool asked =
         parallelism.enable_async_tensor_parallel && parallelism.sequence_parallel && parallelism.tensor_parallel_degree > 1;

@@ -1,5 +1,5 @@
 // Schedules against PyTorch's tables, cell by cell, and against the formulas of their papers.
-#include "pipeline/schedules.h"
+#include "schedules/schedules.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,12 +8,12 @@
 #include <functional>
 
 #include "base/error.h"
-#include "pipeline/check_schedule.h"
-#include "pipeline/csv.h"
-#include "pipeline/timeline.h"
-#include "tests/pipeline/stored_tables.h"
+#include "schedules/check_schedule.h"
+#include "schedules/csv.h"
+#include "schedules/timeline.h"
+#include "tests/schedules/stored_tables.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 using testing::stored;
@@ -212,4 +212,4 @@ TEST(PipelineSchedules, RefusalsSayWhatToChange) {
 }
 
 }  // namespace
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -6,9 +6,9 @@
 
 #include <vector>
 
-#include "pipeline/timeline.h"
+#include "schedules/timeline.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 
 enum class StepKind { Run, Send, Receive };
 
@@ -23,4 +23,4 @@ struct Step {
 // runs when the sender is done. Requires a legal table. Idle cells are left out.
 std::vector<std::vector<Step>> with_transfers(const Table& table, Cost cost);
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/schedules.h"
+#include "schedules/schedules.h"
 
 namespace lockstep::testing {
 
 struct StoredTable {
     std::string name;
-    pipeline::Shape shape;
+    schedules::Shape shape;
     bool refused = false;
     std::string csv;
     std::vector<int64_t> in_flight;  // per stage
@@ -19,7 +19,7 @@ struct StoredTable {
 };
 struct StoredDrawing {
     std::string name;
-    pipeline::Shape shape;
+    schedules::Shape shape;
     std::string text;
 };
 struct Stored {

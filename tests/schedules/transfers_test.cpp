@@ -1,5 +1,5 @@
 // Sends and receives of a table: each dependency between ranks once, and an order that cannot stand still.
-#include "pipeline/transfers.h"
+#include "schedules/transfers.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,11 +7,11 @@
 #include <map>
 #include <set>
 
-#include "pipeline/csv.h"
-#include "tests/pipeline/random_tables.h"
-#include "tests/pipeline/stored_tables.h"
+#include "schedules/csv.h"
+#include "tests/schedules/random_tables.h"
+#include "tests/schedules/stored_tables.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 constexpr auto kUnit = [](const Action&) { return 1.0; };
@@ -24,7 +24,7 @@ std::string text_of(const std::vector<Step>& steps) {
     std::string out;
     for (const Step& s : steps) {
         const char* verb = s.kind == StepKind::Send ? "send " : s.kind == StepKind::Receive ? "receive " : "";
-        out += (out.empty() ? "" : ", ") + std::string(verb) + pipeline::text_of(s.action);
+        out += (out.empty() ? "" : ", ") + std::string(verb) + schedules::text_of(s.action);
     }
     return out;
 }
@@ -55,7 +55,7 @@ std::string stands_still(const Table& table, const std::vector<std::vector<Step>
     };
     const auto lacks = [&](size_t rank, const Action& a) {
         const auto found = [&](Work work, int64_t stage) {
-            return has[rank].count(pipeline::text_of({work, stage, a.microbatch})) > 0;
+            return has[rank].count(schedules::text_of({work, stage, a.microbatch})) > 0;
         };
         if (a.work == Work::Forward) return a.stage > 0 && !found(Work::Forward, a.stage - 1);
         const bool last = a.stage == table.stages - 1;
@@ -67,14 +67,14 @@ std::string stands_still(const Table& table, const std::vector<std::vector<Step>
             while (head[rank] < ranks[rank].size()) {
                 const Step& s = ranks[rank][head[rank]];
                 if (s.kind != StepKind::Run && !meets(rank, s)) break;
-                if (s.kind == StepKind::Run && lacks(rank, s.action)) return pipeline::text_of(s.action) + " runs too early";
+                if (s.kind == StepKind::Run && lacks(rank, s.action)) return schedules::text_of(s.action) + " runs too early";
                 if (s.kind != StepKind::Run) {
                     const auto to = static_cast<size_t>(s.kind == StepKind::Send ? s.peer : static_cast<int64_t>(rank));
-                    if (++sent[pipeline::text_of(s.action)] > 1) return pipeline::text_of(s.action) + " is sent twice";
-                    has[to].insert(pipeline::text_of(s.action));
+                    if (++sent[schedules::text_of(s.action)] > 1) return schedules::text_of(s.action) + " is sent twice";
+                    has[to].insert(schedules::text_of(s.action));
                     ++head[static_cast<size_t>(s.peer)];
                 } else {
-                    has[rank].insert(pipeline::text_of(s.action));
+                    has[rank].insert(schedules::text_of(s.action));
                 }
                 ++head[rank];
                 moved = true;
@@ -110,4 +110,4 @@ TEST(PipelineTransfers, AnotherOrderOfTransfersStandsStill) {
 }
 
 }  // namespace
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

@@ -19,16 +19,16 @@ namespace processes {
 class ProcessTransport;
 }  // namespace processes
 
-class Crew {
+class ProcessGroup {
 public:
-    Crew();  // alone
+    ProcessGroup();  // alone
     // A wire of its own messages each time; every process calls it equally often.
     using MakeWire = std::function<std::unique_ptr<processes::Wire>()>;
-    explicit Crew(MakeWire make_wire);
+    explicit ProcessGroup(MakeWire make_wire);
     // Waits for the other processes; during an exception, after it has stopped them.
-    ~Crew();
-    Crew(const Crew&) = delete;
-    Crew& operator=(const Crew&) = delete;
+    ~ProcessGroup();
+    ProcessGroup(const ProcessGroup&) = delete;
+    ProcessGroup& operator=(const ProcessGroup&) = delete;
 
     int process() const { return process_; }
     int processes() const { return static_cast<int>(host_of_.size()); }
@@ -51,8 +51,8 @@ public:
     // Of a job of `ranks`. UserError job.processes where they cannot be shared out evenly.
     int ranks_a_process(int64_t ranks) const;
 
-    // A transport for ranks that all processes make at the same time; `links` is for ranks of one process alone. The crew
-    // outlives it. UserError job.processes where the ranks cannot be shared out evenly.
+    // A transport for ranks that all processes make at the same time; `links` is for ranks of one process alone. The process
+    // group outlives it. UserError job.processes where the ranks cannot be shared out evenly.
     std::unique_ptr<Transport> transport(int ranks, const LocalOptions& links);
 
     // A wire of its own, for which every process calls this at the same time; alone: none.

@@ -1,9 +1,9 @@
-#include "pipeline/timeline.h"
+#include "schedules/timeline.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 constexpr double kNever = -1;
@@ -121,4 +121,4 @@ InFlight in_flight(const Table& table) {
     return out;
 }
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

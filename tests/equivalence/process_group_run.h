@@ -1,10 +1,11 @@
-// A drawn layout trained, saved and gone on with by the processes of a crew, held to the same by one process: the same bits.
+// A drawn layout trained, saved and gone on with by the processes of a process group, held to the same by one process: the same
+// bits.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "comm/crew.h"
+#include "comm/process_group.h"
 #include "tests/equivalence/draw.h"
 
 namespace lockstep::testing {
@@ -17,9 +18,9 @@ struct Saved {
 // A draw whose ranks `processes` processes can share, with checkpoints; nothing where the seed makes none.
 std::optional<Draw> draw_for(const std::vector<int>& host_of, uint64_t seed, Dtype dtype);
 // Two steps, a save under `root`, a third step beside it.
-Saved train_and_save(const Draw& draw, const std::string& root, comm::Crew& crew);
+Saved train_and_save(const Draw& draw, const std::string& root, comm::ProcessGroup& group);
 // The weights that a new trainer has loaded.
-runtime::GlobalTensors weights_of(const Draw& draw, const std::string& checkpoint, comm::Crew& crew);
+runtime::GlobalTensors weights_of(const Draw& draw, const std::string& checkpoint, comm::ProcessGroup& group);
 // Why the two are not the same, bit by bit; empty where they are.
 std::string difference_of(const Saved& threads, const Saved& processes);
 

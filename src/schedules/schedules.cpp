@@ -1,4 +1,4 @@
-#include "pipeline/schedules.h"
+#include "schedules/schedules.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,13 +8,13 @@
 #include <limits>
 
 #include "base/error.h"
-#include "pipeline/timeline.h"
+#include "schedules/timeline.h"
 
-namespace lockstep::pipeline {
+namespace lockstep::schedules {
 namespace {
 
 // What a schedule may ask when it writes the row of a rank.
-struct Place {
+struct RowShape {
     int64_t ranks, chunks, microbatches, rank;
 
     int64_t calls() const { return chunks * microbatches; }  // forwards of the rank, and as many backwards
@@ -34,16 +34,18 @@ struct Phase {
 };
 using Phases = std::vector<Phase>;
 
-Phases gpipe(const Place& p) { return {{p.calls(), "F"}, {p.calls(), "B"}}; }
+Phases gpipe(const RowShape& p) { return {{p.calls(), "F"}, {p.calls(), "B"}}; }
 
-Phases one_forward_one_backward(const Place& p) {
+Phases one_forward_one_backward(const RowShape& p) {
     const int64_t warmup = p.warmup(1);
     return {{warmup, "F"}, {p.calls() - warmup, "FB"}, {warmup, "B"}};
 }
 
-Phases looped_breadth_first(const Place& p) { return {{p.rank, "."}, {p.calls(), "F"}, {2 * p.hops(), "."}, {p.calls(), "B"}}; }
+Phases looped_breadth_first(const RowShape& p) {
+    return {{p.rank, "."}, {p.calls(), "F"}, {2 * p.hops(), "."}, {p.calls(), "B"}};
+}
 
-Phases interleaved(const Place& p) {
+Phases interleaved(const RowShape& p) {
     const int64_t warmup = p.warmup(2);
     const int64_t first_backward = p.chunks * p.ranks + 2 * p.hops();
     return {{p.rank, "."},
@@ -54,7 +56,7 @@ Phases interleaved(const Place& p) {
 }
 
 // A rank puts off as many W as there are ranks before it: they fill the end of the step, where it would wait for gradients.
-Phases zero_bubble(const Place& p) {
+Phases zero_bubble(const RowShape& p) {
     const int64_t warmup = p.warmup(1), steady = p.calls() - warmup;
     const int64_t put_off = std::min(p.rank, p.calls()), without = std::min(steady, put_off);
     return {{p.rank, "."},
@@ -69,7 +71,7 @@ Phases zero_bubble(const Place& p) {
 
 // Chunk 1 of a rank is as far from the loss as chunk 0 is from the input. Written for as many microbatches as fill the pipeline;
 // cells of those that do not exist stay idle.
-Phases zero_bubble_v(const Place& p) {
+Phases zero_bubble_v(const RowShape& p) {
     const int64_t microbatches = std::max(2 * p.ranks - 1, p.microbatches);
     return {{p.rank, "."},
             {2 * p.hops() + 1, "F0"},
@@ -85,7 +87,7 @@ Phases zero_bubble_v(const Place& p) {
 
 struct Recipe {
     Schedule schedule;
-    Phases (*phases)(const Place&);
+    Phases (*phases)(const RowShape&);
     bool in_rounds = false;      // microbatches must divide into equal rounds
     bool breadth_first = false;  // all microbatches go through a chunk before the next; backwards come newest first
     bool v_shaped = false;       // every second chunk lies on the ranks in reverse
@@ -136,7 +138,7 @@ const Recipe& find_recipe(std::string_view name) {
 // The row of one rank: hands each cell the next microbatch of the chunk whose turn it is.
 class RowWriter {
 public:
-    RowWriter(const Recipe& recipe, const Place& place) : recipe_(recipe), place_(place) {
+    RowWriter(const Recipe& recipe, const RowShape& place) : recipe_(recipe), place_(place) {
         for (auto& next : next_) next.assign(place.chunks, 0);
     }
 
@@ -181,7 +183,7 @@ private:
     static size_t line(Work work) { return work == Work::Forward ? 0 : is_backward(work) ? 1 : 2; }
 
     const Recipe& recipe_;
-    const Place& place_;
+    const RowShape& place_;
     Row row_;
     std::array<int64_t, 3> turn_ = {};          // forwards, backwards, gradients of weights written so far
     std::array<std::vector<int64_t>, 3> next_;  // microbatch, per chunk
@@ -210,7 +212,7 @@ std::optional<UserError> objection(std::string_view name, const Shape& shape) {
                         s.max_stages_per_rank == 1 ? "one stage" : fmt::format("{} stages", s.max_stages_per_rank),
                         shape.stages_per_rank));
     }
-    const Place place{shape.ranks, shape.stages_per_rank, shape.microbatches, 0};
+    const RowShape place{shape.ranks, shape.stages_per_rank, shape.microbatches, 0};
     if (recipe.in_rounds && shape.microbatches % place.rounds() != 0) {
         const int64_t fewer = shape.microbatches / shape.ranks * shape.ranks;
         return UserError(
@@ -227,10 +229,10 @@ Table make_schedule(std::string_view name, const Shape& shape) {
     if (const auto no = objection(name, shape)) throw *no;
     Table table{shape.ranks * shape.stages_per_rank, shape.microbatches, {}};
     for (int64_t rank = 0; rank < shape.ranks; ++rank) {
-        const Place place{shape.ranks, shape.stages_per_rank, shape.microbatches, rank};
+        const RowShape place{shape.ranks, shape.stages_per_rank, shape.microbatches, rank};
         table.rows.push_back(RowWriter(recipe, place).write());
     }
     return recipe.forwards_wait ? wait_for_forwards(table) : table;
 }
 
-}  // namespace lockstep::pipeline
+}  // namespace lockstep::schedules

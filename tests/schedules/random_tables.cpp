@@ -1,13 +1,13 @@
-#include "tests/pipeline/random_tables.h"
+#include "tests/schedules/random_tables.h"
 
 #include <algorithm>
 
 namespace lockstep::testing {
 
-using pipeline::Action;
-using pipeline::Row;
-using pipeline::Table;
-using pipeline::Work;
+using schedules::Action;
+using schedules::Row;
+using schedules::Table;
+using schedules::Work;
 
 namespace {
 
