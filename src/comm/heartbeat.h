@@ -1,4 +1,4 @@
-// Whether the processes of a process group live, told out of band: over messages of its own, by a thread that does nothing else.
+// Whether the processes of a job live, told out of band: over messages of its own, by a thread that does nothing else.
 // Each tells the first process, the first tells each; so a process that was stopped, has died or is cut off falls silent. Who
 // falls silent for too long, and why the job is to end, reaches all that still hear.
 #pragma once

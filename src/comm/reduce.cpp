@@ -21,7 +21,8 @@ struct Sum {
 struct Max {
     template <class T>
     static T of(T a, T b) {
-        return (static_cast<int>(a >= b) | static_cast<int>(a != a)) ? a : b;  // of two NaNs or two zeros the earlier
+        // Of two NaNs or two zeros the earlier.
+        return (static_cast<int>(a >= b) | static_cast<int>(a != a)) ? a : b;  // NOLINT(misc-redundant-expression): NaN
     }
 };
 

@@ -265,7 +265,7 @@ void count_tokens(const TokenStream& stream, std::vector<int64_t>& counts, const
 void remove_old_data(const fs::path& folder) {
     fs::remove(folder / kManifestFile);
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-        const fs::path file = entry.path();
+        const fs::path& file = entry.path();
         const std::string name = file.filename().string();
         if (name.ends_with(".tokens") || name == kTokenizerFile) fs::remove(file);
     }

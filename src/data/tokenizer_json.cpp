@@ -127,8 +127,8 @@ private:
                 if (parts_.tokens[static_cast<size_t>(id)] != text) fields_.malformed(fmt::format("two tokens have id {}", id));
                 continue;
             }
-            std::optional<std::string> bytes = parts_.byte_level ? from_alphabet(text) : std::nullopt;
-            place(id, bytes ? std::move(*bytes) : text);
+            const std::optional<std::string> bytes = parts_.byte_level ? from_alphabet(text) : std::nullopt;
+            place(id, bytes ? *bytes : text);
         }
     }
 

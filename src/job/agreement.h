@@ -35,7 +35,7 @@ struct Disagreement {
 };
 std::optional<Disagreement> disagreement(const std::vector<Facts>& of_processes);
 
-// Compares the facts of all processes of a process group. All processes call it at the same time. `ranks` is the number of ranks
+// Compares the facts of all processes of a job. All processes call it at the same time. `ranks` is the number of ranks
 // of the whole job; 0: not known yet, and the message names processes instead of ranks. UserError job.ranks_disagree.
 void require_agreement(const Facts& own, comm::ProcessGroup& group, int64_t ranks = 0);
 

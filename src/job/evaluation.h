@@ -36,7 +36,7 @@ struct Evaluation {
     int64_t ranks = 1, bytes_of_a_rank = 0, bytes_of_all_ranks = 0;  // planned
 };
 
-// `checkpoint`: path of a checkpoint, of a folder of checkpoints or of a run; keys to change. Every process of the process group
+// `checkpoint`: path of a checkpoint, of a folder of checkpoints or of a run; keys to change. Every process of the job
 // calls it. UserError checkpoint.*, eval.*, data.*, check.*, job.*.
 Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOptions& options, comm::ProcessGroup& group);
 

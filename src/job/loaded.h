@@ -14,7 +14,7 @@
 namespace lockstep::job {
 
 struct Loaded {
-    // Every process of the process group, which outlives this, makes one at the same time, of the same checkpoint, recipe and
+    // Every process of the job, which outlives this, makes one at the same time, of the same checkpoint, recipe and
     // `flags`. UserError check.*, job.*, checkpoint.*.
     Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, comm::ProcessGroup& group, const Facts& flags = {});
 

@@ -5,8 +5,7 @@
 //                        is split over it, with shift 0: the rank's own, the same bytes
 //   join_blocks {dim}    operand i is the block of the rank i before this one; the result is whole along the group
 //   sum_blocks {dim}     operand i is what the rank i before this one has for this rank's block: their sum, taken in the order
-//   and
-//                        with the roundings of a reduce_scatter, is the result, which is split over the group
+//                        and with the roundings of a reduce_scatter, is the result, which is split over the group
 // Source: the decomposed collectives of Wang et al. (ASPLOS 2023, "Overlap Communication with Dependent Computation via
 // Decomposition") and PyTorch's asynchronous tensor parallelism.
 #include "ops/shapes.h"

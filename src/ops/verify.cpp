@@ -64,6 +64,7 @@ private:
             else if (rule(op.kind).of_blocks) blocks(r, op);
             else if (!rule(op.kind).of_states) space_and_partial(r, op);
         }
+        blocks_are_apart(r);
         if (!found_ && !r.unit.empty()) types_of_unit(r);
     }
 
@@ -403,6 +404,24 @@ private:
         if (takes && splits && op.integer("shift") != 0) return wrong("a rank has its own block only");
         if (expected != whole.placement) return wrong("the whole stands otherwise than its blocks");
     }
+
+    // A rank's block is another than its neighbours'. Block ops put blocks together and permute passes them on; what another
+    // collective over the same ranks made of them would be of different blocks.
+    void blocks_are_apart(const Routine& r) {
+        std::vector<AxisList> over(r.tensors.size());  // the group whose blocks a tensor is one of
+        for (const Op& op : r.ops) {
+            AxisList group;
+            for (TensorId t : op.in) group = mesh::unite(group, over[t]);
+            const bool meets = rule(op.kind).collective && op.kind != "permute";
+            if (meets && !mesh::intersect(group, op.group).empty())
+                return fail("blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block", r.name,
+                                                  op.kind, p_.mesh.text(op.group), r.tensors[op.in[0]].name));
+            if (op.kind == "block") group = mesh::unite(group, op.group);
+            else if (rule(op.kind).of_blocks) group = mesh::subtract(group, op.group);
+            for (TensorId t : op.out) over[t] = group;
+        }
+    }
+
     static bool is_flat(const Routine& r, TensorId t) {
         return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].role == ir::DimRole::Flat;
     }

@@ -9,6 +9,7 @@
 //   partial    a result is partial over what its operands pass and what it lost, and a partial operand stands only where the
 //              op is linear in it
 //   collective operand and result placements differ by exactly the group
+//   blocks     blocks fit what they come from or make, and only `permute` meets other ranks' blocks
 //   border     what crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
 //   precision  sums, statistics and the loss are never bfloat16; a unit's routines keep to its element types; what forward
 //              reads is cast from the master weights after their update

@@ -17,36 +17,71 @@ using ir::Op;
 using ir::Routine;
 using ir::TensorId;
 
+// Positions, both included; none where `last` is before `first`.
+struct Span {
+    int first = 0, last = -1;
+    bool meets(const Span& o) const { return first <= o.last && o.first <= last; }
+};
+
 struct Item {
     int64_t bytes = 0;
-    int first = 0, last = 0;  // outside of these positions it is in conflict with nobody
+    Span within;  // outside of these positions it is in conflict with nobody
+    Span sure;    // items are surely in conflict where these meet
     int64_t offset = -1;
+
+    int64_t end() const { return offset + bytes; }
 };
 
 // Placed items by where in time they lie, so that only neighbours are asked about conflicts.
 class Neighbours {
 public:
-    explicit Neighbours(int positions) : buckets_(static_cast<size_t>(positions / kWidth + 1)) {}
+    explicit Neighbours(int positions)
+        : buckets_(static_cast<size_t>(positions / kWidth + 1)), full_(static_cast<size_t>(positions)) {}
+
     void add(size_t id, const Item& item) {
-        buckets_[static_cast<size_t>(item.first / kWidth)].beginning.push_back(id);
-        for (int b = item.first / kWidth; b <= item.last / kWidth; ++b) buckets_[static_cast<size_t>(b)].all.push_back(id);
-    }
-    // Each once: those that are there where the item begins, and those that begin later.
-    template <class F>
-    void for_each(const Item& item, const F& f) const {
-        int b = item.first / kWidth;
-        for (size_t id : buckets_[static_cast<size_t>(b)].all) f(id);
-        while (++b <= item.last / kWidth) {
-            for (size_t id : buckets_[static_cast<size_t>(b)].beginning) f(id);
+        const Placed placed{item.within, item.end(), id};
+        bucket(item.within.first).beginning.push_back(placed);
+        for (int b = item.within.first / kWidth; b <= item.within.last / kWidth; ++b)
+            buckets_[static_cast<size_t>(b)].all.push_back(placed);
+        for (int at = item.sure.first; at <= item.sure.last; ++at) {
+            int64_t& full = full_[static_cast<size_t>(at)];
+            if (item.offset <= full) full = std::max(full, item.end());
         }
+    }
+    // No lower offset is free for the item.
+    int64_t lowest(const Item& item) const {
+        int64_t lowest = 0;
+        for (int at = item.sure.first; at <= item.sure.last; ++at) lowest = std::max(lowest, full_[static_cast<size_t>(at)]);
+        return lowest;
+    }
+    // Of those that end above `offset`, each once: those that are there where the item begins, and those that begin later.
+    template <class F>
+    void for_each(const Item& item, int64_t offset, const F& f) const {
+        const auto visit = [&](const std::vector<Placed>& some) {
+            for (const Placed& p : some) {
+                if (p.end > offset && p.within.meets(item.within)) f(p.id);
+            }
+        };
+        visit(bucket(item.within.first).all);
+        for (int b = item.within.first / kWidth + 1; b <= item.within.last / kWidth; ++b)
+            visit(buckets_[static_cast<size_t>(b)].beginning);
     }
 
 private:
     static constexpr int kWidth = 32;
-    struct Bucket {
-        std::vector<size_t> all, beginning;
+    struct Placed {
+        Span within;
+        int64_t end;
+        size_t id;
     };
+    struct Bucket {
+        std::vector<Placed> all, beginning;
+    };
+    Bucket& bucket(int at) { return buckets_[static_cast<size_t>(at / kWidth)]; }
+    const Bucket& bucket(int at) const { return buckets_[static_cast<size_t>(at / kWidth)]; }
+
     std::vector<Bucket> buckets_;
+    std::vector<int64_t> full_;  // by position: what lies below is taken by items that are surely there
 };
 
 // Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Only items whose
@@ -63,17 +98,17 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
         Item& item = items[i];
         item.offset = 0;
         if (item.bytes == 0) continue;
+        item.offset = placed.lowest(item);
         taken.clear();
-        placed.for_each(item, [&](size_t j) {
-            const bool meet = items[j].first <= item.last && item.first <= items[j].last;
-            if (meet && conflict(i, j)) taken.emplace_back(items[j].offset, items[j].offset + items[j].bytes);
+        placed.for_each(item, item.offset, [&](size_t j) {
+            if (conflict(i, j)) taken.emplace_back(items[j].offset, items[j].end());
         });
         std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
         for (const auto& [begin, stop] : taken) {
             if (begin - item.offset >= item.bytes) break;
             item.offset = std::max(item.offset, stop);
         }
-        end = std::max(end, item.offset + item.bytes);
+        end = std::max(end, item.end());
         placed.add(i, item);
     }
     return end;
@@ -109,12 +144,13 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
     std::vector<TensorId> tensors;  // -1 - op: the workspace of an op
     for (size_t t = 0; t < n; ++t) {
         if (r.tensors[t].port >= 0 || root[t] != static_cast<TensorId>(t)) continue;
-        items.push_back({round_up(ir::local_bytes(mesh, r, r.tensors[t]), kAlignmentBytes), first[t], last[t]});
+        const Span life{first[t], last[t]};
+        items.push_back({round_up(ir::local_bytes(mesh, r, r.tensors[t]), kAlignmentBytes), life, life});
         tensors.push_back(static_cast<TensorId>(t));
     }
     for (int k = 0; k < n_ops; ++k) {
         if (r.ops[k].workspace_bytes == 0) continue;
-        items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), k, k});
+        items.push_back({round_up(r.ops[k].workspace_bytes, kAlignmentBytes), {k, k}, {k, k}});
         tensors.push_back(-1 - k);
     }
     r.scratch_bytes = allocate(items, n_ops, [](size_t, size_t) { return true; });
@@ -189,7 +225,11 @@ ir::Program plan_memory(ir::Program program) {
         std::vector<size_t> ids;
         for (size_t b = 0; b < program.buffers.size(); ++b) {
             if (program.buffers[b].resident || !lives[b].used()) continue;
-            items.push_back({program.buffers[b].bytes, lives[b].begin(), end_of(e, happens_before, lives[b])});
+            const Life& life = lives[b];
+            constexpr auto kCompute = static_cast<size_t>(ir::Stream::Compute);  // whose calls run one after the other
+            items.push_back({program.buffers[b].bytes,
+                             {life.begin(), end_of(e, happens_before, life)},
+                             {life.first[kCompute], life.first[kCompute] < 0 ? -2 : life.last[kCompute]}});
             ids.push_back(b);
         }
         const auto before = [&](const Life& a, const Life& b) {

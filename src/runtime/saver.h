@@ -1,7 +1,7 @@
 // Writes a trainer's checkpoints. Where the program has an entry `snapshot` (checkpoint.async_mode), a thread beside training
 // copies the states with it and writes the copies: the next update waits for the copying, the next save for the writing.
 // Elsewhere save() returns when all is on the disk. Every rank of a process is written by one thread, front to back; the
-// processes of a process group write the same files together, and each call is made by all of them.
+// processes of a job write the same files together, and each call is made by all of them.
 #pragma once
 
 #include <atomic>

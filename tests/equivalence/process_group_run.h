@@ -1,4 +1,4 @@
-// A drawn layout trained, saved and gone on with by the processes of a process group, held to the same by one process: the same
+// A drawn layout trained, saved and gone on with by the processes of a job, held to the same by one process: the same
 // bits.
 #pragma once
 

@@ -267,6 +267,21 @@ const EditCase kEditCases[] = {
      "buffer count lies across the arena's end or off its alignment"},
 };
 
+// Each rank has another block: what a gather over the ranks makes is parts of different ones.
+TEST(VerifyBlocks, MeetOtherRanksByPermuteAlone) {
+    const auto with = [](const std::string& ops) {
+        std::string text = replaced(kLegal, "hidden=", "hidden.block=2 hidden=");
+        return ir::parse(replaced(
+            text, "  y = add(x, o.ar)",
+            "  b: f32[batch/dp_shard, hidden.block] = block(x) {dim=1, shift=1} over tp\n" + ops + "  y = add(x, o.ar)"));
+    };
+    const auto accepted = ops::verify(with("  c: f32[batch/dp_shard, hidden.block] = permute(b) {by=1} over tp\n"));
+    EXPECT_FALSE(accepted) << accepted->message;
+    expect_violation(with("  c: f32[batch/dp_shard, hidden.block/tp] = slice(b) {dim=1} over tp\n"
+                          "  d: f32[batch/dp_shard, hidden.block] = all_gather(c) {dim=1} over tp\n"),
+                     "blocks", "f: all_gather over tp is given c, of which each rank there has another block");
+}
+
 class VerifyEdit : public ::testing::TestWithParam<EditCase> {};
 
 TEST_P(VerifyEdit, IsRefused) {

@@ -20,7 +20,7 @@ namespace {
         _Pragma("GCC unroll 32") for (int j = 0; j < Chains; ++j) x[j] = x[j] * b + c; \
     }                                                                                  \
     for (V & chain : x) asm volatile("" : "+m"(chain));                                \
-    return static_cast<double>(rounds) * Chains * 2 * (sizeof(V) / 4);
+    return static_cast<double>(rounds) * Chains * 2 * static_cast<double>(sizeof(V)) / 4;
 
 #if defined(__x86_64__)
 __attribute__((target("avx512f"), noinline)) double fma_avx512(int64_t rounds) {

@@ -88,7 +88,7 @@ LOCKSTEP_INLINE Vec widen(Bf16, ShortVec half) {
 LOCKSTEP_INLINE ShortVec narrow(Bf16, Vec v) {
     const BitVec bits = reinterpret_cast<BitVec>(v);
     const BitVec rounded = bits + 0x7fff + (bits >> 16 & 1);  // to nearest, ties to even
-    const BitVec upper = (v == v ? rounded : bits | 0x400000) >> 16;
+    const BitVec upper = (v == v ? rounded : bits | 0x400000) >> 16;  // NOLINT(misc-redundant-expression): NaN
 #if defined(__AVX512F__)
     return reinterpret_cast<ShortVec>(_mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(upper)));
 #elif defined(__AVX2__)
@@ -199,7 +199,7 @@ LOCKSTEP_INLINE Vec exp(Vec x) {
     Vec result = reinterpret_cast<Vec>(reinterpret_cast<BitVec>(p) + (reinterpret_cast<BitVec>(shifted) << 23));
     result = x < kLowest ? Vec{} : result;
     result = x > kHighest ? splat(__builtin_inff()) : result;
-    return x == x ? result : x;
+    return x == x ? result : x;  // NOLINT(misc-redundant-expression): NaN
 }
 
 // Of the two rows of blocks of side `Distance` that `a` and `b` belong to, swaps the blocks off the diagonal.
