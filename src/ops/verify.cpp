@@ -414,8 +414,8 @@ private:
             for (TensorId t : op.in) group = mesh::unite(group, over[t]);
             const bool meets = rule(op.kind).collective && op.kind != "permute";
             if (meets && !mesh::intersect(group, op.group).empty())
-                return fail("blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block", r.name,
-                                                  op.kind, p_.mesh.text(op.group), r.tensors[op.in[0]].name));
+                return fail("blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block",
+                                                  r.name, op.kind, p_.mesh.text(op.group), r.tensors[op.in[0]].name));
             if (op.kind == "block") group = mesh::unite(group, op.group);
             else if (rule(op.kind).of_blocks) group = mesh::subtract(group, op.group);
             for (TensorId t : op.out) over[t] = group;

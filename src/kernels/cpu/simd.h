@@ -87,7 +87,7 @@ LOCKSTEP_INLINE Vec widen(Bf16, ShortVec half) {
 }
 LOCKSTEP_INLINE ShortVec narrow(Bf16, Vec v) {
     const BitVec bits = reinterpret_cast<BitVec>(v);
-    const BitVec rounded = bits + 0x7fff + (bits >> 16 & 1);  // to nearest, ties to even
+    const BitVec rounded = bits + 0x7fff + (bits >> 16 & 1);          // to nearest, ties to even
     const BitVec upper = (v == v ? rounded : bits | 0x400000) >> 16;  // NOLINT(misc-redundant-expression): NaN
 #if defined(__AVX512F__)
     return reinterpret_cast<ShortVec>(_mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(upper)));
