@@ -56,29 +56,10 @@ std::string difference_in(const local::Group& group, int channel, std::span<cons
     return mismatch(group.ranks, channel, launch[0], static_cast<int>(other - launch.begin()), *other);
 }
 
-class LocalCommunicator final : public Communicator {
+class LocalCommunicator final : public RankOfProcess<LocalTransport> {
 public:
-    LocalCommunicator(LocalTransport& transport, int rank) : transport_(transport), rank_(rank) {}
-
-    int rank() const override { return rank_; }
-    int ranks() const override { return transport_.ranks(); }
-    int position(GroupId group) const override { return membership(group).position; }
-    int members(GroupId group) const override { return static_cast<int>(membership(group).group->ranks.size()); }
-    void abort(const std::string& reason) override { transport_.abort(reason); }
-
-    GroupId add_group(std::vector<int> ranks) override {
-        const auto self = std::find(ranks.begin(), ranks.end(), rank_);
-        ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
-        local::Group* group = &transport_.group(ranks);
-        const auto known =
-            std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
-        if (known != memberships_.end())
-            return static_cast<GroupId>(known - memberships_.begin());  // one count of rounds a group
-        memberships_.emplace_back(group, static_cast<int>(self - ranks.begin()));
-        return static_cast<GroupId>(memberships_.size() - 1);
-    }
-
     using Communicator::run;
+    using RankOfProcess::RankOfProcess;
     void run(device::Queue& queue, GroupId id, Requests requests) override {
         const int channel_index = queue.index();
         Membership& self = membership(id);
@@ -114,17 +95,6 @@ public:
     }
 
 private:
-    struct Rounds {
-        uint32_t start = 0, finish = 0;
-        uint32_t messages = 0, waited = 0;  // launches of this rank: sent, or received; waited for
-    };
-    struct Membership {
-        Membership(local::Group* group, int position) : group(group), position(position) {}
-        local::Group* group;
-        int position;
-        Rounds rounds[kChannels];
-    };
-
     void send(local::Channel& channel, Rounds& rounds, Requests requests) {
         local::PendingSend& pending = channel.pending[rounds.messages++ % kSendsInFlight];
         pending.requests.assign(requests.begin(), requests.end());
@@ -152,75 +122,20 @@ private:
         if (!channel.received.add()) leave();
     }
 
-    // Throws Aborted once nobody copies from this rank any more: a copy that begins after the abort sees it and ends.
-    [[noreturn]] void leave() {
-        wait_for_receivers();
-        transport_.throw_aborted();
-    }
-    void wait_for_receivers() {
+    // Nobody copies from this rank any more: a copy that begins after the abort sees it and ends.
+    void before_leaving() override {
         for (Membership& m : memberships_) {
             for (local::Channel& channel : m.group->channels) {
                 if (m.position == 0) channel.copying.wait(true);
             }
         }
     }
-
-    Membership& membership(GroupId id) { return memberships_.at(static_cast<size_t>(id)); }
-    const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
-
-    void refuse_bad(int channel, const Membership& self, Requests requests) {
-        const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
-        const std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
-                                        rounds.messages - rounds.waited);
-        if (why.empty()) return;
-        const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        transport_.abort(message);
-        wait_for_receivers();
-        throw InternalError(message);
-    }
-
-    LocalTransport& transport_;
-    const int rank_;
-    std::vector<Membership> memberships_;
 };
 
 }  // namespace
 
-LocalTransport::LocalTransport(int ranks, LocalOptions options)
-    : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0), ranks} {
-    ensure(ranks >= 1, "a world has at least one rank");
-}
+template class OneProcess<local::Group>;
 
-LocalTransport::~LocalTransport() = default;
-
-std::unique_ptr<Communicator> LocalTransport::communicator(int rank) {
-    ensure(rank >= 0 && rank < ranks_, fmt::format("rank {} in a world of {} ranks", rank, ranks_));
-    return std::make_unique<LocalCommunicator>(*this, rank);
-}
-
-void LocalTransport::abort(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) return;
-    aborted_ = true;
-    reason_ = reason;
-    for (const auto& group : groups_) {
-        for (local::Channel& channel : group->channels) channel.close();
-    }
-}
-
-void LocalTransport::throw_aborted() {
-    const std::lock_guard lock(mutex_);
-    throw Aborted(reason_);
-}
-
-local::Group& LocalTransport::group(const std::vector<int>& ranks) {
-    require_group(ranks, ranks_);
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw Aborted(reason_);
-    for (const auto& group : groups_) {
-        if (group->ranks == ranks) return *group;
-    }
-    return *groups_.emplace_back(std::make_unique<local::Group>(ranks));
-}
+std::unique_ptr<Communicator> LocalTransport::communicator(int rank) { return std::make_unique<LocalCommunicator>(*this, rank); }
 
 }  // namespace lockstep::comm

@@ -77,32 +77,12 @@ void launch(device::Queue& queue, std::vector<std::vector<Request>> members, F f
     });
 }
 
-class QueuedCommunicator final : public Communicator {
+class QueuedCommunicator final : public RankOfProcess<QueuedTransport> {
 public:
-    QueuedCommunicator(QueuedTransport& transport, int rank) : transport_(transport), rank_(rank) {}
-
-    int rank() const override { return rank_; }
-    int ranks() const override { return transport_.ranks(); }
-    int position(GroupId group) const override { return memberships_.at(static_cast<size_t>(group)).position; }
-    int members(GroupId group) const override {
-        return static_cast<int>(memberships_.at(static_cast<size_t>(group)).group->ranks.size());
-    }
-    void abort(const std::string& reason) override { transport_.abort(reason); }
-
-    GroupId add_group(std::vector<int> ranks) override {
-        const auto self = std::find(ranks.begin(), ranks.end(), rank_);
-        ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
-        queued::Group* group = &transport_.group(ranks);
-        const auto known =
-            std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
-        if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
-        memberships_.push_back({group, static_cast<int>(self - ranks.begin()), {}});
-        return static_cast<GroupId>(memberships_.size() - 1);
-    }
-
     using Communicator::run;
+    using RankOfProcess::RankOfProcess;
     void run(device::Queue& queue, GroupId id, Requests requests) override {
-        Membership& self = memberships_.at(static_cast<size_t>(id));
+        Membership& self = membership(id);
         refuse_bad(queue.index(), self, requests);
         const std::optional<Collective> kind = one_sided(requests);
         if (!kind) meet(queue, self, requests);
@@ -112,16 +92,6 @@ public:
     }
 
 private:
-    struct Rounds {
-        uint32_t start = 0, finish = 0;
-        uint32_t messages = 0, waited = 0;  // launches of this rank: sent, or received; waited for
-    };
-    struct Membership {
-        queued::Group* group;
-        int position;
-        Rounds rounds[kChannels];
-    };
-
     void meet(device::Queue& queue, Membership& self, Requests requests) {
         queued::Channel& channel = self.group->channels[queue.index()];
         Rounds& rounds = self.rounds[queue.index()];
@@ -129,14 +99,14 @@ private:
         Member& own = channel.members[static_cast<size_t>(self.position)];
         own.requests.assign(requests.begin(), requests.end());
         record(queue, own.ready);
-        if (!channel.start.arrive_and_wait(rounds.start, count)) transport_.throw_aborted();
+        if (!channel.start.arrive_and_wait(rounds.start, count)) leave();
 
         const auto other = std::find_if(channel.members.begin(), channel.members.end(),
                                         [&](const Member& m) { return !same_shapes(m.requests, channel.members[0].requests); });
         if (other != channel.members.end()) {
             transport_.abort(mismatch(self.group->ranks, queue.index(), channel.members[0].requests,
                                       static_cast<int>(other - channel.members.begin()), other->requests));
-            transport_.throw_aborted();
+            leave();
         }
         const auto wait_for_others = [&](std::optional<device::Event> Member::*event) {
             for (const Member& m : channel.members) {
@@ -153,7 +123,7 @@ private:
                    if (held.count() > 0) std::this_thread::sleep_for(held);
                });
         record(queue, own.finished);
-        if (!channel.finish.arrive_and_wait(rounds.finish, count)) transport_.throw_aborted();
+        if (!channel.finish.arrive_and_wait(rounds.finish, count)) leave();
         wait_for_others(&Member::finished);
     }
 
@@ -163,25 +133,25 @@ private:
         pending.requests.assign(requests.begin(), requests.end());
         for (Request& r : pending.requests) r.out = nullptr;
         record(queue, pending.ready);
-        if (!channel.sent.add()) transport_.throw_aborted();
+        if (!channel.sent.add()) leave();
     }
 
     void wait(device::Queue& queue, Membership& self) {
         queued::Channel& channel = self.group->channels[queue.index()];
         uint32_t& waited = self.rounds[queue.index()].waited;
         const Member& pending = channel.pending[waited % kSendsInFlight];
-        if (!channel.received.wait_for(++waited)) transport_.throw_aborted();
+        if (!channel.received.wait_for(++waited)) leave();
         queue.device().wait(queue, *pending.finished);
     }
 
     void receive(device::Queue& queue, Membership& self, Requests requests) {
         queued::Channel& channel = self.group->channels[queue.index()];
         uint32_t& received = self.rounds[queue.index()].messages;
-        if (!channel.sent.wait_for(received + 1)) transport_.throw_aborted();
+        if (!channel.sent.wait_for(received + 1)) leave();
         Member& pending = channel.pending[received++ % kSendsInFlight];
         if (!same_shapes(pending.requests, requests)) {
             transport_.abort(mismatch(self.group->ranks, queue.index(), pending.requests, 1, requests));
-            transport_.throw_aborted();
+            leave();
         }
         queue.device().wait(queue, *pending.ready);
         std::vector<Request> own(requests.begin(), requests.end());
@@ -192,61 +162,16 @@ private:
                    if (held.count() > 0) std::this_thread::sleep_for(held);
                });
         record(queue, pending.finished);
-        if (!channel.received.add()) transport_.throw_aborted();
+        if (!channel.received.add()) leave();
     }
-
-    void refuse_bad(int channel, const Membership& self, Requests requests) {
-        const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
-        const std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
-                                        rounds.messages - rounds.waited);
-        if (why.empty()) return;
-        const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        transport_.abort(message);
-        throw InternalError(message);
-    }
-
-    QueuedTransport& transport_;
-    const int rank_;
-    std::vector<Membership> memberships_;
 };
 
 }  // namespace
 
-QueuedTransport::QueuedTransport(int ranks, LocalOptions options)
-    : ranks_(ranks), options_(options), topology_{std::vector<int>(static_cast<size_t>(std::max(ranks, 0)), 0), ranks} {
-    ensure(ranks >= 1, "a world has at least one rank");
-}
-
-QueuedTransport::~QueuedTransport() = default;
+template class OneProcess<queued::Group>;
 
 std::unique_ptr<Communicator> QueuedTransport::communicator(int rank) {
-    ensure(rank >= 0 && rank < ranks_, fmt::format("rank {} in a world of {} ranks", rank, ranks_));
     return std::make_unique<QueuedCommunicator>(*this, rank);
-}
-
-void QueuedTransport::abort(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    if (aborted_) return;
-    aborted_ = true;
-    reason_ = reason;
-    for (const auto& group : groups_) {
-        for (queued::Channel& channel : group->channels) channel.close();
-    }
-}
-
-void QueuedTransport::throw_aborted() {
-    const std::lock_guard lock(mutex_);
-    throw Aborted(reason_);
-}
-
-queued::Group& QueuedTransport::group(const std::vector<int>& ranks) {
-    require_group(ranks, ranks_);
-    const std::lock_guard lock(mutex_);
-    if (aborted_) throw Aborted(reason_);
-    for (const auto& group : groups_) {
-        if (group->ranks == ranks) return *group;
-    }
-    return *groups_.emplace_back(std::make_unique<queued::Group>(ranks));
 }
 
 }  // namespace lockstep::comm
