@@ -17,8 +17,8 @@
 #include "base/processors.h"
 #include "data/synthetic_source.h"
 #include "kernels/kernel.h"
+#include "runtime/load_states.h"
 #include "runtime/saver.h"
-#include "runtime/snapshot.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/parallel.h"
-#include "check/meaning.h"
+#include "check/accounting.h"
 #include "check/memory.h"
 #include "check/places.h"
 #include "ops/rule.h"
@@ -40,14 +40,31 @@ Payload payload_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op)
     return out;
 }
 
+// What a send, receive or wait carries between two pipeline ranks, whose routines for it differ.
+struct Cargo {
+    ir::PortRole value;                  // of a block,
+    std::optional<ir::StateRole> state;  // or a state of a unit
+    std::string_view of;
+    ir::EntryKind entry;
+    bool operator==(const Cargo&) const = default;
+};
+
+Cargo cargo_of(const ir::Program& p, const ir::Routine& r) {
+    const ir::Port& port = r.ports.at(0);
+    Cargo out{port.role, std::nullopt, r.block.empty() ? r.unit : r.block, r.entry};
+    if (port.kind == ir::PortKind::State) out.state = p.state_of(port).role;
+    return out;
+}
+
 // A collective as a rank launches it. Launches of members match if all but `call` and `op` is equal; a send matches the receive
 // and the wait of equal turn.
 struct Launch {
     int call, op;
     mesh::Collective kind;
     ir::Stream stream;
-    std::string name;  // of the routine; of a send, receive or wait, whose routines differ: what it carries
-    int turn;          // the op's place in the routine; of a send, receive or wait: among those of its kind
+    std::string_view routine;    // the name of that of a symmetric launch
+    std::optional<Cargo> cargo;  // of a send, receive or wait
+    int turn;                    // the op's place in the routine; of a send, receive or wait: among those of its kind
     int64_t instance, microbatch, chunk;
     std::vector<int64_t> group;  // ranks; of a send, receive or wait the sender, then the receiver
     Payload payload;
@@ -56,13 +73,14 @@ struct Launch {
     bool matches(const Launch& o) const {
         const bool same_kind = is_symmetric() || o.is_symmetric() ? kind == o.kind : true;
         const bool waits = kind == mesh::Collective::Wait || o.kind == mesh::Collective::Wait;
-        return same_kind && stream == o.stream && turn == o.turn && name == o.name && instance == o.instance &&
-               microbatch == o.microbatch && chunk == o.chunk && group == o.group && (waits || payload == o.payload);
+        return same_kind && stream == o.stream && turn == o.turn && routine == o.routine && cargo == o.cargo &&
+               instance == o.instance && microbatch == o.microbatch && chunk == o.chunk && group == o.group &&
+               (waits || payload == o.payload);
     }
 };
 
-// Ranks whose lists are played against each other. Where all ranks of a pipeline rank run one program their lists are equal and
-// their launches meet whenever one of them comes: one rank of each stands for all.
+// The ranks whose lists of launches are matched. If all ranks of a pipeline rank run one program, their lists are equal, and one
+// of them represents all.
 class Representatives {
 public:
     explicit Representatives(const std::vector<const ir::Program*>& ranks) : size_(ranks.size()) {
@@ -81,30 +99,34 @@ private:
 
 std::vector<Launch> launches(const ir::Program& p, const ir::Entry& e, int64_t rank) {
     std::vector<Launch> out;
+    struct Collective {
+        size_t op;
+        mesh::Collective kind;
+        std::vector<int64_t> members;
+        Payload payload;
+    };
     std::map<mesh::AxisList, std::vector<int64_t>> groups;
-    std::vector<std::vector<std::pair<size_t, Payload>>> collectives;  // by routine: ops
+    std::vector<std::vector<Collective>> collectives;  // by routine
     for (const ir::Routine& r : p.routines) {
         collectives.emplace_back();
         for (size_t k = 0; k < r.ops.size(); ++k) {
-            if (ops::rule(r.ops[k].kind).collective) collectives.back().emplace_back(k, payload_of(p, r, r.ops[k]));
+            const ir::Op& op = r.ops[k];
+            if (!ops::rule(op.kind).collective) continue;
+            auto it = groups.find(op.group);
+            if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
+            collectives.back().push_back({k, ir::collective_of(op), ir::members_of(p, op, it->second), payload_of(p, r, op)});
         }
     }
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
         const ir::Routine& r = p.routines[c.routine];
         std::array<int, mesh::kCollectives.size()> turns = {};
-        for (const auto& [k, payload] : collectives[static_cast<size_t>(c.routine)]) {
-            const ir::Op& op = r.ops[k];
-            auto it = groups.find(op.group);
-            if (it == groups.end()) it = groups.emplace(op.group, p.mesh.group(rank, op.group)).first;
-            const mesh::Collective kind = ir::collective_of(op);
+        for (const auto& [k, kind, members, payload] : collectives[static_cast<size_t>(c.routine)]) {
             const bool all = mesh::traits_of(kind).symmetric;
-            out.push_back(
-                {static_cast<int>(i), static_cast<int>(k), kind, c.stream,
-                 all ? r.name
-                     : fmt::format("{} of {} in {}", r.ports.at(0).name, r.block.empty() ? r.unit : r.block, name_of(r.entry)),
-                 all ? static_cast<int>(k) : turns[static_cast<size_t>(kind)]++, c.instance, c.microbatch, c.chunk,
-                 ir::members_of(p, op, it->second), payload});
+            out.push_back({static_cast<int>(i), static_cast<int>(k), kind, c.stream, all ? r.name : std::string_view(),
+                           all ? std::nullopt : std::optional(cargo_of(p, r)),
+                           all ? static_cast<int>(k) : turns[static_cast<size_t>(kind)]++, c.instance, c.microbatch, c.chunk,
+                           members, payload});
         }
     }
     return out;
@@ -117,16 +139,16 @@ std::string text_of(const ir::Program& p, const ir::Entry& e, const Launch& l) {
                        c.microbatch, c.chunk, l.op, l.payload.elements, name_of(l.payload.dtype));
 }
 
-// Plays all queues against each other. Every wait names an earlier call of the same rank, so a rank's launches can always go in
-// the order of its list, and heads that do not meet are the only way to stand still.
+// Matches the launches of all ranks. Every wait names an earlier call of the same rank, so a rank can always launch in the order
+// of its list. A deadlock is therefore a state in which no launch at the head of a list finds its counterparts.
 class Rendezvous {
 public:
     Rendezvous(const std::vector<const ir::Program*>& ranks, ir::EntryKind entry)
-        : ranks_(ranks), entry_(entry), players_(ranks), head_(players_.count(), 0) {
-        for (size_t i = 0; i < players_.count(); ++i) {
-            const ir::Program& p = *ranks[players_.rank(i)];
+        : ranks_(ranks), entry_(entry), representatives_(ranks), head_(representatives_.count(), 0) {
+        for (size_t i = 0; i < representatives_.count(); ++i) {
+            const ir::Program& p = *ranks[representatives_.rank(i)];
             const ir::Entry* e = p.entry(entry);
-            queues_.push_back(e ? launches(p, *e, static_cast<int64_t>(players_.rank(i))) : std::vector<Launch>{});
+            queues_.push_back(e ? launches(p, *e, static_cast<int64_t>(representatives_.rank(i))) : std::vector<Launch>{});
         }
     }
 
@@ -134,11 +156,11 @@ public:
         for (bool moved = true; moved && wrong_.empty();) {
             moved = false;
             for (size_t i = 0; i < queues_.size(); ++i) {
-                while (!ended(i) && wrong_.empty() && go(i, queues_[i][head_[i]])) moved = true;
+                while (!ended(i) && wrong_.empty() && advance(i, queues_[i][head_[i]])) moved = true;
             }
         }
         for (size_t i = 0; i < queues_.size() && wrong_.empty(); ++i) {
-            if (!ended(i)) stands_still(i);
+            if (!ended(i)) report_deadlock(i);
         }
         for (const auto& [group, t] : in_flight_) {
             if (t.received < t.sent.size()) left(group, t.sent[t.received], "is never received");
@@ -155,15 +177,15 @@ private:
         size_t received = 0, waited = 0;
     };
 
-    bool ended(size_t player) const { return head_[player] == queues_[player].size(); }
+    bool ended(size_t representative) const { return head_[representative] == queues_[representative].size(); }
 
-    // A symmetric launch is over for all of its members at once, a send, receive or wait for its rank. False: it has to wait.
-    bool go(size_t i, const Launch& mine) {
+    // Completes a symmetric launch for all of its members, a send, receive or wait for its rank. False: it has to wait.
+    bool advance(size_t i, const Launch& mine) {
         if (mine.is_symmetric()) {
             if (std::any_of(mine.group.begin(), mine.group.end(), [&](int64_t rank) { return waits_for(i, mine, rank); }))
                 return false;
             std::set<size_t> met = {i};
-            for (int64_t rank : mine.group) met.insert(players_.of(rank));
+            for (int64_t rank : mine.group) met.insert(representatives_.of(rank));
             for (size_t other : met) ++head_[other];
             return true;
         }
@@ -177,30 +199,30 @@ private:
             size_t& next = receives ? t.received : t.waited;
             if (next == (receives ? t.sent.size() : t.received)) return false;
             if (!t.sent[next].matches(mine))
-                wrong_ = fmt::format("{}, where {} is next{}", named(i, mine), text(players_.of(mine.group[0]), t.sent[next]),
-                                     on_other_queue(mine, t.sent[next]));
+                wrong_ = fmt::format("{}, where {} is next{}", named(i, mine),
+                                     text(representatives_.of(mine.group[0]), t.sent[next]), on_other_queue(mine, t.sent[next]));
             ++next;
         }
         ++head_[i];
         return true;
     }
 
-    // Is the launch at the head of the queue of the player who stands for `rank` another one than `mine`?
+    // Does `mine` still wait for `rank`: is the next launch of the rank's representative another one?
     bool waits_for(size_t me, const Launch& mine, int64_t rank) const {
-        const size_t other = players_.of(rank);
+        const size_t other = representatives_.of(rank);
         if (other == me) return false;
         if (ended(other)) return true;
         if (!mine.is_symmetric()) return true;
-        // A representative's groups are those of its own coordinates, which are everybody's first of a pipeline rank.
+        // Every representative is the first rank of its pipeline rank, so the groups of all have the same coordinates.
         return !mine.matches(queues_[other][head_[other]]);
     }
 
-    void stands_still(size_t i) {
+    void report_deadlock(size_t i) {
         const Launch& mine = queues_[i][head_[i]];
         for (int64_t rank : mine.group) {
             if (!waits_for(i, mine, rank) || !wrong_.empty()) continue;
-            const size_t other = players_.of(rank);
-            wrong_ = fmt::format("deadlock in {}: {}, rank {} {}", name_of(entry_), named(i, mine), players_.rank(other),
+            const size_t other = representatives_.of(rank);
+            wrong_ = fmt::format("deadlock in {}: {}, rank {} {}", name_of(entry_), named(i, mine), representatives_.rank(other),
                                  ended(other) ? "has nothing left to launch"
                                               : "in " + text(other, queues_[other][head_[other]]) +
                                                     on_other_queue(mine, queues_[other][head_[other]]));
@@ -208,23 +230,23 @@ private:
     }
 
     void left(const std::vector<int64_t>& group, const Launch& launch, const char* what) {
-        if (wrong_.empty()) wrong_ = fmt::format("{}: {} {}", name_of(entry_), text(players_.of(group[0]), launch), what);
+        if (wrong_.empty()) wrong_ = fmt::format("{}: {} {}", name_of(entry_), text(representatives_.of(group[0]), launch), what);
     }
 
     static std::string on_other_queue(const Launch& a, const Launch& b) {
         return a.stream == b.stream ? "" : fmt::format(", on the queue {} instead of {}", name_of(b.stream), name_of(a.stream));
     }
-    std::string text(size_t player, const Launch& l) const {
-        const ir::Program& p = *ranks_[players_.rank(player)];
+    std::string text(size_t representative, const Launch& l) const {
+        const ir::Program& p = *ranks_[representatives_.rank(representative)];
         return text_of(p, *p.entry(entry_), l);
     }
-    std::string named(size_t player, const Launch& l) const {
-        return fmt::format("rank {} waits in {}", players_.rank(player), text(player, l));
+    std::string named(size_t representative, const Launch& l) const {
+        return fmt::format("rank {} waits in {}", representatives_.rank(representative), text(representative, l));
     }
 
     const std::vector<const ir::Program*>& ranks_;
     const ir::EntryKind entry_;
-    const Representatives players_;
+    const Representatives representatives_;
     std::vector<std::vector<Launch>> queues_;
     std::vector<size_t> head_;
     std::map<std::vector<int64_t>, Sends> in_flight_;  // by sender and receiver
@@ -269,8 +291,8 @@ std::optional<Refusal> check_program(const ir::Program& p, size_t rank) {
     for (const ir::Entry& e : p.entries) {
         std::string wrong = wrong_memory(p, e);
         if (!wrong.empty()) return Refusal{"memory", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
-        wrong = wrong_meaning(p, e);
-        if (!wrong.empty()) return Refusal{"meaning", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
+        wrong = wrong_accounting(p, e);
+        if (!wrong.empty()) return Refusal{"accounting", fmt::format("rank {}, {}: {}", rank, name_of(e.kind), wrong)};
     }
     return std::nullopt;
 }

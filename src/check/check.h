@@ -6,7 +6,7 @@
 //            and buffer lies in the arena; what a call reads was written before, through the same buffer, by a call that happens
 //            before it in every execution; bytes are reused only after their last reader; gathered parameters are freed once; no
 //            entry overwrites what any entry keeps from step to step
-//   meaning  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm
+//   accounting  every call that contributes to a gradient runs once a microbatch; a gradient is reduced once, counted in the norm
 //            once and used by one update, after the step's norm and loss are known; weights are not read after their update
 // for the entries of two consecutive steps (streams join at a step's end, so what carries over are the states alone).
 // Not proved: what ops mean. An op may compute other than its routine's kind says.
@@ -21,7 +21,7 @@
 namespace lockstep::check {
 
 struct Refusal {
-    std::string reason;   // "order", "memory", "meaning", "cut", or an invariant of ops/verify.h
+    std::string reason;   // "order", "memory", "accounting", "cut", or an invariant of ops/verify.h
     std::string message;  // rank, call and buffer
 };
 

@@ -90,7 +90,7 @@ private:
             default: return false;
         }
     }
-    // What whoever runs an entry reads when it has ended.
+    // Does the caller read it after the entry has ended?
     bool is_result(const ir::Port& port) const {
         using enum ir::StateRole;
         if (port.kind != PortKind::State) return port.role == ir::PortRole::Logits;
@@ -133,7 +133,8 @@ private:
 
     void read(int call, int buffer, Bytes range) {
         for_each(range, [&](Stretch& s) {
-            if (s.writer == kNobody || (s.freed && s.buffer == buffer)) return fail(call, buffer, "is read where nothing stands");
+            if (s.writer == kNobody || (s.freed && s.buffer == buffer))
+                return fail(call, buffer, "is read before anything is written there");
             if (s.buffer != buffer)
                 return fail(call, buffer, fmt::format("is read after its bytes were given to {}", p_.buffers[s.buffer].name));
             if (!ordered(s.writer, call)) return fail(call, buffer, "may be read before it is written: a wait is missing");
@@ -141,7 +142,7 @@ private:
             reader = std::max(reader, call);
         });
     }
-    // What a call leaves in its scratch nobody may read, and nothing that is kept may be a scratch.
+    // No later call may read what a call leaves in its scratch, and scratch may not overwrite what is kept.
     void write(int call, int buffer, Bytes range, bool is_scratch = false) {
         for_each(range, [&](Stretch& s) {
             for (int earlier : {s.writer, s.readers[0], s.readers[1]}) {

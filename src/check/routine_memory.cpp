@@ -150,10 +150,7 @@ private:
         }
     }
     // A new name for the operand's bytes: no kernel runs, or one that finds both in one place and does nothing.
-    bool only_names(const Op& op) const {
-        return (op.kind == "rename" || op.kind == "reshape" || op.kind == "copy" || op.kind == "block") &&
-               place(op.in[0]) == place(op.out[0]);
-    }
+    bool only_names(const Op& op) const { return ops::rule(op.kind).view && place(op.in[0]) == place(op.out[0]); }
 
     void run(const Op& op) {
         const bool is_skipped = ir::is_view(r_, op);

@@ -1,42 +1,63 @@
-// A folder of Hugging Face transformers: config.json and the weights as model.safetensors, or as shards with
-// model.safetensors.index.json. Which tensors a model has is not known here.
+// Models as folders of Hugging Face transformers: read as the parameters of a model here, and written from them. Tensors go
+// through a stretch at a time, so a model may be larger than memory. Which architectures are known: models/hugging_face_config.h.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/hugging_face_weights.h"
+#include "data/tokenizer.h"
+#include "models/hugging_face_config.h"
 
 namespace lockstep::checkpoint {
 
-inline const std::string kConfigFile = "config.json", kWeightsFile = "model.safetensors",
-                         kIndexFile = "model.safetensors.index.json";
+// A config.json. UserError convert.config where it is not JSON.
+nlohmann::json read_config(const std::string& path);
 
-class HuggingFaceWeights : public TensorSource {
+// A folder's weights under the names and in the shapes that parameters have here.
+class HuggingFaceFolder : public TensorSource {
 public:
-    // Files that `sums` knows are checked as they are read. UserError convert.no_weights, convert.index, and the reader's.
-    explicit HuggingFaceWeights(const std::string& folder, const FileSums& sums = {});
+    // Files that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a
+    // tensor is too few, too many or of another shape.
+    explicit HuggingFaceFolder(const std::string& folder, const FileSums& sums = {});
+    static bool is_at(const std::string& folder);  // there is a config.json
 
-    bool contains(const std::string& name) const override { return file_of_.contains(name); }
-    std::vector<std::string> names() const;
-    const TensorSpec& spec(const std::string& name) const override;
+    const models::HuggingFaceModel& model() const { return model_; }
+    std::vector<TensorSpec> parameters() const;  // in the order of the blocks
+
+    bool contains(const std::string& name) const override { return places_.contains(name); }
+    const TensorSpec& spec(const std::string& name) const override { return places_.find(name)->second.spec; }
     void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
 
 private:
-    const SafetensorsReader& reader_of(const std::string& name) const { return *file_of_.find(name)->second; }
+    struct Source {
+        TensorSpec spec;
+        const models::StoredTensor* tensor;
+        int64_t part;
+    };
+    std::string name_there(const std::string& name) const;
+    void check(const std::string& folder) const;
 
-    std::vector<std::unique_ptr<SafetensorsReader>> readers_;
-    std::map<std::string, const SafetensorsReader*, std::less<>> file_of_;
+    models::HuggingFaceModel model_;
+    HuggingFaceWeights weights_;
+    std::vector<models::StoredTensor> tensors_;
+    std::map<std::string, Source> places_;
+    bool bare_;  // GPT-2's own files were saved without the head's model around them
 };
 
-// Writes tensors as one file, or as shards of at most `shard_bytes` (a tensor alone may be larger) with their index. `tensor` in
-// fill's calls is that of the file at hand; each element is asked for once, in order. Returns the checksums of the weights'
-// files.
-FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
-                                    FillTensor fill, const Writers& writers = {}, OwnElements own = kOwnAll);
+// What transformers is to know of a model beside its weights. Without a tokenizer the folder has none.
+struct HuggingFaceForm {
+    models::HuggingFaceModel model;
+    std::optional<data::Tokenizer> tokenizer;
+    int64_t shard_bytes = 5'000'000'000;
+    std::string unread_tokenizer{};  // without `tokenizer`: a tokenizer.json that cannot be read here, written as it is
+};
+
+// Writes a folder that is there and empty, with `parameters` in the type `dtype` of safetensors. Returns the checksums of its
+// weights. UserError convert.no_architecture, convert.shape where the parameters are not those of form.model.
+FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& form, const std::string& dtype,
+                            const TensorSource& parameters, const Writers& writers = {});
 
 }  // namespace lockstep::checkpoint

@@ -21,8 +21,8 @@ struct PieceSums {
 };
 using FileSums = std::map<std::string, PieceSums>;  // by name of file
 
-// Who writes: this process alone, or a process group together, in a folder that all its processes see, each the bytes that it
-// has. Its processes make the same calls, and all get the first error of any; a thread beside the process group's main one has
+// The writers of a file: this process alone, or a process group in a folder that all its processes see, each process its own
+// bytes. The processes make the same calls, and all get the first error of any. A thread beside the group's main thread uses
 // another channel.
 struct Writers {
     comm::ProcessGroup* group = nullptr;

@@ -230,7 +230,7 @@ int run_command(int argc, const char* const* argv) {
     }
 }
 
-// Output that is lost is a failure, unless nobody reads it any more.
+// Lost output is a failure, unless its reader has gone.
 int flushed(int code) {
     errno = 0;
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;

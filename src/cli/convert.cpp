@@ -10,12 +10,12 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/text_file.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
 #include "data/prepared_data.h"
 #include "job/stored.h"
-#include "runtime/hugging_face.h"
-#include "runtime/snapshot.h"
+#include "runtime/load_states.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -48,7 +48,7 @@ struct Outcome {
 
 Outcome import_from(const ConvertArgs& args) {
     const std::string dtype = file_dtype(args.dtype);
-    const runtime::HuggingFaceFolder source(args.in);
+    const checkpoint::HuggingFaceFolder source(args.in);
     std::vector<TensorSpec> specs = source.parameters();
     Outcome outcome{"import", args.out, source.model().name, static_cast<int64_t>(specs.size()), 0};
     for (TensorSpec& spec : specs) {
@@ -92,7 +92,7 @@ Outcome import_from(const ConvertArgs& args) {
 }
 
 // What cannot be read here goes out as it came in.
-void take_tokenizer(const std::string& file, runtime::HuggingFaceForm& form) {
+void take_tokenizer(const std::string& file, checkpoint::HuggingFaceForm& form) {
     if (file.empty()) return telemetry::warn("the tokenizer is not known, so the folder has none");
     try {
         form.tokenizer = data::Tokenizer::load(file);
@@ -107,7 +107,7 @@ Outcome export_to(const ConvertArgs& args) {
     checkpoint_args.path = args.in;
     const job::Stored stored = job::open_stored(checkpoint_args, {});
     const std::string dtype = file_dtype(args.dtype);
-    runtime::HuggingFaceForm form{job::hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
+    checkpoint::HuggingFaceForm form{job::hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
     take_tokenizer(job::tokenizer_file(job::tokenizer_folders(stored)), form);
     const std::vector<models::StoredTensor> tensors = models::stored_tensors(form.model);
     Outcome outcome{"export", args.out, form.model.name, static_cast<int64_t>(tensors.size()), 0};
@@ -115,13 +115,13 @@ Outcome export_to(const ConvertArgs& args) {
     refuse_existing(args.out);
     const auto source = runtime::open_weights(stored.folder, stored.manifest);
     checkpoint::NewFolder folder(args.out);
-    runtime::write_hugging_face(folder.temporary(), form, dtype, *source);
+    checkpoint::write_hugging_face(folder.temporary(), form, dtype, *source);
     folder.publish();
     return outcome;
 }
 
 int convert(const ConvertArgs& args) {
-    const Outcome o = runtime::HuggingFaceFolder::is_at(args.in) ? import_from(args) : export_to(args);
+    const Outcome o = checkpoint::HuggingFaceFolder::is_at(args.in) ? import_from(args) : export_to(args);
     if (args.json) {
         print_json(nlohmann::ordered_json{{"direction", o.direction},
                                           {"out", o.out},

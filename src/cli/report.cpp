@@ -8,10 +8,10 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
-#include "job/flight_records.h"
-#include "job/run_files.h"
+#include "report/flight_records.h"
+#include "report/run_files.h"
+#include "report/run_page.h"
 #include "telemetry/console.h"
-#include "telemetry/run_page.h"
 
 namespace lockstep::cli {
 namespace {
@@ -33,8 +33,8 @@ void write(const std::string& path, const std::string& text) {
 }
 
 int report(const ReportArgs& args) {
-    const bool has_run = job::is_run(args.folder), pictures = !args.html.empty() || !args.svg.empty();
-    const job::FlightRecords records = job::read_flight_records(args.folder);
+    const bool has_run = report::is_run(args.folder), pictures = !args.html.empty() || !args.svg.empty();
+    const report::FlightRecords records = report::read_flight_records(args.folder);
     if (!has_run && pictures)
         throw UserError("report.no_run", args.folder,
                         fmt::format("{}: holds no run: give the job.dump_folder of `lockstep train`, which has metrics.jsonl and "
@@ -46,20 +46,20 @@ int report(const ReportArgs& args) {
                                     "under <job.dump_folder>/<comm.save_traces_folder> when a rank waits longer than "
                                     "comm.train_timeout_seconds, or a process falls silent",
                                     args.folder));
-    const Json run = has_run ? job::read_run(args.folder) : Json();
-    if (!args.html.empty()) write(args.html, telemetry::run_page(run));
-    if (!args.svg.empty()) write(args.svg, job::loss_picture(run));
+    const Json run = has_run ? report::read_run(args.folder) : Json();
+    if (!args.html.empty()) write(args.html, report::run_page(run));
+    if (!args.svg.empty()) write(args.svg, report::loss_picture(run));
     if (args.json) {
-        Json out = records.empty() ? Json::object() : job::to_json(records);
-        if (has_run) out["run"] = job::summary_of(run);
+        Json out = records.empty() ? Json::object() : report::to_json(records);
+        if (has_run) out["run"] = report::summary_of(run);
         print_json(out);
         return kDone;
     }
     if (pictures) return kDone;
-    if (has_run) fmt::print("{}", job::summary_text(job::summary_of(run)));
+    if (has_run) fmt::print("{}", report::summary_text(report::summary_of(run)));
     if (!records.empty()) {
         if (has_run) fmt::print("\nflight records:\n");
-        fmt::print("{}", job::text_of(records, args.ops));
+        fmt::print("{}", report::text_of(records, args.ops));
     }
     return kDone;
 }
@@ -69,7 +69,7 @@ int report(const ReportArgs& args) {
 Command add_report(CLI::App& app) {
     const auto args = std::make_shared<ReportArgs>();
     CLI::App* command =
-        app.add_subcommand("report", "a run in short, as a page or as a picture; and what its flight records say if it hung");
+        app.add_subcommand("report", "summarize a run as text, page or picture; read the flight records of a job that hung");
     command->add_option("folder", args->folder, "a run's folder, or a folder of flight records")->required();
     command->add_option("--html", args->html, "file for a page with curves, plan, recipe, checkpoints and events");
     command->add_option("--svg", args->svg, "file for a picture of the loss");

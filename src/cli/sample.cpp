@@ -17,7 +17,7 @@
 #include "cli/text_stream.h"
 #include "job/carried.h"
 #include "job/loaded.h"
-#include "job/run_files.h"
+#include "report/run_files.h"
 #include "runtime/generator.h"
 #include "runtime/token_sampler.h"
 #include "telemetry/console.h"
@@ -239,7 +239,7 @@ void print(const std::vector<Sequence>& sequences) {
 std::string run_of(const std::string& checkpoint) {
     std::error_code error;
     for (std::filesystem::path p = std::filesystem::absolute(checkpoint, error); p.has_relative_path(); p = p.parent_path()) {
-        if (job::is_run(p.string())) return p.string();
+        if (report::is_run(p.string())) return p.string();
     }
     throw UserError("sample.no_run", "--keep",
                     fmt::format("--keep: {} belongs to no run of `lockstep train` whose folder is still there; leave --keep out",

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "schedules/table.h"
 
 namespace lockstep::cli {

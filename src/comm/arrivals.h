@@ -1,5 +1,5 @@
-// Counts that threads wait for, and that can be closed: after close() nobody can add, and who waits for what has not come stops
-// waiting. Whether something came is decided in one atomic word, so it came for everybody or for nobody.
+// Counters that threads wait for, and that can be closed. After close() nothing can be added, and threads whose count was not
+// reached stop waiting. Count and closed flag are one atomic word, so an addition counts for all waiters or for none.
 // A waiter spins for some microseconds and then sleeps in the kernel: with more ranks than cores, spinning would keep the
 // awaited thread from running.
 #pragma once
@@ -27,8 +27,8 @@ public:
         return true;
     }
 
-    // Until there were `count`, which may wrap around and is less than 2^30 away. Returns false if it is closed and they will
-    // never come.
+    // Waits for the `count`-th addition. `count` may wrap around and is less than 2^30 away. Returns false if the counter was
+    // closed before it.
     bool wait_for(uint32_t count) {
         uint32_t word = word_.load(std::memory_order_acquire);
         for (int spin = 0; spin < kSpins && !reached(word, count); ++spin) {

@@ -7,6 +7,8 @@
 namespace lockstep::comm {
 namespace {
 
+using mesh::Attr;
+
 const char* name_of(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "max"; }
 
 bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
@@ -73,8 +75,8 @@ std::string describe(const Request& r) {
     if (r.algorithm)
         text += fmt::format(" (gather {}, reduce {}, level {})", mesh::name_of(r.algorithm->gather),
                             mesh::name_of(r.algorithm->reduce), r.algorithm->level);
-    if (r.kind == Collective::Permute) text += fmt::format(" by {}", r.by);
-    if (r.kind == Collective::Broadcast) text += fmt::format(" from {}", r.root);
+    if (r.traits().has(Attr::By)) text += fmt::format(" by {}", r.by);
+    if (r.traits().has(Attr::Root)) text += fmt::format(" from {}", r.root);
     if (r.kind == Collective::AllToAll && r.outer_out != r.outer) text += fmt::format(" into [{}, ..]", r.outer_out);
     return text;
 }
@@ -83,10 +85,10 @@ std::string refusal(const Request& r, int position, int members) {
     const mesh::CollectiveTraits& traits = r.traits();
     if (r.outer < 0 || r.dim < 0 || r.inner < 0) return "a negative extent";
     if (r.accumulate && r.kind != Collective::ReduceScatter) return "accumulate outside of reduce_scatter";
-    if (r.algorithm && !traits.has_algorithm()) return "an algorithm, of which such a collective has one only";
-    if (r.kind == Collective::Permute ? r.by < 0 || r.by >= members : r.by != 0)
+    if (r.algorithm && !traits.has_algorithm()) return "an algorithm, although this kind of collective has only one";
+    if (traits.has(Attr::By) ? r.by < 0 || r.by >= members : r.by != 0)
         return fmt::format("a shift by {} among {} members", r.by, members);
-    if (r.kind == Collective::Broadcast ? r.root < 0 || r.root >= members : r.root != 0)
+    if (traits.has(Attr::Root) ? r.root < 0 || r.root >= members : r.root != 0)
         return fmt::format("a root at position {} of {}", r.root, members);
     if (r.kind == Collective::AllToAll && (r.outer_out < 1 || r.block_elements() % r.outer_out != 0))
         return fmt::format("results of {} rows, which do not divide a block", r.outer_out);
@@ -94,7 +96,7 @@ std::string refusal(const Request& r, int position, int members) {
     if (!traits.symmetric && (position == 0) == (r.kind == Collective::Recv))
         return position == 0 ? "the first of two members sends" : "the second of two members receives";
     if (r.block_elements() == 0) return "";
-    const bool reads = traits.gives != mesh::Blocks::None && (r.kind != Collective::Broadcast || position == r.root);
+    const bool reads = traits.gives != mesh::Blocks::None && (!traits.has(Attr::Root) || position == r.root);
     if ((reads && !r.in) || (traits.takes != mesh::Blocks::None && !r.out)) return "a null buffer";
     if (reads && r.out && overlap(r.in, r.in_bytes(members), r.out, r.out_bytes(members)) && !in_place(r, position))
         return "in and out overlap other than in place";

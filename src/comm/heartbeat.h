@@ -1,6 +1,6 @@
-// Whether the processes of a job live, told out of band: over messages of its own, by a thread that does nothing else.
-// Each tells the first process, the first tells each; so a process that was stopped, has died or is cut off falls silent. Who
-// falls silent for too long, and why the job is to end, reaches all that still hear.
+// Whether the processes of a job are alive, by messages of its own and a thread that does nothing else. Every process reports to
+// the first one, and the first one to every other. A process that was stopped, has died or is cut off falls silent. All processes
+// that still receive messages learn which one was silent for too long, and why the job ends.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,14 @@ public:
     // Every process makes one, and waits here for the others. From then on of one thread. Alone it does nothing.
     Heartbeat(ProcessGroup& group, double timeout_s);
 
-    // Once in a while, several times a timeout: tells `state`, and a count that grows while this process goes on, and hears the
-    // others. passed_s: since the last time; less than that has passed where this process itself was stopped.
+    // Called several times per timeout. Sends `state` and a count that grows while this process makes progress, and receives
+    // those of the others. passed_s: seconds since the last call, fewer if this process itself was stopped.
     void beat(const std::string& state, uint64_t count, double passed_s);
     // A process that was silent for the timeout; -1: none. The others know only of the first one.
     int silent() const { return silent_; }
     // What each process has told last, by process; known to the first one.
     const std::vector<std::string>& states() const { return states_; }
-    // The sum of all counts: it stands when no process goes on. Known to the first one.
+    // The sum of all counts; it stays the same while no process makes progress. Known to the first process.
     uint64_t count() const;
 
     // Tells all that the job ends, and why. Not waited for.
@@ -32,7 +32,7 @@ public:
     // What somebody has told so; empty: nobody.
     const std::string& end() const { return end_; }
 
-    // This process goes; whoever hears it no longer does not wonder. The first one goes last: true when it may.
+    // Announces that this process ends, so that its silence is expected. The first process ends last. True once this one may end.
     bool leave();
 
 private:

@@ -1,5 +1,5 @@
-// Whether the members of a group may launch what they do, and launched the same: what every transport compares, and what it says
-// where they did not.
+// Compares the launches of the members of a group: may each member make its requests, and are all launches the same? Every
+// transport uses these checks and their messages.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ Shape shape_of(const Request& request);
 Request request_of(const Shape& shape);  // without buffers
 
 bool same_shapes(Requests a, Requests b);
-// Of the shapes, equal for equal ones; different ones have the same with a chance of 2^-64.
+// A hash of the shapes. Different shapes have the same hash with a probability of 2^-64.
 uint64_t digest_of(Requests launch);
 
 // Names the first request at which the launches of two members differ. `first` is that of position 0 and `other` that of the
-// first position that differs from it, so that the text is the same whoever makes it.
+// first position that differs from it, so that every member makes the same text.
 std::string mismatch(const std::vector<int>& ranks, int channel, Requests first, int position, Requests other);
 
 // The most sends in a launch, so that its shapes fit in a message of known size.
@@ -42,7 +42,7 @@ std::optional<Collective> one_sided(Requests launch);
 // that it has not waited for.
 std::string refusal(int channel, Requests launch, int position, int members, uint32_t in_flight);
 
-// Throws InternalError unless a group is of distinct ranks, in any order, of a job of so many.
+// Throws InternalError unless the group's ranks are distinct and below `ranks`. They may be in any order.
 void require_group(const std::vector<int>& group, int ranks);
 
 }  // namespace lockstep::comm

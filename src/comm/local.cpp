@@ -23,8 +23,9 @@ struct PendingSend {
     std::chrono::steady_clock::time_point sent;
 };
 
-// What the members of a group share on one channel. What others are waited for in closes when the world aborts; `finish` never
-// does: whoever passed `start` only copies until it arrives, so nobody leaves a launch while another still uses its buffers.
+// What the members of a group share on one channel. All that members wait for in each other closes when the job aborts, except
+// `finish`: a member that has passed `start` only copies until it arrives there. So no member leaves a launch while another still
+// uses its buffers.
 struct Channel {
     Arrivals start, finish;
     std::vector<Requests> launch;       // [members], written by each member before it arrives at start
@@ -122,7 +123,7 @@ private:
         if (!channel.received.add()) leave();
     }
 
-    // Nobody copies from this rank any more: a copy that begins after the abort sees it and ends.
+    // Waits until no rank copies from this one. A copy that begins after the abort sees it and ends.
     void before_leaving() override {
         for (Membership& m : memberships_) {
             for (local::Channel& channel : m.group->channels) {

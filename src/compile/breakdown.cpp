@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "ops/rule.h"
 
 namespace lockstep::compile {

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "compile/limits.h"
+#include "compile/recompute_budget.h"
 #include "compile/runner.h"
-#include "compile/save_lists.h"
 #include "compile/types.h"
 #include "models/model.h"
 #include "passes/assign_stages.h"

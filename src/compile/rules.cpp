@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "compile/types.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face_config.h"
 #include "ops/rule.h"
 
 namespace lockstep::compile {

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <tuple>
 
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "mesh/ring.h"
 #include "ops/algorithms.h"
 #include "ops/cost.h"
@@ -13,12 +14,6 @@ namespace lockstep::compile {
 namespace {
 
 using ByKind = std::map<std::string, double>;
-// Sends lead from one stage to another, all others stay within one.
-const std::string kPipeline = "pp";
-
-std::string axes_of(const ir::Program& p, const ir::Op& op) {
-    return ir::traits_of(op).symmetric ? p.mesh.text(op.group) : kPipeline;
-}
 
 // f(routine, op, times) of every collective in which a rank of the program sends, so often in a step. `more`: microbatches of the
 // step for each of the program's.
@@ -38,20 +33,22 @@ void each_that_sends(const ir::Program& p, double more, const std::function<void
 }
 
 // What a rank of the program sends, by axes.
-std::map<std::string, ByKind> sent_by(const ir::Program& p, double more) {
-    std::map<std::string, ByKind> out;
+std::map<mesh::AxisList, ByKind> sent_by(const ir::Program& p, double more) {
+    std::map<mesh::AxisList, ByKind> out;
     each_that_sends(p, more, [&](const ir::Routine& r, const ir::Op& op, double times) {
         mesh::RingTraffic ring;
         const mesh::CollectiveTraits& traits = ir::traits_of(op);
         const int64_t members = traits.symmetric ? p.mesh.size(op.group) : 2;
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
             ring.add(traits.kind, members, ops::block_bytes(p.mesh, r, op, i));
-        out[axes_of(p, op)][op.kind] += times * ring.bytes;
+        out[op.group][op.kind] += times * ring.bytes;
     });
     return out;
 }
 
 void place(GroupTraffic& g, const ir::Program& p, const mesh::AxisList& axes, const std::vector<int>& host_of) {
+    g.axes = p.mesh.text(axes);
+    g.tensor_parallel = std::all_of(axes.begin(), axes.end(), [&](int a) { return p.mesh.sub_axes[a].axis == mesh::Axis::tp; });
     g.members = p.mesh.size(axes);
     g.groups = p.mesh.world_ranks() / g.members;
     for (int64_t rank = 0; rank < p.mesh.world_ranks(); ++rank) {
@@ -75,19 +72,19 @@ double GroupTraffic::total_bytes() const {
 }
 
 std::vector<GroupTraffic> traffic_of(const Compiled& compiled, const std::vector<int>& host_of) {
-    std::map<std::string, GroupTraffic> by_axes;
+    std::map<mesh::AxisList, GroupTraffic> by_axes;
     for (const ir::Program& p : compiled.programs) {
         for (const auto& [axes, kinds] : sent_by(p, compiled.microbatches_for_each())) {
             GroupTraffic& g = by_axes[axes];
             for (const auto& [kind, bytes] : kinds) g.bytes[kind] = std::max(g.bytes[kind], bytes);
-            if (!g.axes.empty()) continue;
-            g.axes = axes;
-            place(g, p, axes == kPipeline ? p.mesh.whole(mesh::Axis::pp) : *p.mesh.parse(axes), host_of);
+            if (g.first.empty()) place(g, p, axes, host_of);
         }
     }
     std::vector<GroupTraffic> out;
     for (auto& [axes, g] : by_axes) out.push_back(std::move(g));
-    std::stable_sort(out.begin(), out.end(), [](const GroupTraffic& a, const GroupTraffic& b) { return a.members < b.members; });
+    std::sort(out.begin(), out.end(), [](const GroupTraffic& a, const GroupTraffic& b) {
+        return std::tie(a.members, a.axes) < std::tie(b.members, b.axes);
+    });
     return out;
 }
 

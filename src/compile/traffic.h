@@ -10,11 +10,12 @@
 namespace lockstep::compile {
 
 struct GroupTraffic {
-    std::string axes;            // along which its members differ: "tp", "dp_replicate dp_shard", "pp" (transfers between stages)
-    int64_t members = 0;         // of a group
-    int64_t groups = 0;          // in the job
-    std::vector<int64_t> first;  // the ranks of one of them
-    int64_t hosts = 0;           // that a group lies on: the most; 0: not known
+    std::string axes;              // for the reader: along which its members differ, as "tp", "pp" (between stages)
+    bool tensor_parallel = false;  // they differ along tp alone
+    int64_t members = 0;           // of a group
+    int64_t groups = 0;            // in the job
+    std::vector<int64_t> first;    // the ranks of one of them
+    int64_t hosts = 0;             // that a group lies on: the most; 0: not known
     // By kind of collective, bytes that a member sends in a step when they go round a ring (mesh/ring.h); of pipeline ranks the
     // most.
     std::map<std::string, double> bytes;

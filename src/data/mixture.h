@@ -9,7 +9,7 @@
 
 namespace lockstep::data {
 
-// Which of several parts gives sample n, and the how-manieth of that part it is. Each part's samples are spread evenly.
+// Which of several parts gives sample n, and the sample's index within that part. Each part's samples are spread evenly.
 class Proportions {
 public:
     // At least one weight, all finite and above 0; only their ratios count.

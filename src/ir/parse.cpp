@@ -213,7 +213,7 @@ private:
         s.padded = c.integer();
         c.expect("decay");
         s.decay = c.integer() != 0;
-        s.matrices = c.accept_word("matrices");
+        if (c.accept_word("rule")) s.rule = static_cast<int>(c.integer());
         c.expect("gradients partial");
         s.grad_partial = axes(c, " ");
         c.expect("sharded");

@@ -108,8 +108,8 @@ std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
         std::vector<std::string> members;
         for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));
         text += fmt::format("  segment begin {} padded {} decay {}{} gradients partial {} sharded {} : {}\n", s.begin, s.padded,
-                            int(s.decay), s.matrices ? " matrices" : "", axes(mesh, s.grad_partial), axes(mesh, s.shards),
-                            fmt::join(members, " "));
+                            int(s.decay), s.rule == 0 ? "" : fmt::format(" rule {}", s.rule), axes(mesh, s.grad_partial),
+                            axes(mesh, s.shards), fmt::join(members, " "));
     }
     return text;
 }

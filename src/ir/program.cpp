@@ -50,7 +50,9 @@ bool Block::holds(int64_t instance) const {
 
 AxisList Placement::used() const {
     AxisList out;
-    for (const AxisList& d : dims) out = mesh::unite(out, d);
+    for (const AxisList& d : dims) out.insert(out.end(), d.begin(), d.end());
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
 }
 
@@ -177,7 +179,7 @@ Op point_to_point(const mesh::Mesh& mesh, mesh::Collective kind, TensorId t, int
 }
 
 std::vector<int64_t> members_of(const Program& program, const Op& op, const std::vector<int64_t>& group) {
-    if (!op.attrs.contains("peer")) return group;
+    if (traits_of(op).symmetric) return group;
     const int64_t own = group.at(static_cast<size_t>(program.pipeline_rank)),
                   peer = group.at(static_cast<size_t>(op.integer("peer")));
     return op.in.empty() ? std::vector<int64_t>{peer, own} : std::vector<int64_t>{own, peer};

@@ -247,11 +247,11 @@ struct Member {
     bool operator==(const Member&) const = default;
 };
 
-// Parameters of a unit whose gradients are reduced and updated alike. Counts are local elements of one rank.
+// Parameters of a unit with the same reduction and the same update. Counts are local elements of one rank.
 struct Segment {
     AxisList grad_partial, shards;  // partial axes of the gradient; sub-axes that shard the parameters themselves
     bool decay = true;
-    bool matrices = false;          // updated as whole matrices: passes/optimizer.h
+    int rule = 0;                   // of the optimizer's update rules, the one that serves it: passes/optimizer.h
     int64_t begin = 0, padded = 0;  // within the unit's full buffer
     std::vector<Member> members;
     bool operator==(const Segment&) const = default;

@@ -16,7 +16,7 @@
 #include "compile/layout.h"
 #include "data/prepared_data.h"
 #include "kernels/cpu/isa.h"
-#include "runtime/snapshot.h"
+#include "runtime/load_states.h"
 
 namespace lockstep::job {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "compile/recipe.h"
 #include "job/stored.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face_config.h"
 
 namespace lockstep::job {
 

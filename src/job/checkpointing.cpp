@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "job/agreement.h"
 #include "job/carried.h"
 #include "job/stored.h"
-#include "runtime/hugging_face.h"
 #include "telemetry/console.h"
 
 namespace lockstep::job {
@@ -35,10 +35,10 @@ bool last_is_model_only(const compile::Config& config) {
     return config.checkpoint.last_save_model_only || config.checkpoint.last_save_in_hf;
 }
 
-std::optional<runtime::HuggingFaceForm> hugging_face_form(const compile::Config& config) {
+std::optional<checkpoint::HuggingFaceForm> hugging_face_form(const compile::Config& config) {
     if (!config.checkpoint.last_save_in_hf) return std::nullopt;
-    runtime::HuggingFaceForm form{{config.model.name, config.model.shape, config.training.seq_len},
-                                  find_tokenizer(config.training.dataset_path)};
+    checkpoint::HuggingFaceForm form{{config.model.name, config.model.shape, config.training.seq_len},
+                                     find_tokenizer(config.training.dataset_path)};
     return form;
 }
 
@@ -105,13 +105,13 @@ void Checkpointing::load_step(int64_t wanted, const std::vector<int64_t>& comple
 }
 
 void Checkpointing::load_hugging_face(const std::string& path) {
-    if (!runtime::HuggingFaceFolder::is_at(path))
+    if (!checkpoint::HuggingFaceFolder::is_at(path))
         throw UserError("checkpoint.no_hugging_face", "checkpoint.initial_load_path",
                         fmt::format("checkpoint.initial_load_in_hf = true, but {}: give checkpoint.initial_load_path = a folder "
                                     "with config.json and safetensors, as transformers' save_pretrained makes it",
                                     path.empty() ? "neither checkpoint.initial_load_path nor model.hf_assets_path is set"
                                                  : path + " holds no config.json"));
-    const runtime::HuggingFaceFolder folder(path);
+    const checkpoint::HuggingFaceFolder folder(path);
     require_same_model(folder.model(), path, recipe_);
     runtime::load_weights(job_.trainer->ranks(), folder, path);
     telemetry::info(fmt::format("weights from {}", path));
@@ -134,7 +134,7 @@ void Checkpointing::load_initial() {
     const std::string& path = config_.checkpoint.initial_load_path;
     if (config_.checkpoint.initial_load_in_hf) return load_hugging_face(path.empty() ? config_.model.hf_assets_path : path);
     if (path.empty()) return;
-    if (runtime::HuggingFaceFolder::is_at(path) && !std::filesystem::exists(path + "/manifest.json"))
+    if (checkpoint::HuggingFaceFolder::is_at(path) && !std::filesystem::exists(path + "/manifest.json"))
         throw UserError("checkpoint.is_hugging_face", "checkpoint.initial_load_in_hf",
                         fmt::format("checkpoint.initial_load_path: {} is a folder of transformers: set "
                                     "checkpoint.initial_load_in_hf = true",

@@ -8,8 +8,8 @@
 
 #include "base/output_file.h"
 #include "job/job.h"
+#include "runtime/load_states.h"
 #include "runtime/saver.h"
-#include "runtime/snapshot.h"
 
 namespace lockstep::job {
 
@@ -51,8 +51,8 @@ private:
     std::optional<FolderLock> lock_;  // of root_
     runtime::LoadParts parts_;
     const bool last_is_model_only_;
-    std::optional<runtime::HuggingFaceForm> hugging_face_;  // of the last checkpoint
-    const runtime::ModelForm form_;                         // alike, where it holds the model alone
+    std::optional<checkpoint::HuggingFaceForm> hugging_face_;  // of the last checkpoint
+    const runtime::ModelForm form_;                            // of the last checkpoint, if it holds the model alone
     std::unique_ptr<runtime::Saver> saver_;
     std::string loaded_, why_not_;  // why the last folder tried could not be loaded
     int64_t last_saved_ = -1;       // step

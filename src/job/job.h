@@ -20,8 +20,8 @@ struct Job {
     double start_up_s = 0;
 };
 
-// `group` has the ranks and outlives the job; none: all are threads of this process. `flags`: what else its processes must have
-// alike. UserError job.* where they differ.
+// `group` has the ranks and outlives the job; none: all are threads of this process. `flags`: facts beside the recipe that must
+// be the same on all processes. UserError job.* if they differ.
 std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group = nullptr, const Facts& flags = {});
 
 }  // namespace lockstep::job

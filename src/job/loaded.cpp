@@ -5,7 +5,7 @@
 
 #include "base/checksum.h"
 #include "planning/machine.h"
-#include "runtime/snapshot.h"
+#include "runtime/load_states.h"
 #include "runtime/trainer.h"
 
 namespace lockstep::job {

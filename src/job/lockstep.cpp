@@ -11,12 +11,12 @@
 #include "checkpoint/folder.h"
 #include "compile/effective.h"
 #include "job/evaluation.h"
-#include "job/run_files.h"
 #include "job/stored.h"
 #include "job/training.h"
 #include "planning/check.h"
 #include "planning/plan.h"
 #include "planning/program.h"
+#include "report/run_files.h"
 #include "runtime/parameters.h"
 #include "telemetry/console.h"
 
@@ -215,6 +215,6 @@ std::vector<float> Checkpoint::read_as_float(const std::string& name) const {
     return out;
 }
 
-std::map<std::string, std::vector<double>> read_metrics(const std::string& path) { return job::metrics_columns(path); }
+std::map<std::string, std::vector<double>> read_metrics(const std::string& path) { return report::metrics_columns(path); }
 
 }  // namespace lockstep

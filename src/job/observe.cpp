@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/processors.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "measure/roofs.h"
 #include "sim/cluster.h"
 #include "telemetry/console.h"

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text_file.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "data/prepared_data.h"
 #include "job/stored.h"
 #include "models/model.h"
-#include "runtime/hugging_face.h"
 
 namespace lockstep::job {
 namespace {
@@ -45,7 +45,7 @@ void start_from(Recipe& recipe, const std::string& folder) {
 }
 
 RecipeFrom of_transformers(const std::string& config) {
-    const nlohmann::json json = runtime::read_config(config);
+    const nlohmann::json json = checkpoint::read_config(config);
     RecipeFrom r{"transformers", recipe_of(models::from_hugging_face(json, config)), {}};
     const std::string folder = fs::path(config).parent_path().string();
     start_from(r.recipe, folder.empty() ? "." : folder);
@@ -112,7 +112,7 @@ RecipeFrom of_file(const std::string& path) {
 RecipeFrom of_path(const std::string& path) {
     if (!fs::exists(path)) throw UserError("recipe.from", path, fmt::format("{}: there is no such file or folder", path));
     if (!fs::is_directory(path)) return of_file(path);
-    if (runtime::HuggingFaceFolder::is_at(path)) return of_transformers((fs::path(path) / "config.json").string());
+    if (checkpoint::HuggingFaceFolder::is_at(path)) return of_transformers((fs::path(path) / "config.json").string());
     if (is_checkpoint(path)) return of_checkpoint(path);
     const std::string recipe = (fs::path(path) / "recipe.toml").string();
     if (!fs::exists(recipe))

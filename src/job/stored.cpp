@@ -7,7 +7,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/text_file.h"
-#include "checkpoint/hugging_face_folder.h"
+#include "checkpoint/hugging_face_weights.h"
 #include "compile/config.h"
 #include "data/prepared_data.h"
 #include "job/carried.h"

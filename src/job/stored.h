@@ -8,7 +8,7 @@
 
 #include "checkpoint/folder.h"
 #include "data/tokenizer.h"
-#include "models/hugging_face.h"
+#include "models/hugging_face_config.h"
 #include "planning/recipe_args.h"
 
 namespace lockstep::job {

@@ -45,9 +45,10 @@ class Launch {
 public:
     explicit Launch(const SupervisorOptions& args) : args_(args), hosts_(hosts_of(args.hosts), args.agent) {
         if (!args_.command.empty() && args_.command[0] != "train")
-            throw UserError("launch.command", "--",
-                            fmt::format("launch starts train, and {} stands after --: write lockstep launch -- train recipe.toml",
-                                        args_.command[0]));
+            throw UserError(
+                "launch.command", "--",
+                fmt::format("launch starts train, but the command after -- is {}: write lockstep launch -- train recipe.toml",
+                            args_.command[0]));
         if (args_.recipe.path.empty())
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
@@ -167,9 +168,9 @@ private:
         return out;
     }
 
-    // Exit code of an attempt. A signal to stop is told to all ranks, again and again, as one may not listen yet; after the grace
-    // period, or a second Ctrl-C, what is left is ended. Flight records say that all ranks end: hosts are cleaned then, as where
-    // one is lost, and when they have answered mpirun is not waited for.
+    // Exit code of an attempt. A signal to stop is sent to all ranks repeatedly, as a rank may not listen yet. After the grace
+    // period, or a second Ctrl-C, what still runs is ended. New flight records mean that all ranks end: the hosts are then
+    // cleaned, as after the loss of a host. When the hosts have answered, mpirun is killed.
     int wait_for(pid_t pid, const std::vector<Host>& used, std::vector<Asked>& cleaned) const {
         const auto before = newest_in(records_);
         Clock::time_point looked = Clock::now();

@@ -50,7 +50,7 @@ public:
         });
     }
 
-    // Seconds of a byte, read or written, where each core has so many.
+    // Seconds per byte, read or written, when each core copies within `bytes` bytes.
     double time_s(int64_t bytes) {
         const int64_t half = std::max(bytes / 2 / kPiece, int64_t{1}) * kPiece;
         const int64_t rounds = std::max<int64_t>(1, (32 << 20) / half);

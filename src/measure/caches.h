@@ -7,8 +7,9 @@
 
 namespace lockstep::measure {
 
-// A cache of each core, of the size that the system tells, and one that cores share, of which a virtual machine may be told much
-// more than it can use: its size is where copies by all cores at once become as slow as halfway to memory. About a second.
+// Two levels: the cache of each core, of the size that the system reports, and the cache that cores share. A virtual machine may
+// be told a much larger shared cache than it can use, so its size is measured: where copies by all cores at once become as slow
+// as halfway to memory. Takes about a second.
 std::vector<ops::CacheLevel> caches(const std::vector<int>& cpus, double memory_bytes);
 
 }  // namespace lockstep::measure

@@ -96,7 +96,7 @@ std::vector<ops::CollectiveRow> collective_rows(const std::vector<int>& cpus, do
             // Of a message the row is the receiver's: it moves the bytes.
             if (!traits.symmetric && (traits.kind != mesh::Collective::Recv || members != 2)) continue;
             for (int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 8) {
-                // Where members outnumber cores each has a part of one: the time of a whole core is that part of what passed.
+                // If members outnumber cores, each has a share of a core. The row has the time that a whole core would take.
                 const double part = std::min(1.0, static_cast<double>(cores) / members);
                 const ops::CollectiveCost cost = launch(cpus, cold_bytes, members, traits.kind, bytes / 4);
                 const double time_s = part * cost.time_s;

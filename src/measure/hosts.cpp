@@ -89,8 +89,8 @@ public:
         return time_s / (mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.algorithm));
     }
 
-    // Seconds of a core that a process spends on looking in a second of waiting for another.
-    double looking(const std::vector<int>& ranks) {
+    // CPU seconds that a process spends on polling in a second of waiting for another.
+    double polling(const std::vector<int>& ranks) {
         const comm::GroupId group = rank_->add_group(ranks);
         processes_.exchange("");
         const bool late = processes_.process() == ranks[0];
@@ -159,10 +159,10 @@ sim::Hosts hosts(comm::ProcessGroup& processes) {
     for (const std::string& other : processes.exchange(own)) out.share_cores = out.share_cores && !other.empty() && other == own;
     const std::vector<int> across = links.of_this_place(static_cast<int>(out.ranks));
     links.join({here, all, across});
-    // Of what a process computed in a launch, its work: the rest was looking, while it waited.
-    const double looking = out.looking = std::min(links.looking(all), 0.9);
+    // The part of a process's CPU time in a launch that was work. The rest was polling, while it waited.
+    const double polling = out.polling = std::min(links.polling(all), 0.9);
     const auto work_s = [&](const Rate& r) {
-        return std::max(1e-9, (r.cpu_s / processes.processes() - looking * r.time_s) / (1 - looking));
+        return std::max(1e-9, (r.cpu_s / processes.processes() - polling * r.time_s) / (1 - polling));
     };
     if (out.ranks > 1) {
         const Rate within = links.rate(here, mesh::Collective::AllGather);

@@ -72,6 +72,17 @@ std::string name_of(const ops::CostKey& k) {
     return fmt::format("{} {} {} {} {} [{}]", k.op, k.kernel, k.dtype, k.variant, k.threads, fmt::join(k.sizes, ","));
 }
 
+// Of which input an operand's integers are: renames, gathers and slices pass them on.
+ir::PortRole input_of(const ir::Routine& r, ir::TensorId t) {
+    for (auto op = r.ops.rbegin(); op != r.ops.rend(); ++op) {
+        const auto at = std::find(op->out.begin(), op->out.end(), t);
+        if (at == op->out.end() || op->in.empty()) continue;
+        t = op->in[op->in.size() == op->out.size() ? static_cast<size_t>(at - op->out.begin()) : 0];
+    }
+    const int port = r.tensors[t].port;
+    return port < 0 ? ir::PortRole::None : r.ports[port].role;
+}
+
 // Operands: read from one region that nobody writes, results into another; so no op meets the infinities or denormal numbers
 // of the one before.
 struct Regions {
@@ -149,7 +160,7 @@ private:
         const ir::Tensor& t = s_.routine->tensors[id];
         const int64_t elements = ir::local_elements(s_.program->mesh, *s_.routine, t);
         const auto bytes = static_cast<size_t>(ir::local_bytes(s_.program->mesh, *s_.routine, t));
-        if (t.dtype == Dtype::I32) return {0, integers(t, elements)};
+        if (t.dtype == Dtype::I32) return {0, integers(id, elements)};
         if (t.dtype == Dtype::F64 && elements <= 64) {
             scalars_.push_back(std::vector<double>(64, 1.0));
             return {0, scalars_.back().data()};
@@ -160,13 +171,16 @@ private:
     }
 
     // Positions count up along the sequence, documents are one, ids and targets lie anywhere in the vocabulary.
-    void* integers(const ir::Tensor& t, int64_t elements) {
+    void* integers(ir::TensorId id, int64_t elements) {
+        const ir::Tensor& t = s_.routine->tensors[id];
         std::vector<int32_t>& v = integers_.emplace_back(static_cast<size_t>(elements));
         const int64_t last =
             t.dims.empty() ? 1 : ir::local_size(s_.program->mesh, *s_.routine, t, static_cast<int>(t.dims.size()) - 1);
-        const ir::DimId vocab = s_.routine->dim("vocab");
+        const ir::DimId vocab = s_.routine->dim(ir::DimRole::Vocab);
         const int64_t bound = vocab >= 0 ? s_.routine->dims[vocab].valid : 1;
-        const bool position = t.name.find("pos") != std::string::npos, document = t.name.find("doc") != std::string::npos;
+        const ir::PortRole input = input_of(*s_.routine, id);
+        const bool position = input == ir::PortRole::Positions || input == ir::PortRole::KvPositions,
+                   document = input == ir::PortRole::Documents || input == ir::PortRole::KvDocuments;
         for (int64_t i = 0; i < elements; ++i)
             v[static_cast<size_t>(i)] = static_cast<int32_t>(document ? 0 : position ? i % last : i * 7919 % bound);
         return v.data();
@@ -227,7 +241,7 @@ std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& sam
         };
         for (const ir::Routine& r : p.routines) {
             for (const ir::Op& op : r.ops) {
-                if (op.kernel == "comm" || ir::is_view(r, op)) continue;
+                if (ops::rule(op.kind).collective || ir::is_view(r, op)) continue;
                 add(r, op);
                 for (const ops::KernelEntry& e : catalog.entries) {
                     const bool other =

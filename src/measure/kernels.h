@@ -11,7 +11,7 @@ namespace lockstep::measure {
 
 struct KernelOptions {
     std::vector<int> cpus;
-    double cold_bytes = 64 << 20;  // of operands used in turn: no cache holds so many
+    double cold_bytes = 64 << 20;  // of operands used in turn: more than a cache holds
     double budget_s = 80;
     bool small_only = false;  // a rough table in seconds
     std::function<void(const std::string& what, double share_done)> progress;

@@ -8,7 +8,7 @@ namespace lockstep::measure {
 
 inline double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Of `amount` a second, by the best of so many samples: other work on the machine only ever lowers one.
+// The best rate of `samples` samples, in `amount` per second: other work on the machine only lowers a rate.
 double best_rate(int samples, double amount, const auto& work) {
     double best = 0;
     for (int i = 0; i < samples; ++i) {

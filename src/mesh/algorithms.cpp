@@ -189,7 +189,12 @@ CollectiveAlgorithm choose_algorithm(const GroupLayout& l, Collective kind, int6
             algorithm.reduce =
                 all_bytes <= small_bytes ? ReduceBy::Everywhere : choose_reduce(l, block_bytes, small_bytes, levels);
             break;
-        default: break;  // there is one only
+        case Collective::AllToAll:
+        case Collective::Broadcast:
+        case Collective::Permute:
+        case Collective::Send:
+        case Collective::Recv:
+        case Collective::Wait: break;  // there is one only
     }
     if (algorithm.reduce == ReduceBy::TwoLevel) algorithm.level = l.level;
     return algorithm;
@@ -249,12 +254,22 @@ Sent bytes_sent(const GroupLayout& l, Collective kind, const CollectiveAlgorithm
 double latencies(const GroupLayout& l, Collective kind, const CollectiveAlgorithm& algorithm) {
     const int nodes = l.hosts() > 1 ? l.hosts() : l.parts();
     if (nodes == 1) return 0;
-    const CollectiveTraits& traits = traits_of(kind);
-    double count = 0;
-    if (traits.gathers) count += algorithm.gather == GatherBy::Direct ? 1 : nodes - 1;
-    if (traits.reduces && algorithm.reduce != ReduceBy::Everywhere) count += algorithm.reduce == ReduceBy::Chain ? nodes : 1;
-    if (!traits.has_algorithm()) count = kind == Collective::Broadcast ? nodes - 1 : kind == Collective::Wait ? 0 : 1;
-    return count;
+    const double gathering = algorithm.gather == GatherBy::Direct ? 1 : nodes - 1,
+                 reducing = algorithm.reduce == ReduceBy::Everywhere ? 0
+                            : algorithm.reduce == ReduceBy::Chain    ? nodes
+                                                                     : 1;
+    switch (kind) {
+        case Collective::AllGather: return gathering;
+        case Collective::ReduceScatter: return reducing;
+        case Collective::AllReduce: return gathering + reducing;
+        case Collective::Broadcast: return nodes - 1;
+        case Collective::AllToAll:
+        case Collective::Permute:
+        case Collective::Send:
+        case Collective::Recv: return 1;
+        case Collective::Wait: break;
+    }
+    return 0;
 }
 
 double latencies_of_agreement(const GroupLayout& l) {

@@ -69,7 +69,7 @@ struct CollectiveAlgorithm {
     bool operator==(const CollectiveAlgorithm&) const = default;
 };
 
-// Up to so many bytes, of all members together, latency is what counts.
+// Up to this number of bytes, of all members together, latency decides the time.
 inline constexpr int64_t kSmallBytes = 64 << 10;
 
 // block_bytes: as in ring.h. `levels`: whether sums may have an order by hosts.
@@ -86,8 +86,8 @@ struct Sent {
 Sent bytes_sent(const GroupLayout& layout, Collective kind, const CollectiveAlgorithm& algorithm, double block_bytes,
                 int64_t place = 0);
 
-// Messages that follow each other before the first byte of the last part is there, between hosts, or between processes where the
-// group is on one: of a collective, and of the agreement on a launch before its collectives.
+// Latencies in a row until the first byte of the last part has arrived: between hosts, or between processes if the group is on
+// one host. Of a collective, and of the agreement on a launch before its collectives.
 double latencies(const GroupLayout& layout, Collective kind, const CollectiveAlgorithm& algorithm);
 double latencies_of_agreement(const GroupLayout& layout);
 

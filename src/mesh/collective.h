@@ -20,6 +20,14 @@ namespace lockstep::mesh {
 // waited for in the order in which they were sent.
 enum class Collective { AllGather, ReduceScatter, AllReduce, AllToAll, Broadcast, Permute, Send, Recv, Wait };
 
+// What the op of a collective says beside operands and group, each an integer: dims of its operand, positions in the group, or a
+// pipeline rank.
+enum class Attr { None, Dim, From, To, Root, By, Peer };
+constexpr std::string_view name_of(Attr attr) {
+    constexpr std::array<std::string_view, 7> names = {"", "dim", "from", "to", "root", "by", "peer"};
+    return names[static_cast<size_t>(attr)];
+}
+
 // How many blocks a member gives, or takes.
 enum class Blocks { None, One, Members };
 
@@ -30,7 +38,8 @@ struct RingUse {
 
 struct CollectiveTraits {
     Collective kind;
-    std::string_view name;  // of the op
+    std::string_view name;  // of the op,
+    Attr attr, other_attr;  // which needs both
     Blocks gives, takes;
     bool symmetric;    // all members launch it, and nobody goes on before all have come
     bool reduces;      // sums, or maxima, of the members' blocks
@@ -38,43 +47,47 @@ struct CollectiveTraits {
     bool same_result;  // every member gets the same bits
     RingUse (*ring)(double members);
 
+    bool has(Attr a) const { return attr == a || other_attr == a; }
     bool has_algorithm() const { return reduces || gathers; }  // see mesh/algorithms.h
+    // Does a member move bytes? Those of a message the receiver moves.
+    bool moves_bytes() const { return symmetric || takes != Blocks::None; }
 };
 
 inline constexpr std::array<CollectiveTraits, 9> kCollectives = {{
-    {Collective::AllGather, "all_gather", Blocks::One, Blocks::Members, true, false, true, true,
+    {Collective::AllGather, "all_gather", Attr::Dim, Attr::None, Blocks::One, Blocks::Members, true, false, true, true,
      [](double n) {
          return RingUse{n - 1, n - 1};
      }},
-    {Collective::ReduceScatter, "reduce_scatter", Blocks::Members, Blocks::One, true, true, false, false,
+    {Collective::ReduceScatter, "reduce_scatter", Attr::Dim, Attr::None, Blocks::Members, Blocks::One, true, true, false, false,
      [](double n) {
          return RingUse{n - 1, n - 1};
      }},
-    {Collective::AllReduce, "all_reduce", Blocks::One, Blocks::One, true, true, true, true,
+    {Collective::AllReduce, "all_reduce", Attr::None, Attr::None, Blocks::One, Blocks::One, true, true, true, true,
      [](double n) {
          return RingUse{2 / n * (n - 1), 2 * (n - 1)};
      }},
-    {Collective::AllToAll, "all_to_all", Blocks::Members, Blocks::Members, true, false, false, false,
+    {Collective::AllToAll, "all_to_all", Attr::From, Attr::To, Blocks::Members, Blocks::Members, true, false, false, false,
      [](double n) {
          return RingUse{n - 1, n - 1};
      }},
-    {Collective::Broadcast, "broadcast", Blocks::One, Blocks::One, true, false, false, true,
+    {Collective::Broadcast, "broadcast", Attr::Root, Attr::None, Blocks::One, Blocks::One, true, false, false, true,
      [](double n) {
          return RingUse{n > 1 ? 1.0 : 0.0, n - 1};
      }},
-    {Collective::Permute, "permute", Blocks::One, Blocks::One, true, false, false, false,
+    {Collective::Permute, "permute", Attr::By, Attr::None, Blocks::One, Blocks::One, true, false, false, false,
      [](double) {
          return RingUse{1, 1};
      }},
-    {Collective::Send, "send", Blocks::One, Blocks::None, false, false, false, false,
+    {Collective::Send, "send", Attr::Peer, Attr::None, Blocks::One, Blocks::None, false, false, false, false,
      [](double) {
          return RingUse{1, 1};
      }},
-    {Collective::Recv, "recv", Blocks::None, Blocks::One, false, false, false, false,
+    {Collective::Recv, "recv", Attr::Peer, Attr::None, Blocks::None, Blocks::One, false, false, false, false,
      [](double) {
          return RingUse{1, 1};
      }},
-    {Collective::Wait, "wait", Blocks::None, Blocks::None, false, false, false, false, [](double) { return RingUse{}; }},
+    {Collective::Wait, "wait", Attr::Peer, Attr::None, Blocks::None, Blocks::None, false, false, false, false,
+     [](double) { return RingUse{}; }},
 }};
 
 constexpr const CollectiveTraits& traits_of(Collective kind) { return kCollectives[static_cast<size_t>(kind)]; }

@@ -35,7 +35,10 @@ AxisList join(AxisList a, const AxisList& b) {
 }
 
 AxisList unite(const AxisList& a, const AxisList& b) {
-    AxisList out = join(a, b);
+    AxisList out;
+    out.reserve(a.size() + b.size());
+    out.insert(out.end(), a.begin(), a.end());
+    out.insert(out.end(), b.begin(), b.end());
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
@@ -49,7 +52,21 @@ AxisList subtract(const AxisList& a, const AxisList& b) {
     return out;
 }
 
-AxisList intersect(const AxisList& a, const AxisList& b) { return subtract(a, subtract(a, b)); }
+AxisList intersect(const AxisList& a, const AxisList& b) {
+    AxisList out;
+    for (int x : a) {
+        if (contains(b, x)) out.push_back(x);
+    }
+    return out;
+}
+
+bool meet(const AxisList& a, const AxisList& b) {
+    return std::any_of(a.begin(), a.end(), [&](int x) { return contains(b, x); });
+}
+
+bool is_subset(const AxisList& a, const AxisList& b) {
+    return std::all_of(a.begin(), a.end(), [&](int x) { return contains(b, x); });
+}
 
 Mesh Mesh::build(const Degrees& degrees, const std::map<Axis, std::vector<int64_t>>& cuts) {
     Mesh mesh;

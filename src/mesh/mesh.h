@@ -33,6 +33,8 @@ AxisList join(AxisList a, const AxisList& b);             // a followed by b
 AxisList unite(const AxisList& a, const AxisList& b);     // sets: ascending, without repeats
 AxisList subtract(const AxisList& a, const AxisList& b);  // a without the members of b, order kept
 AxisList intersect(const AxisList& a, const AxisList& b);
+bool meet(const AxisList& a, const AxisList& b);       // have they a member in common?
+bool is_subset(const AxisList& a, const AxisList& b);  // is every member of a one of b?
 bool contains(const AxisList& list, int sub_axis);
 bool starts_with(const AxisList& list, const AxisList& prefix);
 

@@ -25,7 +25,7 @@ struct Attention {
     ir::TensorId q;     // [batch, seq, kv_heads, group, head_dim]
     ir::TensorId k, v;  // [batch, seq, kv_heads, head_dim]
     ir::TensorId positions, documents;
-    int64_t head_dim = 0, window = 0;  // window: a query sees so many positions up to its own; 0: all
+    int64_t head_dim = 0, window = 0;  // window: positions that a query sees, its own included; 0: all
     double dropout = 0;                // of the probabilities
 };
 // [batch, seq, kv_heads, group, head_dim]

@@ -27,13 +27,13 @@ std::string wrong_algorithm(const ir::Op& op) {
     const mesh::CollectiveTraits& traits = mesh::traits_of(ir::collective_of(op));
     if (!gathers && !reduces && !op.attrs.contains("level")) return "";
     if (gathers != traits.gathers || reduces != traits.reduces) return "its algorithm is not of such a collective";
-    if (gathers && !mesh::gather_by(op.text("gather"))) return "it is gathered by no known algorithm";
+    if (gathers && !mesh::gather_by(op.text("gather"))) return "its gather algorithm is unknown";
     const auto by = reduces ? mesh::reduce_by(op.text("reduce")) : mesh::ReduceBy::Direct;
-    if (!by) return "it is reduced by no known algorithm";
+    if (!by) return "its reduce algorithm is unknown";
     if (*by == mesh::ReduceBy::Everywhere && !(traits.gathers && traits.reduces))
         return "only an all_reduce is reduced everywhere";
     if ((level >= 2) != (*by == mesh::ReduceBy::TwoLevel) || level < 1 || level > std::numeric_limits<int>::max())
-        return "its sums have two levels exactly where it is reduced in two levels";
+        return "a level above 1 and the two_level algorithm need each other";
     return "";
 }
 
@@ -45,11 +45,12 @@ void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm) {
     if (algorithm.level > 1) op.attrs["level"] = static_cast<int64_t>(algorithm.level);
 }
 
-const std::vector<GroupsAlike>& PlacedGroups::of(const ir::Op& op) {
+const std::vector<GroupsOfOneLayout>& PlacedGroups::of(const ir::Op& op) {
     std::vector<int64_t> key(op.group.begin(), op.group.end());
-    if (op.attrs.contains("peer")) key.insert(key.end(), {-1, op.integer("peer"), static_cast<int64_t>(ir::collective_of(op))});
+    const mesh::CollectiveTraits& traits = ir::traits_of(op);
+    if (!traits.symmetric) key.insert(key.end(), {-1, op.integer("peer"), static_cast<int64_t>(traits.kind)});
     const auto [at, is_new] = known_.try_emplace(std::move(key));
-    std::vector<GroupsAlike>& out = at->second;
+    std::vector<GroupsOfOneLayout>& out = at->second;
     if (!is_new) return out;
     std::set<std::vector<int>> seen;
     const int64_t first = program_.pipeline_rank * program_.mesh.ranks();
@@ -58,7 +59,7 @@ const std::vector<GroupsAlike>& PlacedGroups::of(const ir::Op& op) {
         std::vector<int> ranks(members.begin(), members.end());
         if (!seen.insert(ranks).second) continue;
         mesh::GroupLayout layout = mesh::group_layout(ranks, topology_);
-        const auto alike = std::find_if(out.begin(), out.end(), [&](const GroupsAlike& o) {
+        const auto alike = std::find_if(out.begin(), out.end(), [&](const GroupsOfOneLayout& o) {
             return o.layout.part_of == layout.part_of && o.layout.host_of == layout.host_of;
         });
         if (alike == out.end()) out.push_back({std::move(layout), {std::move(ranks)}});
@@ -76,9 +77,9 @@ HostBytes bytes_sent(const ir::Program& p, const ir::Routine& r, const ir::Op& o
     const std::optional<mesh::CollectiveAlgorithm> chosen = algorithm_of(op);
     if (traits.has_algorithm() && !chosen) return out;
     const mesh::CollectiveAlgorithm algorithm = chosen.value_or(mesh::CollectiveAlgorithm{});
-    const int64_t place = op.attrs.contains("by") ? op.integer("by") : op.attrs.contains("root") ? op.integer("root") : 0;
+    const int64_t place = traits.has(mesh::Attr::By) ? op.integer("by") : traits.has(mesh::Attr::Root) ? op.integer("root") : 0;
     size_t leaders = 0, ranks = 0;
-    for (const GroupsAlike& placed : groups.of(op)) {
+    for (const GroupsOfOneLayout& placed : groups.of(op)) {
         const mesh::GroupLayout& l = placed.layout;
         leaders += placed.groups.size() * static_cast<size_t>(l.parts());
         ranks += placed.groups.size() * static_cast<size_t>(l.members());

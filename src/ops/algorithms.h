@@ -16,8 +16,8 @@ std::optional<mesh::CollectiveAlgorithm> algorithm_of(const ir::Op& op);
 std::string wrong_algorithm(const ir::Op& op);
 void set_algorithm(ir::Op& op, const mesh::CollectiveAlgorithm& algorithm);
 
-// The groups that meet in an op among the ranks of a program, as they lie over hosts; those that lie alike together.
-struct GroupsAlike {
+// Groups of ranks that meet in an op and have one layout over hosts.
+struct GroupsOfOneLayout {
     mesh::GroupLayout layout;
     std::vector<std::vector<int>> groups;  // world ranks
 };
@@ -26,18 +26,18 @@ class PlacedGroups {
 public:
     // Both outlive this.
     PlacedGroups(const ir::Program& program, const mesh::Topology& topology) : program_(program), topology_(topology) {}
-    const std::vector<GroupsAlike>& of(const ir::Op& op);
+    const std::vector<GroupsOfOneLayout>& of(const ir::Op& op);
 
 private:
     const ir::Program& program_;
     const mesh::Topology& topology_;
-    std::map<std::vector<int64_t>, std::vector<GroupsAlike>> known_;  // by group, and peer of a send or receive
+    std::map<std::vector<int64_t>, std::vector<GroupsOfOneLayout>> known_;  // by group, and peer of a send or receive
 };
 
 // What an op sends when all its groups are under way, in bytes: each host to others.
 struct HostBytes {
     std::vector<double> by_host;
-    double leader = 0;   // of them, those of the process that sends most
+    double leader = 0;   // the part sent by the process that sends most
     double within = 0;   // between processes of a host, of the one that sends most
     double leaders = 1;  // of all ranks, the share that sends: one of each process's members of a group. The others wait for it
     // Messages that follow each other, of the groups that lie on several hosts, and of those on one.

@@ -1,7 +1,7 @@
 // bias(x, b): b is added to every row of x; it has the last dims of x. Not linear in x alone: a partial sum is reduced before, so
 // the bias is added once, not once a rank.
-// bias_gelu(x, b) {fn}: GELU of it, fn one of unary's (Hendrycks & Gimpel 2016, arXiv 1606.08415). Only x is saved; the result is
-// run again.
+// bias_gelu(x, b) {fn}: GELU of it, fn one of unary's that has a slope (Hendrycks & Gimpel 2016, arXiv 1606.08415). Only x is
+// saved; the result is run again.
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -34,13 +34,13 @@ OpRule bias_gelu() {
     r.name = "bias_gelu";
     r.operands = 2, r.results = 1;
     r.attrs = {{"fn", AttrType::Text}};
-    r.check = check;
+    r.check = [](const Routine& rt, const Op& op) { return first_of({check(rt, op), has_slope(op.text("fn"))}); };
     r.expand = [](Builder& b, const Op& op) {
         const std::string name = b.tensor(op.in[0]).name;
         const TensorId biased = b.op("bias", {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];
         return std::vector<TensorId>{b.unary(name + ".act", op.text("fn"), biased)};
     };
-    r.rerun = true;
+    r.always_recomputed = true;
     return r;
 }
 
@@ -51,6 +51,9 @@ std::vector<OpRule> bias_rules() {
     OpRule forward = bias_gelu();
     forward.derivative = composite_derivative(backward);
     OpRule back = backward_rule(forward, backward);
+    back.check = [check = back.check](const Routine& rt, const Op& op) {
+        return first_of({check(rt, op), has_slope(op.text("fn"))});
+    };
     back.linear = {0};
     return {bias(), forward, back};
 }

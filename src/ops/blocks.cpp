@@ -55,6 +55,7 @@ std::vector<OpRule> block_rules() {
         return one_dim_apart(rt, op, op.in[0], op.out[0]);
     };
     block.of_blocks = true;
+    block.view = true;
     block.in_place = 0;
     block.rewrites = {{0, 0}};
     block.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };

@@ -180,12 +180,43 @@ std::vector<Op> live_ops(const ir::Routine& routine, const std::vector<Op>& ops,
     return out;
 }
 
+namespace {
+
+// A read port of which nothing is read is dropped; what is written is kept even where no op writes it (verify objects).
+bool is_dropped_if_unused(const ir::Port& port) { return port.access == ir::Access::Read && port.kind != ir::PortKind::State; }
+
+// Would renumber() change nothing? Ports without tensors, tensors out of order and tensors without use say no.
+bool is_numbered(const ir::Routine& routine, const std::vector<bool>& used) {
+    size_t t = 0;
+    for (size_t p = 0; p < routine.ports.size(); ++p) {
+        const size_t first = t;
+        for (; t < routine.tensors.size() && routine.tensors[t].port == static_cast<int>(p); ++t) {
+            if (!used[t] && is_dropped_if_unused(routine.ports[p])) return false;
+        }
+        if (t == first) return false;
+    }
+    const auto is_of_port = [&](TensorId id) { return routine.tensors[static_cast<size_t>(id)].port >= 0; };
+    for (const Op& op : routine.ops) {
+        for (TensorId in : op.in) {
+            if (static_cast<size_t>(in) >= t) return false;
+        }
+        for (TensorId out : op.out) {
+            if (static_cast<size_t>(out) == t && !is_of_port(out)) ++t;
+            else if (static_cast<size_t>(out) >= t) return false;
+        }
+    }
+    return t == routine.tensors.size();
+}
+
+}  // namespace
+
 void renumber(ir::Routine& routine) {
     std::vector<bool> used(routine.tensors.size(), false);
     for (const Op& op : routine.ops) {
         for (TensorId t : op.in) used[t] = true;
         for (TensorId t : op.out) used[t] = true;
     }
+    if (is_numbered(routine, used)) return;
     std::vector<TensorId> to(routine.tensors.size(), -1);
     std::vector<ir::Tensor> tensors;
     std::vector<ir::Port> ports;
@@ -196,11 +227,10 @@ void renumber(ir::Routine& routine) {
     };
     for (size_t p = 0; p < routine.ports.size(); ++p) {
         const std::vector<TensorId> members = routine.port_tensors(static_cast<int>(p));
-        // A read port of which nothing is read is dropped; what is written is kept even where no op writes it (verify objects).
-        const bool read_only = routine.ports[p].access == ir::Access::Read && routine.ports[p].kind != ir::PortKind::State;
+        const bool may_go = is_dropped_if_unused(routine.ports[p]);
         size_t kept = 0;
         for (TensorId t : members) {
-            if (read_only && !used[t]) continue;
+            if (may_go && !used[t]) continue;
             keep(t);
             tensors.back().port = static_cast<int>(ports.size());
             ++kept;

@@ -17,22 +17,10 @@
 namespace lockstep::ops {
 namespace {
 
-OpRule one_to_one(std::string_view name, std::vector<Attribute> attrs) {
-    OpRule r;
-    r.name = name;
-    r.operands = 1, r.results = 1;
-    r.attrs = std::move(attrs);
-    r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
-    return r;
-}
-
-OpRule one_sided(std::string_view name, int operands, int results) {
-    OpRule r;
-    r.name = name;
-    r.operands = operands, r.results = results;
-    r.attrs = {{"peer", AttrType::Integer}};
-    r.check = [](const Routine&, const Op&) { return std::string(); };
-    return r;
+std::string check_member(const Routine& rt, const Op& op) {
+    if (op.in.size() != 1 || op.out.size() != 1)
+        return fmt::format("a member of a launch has one operand and one result, not {} and {}", op.in.size(), op.out.size());
+    return same_dims(rt, op.in[0], op.out[0]);
 }
 
 // What was moved from one dim to another moves back.
@@ -43,39 +31,47 @@ std::vector<TensorId> all_to_all_back(Builder& b, const Op& op, std::span<const 
     return {back};
 }
 
+OpRule rule_of(const mesh::CollectiveTraits& traits) {
+    OpRule r;
+    r.name = traits.name;
+    r.collective = true;
+    for (mesh::Attr attr : {traits.attr, traits.other_attr}) {
+        if (attr != mesh::Attr::None) r.attrs.push_back({name_of(attr), AttrType::Integer});
+    }
+    if (traits.has_algorithm()) {  // see ops/algorithms.h
+        for (std::string_view word : {"gather", "reduce"}) r.attrs.push_back({word, AttrType::Text, true});
+        r.attrs.push_back({"level", AttrType::Integer, true});
+    }
+    r.check = check_member;
+    if (!traits.symmetric) {  // the sender's tensor, or the receiver's
+        r.results = traits.takes == mesh::Blocks::None ? 0 : 1, r.operands = 1 - r.results;
+        r.check = [](const Routine&, const Op&) { return std::string(); };
+    }
+    if (traits.kind == mesh::Collective::AllReduce) r.in_place = 0, r.rewrites = {{0, 0}};
+    if (traits.kind == mesh::Collective::AllToAll) {
+        r.check = [](const Routine& rt, const Op& op) {
+            if (op.integer("from") == op.integer("to")) return std::string("moves the group from a dim to the same one");
+            return check_member(rt, op);
+        };
+        r.derivative = all_to_all_back;
+    }
+    return r;
+}
+
+OpRule slice() {
+    OpRule r;
+    r.name = "slice";
+    r.attrs = {{"dim", AttrType::Integer}};
+    r.check = check_member;
+    return r;
+}
+
 }  // namespace
 
 std::vector<OpRule> collective_rules() {
     std::vector<OpRule> rules;
-    for (std::string_view name : {"all_gather", "reduce_scatter", "all_reduce", "slice"}) {
-        OpRule r;
-        r.name = name;
-        if (name != "all_reduce") r.attrs = {{"dim", AttrType::Integer}};
-        if (name != "slice") {  // see ops/algorithms.h
-            for (std::string_view word : {"gather", "reduce"}) r.attrs.push_back({word, AttrType::Text, true});
-            r.attrs.push_back({"level", AttrType::Integer, true});
-        }
-        r.check = [](const Routine& rt, const Op& op) {
-            if (op.in.size() != 1 || op.out.size() != 1)
-                return fmt::format("a member of a launch has one operand and one result, not {} and {}", op.in.size(),
-                                   op.out.size());
-            return same_dims(rt, op.in[0], op.out[0]);
-        };
-        if (name == "all_reduce") r.in_place = 0, r.rewrites = {{0, 0}};
-        rules.push_back(std::move(r));
-    }
-    rules.push_back(one_to_one("all_to_all", {{"from", AttrType::Integer}, {"to", AttrType::Integer}}));
-    rules.back().check = [](const Routine& rt, const Op& op) {
-        if (op.integer("from") == op.integer("to")) return std::string("moves the group from a dim to the same one");
-        return same_dims(rt, op.in[0], op.out[0]);
-    };
-    rules.back().derivative = all_to_all_back;
-    rules.push_back(one_to_one("broadcast", {{"root", AttrType::Integer}}));
-    rules.push_back(one_to_one("permute", {{"by", AttrType::Integer}}));
-    rules.push_back(one_sided("send", 1, 0));
-    rules.push_back(one_sided("recv", 0, 1));
-    rules.push_back(one_sided("wait", 1, 0));
-    for (OpRule& r : rules) r.collective = mesh::collective_named(r.name).has_value();
+    for (const mesh::CollectiveTraits& traits : mesh::kCollectives) rules.push_back(rule_of(traits));
+    rules.push_back(slice());
     return rules;
 }
 

@@ -216,8 +216,7 @@ double block_bytes(const mesh::Mesh& mesh, const Routine& r, const Op& op, size_
 
 CollectiveCost collective_cost(const CostTable& table, const mesh::Mesh& mesh, const Routine& r, const Op& op) {
     const mesh::CollectiveTraits& traits = ir::traits_of(op);
-    if (traits.kind == mesh::Collective::Send || traits.kind == mesh::Collective::Wait)
-        return {};  // the receiver moves the bytes
+    if (!traits.moves_bytes()) return {};
     double bytes = 0;
     for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i) bytes += block_bytes(mesh, r, op, i);
     return collective_cost(table, traits.kind, traits.symmetric ? static_cast<int>(mesh.size(op.group)) : 2, bytes);

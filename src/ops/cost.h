@@ -35,12 +35,11 @@ struct CollectiveRow {
     std::string op;
     int members = 0;
     double block_bytes = 0;  // of one block (mesh/collective.h)
-    double time_s = 0;       // from the arrival of the last; where members outnumber cores, of a share of a core
-    double core_s = 0;       // of it, what a member's thread computes: the rest is waking up
+    double time_s = 0;       // from the arrival of the last member; times cores / members if members outnumber cores
+    double core_s = 0;       // the part of time_s in which a member's thread computes; the rest is waking up
 };
 
-// Bytes that `cores` cores keep at hand. What a core used longer ago it finds further out, at a price from 0 (as in the nearest
-// cache) to 1 (as in memory).
+// A cache level shared by `cores` cores. price_beyond: the cost of a miss, from 0 (as in the nearest cache) to 1 (as in memory).
 struct CacheLevel {
     double bytes = 0;
     int cores = 1;
@@ -75,7 +74,8 @@ struct OpCost {
     bool measured = false;  // by rows of this kernel
 };
 
-// The price of bytes that a rank touches again after so many others, where `ranks` ranks of `threads` threads share the cores.
+// The price of bytes that a rank touches again after `distance_bytes` others, if `ranks` ranks of `threads` threads share the
+// cores.
 double price_of(const CostTable& table, double distance_bytes, int threads, double ranks);
 
 // `cold`: the mean price of the op's bytes. Between measured shapes the ratio to the

@@ -45,7 +45,7 @@ OpRule dropout() {
     };
     r.linear = {0};
     r.in_place = 0;
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 
@@ -77,7 +77,7 @@ OpRule bias_dropout_add() {
         return std::vector<TensorId>{b.add(name + ".sum", {op.in[2], t})};
     };
     r.in_place = 0;
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 

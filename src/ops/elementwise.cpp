@@ -20,7 +20,7 @@ OpRule add() {
     r.derivative = [](Builder&, const Op& op, Span dy) { return std::vector<TensorId>(op.in.size(), dy[0]); };
     r.linear_in_all_together = true;
     r.in_place = 0;
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 
@@ -34,9 +34,9 @@ OpRule scale() {
         return std::vector<TensorId>{b.scale("d." + b.tensor(op.in[0]).name + ".part", dy[0], op.number("c"))};
     };
     r.linear = {0};
-    r.always_passes = true;
+    r.linear_unconditionally = true;
     r.in_place = 0;
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 
@@ -54,6 +54,8 @@ OpRule cast() {
 const std::map<std::string_view, const char*> kSlopes = {
     {"log", "recip"}, {"silu", "dsilu"}, {"gelu", "dgelu"}, {"gelu_erf", "dgelu_erf"}};
 
+std::string unknown(const std::string& fn) { return "does not know the function " + fn; }
+
 // fn: log, recip, silu, gelu (its tanh form) and gelu_erf, with their slopes; rsqrt_mean: (x / n + eps)^-1/2; inverse_norm, of a
 // sum of squares: 1 / max(x^1/2, eps); valid: 1 where an integer is not negative, else 0.
 OpRule unary() {
@@ -69,7 +71,7 @@ OpRule unary() {
         if (fn == "inverse_norm") return has(op, {"eps"});
         bool known = fn == "valid";
         for (const auto& [name, slope] : kSlopes) known = known || fn == name || fn == slope;
-        return known ? std::string() : "does not know the function " + fn;
+        return known ? std::string() : unknown(fn);
     };
     r.derivative = [](Builder& b, const Op& op, Span dy) -> std::vector<TensorId> {
         const std::string& fn = op.text("fn");
@@ -86,7 +88,7 @@ OpRule unary() {
         return {-1};
     };
     r.in_place = 0;
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 
@@ -105,12 +107,13 @@ OpRule rename() {
     };
     r.unsplit = with_roles({DimRole::Seq, DimRole::KvSeq});
     r.linear = {0};
-    r.always_passes = true;
-    r.rerun = true;
+    r.linear_unconditionally = true;
+    r.always_recomputed = true;
+    r.view = true;
     r.in_place = 0;
     r.rewrites = {{0, 0}};
     r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 
@@ -121,8 +124,8 @@ OpRule accumulate() {
     r.operands = 1, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return same_dims(rt, op.in[0], op.out[0]); };
     r.linear = {0};
-    r.always_passes = true;
-    r.takes_what_comes = true;
+    r.linear_unconditionally = true;
+    r.any_dtype = true;
     return r;
 }
 
@@ -138,11 +141,13 @@ OpRule swiglu() {
         const TensorId act = b.unary(b.tensor(op.in[0]).name + ".act", "silu", op.in[0]);
         return std::vector<TensorId>{b.einsum(b.tensor(op.in[0]).name + ".product", b.dims(op.in[0]), {act, op.in[1]})};
     };
-    r.rerun = true;
+    r.always_recomputed = true;
     return r;
 }
 
 }  // namespace
+
+std::string has_slope(const std::string& fn) { return kSlopes.contains(fn) ? std::string() : unknown(fn); }
 
 std::vector<OpRule> elementwise_rules() {
     const CompositeBackward backward = {"swiglu_backward", {0}, {0, 1}, {}};

@@ -48,7 +48,7 @@ OpRule scatter() {
     r.operands = 2, r.results = 1;
     r.check = [](const Routine& rt, const Op& op) { return rows_of_table(rt, op, op.out[0], op.in[0]); };
     r.linear = {0};
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 

@@ -9,13 +9,23 @@
 namespace lockstep::ops {
 namespace {
 
+// A part of a fused op, as an op of its own.
+Op piece_of(const Op& fused, std::string_view kind, std::vector<TensorId> in, std::vector<TensorId> out) {
+    Op op = fused;
+    op.kind = kind, op.in = std::move(in), op.out = std::move(out);
+    op.attrs.erase("in_place");
+    return op;
+}
+Op without_first_operand(const Op& fused, std::string_view kind) {
+    return piece_of(fused, kind, {fused.in.begin() + 1, fused.in.end()}, fused.out);
+}
+
 OpRule add_rmsnorm() {
     OpRule r;
     r.name = "add_rmsnorm";
     r.operands = 3, r.results = 3;
     r.check = [](const Routine& rt, const Op& op) {
-        Op norm = op;
-        norm.kind = "rmsnorm", norm.in = {op.out[0], op.in[2]}, norm.out = {op.out[1], op.out[2]};
+        const Op norm = piece_of(op, "rmsnorm", {op.out[0], op.in[2]}, {op.out[1], op.out[2]});
         return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0]), check_op(rt, norm)});
     };
     r.attrs = norm_rules()[0].attrs;
@@ -31,15 +41,10 @@ OpRule add_rmsnorm() {
     return r;
 }
 
-OpRule backward_add(const OpRule& backward, std::string_view name) {
-    const auto inner = [kind = backward.name](const Op& op) {
-        Op norm = op;
-        norm.kind = kind;
-        norm.in.erase(norm.in.begin());
-        return norm;
-    };
+OpRule backward_add(const OpRule& backward) {
+    const auto inner = [kind = backward.name](const Op& op) { return without_first_operand(op, kind); };
     OpRule r;
-    r.name = name;
+    r.name = backward.with_term;
     r.check = [inner](const Routine& rt, const Op& op) {
         if (op.in.size() < 2 || op.out.empty()) return std::string("adds one operand more");
         return first_of({check_op(rt, inner(op)), same_dims(rt, op.in[0], op.out[0])});
@@ -61,12 +66,7 @@ OpRule backward_add(const OpRule& backward, std::string_view name) {
 }
 
 OpRule addmm() {
-    const auto product = [](const Op& op) {
-        Op einsum = op;
-        einsum.kind = "einsum";
-        einsum.in.erase(einsum.in.begin());
-        return einsum;
-    };
+    const auto product = [](const Op& op) { return without_first_operand(op, "einsum"); };
     OpRule r;
     r.name = "addmm";
     r.operands = 3, r.results = 1;
@@ -74,7 +74,7 @@ OpRule addmm() {
         return first_of({same_dims(rt, op.in[0], op.out[0]), check_op(rt, product(op))});
     };
     r.linear = {0, 1, 2};
-    r.term = 0;
+    r.addend = 0;
     r.in_place = 0;
     r.flops = [product](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, product(op)); };
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
@@ -132,8 +132,7 @@ OpRule qkv_rope() {
 std::vector<OpRule> fused_rules() {
     std::vector<OpRule> out = {add_rmsnorm(), addmm(), qkv_rope()};
     for (const OpRule& r : norm_rules()) {
-        if (r.name == "rmsnorm_backward") out.push_back(backward_add(r, "rmsnorm_backward_add"));
-        if (r.name == "layernorm_backward") out.push_back(backward_add(r, "layernorm_backward_add"));
+        if (!r.with_term.empty()) out.push_back(backward_add(r));
     }
     return out;
 }

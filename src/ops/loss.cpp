@@ -46,7 +46,7 @@ OpRule mask_padding() {
         return b.op("mask_padding", {dy[0]}, {part_of(b.routine(), op.in[0])}, {{"fill", 0.0}});
     };
     r.in_place = 0;
-    r.takes_what_comes = true;
+    r.any_dtype = true;
     return r;
 }
 

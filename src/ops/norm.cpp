@@ -77,18 +77,21 @@ OpRule layernorm() {
 
 std::vector<OpRule> norm_rules() {
     std::vector<OpRule> out;
-    const auto add = [&](OpRule forward, const CompositeBackward& backward, std::vector<int> statistics) {
+    const auto add = [&](OpRule forward, const CompositeBackward& backward, std::string_view with_term,
+                         std::vector<int> statistics) {
         forward.derivative = composite_derivative(backward);
-        forward.takes_what_comes = true;
+        forward.any_dtype = true;
+        forward.norm = true;
         OpRule back = backward_rule(forward, backward);
-        back.takes_what_comes = true;
+        back.any_dtype = true;
         back.linear = {0};
         back.wide_in = std::move(statistics);
+        back.with_term = with_term;
         out.push_back(std::move(forward));
         out.push_back(std::move(back));
     };
-    add(rmsnorm(), {"rmsnorm_backward", {0}, {0, 1}, {1}}, {3});
-    add(layernorm(), {"layernorm_backward", {0}, {0, 1, 2}, {1, 2}}, {4, 5});
+    add(rmsnorm(), {"rmsnorm_backward", {0}, {0, 1}, {1}}, "rmsnorm_backward_add", {3});
+    add(layernorm(), {"layernorm_backward", {0}, {0, 1, 2}, {1, 2}}, "layernorm_backward_add", {4, 5});
     return out;
 }
 

@@ -103,8 +103,15 @@ OpRule packing(std::string_view name, bool packs) {
     return r;
 }
 
+// The same elements: in other dims, or in another tensor.
+OpRule moved(std::string_view name) {
+    OpRule r = simple(name, 1, 1, {}, {{0, 0}});
+    r.view = true;
+    return r;
+}
+
 OpRule reshape() {
-    OpRule r = simple("reshape", 1, 1, {}, {{0, 0}});
+    OpRule r = moved("reshape");
     r.check = [](const Routine& rt, const Op& op) {
         return elements_of(rt, op.in[0]) == elements_of(rt, op.out[0]) ? "" : std::string("keeps the number of elements");
     };
@@ -174,7 +181,7 @@ std::vector<OpRule> optimizer_rules() {
             obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}), {{0, 0}, {1, 1}})),
             simple("zero_padding", 1, 1, {{"ranges", AttrType::Integers}}, {{0, 0, true}}),
             simple("inverse_count", 1, 1, {}),
-            simple("copy", 1, 1, {}, {{0, 0}})};
+            moved("copy")};
 }
 
 }  // namespace lockstep::ops

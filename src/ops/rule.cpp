@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 
@@ -21,25 +21,32 @@ const std::vector<OpRule>& all_rules() {
     return rules;
 }
 
-const OpRule& rule(std::string_view kind) {
-    static const std::map<std::string_view, const OpRule*> by_name = [] {
-        std::map<std::string_view, const OpRule*> map;
+const OpRule* find_rule(std::string_view kind) {
+    static const std::unordered_map<std::string_view, const OpRule*> by_name = [] {
+        std::unordered_map<std::string_view, const OpRule*> map;
         for (const OpRule& r : all_rules()) map[r.name] = &r;
         return map;
     }();
-    auto it = by_name.find(kind);
-    if (it == by_name.end()) throw InternalError(fmt::format("no op kind is called {}", kind));
-    return *it->second;
+    const auto it = by_name.find(kind);
+    return it == by_name.end() ? nullptr : it->second;
+}
+
+const OpRule& rule(std::string_view kind) {
+    const OpRule* found = find_rule(kind);
+    if (!found) throw InternalError(fmt::format("no op kind is called {}", kind));
+    return *found;
 }
 
 namespace {
 
-// What any op may have: the dim of passes/shard, a mark of passes/recompute, and one of passes/select_kernels.
-constexpr Attribute kCommon[] = {
-    {"beside", AttrType::Text, true}, {"recomputed", AttrType::Integer, true}, {"in_place", AttrType::Integer, true}};
+// What any op may have: the dim of passes/shard and a mark of passes/recompute.
+constexpr Attribute kCommon[] = {{"beside", AttrType::Text, true}, {"recomputed", AttrType::Integer, true}};
+// And one of passes/select_kernels, where the rule names an operand.
+constexpr Attribute kInPlace[] = {{"in_place", AttrType::Integer, true}};
 
 std::string check_attrs(const OpRule& r, const Op& op) {
     constexpr std::string_view types[] = {"an integer", "a number", "a text", "a list of integers"};  // as Attr's alternatives
+    const std::span<const Attribute> lists[] = {r.attrs, kCommon, std::span(kInPlace, r.in_place >= 0 ? 1 : 0)};
     size_t expected = 0;
     const auto check = [&](const Attribute& a) -> std::string {
         const auto at = op.attrs.find(std::string(a.name));
@@ -48,15 +55,16 @@ std::string check_attrs(const OpRule& r, const Op& op) {
         const auto type = static_cast<size_t>(a.type);
         return at->second.index() == type ? "" : fmt::format("the attribute {} is {}", a.name, types[type]);
     };
-    for (const std::span<const Attribute> list : {std::span<const Attribute>(r.attrs), std::span<const Attribute>(kCommon)}) {
+    for (const std::span<const Attribute> list : lists) {
         for (const Attribute& a : list) {
             if (const std::string wrong = check(a); !wrong.empty()) return wrong;
         }
     }
     if (expected == op.attrs.size()) return "";
     const auto known = [&](const std::string& name) {
-        const auto is = [&](const Attribute& a) { return a.name == name; };
-        return std::any_of(r.attrs.begin(), r.attrs.end(), is) || std::any_of(std::begin(kCommon), std::end(kCommon), is);
+        return std::any_of(std::begin(lists), std::end(lists), [&](std::span<const Attribute> list) {
+            return std::any_of(list.begin(), list.end(), [&](const Attribute& a) { return a.name == name; });
+        });
     };
     for (const auto& [name, value] : op.attrs) {
         if (!known(name)) return fmt::format("has no attribute {}", name);

@@ -55,33 +55,39 @@ struct OpRule {
     std::function<std::vector<DimId>(const Routine&, const Op&)> unsplit;  // dims it cannot have sharded
     std::vector<int> linear;                                               // operands in which it is linear: see is_linear
     bool linear_in_all_together = false;                                   // add: all operands equally partial
-    int term = -1;                                                         // an operand that is added: partial as the result is
-    bool always_passes = false;           // a partial operand stays partial without further conditions (rename, scale)
+    int addend = -1;                                                       // an operand that is added: partial as the result is
+    bool linear_unconditionally = false;  // a partial operand stays partial without further conditions (rename, scale)
     ir::Reduce reduce = ir::Reduce::Sum;  // how a result that lost a sharded dim is partial
 
     // Precision, under bfloat16 (passes/set_precision). Arithmetic is in float32 in any case; this is about what is stored.
-    bool wide = false;              // all floats stay float32: maxima and sums of the loss
-    std::vector<int> wide_in{};     // operands, and results, that stay float32 where the rest is bfloat16: statistics of a
-    std::vector<int> wide_out{};    // norm, lse of attention
-    bool takes_what_comes = false;  // operands stay as they are: add, scale, rename, unary
+    bool wide = false;            // all floats stay float32: maxima and sums of the loss
+    std::vector<int> wide_in{};   // operands, and results, that stay float32 where the rest is bfloat16: statistics of a
+    std::vector<int> wide_out{};  // norm, lse of attention
+    bool any_dtype = false;       // operands stay as they are: add, scale, rename, unary
 
     std::function<Flops(const mesh::Mesh&, const Routine&, const Op&)> flops;  // of one rank; empty: one a result element
 
     // Composites: results in terms of simpler ops.
     std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
 
+    bool norm = false;           // operands behind the first are a norm's weight and bias
+    std::string_view with_term;  // the kind that takes one operand more, the first, and adds it to result 0: ops/fused.cpp
+
     // Of the end of a step. of_states: on flat states, placed by the pass that writes it (passes/partition_parameters);
     // obeys_control: its last operand is the step's `control`, in double; updates: its first result are the new weights.
     bool of_states = false, obeys_control = false, updates = false;
-    bool rerun = false;  // its results are never saved for backward: computed again from its operands
+    bool always_recomputed = false;  // its results are never saved for backward: computed again from its operands
     bool collective = false;
     bool of_blocks = false;  // ops/blocks.cpp: placed by Op::group
-    int in_place = -1;       // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
+    // Where result 0 and operand 0 stand in one place, it has nothing to do: passes/plan_memory makes the result a view.
+    bool view = false;
+    int in_place = -1;  // the operand in whose bytes result 0 may stand, where the kernel's table entry agrees
     // Operands that every kernel of the op may overwrite with a result of the same size. must: the kernel finds the operand
     // through the result, so both are one place. Of a grouped launch each member's own.
     std::vector<Rewrite> rewrites{};
 };
 
+const OpRule* find_rule(std::string_view kind);  // nullptr for an unknown kind
 // Throws InternalError for an unknown kind.
 const OpRule& rule(std::string_view kind);
 const std::vector<OpRule>& all_rules();

@@ -51,6 +51,9 @@ inline std::string first_of(std::initializer_list<std::string> messages) {
     return "";
 }
 
+// Of a function that unary knows and that has a slope (elementwise.cpp).
+std::string has_slope(const std::string& fn);
+
 // One result named d.<operand>.part, shaped like the operand.
 inline Result part_of(const Routine& r, TensorId t) {
     return {"d." + r.tensors[t].name + ".part", r.tensors[t].dims, r.tensors[t].dtype};

@@ -69,10 +69,9 @@ private:
     }
 
     std::string shape(const Routine& r, const Op& op) const {
-        const bool exists =
-            std::any_of(all_rules().begin(), all_rules().end(), [&](const OpRule& k) { return k.name == op.kind; });
-        if (!exists) return "no op kind is called so";
-        if (rule(op.kind).collective && op.in.size() > 1) {  // a grouped launch: every member by itself
+        const OpRule* known = find_rule(op.kind);
+        if (!known) return "no op kind is called so";
+        if (known->collective && op.in.size() > 1) {  // a grouped launch: every member by itself
             if (op.in.size() != op.out.size()) return "a grouped launch has one result an operand";
             for (size_t i = 0; i < op.in.size(); ++i) {
                 Op one = op;
@@ -327,42 +326,43 @@ private:
         }
         const int64_t members = p_.mesh.size(op.group);
         if (const std::string what = wrong_algorithm(op); !what.empty()) return wrong(what);
-        if (op.attrs.contains("by") && (op.integer("by") < 1 || op.integer("by") >= members))
+        using mesh::Attr;
+        if (traits.has(Attr::By) && (op.integer("by") < 1 || op.integer("by") >= members))
             return wrong(fmt::format("its shift by {} is not between 1 and {}", op.integer("by"), members - 1));
-        if (op.attrs.contains("root") && (op.integer("root") < 0 || op.integer("root") >= members))
+        if (traits.has(Attr::Root) && (op.integer("root") < 0 || op.integer("root") >= members))
             return wrong(fmt::format("its root {} is none of {} ranks", op.integer("root"), members));
         for (size_t i = 0; i < op.in.size(); ++i) {
             const ir::Tensor &in = r.tensors[op.in[i]], &out = r.tensors[op.out[i]];
             if (in.dtype != out.dtype) return wrong(fmt::format("makes {} of {}", name_of(out.dtype), name_of(in.dtype)));
             ir::Placement expected = in.placement;
-            const auto dim = [&](const char* key) { return static_cast<size_t>(op.integer(key)); };
-            for (const char* key : {"dim", "from", "to"}) {
-                if (op.attrs.contains(key) && dim(key) >= expected.dims.size()) return wrong("it has no such dim");
+            const auto dim = [&](Attr attr) { return static_cast<size_t>(op.integer(name_of(attr))); };
+            for (const Attr attr : {Attr::Dim, Attr::From, Attr::To}) {
+                if (traits.has(attr) && dim(attr) >= expected.dims.size()) return wrong("it has no such dim");
             }
             const bool loses = traits.takes == mesh::Blocks::Members, gains = traits.gives == mesh::Blocks::Members;
             if (loses) {
-                AxisList& axes = expected.dims[dim(gains ? "from" : "dim")];
+                AxisList& axes = expected.dims[dim(gains ? Attr::From : Attr::Dim)];
                 if (axes.size() < op.group.size() || !std::equal(op.group.rbegin(), op.group.rend(), axes.rbegin()))
                     return wrong("the dim does not end in the group");
                 axes.resize(axes.size() - op.group.size());
             }
             if (gains) {
-                AxisList& axes = expected.dims[dim(loses ? "to" : "dim")];
+                AxisList& axes = expected.dims[dim(loses ? Attr::To : Attr::Dim)];
                 axes = mesh::join(axes, op.group);
             }
             if (traits.reduces) {
                 // Gradients' shards are partial by their segment, not by a placement of their own.
                 const bool flat = is_flat(r, op.in[i]);
-                if (!flat && !mesh::subtract(op.group, in.placement.partial).empty())
+                if (!flat && !mesh::is_subset(op.group, in.placement.partial))
                     return wrong("it reduces what is not partial over the group");
                 expected.partial = mesh::subtract(in.placement.partial, op.group);
             }
             if ((traits.kind == mesh::Collective::AllToAll || traits.kind == mesh::Collective::Broadcast) &&
-                !mesh::intersect(in.placement.partial, op.group).empty())
+                mesh::meet(in.placement.partial, op.group))
                 return wrong("its operand is a partial sum over the group");
             if (traits.kind == mesh::Collective::Broadcast) {
                 for (const AxisList& axes : in.placement.dims) {
-                    if (!mesh::intersect(axes, op.group).empty()) return wrong("its operand is split over the group");
+                    if (mesh::meet(axes, op.group)) return wrong("its operand is split over the group");
                 }
             }
             result_is(expected, out, wrong);
@@ -389,31 +389,33 @@ private:
         if (takes && op.integer("shift") >= members) return wrong("it is shifted by more ranks than there are");
         for (TensorId t : takes ? op.out : op.in) {
             if (r.tensors[t].placement != block.placement || r.tensors[t].dtype != whole.dtype)
-                return wrong(r.tensors[t].name + " stands otherwise than the other blocks, or is of another type");
+                return wrong(r.tensors[t].name + " differs from the other blocks in placement or type");
         }
         ir::Placement expected = block.placement;
         AxisList& axes = expected.dims[dim];
         const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == "sum_blocks";
         if (splits) axes = mesh::join(axes, op.group);
         if (op.kind == "sum_blocks") {
-            if (!mesh::subtract(op.group, expected.partial).empty()) return wrong("it sums what is not partial over the group");
+            if (!mesh::is_subset(op.group, expected.partial)) return wrong("it sums what is not partial over the group");
             expected.partial = mesh::subtract(expected.partial, op.group);
-        } else if (!mesh::intersect(expected.partial, op.group).empty()) {
+        } else if (mesh::meet(expected.partial, op.group)) {
             return wrong("its blocks are partial sums over the group");
         }
         if (takes && splits && op.integer("shift") != 0) return wrong("a rank has its own block only");
-        if (expected != whole.placement) return wrong("the whole stands otherwise than its blocks");
+        if (expected != whole.placement) return wrong("the whole has another placement than its blocks");
     }
 
-    // A rank's block is another than its neighbours'. Block ops put blocks together and permute passes them on; what another
-    // collective over the same ranks made of them would be of different blocks.
+    // Each rank has another block. Block ops join blocks, and permute passes them on. Any other collective over the same ranks
+    // would combine different blocks.
     void blocks_are_apart(const Routine& r) {
+        if (std::none_of(r.ops.begin(), r.ops.end(), [](const Op& op) { return rule(op.kind).of_blocks; })) return;
         std::vector<AxisList> over(r.tensors.size());  // the group whose blocks a tensor is one of
         for (const Op& op : r.ops) {
             AxisList group;
             for (TensorId t : op.in) group = mesh::unite(group, over[t]);
-            const bool meets = rule(op.kind).collective && op.kind != "permute";
-            if (meets && !mesh::intersect(group, op.group).empty())
+            const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
+            const bool meets = kind && *kind != mesh::Collective::Permute;
+            if (meets && mesh::meet(group, op.group))
                 return fail("blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block",
                                                   r.name, op.kind, p_.mesh.text(op.group), r.tensors[op.in[0]].name));
             if (op.kind == "block") group = mesh::unite(group, op.group);
@@ -427,27 +429,30 @@ private:
     }
 
     void space_and_partial(const Routine& r, const Op& op) {
-        std::map<DimId, AxisList> space;
+        std::vector<std::pair<DimId, const AxisList*>> space;
         AxisList used, passed;
         const OpRule& k = rule(op.kind);
         for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
             for (TensorId t : *list) {
                 for (size_t i = 0; i < r.tensors[t].dims.size(); ++i) {
                     const AxisList& axes = r.tensors[t].placement.dims[i];
+                    const AxisList* known = nullptr;
                     for (const auto& [dim, others] : space) {
-                        if (dim != r.tensors[t].dims[i] && !mesh::intersect(others, axes).empty())
+                        if (dim == r.tensors[t].dims[i]) known = others;
+                        else if (mesh::meet(*others, axes))
                             return fail("space",
                                         fmt::format("{}, op {}: '{}' splits both {} and {}: each rank would see one pair "
                                                     "of blocks, not all",
-                                                    r.name, op.kind, p_.mesh.text(mesh::intersect(others, axes)),
+                                                    r.name, op.kind, p_.mesh.text(mesh::intersect(*others, axes)),
                                                     r.dims[static_cast<size_t>(dim)].name,
                                                     r.dims[static_cast<size_t>(r.tensors[t].dims[i])].name));
                     }
-                    const auto [it, is_new] = space.emplace(r.tensors[t].dims[i], axes);
-                    if (!is_new && it->second != axes) {
+                    if (known && *known != axes) {
                         return fail("space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind,
                                                          r.tensors[t].name));
                     }
+                    if (known) continue;
+                    space.emplace_back(r.tensors[t].dims[i], &axes);
                     used = mesh::unite(used, axes);
                 }
             }
@@ -458,8 +463,8 @@ private:
             if (!is_linear(r, op, static_cast<int>(i)))
                 return fail("partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
                                                    r.tensors[op.in[i]].name));
-            if (static_cast<int>(i) == k.term) continue;  // below
-            if (!k.linear_in_all_together && !mesh::intersect(passed, partial).empty()) {
+            if (static_cast<int>(i) == k.addend) continue;  // below
+            if (!k.linear_in_all_together && mesh::meet(passed, partial)) {
                 return fail("partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind));
             }
             if (k.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
@@ -474,7 +479,7 @@ private:
                     return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
             }
         }
-        if (k.term >= 0 && r.tensors[op.in[k.term]].placement.partial != r.tensors[op.out[0]].placement.partial)
+        if (k.addend >= 0 && r.tensors[op.in[k.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
             return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
         for (TensorId t : op.out) {
             const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));

@@ -5,7 +5,7 @@
 //              port takes away is written; a sum in a port is added to
 //   placement  one list a dim; no sub-axis stands twice in a tensor; sizes divide evenly; all tensors of a routine or none are
 //              placed
-//   space      an op runs in one iteration space: each dim stands alike in all its operands and results
+//   space      an op runs in one iteration space: each dim has the same placement in all its operands and results
 //   partial    a result is partial over what its operands pass and what it lost, and a partial operand stands only where the
 //              op is linear in it
 //   collective operand and result placements differ by exactly the group

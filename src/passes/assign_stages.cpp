@@ -51,10 +51,14 @@ std::string name_of(const Crossing& c) {
 class StageProgram {
 public:
     StageProgram(const ir::Program& whole, const Users& users, const Cut& cut, int64_t rank)
-        : whole_(whole), users_(users), cut_(cut), out_(whole), rank_(rank) {}
+        : whole_(whole), users_(users), cut_(cut), rank_(rank) {}
 
     ir::Program make(const ops::KernelCatalog& catalog) {
+        out_.mesh = whole_.mesh;
         out_.pipeline_rank = rank_;
+        out_.microbatches = whole_.microbatches;
+        out_.blocks = whole_.blocks;
+        out_.states = whole_.states;
         for (size_t s = 0; s < cut_.stages.size(); ++s) {
             if (cut_.rank_of[s] == rank_) out_.stages.push_back({static_cast<int64_t>(s), cut_.stages[s]});
         }
@@ -84,13 +88,15 @@ private:
 
     // Routines of blocks that are not here go; so do those that end an evaluation where there is no loss.
     void keep_routines() {
-        std::erase_if(out_.routines, [&](Routine& r) {
-            if (r.block.empty()) return false;
-            const ir::Block& block = *out_.block(r.block);
-            if (r.instances.empty()) return block.held->empty();
-            std::erase_if(r.instances, [&](int64_t i) { return !block.holds(i); });
-            return r.instances.empty();
-        });
+        for (const Routine& r : whole_.routines) {
+            const ir::Block* block = r.block.empty() ? nullptr : out_.block(r.block);
+            if (block && block->held->empty()) continue;
+            std::vector<int64_t> instances = r.instances;
+            std::erase_if(instances, [&](int64_t i) { return block && !block->holds(i); });
+            if (instances.empty() && !r.instances.empty()) continue;
+            out_.routines.push_back(r);
+            out_.routines.back().instances = std::move(instances);
+        }
         const ir::StateId loss_sum = out_.state(ir::StateRole::LossSum);
         const auto binds_loss = [&](const Routine& r) { return r.port_of_state(loss_sum) >= 0; };
         const bool has_loss = std::any_of(out_.routines.begin(), out_.routines.end(),
@@ -101,7 +107,8 @@ private:
     // Those that the routines here read; of a shared one, who else has it.
     void keep_parameters() {
         const Users used = users_of(out_);
-        std::erase_if(out_.params, [&](const ir::Parameter& p) { return !used.contains(p.key); });
+        std::copy_if(whole_.params.begin(), whole_.params.end(), std::back_inserter(out_.params),
+                     [&](const ir::Parameter& p) { return used.contains(p.key); });
         for (ir::Parameter& p : out_.params) {
             const std::vector<int64_t> all = holders_of(p);
             if (all.size() > 1) p.holders = all;

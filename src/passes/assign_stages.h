@@ -1,7 +1,7 @@
 // Requires: final routines of blocks, their kernels chosen; parameters not yet in units.
 // Produces: one program for each pipeline rank. Each has the blocks of its stages, under the model's numbers, and at every cut
 //   the routines that send or receive what crosses it: activations behind a block's forward, gradients before its backward.
-//   Counting of targets stays with all, the loss and an evaluation's totals with whoever has the last block.
+//   All ranks keep the counting of targets; the rank of the last block keeps the loss and an evaluation's totals.
 //   Parameters that several blocks read are marked `shared`; one whose blocks are on several pipeline ranks is on each of them:
 //   the rank of its own block owns it, the others mirror it (Parameter::holders).
 // Leaves alone: the routines of blocks. With one stage the program is the same as before, but for that mark.

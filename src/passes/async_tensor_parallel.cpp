@@ -121,7 +121,7 @@ private:
         if (!is_by_rows(op, dim)) return false;
         for (TensorId in : op.in) {
             // Each rank has another block of it, and none would hold their sum.
-            if (!mesh::intersect(r_.tensors[in].placement.partial, scatter.group).empty()) return false;
+            if (mesh::meet(r_.tensors[in].placement.partial, scatter.group)) return false;
             const int source = made_by_[static_cast<size_t>(in)];
             if (source >= 0) s.ready = std::max(s.ready, moved_to_[static_cast<size_t>(source)]);
         }
@@ -253,8 +253,9 @@ private:
         emit(scatter, "sum_blocks", s.arrived, scatter.out[0], {{"dim", scatter.integer("dim")}}).note = scatter.note;
     }
 
-    // The all-gathers that are left whole: each behind the communication before the last one before it, which is that of the
-    // products behind the last. So it has the computation between the two to itself, and they do not wait for it long.
+    // Moves each all-gather that stays whole ahead, to just behind the second-last communication before it. The last
+    // communication before it brings blocks for other products, which then wait only briefly. The gather runs beside the
+    // computation between.
     void move_gathers_ahead() {
         for (size_t i = 0; i < r_.ops.size(); ++i) {
             if (!is_cut_by(r_.ops[i], "all_gather")) continue;

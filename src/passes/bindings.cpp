@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "base/error.h"
 #include "base/round.h"
@@ -18,23 +17,29 @@ using ir::Routine;
 using ir::RoutineKind;
 using ir::StateRole;
 
-std::string Bindings::Name::text() const {
+std::string Bindings::text(const Name& name) const {
+    const Stem& stem = stems_[static_cast<size_t>(name.stem)];
+    const std::string_view entry = name.in_all_entries ? "" : entry_;
     std::string out;
-    out.reserve(entry.size() + what.size() + of.size() + 24);
+    out.reserve(entry.size() + stem.what.size() + stem.of.size() + 24);
     if (!entry.empty()) out.append(entry).append(".");
-    out += what;
-    if (!of.empty() || instance >= 0) out.append(".").append(of);
-    if (instance >= 0) out.append("[").append(std::to_string(instance)).append("]");
-    if (mark != 0) out.append(1, mark).append(std::to_string(number));
+    out += stem.what;
+    if (!stem.of.empty() || name.instance >= 0) out.append(".").append(stem.of);
+    if (name.instance >= 0) out.append("[").append(std::to_string(name.instance)).append("]");
+    if (name.mark != 0) out.append(1, name.mark).append(std::to_string(name.number));
     return out;
 }
 
 size_t Bindings::HashOfName::operator()(const Name& name) const {
-    const std::hash<std::string_view> hash;
-    size_t out = hash(name.what);
-    for (size_t part : {hash(name.of), hash(name.entry), static_cast<size_t>(name.instance), static_cast<size_t>(name.number)})
-        out = (out ^ part) * 0x9e3779b97f4a7c15;
+    size_t out = static_cast<size_t>(name.stem);
+    for (const int64_t part : {name.instance, name.number}) out = (out ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15;
     return out ^ out >> 32;
+}
+
+int Bindings::stem(std::string_view what, std::string_view of) {
+    const auto [at, is_new] = index_of_stem_.try_emplace({what, of}, static_cast<int>(stems_.size()));
+    if (is_new) stems_.push_back({what, of});
+    return at->second;
 }
 
 Bindings::Bindings(ir::Program& program) : program_(program) {
@@ -61,11 +66,38 @@ void Bindings::lay_out(Routine& r) {
                 std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](int d) { return r.dims[d].role == ir::DimRole::Batch; });
         }
         r.ports[p].bytes = std::max(r.ports[p].bytes, end);  // of a part of a routine: as of the whole
+        if (c.state >= 0) {
+            const ir::State& s = program_.states[static_cast<size_t>(c.state)];
+            c.stem_of_state = stem(s.name, s.unit.empty() ? s.block : s.unit);
+        }
+        switch (port.kind) {
+            case PortKind::Input: c.stem = stem("in", port.name); break;
+            case PortKind::Value: c.stem = stem_of_value(port, r.block); break;
+            case PortKind::Frame: c.stem = stem(port.name, r.block); break;
+            case PortKind::Params: c.stem = stem("full", c.unit->name); break;
+            case PortKind::Gradients: c.stem = stem("local", c.unit->name); break;
+            case PortKind::State: break;
+        }
+        const ir::Block* block = r.block.empty() ? nullptr : program_.block(r.block);
+        if (port.kind == PortKind::Value && block && block != program_.blocks.data())
+            c.stem_before = stem_of_value(port, (block - 1)->name);
+    }
+}
+
+// The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
+int Bindings::stem_of_value(const ir::Port& port, std::string_view block) {
+    switch (port.role) {
+        case PortRole::X:
+        case PortRole::Y: return stem("act", block);
+        case PortRole::DX:
+        case PortRole::DY: return stem("d.act", block);
+        default: return stem(port.name, block);
     }
 }
 
 void Bindings::begin_entry(ir::EntryKind kind) {
     entry_ = kind == ir::EntryKind::Train ? "" : name_of(kind);
+    buffers_of_entry_.clear();
     windows_.clear();
     accumulated_.clear();
 }
@@ -92,13 +124,12 @@ Bindings::Maker Bindings::before(std::string_view block, int64_t instance) const
 }
 
 ir::Binding Bindings::bind(const PortOfCall& at) {
-    const std::string& name = at.port.name;
+    const int stem = at.contents.stem;
     switch (at.port.kind) {
-        case PortKind::Input: return of_microbatch({entry_, "in", name}, at, MemoryKind::Input, true);
-        case PortKind::Value:  // the result of an entry without a loss stays for whoever ran it
+        case PortKind::Input: return of_microbatch({.stem = stem}, at, MemoryKind::Input, true);
+        case PortKind::Value:  // an entry without a loss keeps its result for its caller
             return of_microbatch(value(at), at, MemoryKind::Activations, at.port.role == PortRole::Logits);
-        case PortKind::Frame:
-            return of_microbatch({entry_, name, at.routine.block, at.instance}, at, MemoryKind::Activations, false);
+        case PortKind::Frame: return of_microbatch({.stem = stem, .instance = at.instance}, at, MemoryKind::Activations, false);
         case PortKind::Params: return {params(at)};
         case PortKind::Gradients: return gradients(at);
         case PortKind::State: return state(at);
@@ -114,21 +145,18 @@ ir::Binding Bindings::of_microbatch(Name name, const PortOfCall& at, MemoryKind 
     return {buffer(name, kind, sliced ? bytes * at.routine.chunks : bytes, resident), sliced ? at.chunk * bytes : 0};
 }
 
-// The activation between two blocks belongs to the one that makes it: x of a block is y of the one before.
 Bindings::Name Bindings::value(const PortOfCall& at) const {
-    const std::string& block = at.routine.block;
-    const PortRole role = at.port.role;
-    const bool incoming = role == PortRole::X || role == PortRole::DX;
-    if (!incoming && role != PortRole::Y && role != PortRole::DY) return {entry_, at.port.name, block, at.instance};
-    const Maker maker = incoming ? before(block, at.instance) : Maker{block, at.instance};
-    return {entry_, role == PortRole::X || role == PortRole::Y ? "act" : "d.act", maker.block, maker.instance};
+    const bool incoming = at.port.role == PortRole::X || at.port.role == PortRole::DX;
+    if (!incoming) return {.stem = at.contents.stem, .instance = at.instance};
+    const Maker maker = before(at.routine.block, at.instance);
+    return {.stem = maker.block == at.routine.block ? at.contents.stem : at.contents.stem_before, .instance = maker.instance};
 }
 
 int Bindings::params(const PortOfCall& at) {
     const ir::Unit& u = *at.contents.unit;
     const int64_t instance = u.is_of(at.routine) ? at.instance : 0;
     if (!u.is_gathered()) return state_buffer(at, instance);
-    Name name = {entry_, "full", u.name, instance};
+    Name name = {.stem = at.contents.stem, .instance = instance};
     Window& window = windows_[name];
     if (at.routine.kind == RoutineKind::Gather) ++window.number;
     name.mark = '#', name.number = window.number;
@@ -143,7 +171,7 @@ ir::Binding Bindings::gradients(const PortOfCall& at) {
     if (u.gradients.empty()) {
         out.buffer = state_buffer(at, instance);
     } else {
-        Name name = {entry_, "local", u.name, instance};
+        Name name = {.stem = at.contents.stem, .instance = instance};
         Window& window = windows_[name];
         const bool ends = at.routine.kind == RoutineKind::ReduceMicro;
         if (!ends && !window.open) ++window.number;
@@ -189,25 +217,32 @@ int Bindings::state_buffer(const PortOfCall& at, int64_t instance) {
     const bool in_each_entry = of.empty() && s.scope == ir::Scope::Step;
     const int64_t bytes = s.unit.empty() ? at.port.bytes : program_.elements(s) / program_.mesh.size(s.split) * bytes_of(s.dtype);
     const int known = static_cast<int>(program_.buffers.size());
-    const int b = buffer({in_each_entry ? entry_ : "", s.name, of, of.empty() ? -1 : instance}, memory_of(s.role), bytes,
-                         of.empty() || s.scope != ir::Scope::Step);
+    const Name name = {
+        .stem = at.contents.stem_of_state, .in_all_entries = !in_each_entry, .instance = of.empty() ? -1 : instance};
+    const int b = buffer(name, memory_of(s.role), bytes, of.empty() || s.scope != ir::Scope::Step);
     if (b == known) program_.buffers[b].state = at.contents.state, program_.buffers[b].instance = of.empty() ? 0 : instance;
     return b;
 }
 
 int Bindings::buffer(const Name& name, MemoryKind kind, int64_t bytes, bool resident) {
-    const auto [known, is_new] = buffers_.try_emplace(name, static_cast<int>(program_.buffers.size()));
-    if (is_new) program_.buffers.push_back({name.text(), kind, round_up(bytes, kAlignmentBytes), resident, -1});
+    auto& buffers = name.in_all_entries ? buffers_ : buffers_of_entry_;
+    const auto [known, is_new] = buffers.try_emplace(name, static_cast<int>(program_.buffers.size()));
+    if (is_new) program_.buffers.push_back({text(name), kind, round_up(bytes, kAlignmentBytes), resident, -1});
     else if (program_.buffers[known->second].bytes < bytes)
-        throw InternalError("schedule: buffer " + name.text() + " is too small for a port");
+        throw InternalError("schedule: buffer " + text(name) + " is too small for a port");
     return known->second;
 }
 
 // Has nothing been added to these tensors of the buffer yet? Either all of them are new in the window or none.
 bool Bindings::first_write(const PortOfCall& at, int buffer) {
     bool any_new = false, any_old = false;
-    for (int64_t offset_bytes : at.contents.offsets_bytes)
-        (accumulated_.emplace(buffer, offset_bytes).second ? any_new : any_old) = true;
+    if (accumulated_.size() <= static_cast<size_t>(buffer)) accumulated_.resize(static_cast<size_t>(buffer) + 1);
+    std::vector<int64_t>& added_to = accumulated_[static_cast<size_t>(buffer)];
+    for (int64_t offset_bytes : at.contents.offsets_bytes) {
+        const bool is_new = std::find(added_to.begin(), added_to.end(), offset_bytes) == added_to.end();
+        if (is_new) added_to.push_back(offset_bytes);
+        (is_new ? any_new : any_old) = true;
+    }
     if (any_new && any_old)
         throw InternalError(fmt::format("schedule: {} would overwrite some gradients and add to others", at.routine.name));
     return any_new;

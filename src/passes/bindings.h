@@ -4,7 +4,7 @@
 // Requires: routines with ports, units. Calls are bound in their order. Routines, units and blocks stay where they are.
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,21 +34,26 @@ public:
     Maker before(std::string_view block, int64_t instance) const;
 
 private:
-    // "eval.act.layer[3]@7", in parts: names are looked up for every port of every call, and their text made once a buffer.
+    // "eval.act.layer[3]@7", in parts: they are looked up for every port of every call, and the text is made once a buffer.
     struct Name {
-        std::string_view entry;  // empty: that of train, or of all
-        std::string_view what, of;
-        int64_t instance = -1;  // -1: none
+        int stem = -1;  // "act.layer": index into stems_
+        bool in_all_entries = false;
         char mark = 0;          // of `number`: '@' a microbatch, '#' a window
+        int64_t instance = -1;  // -1: none
         int64_t number = 0;
         bool operator==(const Name&) const = default;
-        std::string text() const;
     };
     struct HashOfName {
         size_t operator()(const Name& name) const;
     };
+    struct Stem {
+        std::string_view what, of;
+        auto operator<=>(const Stem&) const = default;
+    };
+    int stem(std::string_view what, std::string_view of = {});
+    std::string text(const Name& name) const;
     struct Window {
-        int number = 0;     // so many have been opened
+        int number = 0;     // windows opened so far
         bool open = false;  // of gradients: they are being added up
     };
     // Of the tensors of a port.
@@ -58,6 +63,9 @@ private:
         bool has_batch = false;
         const ir::Unit* unit = nullptr;
         ir::StateId state = -1;  // that the port binds: its own, or that of its unit's weights or gradients
+        int stem = -1;           // of the names of its buffers,
+        int stem_before = -1;    // and of those that the block before makes, for x and d.x
+        int stem_of_state = -1;
     };
     struct PortOfCall {
         const ir::Routine& routine;
@@ -70,6 +78,7 @@ private:
     ir::Binding bind(const PortOfCall& at);
     ir::Binding of_microbatch(Name name, const PortOfCall& at, ir::MemoryKind kind, bool resident);
     Name value(const PortOfCall& at) const;
+    int stem_of_value(const ir::Port& port, std::string_view block);
     int params(const PortOfCall& at);
     ir::Binding gradients(const PortOfCall& at);
     ir::Binding state(const PortOfCall& at);
@@ -80,9 +89,12 @@ private:
     ir::Program& program_;
     std::vector<std::vector<Contents>> contents_;  // by routine and port
     std::string_view entry_;
-    std::unordered_map<Name, int, HashOfName> buffers_;
-    std::unordered_map<Name, Window, HashOfName> windows_;  // of this entry
-    std::set<std::pair<int, int64_t>> accumulated_;         // in this entry: buffers and offsets that have been added to
+    std::vector<Stem> stems_;
+    std::map<Stem, int> index_of_stem_;
+    std::unordered_map<Name, int, HashOfName> buffers_;           // of all entries,
+    std::unordered_map<Name, int, HashOfName> buffers_of_entry_;  // and of this one
+    std::unordered_map<Name, Window, HashOfName> windows_;        // of this entry
+    std::vector<std::vector<int64_t>> accumulated_;               // in this entry, by buffer: offsets that have been added to
 };
 
 }  // namespace lockstep::passes

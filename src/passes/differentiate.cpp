@@ -33,7 +33,7 @@ std::vector<Op> rerun_ops(const Routine& forward) {
         if (all) {
             for (TensorId t : op.out) from_inputs[t] = true;
         }
-        if (all || ops::rule(op.kind).rerun) out.push_back(op);
+        if (all || ops::rule(op.kind).always_recomputed) out.push_back(op);
     }
     return out;
 }

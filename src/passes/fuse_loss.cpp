@@ -64,7 +64,7 @@ void cut(const mesh::Mesh& mesh, Routine& r, const FuseLossOptions& options) {
     for (const ir::Tensor& t : r.tensors) {
         if (t.dims.size() < 2 || t.dims[0] != batch || t.dims[1] != seq) continue;
         ensure(t.placement.dims[0] == logits->placement.dims[0] && t.placement.dims[1] == logits->placement.dims[1],
-               "fuse_loss: " + t.name + " stands otherwise than the logits along its tokens");
+               "fuse_loss: " + t.name + " has another placement along its tokens than the logits");
     }
     const int64_t local_batch = ir::local_size(mesh, r, *logits, 0), local_seq = ir::local_size(mesh, r, *logits, 1);
     const int64_t want = ceil_div(local_batch * local_seq, options.chunk_tokens);

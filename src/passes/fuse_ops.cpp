@@ -40,8 +40,10 @@ private:
             for (TensorId t : r_.ops[i].out) maker_[t] = static_cast<int>(i);
         }
     }
+    const Op* made_by(TensorId t) const { return maker_[t] >= 0 ? &r_.ops[maker_[t]] : nullptr; }
     const Op* made_by(TensorId t, std::string_view kind) const {
-        return maker_[t] >= 0 && r_.ops[maker_[t]].kind == kind ? &r_.ops[maker_[t]] : nullptr;
+        const Op* op = made_by(t);
+        return op && op->kind == kind ? op : nullptr;
     }
     // Read by one op and by no other routine: need not exist once that op makes it for itself.
     bool only_here(TensorId t) const { return readers_[t] == 1 && r_.tensors[t].port < 0; }
@@ -85,7 +87,7 @@ private:
         const mesh::AxisList first = r_.tensors[tensors[0]].placement.used();
         return std::all_of(tensors.begin(), tensors.end(), [&](TensorId t) {
             const mesh::AxisList used = r_.tensors[t].placement.used();
-            return mesh::subtract(used, first).empty() && mesh::subtract(first, used).empty();
+            return mesh::is_subset(used, first) && mesh::is_subset(first, used);
         });
     }
 
@@ -124,16 +126,15 @@ private:
         const Op add = r_.ops[i];
         if (add.in.size() != 2) return false;
         for (int term : {0, 1}) {
-            for (const char* kind : {"rmsnorm_backward", "layernorm_backward"}) {
-                const Op* norm = made_by(add.in[term], kind);
-                if (!norm || norm->out[0] != add.in[term] || !only_here(add.in[term])) continue;
-                if (!r_.tensors[add.out[0]].placement.partial.empty()) continue;
-                Op fused = *norm;
-                fused.kind += "_add";
-                fused.in.insert(fused.in.begin(), add.in[1 - term]);
-                fused.out[0] = add.out[0];
-                if (replace({static_cast<size_t>(maker_[add.in[term]]), i}, fused)) return true;
-            }
+            const Op* norm = made_by(add.in[term]);
+            const std::string_view with_term = norm ? ops::rule(norm->kind).with_term : "";
+            if (with_term.empty() || norm->out[0] != add.in[term] || !only_here(add.in[term])) continue;
+            if (!r_.tensors[add.out[0]].placement.partial.empty()) continue;
+            Op fused = *norm;
+            fused.kind = with_term;
+            fused.in.insert(fused.in.begin(), add.in[1 - term]);
+            fused.out[0] = add.out[0];
+            if (replace({static_cast<size_t>(maker_[add.in[term]]), i}, fused)) return true;
         }
         return false;
     }
@@ -151,7 +152,7 @@ private:
         rest.erase(rest.begin() + (last - add.in.begin()));
         Op fused = *product;
         fused.kind = "addmm";
-        fused.in.insert(fused.in.begin(), rest[0]);  // of several: their sum, shaped and typed alike
+        fused.in.insert(fused.in.begin(), rest[0]);  // of several: their sum, which has their shape and type
         fused.out = {add.out[0]};
         if (!ops::check_op(r_, fused).empty() || !serves_(r_, fused)) return false;
         if (rest.size() > 1) {

@@ -1,5 +1,9 @@
 #include "passes/optimizer.h"
 
+#include <algorithm>
+
+#include "base/error.h"
+
 namespace lockstep::passes {
 namespace {
 
@@ -30,13 +34,23 @@ UpdateRule muon(const OptimizerOptions& o) {
 
 }  // namespace
 
+bool UpdateRule::serves(const ir::Parameter& param) const {
+    return needs == Needs::Elements || ir::rows_of_matrix(param).has_value();
+}
+
+int Optimizer::rule_of(const ir::Parameter& param) const {
+    const auto rule = std::find_if(rules.begin(), rules.end(), [&](const UpdateRule& r) { return r.serves(param); });
+    ensure(rule != rules.end(), "no rule of the optimizer serves " + param.key);
+    return static_cast<int>(rule - rules.begin());
+}
+
 Optimizer optimizer_called(const OptimizerOptions& o) {
     Optimizer out;
     switch (o.name) {
-        case OptimizerName::AdamW: out.elements = adamw(o); break;
-        case OptimizerName::Adam: out.elements = adam(o); break;
-        case OptimizerName::SGD: out.elements = sgd(o); break;
-        case OptimizerName::Muon: out.elements = adamw(o), out.matrices = muon(o); break;
+        case OptimizerName::AdamW: out.rules = {adamw(o)}; break;
+        case OptimizerName::Adam: out.rules = {adam(o)}; break;
+        case OptimizerName::SGD: out.rules = {sgd(o)}; break;
+        case OptimizerName::Muon: out.rules = {muon(o), adamw(o)}; break;
     }
     out.beta1 = o.beta1, out.beta2 = o.beta2, out.weight_decay = o.weight_decay;
     return out;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,18 +14,23 @@ namespace lockstep::passes {
 
 // How one update op treats the parameters that it serves.
 struct UpdateRule {
+    bool serves(const ir::Parameter& param) const;
+
     std::string op;                   // kind of (weights, gradients, states.., control) -> weights, states..
     ir::Attrs attrs;                  // of the op, beside weight_decay, which norms and biases have as 0
     std::vector<std::string> states;  // as PyTorch's state_dict calls them
-    // What the op must see of a parameter at once: elements one by one, so that any shard will do, or the whole matrix.
+    // What the op must see of a parameter at once: elements one by one, so that any shard will do, or the whole matrix. A rule
+    // for matrices serves those that ir::rows_of_matrix accepts.
     enum class Needs { Elements, Matrix } needs = Needs::Elements;
 };
 
 struct Optimizer {
-    UpdateRule elements;                 // serves every parameter that `matrices` does not
-    std::optional<UpdateRule> matrices;  // serves those that ir::rows_of_matrix accepts
-    double beta1 = 0, beta2 = 0;         // of the bias corrections in `control`
+    std::vector<UpdateRule> rules;
+    double beta1 = 0, beta2 = 0;  // of the bias corrections in `control`
     double weight_decay = 0;
+
+    // Index of the first rule that serves the parameter. Throws InternalError if none does.
+    int rule_of(const ir::Parameter& param) const;
 };
 
 // AdamW (1711.05101), Adam (1412.6980, decay added to the gradient), SGD with momentum (torch.optim.SGD), Muon (Jordan et al.

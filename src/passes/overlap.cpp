@@ -86,7 +86,7 @@ bool opens_local_gradients(const ir::Program& p, const Call& c) {
 void add_waits(const ir::Program& p, const std::vector<Stream>& streams, std::vector<Call>& calls, size_t in_flight) {
     struct Uses {
         int writer = -1;
-        std::vector<int> readers;  // since the last write
+        int readers[2] = {-1, -1};  // by stream: the last one since the last write
     };
     std::vector<Uses> uses(p.buffers.size());
     std::vector<int> reductions;  // calls of reduce_micro so far
@@ -105,11 +105,10 @@ void add_waits(const ir::Program& p, const std::vector<Stream>& streams, std::ve
             Uses& u = uses[c.bindings[b].buffer];
             after(u.writer);
             if (r.ports[b].access == Access::Read) {
-                u.readers.push_back(static_cast<int>(i));
+                u.readers[s] = static_cast<int>(i);
             } else {
                 for (int reader : u.readers) after(reader);
-                u.writer = static_cast<int>(i);
-                u.readers.clear();
+                u = {static_cast<int>(i)};
             }
         }
         if (opens_local_gradients(p, c) && reductions.size() > in_flight) after(reductions[reductions.size() - 1 - in_flight]);

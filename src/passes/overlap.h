@@ -1,9 +1,11 @@
 // Requires: the calls of every entry in program order.
-// Produces: a stream on every call (gathers and reductions of units: comm), gathers moved `prefetch` units ahead, and the waits
-//   between streams: for every value that crosses them, and of a communication call on the computation before which it
-//   stands, so that it never runs ahead of its place; of a backward on the reductions of gradients more than `prefetch` units
-//   back (at least one is let run beside it), so that their full-size gradients are not all held at once. The order of the list
-//   is each rank's total launch order of communication.
+// Produces: a stream on every call (gathers and reductions of units: comm), gathers moved `prefetch` units ahead, and waits
+//   between the streams:
+//   - for every value that crosses them;
+//   - of a communication call for the computation before it in the list, so that it never runs ahead of its place;
+//   - of a backward for the reductions of gradients more than `prefetch` units back, so that their full-size gradients are not
+//     all held at once. At least one reduction may run beside it.
+//   The order of the list is each rank's total launch order of communication.
 // Leaves alone: what is called and with what.
 #pragma once
 

@@ -80,17 +80,17 @@ ir::Unit with_splits(ir::Unit like, const AxisList& shards) {
 
 // Of the block's parameters whose type is the unit's, and which `data_axes` shard.
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
-                   const ir::Unit& like, const AxisList& data_axes, int64_t multiple, bool matrices) {
+                   const ir::Unit& like, const AxisList& data_axes, int64_t multiple, const Optimizer& optimizer) {
     ir::Unit unit = with_splits(like, data_axes);
     unit.block = block.name;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
-    std::map<std::tuple<bool, AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
+    std::map<std::tuple<int, AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name || p.dtype != unit.compute || data_shards(program.mesh, p) != data_axes) continue;
         const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
-        const bool is_matrix = matrices && !partial.empty() && ir::rows_of_matrix(p).has_value();
-        ir::Segment& s = segments[{!is_matrix, grad_partial, !p.decay, shards, p.shared}];
-        s.matrices = is_matrix;
+        const int rule = partial.empty() ? 0 : optimizer.rule_of(p);
+        ir::Segment& s = segments[{rule, grad_partial, !p.decay, shards, p.shared}];
+        s.rule = rule;
         s.grad_partial = grad_partial;
         s.shards = shards;
         s.decay = p.decay;
@@ -100,7 +100,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         s.members.push_back({p.key, begin, ir::local_elements(program.mesh, p)});
     }
     for (auto& [key, s] : segments) {
-        ensure(mesh::subtract(unit.optimizer, s.grad_partial).empty(),
+        ensure(mesh::is_subset(unit.optimizer, s.grad_partial),
                "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
         s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * multiple);
@@ -174,8 +174,7 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
                 if (p.block == block.name && p.dtype == like.compute) sharded_over.insert(data_shards(program.mesh, p));
             }
             for (const AxisList& axes : sharded_over) {
-                program.units.push_back(
-                    make_unit(program, block, partial, like, axes, multiple, options.optimizer.matrices.has_value()));
+                program.units.push_back(make_unit(program, block, partial, like, axes, multiple, options.optimizer));
                 program.units.back().name = block.name + suffix + (axes.empty() ? "" : "." + program.mesh.text(axes));
             }
         };

@@ -32,6 +32,11 @@ struct Item {
     int64_t end() const { return offset + bytes; }
 };
 
+struct Bytes {
+    int64_t begin, end;
+    bool operator<(const Bytes& o) const { return begin < o.begin; }
+};
+
 // Placed items by where in time they lie, so that only neighbours are asked about conflicts.
 class Neighbours {
 public:
@@ -39,10 +44,12 @@ public:
         : buckets_(static_cast<size_t>(positions / kWidth + 1)), full_(static_cast<size_t>(positions)) {}
 
     void add(size_t id, const Item& item) {
-        const Placed placed{item.within, item.end(), id};
+        const Placed placed{item.within, item.sure, {item.offset, item.end()}, id};
         bucket(item.within.first).beginning.push_back(placed);
-        for (int b = item.within.first / kWidth; b <= item.within.last / kWidth; ++b)
-            buckets_[static_cast<size_t>(b)].all.push_back(placed);
+        for (int b = item.within.first / kWidth; b <= item.within.last / kWidth; ++b) {
+            std::vector<Placed>& all = buckets_[static_cast<size_t>(b)].all;
+            all.insert(std::upper_bound(all.begin(), all.end(), placed), placed);
+        }
         for (int at = item.sure.first; at <= item.sure.last; ++at) {
             int64_t& full = full_[static_cast<size_t>(at)];
             if (item.offset <= full) full = std::max(full, item.end());
@@ -54,31 +61,35 @@ public:
         for (int at = item.sure.first; at <= item.sure.last; ++at) lowest = std::max(lowest, full_[static_cast<size_t>(at)]);
         return lowest;
     }
-    // Of those that end above `offset`, each once: those that are there where the item begins, and those that begin later.
-    template <class F>
-    void for_each(const Item& item, int64_t offset, const F& f) const {
+    // The bytes above the item's offset of items in conflict with it, ascending: of those that are there when it begins, and of
+    // those that begin later.
+    template <class Conflict>
+    void taken(const Item& item, const Conflict& conflict, std::vector<Bytes>& out) const {
+        out.clear();
         const auto visit = [&](const std::vector<Placed>& some) {
             for (const Placed& p : some) {
-                if (p.end > offset && p.within.meets(item.within)) f(p.id);
+                if (p.bytes.end > item.offset && p.within.meets(item.within) && (p.sure.meets(item.sure) || conflict(p.id)))
+                    out.push_back(p.bytes);
             }
         };
-        visit(bucket(item.within.first).all);
-        for (int b = item.within.first / kWidth + 1; b <= item.within.last / kWidth; ++b)
-            visit(buckets_[static_cast<size_t>(b)].beginning);
+        const int first = item.within.first / kWidth, last = item.within.last / kWidth;
+        visit(buckets_[static_cast<size_t>(first)].all);
+        for (int b = first + 1; b <= last; ++b) visit(buckets_[static_cast<size_t>(b)].beginning);
+        if (last > first) std::sort(out.begin(), out.end());
     }
 
 private:
     static constexpr int kWidth = 32;
     struct Placed {
-        Span within;
-        int64_t end;
+        Span within, sure;
+        Bytes bytes;
         size_t id;
+        bool operator<(const Placed& o) const { return bytes < o.bytes; }
     };
     struct Bucket {
-        std::vector<Placed> all, beginning;
+        std::vector<Placed> all, beginning;  // `all` by offset
     };
     Bucket& bucket(int at) { return buckets_[static_cast<size_t>(at / kWidth)]; }
-    const Bucket& bucket(int at) const { return buckets_[static_cast<size_t>(at / kWidth)]; }
 
     std::vector<Bucket> buckets_;
     std::vector<int64_t> full_;  // by position: what lies below is taken by items that are surely there
@@ -92,21 +103,18 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
     int64_t end = 0;
-    std::vector<std::pair<int64_t, int64_t>> taken;
+    std::vector<Bytes> taken;
     Neighbours placed(positions);
     for (size_t i : order) {
         Item& item = items[i];
         item.offset = 0;
         if (item.bytes == 0) continue;
         item.offset = placed.lowest(item);
-        taken.clear();
-        placed.for_each(item, item.offset, [&](size_t j) {
-            if (conflict(i, j)) taken.emplace_back(items[j].offset, items[j].end());
-        });
-        std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-        for (const auto& [begin, stop] : taken) {
-            if (begin - item.offset >= item.bytes) break;
-            item.offset = std::max(item.offset, stop);
+        placed.taken(
+            item, [&](size_t j) { return conflict(i, j); }, taken);
+        for (const Bytes& bytes : taken) {
+            if (bytes.begin - item.offset >= item.bytes) break;
+            item.offset = std::max(item.offset, bytes.end);
         }
         end = std::max(end, item.end());
         placed.add(i, item);
@@ -127,13 +135,12 @@ void plan_scratch(const mesh::Mesh& mesh, Routine& r) {
     }
     for (int k = 0; k < n_ops; ++k) {
         Op& op = r.ops[k];
-        const bool view = op.kind == "rename" || op.kind == "reshape" || op.kind == "block",
-                   may_overwrite = op.attrs.contains("in_place");
+        const bool view = ops::rule(op.kind).view, may_overwrite = op.attrs.contains("in_place");
         if (!view && !may_overwrite) continue;
         const TensorId in = op.in[view ? 0 : static_cast<size_t>(ops::rule(op.kind).in_place)], out = op.out[0];
         if (r.tensors[out].port >= 0) continue;
         const bool same_bytes = ir::local_bytes(mesh, r, r.tensors[in]) == ir::local_bytes(mesh, r, r.tensors[out]);
-        // In place where nobody reads the operand any more, under any of its names.
+        // In place if no later op reads the operand, under any of its names.
         const bool in_place = may_overwrite && r.tensors[in].port < 0 && last[root[in]] == k && r.tensors[root[in]].port < 0;
         if (!same_bytes || !(view || in_place)) continue;
         r.tensors[out].view_of = in;
@@ -198,10 +205,12 @@ std::vector<Life> lives_of(const ir::Program& p, const ir::Entry& e) {
 }
 
 void add_scratch(ir::Program& p, ir::Entry& e) {
+    const std::string stem = fmt::format("{}.scratch#", name_of(e.kind));
+    p.buffers.reserve(p.buffers.size() + e.calls.size());
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const Routine& r = p.routines[e.calls[i].routine];
         if (r.scratch_bytes == 0) continue;
-        p.buffers.push_back({fmt::format("{}.scratch#{}", name_of(e.kind), i), ir::MemoryKind::Workspace, r.scratch_bytes});
+        p.buffers.push_back({stem + std::to_string(i), ir::MemoryKind::Workspace, r.scratch_bytes});
         e.calls[i].scratch = static_cast<int>(p.buffers.size()) - 1;
     }
 }

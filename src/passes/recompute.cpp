@@ -11,6 +11,7 @@ namespace {
 
 using ir::PortKind;
 using ir::Routine;
+using ir::RoutineKind;
 
 struct Pair {
     Routine forward, backward;
@@ -25,7 +26,7 @@ Pair with_saved(const Pair& original, const std::set<std::string>& values) {
         if (in_frame(out.backward, t)) read.insert(t.source);
     }
     Routine& f = out.forward;
-    int frame = f.port("frame");
+    int frame = port_of(f, PortKind::Frame);
     if (frame < 0 && !read.empty()) {
         f.ports.push_back({"frame", PortKind::Frame, ir::Access::Write});
         frame = static_cast<int>(f.ports.size()) - 1;
@@ -71,18 +72,17 @@ std::vector<Pair> variants_of(const Pair& original, const ir::Block& block, cons
 
 ir::Program recompute(ir::Program program, const std::vector<SaveList>& lists) {
     for (const ir::Block& block : program.blocks) {
-        const int forward = program.routine_index(block.name + ".forward"),
-                  backward = program.routine_index(block.name + ".backward");
-        if (forward < 0 || backward < 0) continue;
-        const std::vector<Pair> pairs = variants_of({program.routines[forward], program.routines[backward]}, block, lists);
+        const Routine *forward = program.routine(RoutineKind::Forward, block.name),
+                      *backward = program.routine(RoutineKind::Backward, block.name);
+        if (!forward || !backward) continue;
+        const std::vector<Pair> pairs = variants_of({*forward, *backward}, block, lists);
         std::vector<Routine> out;
         for (Routine& r : program.routines) {
-            const bool is_forward = r.name == block.name + ".forward", is_backward = r.name == block.name + ".backward";
-            if (!is_forward && !is_backward) {
+            if (&r != forward && &r != backward) {
                 out.push_back(std::move(r));
                 continue;
             }
-            for (const Pair& pair : pairs) out.push_back(is_forward ? pair.forward : pair.backward);
+            for (const Pair& pair : pairs) out.push_back(&r == forward ? pair.forward : pair.backward);
         }
         program.routines = std::move(out);
     }

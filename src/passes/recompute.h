@@ -20,7 +20,7 @@ namespace lockstep::passes {
 struct SaveList {
     std::string block;
     std::vector<int64_t> instances;  // ascending; empty: all
-    std::set<std::string> values;    // names of the forward's tensors, whole ones (see savable in passes/save_lists.h)
+    std::set<std::string> values;    // names of the forward's tensors, whole ones (see savable in passes/recompute_policies.h)
     bool operator==(const SaveList&) const = default;
 };
 

@@ -17,7 +17,7 @@ ir::Program route(ir::Program program, const RouteOptions& options) {
             double bytes = 0;
             for (size_t i = 0; i < op.in.size(); ++i) bytes = std::max(bytes, ops::block_bytes(program.mesh, r, op, i));
             std::optional<mesh::CollectiveAlgorithm> algorithm;
-            for (const ops::GroupsAlike& group : groups.of(op)) {
+            for (const ops::GroupsOfOneLayout& group : groups.of(op)) {
                 const mesh::CollectiveAlgorithm wanted =
                     mesh::choose_algorithm(group.layout, *kind, static_cast<int64_t>(bytes), options.small_bytes);
                 if (!algorithm) algorithm = wanted;

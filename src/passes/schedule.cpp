@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
@@ -23,8 +24,19 @@ using schedules::Work;
 class Scheduler {
 public:
     Scheduler(ir::Program& program, const ScheduleOptions& options)
-        : p_(program), options_(options), bindings_(program), stages_(program.stages) {
+        : p_(program), options_(options), bindings_(program), stages_(program.stages), units_(in_order_of_names(program.units)) {
         if (stages_.empty()) stages_.push_back({0, p_.block_instances()});
+        for (const Routine& r : p_.routines) {
+            params_of_.push_back(units(r, PortKind::Params));
+            gradients_of_.push_back(units(r, PortKind::Gradients));
+        }
+        for (const ir::Unit* u : units_) {
+            of_unit_.emplace_back();
+            for (const Routine& r : p_.routines) {
+                const Routine*& first = of_unit_.back()[static_cast<size_t>(r.kind)];
+                if (r.unit == u->name && r.entry == ir::EntryKind::Train && !first) first = &r;
+            }
+        }
     }
 
     void run() {
@@ -40,6 +52,8 @@ public:
     }
 
 private:
+    using UnitId = size_t;  // in the order of the units' names, which is that of calls for several units at once
+
     // Those that have forwards, in the order in which they stand.
     std::vector<ir::EntryKind> entries() const {
         std::vector<ir::EntryKind> out;
@@ -52,19 +66,24 @@ private:
     void begin(ir::EntryKind entry) {
         entry_ = {entry, {}};
         bindings_.begin_entry(entry);
+        of_block_.clear();
+        for (const ir::Block& b : p_.blocks) of_block_[b.name];
+        for (const Routine& r : p_.routines) {
+            if (!r.block.empty() && r.entry == entry) of_block_[r.block].push_back(&r);
+        }
     }
 
     // For an instance of its block or unit.
     void call(const Routine& r, int64_t instance, int64_t microbatch, int64_t chunk = 0) {
         if (r.ops.empty() && r.kind != RoutineKind::Free) return;
-        Call c;
-        c.routine = static_cast<int>(&r - p_.routines.data());
+        Call& c = entry_.calls.emplace_back();
+        c.routine = index_of(r);
         c.instance = instance;
         c.microbatch = microbatch;
         c.chunk = chunk;
         c.bindings = bindings_.bind(r, instance, microbatch, chunk);
-        entry_.calls.push_back(std::move(c));
     }
+    int index_of(const Routine& r) const { return static_cast<int>(&r - p_.routines.data()); }
 
     void counting() {
         for (const Routine& r : p_.routines) {
@@ -75,13 +94,22 @@ private:
         }
     }
 
-    const Routine& of_unit(RoutineKind kind, std::string_view unit) const { return *p_.routine(kind, unit); }
+    static std::vector<const ir::Unit*> in_order_of_names(const std::vector<ir::Unit>& units) {
+        std::vector<const ir::Unit*> out;
+        for (const ir::Unit& u : units) out.push_back(&u);
+        std::sort(out.begin(), out.end(), [](const ir::Unit* a, const ir::Unit* b) { return a->name < b->name; });
+        return out;
+    }
+    const ir::Unit& unit(UnitId id) const { return *units_[id]; }
+    const Routine& of_unit(RoutineKind kind, UnitId id) const { return *of_unit_[id][static_cast<size_t>(kind)]; }
 
     // The units whose parameters, or gradients, a routine binds.
-    std::vector<const ir::Unit*> units(const Routine& r, PortKind kind) const {
-        std::vector<const ir::Unit*> out;
+    std::vector<UnitId> units(const Routine& r, PortKind kind) const {
+        std::vector<UnitId> out;
         for (const ir::Port& p : r.ports) {
-            if (p.kind == kind) out.push_back(p_.unit(p.unit));
+            const auto is_its = [&](const ir::Unit* u) { return u->name == p.unit; };
+            if (p.kind == kind)
+                out.push_back(static_cast<UnitId>(std::find_if(units_.begin(), units_.end(), is_its) - units_.begin()));
         }
         return out;
     }
@@ -93,7 +121,7 @@ private:
         size_t step;          // of the row
         bool is_last = true;  // of the parts of its routine
     };
-    using UnitInstance = std::pair<std::string, int64_t>;  // a unit and its instance
+    using UnitInstance = std::pair<UnitId, int64_t>;
     static int64_t instance_of(const ir::Unit& u, const Run& run) { return u.is_of(*run.routine) ? run.instance : 0; }
 
     static bool sends(const Routine& r) {
@@ -127,11 +155,11 @@ private:
     void compute(const Run& run) {
         const Routine& r = *run.routine;
         if (sends(r)) return send(run);
-        for (const ir::Unit* u : units(r, PortKind::Params)) {
-            const UnitInstance place = {u->name, instance_of(*u, run)};
-            if (!u->is_gathered()) continue;
-            if (!gathered_.contains(place) && !still_gathered(*u, place.second))
-                call(of_unit(RoutineKind::Gather, u->name), place.second, run.microbatch);
+        for (const UnitId u : params_of_[static_cast<size_t>(index_of(r))]) {
+            const UnitInstance place = {u, instance_of(unit(u), run)};
+            if (!unit(u).is_gathered()) continue;
+            if (!gathered_.contains(place) && !still_gathered(unit(u), place.second))
+                call(of_unit(RoutineKind::Gather, u), place.second, run.microbatch);
             gathered_[place] = run.stage;
         }
         for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, run.instance, run.microbatch, chunk);
@@ -161,7 +189,7 @@ private:
         return out;
     }
 
-    // The stages that run next from a step on, so many as stay gathered.
+    // The `resident_stages` stages that run next, from the step `from` on.
     std::set<int64_t> next_stages(const StepsOf& steps_of, size_t from) const {
         std::vector<std::pair<size_t, int64_t>> next;  // step, stage
         for (const auto& [stage, steps] : steps_of) {
@@ -211,11 +239,10 @@ private:
         if (a.work != Work::Forward) std::reverse(blocks.begin(), blocks.end());
         std::vector<Run> out;
         for (const ir::BlockInstance& b : blocks) {
-            for (const Routine& r : p_.routines) {
-                if (r.block != b.block || r.entry != entry_.kind || !is_part_of(a.work, r.kind) || !r.serves(b.instance))
-                    continue;
-                if (r.part > 0) out.back().is_last = false;
-                out.push_back({&r, b.instance, a.microbatch, a.stage, index});
+            for (const Routine* r : of_block_.at(b.block)) {
+                if (!is_part_of(a.work, r->kind) || !r->serves(b.instance)) continue;
+                if (r->part > 0) out.back().is_last = false;
+                out.push_back({r, b.instance, a.microbatch, a.stage, index});
             }
         }
         return out;
@@ -238,14 +265,13 @@ private:
         const ir::BlockInstance& at = forward == sends ? blocks_of(ours).back() : blocks_of(ours).front();
         const Bindings::Maker from =
             forward == sends ? Bindings::Maker{at.block, at.instance} : bindings_.before(at.block, at.instance);
-        for (const Routine& r : p_.routines) {
-            if (r.kind != RoutineKind::Transfer || r.entry != entry_.kind || r.block != from.block || !r.serves(from.instance))
-                continue;
-            const ir::Op& op = r.ops.at(0);
+        for (const Routine* r : of_block_.at(from.block)) {
+            if (r->kind != RoutineKind::Transfer || !r->serves(from.instance)) continue;
+            const ir::Op& op = r->ops.at(0);
             const bool in_direction = ir::collective_of(op) == (sends ? mesh::Collective::Send : mesh::Collective::Recv);
-            if (r.ports[0].role == (forward ? ir::PortRole::Y : ir::PortRole::DY) && in_direction &&
+            if (r->ports[0].role == (forward ? ir::PortRole::Y : ir::PortRole::DY) && in_direction &&
                 op.integer("peer") == step.peer)
-                return {&r, from.instance, step.action.microbatch, ours, index};
+                return {r, from.instance, step.action.microbatch, ours, index};
         }
         throw InternalError(fmt::format("schedule: nothing {} {}[{}] to or from pipeline rank {}", sends ? "sends" : "receives",
                                         from.block, from.instance, step.peer));
@@ -255,16 +281,16 @@ private:
     std::map<UnitInstance, std::vector<size_t>> runs_that_add(const std::vector<Run>& runs) const {
         std::map<UnitInstance, std::vector<size_t>> out;
         for (size_t k = 0; k < runs.size(); ++k) {
-            for (const ir::Unit* u : units(*runs[k].routine, PortKind::Gradients)) {
-                std::vector<size_t>& all = out[{u->name, instance_of(*u, runs[k])}];
+            for (const UnitId u : gradients_of_[static_cast<size_t>(index_of(*runs[k].routine))]) {
+                std::vector<size_t>& all = out[{u, instance_of(unit(u), runs[k])}];
                 if (all.empty() || all.back() != k) all.push_back(k);
             }
         }
         return out;
     }
 
-    // Of runs that add to one unit, those behind which it is reduced: the last of each microbatch, or the last of all where
-    // microbatches take turns (the head's loss is part of forwards), as no microbatch's part would then be whole by itself.
+    // The runs after which a unit's gradient is reduced: the last run of each microbatch. If microbatches interleave, as they do
+    // for the head, whose loss runs with the forwards, no microbatch's part is complete by itself: then once, after the last run.
     std::vector<size_t> ends_of_windows(const std::vector<Run>& runs, const std::vector<size_t>& adding) const {
         if (options_.reduce == ReduceGradients::OnceAStep) return {adding.back()};
         std::vector<size_t> ends;
@@ -287,9 +313,9 @@ private:
             runs.insert(runs.end(), some.begin(), some.end());
         }
         const std::map<UnitInstance, std::vector<size_t>> adding = runs_that_add(runs);
-        std::map<size_t, std::set<UnitInstance>> reduced_behind;
+        std::vector<std::vector<UnitInstance>> reduced_behind(runs.size());
         for (const auto& [place, all] : adding) {
-            for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].insert(place);
+            for (size_t k : ends_of_windows(runs, all)) reduced_behind[k].push_back(place);
         }
         const StepsOf steps = steps_of(row);
         for (size_t k = 0; k < runs.size(); ++k) {
@@ -297,10 +323,10 @@ private:
             if (begins_step && options_.resident_stages > 0) free_gathered(next_stages(steps, runs[k].step), runs[k].microbatch);
             compute(runs[k]);
             for (const UnitInstance& place : reduced_behind[k]) {
-                const ir::Unit& u = *p_.unit(place.first);
-                if (!u.gradients.empty()) call(of_unit(RoutineKind::ReduceMicro, u.name), place.second, runs[k].microbatch);
+                if (!unit(place.first).gradients.empty())
+                    call(of_unit(RoutineKind::ReduceMicro, place.first), place.second, runs[k].microbatch);
                 if (adding.at(place).back() == k)
-                    call(of_unit(RoutineKind::ReduceStep, u.name), place.second, runs[k].microbatch);
+                    call(of_unit(RoutineKind::ReduceStep, place.first), place.second, runs[k].microbatch);
             }
         }
         free_gathered({}, p_.microbatches - 1);
@@ -331,12 +357,12 @@ private:
         const int64_t m = p_.microbatches - 1;
         const auto of_units = [&](RoutineKind kind) {
             for (const ir::Unit& u : p_.units) {
-                for (int64_t i : u.mirror ? std::vector<int64_t>{} : p_.instances(u)) call(of_unit(kind, u.name), i, m);
+                for (int64_t i : u.mirror ? std::vector<int64_t>{} : p_.instances(u)) call(*p_.routine(kind, u.name), i, m);
             }
         };
         exchange_with_mirrors(false, m);
         of_units(RoutineKind::Stats);
-        call(of_unit(RoutineKind::Stats, ""), 0, m);
+        call(*p_.routine(RoutineKind::Stats, ""), 0, m);
         of_units(RoutineKind::Update);
         exchange_with_mirrors(true, m);
     }
@@ -352,6 +378,10 @@ private:
     const ScheduleOptions& options_;
     Bindings bindings_;
     std::vector<ir::Stage> stages_;
+    const std::vector<const ir::Unit*> units_;                            // by UnitId
+    std::vector<std::array<const Routine*, ir::kRoutineKinds>> of_unit_;  // the first of each kind
+    std::vector<std::vector<UnitId>> params_of_, gradients_of_;           // by routine: units that it binds
+    std::map<std::string_view, std::vector<const Routine*>> of_block_;    // of this entry
     ir::Entry entry_;
     std::map<int64_t, std::deque<Run>> sent_;   // by peer: what is not awaited yet
     std::map<UnitInstance, int64_t> gathered_;  // units that stay gathered: the stage that used them last

@@ -20,8 +20,8 @@ struct ScheduleOptions {
     // What this pipeline rank runs, by entry. An entry without a row runs its one stage, microbatch by microbatch.
     std::map<ir::EntryKind, std::vector<schedules::Step>> rows;
     ReduceGradients reduce = ReduceGradients::EachMicrobatch;  // where gradients are split
-    // Gathered parameters of so many stages, those that the row runs next, stay between uses; 0: they are freed after each
-    // routine.
+    // Number of stages whose gathered parameters stay between uses: those that the row runs next. 0: parameters are freed after
+    // each routine.
     int64_t resident_stages = 0;
 };
 

@@ -28,8 +28,7 @@ std::set<std::string> read_by_norms(const ir::Program& program) {
     std::set<std::string> out;
     for (const Routine& r : program.routines) {
         for (const Op& op : r.ops) {
-            for (size_t i = 1; i < op.in.size() && (op.kind == "rmsnorm" || op.kind == "layernorm"); ++i)
-                out.insert(r.tensors[op.in[i]].source);
+            for (size_t i = 1; i < op.in.size() && ops::rule(op.kind).norm; ++i) out.insert(r.tensors[op.in[i]].source);
         }
     }
     return out;
@@ -58,7 +57,7 @@ public:
         }
         for (const Op& op : r_.ops) {  // makers first
             for (TensorId t : op.out) {
-                if (free_[t] && !type_[t]) type_[t] = takes_what_comes(op) && any_wide(op) ? o_.wide : o_.narrow;
+                if (free_[t] && !type_[t]) type_[t] = accepts_any_dtype(op) && any_wide(op) ? o_.wide : o_.narrow;
             }
         }
         for (size_t t = 0; t < r_.tensors.size(); ++t) {
@@ -83,8 +82,8 @@ private:
         return r_.tensors[t].port >= 0 && r_.ports[r_.tensors[t].port].kind == PortKind::Params;
     }
     // An einsum that is no product of matrices is a sum or a broadcast.
-    bool takes_what_comes(const Op& op) const {
-        return ops::rule(op.kind).takes_what_comes || (op.kind == "einsum" && !ops::is_product(r_, op));
+    bool accepts_any_dtype(const Op& op) const {
+        return ops::rule(op.kind).any_dtype || (op.kind == "einsum" && !ops::is_product(r_, op));
     }
     // Among the operands that may be of either type, weights of norms apart.
     bool any_wide(const Op& op) const {
@@ -99,11 +98,11 @@ private:
     std::optional<Dtype> wanted(const Op& op, size_t operand) const {
         const ops::OpRule& rule = ops::rule(op.kind);
         if (rule.wide || has(rule.wide_in, operand)) return o_.wide;
-        if (takes_what_comes(op)) return std::nullopt;
+        if (accepts_any_dtype(op)) return std::nullopt;
         return o_.narrow;
     }
-    // What takes anything passes on what is asked of its result: a sum in float64 takes the wide type. Nothing: no wish, as of
-    // rows that are scattered into sums, each by itself.
+    // The type that an op asks of an operand. An op that accepts any type asks for the type of its result; if that type is fixed,
+    // as a float64 sum's is, for the wide type. nullopt: no preference, as for the rows of a scatter, which are added one by one.
     std::optional<Dtype> asks(const Op& op, size_t operand) const {
         std::optional<Dtype> type = wanted(op, operand);
         if (type || op.kind == "scatter") return type;

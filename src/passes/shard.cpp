@@ -150,20 +150,21 @@ private:
         if (rule_of.linear_in_all_together || op.kind == "accumulate") return true;
         if (!ops::is_linear(f_, op, i)) return false;
         if (mesh::contains(all_axes(space_of(f_, op)), axis)) return false;
-        return rule_of.always_passes || std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return pays(o, axis); });
+        return rule_of.linear_unconditionally ||
+               std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return absorbs_reduction(o, axis); });
     }
     // Does every path of v end where no reduction of its own is needed: in an accumulator, or in an add that reduces over this
     // sub-axis anyway?
-    bool pays(TensorId v, int axis) const {
+    bool absorbs_reduction(TensorId v, int axis) const {
         if (leaves(v)) return false;
         return std::all_of(users_[v].begin(), users_[v].end(), [&](const Use& u) {
             const Op& op = f_.ops[u.op];
             if (op.kind == "accumulate") return true;
             if (!rule(op).linear_in_all_together) {
                 return can_pass(op, u.operand, axis) &&
-                       std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return pays(o, axis); });
+                       std::all_of(op.out.begin(), op.out.end(), [&](TensorId o) { return absorbs_reduction(o, axis); });
             }
-            if (pays(op.out[0], axis)) return true;
+            if (absorbs_reduction(op.out[0], axis)) return true;
             return std::any_of(op.in.begin(), op.in.end(), [&](TensorId t) { return t != v && partial_by_itself(t, axis); });
         });
     }

@@ -34,6 +34,11 @@ std::string unused_name(const Routine& r, const std::string& name) {
 
 bool in_frame(const Routine& r, const ir::Tensor& t) { return t.port >= 0 && r.ports[t.port].kind == PortKind::Frame; }
 
+int port_of(const Routine& r, PortKind kind) {
+    const auto at = std::find_if(r.ports.begin(), r.ports.end(), [&](const ir::Port& p) { return p.kind == kind; });
+    return at == r.ports.end() ? -1 : static_cast<int>(at - r.ports.begin());
+}
+
 std::string saved_as(const ir::Tensor& tensor) { return tensor.source.empty() ? tensor.name : tensor.source; }
 
 Routine join_forward_and_backward(const Routine& forward, const Routine& backward, Results results, bool mark_recomputed,

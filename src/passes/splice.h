@@ -18,6 +18,8 @@ ir::Routine join_forward_and_backward(const ir::Routine& forward, const ir::Rout
 
 // Is the tensor a saved value?
 bool in_frame(const ir::Routine& routine, const ir::Tensor& tensor);
+// The first port of a kind, -1 where absent.
+int port_of(const ir::Routine& routine, ir::PortKind kind);
 // Under which source a tensor of a forward stands in frames.
 std::string saved_as(const ir::Tensor& tensor);
 

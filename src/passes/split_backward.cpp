@@ -1,11 +1,14 @@
 #include "passes/split_backward.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
 
 #include "base/error.h"
 #include "ops/builder.h"
+#include "passes/splice.h"
 
 namespace lockstep::passes {
 namespace {
@@ -85,48 +88,60 @@ Parts split(const Routine& backward) {
     return out;
 }
 
-// A routine's ports hold only what its ops use: gradients that the other part adds to and d.x are not its own.
-void drop_unused(Routine& r) {
+std::vector<bool> used_by(const Routine& r) {
     std::vector<bool> used(r.tensors.size(), false);
     for (const Op& op : r.ops) {
         for (TensorId t : op.in) used[t] = true;
         for (TensorId t : op.out) used[t] = true;
     }
+    return used;
+}
+
+// A routine's ports hold only what its ops use: gradients that the other part adds to and d.x are not its own.
+void drop_unused(Routine& r) {
+    const std::vector<bool> used = used_by(r);
     for (size_t t = 0; t < used.size(); ++t) {
         if (!used[t]) r.tensors[t].port = -1;
     }
     ops::renumber(r);
 }
 
-void rename(Routine& r, RoutineKind kind, const std::string& word) {
+// `variant`: of the block's backwards, from 1.
+void make_part(Routine& r, RoutineKind kind, int variant) {
     r.kind = kind;
-    r.name.replace(r.block.size() + 1, std::string("backward").size(), word);
+    r.name = fmt::format("{}.{}{}", r.block, name_of(kind), variant > 1 ? fmt::format(".{}", variant) : "");
 }
 
-std::vector<std::string> sources_in(const Routine& r, std::string_view port) {
-    std::vector<std::string> out;
-    for (const ir::Tensor& t : r.tensors) {
-        if (t.port >= 0 && r.ports[t.port].name == port) out.push_back(t.source);
+// The parts that use a value of a port.
+struct Users {
+    bool input = false, weight = false;
+};
+using UsersBySource = std::map<std::string, Users>;
+
+// Of the values of a backward's port. The parts still have its tensors and ports.
+UsersBySource users_of(const Routine& backward, int port, const Parts& parts) {
+    if (port < 0) return {};
+    const std::vector<bool> input = used_by(parts.input), weight = used_by(parts.weight);
+    UsersBySource out;
+    for (size_t t = 0; t < backward.tensors.size(); ++t) {
+        if (backward.tensors[t].port != port) continue;
+        Users& users = out[backward.tensors[t].source];
+        users.input = users.input || input[t], users.weight = users.weight || weight[t];
     }
     return out;
 }
 
-// The tensors of a port go to the ports of their classes, by source.
-void divide_port(Routine& r, const std::string& from, const std::map<std::string, std::string>& class_of) {
-    const int whole = r.port(from);
+// The values of a port go to the ports that `name_for` says, by who uses them.
+template <class NameFor>
+void divide_port(Routine& r, int whole, const UsersBySource& users, const NameFor& name_for) {
     if (whole < 0) return;
-    for (size_t t = 0; t < r.tensors.size(); ++t) {
-        if (r.tensors[t].port != whole) continue;
-        const std::string& name = class_of.at(r.tensors[t].source);
-        if (name == from) continue;
-        int port = r.port(name);
-        if (port < 0) {
-            port = static_cast<int>(r.ports.size());
-            r.ports.push_back({name, r.ports[whole].kind, r.ports[whole].access});
-        }
-        r.tensors[t].port = port;
+    std::map<std::string, int> port_of = {{r.ports[whole].name, whole}};  // by its name
+    for (ir::Tensor& t : r.tensors) {
+        if (t.port != whole) continue;
+        const auto [at, is_new] = port_of.try_emplace(name_for(users.at(t.source)), static_cast<int>(r.ports.size()));
+        if (is_new) r.ports.push_back({at->first, r.ports[whole].kind, r.ports[whole].access});
+        t.port = at->second;
     }
-    ops::renumber(r);
 }
 
 // The forward that saves for this backward: of the same block, for the same instances.
@@ -139,42 +154,49 @@ Routine& forward_of(std::vector<Routine>& routines, const Routine& backward) {
     return *at;
 }
 
-// Where both ways occur, the first part may be the first that adds to its gradients when the second is not to its own, as a whole
-// backward came between them: those of the second have a port of their own, in the whole backward too.
-void divide_gradients(Parts& parts, Routine& backward) {
-    std::map<std::string, std::string> class_of;
-    for (const std::string& s : sources_in(backward, "gradients")) class_of[s] = "gradients";
-    for (const std::string& s : sources_in(parts.weight, "gradients")) class_of[s] = "gradients.weight";
-    for (Routine* r : {&parts.weight, &backward}) divide_port(*r, "gradients", class_of);
+const char* frame_for(const Users& users) {
+    if (!users.weight) return "frame";
+    return users.input ? "frame.both" : "frame.kept";
+}
+const char* gradients_for(const Users& users) { return users.weight ? "gradients.weight" : "gradients"; }
+
+// The parts of a backward, with ports of their own; those of its forward and of itself are divided as theirs are.
+Parts divide(Routine& forward, Routine& backward, WholeBackward whole) {
+    Parts parts = split(backward);
+    const int frame = port_of(backward, PortKind::Frame), gradients = port_of(backward, PortKind::Gradients);
+    const UsersBySource readers = users_of(backward, frame, parts), adders = users_of(backward, gradients, parts);
+    divide_port(forward, port_of(forward, PortKind::Frame), readers, frame_for);
+    for (Routine* r : {&parts.input, &parts.weight, &backward}) divide_port(*r, frame, readers, frame_for);
+    // Where whole backwards stay, the first part may be the first that adds to its gradients when the second is not to its own,
+    // as a whole backward came between them: those of the second have a port of their own, in the whole backward too.
+    if (whole == WholeBackward::Keep) {
+        for (Routine* r : {&parts.weight, &backward}) divide_port(*r, gradients, adders, gradients_for);
+    }
+    drop_unused(parts.input), drop_unused(parts.weight);
+    ops::renumber(forward), ops::renumber(backward);
+    return parts;
 }
 
 }  // namespace
 
 ir::Program split_backward(ir::Program program, WholeBackward whole) {
     std::vector<Routine> routines = std::move(program.routines), out;
-    std::map<std::string, std::vector<Routine>> made;  // by the backward's name
-    for (Routine& backward : routines) {
+    std::vector<std::vector<Routine>> made(routines.size());  // in the place of a backward
+    std::map<std::string, int> variants;                      // of a block's backward, so far
+    for (size_t i = 0; i < routines.size(); ++i) {
+        Routine& backward = routines[i];
         if (backward.kind != RoutineKind::Backward) continue;
-        Parts parts = split(backward);
-        drop_unused(parts.input), drop_unused(parts.weight);
-        const std::vector<std::string> by_input = sources_in(parts.input, "frame"), by_weight = sources_in(parts.weight, "frame");
-        std::map<std::string, std::string> class_of;
-        for (const std::string& s : by_input) class_of[s] = "frame";
-        for (const std::string& s : by_weight) class_of[s] = class_of.contains(s) ? "frame.both" : "frame.kept";
-        Routine& forward = forward_of(routines, backward);
-        for (Routine* r : {&parts.input, &parts.weight, &forward, &backward}) divide_port(*r, "frame", class_of);
-        if (whole == WholeBackward::Keep) divide_gradients(parts, backward);
-        rename(parts.input, RoutineKind::BackwardInput, "backward_input");
-        rename(parts.weight, RoutineKind::BackwardWeight, "backward_weight");
-        std::vector<Routine>& list = made[backward.name];
-        if (whole == WholeBackward::Keep) list.push_back(backward);
-        if (!parts.input.ops.empty()) list.push_back(std::move(parts.input));
-        if (!parts.weight.ops.empty()) list.push_back(std::move(parts.weight));
+        Parts parts = divide(forward_of(routines, backward), backward, whole);
+        const int variant = ++variants[backward.block];
+        make_part(parts.input, RoutineKind::BackwardInput, variant);
+        make_part(parts.weight, RoutineKind::BackwardWeight, variant);
+        if (whole == WholeBackward::Keep) made[i].push_back(backward);
+        if (!parts.input.ops.empty()) made[i].push_back(std::move(parts.input));
+        if (!parts.weight.ops.empty()) made[i].push_back(std::move(parts.weight));
     }
-    for (Routine& r : routines) {
-        const auto at = made.find(r.name);
-        if (at == made.end()) out.push_back(std::move(r));
-        else out.insert(out.end(), at->second.begin(), at->second.end());
+    for (size_t i = 0; i < routines.size(); ++i) {
+        if (routines[i].kind != RoutineKind::Backward) out.push_back(std::move(routines[i]));
+        for (Routine& r : made[i]) out.push_back(std::move(r));
     }
     program.routines = std::move(out);
     return program;

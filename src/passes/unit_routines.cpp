@@ -54,8 +54,8 @@ public:
         if (!unit_.gradients.empty()) out.push_back(reduce_micro());
         out.push_back(reduce_step());
         for (const auto& [peer, segments] : mirrored_) {
-            out.push_back(exchange(unit_.mirror ? Exchange::Give : Exchange::Add, peer, segments));
-            out.push_back(exchange(unit_.mirror ? Exchange::Take : Exchange::Show, peer, segments));
+            out.push_back(exchange(unit_.mirror ? Exchange::SendGradients : Exchange::AddGradients, peer, segments));
+            out.push_back(exchange(unit_.mirror ? Exchange::ReceiveWeights : Exchange::SendWeights, peer, segments));
         }
         if (unit_.mirror) return out;
         out.push_back(stats());
@@ -152,18 +152,19 @@ private:
         return out;
     }
 
-    // Between owner and mirror, from or to the rank of the same coordinates: gradients that the mirror gives and the owner adds
-    // to its own, weights that the owner shows and the mirror takes.
-    enum class Exchange { Give, Add, Show, Take };
+    // Between owner and mirror, from or to the rank of the same coordinates: gradients that the mirror sends and the owner adds
+    // to its own, weights that the owner sends and the mirror receives.
+    enum class Exchange { SendGradients, AddGradients, SendWeights, ReceiveWeights };
 
     Routine exchange(Exchange what, int64_t peer, const std::vector<size_t>& segments) const {
-        constexpr std::array<const char*, 4> names = {"mirror.give", "mirror.add", "mirror.show", "mirror.take"};
+        constexpr std::array<const char*, 4> names = {"mirror.send_gradients", "mirror.add_gradients", "mirror.send_weights",
+                                                      "mirror.receive_weights"};
         constexpr std::array<Access, 4> accesses = {Access::Read, Access::Accumulate, Access::Read, Access::Write};
-        const bool weights = what == Exchange::Show || what == Exchange::Take;
+        const bool weights = what == Exchange::SendWeights || what == Exchange::ReceiveWeights;
         Routine r = start(names[static_cast<size_t>(what)], ir::RoutineKind::Transfer);
         r.name += fmt::format(".{}", peer);
         const auto here = flat(r, weights ? id_of(StateRole::Weights) : reduced(), accesses[static_cast<size_t>(what)], segments);
-        const bool gives = accesses[static_cast<size_t>(what)] == Access::Read, adds = what == Exchange::Add;
+        const bool gives = accesses[static_cast<size_t>(what)] == Access::Read, adds = what == Exchange::AddGradients;
         for (const TensorId t : here) {
             const TensorId taken = adds ? like(r, t, r.tensors[t].name + ".mirrored") : t;
             r.ops.push_back(ir::point_to_point(mesh_, gives ? mesh::Collective::Send : mesh::Collective::Recv, taken, peer));
@@ -341,7 +342,7 @@ private:
         const Optimizer& optimizer = options_.optimizer;
         for (size_t i = 0; i < own.size(); ++i) {
             const ir::Segment& segment = unit_.segments[i];
-            const UpdateRule& rule = segment.matrices ? *optimizer.matrices : optimizer.elements;
+            const UpdateRule& rule = optimizer.rules.at(static_cast<size_t>(segment.rule));
             ir::Op op;
             op.kind = rule.op;
             op.in = {own[i]};

@@ -39,15 +39,13 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
     if (updates && unit.has_master()) weights.copy_of = program.state(StateRole::Master, unit.name);
     else if (!unit.mirror) weights.saved = "{}";
     if (!sums) return;
-    const std::pair<const UpdateRule*, bool> rules[] = {
-        {options.optimizer.matrices ? &*options.optimizer.matrices : nullptr, true}, {&options.optimizer.elements, false}};
-    for (const auto& [rule, matrices] : rules) {
+    for (size_t k = 0; updates && k < options.optimizer.rules.size(); ++k) {
         std::vector<int> served;
         for (size_t i = 0; i < unit.segments.size(); ++i) {
-            if (unit.segments[i].matrices == matrices) served.push_back(static_cast<int>(i));
+            if (unit.segments[i].rule == static_cast<int>(k)) served.push_back(static_cast<int>(i));
         }
-        if (!updates || !rule || served.empty()) continue;
-        for (const std::string& name : rule->states) {
+        if (served.empty()) continue;
+        for (const std::string& name : options.optimizer.rules[k].states) {
             State& s = add(name.c_str(), StateRole::Moment, Scope::Run, unit.master, unit.optimizer, writer);
             s.saved = name + ".{}";
             if (served.size() < unit.segments.size()) s.segments = served;

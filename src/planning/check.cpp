@@ -15,12 +15,7 @@ Checked check(compile::Recipe recipe, const std::string& cluster_file) {
     const mesh::Topology& topology = c.machine.options.route.topology;
     c.groups = compile::traffic_of(c.compiled, hosts_described(c.machine.cluster, topology, c.compiled.layout.ranks));
     c.bytes_by_host = compile::bytes_by_host(c.compiled, topology);
-    try {
-        require_runnable(config, c.machine.options, c.compiled, c.machine.capacity);
-    } catch (const UserError& e) {
-        if (e.id() != "check.does_not_fit") throw;
-        c.refusal = e;
-    }
+    c.refusal = refusal_of(config, c.machine.options, c.compiled, c.machine.capacity);
     return c;
 }
 

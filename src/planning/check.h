@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "compile/traffic.h"
 #include "planning/machine.h"
 

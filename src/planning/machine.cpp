@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "check/check.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/kernel.h"
 #include "ops/described_catalog.h"
@@ -228,12 +228,12 @@ nlohmann::ordered_json machine_json(const Machine& m) {
             {"threads_per_rank", m.rank_threads.threads_per_rank}};
 }
 
-void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,
-                      const Capacity& capacity) {
+std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
+                                    const compile::Compiled& compiled, const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
     const int64_t needed = compiled.arena_bytes();
-    if (!capacity.bytes || needed <= *capacity.bytes) return;
+    if (!capacity.bytes || needed <= *capacity.bytes) return std::nullopt;
     std::string advice;
     std::string key = "training.local_batch_size";
     const std::vector<compile::Remedy> remedies = compile::remedies(config, options, needed);
@@ -243,10 +243,15 @@ void require_runnable(const compile::Config& config, const compile::CompileOptio
                               telemetry::gib(remedies[i].total_bytes));
     }
     const int64_t has = std::max<int64_t>(*capacity.bytes, 0);
-    throw UserError("check.does_not_fit", key,
-                    fmt::format("a rank needs {} and has {} ({}): {} too much; what would help most: {}{}",
-                                telemetry::gib(needed), telemetry::gib(has), capacity.of, telemetry::gib(needed - has),
-                                advice.empty() ? "a smaller model" : advice, capacity.for_another));
+    return UserError("check.does_not_fit", key,
+                     fmt::format("a rank needs {} and has {} ({}): {} too much; what would help most: {}{}",
+                                 telemetry::gib(needed), telemetry::gib(has), capacity.of, telemetry::gib(needed - has),
+                                 advice.empty() ? "a smaller model" : advice, capacity.for_another));
+}
+
+void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,
+                      const Capacity& capacity) {
+    if (const std::optional<UserError> refusal = refusal_of(config, options, compiled, capacity)) throw *refusal;
 }
 
 }  // namespace lockstep::planning

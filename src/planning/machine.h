@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "base/instruction_sets.h"
 #include "comm/process_group.h"
 #include "compile/compile.h"
@@ -65,8 +66,11 @@ Machine machine_of(const compile::Config& config, const std::string& flag);
 std::string machine_text(const Machine& machine);
 nlohmann::ordered_json machine_json(const Machine& machine);
 
-// Proves the program that `options` compiled, and holds it against the memory of a rank. UserError check.* where it would not
-// run.
+// Proves the program that `options` compiled, and holds it against the memory of a rank. check.does_not_fit, with what would
+// help; nothing: it fits.
+std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
+                                    const compile::Compiled& compiled, const Capacity& capacity);
+// The same, thrown.
 void require_runnable(const compile::Config& config, const compile::CompileOptions& options, const compile::Compiled& compiled,
                       const Capacity& capacity);
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "compile/breakdown.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "planning/machine.h"
 #include "sim/simulate.h"
 

@@ -48,7 +48,7 @@ std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, con
 
 void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups) {
     for (const compile::GroupTraffic& g : groups) {
-        if (g.hosts <= 1 || g.axes.find("tp") == std::string::npos || g.axes.find(',') != std::string::npos) continue;
+        if (g.hosts <= 1 || !g.tensor_parallel) continue;
         const double bandwidth = !cluster           ? 0
                                  : cluster->devices ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s
                                                     : cluster->hosts.link.bandwidth_bytes_per_s;

@@ -17,17 +17,21 @@ struct Extent {
     int64_t local, whole, first;
 };
 
-// Empty where the tensor has no value for each sample of the batch. A backward in two parts has the names of the whole one.
+// What a routine of a block does, without the numbers of its variants, of which an instance has one, and of its parts. A backward
+// in two parts has the name of the whole one.
+std::string word_of(const ir::Routine& r) {
+    const bool trains = r.entry == ir::EntryKind::Train;
+    if (ir::is_backward(r.kind)) return "backward";
+    if (r.kind == ir::RoutineKind::Loss) return trains ? "loss" : fmt::format("{}.loss", ir::name_of(r.entry));
+    return trains ? "forward" : std::string(ir::name_of(r.entry));
+}
+
+// Empty where the tensor has no value for each sample of the batch.
 std::string name_of(const ir::Routine& r, const ir::Call& call, ir::TensorId tensor) {
     const ir::Tensor& t = r.tensors[tensor];
     if (!(ir::is_forward(r.kind) || ir::is_backward(r.kind)) || t.dims.empty() || r.dims[t.dims[0]].role != ir::DimRole::Batch)
         return "";
-    std::string kind = r.name.substr(r.block.size() + 1);
-    kind = kind.substr(0, kind.find('@'));  // the number of a part
-    for (const char* part : {"backward_input", "backward_weight"}) {
-        if (kind.starts_with(part)) kind.replace(0, std::string_view(part).size(), "backward");
-    }
-    return fmt::format("{}[{}].{}.{}", r.block, call.instance, kind, t.name);
+    return fmt::format("{}[{}].{}.{}", r.block, call.instance, word_of(r), t.name);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ struct ExecutorOptions {
     std::vector<int> comm_cpus;  // where the communication thread may run; empty: where the computing thread may
     bool debug_fill = false;     // freed and scratch bytes are filled with NaN
     int64_t flight_entries = 1;  // ops of each stream that flight() remembers
-    // Where set the compute stream sleeps for so many seconds in place of each op; communication stays real. For experiments
-    // on schedules.
+    // If set, the compute stream sleeps for delay_s seconds in place of each op; communication stays real. For experiments on
+    // schedules.
     Prepared::DelayOf delay_s;
 };
 

@@ -54,7 +54,7 @@ struct Playing {
         for (size_t k = 0; watcher && k < launch.op->out.size(); ++k)
             watcher({launch.call, launch.routine, launch.op, launch.op->out[k], launch.out[k], &queue});
     }
-    // Freed buffers and scratch before its use hold NaN: whoever reads them is found out.
+    // Fills freed buffers, and scratch before its use, with NaN, so that a read of them shows.
     void fill_with_nan(const ir::Call& call, device::Queue& queue) const;
     // Stops all ranks, and says so.
     comm::Aborted failure(const Launch& launch, const std::exception& error) const;

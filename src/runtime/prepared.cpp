@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ir/timeline.h"
 #include "ops/algorithms.h"
+#include "ops/rule.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -29,8 +30,8 @@ comm::Request request_of(const ir::Program& p, const ir::Routine& r, const ir::O
     q.algorithm = ops::algorithm_of(op);
     if (traits.reduces)
         q.op = r.tensors[op.in[member]].placement.reduce == ir::Reduce::Max ? comm::ReduceOp::Max : comm::ReduceOp::Sum;
-    if (op.attrs.contains("by")) q.by = static_cast<int32_t>(op.integer("by"));
-    if (op.attrs.contains("root")) q.root = static_cast<int32_t>(op.integer("root"));
+    if (traits.has(mesh::Attr::By)) q.by = static_cast<int32_t>(op.integer("by"));
+    if (traits.has(mesh::Attr::Root)) q.root = static_cast<int32_t>(op.integer("root"));
     if (traits.kind == mesh::Collective::AllToAll) {
         comm::Request out;  // in which the blocks of all members lie along `from`
         set_block(out, p, r, r.tensors[op.out[member]], static_cast<size_t>(op.integer("from")), 1);
@@ -73,7 +74,8 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Commu
     for (const ir::Op& op : r.ops) {
         ensure(op.in.size() <= kMaxOperands && op.out.size() <= kMaxOperands, "executor: an op has too many operands");
         PreparedOp p;
-        if (op.kernel == "comm") {
+        p.is_collective = ops::rule(op.kind).collective;
+        if (p.is_collective) {
             std::vector<int> members;
             for (int64_t m : ir::members_of(program_, op, program_.mesh.group(rank, op.group)))
                 members.push_back(static_cast<int>(m));
@@ -115,7 +117,7 @@ void Prepared::fill(const Code& code, size_t index, Launch& launch) const {
     launch.kernel = p.kernel.get();
     launch.group = p.group;
     launch.requests = p.requests;
-    launch.is_collective = op.kernel == "comm";
+    launch.is_collective = p.is_collective;
     launch.delay_s = p.delay_s;
     launch.fresh = p.fresh_port >= 0 && call.bindings[static_cast<size_t>(p.fresh_port)].fresh;
     launch.workspace = scratch ? scratch + std::max<int64_t>(op.workspace_offset_bytes, 0) : nullptr;

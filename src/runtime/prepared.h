@@ -65,7 +65,7 @@ private:
         comm::GroupId group{};
         std::vector<comm::Request> requests;
         int fresh_port = -1;  // the port whose binding says whether an accumulating result overwrites
-        bool is_view = false;
+        bool is_collective = false, is_view = false;
         double delay_s = 0;
     };
     struct Code {

@@ -80,9 +80,9 @@ Ranks::~Ranks() {
     if (std::uncaught_exceptions() > exceptions_) group_.abort(fmt::format("process {} ended early", group_.process()));
 }
 
-// Threads keep a processor: their own, or one that as many share as every other; all of them take equally long then, and the
-// system's scheduler, which does not know of barriers, would now and then leave one processor to one rank and the rest to
-// another.
+// Pins each thread to a processor: its own, or one of several that equal numbers of threads share. All threads then take equally
+// long. The system's scheduler does not know of barriers: without pinning it sometimes gives one rank a whole processor while the
+// others share another.
 void Ranks::pin(size_t place, ExecutorOptions& own) const {
     const std::vector<int> cpus = usable_cpus();
     own.comm_cpus = cpus;  // any: what computing leaves over

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/output_file.h"
 #include "compile/effective.h"
-#include "runtime/snapshot.h"
+#include "runtime/load_states.h"
 
 namespace lockstep::runtime {
 
@@ -64,7 +64,8 @@ void Saver::write(checkpoint::Manifest manifest, SaveContents contents, const Mo
         }
         checkpoint::NewCheckpoint folder(root_, manifest.steps, writers_);
         if (form.hugging_face)
-            folder.add(write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_, writers_));
+            folder.add(
+                checkpoint::write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_, writers_));
         else write_file(folder, checkpoint::kModelFile, form.dtype);
         if (contents == SaveContents::All) write_file(folder, checkpoint::kOptimizerFile, "");
         set_latest(folder.publish(std::move(manifest)));

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "checkpoint/folder.h"
-#include "runtime/hugging_face.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "runtime/state_tensors.h"
 #include "runtime/trainer.h"
 
@@ -22,8 +22,8 @@ namespace lockstep::runtime {
 enum class SaveContents { All, ModelOnly };
 // How a checkpoint of the model alone is written.
 struct ModelForm {
-    std::string dtype;                              // of its tensors, as safetensors names it; empty: as they are
-    const HuggingFaceForm* hugging_face = nullptr;  // as a folder that transformers loads; outlives the save
+    std::string dtype;                                          // of its tensors, as safetensors names it; empty: as they are
+    const checkpoint::HuggingFaceForm* hugging_face = nullptr;  // as a folder that transformers loads; outlives the save
 };
 
 class Saver {

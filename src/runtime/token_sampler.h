@@ -10,7 +10,7 @@ namespace lockstep::runtime {
 
 struct SamplingOptions {
     double temperature = 1;  // logits are divided by it; 0: the largest logit, the lowest id among equals
-    int64_t top_k = 0;       // only so many of the largest; 0: all
+    int64_t top_k = 0;       // number of largest logits to choose from; 0: all
     double top_p = 1;        // of these the fewest largest whose probabilities reach it
     uint64_t seed = 0;
 };

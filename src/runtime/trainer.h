@@ -25,7 +25,7 @@ struct StepResult {
     // The scale alone was too large: another step may count.
     bool overflowed() const { return !committed && next_loss_scale < loss_scale; }
     double step_time_s = 0;  // of the whole step
-    double data_time_s = 0;  // of it, the first rank here reading samples
+    double data_time_s = 0;  // the part of step_time_s in which the first rank here reads samples
 };
 
 // Where training stands, beside the states: what a checkpoint's manifest records.

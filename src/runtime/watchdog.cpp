@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/output_file.h"
+#include "ops/rule.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -119,7 +120,7 @@ Watchdog::Position Watchdog::now_at(const Executor& e, int stream) {
     return last.empty() ? Position{} : place_of(e, last[0]);
 }
 
-bool Watchdog::Position::waits() const { return op && op->kernel == "comm"; }
+bool Watchdog::Position::waits() const { return op && ops::rule(op->kind).collective; }
 
 std::string Watchdog::text_of(const Executor& e, const Position& place, double stood_s) {
     const ir::Program& p = e.program();

@@ -1,6 +1,6 @@
-// Notices ranks that no longer go on: a process that has died, was stopped or is cut off, and ranks that wait for each other
-// while none goes on. Then every process that still runs writes a flight record of each of its ranks, says which ranks are where,
-// and ends: nothing that waits for a lost rank could be unwound.
+// Notices ranks without progress: a process that has died, was stopped or is cut off, and ranks that all wait for each other.
+// Then every process that still runs writes a flight record of each of its ranks, says where each rank is, and ends. It cannot
+// unwind, because threads wait for a lost rank.
 #pragma once
 
 #include <condition_variable>

@@ -99,10 +99,10 @@ private:
         const int64_t peer = a.work == Work::Forward ? a.stage - 1 : a.stage + 1;
         const int64_t rank = rank_of_[peer];
         const Action& ahead = table_.rows[rank][timeline.start[rank].size()];
-        return Violation{
-            cell, fmt::format("{} waits for the {} of microbatch {} on stage {}, which rank {} runs after {}, and in the end "
-                              "that waits for this cell",
-                              text_of(a), name_of(a.work), a.microbatch, peer, rank, text_of(ahead))};
+        return Violation{cell,
+                         fmt::format("{} waits for the {} of microbatch {} on stage {}, which rank {} runs after {}, which in "
+                                     "turn waits for this cell",
+                                     text_of(a), name_of(a.work), a.microbatch, peer, rank, text_of(ahead))};
     }
 
     static std::string_view name_of(Work work) {

@@ -26,7 +26,8 @@ struct RowShape {
     int64_t warmup(int64_t slots) const { return std::min((chunks - 1) * round() + slots * hops(), calls()); }
 };
 
-// `cells`, written so many times (a negative number: none). A cell is a letter of Work, for the next microbatch whose turn it is;
+// `cells`, repeated `times` times (a negative number: none). A cell is a letter of Work, for the next microbatch whose turn it
+// is;
 // a digit behind it names the rank's chunk, without one chunks take turns.
 struct Phase {
     int64_t times;

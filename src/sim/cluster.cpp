@@ -129,7 +129,7 @@ void read_hosts(Reader& r, Hosts& h) {
     r.take("share_cores", h.share_cores), r.take("bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s, kRate);
     r.take("latency_s", h.link.latency_s, kSeconds), r.take("core_s_per_byte", h.core_s_per_byte, kShare);
     r.take("process_bytes_per_s", h.process_bytes_per_s, kRate);
-    r.take("process_latency_s", h.process_latency_s, kSeconds), r.take("looking", h.looking, kShare);
+    r.take("process_latency_s", h.process_latency_s, kSeconds), r.take("polling", h.polling, kShare);
 }
 
 // A file, on top of what its chip says. A chip has no chip.
@@ -229,10 +229,10 @@ std::string print(const Cluster& c) {
         };
         out += fmt::format(
             "\n[hosts]\nranks = {}\nranks_per_process = {}\nshare_cores = {}\n{}latency_s = {:.4g}\ncore_s_per_byte = "
-            "{:.4g}\n{}process_latency_s = {:.4g}\nlooking = {:.4g}\n",
+            "{:.4g}\n{}process_latency_s = {:.4g}\npolling = {:.4g}\n",
             h.ranks, h.ranks_per_process, h.share_cores, rate("bandwidth_bytes_per_s", h.link.bandwidth_bytes_per_s),
             h.link.latency_s, h.core_s_per_byte, rate("process_bytes_per_s", h.process_bytes_per_s), h.process_latency_s,
-            h.looking);
+            h.polling);
     }
     for (const ops::CacheLevel& l : t.caches)
         out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);

@@ -29,7 +29,7 @@ struct Hosts {
     double core_s_per_byte = 0;                // of a core, sender's and receiver's together, beside the time on the link
     // From a process to another on its host: by one core, and of a message. 0: not counted.
     double process_bytes_per_s = 0, process_latency_s = 0;
-    double looking = 0;  // part of a core that whoever waits for messages spends on looking for them
+    double polling = 0;  // share of a core that a waiting process spends on polling for messages
 };
 
 struct Cluster {

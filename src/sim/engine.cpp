@@ -136,7 +136,12 @@ private:
             case mesh::Collective::Send: p.turn = ++m.sends; break;
             case mesh::Collective::Recv: p.turn = ++m.receives; break;
             case mesh::Collective::Wait: p.turn = ++m.waits; break;
-            default: p.turn = ++m.come[p.rank];
+            case mesh::Collective::AllGather:
+            case mesh::Collective::ReduceScatter:
+            case mesh::Collective::AllReduce:
+            case mesh::Collective::AllToAll:
+            case mesh::Collective::Broadcast:
+            case mesh::Collective::Permute: p.turn = ++m.come[p.rank]; break;
         }
         wake_group(p);
     }
@@ -146,7 +151,12 @@ private:
             case mesh::Collective::Send: return true;
             case mesh::Collective::Recv: return m.sends >= p.turn;
             case mesh::Collective::Wait: return m.received >= p.turn;
-            default: break;
+            case mesh::Collective::AllGather:
+            case mesh::Collective::ReduceScatter:
+            case mesh::Collective::AllReduce:
+            case mesh::Collective::AllToAll:
+            case mesh::Collective::Broadcast:
+            case mesh::Collective::Permute: break;
         }
         return std::all_of(members.begin(), members.end(), [&](int member) { return m.come_of(member) >= p.turn; });
     }
@@ -182,7 +192,7 @@ private:
         enter(p);
     }
 
-    // Of everybody who shares something with a rank where a segment has begun or ended.
+    // Sets the rates of all threads that share something with a rank where a segment has begun or ended.
     void set_rates() {
         if (changed_.empty()) return;
         std::vector<Player*>& of = sharing_;

@@ -9,15 +9,15 @@
 
 namespace lockstep::sim {
 
-// Work without a break. Takes max of: core_s of its thread's cores, memory_s of the machine's memory, link_s; the three go on
-// side by side, from when those have come for whom it waits.
+// Work without a break. It takes the largest of core_s on its thread's cores, memory_s of the machine's memory, and link_s. The
+// three run side by side; those of a collective start when the members that it waits for have arrived.
 struct Segment {
     double core_s = 0, memory_s = 0, link_s = 0;
     int group = -1;  // a collective over the ranks groups[group]; -1: none
     int link = -1;   // collectives under way on one link share it. -1: nobody shares
     mesh::Collective kind =
         mesh::Collective::AllReduce;  // of a send, receive or wait groups[group] is the sender, then the receiver
-    double computing = 1;             // of the rank's copies (Machine), the share that does; the others wait for them
+    double computing = 1;             // fraction of the rank's copies (Machine) that compute; the others wait
 };
 
 struct Work {  // one call

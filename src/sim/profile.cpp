@@ -121,7 +121,7 @@ private:
         Segment s;
         s.group = group_(op);
         s.kind = kind;
-        if (kind == mesh::Collective::Send || kind == mesh::Collective::Wait) return s;  // the receiver moves the bytes
+        if (!mesh::traits_of(kind).moves_bytes()) return s;
         if (c_.devices) {
             const LinkLevel& level = link_of(c_, ranks);
             s.link_s = traffic.time_s(level.link);
@@ -155,7 +155,7 @@ private:
             s.link = topology_.host_of_rank[static_cast<size_t>(p_.pipeline_rank * p_.mesh.ranks())];  // of its first rank
         }
         s.link_s += messages_s;
-        s.core_s += c_.hosts.looking * messages_s;
+        s.core_s += c_.hosts.polling * messages_s;
     }
 
     const ir::Program& p_;

@@ -53,7 +53,8 @@ void record(ir::Timeline& timeline, const Event& e, int call, const Profile& pro
     }
 }
 
-// Who meets whom, among the simulated ranks: first each with those for which it stands, then whoever meets across pipeline ranks.
+// The groups among simulated ranks: first one of each rank alone (it represents its pipeline rank), then those across pipeline
+// ranks.
 class Groups {
 public:
     explicit Groups(const std::vector<ir::Program>& programs) {
@@ -88,7 +89,7 @@ private:
     std::map<std::vector<int>, int> number_;  // of those across pipeline ranks
 };
 
-// Is it for another pipeline rank that the computing thread waited: in a launch that they share, or for one on the other thread?
+// Did the computing thread wait for another pipeline rank: in a launch of both, or for such a launch on the other thread?
 bool waited_for_pipeline(const Loaded& loaded, const ir::Entry& entry, const Event& e, int call) {
     const auto shared = [&](int c) { return loaded.crosses_pipeline[static_cast<size_t>(entry.calls[c].routine)]; };
     if (e.segment >= 0) return shared(call);

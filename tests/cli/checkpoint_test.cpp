@@ -270,8 +270,9 @@ TEST(CliCheckpoint, KilledAtRandomMomentsNothingIsLost) {
     for (int attempt = 0; attempt < 200; ++attempt) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         const double after_s = 0.03 + 0.001 * static_cast<double>((random >> 33) % 200);
-        const std::string command = fmt::format("cd '{}' && timeout -s KILL {} '{}' train r.toml{} > out.txt 2> err.txt",
-                                                s.path("."), after_s, LOCKSTEP_BINARY, steps);
+        const std::string command =
+            fmt::format("cd '{}' && timeout --foreground -s KILL {} '{}' train r.toml{} > out.txt 2> err.txt", s.path("."),
+                        after_s, LOCKSTEP_BINARY, steps);
         const int status = std::system(command.c_str());
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 137;
         if (code == 0) break;

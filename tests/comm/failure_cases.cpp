@@ -260,7 +260,7 @@ TEST(CommRequest, RefusalNamesWhatIsWrong) {
         r.accumulate = false;
         r.algorithm = mesh::CollectiveAlgorithm{};
         const std::string why = refusal(r, traits.kind == Collective::Recv ? 1 : 0, 2);
-        EXPECT_EQ(why, traits.has_algorithm() ? "" : "an algorithm, of which such a collective has one only");
+        EXPECT_EQ(why, traits.has_algorithm() ? "" : "an algorithm, although this kind of collective has only one");
     }
     EXPECT_EQ(refusal(broadcast(Dtype::F32, nullptr, data, 4, 1), 0, 2), "");
     EXPECT_EQ(refusal(broadcast(Dtype::F32, nullptr, data, 4, 1), 1, 2), "a null buffer");

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "ir/text.h"
 #include "kernels/kernel.h"
 #include "tests/compile/recipes.h"

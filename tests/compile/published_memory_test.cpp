@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "sim/cluster.h"
 #include "tests/compile/recipes.h"
 

@@ -126,6 +126,8 @@ TEST(Traffic, GroupsOnHosts) {
     ASSERT_TRUE(by_axes.contains("tp") && by_axes.contains("dp_shard"));
     EXPECT_EQ(by_axes["tp"].hosts, 1);
     EXPECT_EQ(by_axes["tp"].groups, 2);
+    EXPECT_TRUE(by_axes["tp"].tensor_parallel);
+    EXPECT_FALSE(by_axes["dp_shard"].tensor_parallel);
     EXPECT_EQ(by_axes["dp_shard"].hosts, 2);
     EXPECT_EQ(by_axes["dp_shard"].first, (std::vector<int64_t>{0, 2}));
     EXPECT_GT(by_axes["dp_shard"].bytes["all_gather"], 0);

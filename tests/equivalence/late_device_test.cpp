@@ -8,8 +8,8 @@
 
 #include "check/check.h"
 #include "device/late.h"
+#include "runtime/load_states.h"
 #include "runtime/saver.h"
-#include "runtime/snapshot.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
 

@@ -301,9 +301,10 @@ bool free_too_early(Program& p) {
     return false;
 }
 
-// What a mirror gives to its owner, it also counts in the norm.
+// What a mirror sends to its owner, it also counts in the norm.
 bool count_mirror(Program& p) {
-    const auto give = std::find_if(p.routines.begin(), p.routines.end(), [](auto& r) { return is_mirror_call(r, "give"); });
+    const auto give =
+        std::find_if(p.routines.begin(), p.routines.end(), [](auto& r) { return is_mirror_call(r, "send_gradients"); });
     const auto like = std::find_if(p.routines.begin(), p.routines.end(),
                                    [](const Routine& r) { return r.kind == RoutineKind::Stats && !r.unit.empty(); });
     if (give == p.routines.end() || like == p.routines.end()) return false;
@@ -355,7 +356,8 @@ bool exchange_after_norm(Program& p) {
         return static_cast<size_t>(
             std::find_if(calls.begin(), calls.end(), [&](const Call& c) { return picks(routine_of(p, c)); }) - calls.begin());
     };
-    const size_t from = at([](const Routine& r) { return is_mirror_call(r, "give") || is_mirror_call(r, "add"); });
+    const size_t from =
+        at([](const Routine& r) { return is_mirror_call(r, "send_gradients") || is_mirror_call(r, "add_gradients"); });
     if (from == train_calls(p).size()) return false;
     move_call(p, from, at([](const Routine& r) { return r.name == "stats.all"; }) + 1);
     return true;
@@ -471,7 +473,7 @@ std::vector<Defect> defects_of_mirrors() {
         return [=](Program& p) {
             bool any = false;
             for (Routine& r : p.routines) {
-                if (!is_mirror_call(r, "add")) continue;
+                if (!is_mirror_call(r, "add_gradients")) continue;
                 std::vector<Op> ops;
                 for (const Op& op : r.ops) ops.insert(ops.end(), op.kind == "accumulate" ? times : 1, op);
                 r.ops = std::move(ops), any = true;
@@ -480,10 +482,10 @@ std::vector<Defect> defects_of_mirrors() {
         };
     };
     return {
-        on_all("a mirror's weights are not exchanged", dropped("show", "take")),
-        on_one("a mirror does not take its weights", dropped("take", "take")),
-        on_one("an owner does not show its weights", dropped("show", "show")),
-        on_all("a mirror's gradients are not exchanged", dropped("give", "add")),
+        on_all("a mirror's weights are not exchanged", dropped("send_weights", "receive_weights")),
+        on_one("a mirror does not receive its weights", dropped("receive_weights", "receive_weights")),
+        on_one("an owner does not send its weights", dropped("send_weights", "send_weights")),
+        on_all("a mirror's gradients are not exchanged", dropped("send_gradients", "add_gradients")),
         on_one("a mirror's gradients are not added", adding(0)),
         on_one("a mirror's gradients are added twice", adding(2)),
         on_one("a mirror's gradients are counted in the norm", count_mirror),
@@ -495,13 +497,14 @@ std::vector<Defect> defects_of_mirrors() {
                        return true;
                    });
                }),
-        on_one("a mirror gives gradients before they are reduced",
+        on_one("a mirror sends gradients before they are reduced",
                [](Program& p) {
-                   return move_in_front(p, "give", [](const Routine& r) { return r.kind == RoutineKind::ReduceStep; });
+                   return move_in_front(p, "send_gradients", [](const Routine& r) { return r.kind == RoutineKind::ReduceStep; });
                }),
-        on_one(
-            "an owner shows its weights before their update",
-            [](Program& p) { return move_in_front(p, "show", [](const Routine& r) { return r.kind == RoutineKind::Update; }); }),
+        on_one("an owner sends its weights before their update",
+               [](Program& p) {
+                   return move_in_front(p, "send_weights", [](const Routine& r) { return r.kind == RoutineKind::Update; });
+               }),
         on_all("a mirror's gradients are added when the norm is known", exchange_after_norm),
     };
 }

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "checkpoint/folder.h"
+#include "runtime/load_states.h"
 #include "runtime/saver.h"
-#include "runtime/snapshot.h"
 
 namespace lockstep::testing {
 

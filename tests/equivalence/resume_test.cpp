@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "runtime/load_states.h"
 #include "runtime/saver.h"
-#include "runtime/snapshot.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
 

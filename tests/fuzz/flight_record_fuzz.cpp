@@ -1,7 +1,7 @@
 // A flight record, as `lockstep report` reads it.
 #include <nlohmann/json.hpp>
 
-#include "job/flight_records.h"
+#include "report/flight_records.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -10,12 +10,12 @@ using namespace lockstep;
 
 const fuzz::Declare target("flight_record", [](std::string_view bytes) {
     std::string why;
-    const std::optional<job::FlightRecord> record = job::parse_flight_record(bytes, why);
+    const std::optional<report::FlightRecord> record = report::parse_flight_record(bytes, why);
     ensure(record.has_value() || !why.empty(), "a record is left out without a reason");
     if (!record) return;
-    const job::FlightRecords records = {{record->rank, *record}};
-    job::text_of(records, 5);
-    job::to_json(records).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const report::FlightRecords records = {{record->rank, *record}};
+    report::text_of(records, 5);
+    report::to_json(records).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 });
 
 }  // namespace

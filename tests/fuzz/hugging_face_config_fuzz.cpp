@@ -1,5 +1,5 @@
 // The config.json of a folder of transformers. What is accepted has tensors, and a config of its own that is accepted.
-#include "models/hugging_face.h"
+#include "models/hugging_face_config.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // A folder of transformers: the first byte says whether the rest is its config.json or its index.
-#include "runtime/hugging_face.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -18,7 +18,7 @@ const fuzz::Declare target("hugging_face_folder", [](std::string_view bytes) {
     const uint64_t header_bytes = kHeader.size();
     folder.write("one.safetensors",
                  std::string(reinterpret_cast<const char*>(&header_bytes), 8) + std::string(kHeader) + std::string(4, '\0'));
-    runtime::HuggingFaceFolder(folder.path());
+    checkpoint::HuggingFaceFolder(folder.path());
 });
 
 }  // namespace

@@ -23,8 +23,8 @@ TEST(MeasureHosts, EveryProcessFindsTheSame) {
         EXPECT_GT(h.core_s_per_byte, 0);
         EXPECT_GT(h.process_latency_s, 0);
         EXPECT_GT(h.link.latency_s, 0);
-        EXPECT_GT(h.looking, 0);
-        EXPECT_LE(h.looking, 0.9);
+        EXPECT_GT(h.polling, 0);
+        EXPECT_LE(h.polling, 0.9);
         EXPECT_EQ(h.link.bandwidth_bytes_per_s, found[0].link.bandwidth_bytes_per_s);
         EXPECT_EQ(h.link.latency_s, found[0].link.latency_s);
     }

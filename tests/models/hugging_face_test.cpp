@@ -1,5 +1,5 @@
 // Shapes here and configs of transformers, without any file.
-#include "models/hugging_face.h"
+#include "models/hugging_face_config.h"
 
 #include <gtest/gtest.h>
 

@@ -23,9 +23,11 @@ TEST(CollectiveTable, HasARuleForEveryRowAndNoOther) {
     for (const mesh::CollectiveTraits& traits : mesh::kCollectives) {
         const ops::OpRule& rule = ops::rule(traits.name);
         EXPECT_TRUE(rule.collective) << traits.name;
-        const auto has = [&](const char* key) {
+        const auto has = [&](std::string_view key) {
             return std::any_of(rule.attrs.begin(), rule.attrs.end(), [&](const ops::Attribute& a) { return a.name == key; });
         };
+        for (const mesh::Attr attr : {traits.attr, traits.other_attr})
+            EXPECT_EQ(has(name_of(attr)), attr != mesh::Attr::None) << traits.name;
         EXPECT_EQ(has("gather"), traits.has_algorithm()) << traits.name;
         EXPECT_EQ(has("peer"), !traits.symmetric) << traits.name;
         EXPECT_EQ(mesh::collective_of(traits.name), traits.kind);

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "check/check.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "kernels/kernel.h"
 #include "ops/rule.h"
 #include "schedules/timeline.h"
@@ -117,12 +117,12 @@ TEST(AssignStages, ATiedEmbeddingHasAnOwnerAndAMirror) {
     EXPECT_TRUE(mirror->mirror);
     EXPECT_EQ(c.programs[1].buffer("exp_avg.embed[0]"), -1);
     EXPECT_EQ(c.programs[1].routine("update.embed"), nullptr);
-    EXPECT_GE(position(c.programs[0], ir::EntryKind::Train, "mirror.add.embed.1[0]@1"), 0);
-    EXPECT_LT(position(c.programs[0], ir::EntryKind::Train, "mirror.add.embed.1[0]@1"),
+    EXPECT_GE(position(c.programs[0], ir::EntryKind::Train, "mirror.add_gradients.embed.1[0]@1"), 0);
+    EXPECT_LT(position(c.programs[0], ir::EntryKind::Train, "mirror.add_gradients.embed.1[0]@1"),
               position(c.programs[0], ir::EntryKind::Train, "stats.embed[0]@1"));
     EXPECT_LT(position(c.programs[0], ir::EntryKind::Train, "update.embed[0]@1"),
-              position(c.programs[0], ir::EntryKind::Train, "mirror.show.embed.1[0]@1"));
-    EXPECT_GE(position(c.programs[1], ir::EntryKind::Train, "mirror.take.embed.0[0]@1"), 0);
+              position(c.programs[0], ir::EntryKind::Train, "mirror.send_weights.embed.1[0]@1"));
+    EXPECT_GE(position(c.programs[1], ir::EntryKind::Train, "mirror.receive_weights.embed.0[0]@1"), 0);
 }
 
 // Frames of one layer that are written and not yet read for the last time, at most.
@@ -201,7 +201,7 @@ TEST(AssignStages, ASendIsWaitedForBeforeTheNext) {
            [](auto& calls, const auto& index) { calls.erase(index("wait.send.layer.to1", 3)); });
     expect("where send of send.layer.to1[1] in microbatch 0, chunk 0, op 0 (64 x f32) is next",
            [](auto& calls, const auto& index) { calls.erase(index("wait.send.layer.to1", 0)); });
-    expect("act.layer[1]@3 is read where nothing stands",
+    expect("act.layer[1]@3 is read before anything is written there",
            [](auto&, const auto& index) { std::iter_swap(index("wait.send.layer.to1", 0), index("wait.send.layer.to1", 3)); });
     expect("it holds y of layer[1] in microbatch 0",
            [](auto&, const auto& index) { index("send.layer.to1", 1)->bindings = index("send.layer.to1", 0)->bindings; });

@@ -232,13 +232,13 @@ TEST(PartitionParameters, MuonGathersWholeMatrices) {
                                                                  {"parallelism.tensor_parallel_degree", "2"}});
     const ir::Unit& layer = *p.unit("layer");
     size_t matrices = 0, parameters = 0;
-    for (const ir::Segment& s : layer.segments) (s.matrices ? matrices : parameters) += s.members.size();
+    for (const ir::Segment& s : layer.segments) (s.rule == 0 ? matrices : parameters) += s.members.size();
     EXPECT_EQ(matrices, 7u);  // queries, keys, values, output; gate, up, down
     EXPECT_EQ(parameters, 2u);
     const Strings all = collectives(p, "update.layer");
     EXPECT_EQ(std::count_if(all.begin(), all.end(), [](const auto& c) { return c.ends_with("over tp"); }), 7);
     EXPECT_EQ(std::count_if(all.begin(), all.end(), [](const auto& c) { return c.starts_with("all_gather(momentum"); }),
-              std::count_if(layer.segments.begin(), layer.segments.end(), [](const auto& s) { return s.matrices; }));
+              std::count_if(layer.segments.begin(), layer.segments.end(), [](const auto& s) { return s.rule == 0; }));
     for (const char* unit : {"embed", "head"}) EXPECT_EQ(collectives(p, std::string("update.") + unit), Strings{}) << unit;
 }
 

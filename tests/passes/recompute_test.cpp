@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "passes/save_lists.h"
+#include "passes/recompute_policies.h"
 
 #include "tests/compile/recipes.h"
 #include "tests/passes/program_text.h"

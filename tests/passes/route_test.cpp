@@ -84,11 +84,12 @@ TEST(Route, WaysThatMeanNothingAreRefused) {
         }
         return std::string("no such op");
     };
-    EXPECT_NE(refused("all_gather", "gather", std::string("sideways")).find("no known algorithm"), std::string::npos);
+    EXPECT_NE(refused("all_gather", "gather", std::string("sideways")).find("its gather algorithm is unknown"),
+              std::string::npos);
     EXPECT_NE(refused("all_gather", "reduce", std::string("chain")).find("not of such"), std::string::npos);
     EXPECT_NE(refused("reduce_scatter", "reduce", std::string("everywhere")).find("only an all_reduce"), std::string::npos);
-    EXPECT_NE(refused("reduce_scatter", "level", int64_t{-3}).find("two levels"), std::string::npos);
-    EXPECT_NE(refused("reduce_scatter", "level", int64_t{2}).find("two levels"), std::string::npos);
+    EXPECT_NE(refused("reduce_scatter", "level", int64_t{-3}).find("two_level algorithm"), std::string::npos);
+    EXPECT_NE(refused("reduce_scatter", "level", int64_t{2}).find("two_level algorithm"), std::string::npos);
 }
 
 TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {
@@ -101,7 +102,7 @@ TEST(Route, GroupsThatLieDifferentlyGetOneWayThatFitsAll) {
         for (const ir::Op& op : r.ops) {
             if (!ops::rule(op.kind).collective) continue;
             several += groups.of(op).size() > 1;
-            for (const ops::GroupsAlike& g : groups.of(op))
+            for (const ops::GroupsOfOneLayout& g : groups.of(op))
                 EXPECT_EQ(mesh::unfit(g.layout, ir::collective_of(op), *ops::algorithm_of(op)), "") << op.kind;
         }
     }

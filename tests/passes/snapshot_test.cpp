@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "check/check.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "tests/base/plain.h"
 #include "tests/equivalence/run.h"
 
@@ -66,7 +66,7 @@ TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
     const ir::Program sound = compiled("zero3").programs[0];
     ir::Program p = sound;
     snapshot_of(p).calls.pop_back();
-    EXPECT_NE(refusal(p).find("meaning: rank 0, snapshot: the snapshot lacks"), std::string::npos) << refusal(p);
+    EXPECT_NE(refusal(p).find("accounting: rank 0, snapshot: the snapshot lacks"), std::string::npos) << refusal(p);
 
     p = sound;
     snapshot_of(p).calls.push_back(snapshot_of(p).calls.back());

@@ -7,8 +7,8 @@
 
 #include "base/bfloat16.h"
 #include "checkpoint/safetensors.h"
+#include "runtime/load_states.h"
 #include "runtime/saver.h"
-#include "runtime/snapshot.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
 

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "runtime/snapshot.h"
+#include "runtime/load_states.h"
 #include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/base/system_calls.h"

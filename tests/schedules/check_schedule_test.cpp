@@ -63,7 +63,7 @@ TEST(CheckSchedule, NamesTheFirstWrongCell) {
         {{"0F0 0B0", "1F0 1B0"}, {0, 2}, "0F1 is missing"},
         {{"0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"},
          {1, 0},
-         "1F1 waits for the forward of microbatch 1 on stage 0, which rank 0 runs after 0B0, and in the end that waits for this "
+         "1F1 waits for the forward of microbatch 1 on stage 0, which rank 0 runs after 0B0, which in turn waits for this "
          "cell"},
         {{"0F0 0F1 0B0 0B1", "1F0 1F1 1B1 1B0"}, {9, 9}, ""},  // sound, though of another order
     };
@@ -79,7 +79,7 @@ TEST(CheckSchedule, NamesTheFirstWrongCell) {
     }
     EXPECT_EQ(check_schedule(table_of(1, 1, {""}))->message, "0F0 is missing");
     EXPECT_EQ(check_schedule(table_of(2, 1, {"1F0 0F0 1B0 0B0"}))->message,
-              "1F0 waits for the forward of microbatch 0 on stage 0, which rank 0 runs after 1F0, and in the end that waits for "
+              "1F0 waits for the forward of microbatch 0 on stage 0, which rank 0 runs after 1F0, which in turn waits for "
               "this cell");
 }
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "compile/report.h"
+#include "compile/memory_report.h"
 #include "compile/traffic.h"
 #include "kernels/kernel.h"
 #include "ops/rule.h"
@@ -314,9 +314,9 @@ TEST(Simulate, WhoWaitsForMessagesLooks) {
     sim::Cluster c = threads(1);
     c.hosts = {1, 1, true, {1e3, 0}};
     const double link_s = hosts_step_s(sharded, c);
-    c.hosts.looking = 0.5;
+    c.hosts.polling = 0.5;
     EXPECT_NEAR(hosts_step_s(sharded, c), link_s, 0.01 * link_s);
-    c.hosts.looking = 0.75;
+    c.hosts.polling = 0.75;
     EXPECT_NEAR(hosts_step_s(sharded, c), 1.5 * link_s, 0.02 * link_s);
 }
 

@@ -13,8 +13,8 @@ namespace lockstep::comm::processes {
 namespace {
 
 using namespace std::chrono_literals;
-// How long the thread waits between two looks: little after something happened, then more and more. Each look takes its core from
-// a rank where ranks have no more than there are cores. A stop may take the longest to reach everybody.
+// How long the thread waits between two polls: short after an event, then longer and longer. If ranks use all cores, each poll
+// takes a core from a rank. A stop may take the longest pause to reach all.
 constexpr auto kShortest = 50us, kUnattended = 1000us, kLongest = 10'000us;
 
 std::string bytes_of_ranks(const std::vector<int>& ranks) {
@@ -58,7 +58,7 @@ int Control::number_of(const std::vector<int>& ranks) {
 }
 
 bool Control::enter() {
-    inside_.fetch_add(1);  // before the look at the phase: whoever sets it looks at this number after
+    inside_.fetch_add(1);  // before reading the phase: the thread that sets the phase reads this number afterwards
     if (!stopping()) return true;
     leave();
     return false;

@@ -1,9 +1,8 @@
-// What the processes of a job tell each other beside their launches: which number a group has, that the job is to stop, and that
-// a process is done. Process 0 decides: it numbers groups, and of several reasons to stop the one that reaches it first is
-// everybody's. A stop goes in two steps. Told the reason, a process begins no more receives, takes back those that it has begun
-// (enter and leave count who has) and says so; when all have, nobody touches anybody's buffers any more, and waiting threads
-// throw. One thread a process does this. It also moves messages on while every rank computes, which MPI does only when it is
-// called.
+// What the processes of a job tell each other beside their launches: the number of a group, that the job stops, that a process is
+// done. Process 0 decides: it numbers groups, and the first reason to stop that reaches it holds for all. A stop has two steps. A
+// process that has received the reason begins no more receives, withdraws those that it has begun (enter and leave count them)
+// and reports this. When all have reported, no process touches the buffers of another, and waiting threads throw. One thread per
+// process does this. It also advances messages while every rank computes, because MPI does so only when it is called.
 #pragma once
 
 #include <atomic>
@@ -39,7 +38,7 @@ public:
     bool enter();
     void leave() { inside_.fetch_sub(1); }
 
-    // Sends are under way that their rank attends to only between its ops: they are moved on more often.
+    // Registers sends that their rank advances only between its ops. While there are any, the thread polls more often.
     void add_unattended(int sends) { unattended_.fetch_add(sends); }
 
 private:

@@ -1,7 +1,7 @@
 // What Gather, DirectReduce, ChainReduce and TwoLevelReduce have in common. Each moves one collective between processes as a
-// state machine that never waits: advance() does what can be done now; whoever drives it looks whether the job is being stopped,
-// and waits. Destroying one that is not done takes its receives back. Memory comes from a Scratch, which grows on the first
-// launch of a size and is kept.
+// state machine that never waits: advance() does what can be done now. Its caller waits, and checks whether the job is being
+// stopped. Destroying one that is not done withdraws its receives. Memory comes from a Scratch, which grows on the first launch
+// of a size and is kept.
 #pragma once
 
 #include <cstddef>

@@ -91,7 +91,8 @@ void State::give_back(std::unique_ptr<Scratch> scratch) {
 
 ProcessTransport::ProcessTransport(std::unique_ptr<Wire> wire, int ranks_per_process, Options options)
     : exceptions_(std::uncaught_exceptions()) {
-    ensure(ranks_per_process >= 1 && options.piece_bytes >= 1 && options.message_bytes >= 1, "comm: a world of nothing");
+    ensure(ranks_per_process >= 1 && options.piece_bytes >= 1 && options.message_bytes >= 1,
+           "comm: ranks_per_process, piece_bytes and message_bytes must be at least 1");
     options.piece_bytes = std::min(options.piece_bytes, options.message_bytes);
     state_ = std::make_unique<State>(std::move(wire), ranks_per_process, options);
 }

@@ -3,8 +3,8 @@
 // *_reduce.h) and the others copy from it. The bits are those of the local transport.
 // A ProcessTransport is one process's part of the job; it outlives its Communicators. See Communicator for what may happen at the
 // same time. Threads of ranks call the wire themselves, several at a time: handing a launch to a thread for it would cost two
-// switches of threads, and the first member waits for its launch anyway. Whoever waits looks, yields, then sleeps briefly in
-// between, so it can be stopped and leaves the processor to the ranks that it waits for.
+// switches of threads, and the first member waits for its launch anyway. A waiting thread polls, yields, then sleeps briefly
+// between polls. It can therefore be stopped, and leaves the processor to the ranks that it waits for.
 #pragma once
 
 #include <memory>

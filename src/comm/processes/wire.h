@@ -30,7 +30,7 @@ public:
     // Whether the message has left or arrived; then the ticket is void. Never waits.
     virtual bool done(Ticket& ticket) = 0;
     // Ends a receive, without its message or, where that is on its way already, after it. Of a send nothing more is heard: its
-    // buffer stays in use until nobody receives any more.
+    // buffer stays in use until no process receives.
     virtual void drop(Ticket ticket) = 0;
 
     // Control messages: small, copied, in order from one process to another. From one thread only. poll() also moves on all other

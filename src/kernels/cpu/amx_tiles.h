@@ -38,7 +38,7 @@ struct TileMath {
     static void pack_block(const Operand<Bf16>& x, int64_t outer, int64_t count, int64_t p0, int64_t k, Bf16Pair* to) {
         pack_block<side>(x, outer, count, p0, k, to, steps(k));
     }
-    // With room for so many steps in a panel.
+    // With room for `steps_of_panel` steps in a panel.
     template <Side side>
     static void pack_block(const Operand<Bf16>& x, int64_t outer, int64_t count, int64_t p0, int64_t k, Bf16Pair* to,
                            int64_t steps_of_panel) {

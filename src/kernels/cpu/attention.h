@@ -41,7 +41,7 @@ struct AttentionMask {
 // What blocks are multiplied as: floats, or bfloat16 by AMX, to which P and dS are rounded too.
 enum class AttentionKernel { floats, amx };
 
-// Bytes that `workspace` must hold, 64-byte aligned, for a pool of so many threads.
+// Bytes that `workspace` must hold, 64-byte aligned, for a pool of `threads` threads.
 int64_t attention_workspace_bytes(const AttentionShape& shape, int threads, AttentionKernel kernel = AttentionKernel::floats);
 int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int threads,
                                            AttentionKernel kernel = AttentionKernel::floats);

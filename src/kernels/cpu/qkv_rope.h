@@ -13,7 +13,7 @@ struct QkvRope {
     Matmul::Result result = Matmul::Result::f32;
 
     // Every thread packs all of the weights: worth it where its rows are many.
-    bool pays() const { return tokens >= 128 * threads; }
+    bool is_worthwhile() const { return tokens >= 128 * threads; }
     int64_t workspace_bytes() const;
     // w, out: of q, k and v. pos, frequencies, sign: as rope's. T float, or a narrow type where result is narrow.
     template <class T>

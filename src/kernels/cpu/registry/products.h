@@ -81,7 +81,7 @@ struct QkvRope {  // x, wq, wk, wv, pos -> q, k, v
     }
     // It multiplies floats: its parts are faster where there are products of bfloat16.
     static bool is_available(const InstructionSets& has) { return !(std::is_same_v<T, Bf16> && has.has_fast_bf16()); }
-    static bool serves(const KernelContext& c) { return shape_of(c).pays(); }
+    static bool serves(const KernelContext& c) { return shape_of(c).is_worthwhile(); }
     static int64_t workspace_bytes(const KernelContext& c) { return shape_of(c).workspace_bytes(); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const cpu::QkvRope shape = shape_of(c);

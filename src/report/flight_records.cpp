@@ -1,4 +1,4 @@
-#include "job/flight_records.h"
+#include "report/flight_records.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 #include "base/text_file.h"
 #include "telemetry/console.h"
 
-namespace lockstep::job {
+namespace lockstep::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -190,4 +190,4 @@ std::string text_of(const FlightRecords& records, int64_t ops) {
     return out;
 }
 
-}  // namespace lockstep::job
+}  // namespace lockstep::report

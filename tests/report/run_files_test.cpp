@@ -1,4 +1,4 @@
-#include "job/run_files.h"
+#include "report/run_files.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-TEST(JobMetricsColumns, HaveAValueAStepAsItWasDoneLast) {
+TEST(ReportMetricsColumns, HaveAValueAStepAsItWasDoneLast) {
     const ScratchFolder s;
     s.write("metrics.jsonl",
             "{\"step\": 1, \"loss\": 4.5}\n"
@@ -19,7 +19,7 @@ TEST(JobMetricsColumns, HaveAValueAStepAsItWasDoneLast) {
             "{\"step\": 2, \"loss\": null, \"heldout\": 3}\n"
             "{\"step\": 3, \"loss\": 4}\n");
     for (const std::string& path : {s.path(""), s.path("metrics.jsonl")}) {
-        auto columns = job::metrics_columns(path);
+        auto columns = report::metrics_columns(path);
         EXPECT_EQ(columns.size(), 3u);
         EXPECT_EQ(columns["step"], (std::vector<double>{1, 2, 3}));
         EXPECT_EQ(columns["loss"][0], 4.5);
@@ -30,10 +30,10 @@ TEST(JobMetricsColumns, HaveAValueAStepAsItWasDoneLast) {
     }
 }
 
-TEST(JobMetricsColumns, RefusesWhatIsNoFile) {
+TEST(ReportMetricsColumns, RefusesWhatIsNoFile) {
     const ScratchFolder s;
     try {
-        job::metrics_columns(s.path("nothing"));
+        report::metrics_columns(s.path("nothing"));
         FAIL();
     } catch (const UserError& e) {
         EXPECT_EQ(e.id(), "metrics.cannot_read");

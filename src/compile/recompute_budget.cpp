@@ -1,4 +1,4 @@
-#include "compile/save_lists.h"
+#include "compile/recompute_budget.h"
 
 #include <fmt/format.h>
 
@@ -90,8 +90,8 @@ OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64
     for (const SaveList& list : passes::save_nothing(placed)) {
         const auto block =
             std::find_if(placed.blocks.begin(), placed.blocks.end(), [&](const ir::Block& b) { return b.name == list.block; });
-        blocks.push_back({list.block, block->first, block->count,
-                          passes::least_time_choices(placed.mesh, *placed.routine(list.block + ".forward"), time_s)});
+        const ir::Routine& forward = *placed.routine(ir::RoutineKind::Forward, list.block);
+        blocks.push_back({list.block, block->first, block->count, passes::least_time_choices(placed.mesh, forward, time_s)});
     }
     const std::vector<Move> moves = moves_of(blocks);
     const auto bytes_of = [&](const State& state) { return total_bytes(lists_of(blocks, state)); };

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep::job {
+namespace lockstep::report {
 
 struct FlightOp {
     double began_s_ago = 0;
@@ -41,4 +41,4 @@ nlohmann::ordered_json to_json(const FlightRecords& records);
 // The same for a person. `ops`: the last ones of each rank.
 std::string text_of(const FlightRecords& records, int64_t ops);
 
-}  // namespace lockstep::job
+}  // namespace lockstep::report

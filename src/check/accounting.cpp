@@ -1,4 +1,4 @@
-#include "check/meaning.h"
+#include "check/accounting.h"
 
 #include <fmt/format.h>
 
@@ -31,14 +31,14 @@ struct Gradient {
     bool finished = false;  // reduce_step has run
 };
 
-class Meaning {
+class Accounting {
 public:
-    Meaning(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry) {
-        std::map<std::string, int> numbers;
+    Accounting(const ir::Program& program, const ir::Entry& entry) : p_(program), e_(entry) {
+        std::map<std::string_view, int> backwards;  // by block
         for (const ir::Routine& r : p_.routines) {
             // A backward, and the two parts into which it may be split, contribute the same.
-            const std::string name = ir::is_backward(r.kind) ? r.block + ".backward" : r.name;
-            contributors_.push_back(numbers.emplace(name, static_cast<int>(numbers.size())).first->second);
+            const auto number = static_cast<int>(contributors_.size());
+            contributors_.push_back(ir::is_backward(r.kind) ? backwards.emplace(r.block, number).first->second : number);
             std::vector<const ir::Unit*>& units = units_.emplace_back();
             for (const ir::Port& port : r.ports) units.push_back(p_.unit_of(port));
         }
@@ -94,7 +94,12 @@ private:
     Part part_of(const ir::Routine& r, const ir::Call& c) const { return {c.microbatch, c.chunk, contributor(r), c.instance}; }
 
     // Every contribution that a unit instance must receive in a step.
-    Parts expected(const UnitInstance& at) const {
+    const Parts& expected(const UnitInstance& at) const {
+        const auto [known, is_new] = expected_.try_emplace(at);
+        if (is_new) known->second = contributions_to(at);
+        return known->second;
+    }
+    Parts contributions_to(const UnitInstance& at) const {
         Parts out;
         const ir::Unit& unit = *p_.unit(at.first);
         for (const ir::Routine& r : p_.routines) {
@@ -126,7 +131,7 @@ private:
     }
     bool needs_reduce_step(const ir::Unit& u) const { return !p_.routine(RoutineKind::ReduceStep, u.name)->ops.empty(); }
 
-    // A state belongs to one unit instance, whoever binds it.
+    // All calls that bind a state's buffer bind it for the same unit instance.
     void own(int call, int buffer, const UnitInstance& at) {
         const auto [it, is_new] = owner_.emplace(buffer, at);
         if (!is_new && it->second != at)
@@ -135,7 +140,7 @@ private:
     }
 
     // A state of the program has one buffer in an entry, and a buffer one such state.
-    void free_standing(int call, ir::StateId state, int buffer) {
+    void program_state(int call, ir::StateId state, int buffer) {
         const int known = buffer_of_state_.emplace(state, buffer).first->second;
         if (known != buffer || state_of_buffer_.emplace(buffer, state).first->second != state) {
             fail(call, fmt::format("takes {} for the state {}", p_.buffers[buffer].name,
@@ -155,7 +160,8 @@ private:
     Data data_of(const ir::Routine& r, const ir::Port& port, const ir::Call& c) const {
         if (port.kind == PortKind::Input) return {c.microbatch, 0, "", port.name};
         const bool from_before = port.role == PortRole::X || port.role == PortRole::DX;
-        if (!from_before) return {c.microbatch, c.instance, r.block, port.name};
+        if (!from_before)
+            return {c.microbatch, c.instance, r.block, port.role == PortRole::None ? port.name : name_of(port.role)};
         const std::string_view name = name_of(port.role == PortRole::X ? PortRole::Y : PortRole::DY);
         size_t block = 0;
         while (block + 1 < p_.blocks.size() && p_.blocks[block].name != r.block) ++block;
@@ -198,7 +204,7 @@ private:
                 if (role == StateRole::SquaredNorm) add(i, norm_, UnitInstance{r.unit, c.instance}, b.fresh, "the norm");
             }
             const ir::Unit* const unit = units_[static_cast<size_t>(c.routine)][k];
-            if (port.kind == PortKind::State && !unit && !is_cache(port)) free_standing(i, port.state, b.buffer);
+            if (port.kind == PortKind::State && !unit && !is_cache(port)) program_state(i, port.state, b.buffer);
             const bool seeds = p_.has_role(port, StateRole::InverseCount) || p_.has_role(port, StateRole::LossSeed);
             if (seeds && port.access == Access::Read) inverse_read_ = true;
             if (is_cache(port)) cache(i, r, static_cast<int>(k));
@@ -218,8 +224,7 @@ private:
         if (ir::exchanges_states(r)) exchange(i, r, c);
         if (r.kind == RoutineKind::Stats && e_.kind == EntryKind::Train) stats(i, r, c);
         if (r.kind == RoutineKind::Update) update(i, r, c);
-        if ((r.kind == RoutineKind::Snapshot) != (e_.kind == EntryKind::Snapshot))
-            fail(i, "stands in another entry than its own");
+        if ((r.kind == RoutineKind::Snapshot) != (e_.kind == EntryKind::Snapshot)) fail(i, "is in another entry than its own");
         if (r.kind == RoutineKind::Snapshot) snapshot(i, r, c);
         if (r.kind == RoutineKind::Begin && r.port_of_state(p_.state(StateRole::InverseCount)) >= 0) {
             if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
@@ -254,7 +259,7 @@ private:
         Gradient& shard = gradients_[buffer_of(r, c, StateRole::Gradients)];
         if (shard.finished) fail(i, "adds to gradients that are reduced already");
         if (c.bindings[port_of(r, StateRole::Gradients)].fresh) shard.reduced.clear();
-        // Whichever microbatches they are of: that each is there in the end, reduce_step and update ask.
+        // Parts of any microbatches; reduce_step and update check that none is missing at the end.
         for (const auto& [offset, parts] : local.full) {
             for (const Part& part : parts) {
                 if (!shard.reduced[offset].insert(part).second) fail(i, "adds to the gradients' shard twice");
@@ -295,12 +300,12 @@ private:
         return holds({r.unit, c.instance}, reduced_buffer(r, c), g) && (g.finished || !needs_reduce_step(*p_.unit(r.unit)));
     }
 
-    // With whoever else has a shared parameter. Gradients when they are complete and before they are counted; weights when they
-    // are updated: what takes them is updated so.
+    // The exchange of a shared parameter with the other pipeline ranks that have it. Gradients must be complete and not yet
+    // counted. Weights must be updated; a mirror that receives them counts as updated.
     void exchange(int i, const ir::Routine& r, const ir::Call& c) {
         const UnitInstance at = {r.unit, c.instance};
         const bool mirror = p_.unit(r.unit)->mirror;
-        if (!exchanged_.insert(r.name).second) fail(i, "is done a second time");
+        if (!exchanged_.insert(c.routine).second) fail(i, "is done a second time");
         if (!p_.has_role(r.ports[0], StateRole::Weights)) {
             if (!ready(r, c)) fail(i, "exchanges gradients that are not complete and reduced");
             if (finished_) fail(i, "exchanges gradients after the step's norm is known");
@@ -309,16 +314,18 @@ private:
         } else if (mirror) {
             updated_.insert(at);
         } else if (!updated_.contains(at)) {
-            fail(i, "shows weights before their update");
+            fail(i, "sends weights before their update");
         }
     }
     // The transfers of shared parameters that stand in the program have all been done.
     bool exchanged(const std::string& unit, bool weights) const {
-        return std::all_of(p_.routines.begin(), p_.routines.end(), [&](const ir::Routine& r) {
+        for (size_t i = 0; i < p_.routines.size(); ++i) {
+            const ir::Routine& r = p_.routines[i];
             const bool asked =
                 ir::exchanges_states(r) && r.unit == unit && p_.has_role(r.ports[0], StateRole::Weights) == weights;
-            return !asked || exchanged_.contains(r.name);
-        });
+            if (asked && !exchanged_.contains(static_cast<int>(i))) return false;
+        }
+        return true;
     }
 
     void stats(int i, const ir::Routine& r, const ir::Call& c) {
@@ -394,6 +401,7 @@ private:
     std::set<int> copied_;                              // buffers of states
     std::set<std::pair<int, int64_t>> tensors_copied_;  // state's buffer, offset
     std::map<int, Gradient> gradients_;                 // by buffer
+    mutable std::map<UnitInstance, Parts> expected_;    // as far as it was asked for
     std::map<int, std::set<UnitInstance>> shard_of_;    // whose gradients a shard's buffer holds
     std::map<int, UnitInstance> owner_;
     std::set<Part> loss_;
@@ -404,13 +412,13 @@ private:
     std::map<int, EntryKind> input_of_;  // buffer -> the entry that it is an input of
     std::map<Data, int> buffer_of_;
     std::set<UnitInstance> norm_, counted_, updated_;
-    std::set<std::string> exchanged_;  // transfers of shared parameters
+    std::set<int> exchanged_;  // routines: transfers of shared parameters
     bool finished_ = false, inverse_read_ = false;
     std::string wrong_;
 };
 
 }  // namespace
 
-std::string wrong_meaning(const ir::Program& program, const ir::Entry& entry) { return Meaning(program, entry).run(); }
+std::string wrong_accounting(const ir::Program& program, const ir::Entry& entry) { return Accounting(program, entry).run(); }
 
 }  // namespace lockstep::check

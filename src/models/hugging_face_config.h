@@ -31,7 +31,7 @@ struct Difference {
 std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b);
 
 // A tensor in transformers' files: parameters here, side by side along its last dim (GPT-2's fused c_attn), or a single one. All
-// parts are alike.
+// parts have the same size.
 struct StoredTensor {
     std::string name;
     std::vector<int64_t> shape;

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "job/run_files.h"
+#include "report/run_files.h"
 #include "telemetry/wrap.h"
 
-namespace lockstep::job {
+namespace lockstep::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -96,4 +96,4 @@ text {{ font: 13px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #5
     return out + "</svg>\n";
 }
 
-}  // namespace lockstep::job
+}  // namespace lockstep::report

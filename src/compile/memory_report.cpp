@@ -1,4 +1,4 @@
-#include "compile/report.h"
+#include "compile/memory_report.h"
 
 #include <algorithm>
 #include <functional>

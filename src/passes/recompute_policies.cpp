@@ -1,4 +1,4 @@
-#include "passes/save_lists.h"
+#include "passes/recompute_policies.h"
 
 #include <algorithm>
 #include <tuple>
@@ -32,8 +32,8 @@ void save_results(const Routine& r, const Op& op, std::set<std::string>& values)
 std::vector<std::pair<const ir::Block*, const Routine*>> inner_blocks(const ir::Program& p) {
     std::vector<std::pair<const ir::Block*, const Routine*>> out;
     for (const ir::Block& b : p.blocks) {
-        const Routine* forward = p.routine(b.name + ".forward");
-        if (!forward || !p.routine(b.name + ".backward")) continue;
+        const Routine* forward = p.routine(ir::RoutineKind::Forward, b.name);
+        if (!forward || !p.routine(ir::RoutineKind::Backward, b.name)) continue;
         if (forward->port(ir::PortRole::X) >= 0 && forward->port(ir::PortRole::Y) >= 0) out.emplace_back(&b, forward);
     }
     return out;
@@ -48,7 +48,7 @@ public:
         std::vector<size_t> order;
         for (size_t i = 0; i < r.ops.size(); ++i) {
             const bool any = std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return savable(r, t); });
-            if (any && !ops::rule(r.ops[i].kind).rerun && r.ops[i].kind != "slice") order.push_back(i);
+            if (any && !ops::rule(r.ops[i].kind).always_recomputed && r.ops[i].kind != "slice") order.push_back(i);
         }
         const auto framed = [&](size_t i) {
             return std::any_of(r.ops[i].out.begin(), r.ops[i].out.end(), [&](TensorId t) { return in_frame(r, r.tensors[t]); });

@@ -35,7 +35,8 @@ struct Saved {
     bool operator==(const Saved&) const = default;
 };
 
-// Both in ascending order of bytes. Every choice is tried (up to 16 ops; beyond, the cheapest are decided alike).
+// Both in ascending order of bytes. All choices among at most 16 ops are tried: ops with results in the frame first, then those
+// that take longest. The others are computed again.
 struct Choices {
     std::vector<Saved> front;  // those that no other beats in both bytes and time
     std::vector<size_t> hull;  // of these the lower convex hull, from nothing saved to nothing computed again: mixing

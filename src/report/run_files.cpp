@@ -1,4 +1,4 @@
-#include "job/run_files.h"
+#include "report/run_files.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 #include "compile/recipe.h"
 #include "telemetry/wrap.h"
 
-namespace lockstep::job {
+namespace lockstep::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -249,4 +249,4 @@ std::string summary_text(const Json& s) {
     return out;
 }
 
-}  // namespace lockstep::job
+}  // namespace lockstep::report

@@ -1,4 +1,4 @@
-#include "compile/save_lists.h"
+#include "compile/recompute_budget.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/snapshot.h"
+#include "runtime/load_states.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include "base/checksum.h"
 #include "base/elements.h"
 #include "base/error.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "checkpoint/safetensors.h"
 #include "ir/text.h"
-#include "runtime/hugging_face.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -73,7 +73,7 @@ std::string program_hash(const std::vector<ir::Program>& programs) {
 }
 
 std::unique_ptr<TensorSource> open_weights(const std::string& folder, const checkpoint::Manifest& m) {
-    if (HuggingFaceFolder::is_at(folder)) return std::make_unique<HuggingFaceFolder>(folder, m.files);
+    if (checkpoint::HuggingFaceFolder::is_at(folder)) return std::make_unique<checkpoint::HuggingFaceFolder>(folder, m.files);
     return std::make_unique<checkpoint::SafetensorsReader>(checkpoint::open_file(folder, m, checkpoint::kModelFile));
 }
 

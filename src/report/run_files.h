@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::job {
+namespace lockstep::report {
 
 // Does the folder hold metrics.jsonl or events.jsonl?
 bool is_run(const std::string& folder);
-// As telemetry/run_page.h describes it. A step that was done again after a resume counts as it was done last.
+// As report/run_page.h describes it. A step that was done again after a resume counts as it was done last.
 nlohmann::ordered_json read_run(const std::string& folder);
 
 // metrics.jsonl by column, a value a step; NaN where a line lacks it. `path`: the file or its folder. UserError
@@ -27,4 +27,4 @@ std::string summary_text(const nlohmann::ordered_json& summary);
 // The loss over the steps as an SVG picture, of a light and a dark page.
 std::string loss_picture(const nlohmann::ordered_json& run);
 
-}  // namespace lockstep::job
+}  // namespace lockstep::report

@@ -1,11 +1,11 @@
-#include "telemetry/run_page.h"
+#include "report/run_page.h"
 
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
 
-namespace lockstep::telemetry {
+namespace lockstep::report {
 
 // Written by cmake/embed.cmake.
 extern const std::string_view kPageHtml, kPageCss, kPageJs, kChartJs;
@@ -42,4 +42,4 @@ std::string run_page(const nlohmann::ordered_json& run) {
     return page;
 }
 
-}  // namespace lockstep::telemetry
+}  // namespace lockstep::report

@@ -1,4 +1,4 @@
-#include "models/hugging_face.h"
+#include "models/hugging_face_config.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 
 #include "compile/config.h"
 #include "compile/refusal.h"
-#include "passes/save_lists.h"
+#include "passes/recompute_policies.h"
 
 namespace lockstep::compile {
 

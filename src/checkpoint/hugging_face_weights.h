@@ -1,0 +1,42 @@
+// A folder of Hugging Face transformers: config.json and the weights as model.safetensors, or as shards with
+// model.safetensors.index.json. Which tensors a model has is not known here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace lockstep::checkpoint {
+
+inline const std::string kConfigFile = "config.json", kWeightsFile = "model.safetensors",
+                         kIndexFile = "model.safetensors.index.json";
+
+class HuggingFaceWeights : public TensorSource {
+public:
+    // Files that `sums` knows are checked as they are read. UserError convert.no_weights, convert.index, and the reader's.
+    explicit HuggingFaceWeights(const std::string& folder, const FileSums& sums = {});
+
+    bool contains(const std::string& name) const override { return file_of_.contains(name); }
+    std::vector<std::string> names() const;
+    const TensorSpec& spec(const std::string& name) const override;
+    void read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const override;
+
+private:
+    const SafetensorsReader& reader_of(const std::string& name) const { return *file_of_.find(name)->second; }
+
+    std::vector<std::unique_ptr<SafetensorsReader>> readers_;
+    std::map<std::string, const SafetensorsReader*, std::less<>> file_of_;
+};
+
+// Writes tensors as one file, or as shards of at most `shard_bytes` (a tensor alone may be larger) with their index. `tensor` in
+// fill's calls is that of the file at hand; each element is asked for once, in order. Returns the checksums of the weights'
+// files.
+FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,
+                                    FillTensor fill, const Writers& writers = {}, OwnElements own = kOwnAll);
+
+}  // namespace lockstep::checkpoint
