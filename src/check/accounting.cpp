@@ -109,8 +109,8 @@ private:
                     r.entry != EntryKind::Train)
                     continue;
                 if (!unit.is_of(r) && at.second != 0) continue;
-                for (int64_t instance : instances(r.block)) {
-                    if (!r.serves(instance) || (unit.is_of(r) && instance != at.second)) continue;
+                for (int64_t instance : unit.is_of(r) ? std::vector<int64_t>{at.second} : instances(r.block)) {
+                    if (!r.serves(instance)) continue;
                     for (ir::TensorId t : r.port_tensors(static_cast<int>(k))) {
                         for (int64_t part = 0; part < r.chunks * p_.microbatches; ++part)
                             out[r.tensors[t].offset_bytes].insert({part / r.chunks, part % r.chunks, contributor(r), instance});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "base/error.h"
@@ -37,62 +38,164 @@ struct Bytes {
     bool operator<(const Bytes& o) const { return begin < o.begin; }
 };
 
-// Placed items by where in time they lie, so that only neighbours are asked about conflicts.
-class Neighbours {
-public:
-    explicit Neighbours(int positions)
-        : buckets_(static_cast<size_t>(positions / kWidth + 1)), full_(static_cast<size_t>(positions)) {}
+// Positions in blocks, so that trees over them are low.
+constexpr int kBlock = 16;
 
-    void add(size_t id, const Item& item) {
-        const Placed placed{item.within, item.sure, {item.offset, item.end()}, id};
-        bucket(item.within.first).beginning.push_back(placed);
-        for (int b = item.within.first / kWidth; b <= item.within.last / kWidth; ++b) {
-            std::vector<Placed>& all = buckets_[static_cast<size_t>(b)].all;
-            all.insert(std::upper_bound(all.begin(), all.end(), placed), placed);
-        }
-        for (int at = item.sure.first; at <= item.sure.last; ++at) {
-            int64_t& full = full_[static_cast<size_t>(at)];
-            if (item.offset <= full) full = std::max(full, item.end());
-        }
-    }
-    // No lower offset is free for the item.
-    int64_t lowest(const Item& item) const {
-        int64_t lowest = 0;
-        for (int at = item.sure.first; at <= item.sure.last; ++at) lowest = std::max(lowest, full_[static_cast<size_t>(at)]);
-        return lowest;
-    }
-    // The bytes above the item's offset of items in conflict with it, ascending: of those that are there when it begins, and of
-    // those that begin later.
-    template <class Conflict>
-    void taken(const Item& item, const Conflict& conflict, std::vector<Bytes>& out) const {
-        out.clear();
-        const auto visit = [&](const std::vector<Placed>& some) {
-            for (const Placed& p : some) {
-                if (p.bytes.end > item.offset && p.within.meets(item.within) && (p.sure.meets(item.sure) || conflict(p.id)))
-                    out.push_back(p.bytes);
-            }
-        };
-        const int first = item.within.first / kWidth, last = item.within.last / kWidth;
-        visit(buckets_[static_cast<size_t>(first)].all);
-        for (int b = first + 1; b <= last; ++b) visit(buckets_[static_cast<size_t>(b)].beginning);
-        if (last > first) std::sort(out.begin(), out.end());
+// By position: what lies below is taken by items that are surely there. A tree of maxima over blocks of positions.
+class Filled {
+public:
+    explicit Filled(int positions)
+        : leaves_(std::bit_ceil(static_cast<size_t>(positions / kBlock) + 1)),
+          nodes_(2 * leaves_),
+          of_position_(leaves_ * kBlock) {}
+
+    int64_t highest(const Span& within) { return within.last < within.first ? 0 : highest(1, whole(), within); }
+    // Positions that are filled up to `offset`, which is the highest of the span, are filled up to `end` from now on.
+    void fill(const Span& within, int64_t offset, int64_t end) {
+        if (within.first <= within.last) fill(1, whole(), within, {offset, end});
     }
 
 private:
-    static constexpr int kWidth = 32;
+    struct Node {
+        int64_t highest = 0;
+        int64_t raised_from =
+            -1;  // what is below it does not know yet that its highest ones, at this height, are at `highest` now
+    };
+
+    Span whole() const { return {0, static_cast<int>(of_position_.size()) - 1}; }
+    void raise(Node& node, int64_t from, int64_t to) {
+        if (node.highest != from) return;
+        if (node.raised_from < 0) node.raised_from = from;
+        node.highest = to;
+    }
+    void pass_down(size_t n) {
+        Node& node = nodes_[n];
+        if (node.raised_from < 0) return;
+        if (n < leaves_) {
+            raise(nodes_[2 * n], node.raised_from, node.highest), raise(nodes_[2 * n + 1], node.raised_from, node.highest);
+        } else {
+            int64_t* const block = &of_position_[(n - leaves_) * kBlock];
+            std::replace(block, block + kBlock, node.raised_from, node.highest);
+        }
+        node.raised_from = -1;
+    }
+    int64_t highest(size_t n, const Span& of, const Span& within) {
+        if (!of.meets(within)) return 0;
+        if (within.first <= of.first && of.last <= within.last) return nodes_[n].highest;
+        pass_down(n);
+        if (n >= leaves_) {
+            int64_t most = 0;
+            for (int at = std::max(of.first, within.first); at <= std::min(of.last, within.last); ++at)
+                most = std::max(most, of_position_[static_cast<size_t>(at)]);
+            return most;
+        }
+        const int middle = (of.first + of.last) / 2;
+        return std::max(highest(2 * n, {of.first, middle}, within), highest(2 * n + 1, {middle + 1, of.last}, within));
+    }
+    void fill(size_t n, const Span& of, const Span& within, const Bytes& bytes) {
+        if (!of.meets(within)) return;
+        if (within.first <= of.first && of.last <= within.last) return raise(nodes_[n], bytes.begin, bytes.end);
+        pass_down(n);
+        Node& node = nodes_[n];
+        if (n >= leaves_) {
+            for (int at = std::max(of.first, within.first); at <= std::min(of.last, within.last); ++at) {
+                int64_t& position = of_position_[static_cast<size_t>(at)];
+                if (position == bytes.begin) position = bytes.end, node.highest = std::max(node.highest, bytes.end);
+            }
+            return;
+        }
+        const int middle = (of.first + of.last) / 2;
+        fill(2 * n, {of.first, middle}, within, bytes);
+        fill(2 * n + 1, {middle + 1, of.last}, within, bytes);
+        node.highest = std::max(nodes_[2 * n].highest, nodes_[2 * n + 1].highest);
+    }
+
+    size_t leaves_;
+    std::vector<Node> nodes_;  // 1 is the root, 2 n and 2 n + 1 are below n, the last ones have blocks
+    std::vector<int64_t> of_position_;
+};
+
+// Placed items by where in time they lie, so that only those are asked about conflicts that may be in one.
+class Neighbours {
+public:
+    explicit Neighbours(int positions)
+        : leaves_(std::bit_ceil(static_cast<size_t>(positions / kBlock) + 1)),
+          there_(2 * leaves_),
+          beginning_(leaves_),
+          latest_(2 * leaves_) {}
+
+    void add(size_t id, const Item& item) {
+        const Placed placed{item.within, item.sure, {item.offset, item.end()}, item.end(), id};
+        const size_t first = leaves_ + static_cast<size_t>(item.within.first / kBlock);
+        for (size_t a = first, b = leaves_ + static_cast<size_t>(item.within.last / kBlock) + 1; a < b; a /= 2, b /= 2) {
+            if (a % 2 == 1) insert(there_[a++], placed);
+            if (b % 2 == 1) insert(there_[--b], placed);
+        }
+        insert(beginning_[first - leaves_], placed);
+        for (size_t node = first; node > 0; node /= 2) latest_[node] = std::max(latest_[node], placed.bytes.end);
+    }
+
+    // The lowest offset from the item's on at which it is in nobody's way.
+    template <class Conflict>
+    int64_t lowest_gap(const Item& item, const Conflict& conflict) {
+        sources_.clear();
+        for (size_t node = leaves_ + static_cast<size_t>(item.within.first / kBlock); node > 0; node /= 2)
+            add_source(there_[node], item.offset);  // those that are there when it begins,
+        const Span later{item.within.first / kBlock + 1, item.within.last / kBlock};
+        add_sources_beginning(1, {0, static_cast<int>(leaves_) - 1}, later, item.offset);  // and those that begin later
+        int64_t offset = item.offset;
+        const auto is_behind = [](const Source& a, const Source& b) { return b.first->bytes < a.first->bytes; };
+        std::make_heap(sources_.begin(), sources_.end(), is_behind);
+        while (!sources_.empty() && sources_.front().first->bytes.begin - offset < item.bytes) {
+            std::pop_heap(sources_.begin(), sources_.end(), is_behind);
+            Source& source = sources_.back();
+            const Placed& p = *source.first++;
+            if (p.bytes.end > offset && p.within.meets(item.within) && (p.sure.meets(item.sure) || conflict(p.id)))
+                offset = p.bytes.end;
+            if (source.first == source.last) sources_.pop_back();
+            else std::push_heap(sources_.begin(), sources_.end(), is_behind);
+        }
+        return offset;
+    }
+
+private:
     struct Placed {
         Span within, sure;
         Bytes bytes;
+        int64_t highest_end;  // of it and of all before it in its list
         size_t id;
-        bool operator<(const Placed& o) const { return bytes < o.bytes; }
     };
-    struct Bucket {
-        std::vector<Placed> all, beginning;  // `all` by offset
+    using List = std::vector<Placed>;  // by offset
+    struct Source {
+        const Placed *first, *last;
     };
-    Bucket& bucket(int at) { return buckets_[static_cast<size_t>(at / kWidth)]; }
 
-    std::vector<Bucket> buckets_;
-    std::vector<int64_t> full_;  // by position: what lies below is taken by items that are surely there
+    static void insert(List& list, const Placed& placed) {
+        auto at = std::upper_bound(list.begin(), list.end(), placed,
+                                   [](const Placed& a, const Placed& b) { return a.bytes < b.bytes; });
+        at = list.insert(at, placed);
+        if (at != list.begin()) at->highest_end = std::max(at->highest_end, (at - 1)->highest_end);
+        for (++at; at != list.end() && at->highest_end < placed.bytes.end; ++at) at->highest_end = placed.bytes.end;
+    }
+    // From the first of the list that may end above `offset`.
+    void add_source(const List& list, int64_t offset) {
+        const auto first =
+            std::partition_point(list.begin(), list.end(), [&](const Placed& p) { return p.highest_end <= offset; });
+        if (first != list.end()) sources_.push_back({&*first, list.data() + list.size()});
+    }
+    void add_sources_beginning(size_t node, const Span& of, const Span& within, int64_t offset) {
+        if (!of.meets(within) || latest_[node] <= offset) return;
+        if (node >= leaves_) return add_source(beginning_[static_cast<size_t>(of.first)], offset);
+        const int middle = (of.first + of.last) / 2;
+        add_sources_beginning(2 * node, {of.first, middle}, within, offset);
+        add_sources_beginning(2 * node + 1, {middle + 1, of.last}, within, offset);
+    }
+
+    size_t leaves_;
+    std::vector<List> there_;  // by node of a tree over blocks: items in all of the node's blocks, and not in all of its parent's
+    std::vector<List> beginning_;  // by block
+    std::vector<int64_t> latest_;  // by node: the highest end of items that begin in it
+    std::vector<Source> sources_;
 };
 
 // Offsets such that items in conflict do not overlap; larger ones first, each in the lowest gap that holds it. Only items whose
@@ -103,20 +206,17 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
     int64_t end = 0;
-    std::vector<Bytes> taken;
+    Filled filled(positions);
     Neighbours placed(positions);
     for (size_t i : order) {
         Item& item = items[i];
         item.offset = 0;
         if (item.bytes == 0) continue;
-        item.offset = placed.lowest(item);
-        placed.taken(
-            item, [&](size_t j) { return conflict(i, j); }, taken);
-        for (const Bytes& bytes : taken) {
-            if (bytes.begin - item.offset >= item.bytes) break;
-            item.offset = std::max(item.offset, bytes.end);
-        }
+        item.offset = filled.highest(item.sure);  // no lower offset is free
+        const int64_t lowest = item.offset;
+        item.offset = placed.lowest_gap(item, [&](size_t j) { return conflict(i, j); });
         end = std::max(end, item.end());
+        if (item.offset == lowest) filled.fill(item.sure, lowest, item.end());
         placed.add(i, item);
     }
     return end;
