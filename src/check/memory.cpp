@@ -174,28 +174,28 @@ private:
         });
     }
 
-    // The bytes of a port's tensors in the arena.
-    std::vector<Bytes> bytes_of_port(const ir::Call& c, size_t port, bool writes) const {
+    // Calls f on the bytes in the arena of each tensor of a port.
+    template <class F>
+    void for_each_tensor(const ir::Call& c, size_t port, bool writes, const F& f) const {
         const PortBytes& bytes = bytes_[static_cast<size_t>(c.routine)][port];
         const ir::Binding& b = c.bindings[port];
         const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
-        std::vector<Bytes> out = writes ? bytes.written : bytes.read;
-        for (Bytes& range : out) range.begin += base, range.end += base;
-        return out;
+        for (const Bytes& range : writes ? bytes.written : bytes.read) f(Bytes{range.begin + base, range.end + base});
     }
 
+    struct Use {
+        Bytes bytes;
+        size_t port;
+        int buffer;
+        bool writes;
+    };
     // What one call writes overlaps nothing else that it uses.
     void apart(int i, const ir::Call& c, const ir::Routine& r) {
-        struct Use {
-            Bytes bytes;
-            size_t port;
-            int buffer;
-            bool writes;
-        };
-        std::vector<Use> uses;
+        std::vector<Use>& uses = uses_;
+        uses.clear();
         for (size_t k = 0; k < c.bindings.size(); ++k) {
-            for (const Bytes& b : bytes_of_port(c, k, r.ports[k].access != Access::Read))
-                uses.push_back({b, k, c.bindings[k].buffer, r.ports[k].access != Access::Read});
+            const bool writes = r.ports[k].access != Access::Read;
+            for_each_tensor(c, k, writes, [&](const Bytes& b) { uses.push_back({b, k, c.bindings[k].buffer, writes}); });
         }
         if (c.scratch >= 0) {
             const int64_t base = p_.buffers[c.scratch].offset_bytes;
@@ -224,17 +224,17 @@ private:
                 const bool reads = port.access == Access::Read || port.access == Access::Update ||
                                    (port.access == Access::Accumulate && !b.fresh);
                 const bool writes = port.access != Access::Read;
-                for (const Bytes& range : bytes_of_port(c, k, pass == 1)) {
+                for_each_tensor(c, k, pass == 1, [&](const Bytes& range) {
                     if (r.kind == ir::RoutineKind::Free) {
                         if (pass == 1) free(i, b.buffer, range);
-                        continue;
+                        return;
                     }
                     if (pass == 0 && reads) read(i, b.buffer, range);
                     if (pass == 1 && writes) {
                         if (port.access == Access::Write && port.kind != PortKind::State) once(i, b.buffer, range);
                         write(i, b.buffer, range);
                     }
-                }
+                });
                 if (pass == 1 && r.kind == ir::RoutineKind::Gather && port.access == Access::Write) gathered_.insert(b.buffer);
                 if (pass == 1 && r.kind == ir::RoutineKind::Free && gathered_.erase(b.buffer) == 0)
                     fail(i, b.buffer, "is freed but not gathered");
@@ -285,6 +285,7 @@ private:
     std::map<int64_t, Stretch> stretches_;         // by begin; they cover the arena
     std::vector<std::vector<PortBytes>> bytes_;    // by routine and port
     std::vector<bool> outlives_step_, is_result_;  // by buffer
+    std::vector<Use> uses_;                        // of one call
     using RoutinePort = std::pair<int, int>;
     std::vector<RoutinePort> frames_;                       // by buffer: who writes it
     std::set<std::pair<RoutinePort, RoutinePort>> agreed_;  // writers and readers of frames

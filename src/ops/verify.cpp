@@ -85,9 +85,12 @@ private:
     }
 
     void names(const Routine& r) {
-        std::set<std::string> seen;
+        std::vector<std::string_view> names;
+        for (const ir::Tensor& t : r.tensors) names.push_back(t.name);
+        std::sort(names.begin(), names.end());
+        if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
+            return fail("names", fmt::format("{}: two tensors are called {}", r.name, *twice));
         for (const ir::Tensor& t : r.tensors) {
-            if (!seen.insert(t.name).second) return fail("names", fmt::format("{}: two tensors are called {}", r.name, t.name));
             if (t.port >= static_cast<int>(r.ports.size()))
                 return fail("names", fmt::format("{}: {} belongs to no port", r.name, t.name));
             for (DimId d : t.dims) {

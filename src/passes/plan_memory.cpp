@@ -38,81 +38,68 @@ struct Bytes {
     bool operator<(const Bytes& o) const { return begin < o.begin; }
 };
 
-// Positions in blocks, so that trees over them are low.
+// Positions in blocks, so that a tree over them is low.
 constexpr int kBlock = 16;
 
-// By position: what lies below is taken by items that are surely there. A tree of maxima over blocks of positions.
+// By position: what lies below is taken by items that are surely there.
 class Filled {
 public:
     explicit Filled(int positions)
-        : leaves_(std::bit_ceil(static_cast<size_t>(positions / kBlock) + 1)),
-          nodes_(2 * leaves_),
-          of_position_(leaves_ * kBlock) {}
+        : positions_(static_cast<size_t>(positions) / kWidth * kWidth + kWidth), blocks_(positions_.size() / kWidth) {}
 
-    int64_t highest(const Span& within) { return within.last < within.first ? 0 : highest(1, whole(), within); }
+    int64_t highest(const Span& within) const {
+        int64_t most = 0;
+        for_each_block(within, [&](const Block& block, const Span& part) {
+            if (is_whole(part)) return void(most = std::max(most, block.highest));
+            for (int at = part.first; at <= part.last; ++at) {
+                const int64_t here = positions_[static_cast<size_t>(at)];
+                most = std::max(most, here == block.raised_from ? block.highest : here);
+            }
+        });
+        return most;
+    }
     // Positions that are filled up to `offset`, which is the highest of the span, are filled up to `end` from now on.
     void fill(const Span& within, int64_t offset, int64_t end) {
-        if (within.first <= within.last) fill(1, whole(), within, {offset, end});
+        for_each_block(within, [&](const Block& of, const Span& part) {
+            Block& block = blocks_[static_cast<size_t>(&of - blocks_.data())];
+            if (is_whole(part)) {
+                if (block.highest != offset) return;
+                if (block.raised_from < 0) block.raised_from = offset;
+                block.highest = end;
+                return;
+            }
+            if (block.raised_from >= 0) {
+                int64_t* const first = &positions_[static_cast<size_t>(part.first) / kWidth * kWidth];
+                std::replace(first, first + kWidth, block.raised_from, block.highest);
+                block.raised_from = -1;
+            }
+            for (int at = part.first; at <= part.last; ++at) {
+                int64_t& here = positions_[static_cast<size_t>(at)];
+                if (here == offset) here = end, block.highest = std::max(block.highest, end);
+            }
+        });
     }
 
 private:
-    struct Node {
+    static constexpr int kWidth = 64;
+    struct Block {
         int64_t highest = 0;
-        int64_t raised_from =
-            -1;  // what is below it does not know yet that its highest ones, at this height, are at `highest` now
+        int64_t raised_from = -1;  // those of its positions that are at this height are at `highest` by now
     };
 
-    Span whole() const { return {0, static_cast<int>(of_position_.size()) - 1}; }
-    void raise(Node& node, int64_t from, int64_t to) {
-        if (node.highest != from) return;
-        if (node.raised_from < 0) node.raised_from = from;
-        node.highest = to;
-    }
-    void pass_down(size_t n) {
-        Node& node = nodes_[n];
-        if (node.raised_from < 0) return;
-        if (n < leaves_) {
-            raise(nodes_[2 * n], node.raised_from, node.highest), raise(nodes_[2 * n + 1], node.raised_from, node.highest);
-        } else {
-            int64_t* const block = &of_position_[(n - leaves_) * kBlock];
-            std::replace(block, block + kBlock, node.raised_from, node.highest);
+    static bool is_whole(const Span& part) { return part.last - part.first + 1 == kWidth; }
+    // f of each block that the span meets, and of the part of the span in it.
+    template <class F>
+    void for_each_block(const Span& within, const F& f) const {
+        if (within.last < within.first) return;
+        for (int b = within.first / kWidth; b <= within.last / kWidth; ++b) {
+            f(blocks_[static_cast<size_t>(b)],
+              Span{std::max(within.first, b * kWidth), std::min(within.last, b * kWidth + kWidth - 1)});
         }
-        node.raised_from = -1;
-    }
-    int64_t highest(size_t n, const Span& of, const Span& within) {
-        if (!of.meets(within)) return 0;
-        if (within.first <= of.first && of.last <= within.last) return nodes_[n].highest;
-        pass_down(n);
-        if (n >= leaves_) {
-            int64_t most = 0;
-            for (int at = std::max(of.first, within.first); at <= std::min(of.last, within.last); ++at)
-                most = std::max(most, of_position_[static_cast<size_t>(at)]);
-            return most;
-        }
-        const int middle = (of.first + of.last) / 2;
-        return std::max(highest(2 * n, {of.first, middle}, within), highest(2 * n + 1, {middle + 1, of.last}, within));
-    }
-    void fill(size_t n, const Span& of, const Span& within, const Bytes& bytes) {
-        if (!of.meets(within)) return;
-        if (within.first <= of.first && of.last <= within.last) return raise(nodes_[n], bytes.begin, bytes.end);
-        pass_down(n);
-        Node& node = nodes_[n];
-        if (n >= leaves_) {
-            for (int at = std::max(of.first, within.first); at <= std::min(of.last, within.last); ++at) {
-                int64_t& position = of_position_[static_cast<size_t>(at)];
-                if (position == bytes.begin) position = bytes.end, node.highest = std::max(node.highest, bytes.end);
-            }
-            return;
-        }
-        const int middle = (of.first + of.last) / 2;
-        fill(2 * n, {of.first, middle}, within, bytes);
-        fill(2 * n + 1, {middle + 1, of.last}, within, bytes);
-        node.highest = std::max(nodes_[2 * n].highest, nodes_[2 * n + 1].highest);
     }
 
-    size_t leaves_;
-    std::vector<Node> nodes_;  // 1 is the root, 2 n and 2 n + 1 are below n, the last ones have blocks
-    std::vector<int64_t> of_position_;
+    std::vector<int64_t> positions_;
+    std::vector<Block> blocks_;
 };
 
 // Placed items by where in time they lie, so that only those are asked about conflicts that may be in one.
