@@ -125,6 +125,26 @@ TEST(CliPlan, DrawsTheStoredTimeline) {
     }
 }
 
+// A stored table of measured rows, and steps that were measured on the same machine: the plan is pinned, and right within a
+// tenth.
+TEST(CliPlan, PricesAStoredMachine) {
+    struct Case {
+        const char* recipe;
+        double planned_s, measured_s;
+    };
+    for (const Case& c :
+         {Case{"one_rank", 0.274697, 0.2619}, {"fsdp", 0.983297, 0.9228}, {"tensor_parallel", 0.493326, 0.5100}}) {
+        Scratch s;
+        const Finished f =
+            s.lockstep(fmt::format("plan '{0}/bench/plan/{1}.toml' --cluster '{0}/tests/cli/stored_machine.toml' --json",
+                                   LOCKSTEP_SOURCE_DIR, c.recipe));
+        ASSERT_EQ(f.code, 0) << f.err;
+        const double planned_s = f.json()["step_time_s"];
+        EXPECT_NEAR(planned_s / c.planned_s, 1, 1e-5) << c.recipe;
+        EXPECT_NEAR(planned_s / c.measured_s, 1, 0.1) << c.recipe;
+    }
+}
+
 TEST(CliPlan, SaysWhatIsDeclaredAndWhatDoesNotFit) {
     Scratch s;
     s.write("r.toml", tiny_recipe(kTraining));
