@@ -38,9 +38,6 @@ struct Bytes {
     bool operator<(const Bytes& o) const { return begin < o.begin; }
 };
 
-// Positions in blocks, so that a tree over them is low.
-constexpr int kBlock = 16;
-
 // By position: what lies below is taken by items that are surely there.
 class Filled {
 public:
@@ -49,7 +46,8 @@ public:
 
     int64_t highest(const Span& within) const {
         int64_t most = 0;
-        for_each_block(within, [&](const Block& block, const Span& part) {
+        for_each_block(within, [&](size_t b, const Span& part) {
+            const Block& block = blocks_[b];
             if (is_whole(part)) return void(most = std::max(most, block.highest));
             for (int at = part.first; at <= part.last; ++at) {
                 const int64_t here = positions_[static_cast<size_t>(at)];
@@ -60,8 +58,8 @@ public:
     }
     // Positions that are filled up to `offset`, which is the highest of the span, are filled up to `end` from now on.
     void fill(const Span& within, int64_t offset, int64_t end) {
-        for_each_block(within, [&](const Block& of, const Span& part) {
-            Block& block = blocks_[static_cast<size_t>(&of - blocks_.data())];
+        for_each_block(within, [&](size_t b, const Span& part) {
+            Block& block = blocks_[b];
             if (is_whole(part)) {
                 if (block.highest != offset) return;
                 if (block.raised_from < 0) block.raised_from = offset;
@@ -69,7 +67,7 @@ public:
                 return;
             }
             if (block.raised_from >= 0) {
-                int64_t* const first = &positions_[static_cast<size_t>(part.first) / kWidth * kWidth];
+                int64_t* const first = &positions_[b * kWidth];
                 std::replace(first, first + kWidth, block.raised_from, block.highest);
                 block.raised_from = -1;
             }
@@ -88,13 +86,12 @@ private:
     };
 
     static bool is_whole(const Span& part) { return part.last - part.first + 1 == kWidth; }
-    // f of each block that the span meets, and of the part of the span in it.
+    // Calls f on each block that the span meets, and of the part of the span in it.
     template <class F>
-    void for_each_block(const Span& within, const F& f) const {
+    static void for_each_block(const Span& within, const F& f) {
         if (within.last < within.first) return;
         for (int b = within.first / kWidth; b <= within.last / kWidth; ++b) {
-            f(blocks_[static_cast<size_t>(b)],
-              Span{std::max(within.first, b * kWidth), std::min(within.last, b * kWidth + kWidth - 1)});
+            f(static_cast<size_t>(b), Span{std::max(within.first, b * kWidth), std::min(within.last, b * kWidth + kWidth - 1)});
         }
     }
 
@@ -146,6 +143,7 @@ public:
     }
 
 private:
+    static constexpr int kBlock = 16;  // positions, so that a tree over them is low
     struct Placed {
         Span within, sure;
         Bytes bytes;

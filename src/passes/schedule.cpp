@@ -143,11 +143,11 @@ private:
     }
 
     const Routine& wait_of(const Routine& send) const {
-        for (const Routine& r : p_.routines) {
-            if (r.kind == RoutineKind::Transfer && r.block == send.block && r.entry == send.entry &&
-                r.ports[0].role == send.ports[0].role && ir::collective_of(r.ops[0]) == mesh::Collective::Wait &&
-                r.ops[0].integer("peer") == send.ops[0].integer("peer"))
-                return r;
+        for (const Routine* r : of_block_.at(send.block)) {
+            if (r->kind == RoutineKind::Transfer && r->ports[0].role == send.ports[0].role &&
+                ir::collective_of(r->ops[0]) == mesh::Collective::Wait &&
+                r->ops[0].integer("peer") == send.ops[0].integer("peer"))
+                return *r;
         }
         throw InternalError("schedule: nothing waits for " + send.name);
     }
