@@ -94,7 +94,7 @@ int check(const CheckArgs& args) {
         return refused(to_json(checked), *checked.refusal);
     }
     const auto& [machine, compiled, reports, groups, by_host, none] = checked;
-    planning::warn_of_hosts(machine.cluster, groups);
+    planning::warn_of_hosts(machine.cluster, groups, compiled.layout.ranks);
     if (args.json) {
         print_json(to_json(checked));
         return kDone;

@@ -39,6 +39,7 @@ void print_json(const nlohmann::ordered_json& value);
 Command add_train(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_plan(CLI::App& app);
+Command add_calibrate(CLI::App& app);
 Command add_show(CLI::App& app);
 Command add_schedule(CLI::App& app);
 Command add_diff(CLI::App& app);

@@ -278,7 +278,7 @@ struct Config {
 
     struct Cluster {
         int64_t ranks = 0, ranks_per_host = 0, ranks_per_process = 1;
-        std::string file;
+        std::string file, stack;
         double memory_gib_per_rank = 0, reserve_gib_per_rank = 0;
         bool operator==(const Cluster&) const = default;
     } cluster;

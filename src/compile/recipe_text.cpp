@@ -182,11 +182,13 @@ Recipe Recipe::from_file(const std::string& path) {
                         fmt::format("recipe {}: cannot be read ({}); give the path of a TOML file", path, file.reason));
     Recipe recipe = from_text(file.text, path);
     // A shipped recipe names a file beside its own folder, from wherever it is read.
-    const std::string& cluster = recipe.text("cluster.file");
-    std::error_code ignored;
-    if (cluster.empty() || std::filesystem::exists(cluster, ignored)) return recipe;
-    const std::filesystem::path beside = (std::filesystem::path(path).parent_path() / cluster).lexically_normal();
-    if (std::filesystem::exists(beside, ignored)) recipe.values_["cluster.file"] = beside.string();
+    for (const char* key : {"cluster.file", "cluster.stack"}) {
+        const std::string& named = recipe.text(key);
+        std::error_code ignored;
+        if (named.empty() || std::filesystem::exists(named, ignored)) continue;
+        const std::filesystem::path beside = (std::filesystem::path(path).parent_path() / named).lexically_normal();
+        if (std::filesystem::exists(beside, ignored)) recipe.values_[key] = beside.string();
+    }
     return recipe;
 }
 

@@ -334,7 +334,7 @@ TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::Pro
     require_watchable(options.watch, job->compiled);
     if (group.hosts() > 1)
         planning::warn_of_hosts(planning::described_cluster(job->config),
-                                compile::traffic_of(job->compiled, job->trainer->ranks().host_of()));
+                                compile::traffic_of(job->compiled, job->trainer->ranks().host_of()), job->compiled.layout.ranks);
     const Watch watch(job->config, job->trainer->ranks());
     Run run(*job, options, begun);
     TrainResult result;

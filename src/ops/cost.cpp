@@ -1,8 +1,10 @@
 #include "ops/cost.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace lockstep::ops {
 namespace {
@@ -115,24 +117,72 @@ double bytes_roof(const CostTable& table, int threads) { return at_threads(table
 
 namespace {
 
-Efficiency efficiency_of(const CostTable& table, const CostKey& key) {
-    Efficiency share{table.product_efficiency, table.bandwidth_efficiency};
-    if (table.efficiencies.empty()) return share;
-    const auto own = table.efficiencies.find({key.op, key.kernel});
-    if (own == table.efficiencies.end()) return share;
-    if (own->second.product > 0) share.product = own->second.product;
-    if (own->second.bandwidth > 0) share.bandwidth = own->second.bandwidth;
+const KernelRate& rate_of(const CostTable& table, const CostKey& key) {
+    static const KernelRate none;
+    if (table.kernel_rates.empty()) return none;
+    const auto own = table.kernel_rates.find({key.op, key.kernel});
+    return own == table.kernel_rates.end() ? none : own->second;
+}
+
+// The names of an op's sizes, in their order.
+std::span<const std::string> names_of_sizes(const CostKey& key) {
+    static const std::array<std::string, 3> product = {"m", "n", "k"};
+    static const std::array<std::string, 4> attention = {"heads", "seq", "kv_seq", "head_dim"};
+    static const std::array<std::string, 2> other = {"rows", "columns"};
+    if (!key.variant.empty()) return product;
+    if (key.sizes.size() == attention.size()) return attention;
+    return other;
+}
+
+// The used part of the waves of the best tile.
+double share_of_waves(const KernelRate& rate, int processors, double m, double n) {
+    double best = 0;
+    for (const Tile& t : rate.tiles) {
+        for (const auto& [rows, columns] : {std::pair{t.rows, t.columns}, {t.columns, t.rows}}) {
+            const double waves = std::ceil(std::ceil(m / rows) * std::ceil(n / columns) / processors);
+            best = std::max(best, t.share * m * n / (waves * processors * rows * columns));
+        }
+    }
+    return std::pow(best, rate.wave_exponent);
+}
+
+double product_share(const CostTable& table, const KernelRate& rate, const CostKey& key) {
+    double share = rate.of_products > 0 ? rate.of_products * table.product_efficiency
+                   : rate.product > 0   ? rate.product
+                                        : table.product_efficiency;
+    const auto names = names_of_sizes(key);
+    for (const Ramp& ramp : rate.ramps) {
+        const auto at = std::find(names.begin(), names.end(), ramp.size) - names.begin();
+        if (at < static_cast<std::ptrdiff_t>(key.sizes.size())) share *= key.sizes[at] / (key.sizes[at] + ramp.half);
+    }
+    if (key.variant.empty()) return share;
+    const double m = key.sizes[0], n = key.sizes[1], k = key.sizes[2];
+    if (!rate.tiles.empty() && table.processors > 0) share *= share_of_waves(rate, table.processors, m, n);
+    if (rate.aligned_to > 0 && (std::fmod(n, rate.aligned_to) != 0 || std::fmod(k, rate.aligned_to) != 0)) share *= rate.unaligned;
     return share;
+}
+
+double bandwidth_share(const CostTable& table, const KernelRate& rate) {
+    return rate.bandwidth > 0 ? rate.bandwidth : table.bandwidth_efficiency;
 }
 
 }  // namespace
 
+const std::vector<std::string>& size_names() {
+    static const std::vector<std::string> names = {"m", "n", "k", "heads", "seq", "kv_seq", "head_dim", "rows", "columns"};
+    return names;
+}
+
 double rated_s(const CostTable& table, const CostKey& key) {
     const double flops = flops_roof(table, key.dtype, key.threads), bytes = bytes_roof(table, key.threads);
-    const Efficiency share = efficiency_of(table, key);
-    const double product_s = flops > 0 ? key.flops / flops / share.product : 0;
-    const double copy_s = bytes > 0 ? key.bytes / bytes / share.bandwidth : 0;
-    return table.op_overhead_s + std::max(product_s, copy_s);
+    const KernelRate& rate = rate_of(table, key);
+    const double bytes_per_s = bytes * bandwidth_share(table, rate);
+    const double product_s = flops > 0 ? rate.flops * key.flops / flops / product_share(table, rate, key) : 0;
+    const double copy_s = bytes_per_s > 0 ? rate.traffic * key.bytes / bytes_per_s : 0;
+    const double scores_s = rate.score_bytes > 0 && key.sizes.size() == 4 && bytes_per_s > 0
+                                ? rate.score_bytes * key.sizes[0] * key.sizes[1] * key.sizes[2] / bytes_per_s
+                                : 0;
+    return table.op_overhead_s + std::max(product_s, copy_s) + scores_s;
 }
 
 double price_of(const CostTable& table, double distance_bytes, int threads, double ranks) {
@@ -165,7 +215,8 @@ OpCost cost_of(const CostTable& table, const CostKey& key, double cold) {
     }
     if (weights == 0) {
         const double bytes = bytes_roof(table, table.cores);
-        return {rated, bytes > 0 ? key.bytes / bytes / efficiency_of(table, key).bandwidth : 0, false};
+        const KernelRate& rate = rate_of(table, key);
+        return {rated, bytes > 0 ? rate.traffic * key.bytes / bytes / bandwidth_share(table, rate) : 0, false};
     }
     const double warm_s = rated * std::exp(warm / weights), cold_s = std::max(warm_s, rated * std::exp(full / weights)),
                  crowded_s = std::max(cold_s, rated * std::exp(crowded / weights));

@@ -46,11 +46,34 @@ struct CacheLevel {
     double price_beyond = 1;
 };
 
-// Shares of the rates that a kernel reaches. 0: the table's own.
-struct Efficiency {
-    double product = 0, bandwidth = 0;
+// A share n / (n + half) of a rate, where n is the op's size of that name (CostKey): short ones leave a device idle.
+struct Ramp {
+    std::string size;
+    double half = 0;
 };
-using Efficiencies = std::map<std::pair<std::string, std::string>, Efficiency>;  // by op and kernel
+
+// A tile of a product's result that one processor of a device computes, and the share of the rate that it reaches by itself.
+struct Tile {
+    double rows = 0, columns = 0, share = 1;
+};
+
+// How fast a kernel is, and what it does beside what its op counts. 0, empty, none: as the table says.
+struct KernelRate {
+    double product = 0, bandwidth = 0;  // shares of the rates
+    double of_products = 0;             // in place of `product`: of the table's product_efficiency
+    std::vector<Ramp> ramps;            // of the share of FLOPs
+    // Products: whole waves of the best tile over the processors are computed, whatever part of them is used. The used part to
+    // the power of wave_exponent is the share of the rate; where n or k is no multiple of aligned_to, also `unaligned`.
+    std::vector<Tile> tiles;
+    double wave_exponent = 1, aligned_to = 0, unaligned = 1;
+    double flops = 1;        // executed, over the op's
+    double traffic = 1;      // bytes moved, over operands and results
+    double score_bytes = 0;  // moved per query, key and head of attention, after its products
+};
+using KernelRates = std::map<std::pair<std::string, std::string>, KernelRate>;  // by op and kernel
+
+// The names of CostKey::sizes, by the op's kind.
+const std::vector<std::string>& size_names();
 
 struct CostTable {
     int cores = 1;                   // that share memory
@@ -62,7 +85,8 @@ struct CostTable {
     std::vector<double> bytes_per_s;  // copies: read plus written
     // Of the rates, what kernels reach where no row says more.
     double product_efficiency = 1, bandwidth_efficiency = 1;
-    Efficiencies efficiencies;  // of single kernels
+    int processors = 0;         // of a device, over which tiles are spread; 0: not said
+    KernelRates kernel_rates;   // of single kernels
     std::vector<CostRow> rows;
     std::vector<CollectiveRow> collectives;
 };

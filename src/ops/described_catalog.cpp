@@ -88,11 +88,10 @@ KernelCatalog described_catalog(const std::string& name, const std::string& orig
     return catalog;
 }
 
-Efficiencies efficiencies_of(const std::vector<DescribedKernel>& kernels) {
-    Efficiencies out;
+KernelRates rates_of(const std::vector<DescribedKernel>& kernels) {
+    KernelRates out;
     for (const DescribedKernel& k : kernels) {
-        if (k.efficiency.product <= 0 && k.efficiency.bandwidth <= 0) continue;
-        for (const std::string& op : k.ops) out[{op, k.kernel}] = k.efficiency;
+        for (const std::string& op : k.ops) out.try_emplace({op, k.kernel}, k.rate);
     }
     return out;
 }

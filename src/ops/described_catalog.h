@@ -1,5 +1,5 @@
 // A catalog from data: kernels of a device that is not here, as a cluster file lists them ([[catalog]], docs/plan.md). Each says
-// which ops it serves, stored in which types, what workspace it needs and what share of the device's rates it reaches. A kind
+// which ops it serves, stored in which types, what workspace it needs and how fast it is. A kind
 // of table that is added here is added to sim/catalog_file.cpp, which reads it.
 #pragma once
 
@@ -28,7 +28,7 @@ struct DescribedKernel {
     int accumulates = -1;          // KernelEntry's
     bool in_place = false;         // KernelEntry's
     std::vector<WorkspaceTerm> workspace;
-    Efficiency efficiency;  // 0: as rates says
+    KernelRate rate;
 };
 
 // The narrowest float type among operands and results: bf16 for a product of bfloat16 that adds to float32. Integers, if there is
@@ -38,7 +38,7 @@ std::optional<Dtype> stored_as(const Routine& routine, const Op& op);
 // In the order of `kernels`, for one thread a rank. `origin`: the file, for messages.
 KernelCatalog described_catalog(const std::string& name, const std::string& origin, const std::vector<DescribedKernel>& kernels);
 
-// Shares of the rates that kernels of `kernels` reach, for a cost table.
-Efficiencies efficiencies_of(const std::vector<DescribedKernel>& kernels);
+// For a cost table.
+KernelRates rates_of(const std::vector<DescribedKernel>& kernels);
 
 }  // namespace lockstep::ops

@@ -167,9 +167,13 @@ void note_other_machine(const compile::Config& config) {
 }
 
 Machine described_machine(const compile::Config& config, const std::string& file, const char* asked_by) {
+    return described_machine(config, sim::read_cluster(file, asked_by, config.cluster.stack), file);
+}
+
+Machine described_machine(const compile::Config& config, sim::Cluster described, const std::string& file) {
     Machine m;
     m.file = file;
-    sim::Cluster& cluster = m.cluster.emplace(sim::read_cluster(file, asked_by));
+    sim::Cluster& cluster = m.cluster.emplace(std::move(described));
     sim::Hosts& hosts = cluster.hosts;
     const RanksByHost of = ranks_by_host(config);
     if (of.of_host > 0 && !cluster.devices) hosts.ranks = of.of_host, hosts.ranks_per_process = of.of_process;
@@ -181,6 +185,7 @@ Machine described_machine(const compile::Config& config, const std::string& file
     Kernels k = kernels_of(config, cluster, file, m.rank_threads.threads_per_rank);
     m.options.catalog = std::move(k.catalog), m.kernels = std::move(k.of);
     m.options.few_microbatches = true;
+    if (cluster.stack.whole_logits) m.options.skip.push_back("fuse_loss");
     m.options.route.topology = sim::topology_of(cluster, ranks);
     if (of.of_host > 0 && cluster.devices) m.options.route.topology = mesh::even_hosts(ranks, of.of_host, of.of_process);
     m.capacity = capacity_of(config, cluster, file, ranks);

@@ -60,6 +60,7 @@ struct Machine {
 };
 // UserError cluster.*, recipe.instruction_set.
 Machine described_machine(const compile::Config& config, const std::string& file, const char* asked_by);
+Machine described_machine(const compile::Config& config, sim::Cluster cluster, const std::string& file);
 // The machine of `flag` (a path, or empty), else of cluster.file, else the one at hand.
 Machine machine_of(const compile::Config& config, const std::string& flag);
 // The first line of what `check` and `show` print, and the same as an object.

@@ -12,6 +12,12 @@
 
 namespace lockstep::planning {
 
+// The microbatches that were not simulated take as long as those of the steady state.
+inline double step_s(const compile::Compiled& compiled, const sim::Simulated& simulated) {
+    const int64_t more = compiled.layout.microbatches - compiled.programs[0].microbatches;
+    return simulated.step_time_s + static_cast<double>(more) * simulated.microbatch_s;
+}
+
 struct Plan {
     sim::Cluster cluster;
     Machine machine;
@@ -24,11 +30,7 @@ struct Plan {
     std::string hides_nothing;                   // why asynchronous tensor parallelism does
     bool fits = true;
 
-    // The microbatches that were not simulated take as long as those of the steady state.
-    double step_s() const {
-        const int64_t more = compiled.layout.microbatches - compiled.programs[0].microbatches;
-        return simulated.step_time_s + static_cast<double>(more) * simulated.microbatch_s;
-    }
+    double step_s() const { return planning::step_s(compiled, simulated); }
     double tokens_per_s() const {
         const auto tokens = static_cast<double>(compiled.layout.global_batch * compiled.layout.seq_len);
         return tokens / step_s();

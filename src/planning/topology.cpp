@@ -42,15 +42,14 @@ mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const c
 std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, const mesh::Topology& compiled_for, int64_t ranks) {
     if (!compiled_for.host_of_rank.empty()) return compiled_for.host_of_rank;
     if (!cluster || cluster->links.size() < 2) return {};
-    // The last link joins hosts, the one before a host.
-    return mesh::even_hosts(ranks, cluster->links[cluster->links.size() - 2].ranks, 1).host_of_rank;
+    return mesh::even_hosts(ranks, cluster->ranks_of_host(), 1).host_of_rank;
 }
 
-void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups) {
+void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups, int64_t ranks) {
     for (const compile::GroupTraffic& g : groups) {
         if (g.hosts <= 1 || !g.tensor_parallel) continue;
         const double bandwidth = !cluster           ? 0
-                                 : cluster->devices ? sim::link_of(*cluster, g.first).link.bandwidth_bytes_per_s
+                                 : cluster->devices ? sim::link_of(*cluster, g.first, ranks).link.bandwidth_bytes_per_s
                                                     : cluster->hosts.link.bandwidth_bytes_per_s;
         telemetry::warn(fmt::format(
             "each tensor-parallel group spans {} hosts, and every layer waits for data between them: {} per rank and step{}; a "

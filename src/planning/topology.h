@@ -32,6 +32,6 @@ std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, con
 // "512.000 MiB", "1.500 GiB"
 std::string size_text(double bytes);
 // A line for tensor-parallel groups that lie on several hosts: legal, and slow.
-void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups);
+void warn_of_hosts(const std::optional<sim::Cluster>& cluster, const std::vector<compile::GroupTraffic>& groups, int64_t ranks);
 
 }  // namespace lockstep::planning

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -91,8 +93,6 @@ std::string list(const std::vector<double>& values) {
     return "[" + out + "]";
 }
 
-void read_chip(Cluster& c, Reader& machine, const std::string& chip, const std::string& origin);
-
 void read_machine(Reader& r, Cluster& c) {
     r.take("devices", c.devices), r.take("cores", c.costs.cores, kCount);
     r.take("memory_bytes", c.memory_bytes, kBytes), r.take("reserve_bytes", c.reserve_bytes, kBytes);
@@ -111,6 +111,7 @@ void read_rates(Reader& r, const std::string& origin, ops::CostTable& costs) {
     r.take("step_overhead_s", costs.step_overhead_s, kSeconds);
     r.take("product_efficiency", costs.product_efficiency, kEfficiency);
     r.take("bandwidth_efficiency", costs.bandwidth_efficiency, kEfficiency);
+    r.take("processors", costs.processors, kCount);
     if (const toml::table* flops = r.table("flops_per_s")) {
         Reader by_dtype(*flops, "rates.flops_per_s.", origin);
         for (const Dtype dtype : {Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F64}) {
@@ -132,30 +133,80 @@ void read_hosts(Reader& r, Hosts& h) {
     r.take("process_latency_s", h.process_latency_s, kSeconds), r.take("polling", h.polling, kShare);
 }
 
-// A file, on top of what its chip says. A chip has no chip.
-enum class FileOf { Cluster, Chip };
-Cluster read_tables(const std::string& text, const std::string& origin, FileOf of) {
-    toml::table root;
-    try {
-        root = toml::parse(text);
-    } catch (const toml::parse_error& e) {
-        throw UserError("cluster.syntax", "--cluster",
-                        fmt::format("{}, line {}: {}", origin, e.source().begin.line, e.description()));
-    }
-    Cluster c;
-    Reader top(root, "", origin);
+void read_link(Reader& row, LinkLevel& l) {
+    row.take("ranks", l.ranks, from_to(0, 1 << 20)), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s, kRate);
+    row.take("latency_s", l.link.latency_s, kSeconds), row.take("ports", l.ports, kCount);
+    row.take("efficiency", l.efficiency, kEfficiency), row.take("message_efficiency", l.message_efficiency, kEfficiency);
+    row.take("group_bytes_per_s", l.group_bytes_per_s, kRate);
+    row.take("crowded_beyond", l.crowded_beyond, kCount), row.take("crowding", l.crowding, from_to(0, 2));
+    row.take("trees", l.trees), row.take("in_switch", l.in_switch);
+}
+
+void read_host(Reader& r, Host& h) {
+    r.take("launch_s", h.launch_s, kSeconds), r.take("blocking_s", h.blocking_s, kSeconds);
+    r.take("microbatch_s", h.microbatch_s, kSeconds), r.take("step_s", h.step_s, kSeconds);
+    r.take("lost_per_doubling", h.lost_per_doubling, kShare);
+}
+
+void read_stack(Reader& r, Stack& s) {
+    r.take("name", s.name), r.take("description", s.description), r.take("reduces_last", s.reduces_last);
+    r.take("transfers_block", s.transfers_block), r.take("merged_products", s.merged_products);
+    r.take("broadcasts_updates", s.broadcasts_updates), r.take("split_sends", s.split_sends),
+        r.take("whole_recompute", s.whole_recompute), r.take("whole_logits", s.whole_logits);
+}
+
+// [[ops]]: rates of ops, whichever kernel runs them.
+void read_ops(Reader& top, const std::string& origin, Cluster& c) {
+    read_each(top, "ops", origin, [&](Reader& row) {
+        std::vector<std::string> ops;
+        row.take("ops", ops, one_of(ops_with_kernels()));
+        if (ops.empty()) row.incomplete("ops", "an [[ops]] table needs ops, the kinds of op whose rate it gives");
+        ops::KernelRate own;
+        read_rate(row, origin, own);
+        for (const std::string& op : ops) {
+            for (const ops::DescribedKernel& k : c.catalog) {
+                if (std::find(k.ops.begin(), k.ops.end(), op) == k.ops.end()) continue;
+                ops::KernelRate rate = c.costs.kernel_rates[{op, k.kernel}];
+                if (own.of_products > 0 || own.product > 0) rate.product = 0, rate.of_products = 0;
+                read_rate(row, origin, rate);
+                c.costs.kernel_rates[{op, k.kernel}] = rate;
+            }
+        }
+    });
+}
+
+std::vector<Constant> read_constants(Reader& top, const std::string& origin) {
+    std::vector<Constant> out;
+    const Allowed value = from_to(0, 1e24);
+    read_each(top, "constants", origin, [&](Reader& row) {
+        Constant c;
+        row.take("key", c.key), row.take("prior", c.prior, above_to(0, 1e24)), row.take("spread", c.spread, above_to(0, 10));
+        row.take("low", c.low, value), row.take("high", c.high, value), row.take("runs", c.runs, from_to(0, 1 << 20));
+        if (c.key.empty() || c.prior <= 0 || c.spread <= 0)
+            row.incomplete("key", "a [[constants]] table needs key, prior and spread");
+        out.push_back(std::move(c));
+    });
+    return out;
+}
+
+void read_source(Cluster& c, const Source& source) {
+    const std::string& origin = source.path;
+    Reader top(source.tables, "", origin);
     if (const toml::table* t = top.table("machine")) {
         Reader r(*t, "machine.", origin);
-        std::string chip;
-        if (of == FileOf::Cluster) r.take("chip", chip);
-        if (!chip.empty()) read_chip(c, r, chip, origin);
+        std::string base;
+        if (source.of != Source::Of::Stack) r.take("kernels", base);
+        if (source.of == Source::Of::Cluster) r.take("chip", base);
         read_machine(r, c);
         r.finish();
     }
-    top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
+    if (source.of != Source::Of::Stack)
+        top.take("name", c.name), top.take("description", c.description), top.take("declared", c.declared);
+    read_constants(top, origin);
     if (const toml::table* t = top.table("rates")) {
         Reader r(*t, "rates.", origin);
         read_rates(r, origin, c.costs);
+        r.take("beside_collective", c.beside_collective, kEfficiency);
         r.finish();
     }
     if (const toml::table* t = top.table("hosts")) {
@@ -163,12 +214,17 @@ Cluster read_tables(const std::string& text, const std::string& origin, FileOf o
         read_hosts(r, c.hosts);
         r.finish();
     }
-    read_each(top, "links", origin, [&](Reader& row) {
-        LinkLevel l;
-        row.take("ranks", l.ranks, from_to(0, 1 << 20)), row.take("bandwidth_bytes_per_s", l.link.bandwidth_bytes_per_s, kRate);
-        row.take("latency_s", l.link.latency_s, kSeconds);
-        c.links.push_back(l);
-    });
+    if (const toml::table* t = top.table("host")) {
+        Reader r(*t, "host.", origin);
+        read_host(r, c.host);
+        r.finish();
+    }
+    if (const toml::table* t = top.table("stack")) {
+        Reader r(*t, "stack.", origin);
+        read_stack(r, c.stack);
+        r.finish();
+    }
+    read_each(top, "links", origin, [&](Reader& row) { read_link(row, c.links.emplace_back()); });
     read_each(top, "caches", origin, [&](Reader& row) {
         ops::CacheLevel l;
         row.take("bytes", l.bytes, above_to(0, 0x1p50)), row.take("cores", l.cores, kCount);
@@ -179,36 +235,121 @@ Cluster read_tables(const std::string& text, const std::string& origin, FileOf o
     std::vector<ops::DescribedKernel> own = read_catalog(top, origin);
     if (!own.empty() && c.catalog_name.empty()) c.catalog_name = c.name;
     c.catalog.insert(c.catalog.begin(), own.begin(), own.end());  // before the chip's: the first that serves is taken
-    c.costs.efficiencies = ops::efficiencies_of(c.catalog);
+    for (auto& [kernel, rate] : ops::rates_of(own)) c.costs.kernel_rates[kernel] = rate;
+    read_ops(top, origin, c);
     top.finish();
-    return c;
 }
 
-void read_chip(Cluster& c, Reader& machine, const std::string& chip, const std::string& origin) {
-    const std::string path = (std::filesystem::path(origin).parent_path() / chip).string();
+toml::table parse(const std::string& text, const std::string& origin) {
+    try {
+        return toml::parse(text);
+    } catch (const toml::parse_error& e) {
+        throw UserError("cluster.syntax", "--cluster",
+                        fmt::format("{}, line {}: {}", origin, e.source().begin.line, e.description()));
+    }
+}
+
+Source read_source_of(Source::Of of, const std::string& path, const char* asked_by) {
     const TextFile file = read_text_file(path);
     if (!file.is_readable())
-        machine.refuse("cluster.cannot_read", "chip", chip,
-                       fmt::format("{} cannot be read ({}); its path begins in the folder of this file", path, file.reason));
-    c = read_tables(file.text, path, FileOf::Chip);
+        throw UserError("cluster.cannot_read", asked_by,
+                        fmt::format("{} {}: cannot be read ({}); give the path of a {}", asked_by, path, file.reason,
+                                    of == Source::Of::Stack ? "stack's file, such as those in clusters/stacks/"
+                                                            : "cluster file, such as those in clusters/"));
+    return {of, path, parse(file.text, path)};
+}
+
+// After what it builds on.
+void add_with_bases(std::vector<Source>& out, Source source, int depth) {
+    const toml::table* machine = source.tables["machine"].as_table();
+    for (const char* key : {"kernels", "chip"}) {
+        const auto named = machine ? (*machine)[key].value<std::string>() : std::nullopt;
+        if (!named || named->empty()) continue;
+        const std::string path = (std::filesystem::path(source.path).parent_path() / *named).lexically_normal().string();
+        const TextFile file = read_text_file(path);
+        if (!file.is_readable())
+            Reader(*machine, "machine.", source.path)
+                .refuse("cluster.cannot_read", key, *named,
+                        fmt::format("{} cannot be read ({}); its path begins in the folder of this file", path, file.reason));
+        if (depth == 0)
+            Reader(*machine, "machine.", source.path).refuse("cluster.incomplete", key, *named, "files name each other");
+        add_with_bases(out, {Source::Of::Base, path, parse(file.text, path)}, depth - 1);
+    }
+    out.push_back(std::move(source));
+}
+
+std::vector<Source> with_bases(Source source) {
+    std::vector<Source> out;
+    add_with_bases(out, std::move(source), 3);
+    return out;
 }
 
 }  // namespace
 
-Cluster parse_cluster(const std::string& text, const std::string& origin) {
-    Cluster c = read_tables(text, origin, FileOf::Cluster);
+std::vector<Source> read_sources(const std::string& path, const char* asked_by, const std::string& stack) {
+    std::vector<Source> out = with_bases(read_source_of(Source::Of::Cluster, path, asked_by));
+    if (!stack.empty()) out.push_back(read_source_of(Source::Of::Stack, stack, "cluster.stack"));
+    return out;
+}
+
+std::vector<Constant> constants_of(const Source& source) {
+    Reader top(source.tables, "", source.path);
+    return read_constants(top, source.path);
+}
+
+Cluster cluster_of(const std::vector<Source>& sources) {
+    Cluster c;
+    std::string origin;
+    for (const Source& s : sources) {
+        if (s.of == Source::Of::Cluster) origin = s.path;
+        read_source(c, s);
+    }
     require_sound(c, origin);
     return c;
 }
 
-Cluster read_cluster(const std::string& path, const char* asked_by) {
-    const TextFile file = read_text_file(path);
-    if (!file.is_readable())
-        throw UserError("cluster.cannot_read", asked_by,
-                        fmt::format("{} {}: cannot be read ({}); give the path of a cluster file, such as those in clusters/",
-                                    asked_by, path, file.reason));
-    return parse_cluster(file.text, path);
+Cluster parse_cluster(const std::string& text, const std::string& origin) {
+    return cluster_of(with_bases({Source::Of::Cluster, origin, parse(text, origin)}));
 }
+
+Cluster read_cluster(const std::string& path, const char* asked_by, const std::string& stack) {
+    return cluster_of(read_sources(path, asked_by, stack));
+}
+
+namespace {
+
+std::string print_link(const LinkLevel& l) {
+    std::string out = fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
+                                  l.link.bandwidth_bytes_per_s, l.link.latency_s);
+    if (l.ports > 0) out += fmt::format("ports = {}\n", l.ports);
+    if (l.efficiency < 1) out += fmt::format("efficiency = {:.4g}\n", l.efficiency);
+    if (l.message_efficiency > 0) out += fmt::format("message_efficiency = {:.4g}\n", l.message_efficiency);
+    if (l.group_bytes_per_s > 0) out += fmt::format("group_bytes_per_s = {:.6g}\n", l.group_bytes_per_s);
+    if (l.crowding > 0) out += fmt::format("crowded_beyond = {}\ncrowding = {:.4g}\n", l.crowded_beyond, l.crowding);
+    if (l.trees) out += "trees = true\n";
+    if (l.in_switch) out += "in_switch = true\n";
+    return out;
+}
+
+std::string print_host(const Host& h) {
+    if (h.launch_s + h.blocking_s + h.microbatch_s + h.step_s + h.lost_per_doubling <= 0) return "";
+    return fmt::format(
+        "\n[host]\nlaunch_s = {:.4g}\nblocking_s = {:.4g}\nmicrobatch_s = {:.4g}\nstep_s = {:.4g}\n"
+        "lost_per_doubling = {:.4g}\n",
+        h.launch_s, h.blocking_s, h.microbatch_s, h.step_s, h.lost_per_doubling);
+}
+
+std::string print_stack(const Stack& s) {
+    if (s.name.empty()) return "";
+    return fmt::format(
+        "\n[stack]\nname = \"{}\"\ndescription = \"{}\"\nreduces_last = {}\ntransfers_block = {}\nmerged_products = "
+        "{}\nbroadcasts_updates = {}\nsplit_sends = {}\nwhole_recompute = {}\n"
+        "whole_logits = {}\n",
+        s.name, s.description, s.reduces_last, s.transfers_block, s.merged_products, s.broadcasts_updates, s.split_sends,
+        s.whole_recompute, s.whole_logits);
+}
+
+}  // namespace
 
 std::string print(const Cluster& c) {
     std::string out = fmt::format("name = \"{}\"\ndescription = \"{}\"\ndeclared = {}\n", c.name, c.description, c.declared);
@@ -220,8 +361,11 @@ std::string print(const Cluster& c) {
     out += fmt::format(
         "\n[rates]  # lists: by 1, 2, ... threads together\nbytes_per_s = {}\nop_overhead_s = {:.4g}\nstep_overhead_s = {:.4g}\n",
         list(t.bytes_per_s), t.op_overhead_s, t.step_overhead_s);
-    out += fmt::format("product_efficiency = {:.4g}\nbandwidth_efficiency = {:.4g}\n\n[rates.flops_per_s]\n",
-                       t.product_efficiency, t.bandwidth_efficiency);
+    out +=
+        fmt::format("product_efficiency = {:.4g}\nbandwidth_efficiency = {:.4g}\n", t.product_efficiency, t.bandwidth_efficiency);
+    if (t.processors > 0) out += fmt::format("processors = {}\n", t.processors);
+    if (c.beside_collective < 1) out += fmt::format("beside_collective = {:.4g}\n", c.beside_collective);
+    out += "\n[rates.flops_per_s]\n";
     for (const auto& [dtype, rates] : t.flops_per_s) out += fmt::format("{} = {}\n", dtype, list(rates));
     if (const Hosts& h = c.hosts; h.ranks > 0) {
         const auto rate = [](const char* key, double value) {  // 0: not known
@@ -236,10 +380,21 @@ std::string print(const Cluster& c) {
     }
     for (const ops::CacheLevel& l : t.caches)
         out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
-    for (const LinkLevel& l : c.links)
-        out += fmt::format("\n[[links]]\nranks = {}\nbandwidth_bytes_per_s = {:.6g}\nlatency_s = {:.4g}\n", l.ranks,
-                           l.link.bandwidth_bytes_per_s, l.link.latency_s);
-    out += print_catalog(c.catalog);
+    for (const LinkLevel& l : c.links) out += print_link(l);
+    out += print_host(c.host) + print_stack(c.stack);
+    std::vector<ops::DescribedKernel> kernels;  // with the rates that [[ops]] gave them
+    for (const ops::DescribedKernel& k : c.catalog) {
+        for (const std::string& op : k.ops) {
+            const ops::KernelRate& rate = t.kernel_rates.at({op, k.kernel});
+            if (!kernels.empty() && kernels.back().kernel == k.kernel && print_rate(kernels.back().rate) == print_rate(rate) &&
+                op != k.ops.front()) {
+                kernels.back().ops.push_back(op);
+                continue;
+            }
+            kernels.push_back(k), kernels.back().ops = {op}, kernels.back().rate = rate;
+        }
+    }
+    out += print_catalog(kernels);
     if (!t.collectives.empty()) out += "\n";
     for (const ops::CollectiveRow& r : t.collectives)
         out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\ncore_s = {:.4g}\n",
@@ -262,12 +417,52 @@ mesh::Topology topology_of(const Cluster& cluster, int64_t ranks) {
     return h.ranks > 0 ? mesh::even_hosts(ranks, h.ranks, h.ranks_per_process) : mesh::Topology{};
 }
 
-const LinkLevel& link_of(const Cluster& cluster, const std::vector<int64_t>& members) {
-    const auto [least, most] = std::minmax_element(members.begin(), members.end());
-    for (const LinkLevel& level : cluster.links) {
-        if (level.ranks == 0 || *least / level.ranks == *most / level.ranks) return level;
+GroupLink link_of(const Cluster& cluster, const std::vector<int64_t>& members, int64_t ranks, bool message) {
+    GroupLink out;
+    double slowest = std::numeric_limits<double>::infinity();
+    int64_t below = 1;  // ranks of a block of the level below
+    for (size_t i = 0; i < cluster.links.size(); ++i) {
+        const LinkLevel& l = cluster.links[i];
+        out.level = i;
+        const auto blocks = [&](int64_t size) {
+            if (size == 0) return int64_t{1};
+            std::vector<int64_t> of;
+            for (const int64_t m : members) of.push_back(m / size);
+            std::sort(of.begin(), of.end());
+            return static_cast<int64_t>(std::unique(of.begin(), of.end()) - of.begin());
+        };
+        const int64_t crossed = blocks(below);
+        if (crossed > 1) {
+            const double in_block = static_cast<double>(members.size()) / static_cast<double>(crossed);
+            const auto present = static_cast<double>(std::min(below, ranks));
+            const double ports = l.ports > 0 ? static_cast<double>(l.ports) : present;
+            const double share = message && l.message_efficiency > 0 ? l.message_efficiency : l.efficiency;
+            double rate = l.link.bandwidth_bytes_per_s * share * ports * std::min(1.0, in_block / present);
+            if (l.group_bytes_per_s > 0 && !message) rate = std::min(rate, l.group_bytes_per_s);
+            if (l.crowding > 0 && !message && static_cast<double>(ranks) > l.crowded_beyond)
+                rate *= std::pow(static_cast<double>(ranks) / l.crowded_beyond, -l.crowding);
+            slowest = std::min(slowest, rate);
+            out.link.latency_s = std::max(out.link.latency_s, l.link.latency_s);
+        }
+        if (blocks(l.ranks) == 1) break;
+        below = l.ranks;
     }
-    return cluster.links.back();
+    out.link.bandwidth_bytes_per_s = std::isfinite(slowest) ? slowest : 0;
+    return out;
+}
+
+double collective_s(const Cluster& cluster, const GroupLink& link, mesh::Collective kind, int64_t members,
+                    const mesh::RingTraffic& traffic) {
+    const double ring_s = traffic.time_s(link.link);
+    if (kind != mesh::Collective::AllReduce || members <= 2) return ring_s;
+    const LinkLevel& level = cluster.links[link.level];
+    const auto n = static_cast<double>(members);
+    const double bytes = traffic.bytes / (2 * (n - 1) / n);  // of what is summed
+    double best = ring_s;
+    // Up a tree and down again, in pieces that follow each other.
+    if (level.trees) best = std::min(best, mesh::RingTraffic{2 * bytes, 2 * std::ceil(std::log2(n))}.time_s(link.link));
+    if (level.in_switch) best = std::min(best, mesh::RingTraffic{bytes, 2}.time_s(link.link));
+    return best;
 }
 
 }  // namespace lockstep::sim

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/instruction_sets.h"
+#include "base/toml.h"
 #include "mesh/algorithms.h"
 #include "mesh/ring.h"
 #include "ops/cost.h"
@@ -15,10 +16,43 @@
 
 namespace lockstep::sim {
 
-// Groups that lie within blocks of `ranks` consecutive ranks communicate over this link.
+// What joins the blocks of the level below (of one rank each, at first) to blocks of `ranks` consecutive ranks. The members of a
+// group that stand in one block below use its ports together; the groups of one op share the ports evenly.
 struct LinkLevel {
-    int64_t ranks = 0;  // 0: any number
-    mesh::Link link;
+    int64_t ranks = 0;              // 0: any number
+    mesh::Link link;                // of a port
+    int64_t ports = 0;              // of each block below; 0: one of each rank
+    double efficiency = 1;          // share of the bandwidth that large collectives reach
+    double message_efficiency = 0;  // the same of messages between two ranks; 0: as collectives
+    double group_bytes_per_s = 0;   // the most that one collective gets (a communicator's channels); 0: no limit
+    // Where a job has more than crowded_beyond ranks, rates of collectives are divided by (ranks / crowded_beyond)^crowding. 0:
+    // never.
+    double crowded_beyond = 0, crowding = 0;
+    bool trees = false;      // all_reduce may run over trees: fewer latencies
+    bool in_switch = false;  // the switch sums: an all_reduce sends its bytes once
+};
+
+// The host's part of a device's step, and time that no op accounts for. A device runs what its host has launched: a step takes
+// the longer of both queues.
+struct Host {
+    double launch_s = 0;           // of the host, an op
+    double blocking_s = 0;         // of the device, an op: it idles while the host notices and launches the next
+    double microbatch_s = 0;       // of the device, a microbatch and stage: half before its forward, half before its backward
+    double step_s = 0;             // a step
+    double lost_per_doubling = 0;  // share of a step, each time the number of hosts doubles
+};
+
+// The software that ran, where it differs from what Lockstep compiles.
+struct Stack {
+    std::string name, description;
+    bool reduces_last = false;     // gradients are reduced when all backwards are over, rather than beside them
+    bool transfers_block = false;  // a rank computes nothing while it sends to or receives from another pipeline rank
+    bool merged_products = false;  // products that share an operand, or add to one result, are one product
+    // Updated weights go to the other ranks by one broadcast from each owner in turn, rather than by one gather.
+    bool broadcasts_updates = false;
+    bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
+    bool whole_logits = false;     // the loss is not computed in chunks
+    bool whole_recompute = false;  // a recomputed layer runs to its end, although its last product is not needed
 };
 
 // Hosts of ranks that are threads, or processes of a few threads: each has its cores and one link to the others.
@@ -39,16 +73,40 @@ struct Cluster {
     double memory_bytes = 0;       // of a device, or of the machine; 0: not said
     double reserve_bytes = 0;      // of it, outside the arena
     std::vector<LinkLevel> links;  // of devices: ascending ranks, the last has 0
-    Hosts hosts;                   // where ranks have no devices
+    double beside_collective = 1;  // of devices: share of their rates that ops keep beside a collective
+    Host host;                     // of devices
+    Stack stack;
+    Hosts hosts;  // where ranks have no devices
     ops::CostTable costs;
     std::vector<ops::DescribedKernel> catalog;        // of a device; empty: not said
     std::string catalog_name;                         // of the chip, or of the cluster
     std::optional<InstructionSets> instruction_sets;  // of a processor; none: not said
+
+    // Of devices: the last link joins hosts, the one before a host.
+    int64_t ranks_of_host() const { return links.size() < 2 ? 1 : links[links.size() - 2].ranks; }
 };
 
-// UserError cluster.*. The file of machine.chip is read, too; its path begins in the folder of `origin`.
-// `asked_by`: the flag or key that named the path, for messages.
-Cluster read_cluster(const std::string& path, const char* asked_by);
+// The tables of a cluster, in the order in which one comes on top of another: those that machine.kernels and machine.chip name,
+// whose paths begin in the folder of the file that names them, those of the file itself, and those of the stack.
+struct Source {
+    enum class Of { Base, Cluster, Stack } of;
+    std::string path;
+    toml::table tables;
+};
+// UserError cluster.*. `asked_by`: the flag or key that named the path, for messages. `stack`: a path, or empty.
+std::vector<Source> read_sources(const std::string& path, const char* asked_by, const std::string& stack = "");
+Cluster cluster_of(const std::vector<Source>& sources);
+
+// A number of a cluster file that runs have fitted, or may fit: [[constants]] (calibration/).
+struct Constant {
+    std::string key;  // "rates.product_efficiency", "links.8.efficiency" (by ranks), "ops.attention.of_products" (by an op)
+    double prior = 0, spread = 0;  // known before any run; deviation of its logarithm
+    double low = 0, high = 0;      // what the runs leave open: one deviation to each side. 0: no run was asked
+    int64_t runs = 0;              // that depended on it
+};
+// UserError cluster.*.
+std::vector<Constant> constants_of(const Source& source);
+Cluster read_cluster(const std::string& path, const char* asked_by, const std::string& stack = "");
 Cluster parse_cluster(const std::string& text, const std::string& origin);
 std::string print(const Cluster& cluster);
 
@@ -58,7 +116,15 @@ int64_t ranks_sharing_cores(const Cluster& cluster, int64_t ranks);
 // Where `ranks` ranks of a job run, by [hosts]; without it, all in one process.
 mesh::Topology topology_of(const Cluster& cluster, int64_t ranks);
 
-// The link over which members that lie `stride` ranks apart communicate. Devices only.
-const LinkLevel& link_of(const Cluster& cluster, const std::vector<int64_t>& members);
+// How a group of devices communicates: over the lowest level that holds all of it, at the rate of the slowest level that it
+// crosses.
+struct GroupLink {
+    size_t level = 0;  // of Cluster::links
+    mesh::Link link;   // bandwidth: of one way around the group; of a job of `ranks` ranks
+};
+GroupLink link_of(const Cluster& cluster, const std::vector<int64_t>& members, int64_t ranks, bool message = false);
+// Seconds of a collective over `link`; of the ways that the level offers, the fastest.
+double collective_s(const Cluster& cluster, const GroupLink& link, mesh::Collective kind, int64_t members,
+                    const mesh::RingTraffic& traffic);
 
 }  // namespace lockstep::sim

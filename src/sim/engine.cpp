@@ -24,6 +24,7 @@ struct Player {
     size_t work = 0, segment = 0;
     Phase phase = Phase::Waiting;
     double start_s = 0, ready_s = 0;  // of the segment, or of the wait
+    double held_until_s = -1;         // by its call's delay and host; negative: not known yet
     int turn = 0;                     // of its meetings this one is the k-th
     double core = 0, link = 0;        // shares of the segment's core and memory work, and of its link time, still to do
     double core_rate = 0, link_rate = 0;
@@ -112,11 +113,22 @@ private:
         for (int w : p.now().waits) {
             if (!ended[static_cast<size_t>(w)]) return false;
         }
+        if (is_held(p)) return false;
         if (!p.now().waits.empty())
             events_.push_back({p.rank, p.index, static_cast<int>(p.work), -1, p.start_s, p.start_s, now_s_});
         p.segment = 0;
         enter(p);
         return true;
+    }
+
+    bool is_held(Player& p) {
+        if (p.held_until_s < 0) {
+            p.held_until_s = std::max(now_s_, p.now().not_before_s) + p.now().delay_s;
+            if (p.held_until_s > now_s_) ahead_.push({p.held_until_s, static_cast<int>(&p - players_.data()), ++p.version});
+        }
+        if (p.held_until_s > now_s_) return true;
+        p.held_until_s = -1;
+        return false;
     }
 
     // The segment at hand begins, or its call is over.
@@ -167,9 +179,7 @@ private:
             for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
         }
     }
-    Launches& launches(const Player& p) {
-        return launches_[static_cast<size_t>(p.piece().group) * 2 + static_cast<size_t>(p.index)];
-    }
+    Launches& launches(const Player& p) { return launches_[static_cast<size_t>(p.piece().group) * 2 + (p.index == 0 ? 0 : 1)]; }
 
     bool try_gather(Player& p) {
         if (meets(p) && !is_over(launches(p), groups_[static_cast<size_t>(p.piece().group)], p)) return false;
@@ -240,8 +250,14 @@ private:
         for (Player* p : busy) {
             const Segment& s = p->piece();
             p->core_rate = s.core_s > 0 ? share / s.core_s : kNever;
+            if (machine_.beside_link < 1 && has_link_beside(running, *p)) p->core_rate *= machine_.beside_link;
         }
         share_memory(busy);
+    }
+
+    static bool has_link_beside(const std::vector<Player*>& running, const Player& p) {
+        return std::any_of(running.begin(), running.end(),
+                           [&](const Player* o) { return o != &p && o->rank == p.rank && o->link > kDone; });
     }
 
     void share_memory(std::vector<Player*>& busy) {

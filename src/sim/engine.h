@@ -24,6 +24,8 @@ struct Work {  // one call
     std::vector<Segment> segments;
     std::vector<int> waits;  // calls of this rank, by id, that must have ended
     int id = 0;
+    double not_before_s = 0;  // since the step began: when a host has launched it
+    double delay_s = 0;       // between the end of what it waits for and its first segment
 };
 
 struct Thread {
@@ -40,6 +42,8 @@ struct Machine {
     double cores = 1;  // of a host; infinite: ranks share nothing but links (a device each)
     // Every rank given stands for this many that do the same at the same time: they share the cores and the memory with it.
     double copies = 1;
+    // Of devices: the rate at which a thread computes while another one of its rank has something on a link.
+    double beside_link = 1;
 };
 
 struct Event {

@@ -89,7 +89,9 @@ public:
             if (ir::is_view(r, op)) continue;
             if (out.pieces.empty() || out.pieces.back().segment.group >= 0) out.pieces.emplace_back();
             out.pieces.back().ops.push_back(static_cast<int>(i));
-            add(out.pieces.back(), out, ops::cost_of(c_.costs, ops::cost_key(p_.mesh, r, op, threads), cold(i)));
+            ops::CostKey key = ops::cost_key(p_.mesh, r, op, threads);
+            if (c_.stack.merged_products) merge(key, r, i);
+            add(out.pieces.back(), out, ops::cost_of(c_.costs, key, cold(i)));
         }
         for (Piece& piece : out.pieces) {
             double sum = 0;
@@ -99,15 +101,54 @@ public:
         return out;
     }
 
+    // Of a layer that is recomputed from its input alone: how long its forward's last product takes, and what follows it.
+    double unneeded_s(const ir::Routine& backward) const {
+        if (backward.kind != ir::RoutineKind::Backward && backward.kind != ir::RoutineKind::BackwardInput) return 0;
+        const ir::Routine* forward = p_.routine(ir::RoutineKind::Forward, backward.block);
+        const auto is_frame = [](const ir::Port& port) { return port.kind == ir::PortKind::Frame; };
+        if (!forward || std::any_of(forward->ports.begin(), forward->ports.end(), is_frame)) return 0;
+        double tail_s = 0;
+        for (const ir::Op& op : forward->ops) {
+            if (ir::is_view(*forward, op)) continue;
+            ops::MatmulShape shape;
+            if (ops::is_matmul(p_.mesh, *forward, op, &shape)) tail_s = 0;
+            tail_s += ops::rule(op.kind).collective ? collective(*forward, op).link_s
+                                                    : ops::cost_of(c_.costs, ops::cost_key(p_.mesh, *forward, op, 1), 1).core_s;
+        }
+        return tail_s;
+    }
+
 private:
     void add(Piece& piece, Profile& out, const ops::OpCost& cost) const {
         // A device has its memory to itself: nothing to share, so its ops are as long as the larger of the two.
-        const double core_s =
-            (c_.devices ? std::max(cost.core_s, cost.memory_s) : cost.core_s) + (cost.measured ? c_.costs.op_overhead_s : 0);
+        const double core_s = (c_.devices ? std::max(cost.core_s, cost.memory_s) + c_.host.blocking_s : cost.core_s) +
+                              (cost.measured ? c_.costs.op_overhead_s : 0);
         piece.segment.core_s += core_s;
         if (!c_.devices) piece.segment.memory_s += cost.memory_s;
         piece.shares.push_back(core_s);
         (cost.measured ? out.measured : out.unmeasured) += core_s;
+    }
+
+    // Gives a product the sizes of the one product that the stack makes of it and of those that share an operand with it and
+    // contract as much, or that add to the same result.
+    void merge(ops::CostKey& key, const ir::Routine& r, size_t index) const {
+        ops::MatmulShape own, other;
+        const ir::Op& op = r.ops[index];
+        if (!ops::is_matmul(p_.mesh, r, op, &own)) return;
+        double &m = key.sizes[0], &n = key.sizes[1], &k = key.sizes[2];
+        const auto is_in = [](const std::vector<ir::TensorId>& list, ir::TensorId t) {
+            return std::find(list.begin(), list.end(), t) != list.end();
+        };
+        for (size_t i = 0; i < r.ops.size(); ++i) {
+            const ir::Op& o = r.ops[i];
+            if (i == index || !ops::is_matmul(p_.mesh, r, o, &other)) continue;
+            const bool adds = (o.in.size() > 2 && is_in(op.out, o.in[0])) || (op.in.size() > 2 && is_in(o.out, op.in[0]));
+            if (adds && other.m == own.m && other.n == own.n) k += static_cast<double>(other.k);
+            if (other.k != own.k || !std::any_of(op.in.begin(), op.in.end(), [&](ir::TensorId t) { return is_in(o.in, t); }))
+                continue;
+            if (other.m == own.m) n += static_cast<double>(other.n);
+            else if (other.n == own.n) m += static_cast<double>(other.m);
+        }
     }
 
     Segment collective(const ir::Routine& r, const ir::Op& op) const {
@@ -117,16 +158,16 @@ private:
         mesh::RingTraffic traffic;
         const mesh::Collective kind = ir::collective_of(op);
         for (size_t i = 0; i < std::max(op.in.size(), op.out.size()); ++i)
-            traffic.add(kind, members, ops::block_bytes(p_.mesh, r, op, i));
+            traffic.add(kind, members, ops::block_bytes(p_.mesh, r, op, i) / holders(r, op, i));
         Segment s;
         s.group = group_(op);
         s.kind = kind;
         if (!mesh::traits_of(kind).moves_bytes()) return s;
         if (c_.devices) {
-            const LinkLevel& level = link_of(c_, ranks);
-            s.link_s = traffic.time_s(level.link);
-            const auto index = &level - c_.links.data();  // of this rank
-            s.link = static_cast<int>(p_.pipeline_rank * static_cast<int64_t>(c_.links.size()) + index);
+            if (c_.stack.broadcasts_updates && r.kind == ir::RoutineKind::Update) traffic.steps *= broadcasts(members);
+            const GroupLink link = link_of(c_, ranks, p_.mesh.world_ranks(), !mesh::traits_of(kind).symmetric);
+            s.link_s = collective_s(c_, link, kind, members, traffic);
+            s.link = static_cast<int>(static_cast<size_t>(p_.pipeline_rank) * c_.links.size() + link.level);  // of this rank
             return s;
         }
         const ops::CollectiveCost cost = ops::collective_cost(c_.costs, p_.mesh, r, op);
@@ -136,6 +177,26 @@ private:
         s.link_s = std::max(cost.time_s, traffic.time_s(ring_));
         if (!topology_.is_one_process()) add_hosts(s, r, op);
         return s;
+    }
+
+    // Of the owners of all parameters, on average with each unit that is updated.
+    double broadcasts(int64_t owners) const {
+        int64_t units = 0;
+        for (const ir::Unit& u : p_.units) units += static_cast<int64_t>(p_.instances(u).size());
+        return std::max(1.0, static_cast<double>(owners) / static_cast<double>(std::max<int64_t>(units, 1)));
+    }
+
+    // Of a message, the ranks that hold the same and send a part each.
+    double holders(const ir::Routine& r, const ir::Op& op, size_t i) const {
+        if (!c_.stack.split_sends || mesh::traits_of(ir::collective_of(op)).symmetric) return 1;
+        const std::vector<ir::TensorId>& list = op.in.size() > i ? op.in : op.out;
+        if (i >= list.size()) return 1;
+        const ir::Tensor& t = r.tensors[list[i]];
+        double split = 1;
+        for (size_t d = 0; d < t.dims.size(); ++d)
+            split *= static_cast<double>(r.dims[t.dims[d]].size) /
+                     static_cast<double>(ir::local_size(p_.mesh, r, t, static_cast<int>(d)));
+        return std::max(1.0, static_cast<double>(p_.mesh.ranks()) / split);
     }
 
     // What goes between processes. All groups of the op are under way at the same time and share
@@ -179,6 +240,7 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
         });
     std::vector<Profile> out(p.routines.size());
     std::vector<bool> done(p.routines.size());
+    const auto beyond_s = [&](const ir::Routine& r) { return cluster.stack.whole_recompute ? profiler.unneeded_s(r) : 0.0; };
     for (const ir::Call& call : entry.calls) {
         const auto i = static_cast<size_t>(call.routine);
         if (done[i]) continue;
@@ -186,6 +248,7 @@ std::vector<Profile> profiles_of(const ir::Program& p, const ir::Entry& entry, c
         const bool beside = rank_threads.comm_thread && call.stream == ir::Stream::Comm;
         out[i] = profiler.profile(p.routines[i], beside ? 1 : rank_threads.threads_per_rank,
                                   [&](size_t op) { return reuse ? reuse->cold(i, op) : 1.0; });
+        if (!out[i].pieces.empty()) out[i].pieces.front().segment.core_s += beyond_s(p.routines[i]);
     }
     return out;
 }

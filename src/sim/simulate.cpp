@@ -1,9 +1,11 @@
 #include "sim/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
+#include "base/error.h"
 #include "base/parallel.h"
 
 namespace lockstep::sim {
@@ -11,35 +13,122 @@ namespace {
 
 struct Loaded {
     Rank rank;
-    std::array<std::vector<int>, 2> calls;  // by thread: Work's index -> call
-    std::vector<bool> crosses_pipeline;     // by routine: it meets other pipeline ranks
+    std::vector<std::vector<int>> calls;  // by thread: Work's index -> call
+    std::vector<bool> crosses_pipeline;   // by routine: it meets other pipeline ranks
 };
 
-Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
-            const compile::RankThreads& rank_threads) {
-    Loaded out;
-    for (const ir::Routine& r : p.routines) {
-        const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
-        out.crosses_pipeline.push_back(std::any_of(r.ops.begin(), r.ops.end(), crosses));
-    }
-    out.rank.threads.resize(rank_threads.comm_thread ? 2 : 1);
-    out.rank.threads[0].cores = rank_threads.threads_per_rank;
-    for (size_t i = 0; i < entry.calls.size(); ++i) {
-        const ir::Call& call = entry.calls[i];
-        // Without a communication thread both streams run in the list's order, so nobody waits.
-        const size_t thread = rank_threads.comm_thread ? static_cast<size_t>(call.stream) : 0;
-        Work work;
-        work.id = static_cast<int>(i);
-        if (rank_threads.comm_thread) work.waits = call.waits;
-        for (const Piece& piece : profiles[call.routine].pieces) work.segments.push_back(piece.segment);
-        out.rank.threads[thread].work.push_back(std::move(work));
-        out.calls[thread].push_back(static_cast<int>(i));
+// Ops that a host launches.
+int64_t launches_of(const ir::Routine& r) {
+    return std::count_if(r.ops.begin(), r.ops.end(), [&](const ir::Op& op) { return !ir::is_view(r, op); });
+}
+
+// When a host has launched the first op of each call; it never waits for its device.
+std::vector<double> launched_s(const ir::Program& p, const ir::Entry& entry, double launch_s) {
+    std::vector<double> out;
+    double now_s = 0;
+    for (const ir::Call& call : entry.calls) {
+        out.push_back(now_s + launch_s);
+        now_s += launch_s * static_cast<double>(launches_of(p.routines[call.routine]));
     }
     return out;
 }
 
+// Does a forward or backward of a microbatch begin with the call, on its rank?
+bool begins_microbatch(const ir::Program& p, const ir::Call& call, const ir::Call* before) {
+    const ir::RoutineKind kind = p.routines[call.routine].kind;
+    if (!ir::is_forward(kind) && !ir::is_backward(kind)) return false;
+    return !before || before->microbatch != call.microbatch ||
+           ir::is_forward(p.routines[before->routine].kind) != ir::is_forward(kind);
+}
+
+int last_backward_of(const ir::Program& p, const ir::Entry& entry) {
+    for (size_t i = entry.calls.size(); i-- > 0;) {
+        if (ir::is_backward(p.routines[entry.calls[i].routine].kind)) return static_cast<int>(i);
+    }
+    return -1;
+}
+
+bool is_of_step_end(ir::RoutineKind kind) { return kind == ir::RoutineKind::Stats || kind == ir::RoutineKind::Update; }
+
+// The threads of a rank: one computes, one communicates beside it. A device sends and receives on streams of their own, one for
+// each pipeline rank and direction, so that no message waits behind one that has not been sent yet.
+class Threads {
+public:
+    Threads(Loaded& loaded, const compile::RankThreads& rank_threads, const Cluster& cluster)
+        : loaded_(loaded),
+          beside_(rank_threads.comm_thread),
+          device_(cluster.devices),
+          transfers_block_(cluster.stack.transfers_block) {
+        for (int i = 0; i < (beside_ ? 2 : 1); ++i) add();
+        loaded_.rank.threads[0].cores = rank_threads.threads_per_rank;
+    }
+
+    size_t communicating() const { return beside_ ? 1 : 0; }
+    // Without a communication thread both streams run in the list's order, so nobody waits.
+    size_t of(const ir::Routine& r, const ir::Call& call) {
+        if (!beside_ || call.stream == ir::Stream::Compute) return 0;
+        if (!device_ || r.kind != ir::RoutineKind::Transfer) return 1;
+        if (transfers_block_) return 0;
+        const bool receives = ir::collective_of(r.ops.front()) == mesh::Collective::Recv;
+        const auto [at, is_new] = lanes_.try_emplace({r.ops.front().integer("peer"), receives}, loaded_.rank.threads.size());
+        if (is_new) add();
+        return at->second;
+    }
+    void give(size_t thread, Work work, int call) {
+        loaded_.rank.threads[thread].work.push_back(std::move(work));
+        loaded_.calls[thread].push_back(call);
+    }
+
+private:
+    void add() { loaded_.rank.threads.emplace_back(), loaded_.calls.emplace_back(); }
+
+    Loaded& loaded_;
+    const bool beside_, device_, transfers_block_;
+    std::map<std::pair<int64_t, bool>, size_t> lanes_;  // of transfers, by the other rank and direction
+};
+
+Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
+            const compile::RankThreads& rank_threads, const Cluster& cluster) {
+    const Host& host = cluster.host;
+    const std::vector<double> launched = host.launch_s > 0 ? launched_s(p, entry, host.launch_s) : std::vector<double>();
+    Loaded out;
+    const ir::Call* before = nullptr;  // of forwards and backwards
+    const int last_backward = cluster.stack.reduces_last ? last_backward_of(p, entry) : -1;
+    std::vector<std::pair<Work, int>> held;  // reductions, and their calls, that wait for it
+    Threads threads(out, rank_threads, cluster);
+    for (const ir::Routine& r : p.routines) {
+        const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
+        out.crosses_pipeline.push_back(std::any_of(r.ops.begin(), r.ops.end(), crosses));
+    }
+    for (size_t i = 0; i < entry.calls.size(); ++i) {
+        const ir::Call& call = entry.calls[i];
+        Work work;
+        work.id = static_cast<int>(i);
+        if (rank_threads.comm_thread) work.waits = call.waits;
+        if (!launched.empty()) work.not_before_s = launched[i];
+        if (const ir::RoutineKind kind = p.routines[call.routine].kind; ir::is_forward(kind) || ir::is_backward(kind)) {
+            if (begins_microbatch(p, call, before)) work.delay_s = host.microbatch_s / 2;
+            before = &call;
+        }
+        for (const Piece& piece : profiles[call.routine].pieces) work.segments.push_back(piece.segment);
+        if (static_cast<int>(i) < last_backward && p.routines[call.routine].kind == ir::RoutineKind::ReduceStep) {
+            work.waits.push_back(last_backward);
+            held.emplace_back(std::move(work), static_cast<int>(i));
+            continue;
+        }
+        // Behind all that the last backward's rank still sends: what comes next is of the end of the step.
+        if (is_of_step_end(p.routines[call.routine].kind)) {
+            for (auto& [reduction, of] : held) threads.give(threads.communicating(), std::move(reduction), of);
+            held.clear();
+        }
+        threads.give(threads.of(p.routines[call.routine], call), std::move(work), static_cast<int>(i));
+    }
+    ensure(held.empty(), "simulator: a step without an end has reductions");
+    return out;
+}
+
 void record(ir::Timeline& timeline, const Event& e, int call, const Profile& profile) {
-    std::vector<ir::TimedOp>& thread = timeline.threads[static_cast<size_t>(e.thread)];
+    std::vector<ir::TimedOp>& thread = timeline.threads[e.thread == 0 ? 0 : 1];
     if (e.segment < 0) {
         thread.push_back({call, -1, e.start_s, e.end_s, e.start_s});
         return;
@@ -113,6 +202,13 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
     return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
 
+// A step with what no op accounts for.
+double with_host(double step_s, const Cluster& cluster, int64_t ranks) {
+    const double of_host = static_cast<double>(cluster.ranks_of_host());
+    const double doublings = std::log2(std::max(1.0, static_cast<double>(ranks) / of_host));
+    return (step_s + cluster.host.step_s) * (1 + cluster.host.lost_per_doubling * doublings);
+}
+
 struct Span {
     double start_s, end_s;
 };
@@ -146,14 +242,14 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         entries[i] = p.entry(entry);
         profiles[i] =
             profiles_of(p, *entries[i], cluster, rank_threads, ring, [&](const ir::Op& op) { return groups.of(p, op); });
-        loaded[i] = load(p, *entries[i], profiles[i], rank_threads);
+        loaded[i] = load(p, *entries[i], profiles[i], rank_threads, cluster);
         ranks[i] = std::move(loaded[i].rank);
     });
     // Devices share nothing; each computes and communicates at the same time.
     const int64_t of_stage = programs[0].mesh.ranks();
     const bool apart = cluster.hosts.ranks > 0 && !cluster.hosts.share_cores;
     const int64_t copies = ranks_sharing_cores(cluster, of_stage);
-    const Machine machine = cluster.devices ? Machine{std::numeric_limits<double>::infinity(), 1}
+    const Machine machine = cluster.devices ? Machine{std::numeric_limits<double>::infinity(), 1, cluster.beside_collective}
                                             : Machine{static_cast<double>(cluster.costs.cores), static_cast<double>(copies)};
     // A stage is where its first rank is.
     for (size_t i = 0; apart && i < ranks.size(); ++i)
@@ -163,6 +259,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     double measured = 0, unmeasured = 0;
     const double share = 1 / static_cast<double>(programs.size());
     std::vector<Spans> spans(programs.size());
+    std::vector<double> busy_s(programs.size(), 0);  // with a microbatch, by rank
     for (const Event& e : run(ranks, groups.members(), machine)) {
         const auto rank = static_cast<size_t>(e.rank);
         const int call = loaded[rank].calls[static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
@@ -171,6 +268,8 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.step_time_s = std::max(out.step_time_s, e.end_s);
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
         const ir::RoutineKind kind = programs[rank].routines[entries[rank]->calls[call].routine].kind;
+        if (e.thread == 0 && e.segment >= 0 && (ir::is_forward(kind) || ir::is_backward(kind)))
+            busy_s[rank] += (e.end_s - e.ready_s) / static_cast<double>(programs[rank].microbatches);
         if (e.thread == 0 && !communicates) spans[rank].computing.push_back({e.start_s, e.end_s});
         if (e.thread != 0 && e.segment >= 0 && communicates) {
             spans[rank].communicating.push_back({e.ready_s, e.end_s});
@@ -190,9 +289,12 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.hidden_communication_s += share * common_s(s.computing, s.communicating);
         out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
+    // At first the last ranks work off what has piled up before them; in the long run nobody is faster than the busiest.
     out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
+    if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, *std::max_element(busy_s.begin(), busy_s.end()));
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     out.step_time_s += cluster.costs.step_overhead_s;
+    if (cluster.devices) out.step_time_s = with_host(out.step_time_s, cluster, programs[0].mesh.world_ranks());
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;
 }

@@ -112,10 +112,10 @@ TEST(Catalog, TheRecomputeBudgetAsksTheSameCatalog) {
     const auto again = [](const std::string& slow, const std::set<std::string>& kinds) {
         sim::Cluster c = shipped("h100");
         for (ops::DescribedKernel& k : c.catalog) {
-            if (k.kernel == slow) k.efficiency = {1e-9, 1e-9};
+            if (k.kernel == slow) k.rate.product = k.rate.bandwidth = 1e-9;
             k.workspace.clear();  // 32 MiB are more than this model's activations
         }
-        c.costs.efficiencies = ops::efficiencies_of(c.catalog);
+        c.costs.kernel_rates = ops::rates_of(c.catalog);
         const ir::Program p = compile::compile(small_recipe({{"model.n_layers", "6"},
                                                              {"model.dim", "64"},
                                                              {"model.ffn_dim", "160"},

@@ -87,9 +87,9 @@ TEST(ClusterFile, DeclaredMachinesAreSound) {
 TEST(ClusterFile, TheLinkIsThatOfTheSmallestBlock) {
     sim::Cluster c;
     c.links = {{2, {3, 0}}, {8, {2, 0}}, {0, {1, 0}}};
-    EXPECT_EQ(sim::link_of(c, {2, 3}).ranks, 2);
-    EXPECT_EQ(sim::link_of(c, {1, 2}).ranks, 8);
-    EXPECT_EQ(sim::link_of(c, {0, 8, 16}).ranks, 0);
+    EXPECT_EQ(sim::link_of(c, {2, 3}, 16).level, 0);
+    EXPECT_EQ(sim::link_of(c, {1, 2}, 16).level, 1);
+    EXPECT_EQ(sim::link_of(c, {0, 8, 16}, 24).level, 2);
 }
 
 TEST(ClusterFile, NumbersThatNoMachineHas) {

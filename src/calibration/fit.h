@@ -1,0 +1,25 @@
+// Fits constants to measured step times: least squares of the logarithms, in which a far-off run pulls no harder than one at a
+// few deviations (soft L1), and each constant is held by what was known of it before. Levenberg-Marquardt, by Eigen's solver.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "calibration/constants.h"
+
+namespace lockstep::calibration {
+
+struct Fit {
+    std::vector<double> values;              // by constant
+    std::vector<double> low, high;           // one deviation to each side, by the curvature at the values
+    std::vector<int64_t> runs;               // by constant: that depend on it
+};
+
+// `used[i]`: does run i count? `begin`: where the search starts. Deterministic.
+Fit fit(const std::vector<PreparedRun>& runs, const std::vector<bool>& used, const Constants& constants,
+        const std::vector<double>& begin, const std::function<void(int round, double cost)>& progress = {});
+
+// Planned over measured step time of each run, with these values; 0 where it was not measured or cannot be planned.
+std::vector<double> ratios(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& values);
+
+}  // namespace lockstep::calibration

@@ -1,0 +1,45 @@
+#include "calibration/prepared_run.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "compile/memory_report.h"
+#include "planning/machine.h"
+#include "planning/plan.h"
+#include "sim/simulate.h"
+
+namespace lockstep::calibration {
+
+std::vector<sim::Source> ClusterFiles::sources(const std::string& cluster, const std::string& stack) const {
+    const auto path_of = [&](const std::string& name, const std::string& folder) {
+        return name.empty() || name.find('/') != std::string::npos || name.ends_with(".toml") ? name
+                                                                                              : folder + "/" + name + ".toml";
+    };
+    return sim::read_sources(path_of(cluster, folder_), "cluster", path_of(stack, folder_ + "/stacks"));
+}
+
+PreparedRun prepare(const Run& run, const ClusterFiles& files) {
+    PreparedRun out;
+    out.run = &run;
+    out.sources = files.sources(run.cluster, run.stack);
+    const sim::Cluster cluster = sim::cluster_of(out.sources);
+    compile::Recipe recipe = *run.recipe;
+    try {
+        out.config = compile::config_of(recipe);
+        planning::Machine machine = planning::described_machine(out.config, cluster, run.cluster);
+        out.rank_threads = machine.rank_threads;
+        machine.options.verify = false;
+        out.compiled = compile::compile(out.config, machine.options);
+        out.flops_model = compile::flops_model_of_a_rank(compile::reports_of(out.compiled));
+    } catch (const UserError& e) {
+        out.refusal = e.what();
+    }
+    return out;
+}
+
+double step_s(const PreparedRun& run, const sim::Cluster& cluster) {
+    const sim::Simulated s = sim::simulate(run.compiled.programs, ir::EntryKind::Train, cluster, run.rank_threads);
+    return planning::step_s(run.compiled, s);
+}
+
+}  // namespace lockstep::calibration
