@@ -17,10 +17,13 @@ bool begins_argument(const std::string& word) {
     return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
 }
 
-// A variable that nothing sets, and whose name says that it holds arguments.
-bool holds_arguments(const std::string& word) {
-    if (word == "$@" || word == "$*") return true;
-    if (!word.starts_with("$")) return false;
+bool is_number(const std::string& word) { return word.find_first_not_of("0123456789.eE+-") == std::string::npos; }
+
+// A word that only a run knows, and that stands where no value is expected, or whose name says that it holds arguments.
+bool holds_arguments(const std::string& word, const std::vector<Argument>& before) {
+    if (!word.starts_with("$") && !word.starts_with("`")) return false;
+    if (word == "$@" || word == "$*" || before.empty()) return true;
+    if (const auto& values = before.back().values; !values.empty() && !is_number(values.back())) return true;
     std::string name = word.substr(word.starts_with("${") ? 2 : 1);
     name = name.substr(0, name.find_first_of("[}:"));
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -59,7 +62,7 @@ Arguments::Arguments(const std::vector<Word>& words, const std::string& origin, 
             const size_t equals = w.text.find('=');
             given.push_back({w.text.substr(2, equals - 2), {}, where});
             if (equals != std::string::npos) given.back().values.push_back(w.text.substr(equals + 1));
-        } else if (holds_arguments(w.text)) {
+        } else if (holds_arguments(w.text, given)) {
             unread_.push_back({w.text, {}, where});
         } else if (!given.empty()) {
             given.back().values.push_back(w.text);
@@ -104,7 +107,8 @@ double Arguments::number(const Argument& a) const {
 }
 
 void Arguments::require_no_value(const Argument& a) const {
-    if (!a.values.empty()) refuse(a, fmt::format("takes no value: take {} out", fmt::join(a.values, " ")));
+    if (std::any_of(a.values.begin(), a.values.end(), [](const std::string& v) { return !v.empty(); }))
+        refuse(a, fmt::format("takes no value: take {} out", fmt::join(a.values, " ")));
 }
 
 }  // namespace lockstep::interop

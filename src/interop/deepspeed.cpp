@@ -67,8 +67,10 @@ public:
     Config(const Json& json, const std::string& origin, Reading& reading, Refusals& refusals)
         : json_(json), origin_(origin), r_(reading), refusals_(refusals) {}
 
-    void read() {
+    // Returns the microbatches of a step on a data rank; 0: they are not said.
+    int64_t read() {
         for (const auto& [key, value] : json_.items()) read_key(key, value);
+        return accumulated_;
     }
 
 private:
@@ -170,6 +172,7 @@ private:
     }
     void batch(const std::string& key, const Json& value) { map(key, value, "training.global_batch_size", integer(key, value)); }
     void accumulation(const std::string& key, const Json& value) {
+        accumulated_ = integer(key, value);
         if (integer(key, value) == 1 && !json_.contains("train_batch_size"))
             return no_effect(key, value, "one microbatch on every data rank");
         if (json_.contains("train_batch_size")) return no_effect(key, value, "follows from train_batch_size and the ranks");
@@ -187,14 +190,14 @@ private:
     }
     void bf16(const std::string& key, const Json& value) {
         if (!is_on(key, value)) return off(key, value);
-        map(key, value, "training.mixed_precision_param", std::string("bfloat16"));
+        map(key + ".enabled", true, "training.mixed_precision_param", std::string("bfloat16"));
         for (const auto& [name, v] : value.items()) {
             if (name != "enabled") no_effect(key + "." + name, v, "gradients add up in float32");
         }
     }
     void fp16(const std::string& key, const Json& value) {
         if (!is_on(key, value)) return off(key, value);
-        map(key, value, "training.mixed_precision_param", std::string("float16"));
+        map(key + ".enabled", true, "training.mixed_precision_param", std::string("float16"));
         for (const auto& [name, v] : value.items()) read_fp16(key + "." + name, name, v);
     }
     void read_fp16(const std::string& key, const std::string& name, const Json& value) {
@@ -347,6 +350,7 @@ private:
 
     const Json& json_;
     const std::string& origin_;
+    int64_t accumulated_ = 0;
     Reading& r_;
     Refusals& refusals_;
 };
@@ -360,7 +364,7 @@ bool is_deepspeed(const Json& json) {
     return std::any_of(std::begin(own), std::end(own), [&](const char* key) { return json.contains(key); });
 }
 
-void read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals) {
+int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals) {
     Json json;
     try {
         json = Json::parse(text, is_shallow<Json>, true, true);  // comments are let through, as DeepSpeed's users write them
@@ -368,7 +372,7 @@ void read_deepspeed(const std::string& text, const std::string& origin, Reading&
         throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, json_reason(e)));
     }
     if (!json.is_object()) throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: holds no JSON object", origin));
-    Config(json, origin, reading, refusals).read();
+    return Config(json, origin, reading, refusals).read();
 }
 
 Reading read_deepspeed_alone(const std::string& text, const std::string& path) {
@@ -380,6 +384,9 @@ Reading read_deepspeed_alone(const std::string& text, const std::string& path) {
     if (!r.asks("training.mixed_precision_param"))
         r.assume("neither bf16 nor fp16", "training.mixed_precision_param", std::string("float32"));
     if (!r.asks("partition.preset")) r.assume("no zero_optimization", "partition.preset", std::string("none"));
+    const std::string narrow = r.recipe.text("training.mixed_precision_param");
+    if (narrow != "float32" && !r.asks("training.mixed_precision_param"))
+        r.assume("no communication_data_type", "training.mixed_precision_reduce", narrow);
     r.assume("no gradient_clipping", "training.max_norm", 0.0);
     r.assumed.push_back({"sequence length, recompute, parallel degrees", "",
                          "those of Lockstep's defaults: training.seq_len, activation_checkpoint.mode, [parallelism]"});

@@ -31,7 +31,7 @@ std::string name_of(const Word& w) { return fs::path(w.text).filename().string()
 // Where the arguments of the training script begin: behind its name; nothing if the command starts no training.
 std::optional<size_t> training_script(const Command& c) {
     const auto script = std::find_if(c.begin(), c.end(), is_python_file);
-    if (script == c.end()) return std::nullopt;
+    if (script == c.end() || c.front().text == "echo" || c.front().text == "printf") return std::nullopt;
     const bool has_arguments = std::any_of(script, c.end(), [](const Word& w) {
         return w.text.starts_with("--num-layers") || w.text.starts_with("--hidden-size") ||
                w.text.starts_with("--micro-batch-size");
@@ -146,6 +146,25 @@ std::string deepspeed_text(const Argument& a, const std::string& name, const Scr
         fmt::format("{}: {}: cannot be read ({}); put the file there, or beside the script", a.where, a.text(), reason));
 }
 
+// Under DeepSpeed a step has microbatch x gradient_accumulation_steps x data ranks sequences, whatever the script says.
+void require_same_batch(const MegatronJob& job, int64_t accumulated, const Argument* config) {
+    const compile::Recipe& recipe = job.reading.recipe;
+    const double others = static_cast<double>(recipe.integer("parallelism.tensor_parallel_degree")) *
+                          static_cast<double>(recipe.integer("parallelism.pipeline_parallel_degree"));
+    const Argument* global = job.args.find({"global-batch-size"});
+    if (accumulated == 0 || job.world == 0 || !global) return;
+    const double data = static_cast<double>(job.world) / others,
+                 micro = static_cast<double>(recipe.integer("training.local_batch_size"));
+    if (data * micro * static_cast<double>(accumulated) == static_cast<double>(recipe.integer("training.global_batch_size")))
+        return;
+    throw UserError(
+        "recipe.contradiction", "training.global_batch_size",
+        fmt::format("{}: {}: is another number of sequences than the {} that {} makes: gradient_accumulation_steps = {} "
+                    "microbatches of {} on {} data ranks: give both the same value",
+                    global->where, global->text(), data * micro * static_cast<double>(accumulated), config->text(), accumulated,
+                    micro, data));
+}
+
 }  // namespace
 
 bool is_megatron(const std::string& text) {
@@ -177,15 +196,18 @@ Reading read_megatron(const std::string& text, const std::string& path) {
     Refusals refusals;
     reading.kind = "Megatron-LM";
     MegatronJob job{args, reading, refusals, args.has("deepspeed"), world_of(launch.launcher), {}};
-    if (const Argument* config = job.take({"deepspeed_config"})) {
+    const Argument* config = job.take({"deepspeed_config"});
+    int64_t accumulated = 0;
+    if (config) {
         const std::string name = args.text(*config);
-        read_deepspeed(deepspeed_text(*config, name, script, path), name, reading, refusals);
+        accumulated = read_deepspeed(deepspeed_text(*config, name, script, path), name, reading, refusals);
         job.deepspeed = true;
     }
     read_megatron_model(job);
     read_megatron_training(job);
     read_megatron_layout(job);
     read_megatron_rest(job);
+    require_same_batch(job, accumulated, config);
     refusals.require_none(path);
     return reading;
 }

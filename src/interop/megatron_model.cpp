@@ -154,6 +154,7 @@ private:
 
     void read_llama() {
         read_groups();
+        if (const Argument* a = j_.take({"max-position-embeddings"})) j_.no_effect(*a, "positions are rotary, of any length");
         read_rope();
         if (j_.take_flag("add-qkv-bias")) j_.map(*j_.args.find({"add-qkv-bias"}), "model.qkv_bias", int64_t{1});
         if (j_.take_flag("qk-layernorm")) j_.map(*j_.args.find({"qk-layernorm"}), "model.qk_norm", int64_t{1});
@@ -196,6 +197,7 @@ private:
 
     void read_gpt() {
         read_groups_of_gpt();
+        j_.required({"max-position-embeddings"});
         j_.map_integer({"max-position-embeddings"}, "model.n_positions");
         const auto read = [&](const char* name, std::vector<const char*> keys) {
             for (const char* key : keys) j_.map_number({name}, key, 0.1);

@@ -37,12 +37,25 @@ void read_one(MegatronJob& j, const Argument& a, const KnownArgument& known) {
     j.refuse(a, known.why);
 }
 
+// Is the argument in a list, or in a question?
+bool is_accounted_for(const Reading& r, const Argument& a) {
+    const std::string text = a.text();
+    const auto has = [&](const std::string& said) { return said.find(text) != std::string::npos; };
+    for (const auto* list : {&r.mapped, &r.no_effect, &r.unmapped}) {
+        if (std::any_of(list->begin(), list->end(), [&](const Item& item) { return has(item.said); })) return true;
+    }
+    return std::any_of(r.questions.begin(), r.questions.end(), [&](const Question& q) { return has(q.text); });
+}
+
 }  // namespace
 
 void read_megatron_rest(MegatronJob& j) {
     std::vector<const Argument*> unknown;
     for (const Argument& a : j.args.all()) {
-        if (j.taken.contains(a.name)) continue;
+        if (j.taken.contains(a.name)) {
+            if (!is_accounted_for(j.reading, a)) j.no_effect(a, "is a part of what another argument becomes");
+            continue;
+        }
         if (const KnownArgument* known = find_megatron_argument(a.name)) read_one(j, a, *known);
         else unknown.push_back(&a);
     }

@@ -60,10 +60,14 @@ bool Reading::asks(const std::string& key) const {
 }
 
 void Reading::require_answers() const {
+    std::vector<std::string> texts;
+    std::string key;
     for (const Question& q : questions) {
-        if (std::none_of(q.keys.begin(), q.keys.end(), [&](const std::string& key) { return recipe.is_set(key); }))
-            throw UserError("recipe.question", q.keys.front(), q.text);
+        if (std::any_of(q.keys.begin(), q.keys.end(), [&](const std::string& k) { return recipe.is_set(k); })) continue;
+        if (texts.empty()) key = q.keys.front();
+        texts.push_back(q.text);
     }
+    if (!texts.empty()) throw UserError("recipe.question", key, fmt::format("{}", fmt::join(texts, "\n  ")));
 }
 
 std::vector<std::string> Reading::to_be_set() const {

@@ -39,7 +39,7 @@ struct Reading {
 
     // Is there a question that this key answers?
     bool asks(const std::string& key) const;
-    // UserError recipe.question if a question has no answer among the keys that are set.
+    // UserError recipe.question with every question that has no answer among the keys that are set.
     void require_answers() const;
     // The notes, and the questions.
     std::vector<std::string> to_be_set() const;

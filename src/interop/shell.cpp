@@ -132,11 +132,20 @@ private:
         if (is_blank(c)) return void(++at_);
         if (c == '<' || c == '>' || (c == '&' && peek(1) == '>')) return redirection();
         if (std::string(";&|()").find(c) != std::string::npos) return end_command(), void(++at_);
-        const bool may_assign = command_.empty() || command_.front().chars == "export" || command_.front().chars == "local" ||
-                                command_.front().chars == "declare" || command_.front().chars == "readonly";
-        if (may_assign && assignment()) return;
+        if (may_assign() && assignment()) return;
+        if (command_.empty() && (c == '{' || c == '}') && (is_space(peek(1)) || peek(1) == ';' || peek(1) == '\0')) {
+            if (c == '{') blocks_.emplace_back("a function");
+            else if (!blocks_.empty()) blocks_.pop_back();
+            return void(++at_);
+        }
         if (std::isdigit(static_cast<unsigned char>(c)) && (peek(1) == '>' || peek(1) == '<')) return void(++at_);  // 2>&1
         for (Text& field : word()) command_.push_back(std::move(field));
+    }
+
+    // Do only words stand before that an assignment may follow?
+    bool may_assign() const {
+        static const std::set<std::string> leads = {"export", "local", "declare", "readonly", "then", "else", "do"};
+        return std::all_of(command_.begin(), command_.end(), [](const Text& t) { return leads.contains(t.chars); });
     }
 
     void comment() {
@@ -149,14 +158,14 @@ private:
     // A command is done: it opens or closes a block, or is kept.
     void end_command() {
         if (command_.empty()) return;
-        static const std::set<std::string> opens = {"if", "for", "while", "until", "case", "select", "{"};
-        static const std::set<std::string> closes = {"fi", "done", "esac", "}"};
+        static const std::set<std::string> opens = {"if", "for", "while", "until", "case", "select"};
+        static const std::set<std::string> closes = {"fi", "done", "esac"};
         static const std::set<std::string> leads = {"then", "else", "elif", "do", "!", "time"};
         size_t first = 0;
         while (first < command_.size() && leads.contains(command_[first].chars)) ++first;
         if (first < command_.size()) {
             const std::string& word = command_[first].chars;
-            if (opens.contains(word)) blocks_.push_back(word == "{" ? "a function" : fmt::format("a `{}`", word));
+            if (opens.contains(word)) blocks_.push_back(fmt::format("`{}`", word));
             if (closes.contains(word) && !blocks_.empty()) blocks_.pop_back();
         }
         keep_command();
