@@ -46,7 +46,10 @@ struct Ends {
     const Argument *first, *last;
 };
 
-int64_t layers_of(const MegatronJob& j, const Argument* a) { return a ? j.args.integer(*a) : 0; }
+int64_t layers_of(const MegatronJob& j, const Argument* a) {
+    constexpr int64_t kMost = 1 << 20;
+    return a ? std::clamp(j.args.integer(*a), -kMost, kMost) : 0;
+}
 
 void read_uneven(MegatronJob& j, int64_t pipeline, int64_t layers, const Ends& ends) {
     const int64_t ranks = pipeline - (ends.first != nullptr) - (ends.last != nullptr);
@@ -55,7 +58,7 @@ void read_uneven(MegatronJob& j, int64_t pipeline, int64_t layers, const Ends& e
         indivisible(j, fmt::format("the {} layers between the first and the last pipeline rank are", rest), ranks);
     const auto read = [&](const Argument* a, const std::string& key) {
         if (!a) return j.reading.assume("as many layers as in the middle", key, int64_t{0});
-        const int64_t less = rest / ranks - j.args.integer(*a);
+        const int64_t less = rest / ranks - layers_of(j, a);
         if (less < 0)
             return j.refuse(
                 *a, fmt::format("is more than the {} layers of the ranks between: only fewer are known here", rest / ranks));

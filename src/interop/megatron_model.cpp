@@ -110,12 +110,10 @@ private:
         const Argument* tokenizer = j_.take({"tokenizer-type"});
         const std::string type = tokenizer ? j_.args.text(*tokenizer) : "";
         constexpr int64_t kMost = int64_t{1} << 40, kGpt2 = 50257;
-        const auto padded = [&](int64_t n) {
-            const int64_t to = std::clamp<int64_t>(multiple, 1, kMost / 1024) * std::clamp<int64_t>(tensor, 1, 1024);
-            return round_up(std::clamp<int64_t>(n, 0, kMost), to);
-        };
+        const int64_t to = std::clamp<int64_t>(multiple, 1, kMost / 1024) * std::clamp<int64_t>(tensor, 1, 1024);
+        const auto padded = [&](int64_t n) { return round_up(std::clamp<int64_t>(n, 0, kMost), to); };
         if (size) {
-            const int64_t n = j_.args.integer(*size) + (type == "NullTokenizer" ? 1 : 0);
+            const int64_t n = std::min(j_.args.integer(*size), kMost) + (type == "NullTokenizer" ? 1 : 0);
             return j_.reading.map(fmt::format("{} (padded to a multiple of {} x {})", size->text(), multiple, tensor),
                                   size->where, "model.vocab_size", padded(n));
         }
@@ -129,8 +127,7 @@ private:
              fmt::format(
                  "{}: the size of the vocabulary stands in the tokenizer{}: give it as --model.vocab_size N. Megatron-LM pads "
                  "it to a multiple of {}",
-                 tokenizer ? tokenizer->where : j_.args.origin(), tokenizer ? " (" + tokenizer->text() + ")" : "",
-                 multiple * tensor)});
+                 tokenizer ? tokenizer->where : j_.args.origin(), tokenizer ? " (" + tokenizer->text() + ")" : "", to)});
     }
 
     void read_ties() {

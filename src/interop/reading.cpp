@@ -23,8 +23,10 @@ constexpr List kLists[] = {{"mapped", "Mapped:", &Reading::mapped},
                            {"unmapped", "Without a counterpart here:", &Reading::unmapped},
                            {"no_effect", "Without effect here:", &Reading::no_effect}};
 
-// One line of a comment, whatever stands in it.
-std::string one_line(std::string text) {
+// One line of a comment, whatever bytes stand in it.
+std::string one_line(const std::string& bytes) {
+    const nlohmann::json json = bytes;
+    std::string text = nlohmann::json::parse(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     for (char& c : text) {
         if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
     }
