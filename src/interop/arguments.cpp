@@ -27,10 +27,14 @@ bool holds_arguments(const std::string& word, const std::vector<Argument>& befor
     std::string name = word.substr(word.starts_with("${") ? 2 : 1);
     name = name.substr(0, name.find_first_of("[}:"));
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
-    for (const char* end : {"ARGS", "ARG", "OPTS", "OPTIONS", "FLAGS", "PARAMS"}) {
-        if (name.ends_with(end)) return true;
-    }
-    return false;
+    constexpr const char* parts[] = {"ARG", "OPTS", "OPTIONS", "FLAGS", "PARAMS"};
+    return std::any_of(std::begin(parts), std::end(parts), [&](const char* p) { return name.find(p) != std::string::npos; });
+}
+
+// Quotes that a script keeps within a variable, for `eval` to take off.
+std::string without_quotes(const std::string& text) {
+    const bool quoted = text.size() > 1 && (text.front() == '"' || text.front() == '\'') && text.front() == text.back();
+    return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
 [[noreturn]] void refuse(const Argument& a, const std::string& what) {
@@ -61,11 +65,11 @@ Arguments::Arguments(const std::vector<Word>& words, const std::string& origin, 
         if (begins_argument(w.text)) {
             const size_t equals = w.text.find('=');
             given.push_back({w.text.substr(2, equals - 2), {}, where});
-            if (equals != std::string::npos) given.back().values.push_back(w.text.substr(equals + 1));
+            if (equals != std::string::npos) given.back().values.push_back(without_quotes(w.text.substr(equals + 1)));
         } else if (holds_arguments(w.text, given)) {
             unread_.push_back({w.text, {}, where});
         } else if (!given.empty()) {
-            given.back().values.push_back(w.text);
+            given.back().values.push_back(without_quotes(w.text));
         }
     }
     for (size_t i = 0; i < given.size(); ++i) {
@@ -79,6 +83,12 @@ const Argument* Arguments::find(const std::vector<std::string>& names) const {
         if (std::find(names.begin(), names.end(), a.name) != names.end()) return &a;
     }
     return nullptr;
+}
+
+std::string Arguments::why_unread() const {
+    std::vector<std::string> out;
+    for (const Argument& a : unread_) out.push_back(fmt::format("{}: {}", a.name, script_.why(a.name)));
+    return fmt::format("{}", fmt::join(out, "; "));
 }
 
 std::string Arguments::text(const Argument& a) const {

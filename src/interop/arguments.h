@@ -24,6 +24,8 @@ public:
     const std::vector<Argument>& all() const { return all_; }
     // Words that would be more arguments, if anybody knew what a run puts there: "$@", "$EXTRA_ARGS".
     const std::vector<Argument>& unread() const { return unread_; }
+    // "$EXTRA_ARGS: EXTRA_ARGS is not set in the script", of each; empty: there are none.
+    std::string why_unread() const;
     const std::string& origin() const { return origin_; }
 
     // The one that was given of several names of the same; null: none was.

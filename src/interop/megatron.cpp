@@ -36,7 +36,9 @@ std::optional<size_t> training_script(const Command& c) {
         return w.text.starts_with("--num-layers") || w.text.starts_with("--hidden-size") ||
                w.text.starts_with("--micro-batch-size");
     });
-    if (!has_arguments && !name_of(*script).starts_with("pretrain_")) return std::nullopt;
+    const bool goes_on =
+        std::any_of(script, c.end(), [](const Word& w) { return w.text.starts_with("--") || w.text.starts_with("$"); });
+    if (!has_arguments && !(goes_on && name_of(*script).starts_with("pretrain_"))) return std::nullopt;
     return static_cast<size_t>(script - c.begin()) + 1;
 }
 
@@ -143,7 +145,10 @@ std::string deepspeed_text(const Argument& a, const std::string& name, const Scr
     }
     throw UserError(
         "recipe.deepspeed_config", name,
-        fmt::format("{}: {}: cannot be read ({}); put the file there, or beside the script", a.where, a.text(), reason));
+        fmt::format(
+            "{}: {}: cannot be read ({}); put the file there, or beside the script. A file that the script makes is there "
+            "after a run",
+            a.where, a.text(), reason));
 }
 
 // Under DeepSpeed a step has microbatch x gradient_accumulation_steps x data ranks sequences, whatever the script says.

@@ -60,8 +60,7 @@ void read_megatron_rest(MegatronJob& j) {
         else unknown.push_back(&a);
     }
     for (const Argument& a : j.args.unread())
-        j.reading.unmapped.push_back(
-            {a.name, a.where, "is not set in the script: the arguments that a run puts there are not read"});
+        j.reading.unmapped.push_back({a.name, a.where, "the arguments that a run puts there are not read"});
     if (!unknown.empty()) refuse_unknown(j, unknown);
 }
 

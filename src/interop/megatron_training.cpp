@@ -101,12 +101,14 @@ struct Length {
 };
 
 Length length(MegatronJob& j, const std::vector<std::string>& iters, const std::string& samples, const std::string& tokens) {
-    if (const Argument* a = j.take(iters)) return {a, j.args.integer(*a)};
+    const Argument *in_steps = j.take(iters), *in_samples = j.take({samples}),
+                   *in_tokens = tokens.empty() ? nullptr : j.take({tokens});
+    if (in_steps) return {in_steps, j.args.integer(*in_steps)};
     const double batch = static_cast<double>(std::max<int64_t>(j.integer({"global-batch-size"}, 1), 1));
-    const auto steps = [](double n) { return static_cast<int64_t>(std::clamp(n, 0.0, 1e15)); };
-    if (const Argument* a = j.take({samples})) return {a, steps(j.args.number(*a) / batch)};
     const double seq = static_cast<double>(std::max<int64_t>(j.integer({"seq-length"}, 1), 1));
-    if (const Argument* a = tokens.empty() ? nullptr : j.take({tokens})) return {a, steps(j.args.number(*a) / batch / seq)};
+    const auto steps = [](double n) { return static_cast<int64_t>(std::clamp(n, 0.0, 1e15)); };
+    if (in_samples) return {in_samples, steps(j.args.number(*in_samples) / batch)};
+    if (in_tokens) return {in_tokens, steps(j.args.number(*in_tokens) / batch / seq)};
     return {};
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "interop/arithmetic.h"
+#include "interop/branches.h"
 
 namespace lockstep::interop {
 namespace {
@@ -132,19 +133,15 @@ private:
         if (is_blank(c)) return void(++at_);
         if (c == '<' || c == '>' || (c == '&' && peek(1) == '>')) return redirection();
         if (std::string(";&|()").find(c) != std::string::npos) return end_command(), void(++at_);
+        if (command_.empty() && keyword()) return;
         if (may_assign() && assignment()) return;
-        if (command_.empty() && (c == '{' || c == '}') && (is_space(peek(1)) || peek(1) == ';' || peek(1) == '\0')) {
-            if (c == '{') blocks_.emplace_back("a function");
-            else if (!blocks_.empty()) blocks_.pop_back();
-            return void(++at_);
-        }
         if (std::isdigit(static_cast<unsigned char>(c)) && (peek(1) == '>' || peek(1) == '<')) return void(++at_);  // 2>&1
         for (Text& field : word()) command_.push_back(std::move(field));
     }
 
     // Do only words stand before that an assignment may follow?
     bool may_assign() const {
-        static const std::set<std::string> leads = {"export", "local", "declare", "readonly", "then", "else", "do"};
+        static const std::set<std::string> leads = {"export", "local", "declare", "readonly"};
         return std::all_of(command_.begin(), command_.end(), [](const Text& t) { return leads.contains(t.chars); });
     }
 
@@ -155,31 +152,37 @@ private:
         at_ = end;
     }
 
-    // A command is done: it opens or closes a block, or is kept.
+    bool keyword() {
+        size_t end = at_;
+        while (end < in_.chars.size() && !is_space(in_.chars[end]) &&
+               std::string(";&|<>()").find(in_.chars[end]) == std::string::npos)
+            ++end;
+        if (!branches_.takes(in_.chars.substr(at_, end - at_), line())) return false;
+        at_ = end;
+        return true;
+    }
+
     void end_command() {
         if (command_.empty()) return;
-        static const std::set<std::string> opens = {"if", "for", "while", "until", "case", "select"};
-        static const std::set<std::string> closes = {"fi", "done", "esac"};
-        static const std::set<std::string> leads = {"then", "else", "elif", "do", "!", "time"};
-        size_t first = 0;
-        while (first < command_.size() && leads.contains(command_[first].chars)) ++first;
-        if (first < command_.size()) {
-            const std::string& word = command_[first].chars;
-            if (opens.contains(word)) blocks_.push_back(fmt::format("`{}`", word));
-            if (closes.contains(word) && !blocks_.empty()) blocks_.pop_back();
+        if (branches_.is_in_condition()) {
+            std::vector<std::string> words;
+            for (const Text& t : command_) words.push_back(t.chars);
+            branches_.condition(evaluate_test(words));
         }
-        keep_command();
+        if (branches_.state() != Branches::State::Skipped) keep_command();
         command_.clear();
     }
 
     void keep_command() {
         std::vector<Word> words;
+        const bool prints = command_.front().chars == "echo" || command_.front().chars == "printf";
         for (const Text& t : command_) {
             const bool is_command_line = t.chars.find("--") != std::string::npos &&
                                          std::any_of(t.chars.begin(), t.chars.end(), is_space) &&
                                          (t.chars.find(".py") != std::string::npos);
             constexpr int kDeepest = 4;
-            if (is_command_line && nested_ < kDeepest) Reader(t, origin_, variables_, out_, nested_ + 1).run();  // bash -c "..."
+            if (is_command_line && !prints && nested_ < kDeepest)
+                Reader(t, origin_, variables_, out_, nested_ + 1).run();  // bash -c "..."
             else words.push_back(t.word());
         }
         out_.commands.push_back(std::move(words));
@@ -197,9 +200,10 @@ private:
         at_ = end + (adds ? 2 : 1);
         const bool is_array = peek() == '(';
         std::vector<Text> value = is_array ? array() : std::vector<Text>{joined()};
-        if (!blocks_.empty()) {
-            out_.unknown[name] = fmt::format("{} is set inside {} on line {}, and which way a run takes is not known", name,
-                                             blocks_.back(), where);
+        if (branches_.state() == Branches::State::Skipped) return true;
+        if (branches_.state() == Branches::State::Unknown) {
+            out_.unknown[name] = fmt::format("{} is set on line {} inside {}, and which way a run takes is not known", name,
+                                             where, branches_.where());
             variables_.erase(name);
             return true;
         }
@@ -317,7 +321,15 @@ private:
     };
     Expansion as_written(size_t begin) const {
         Text text;
-        for (size_t i = begin; i < std::min(at_, in_.chars.size()); ++i) text.add(in_.chars[i], in_.lines[i]);
+        const bool is_command =
+            in_.chars[begin] == '`' || (in_.chars.compare(begin, 2, "$(") == 0 && in_.chars.compare(begin, 3, "$((") != 0);
+        if (is_command) {
+            text.add("$(...)", in_.lines[begin]);  // one word, whatever words it has
+            return {{text}, false};
+        }
+        for (size_t i = begin; i < std::min(at_, in_.chars.size()); ++i) {
+            if (!is_space(in_.chars[i])) text.add(in_.chars[i], in_.lines[i]);
+        }
         return {{text}, false};
     }
 
@@ -464,7 +476,7 @@ private:
     Script& out_;
     const int nested_;
     std::vector<Text> command_;
-    std::vector<std::string> blocks_;
+    Branches branches_;
     std::vector<Document> documents_;
     std::string target_;
 };
@@ -483,7 +495,11 @@ bool Script::is_unknown(const std::string& text) { return text.find_first_of("$`
 std::string Script::why(const std::string& text) const {
     const size_t at = text.find_first_of("$`");
     size_t begin = at + 1;
-    if (text[at] == '`' || text.compare(begin, 1, "(") == 0) return "the output of a command is known to a run alone";
+    if (text.compare(at, 3, "$((") == 0) {
+        while (begin < text.size() && !begins_name(text[begin])) ++begin;
+    } else if (text[at] == '`' || text.compare(begin, 1, "(") == 0) {
+        return "the output of a command is known to a run alone";
+    }
     if (text.compare(begin, 1, "{") == 0) ++begin;
     size_t end = begin;
     while (end < text.size() && is_of_name(text[end])) ++end;

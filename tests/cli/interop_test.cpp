@@ -93,7 +93,7 @@ const std::vector<Sample>& runs() {
           "--checkpoint-activations: activation_checkpoint.mode = \"full\"",
           "fp16.initial_scale_power = 12: training.initial_loss_scale = 4096.0"},
          {"--ffn-hidden-size 24576: model.ffn_dim = 24576"},
-         {"$@: is not set in the script: the arguments that a run puts there are not read"},
+         {"$@: the arguments that a run puts there are not read"},
          {"steps_per_print = 10: logging"}},
         {"ds_config.json",
          " --ranks 64 --model.flavor 8B",

@@ -43,10 +43,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"A=(a)\nA+=(b c)\nrun ${A[@]}", "[run][a][b][c]"}, Case{"A=()\nrun ${A[@]} x", "[run][x]"},
                       Case{"run ${X:-8} ${Y-9}", "[run][8][9]"}, Case{"X=1\nrun ${X:-8}", "[run][1]"},
                       Case{"X=3\nrun $((X * (2 + $X) - 1))", "[run][14]"},
-                      Case{"run $X ${X[@]} $1 $@ $(a b) `c d`", "[run][$X][${X[@]}][$1][$@][$(a b)][`c d`]"},
+                      Case{"run $X ${X[@]} $1 $@ $(a b) `c d`", "[run][$X][${X[@]}][$1][$@][$(...)][$(...)]"},
                       Case{"run a > f 2>&1", "[run][a]"}, Case{"a; run b", "[run][b]"}, Case{"a && run b", "[run][b]"},
                       Case{"if a; then X=1; fi\nrun $X", "[run][$X]"}, Case{"f() {\n  X=1\n}\nrun $X", "[run][$X]"},
                       Case{"for i in 1 2; do X=$i; done\nX=3\nrun $X", "[run][3]"}, Case{"run a \r\n", "[run][a]"},
+                      Case{"A=2\nif [ $A -gt 1 ]; then X=1; else X=2; fi\nrun $X", "[run][1]"},
+                      Case{"A=1\nif [[ $A -gt 1 ]]\nthen\n  X=1\nelse\n  X=2\nfi\nrun $X", "[run][2]"},
+                      Case{"A=b\nif [ $A = a ]; then X=1; elif [ \"$A\" == \"b\" ]; then X=2; else X=3; fi\nrun $X", "[run][2]"},
+                      Case{"A=1\nif [ $A = 1 ] && [ $B = 1 ]; then X=1; fi\nrun $X", "[run][$X]"},
+                      Case{"A=1\nX=0\nif [ ! -z \"$A\" ]; then if [ $B ]; then X=1; fi; fi\nrun $X", "[run][$X]"},
+                      Case{"A=1\nX=0\nif [ $A -ne 1 ]; then if [ $B ]; then X=1; fi; fi\nrun $X", "[run][0]"},
                       Case{"X=2\nbash -c \"python p.py --n $X\"", "[bash][-c]"}, Case{"", ""}, Case{"# a", ""}));
 
 TEST(InteropShell, ACommandLineInAWordIsACommand) {
@@ -67,9 +73,10 @@ TEST(InteropShell, HereDocumentsAreKept) {
 
 TEST(InteropShell, SaysWhyAValueIsNotKnown) {
     const Script s = read_script("if a; then X=1; fi\n", "s.sh");
-    EXPECT_EQ(s.why("$X"), "X is set inside `if` on line 1, and which way a run takes is not known");
+    EXPECT_EQ(s.why("$X"), "X is set on line 1 inside `if` on line 1, and which way a run takes is not known");
     EXPECT_EQ(s.why("a${Y}b"), "Y is not set in the script");
     EXPECT_EQ(s.why("$1"), "$1 is what the script is called with");
+    EXPECT_EQ(s.why("$((2*N))"), "N is not set in the script");
     EXPECT_EQ(s.why("$(nproc)"), "the output of a command is known to a run alone");
 }
 
