@@ -83,20 +83,22 @@ int refused(nlohmann::ordered_json out, const UserError& e) {
 
 int check(const CheckArgs& args) {
     planning::Checked checked;
+    interop::Reading reading;
     try {
-        checked = planning::check(planning::announced(args.recipe), args.cluster);
+        reading = planning::announced(args.recipe);
+        checked = planning::check(reading.recipe, args.cluster);
     } catch (const UserError& e) {
         if (!args.json) throw;
         return refused({{"fits", false}}, e);
     }
     if (checked.refusal) {
         if (!args.json) throw *checked.refusal;
-        return refused(to_json(checked), *checked.refusal);
+        return refused(with_source(to_json(checked), reading), *checked.refusal);
     }
     const auto& [machine, compiled, reports, groups, by_host, none] = checked;
     planning::warn_of_hosts(machine.cluster, groups, compiled.layout.ranks);
     if (args.json) {
-        print_json(to_json(checked));
+        print_json(with_source(to_json(checked), reading));
         return kDone;
     }
     const mesh::Mesh& mesh = compiled.layout.mesh;

@@ -35,6 +35,9 @@ struct Command {
 // One line on standard output. Bytes that are no UTF-8 (of a path, say) stand as U+FFFD.
 void print_json(const nlohmann::ordered_json& value);
 
+// With "from": what became of another system's file; unchanged where the recipe is one of Lockstep's.
+nlohmann::ordered_json with_source(nlohmann::ordered_json value, const interop::Reading& reading);
+
 // Each declares its flags on `app`. The definitions stand at the end of each command's file.
 Command add_train(CLI::App& app);
 Command add_check(CLI::App& app);

@@ -21,6 +21,11 @@ void print_json(const nlohmann::ordered_json& value) {
     fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+nlohmann::ordered_json with_source(nlohmann::ordered_json value, const interop::Reading& reading) {
+    if (reading.kind != "recipe") value["from"] = reading.json();
+    return value;
+}
+
 namespace {
 
 // A word that is neither a flag of the command nor a key of a recipe.
@@ -45,7 +50,9 @@ void add_path_and_ranks(CLI::App& command, planning::RecipeArgs& args, const cha
 }  // namespace
 
 void add_recipe_flags(CLI::App& command, planning::RecipeArgs& args) {
-    add_path_and_ranks(command, args, "recipe", "recipe, a TOML file");
+    add_path_and_ranks(command, args, "recipe",
+                       "recipe: a TOML file, or what another system runs: a script of Megatron-LM, a DeepSpeed configuration, a "
+                       "config.json of transformers");
 }
 
 void add_checkpoint_flags(CLI::App& command, planning::RecipeArgs& args) {

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/number_flags.h"
 #include "data/prepared_data.h"
+#include "interop/transformers.h"
 #include "job/stored.h"
 #include "runtime/load_states.h"
 #include "telemetry/console.h"
@@ -84,7 +85,7 @@ Outcome import_from(const ConvertArgs& args) {
     checkpoint::Manifest manifest;
     manifest.dtype = dtype;
     manifest.tokenizer = job::tokenizer_sum(folder.temporary() + "/" + data::kTokenizerFile);
-    compile::Recipe recipe = job::recipe_of(source.model());
+    compile::Recipe recipe = interop::recipe_of(source.model());
     recipe.set("training.mixed_precision_param", "float32");  // `eval` and `sample` round nothing
     manifest.recipe = recipe.toml();
     outcome.out = folder.publish(manifest);

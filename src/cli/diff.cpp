@@ -27,7 +27,7 @@ struct DiffArgs {
 // One recipe taking the same steps as the other.
 struct Side {
     explicit Side(const planning::RecipeArgs& args)
-        : job(job::start_job(planning::announced(args))),
+        : job(job::start_job(planning::announced(args).recipe)),
           capture(job->trainer->ranks(), [](const std::string&) { return true; }) {}
     std::unique_ptr<job::Job> job;
     runtime::Capture capture;

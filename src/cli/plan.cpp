@@ -125,9 +125,10 @@ void print(const planning::Plan& p) {
 }
 
 int plan(const PlanArgs& args) {
-    const planning::Plan p = planning::make_plan(planning::announced(args.recipe), args.cluster);
+    const interop::Reading reading = planning::announced(args.recipe);
+    const planning::Plan p = planning::make_plan(reading.recipe, args.cluster);
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
-    if (args.json) print_json(to_json(p));
+    if (args.json) print_json(with_source(to_json(p), reading));
     else print(p);
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",

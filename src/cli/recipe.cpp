@@ -95,7 +95,7 @@ int explain(const ExplainArgs& args) {
 }
 
 int write_from(const ExplainArgs& args) {
-    const job::RecipeFrom from = job::recipe_from(args.from);
+    const interop::Reading from = job::recipe_from(args.from);
     const std::string toml = from.toml(args.from);
     if (!args.out.empty()) {
         if (std::filesystem::exists(args.out))
@@ -110,8 +110,9 @@ int write_from(const ExplainArgs& args) {
         nlohmann::ordered_json missing = nlohmann::ordered_json::array(), ignored = nlohmann::ordered_json::array();
         for (const compile::Missing& m : from.recipe.missing()) missing.push_back(m.technique);
         for (const compile::RecipeKey* k : from.recipe.ignored()) ignored.push_back(k->name);
-        print_json(nlohmann::ordered_json{
-            {"kind", from.kind}, {"toml", toml}, {"to_be_set", from.notes}, {"missing", missing}, {"ignored", ignored}});
+        nlohmann::ordered_json out = {
+            {"kind", from.kind}, {"toml", toml}, {"to_be_set", from.to_be_set()}, {"missing", missing}, {"ignored", ignored}};
+        print_json(with_source(out, from));
     } else if (args.out.empty()) {
         fmt::print("{}", toml);
     } else {
@@ -129,9 +130,10 @@ Command add_recipe(CLI::App& app) {
     CLI::Option* key = command->add_option("--explain,key", args->key, "a key or a section (default: all)");
     CLI::Option* from =
         command
-            ->add_option("--from", args->from,
-                         "write the recipe of this: a folder of Hugging Face transformers, a checkpoint, a run's folder, or a "
-                         "torchtitan job (TOML, or the JSON that it prints)")
+            ->add_option(
+                "--from", args->from,
+                "write the recipe of this: a folder of Hugging Face transformers, a checkpoint, a run's folder, a "
+                "torchtitan job (TOML, or the JSON that it prints), a script of Megatron-LM, or a DeepSpeed configuration")
             ->excludes(key);
     command->add_option("--out", args->out, "with --from: the file to write; standard output where left out")->needs(from);
     command->add_flag("--json", args->json, "one JSON array on standard output");

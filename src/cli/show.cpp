@@ -143,7 +143,7 @@ int show(const ShowArgs& args) {
     const planning::ProgramOptions options{args.schedule ? "assign_stages" : args.after, args.skip, args.passes || args.json};
     planning::require_passes(options);
     const auto compiled_from = [&](const planning::RecipeArgs& source) {
-        return planning::program_of(planning::announced(source), options);
+        return planning::program_of(planning::announced(source).recipe, options);
     };
     const auto [machine, compiled] = compiled_from(args.recipe);
     if (args.schedule) return show_schedule(compiled, args.json);

@@ -203,6 +203,8 @@ void Recipe::assign(const std::string& key, std::optional<Value> value, const st
                     fmt::format("{}: there is no key {}; the nearest is {}", origin, key, nearest_key(key, names)));
 }
 
+void Recipe::set(const std::string& key, Value value, const std::string& origin) { assign(key, std::move(value), origin); }
+
 const Value& Recipe::value(std::string_view key) const {
     const auto it = values_.find(key);
     ensure(it != values_.end(), key);

@@ -63,11 +63,15 @@ public:
     // Throws UserError recipe.* naming file, line and key.
     static Recipe from_file(const std::string& path);
     static Recipe from_text(const std::string& toml, const std::string& origin);
+    // The text of this file, whose folder may hold what the recipe names.
+    static Recipe from_text_of(const std::string& path, const std::string& toml);
     // Sections as objects: what torchtitan writes to job.save_config_file and prints with job.print_config.
     static Recipe from_json(const std::string& json, const std::string& origin);
 
     // `text` as it would stand in TOML, quotes optional. Throws UserError as above; origin "flag".
     void set(const std::string& key, const std::string& text);
+    // As a file of another system says it. Throws UserError as above.
+    void set(const std::string& key, Value value, const std::string& origin);
 
     const Value& value(std::string_view key) const;  // of the table
     bool flag(std::string_view key) const;

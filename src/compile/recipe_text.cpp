@@ -180,7 +180,11 @@ Recipe Recipe::from_file(const std::string& path) {
     if (!file.is_readable())
         throw UserError("recipe.unreadable", path,
                         fmt::format("recipe {}: cannot be read ({}); give the path of a TOML file", path, file.reason));
-    Recipe recipe = from_text(file.text, path);
+    return from_text_of(path, file.text);
+}
+
+Recipe Recipe::from_text_of(const std::string& path, const std::string& toml) {
+    Recipe recipe = from_text(toml, path);
     // A shipped recipe names a file beside its own folder, from wherever it is read.
     for (const char* key : {"cluster.file", "cluster.stack"}) {
         const std::string& named = recipe.text(key);

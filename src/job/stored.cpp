@@ -84,17 +84,6 @@ std::string tokenizer_file(const std::vector<std::string>& folders) {
     return "";
 }
 
-compile::Recipe recipe_of(const models::HuggingFaceModel& m) {
-    compile::Recipe recipe;
-    recipe.set("model.name", m.name);
-    for (const auto& [key, value] : m.shape) {
-        if (const auto* i = std::get_if<int64_t>(&value)) recipe.set("model." + key, std::to_string(*i));
-        if (const auto* d = std::get_if<double>(&value)) recipe.set("model." + key, fmt::format("{}", *d));
-    }
-    recipe.set("training.seq_len", std::to_string(m.context));
-    return recipe;
-}
-
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe) {
     return {recipe.text("model.name"), recipe.model_shape(), recipe.integer("training.seq_len")};
 }

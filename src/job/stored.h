@@ -46,9 +46,6 @@ std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& fo
 // The tokenizer.json of the first of these folders that has one; empty: none has.
 std::string tokenizer_file(const std::vector<std::string>& folders);
 
-// The keys of [model] of a model of transformers, and training.seq_len: the context that it was made for.
-compile::Recipe recipe_of(const models::HuggingFaceModel& m);
-
 // A recipe's model, as transformers is told of it.
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe);
 

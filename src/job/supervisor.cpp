@@ -52,7 +52,7 @@ public:
         if (args_.recipe.path.empty())
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
-        recipe_ = planning::announced(args_.recipe);
+        recipe_ = planning::announced(args_.recipe).recipe;
         planning::use_instruction_set(compile::config_of(recipe_));
         processes_ = args_.processes;
         for (const Host& h : hosts_.all()) processes_ += h.slots;

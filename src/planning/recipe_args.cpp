@@ -7,6 +7,7 @@
 
 #include "compile/layout.h"
 #include "compile/rules.h"
+#include "interop/read.h"
 #include "planning/types.h"
 #include "telemetry/console.h"
 
@@ -32,13 +33,30 @@ std::string ignored_keys(const compile::Recipe& recipe) {
     return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// One line for each item; of what has no effect, one for each reason.
+void announce_lists(const interop::Reading& r) {
+    const auto count = [](const std::vector<interop::Item>& items) { return items.size(); };
+    telemetry::info(fmt::format("read as {}: {} mapped, {} assumed, {} without a counterpart, {} without effect", r.kind,
+                                count(r.mapped), count(r.assumed), count(r.unmapped), count(r.no_effect)));
+    const auto print = [](const char* list, const std::vector<interop::Item>& items) {
+        for (const interop::Item& item : items) telemetry::info(fmt::format("{}: {}", list, item.text()));
+    };
+    print("mapped", r.mapped);
+    print("assumed", r.assumed);
+    print("no counterpart", r.unmapped);
+    std::map<std::string, std::vector<std::string>> by_reason;
+    for (const interop::Item& item : r.no_effect) by_reason[item.becomes].push_back(item.said);
+    for (const auto& [reason, items] : by_reason)
+        telemetry::info(fmt::format("no effect: {} ({})", fmt::join(items, ", "), reason));
+}
+
 }  // namespace
 
-compile::Recipe read_recipe(const RecipeArgs& args) {
-    compile::Recipe recipe = compile::Recipe::from_file(args.path);
-    for (const auto& [key, value] : args.settings) recipe.set(key, value);
-    if (args.ranks > 0) recipe.set("cluster.ranks", std::to_string(args.ranks));
-    return recipe;
+interop::Reading read_recipe(const RecipeArgs& args) {
+    interop::Reading reading = interop::read(args.path);
+    for (const auto& [key, value] : args.settings) reading.recipe.set(key, value);
+    if (args.ranks > 0) reading.recipe.set("cluster.ranks", std::to_string(args.ranks));
+    return reading;
 }
 
 void announce(const compile::Recipe& recipe) {
@@ -49,11 +67,13 @@ void announce(const compile::Recipe& recipe) {
     telemetry::info(fmt::format("{}; recompute: {}", types_line(config), recompute_line(config)));
 }
 
-compile::Recipe announced(const RecipeArgs& args) {
-    compile::Recipe recipe = read_recipe(args);
-    if (recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();  // before anything is refused
-    announce(recipe);
-    return recipe;
+interop::Reading announced(const RecipeArgs& args) {
+    interop::Reading reading = read_recipe(args);
+    if (reading.recipe.flag("metrics.disable_color_printing")) telemetry::switch_colors_off();  // before anything is refused
+    if (reading.kind != "recipe") announce_lists(reading);
+    reading.require_answers();
+    announce(reading.recipe);
+    return reading;
 }
 
 void take_ranks(compile::Recipe& recipe, const comm::ProcessGroup& group) {

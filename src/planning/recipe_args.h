@@ -8,6 +8,7 @@
 
 #include "comm/process_group.h"
 #include "compile/recipe.h"
+#include "interop/reading.h"
 
 namespace lockstep::planning {
 
@@ -17,12 +18,12 @@ struct RecipeArgs {
     int64_t ranks = 0;                                          // 0: as the recipe says
 };
 
-// Reads the file and applies the settings. UserError recipe.*.
-compile::Recipe read_recipe(const RecipeArgs& args);
+// Reads the file, in any of the formats of interop/read.h, and applies the settings. UserError recipe.*.
+interop::Reading read_recipe(const RecipeArgs& args);
 // Reports keys that do nothing, the recipe's warnings, its element types and its recompute.
 void announce(const compile::Recipe& recipe);
-// Both.
-compile::Recipe announced(const RecipeArgs& args);
+// Both, and what became of the statements of another system's file.
+interop::Reading announced(const RecipeArgs& args);
 // If the recipe leaves the number of ranks open, a process group of several processes has one each.
 void take_ranks(compile::Recipe& recipe, const comm::ProcessGroup& group);
 

@@ -1,0 +1,124 @@
+#include "interop/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace lockstep::interop {
+namespace {
+
+bool begins_argument(const std::string& word) {
+    return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
+}
+
+bool is_number(const std::string& word) { return word.find_first_not_of("0123456789.eE+-") == std::string::npos; }
+
+// A word that only a run knows, and that stands where no value is expected, or whose name says that it holds arguments.
+bool holds_arguments(const std::string& word, const std::vector<Argument>& before) {
+    if (!word.starts_with("$") && !word.starts_with("`")) return false;
+    if (word == "$@" || word == "$*" || before.empty()) return true;
+    if (const auto& values = before.back().values; !values.empty() && !is_number(values.back())) return true;
+    std::string name = word.substr(word.starts_with("${") ? 2 : 1);
+    name = name.substr(0, name.find_first_of("[}:"));
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    constexpr const char* parts[] = {"ARG", "OPTS", "OPTIONS", "FLAGS", "PARAMS"};
+    return std::any_of(std::begin(parts), std::end(parts), [&](const char* p) { return name.find(p) != std::string::npos; });
+}
+
+// Quotes that a script keeps within a variable, for `eval` to take off.
+std::string without_quotes(const std::string& text) {
+    const bool quoted = text.size() > 1 && (text.front() == '"' || text.front() == '\'') && text.front() == text.back();
+    return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+[[noreturn]] void refuse(const Argument& a, const std::string& what) {
+    throw UserError("recipe.argument_value", "--" + a.name, fmt::format("{}: {}: {}", a.where, a.text(), what));
+}
+
+template <class T>
+bool parse(const std::string& text, T& value) {
+    const std::string_view digits = text.starts_with("+") ? std::string_view(text).substr(1) : std::string_view(text);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size();
+}
+
+}  // namespace
+
+std::string Argument::text() const {
+    constexpr size_t kMost = 60;
+    std::string out = fmt::format("--{}{}{}", name, values.empty() ? "" : " ", fmt::join(values, " "));
+    if (out.size() > kMost) out.replace(kMost, std::string::npos, " ...");
+    return out;
+}
+
+Arguments::Arguments(const std::vector<Word>& words, const std::string& origin, const Script& script)
+    : origin_(origin), script_(script) {
+    std::vector<Argument> given;
+    for (const Word& w : words) {
+        const std::string where = fmt::format("{}:{}", origin, w.line);
+        if (begins_argument(w.text)) {
+            const size_t equals = w.text.find('=');
+            given.push_back({w.text.substr(2, equals - 2), {}, where});
+            if (equals != std::string::npos) given.back().values.push_back(without_quotes(w.text.substr(equals + 1)));
+        } else if (holds_arguments(w.text, given)) {
+            unread_.push_back({w.text, {}, where});
+        } else if (!given.empty()) {
+            given.back().values.push_back(without_quotes(w.text));
+        }
+    }
+    for (size_t i = 0; i < given.size(); ++i) {
+        const auto is_same = [&](const Argument& a) { return a.name == given[i].name; };
+        if (std::none_of(given.begin() + static_cast<long>(i) + 1, given.end(), is_same)) all_.push_back(given[i]);
+    }
+}
+
+const Argument* Arguments::find(const std::vector<std::string>& names) const {
+    for (const Argument& a : all_) {
+        if (std::find(names.begin(), names.end(), a.name) != names.end()) return &a;
+    }
+    return nullptr;
+}
+
+std::string Arguments::why_unread() const {
+    std::vector<std::string> out;
+    for (const Argument& a : unread_) out.push_back(fmt::format("{}: {}", a.name, script_.why(a.name)));
+    return fmt::format("{}", fmt::join(out, "; "));
+}
+
+std::string Arguments::text(const Argument& a) const {
+    if (a.values.empty()) refuse(a, "needs a value, and none follows");
+    for (const std::string& value : a.values) {
+        if (Script::is_unknown(value))
+            refuse(a,
+                   fmt::format("{}; give the value in its place, or put `echo` before the command that starts the run and give "
+                               "what it prints",
+                               script_.why(value)));
+    }
+    if (a.values.size() > 1) refuse(a, fmt::format("takes one value, and {} follow", a.values.size()));
+    return a.values.front();
+}
+
+int64_t Arguments::integer(const Argument& a) const {
+    int64_t value = 0;
+    if (!parse(text(a), value)) refuse(a, "must be a whole number");
+    return value;
+}
+
+double Arguments::number(const Argument& a) const {
+    double value = 0;
+    if (!parse(text(a), value) || !std::isfinite(value)) refuse(a, "must be a number");
+    return value;
+}
+
+void Arguments::require_no_value(const Argument& a) const {
+    if (std::any_of(a.values.begin(), a.values.end(), [](const std::string& v) { return !v.empty(); }))
+        refuse(a, fmt::format("takes no value: take {} out", fmt::join(a.values, " ")));
+}
+
+}  // namespace lockstep::interop

@@ -1,0 +1,48 @@
+// Arguments of a command line as Python's argparse takes them: "--name value", "--name=value", "--name" alone, several values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "interop/shell.h"
+
+namespace lockstep::interop {
+
+struct Argument {
+    std::string name;  // without "--"
+    std::vector<std::string> values;
+    std::string where;         // "pretrain.sh:12"
+    std::string text() const;  // "--num-layers 96"
+};
+
+// The arguments among the words of a command; of one that is repeated, the last. Words before the first argument are left out.
+class Arguments {
+public:
+    Arguments(const std::vector<Word>& words, const std::string& origin, const Script& script);
+
+    const std::vector<Argument>& all() const { return all_; }
+    // Words that would be more arguments, if anybody knew what a run puts there: "$@", "$EXTRA_ARGS".
+    const std::vector<Argument>& unread() const { return unread_; }
+    // "$EXTRA_ARGS: EXTRA_ARGS is not set in the script", of each; empty: there are none.
+    std::string why_unread() const;
+    const std::string& origin() const { return origin_; }
+
+    // The one that was given of several names of the same; null: none was.
+    const Argument* find(const std::vector<std::string>& names) const;
+    bool has(const std::string& name) const { return find({name}) != nullptr; }
+    // Its only value. UserError recipe.argument_value where it has none, several, or one that only a run knows.
+    std::string text(const Argument& a) const;
+    // UserError recipe.argument_value also where it is no such number.
+    int64_t integer(const Argument& a) const;
+    double number(const Argument& a) const;
+    // UserError recipe.argument_value where it has one.
+    void require_no_value(const Argument& a) const;
+
+private:
+    std::string origin_;
+    const Script& script_;
+    std::vector<Argument> all_, unread_;
+};
+
+}  // namespace lockstep::interop

@@ -1,0 +1,403 @@
+#include "interop/deepspeed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/nearest.h"
+
+namespace lockstep::interop {
+namespace {
+
+using Json = nlohmann::json;
+
+// Sections that change nothing that a recipe says.
+constexpr std::pair<const char*, const char*> kNoEffect[] = {
+    {"steps_per_print", "logging"},
+    {"wall_clock_breakdown", "logging"},
+    {"memory_breakdown", "logging"},
+    {"dump_state", "logging"},
+    {"tensorboard", "logging"},
+    {"wandb", "logging"},
+    {"comet", "logging"},
+    {"csv_monitor", "logging"},
+    {"comms_logger", "logging"},
+    {"flops_profiler", "profiling: see `lockstep plan`"},
+    {"checkpoint", "checkpoints: see the keys of [checkpoint]"},
+    {"data_types", "gradients add up in float32"},
+    {"prescale_gradients", "the loss is normalized before backward"},
+    {"gradient_predivide_factor", "the loss is normalized before backward"},
+    {"disable_allgather", "how weights are gathered follows from the partition"},
+    {"sparse_gradients", "gradients of embeddings are dense"},
+    {"zero_allow_untested_optimizer", "every optimizer may be partitioned"},
+    {"zero_force_ds_cpu_optimizer", "acts with offload alone"},
+    {"aio", "acts with offload alone"},
+    {"autotuning", "see `lockstep plan`"},
+    {"activation_checkpointing", "says how DeepSpeed stores inputs of layers; which are computed again is the model's"},
+    {"nebula", "checkpoints"},
+    {"compile", "the whole step is always compiled"},
+    {"seq_parallel_communication_data_type", "acts with sequence parallelism of DeepSpeed alone"},
+    {"graph_harvesting", "the whole step is always compiled"},
+    {"use_data_before_expert_parallel_", "there are no experts"},
+    {"train_steps", "the number of steps is training.steps"},
+};
+
+// Sections that ask for another computation if they are on.
+constexpr std::pair<const char*, const char*> kRefused[] = {
+    {"amp", "NVIDIA Apex: use bf16 or fp16"},
+    {"sparse_attention", "attention here is dense"},
+    {"compression_training", "weights here are not compressed"},
+    {"quantize_training", "weights here are not quantized"},
+    {"progressive_layer_drop", "every layer runs in every step"},
+    {"curriculum_learning", "every step has the same sequences"},
+    {"data_efficiency", "every step has the same sequences"},
+    {"eigenvalue", "it belongs to quantization"},
+    {"elasticity", "the batch is one number: give train_batch_size"},
+    {"hybrid_engine", "it belongs to reinforcement learning"},
+    {"moe", "there are no experts"},
+};
+
+class Config {
+public:
+    Config(const Json& json, const std::string& origin, Reading& reading, Refusals& refusals)
+        : json_(json), origin_(origin), r_(reading), refusals_(refusals) {}
+
+    // Returns the microbatches of a step on a data rank; 0: they are not said.
+    int64_t read() {
+        for (const auto& [key, value] : json_.items()) read_key(key, value);
+        return accumulated_;
+    }
+
+private:
+    static std::string said(const std::string& key, const Json& value) {
+        constexpr size_t kMost = 40;
+        const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+        return fmt::format("{} = {}", key, text.size() > kMost ? text.substr(0, kMost) + " ..." : text);
+    }
+    void no_effect(const std::string& key, const Json& value, const std::string& why) {
+        r_.no_effect.push_back({said(key, value), origin_, why});
+    }
+    void unmapped(const std::string& key, const Json& value, const std::string& why) {
+        r_.unmapped.push_back({said(key, value), origin_, why});
+    }
+    void refuse(const std::string& key, const Json& value, const std::string& why) {
+        refusals_.add(said(key, value), origin_, why);
+    }
+    void map(const std::string& key, const Json& value, const std::string& to, const compile::Value& as) {
+        r_.map(said(key, value), origin_, to, as);
+    }
+    [[noreturn]] void wrong(const std::string& key, const Json& value, const std::string& what) const {
+        throw UserError("recipe.deepspeed_config", key, fmt::format("{}: {}: must be {}", origin_, said(key, value), what));
+    }
+
+    // "auto": whoever calls DeepSpeed fills it in. Of what a plan depends on, the user is asked.
+    bool is_auto(const std::string& key, const Json& value) {
+        if (value != "auto") return false;
+        unmapped(key, value, "the program that calls DeepSpeed sets it");
+        constexpr std::tuple<const char*, const char*, const char*> asks[] = {
+            {"train_micro_batch_size_per_gpu", "training.local_batch_size", "4"},
+            {"bf16.enabled", "training.mixed_precision_param", "bfloat16"},
+            {"fp16.enabled", "training.mixed_precision_param", "float16"},
+            {"zero_optimization.stage", "partition.preset", "zero3"}};
+        for (const auto& [name, to, example] : asks) {
+            if (key == name)
+                r_.questions.push_back(
+                    {{to},
+                     fmt::format("{}: {}: the program that calls DeepSpeed sets it: give it as a flag, such as "
+                                 "--{} {}",
+                                 origin_, said(key, value), to, example)});
+        }
+        return true;
+    }
+    int64_t integer(const std::string& key, const Json& value) const {
+        const bool whole = value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
+                           std::abs(value.get<double>()) < 1e15;
+        if (whole) return static_cast<int64_t>(value.get<double>());
+        if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
+            wrong(key, value, "a whole number");
+        return value.get<int64_t>();
+    }
+    double number(const std::string& key, const Json& value) const {
+        if (!value.is_number()) wrong(key, value, "a number");
+        return value.get<double>();
+    }
+    std::string text(const std::string& key, const Json& value) const {
+        if (!value.is_string()) wrong(key, value, "text");
+        return value.get<std::string>();
+    }
+    const Json& section(const std::string& key, const Json& value) const {
+        if (!value.is_object()) wrong(key, value, "an object");
+        return value;
+    }
+    // "fp16": {"enabled": true}
+    bool is_on(const std::string& key, const Json& value) {
+        if (value.is_boolean()) return value.get<bool>();
+        const Json& s = section(key, value);
+        if (!s.contains("enabled")) return false;
+        const Json& enabled = s.at("enabled");
+        if (is_auto(key + ".enabled", enabled)) return false;
+        if (!enabled.is_boolean()) wrong(key + ".enabled", enabled, "true or false");
+        return enabled.get<bool>();
+    }
+
+    void read_key(const std::string& key, const Json& value) {
+        const auto in = [&](const auto& list) {
+            return std::find_if(std::begin(list), std::end(list), [&](const auto& row) { return row.first == key; });
+        };
+        if (const auto* row = in(kNoEffect); row != std::end(kNoEffect)) return no_effect(key, value, row->second);
+        if (const auto* row = in(kRefused); row != std::end(kRefused)) {
+            const bool off = value.is_null() || (value.is_object() && !is_on(key, value)) || value == false;
+            return off ? no_effect(key, value, "is off") : refuse(key, value, row->second);
+        }
+        for (const Row& row : rows()) {
+            if (row.key == key) return is_auto(key, value) ? void() : (this->*row.read)(key, value);
+        }
+        std::vector<std::string> names;
+        for (const Row& row : rows()) names.push_back(row.key);
+        for (const auto& row : kNoEffect) names.emplace_back(row.first);
+        for (const auto& row : kRefused) names.emplace_back(row.first);
+        throw UserError("recipe.deepspeed_config", key,
+                        fmt::format("{}: DeepSpeed has no key {}, so that what it changes is not known; the nearest is {}",
+                                    origin_, key, nearest(key, names)));
+    }
+
+    void micro_batch(const std::string& key, const Json& value) {
+        map(key, value, "training.local_batch_size", integer(key, value));
+        map(key, value, "parallelism.pipeline_parallel_microbatch_size", integer(key, value));
+    }
+    void batch(const std::string& key, const Json& value) { map(key, value, "training.global_batch_size", integer(key, value)); }
+    void accumulation(const std::string& key, const Json& value) {
+        accumulated_ = integer(key, value);
+        if (integer(key, value) == 1 && !json_.contains("train_batch_size"))
+            return no_effect(key, value, "one microbatch on every data rank");
+        if (json_.contains("train_batch_size")) return no_effect(key, value, "follows from train_batch_size and the ranks");
+        unmapped(key, value, "the batch of a step is training.global_batch_size");
+        r_.questions.push_back(
+            {{"training.global_batch_size"},
+             fmt::format("{}: {} microbatches are added up, and the sequences of a step depend on the data ranks: "
+                         "give train_batch_size, or --training.global_batch_size N",
+                         origin_, integer(key, value))});
+    }
+    void clipping(const std::string& key, const Json& value) { map(key, value, "training.max_norm", number(key, value)); }
+
+    void off(const std::string& key, const Json& value) {
+        if (!value.is_object() || !value.contains("enabled") || value.at("enabled") != "auto") no_effect(key, value, "is off");
+    }
+    void bf16(const std::string& key, const Json& value) {
+        if (!is_on(key, value)) return off(key, value);
+        map(key + ".enabled", true, "training.mixed_precision_param", std::string("bfloat16"));
+        for (const auto& [name, v] : value.items()) {
+            if (name != "enabled") no_effect(key + "." + name, v, "gradients add up in float32");
+        }
+    }
+    void fp16(const std::string& key, const Json& value) {
+        if (!is_on(key, value)) return off(key, value);
+        map(key + ".enabled", true, "training.mixed_precision_param", std::string("float16"));
+        for (const auto& [name, v] : value.items()) read_fp16(key + "." + name, name, v);
+    }
+    void read_fp16(const std::string& key, const std::string& name, const Json& value) {
+        if (name == "enabled" || is_auto(key, value)) return;
+        if (name == "loss_scale") map(key, value, "training.loss_scale", number(key, value));
+        else if (name == "initial_scale_power")
+            map(key, value, "training.initial_loss_scale", std::exp2(std::clamp(number(key, value), -50.0, 99.0)));
+        else if (name == "loss_scale_window") map(key, value, "training.loss_scale_window", integer(key, value));
+        else if (name == "min_loss_scale") map(key, value, "training.min_loss_scale", number(key, value));
+        else unmapped(key, value, "each overflow halves the loss scale; gradients add up in float32");
+    }
+
+    void zero(const std::string& key, const Json& value) {
+        for (const auto& [name, v] : section(key, value).items()) read_zero(key + "." + name, name, v);
+    }
+    void read_zero(const std::string& key, const std::string& name, const Json& value) {
+        if (is_auto(key, value)) return;
+        if (name == "stage") {
+            const int64_t stage = integer(key, value);
+            if (stage < 0 || stage > 3) wrong(key, value, "0, 1, 2 or 3");
+            return map(key, value, "partition.preset", stage == 0 ? std::string("none") : fmt::format("zero{}", stage));
+        }
+        if (name == "offload_optimizer" || name == "offload_param") {
+            const Json device = value.is_object() && value.contains("device") ? value.at("device") : Json("none");
+            if (device == "none" || value.is_null()) return no_effect(key, value, "is off");
+            return refuse(key, value, "offload to another memory is not in this version of Lockstep: leave it out");
+        }
+        if ((name == "cpu_offload" || name == "cpu_offload_params") && value != false)
+            return refuse(key, value, "offload to another memory is not in this version of Lockstep: leave it out");
+        if (name == "zero_hpz_partition_size" && value != 1)
+            return refuse(key, value,
+                          "a second copy of the weights within a node is not in this version of Lockstep: leave it out");
+        if (name.starts_with("zero_quantized") && value != false)
+            return refuse(key, value, "weights and gradients are not quantized here: leave it out");
+        if (name == "mics_shard_size" && value != -1)
+            return refuse(key, value, "give --parallelism.data_parallel_shard_degree in its place");
+        no_effect(key, value, "how weights are gathered and gradients reduced follows from the program");
+    }
+
+    void reduce_type(const std::string& key, const Json& value) {
+        if (value.is_null() || value == "none") return no_effect(key, value, "is off");
+        const std::string name = text(key, value);
+        const std::string here = name == "fp16"                      ? "float16"
+                                 : name == "bf16" || name == "bfp16" ? "bfloat16"
+                                 : name == "fp32"                    ? "float32"
+                                                                     : "";
+        if (here.empty()) wrong(key, value, "fp16, bf16 or fp32");
+        map(key, value, "training.mixed_precision_reduce", here);
+    }
+
+    void optimizer(const std::string& key, const Json& value) {
+        const Json& s = section(key, value);
+        const std::string type = s.contains("type") ? text(key + ".type", s.at("type")) : "";
+        const Json params = s.contains("params") ? section(key + ".params", s.at("params")) : Json::object();
+        const bool decoupled = params.value("adam_w_mode", Json(true)) != false;
+        const std::string name = lower(type);
+        const std::string here = name == "adamw" || (name == "adam" && decoupled) ? "AdamW"
+                                 : name == "adam"                                 ? "Adam"
+                                 : name == "sgd"                                  ? "SGD"
+                                 : name == "muon"                                 ? "Muon"
+                                                                                  : "";
+        if (here.empty())
+            r_.questions.push_back(
+                {{"optimizer.name"},
+                 fmt::format("{}: {} is no optimizer of Lockstep's: choose one as --optimizer.name (AdamW, Adam, "
+                             "SGD, Muon)",
+                             origin_, said(key + ".type", type))});
+        else map(key + ".type", type, "optimizer.name", here);
+        for (const auto& [param, v] : params.items()) read_optimizer(key + ".params." + param, param, v);
+    }
+    void read_optimizer(const std::string& key, const std::string& name, const Json& value) {
+        if (is_auto(key, value)) return;
+        for (const char* same : {"lr", "eps", "weight_decay", "momentum"}) {
+            if (name == same) return map(key, value, fmt::format("optimizer.{}", same), number(key, value));
+        }
+        if (name != "betas") return no_effect(key, value, "the update is always fused");
+        if (!value.is_array() || value.size() != 2) wrong(key, value, "two numbers");
+        map(key, value, "optimizer.beta1", number(key, value.at(0)));
+        map(key, value, "optimizer.beta2", number(key, value.at(1)));
+    }
+
+    void scheduler(const std::string& key, const Json& value) {
+        const Json& s = section(key, value);
+        const std::string type = s.contains("type") ? text(key + ".type", s.at("type")) : "";
+        if (type == "WarmupLR") map(key + ".type", type, "lr_scheduler.decay_ratio", 0.0);
+        else if (type == "WarmupDecayLR") map(key + ".type", type, "lr_scheduler.decay_type", std::string("linear"));
+        else if (type == "WarmupCosineLR") map(key + ".type", type, "lr_scheduler.decay_type", std::string("cosine"));
+        else
+            r_.questions.push_back({{"lr_scheduler.decay_type"},
+                                    fmt::format("{}: {}: no schedule here is the same: choose one as --lr_scheduler.decay_type "
+                                                "(linear, sqrt, cosine)",
+                                                origin_, said(key + ".type", type))});
+        if (!s.contains("params")) return;
+        for (const auto& [name, v] : section(key + ".params", s.at("params")).items()) {
+            const std::string full = key + ".params." + name;
+            if (is_auto(full, v)) continue;
+            if (name == "warmup_num_steps") map(full, v, "lr_scheduler.warmup_steps", integer(full, v));
+            else if (name == "total_num_steps") map(full, v, "lr_scheduler.total_steps", integer(full, v));
+            else if (name == "warmup_max_lr") map(full, v, "optimizer.lr", number(full, v));
+            else unmapped(full, v, "the warm-up is linear and begins at 0");
+        }
+    }
+
+    void pipeline(const std::string& key, const Json& value) {
+        for (const auto& [name, v] : section(key, value).items()) {
+            const std::string full = key + "." + name;
+            if (is_auto(full, v)) continue;
+            if (name == "stages") map(full, v, "parallelism.pipeline_parallel_degree", integer(full, v));
+            else no_effect(full, v, "stages are cut by [parallelism]");
+        }
+    }
+    void tensor_parallel(const std::string& key, const Json& value) {
+        for (const auto& [name, v] : section(key, value).items()) {
+            const std::string full = key + "." + name;
+            if (name == "autotp_size" || name == "tp_size") map(full, v, "parallelism.tensor_parallel_degree", integer(full, v));
+            else no_effect(full, v, "how layers are cut follows from the model");
+        }
+    }
+    void sequence_parallel(const std::string& key, const Json& value) {
+        if (integer(key, value) == 1) return no_effect(key, value, "is off");
+        refuse(key, value, "sequence parallelism of whole heads (Ulysses) is not in this version of Lockstep");
+    }
+
+    static std::string lower(std::string text) {
+        for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        return text;
+    }
+
+    struct Row {
+        std::string key;
+        void (Config::*read)(const std::string& key, const Json& value);
+    };
+    static const std::vector<Row>& rows() {
+        static const std::vector<Row> all = {{"train_micro_batch_size_per_gpu", &Config::micro_batch},
+                                             {"train_batch_size", &Config::batch},
+                                             {"gradient_accumulation_steps", &Config::accumulation},
+                                             {"gradient_clipping", &Config::clipping},
+                                             {"bf16", &Config::bf16},
+                                             {"bfloat16", &Config::bf16},
+                                             {"fp16", &Config::fp16},
+                                             {"zero_optimization", &Config::zero},
+                                             {"communication_data_type", &Config::reduce_type},
+                                             {"optimizer", &Config::optimizer},
+                                             {"scheduler", &Config::scheduler},
+                                             {"pipeline", &Config::pipeline},
+                                             {"tensor_parallel", &Config::tensor_parallel},
+                                             {"sequence_parallel_size", &Config::sequence_parallel}};
+        return all;
+    }
+
+    const Json& json_;
+    const std::string& origin_;
+    int64_t accumulated_ = 0;
+    Reading& r_;
+    Refusals& refusals_;
+};
+
+}  // namespace
+
+bool is_deepspeed(const Json& json) {
+    if (!json.is_object()) return false;
+    constexpr const char* own[] = {"train_micro_batch_size_per_gpu", "train_batch_size", "zero_optimization",
+                                   "gradient_accumulation_steps", "steps_per_print"};
+    return std::any_of(std::begin(own), std::end(own), [&](const char* key) { return json.contains(key); });
+}
+
+int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals) {
+    Json json;
+    try {
+        json = Json::parse(text, is_shallow<Json>, true, true);  // comments are let through, as DeepSpeed's users write them
+    } catch (const std::exception& e) {
+        throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, json_reason(e)));
+    }
+    if (!json.is_object()) throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: holds no JSON object", origin));
+    return Config(json, origin, reading, refusals).read();
+}
+
+Reading read_deepspeed_alone(const std::string& text, const std::string& path) {
+    Reading r;
+    r.kind = "DeepSpeed";
+    Refusals refusals;
+    read_deepspeed(text, path, r, refusals);
+    refusals.require_none(path);
+    if (!r.asks("training.mixed_precision_param"))
+        r.assume("neither bf16 nor fp16", "training.mixed_precision_param", std::string("float32"));
+    if (!r.asks("partition.preset")) r.assume("no zero_optimization", "partition.preset", std::string("none"));
+    const std::string narrow = r.recipe.text("training.mixed_precision_param");
+    if (narrow != "float32" && !r.asks("training.mixed_precision_param"))
+        r.assume("no communication_data_type", "training.mixed_precision_reduce", narrow);
+    r.assume("no gradient_clipping", "training.max_norm", 0.0);
+    r.assumed.push_back({"sequence length, recompute, parallel degrees", "",
+                         "those of Lockstep's defaults: training.seq_len, activation_checkpoint.mode, [parallelism]"});
+    r.questions.push_back(
+        {{"model.flavor", "model.dim"},
+         fmt::format("{}: is a configuration of DeepSpeed, which says nothing of the model: give --model.name and "
+                     "--model.flavor (`lockstep recipe model.flavor`), or --model.dim, --model.n_layers, "
+                     "--model.n_heads and --model.vocab_size; or give the script whose --deepspeed_config it is",
+                     path)});
+    r.notes.emplace_back("training.dataset_path: the folder that `lockstep data prepare` makes of your text");
+    return r;
+}
+
+}  // namespace lockstep::interop

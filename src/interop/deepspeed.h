@@ -1,0 +1,20 @@
+// DeepSpeed's configuration, ds_config.json: batch, ZeRO, precision and optimizer. It says nothing of the model.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "interop/reading.h"
+
+namespace lockstep::interop {
+
+// Does the object have keys that only DeepSpeed's configuration has?
+bool is_deepspeed(const nlohmann::json& json);
+// The statements of a configuration, into the reading of a run. Returns its gradient_accumulation_steps; 0: it has none.
+// UserError recipe.deepspeed_config.
+int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals);
+// A configuration alone: with the questions that it leaves.
+Reading read_deepspeed_alone(const std::string& text, const std::string& path);
+
+}  // namespace lockstep::interop

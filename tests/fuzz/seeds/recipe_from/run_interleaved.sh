@@ -1,0 +1,12 @@
+# Interleaved pipeline: 40 layers on 4 pipeline ranks, 5 layers a stage, two stages a rank. Arguments alone.
+--num-layers 40
+--hidden-size=5120
+--num-attention-heads 40
+--seq-length 2048 --max-position-embeddings 2048
+--vocab-size 50257
+--micro-batch-size 2 --global-batch-size 64
+--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4
+--num-layers-per-virtual-pipeline-stage 5
+--recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+--bf16 --lr 1e-4 --train-iters 1000
+--use-distributed-optimizer
