@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -45,46 +46,42 @@ toml::node* find_number(toml::table& tables, const std::string& key) {
     return node && node->is_number() ? node : nullptr;
 }
 
-std::string Constants::key_of(const PreparedRun& run) {
+std::string Constants::key_of(const Sources& sources) {
     std::string key;
-    for (const sim::Source& s : run.sources) key += s.path + "\n";
+    for (const sim::Source& s : sources) key += s.path + "\n";
     return key;
 }
 
-Constants::Constants(const std::vector<PreparedRun>& runs) {
-    std::map<std::pair<std::string, std::string>, int> number;
-    for (const PreparedRun& run : runs) {
-        const auto [at, is_new] = of_files_.try_emplace(key_of(run));
-        if (!is_new) continue;
-        std::map<std::string, int> last;  // of a key: a later file comes on top of an earlier one
-        for (const sim::Source& source : run.sources) {
-            toml::table tables = source.tables;
-            for (const sim::Constant& known : sim::constants_of(source)) {
-                const toml::node* node = find_number(tables, known.key);
-                if (!node)
-                    throw UserError(
-                        "cluster.constant", known.key,
-                        fmt::format("{}: [[constants]] names {}, which this file does not set", source.path, known.key));
-                const auto [found, added] = number.try_emplace({source.path, known.key}, static_cast<int>(all_.size()));
-                if (added) all_.push_back({source.path, known, node->value<double>().value()});
-                last[known.key] = found->second;
-            }
-            // What a later file sets by itself hides an earlier file's constant.
-            std::erase_if(last, [&](const auto& c) {
-                return all_[static_cast<size_t>(c.second)].file != source.path && find_number(tables, c.first);
-            });
+void Constants::add(const Sources& sources) {
+    const auto [at, is_new] = of_files_.try_emplace(key_of(sources));
+    if (!is_new) return;
+    std::map<std::string, int> last;  // by key: a later file comes on top of an earlier one
+    for (const sim::Source& source : sources) {
+        toml::table tables = source.tables;
+        // What a file sets hides the constants of that name in those before.
+        std::erase_if(last, [&](const auto& c) { return find_number(tables, c.first); });
+        for (const sim::Constant& known : sim::constants_of(source)) {
+            const toml::node* node = find_number(tables, known.key);
+            if (!node)
+                throw UserError("cluster.constant", known.key,
+                                fmt::format("{}: [[constants]] names {}, which this file does not set", source.path, known.key));
+            const auto same = [&](const FittedConstant& c) { return c.file == source.path && c.known.key == known.key; };
+            const auto found = std::find_if(all_.begin(), all_.end(), same) - all_.begin();
+            if (found == static_cast<std::ptrdiff_t>(all_.size()))
+                all_.push_back({source.path, known, node->value<double>().value()});
+            last[known.key] = static_cast<int>(found);
         }
-        for (const auto& [key, i] : last) at->second.push_back(i);
     }
+    for (const auto& [key, i] : last) at->second.push_back(i);
 }
 
-sim::Cluster Constants::cluster(const PreparedRun& run, const std::vector<double>& values) const {
-    std::vector<sim::Source> sources = run.sources;
-    for (const int i : of(run)) {
+sim::Cluster Constants::cluster(const Sources& of_machine, const std::vector<double>& values) const {
+    Sources sources = of_machine;
+    for (const int i : of(of_machine)) {
         const FittedConstant& c = all_[static_cast<size_t>(i)];
         for (sim::Source& s : sources) {
-            if (s.path != c.file) continue;
-            table_of(s.tables, c.known.key)->insert_or_assign(last_name(c.known.key), values[static_cast<size_t>(i)]);
+            if (s.path == c.file)
+                table_of(s.tables, c.known.key)->insert_or_assign(last_name(c.known.key), values[static_cast<size_t>(i)]);
         }
     }
     return sim::cluster_of(sources);
@@ -93,6 +90,60 @@ sim::Cluster Constants::cluster(const PreparedRun& run, const std::vector<double
 std::vector<double> Constants::values() const {
     std::vector<double> out;
     for (const FittedConstant& c : all_) out.push_back(c.value);
+    return out;
+}
+
+std::vector<double> Constants::spreads() const {
+    std::vector<double> out;
+    for (const FittedConstant& c : all_)
+        out.push_back(c.known.low > 0 && c.known.high > c.known.low ? std::log(c.known.high / c.known.low) / 2 : c.known.spread);
+    return out;
+}
+
+namespace {
+
+// The lines of a text; each ends where the next begins.
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> out;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        out.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return out;
+}
+
+// Puts a number in the place of the one that begins at the node's source.
+void replace_number(std::vector<std::string>& lines, const toml::node& node, double value) {
+    const toml::source_region& at = node.source();
+    std::string& line = lines[at.begin.line - 1];
+    const size_t begin = at.begin.column - 1, end = std::min(line.find_first_not_of("0123456789.eE+-_", begin), line.size());
+    line.replace(begin, end - begin, fmt::format("{:#.4g}", value));
+}
+
+}  // namespace
+
+std::string with_constants(const std::string& text, const std::string& path, const std::vector<FittedConstant>& constants) {
+    toml::table tables = toml::parse(text);
+    std::vector<std::string> lines = lines_of(text);
+    std::map<int64_t, std::string> behind;  // the line behind which text comes
+    for (const FittedConstant& c : constants) {
+        if (c.file != path) continue;
+        replace_number(lines, *find_number(tables, c.known.key), c.value);
+        for (toml::node& item : *tables["constants"].as_array()) {
+            const toml::table& known = *item.as_table();
+            if (known["key"].value_or(std::string()) != c.known.key) continue;
+            for (const auto& [key, value] : {std::pair{"low", c.known.low}, {"high", c.known.high}}) {
+                if (const toml::node* old = known.get(key)) replace_number(lines, *old, value);
+                else behind[known.get("spread")->source().begin.line] += fmt::format("\n{} = {:#.4g}", key, value);
+            }
+            const std::string runs = fmt::format("runs = {}", c.known.runs);
+            if (const toml::node* old = known.get("runs")) lines[old->source().begin.line - 1] = runs;
+            else behind[known.get("spread")->source().begin.line] += "\n" + runs;
+        }
+    }
+    std::string out;
+    for (size_t i = 0; i < lines.size(); ++i) out += lines[i] + behind[static_cast<int64_t>(i) + 1] + "\n";
     return out;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "calibration/prepared_run.h"
+#include "sim/cluster.h"
 
 namespace lockstep::calibration {
 
@@ -16,32 +16,36 @@ struct FittedConstant {
     double value = 0;
 };
 
-// Of all files of the runs, each once, in the order of the runs.
+// The constants of machines, each of one file and counted once.
 class Constants {
 public:
-    explicit Constants(const std::vector<PreparedRun>& runs);
+    using Sources = std::vector<sim::Source>;  // of one machine: its files
+    // UserError cluster.constant: a file names a constant that it does not set.
+    void add(const Sources& sources);
 
     size_t size() const { return all_.size(); }
     const FittedConstant& operator[](size_t i) const { return all_[i]; }
-    // Those on which a run depends, by number.
-    const std::vector<int>& of(const PreparedRun& run) const { return of_files_.at(key_of(run)); }
-    // The run's cluster with these values, one for each constant.
-    sim::Cluster cluster(const PreparedRun& run, const std::vector<double>& values) const;
+    // Those on which a machine that was added depends, by number.
+    const std::vector<int>& of(const Sources& sources) const { return of_files_.at(key_of(sources)); }
+    // The machine with these values, one for each constant.
+    sim::Cluster cluster(const Sources& sources, const std::vector<double>& values) const;
 
     std::vector<double> values() const;
+    // What is not known of each: the deviation of its logarithm, by the runs that fitted it, else before any run.
+    std::vector<double> spreads() const;
 
 private:
-    static std::string key_of(const PreparedRun& run);
+    static std::string key_of(const Sources& sources);
 
     std::vector<FittedConstant> all_;
-    std::map<std::string, std::vector<int>> of_files_;  // by the paths of a run's files
+    std::map<std::string, std::vector<int>> of_files_;  // by the paths of a machine's files
 };
 
 // The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one of
 // whose `ops`, is the name. Null: there is none.
 toml::node* find_number(toml::table& tables, const std::string& key);
 
-// The text of a file with other values and intervals of its constants; all else stays as it is.
-std::string with_constants(const std::string& text, const std::vector<FittedConstant>& constants);
+// The text of the cluster file at `path` with these values and intervals of its constants; all else stays as it is.
+std::string with_constants(const std::string& text, const std::string& path, const std::vector<FittedConstant>& constants);
 
 }  // namespace lockstep::calibration

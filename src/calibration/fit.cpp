@@ -18,7 +18,8 @@ bool is_usable(const PreparedRun& run) { return run.refusal.empty() && run.run->
 // The most that a constant can be: shares end at 1.
 double upper_bound(const FittedConstant& c) {
     const std::string name = c.known.key.substr(c.known.key.rfind('.') + 1);
-    const bool share = name.ends_with("efficiency") || name == "of_products" || name == "beside_collective" || name == "unaligned";
+    const bool share =
+        name.ends_with("efficiency") || name == "of_products" || name == "beside_collective" || name == "unaligned";
     return share ? 1 : 1e24;
 }
 
@@ -32,11 +33,11 @@ public:
     }
 
     size_t rows() const { return rows_.size(); }
-    const std::vector<int>& constants_of(size_t row) const { return constants_.of(runs_[rows_[row]]); }
+    const std::vector<int>& constants_of(size_t row) const { return constants_.of(runs_[rows_[row]].sources); }
 
     double residual(size_t row, const std::vector<double>& values) const {
         const PreparedRun& run = runs_[rows_[row]];
-        return std::log(step_s(run, constants_.cluster(run, values)) / run.run->step_time_s) / kNoise;
+        return std::log(step_s(run, constants_.cluster(run.sources, values)) / run.run->step_time_s) / kNoise;
     }
     Eigen::VectorXd residuals(const Eigen::VectorXd& x) const {
         Eigen::VectorXd out(static_cast<Eigen::Index>(rows()));
@@ -72,7 +73,8 @@ public:
     double spread(Eigen::Index k) const { return constants_[static_cast<size_t>(k)].known.spread; }
 
     Eigen::VectorXd bounded(Eigen::VectorXd x) const {
-        for (Eigen::Index k = 0; k < x.size(); ++k) x[k] = std::min(x[k], std::log(upper_bound(constants_[static_cast<size_t>(k)])));
+        for (Eigen::Index k = 0; k < x.size(); ++k)
+            x[k] = std::min(x[k], std::log(upper_bound(constants_[static_cast<size_t>(k)])));
         return x;
     }
     static std::vector<double> values_of(const Eigen::VectorXd& x) {
@@ -145,10 +147,16 @@ Fit fit(const std::vector<PreparedRun>& runs, const std::vector<bool>& used, con
     return out;
 }
 
+std::vector<double> Fit::spreads() const {
+    std::vector<double> out;
+    for (size_t k = 0; k < values.size(); ++k) out.push_back(std::log(high[k] / low[k]) / 2);
+    return out;
+}
+
 std::vector<double> ratios(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& values) {
     std::vector<double> out(runs.size());
     parallel_for(runs.size(), [&](size_t i) {
-        if (is_usable(runs[i])) out[i] = step_s(runs[i], constants.cluster(runs[i], values)) / runs[i].run->step_time_s;
+        if (is_usable(runs[i])) out[i] = step_s(runs[i], constants.cluster(runs[i].sources, values)) / runs[i].run->step_time_s;
     });
     return out;
 }

@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "calibration/constants.h"
+#include "calibration/prepared_run.h"
 
 namespace lockstep::calibration {
 
 struct Fit {
-    std::vector<double> values;              // by constant
-    std::vector<double> low, high;           // one deviation to each side, by the curvature at the values
-    std::vector<int64_t> runs;               // by constant: that depend on it
+    std::vector<double> values;     // by constant
+    std::vector<double> low, high;  // one deviation to each side, by the curvature at the values
+    std::vector<int64_t> runs;      // by constant: that depend on it
+
+    std::vector<double> spreads() const;  // by constant: deviation of its logarithm
 };
 
 // `used[i]`: does run i count? `begin`: where the search starts. Deterministic.

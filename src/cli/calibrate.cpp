@@ -2,13 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/error.h"
+#include "base/output_file.h"
 #include "base/parallel.h"
-#include "calibration/errors.h"
-#include "calibration/fit.h"
+#include "base/text_file.h"
+#include "calibration/report.h"
 #include "cli/commands.h"
 #include "telemetry/console.h"
 
@@ -19,81 +22,214 @@ using Json = nlohmann::ordered_json;
 using calibration::PreparedRun;
 
 struct CalibrateArgs {
-    std::string rows, folder = "clusters", out;
-    std::vector<std::string> clusters, sources;
-    bool fits = true, leave_out = false, list = false, json = false;
+    std::string rows, folder = "clusters", cluster, out;
+    std::vector<std::string> sources;
+    bool fits = true, leaves_out = false, writes = false, multiplier = false, list = false, json = false;
 };
 
+// The table's runs that are asked for. Runs that name no cluster ran on --cluster.
+std::vector<calibration::Run> asked_runs(const CalibrateArgs& args) {
+    std::vector<calibration::Run> runs = calibration::read_runs(args.rows);
+    const std::string name = std::filesystem::path(args.cluster).stem().string();
+    for (calibration::Run& r : runs) {
+        if (!args.cluster.empty() && (r.cluster.empty() || r.cluster == name)) r.cluster = args.cluster;
+        if (r.recipe && r.cluster.empty())
+            throw UserError(
+                "runs.no_cluster", "--cluster",
+                r.at + ": names no cluster; give --cluster FILE, the file of the machine on which the runs were measured");
+    }
+    std::erase_if(runs, [&](const calibration::Run& r) {
+        if (!args.cluster.empty() && r.cluster != args.cluster) return true;
+        return !args.sources.empty() && std::find(args.sources.begin(), args.sources.end(), r.source) == args.sources.end();
+    });
+    return runs;
+}
+
 std::vector<PreparedRun> prepared(const std::vector<calibration::Run>& runs, const CalibrateArgs& args) {
-    const auto is_asked = [](const std::vector<std::string>& names, const std::string& name) {
-        return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
-    };
-    std::vector<const calibration::Run*> asked;
+    std::vector<const calibration::Run*> planned;
     for (const calibration::Run& r : runs) {
-        if (r.recipe && is_asked(args.clusters, r.cluster) && is_asked(args.sources, r.source)) asked.push_back(&r);
+        if (r.recipe) planned.push_back(&r);
     }
     const calibration::ClusterFiles files(args.folder);
-    std::vector<PreparedRun> out(asked.size());
-    parallel_for(asked.size(), [&](size_t i) { out[i] = calibration::prepare(*asked[i], files); });
+    std::vector<PreparedRun> out(planned.size());
+    parallel_for(planned.size(), [&](size_t i) { out[i] = calibration::prepare(*planned[i], files); });
+    for (const PreparedRun& r : out) {
+        if (!r.refusal.empty()) telemetry::warn(fmt::format("{} is left out: {}", r.run->at, r.refusal));
+    }
     return out;
 }
 
+struct Calibrated {
+    std::vector<calibration::Run> table;
+    std::vector<PreparedRun> runs;
+    calibration::Constants constants;
+    calibration::Planned before, after;
+    std::optional<calibration::Fit> fit;
+    std::optional<calibration::LeftOut> left_out;
+};
+
+Calibrated calibrated(const CalibrateArgs& args) {
+    Calibrated c;
+    c.table = asked_runs(args);
+    c.runs = prepared(c.table, args);
+    const auto is_measured = [](const PreparedRun& r) { return r.refusal.empty() && r.run->step_time_s > 0; };
+    if (std::none_of(c.runs.begin(), c.runs.end(), is_measured))
+        throw UserError("runs.none", "--rows",
+                        fmt::format("{}: no run that was asked for has a step time and can be planned", args.rows));
+    for (const PreparedRun& r : c.runs) c.constants.add(r.sources);
+    c.before.values = c.constants.values();
+    c.before.ratios = calibration::ratios(c.runs, c.constants, c.before.values);
+    c.after = c.before;
+    if (args.fits && !args.multiplier) {
+        const std::vector<bool> used(c.runs.size(), true);
+        c.fit = calibration::fit(c.runs, used, c.constants, c.before.values, [](int round, double cost) {
+            telemetry::info(fmt::format("fit, round {}: weighted squares {:.1f}", round, cost));
+        });
+        c.after = {c.fit->values, calibration::ratios(c.runs, c.constants, c.fit->values)};
+    }
+    if (args.leaves_out)
+        c.left_out = calibration::leave_sources_out(c.runs, c.constants, c.after.values,
+                                                    [](const std::string& line) { telemetry::info(line); });
+    return c;
+}
+
+std::vector<calibration::FittedConstant> fitted(const Calibrated& c) {
+    std::vector<calibration::FittedConstant> out;
+    for (size_t k = 0; k < c.constants.size(); ++k) {
+        out.push_back(c.constants[k]);
+        out.back().value = c.fit->values[k];
+        out.back().known.low = c.fit->low[k], out.back().known.high = c.fit->high[k], out.back().known.runs = c.fit->runs[k];
+    }
+    return out;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+    AtomicFile file(path);
+    file.append(text);
+    file.finish();
+    file.publish();
+}
+
+// Puts the fitted constants into the files that have them.
+void write_constants(const Calibrated& c) {
+    const std::vector<calibration::FittedConstant> constants = fitted(c);
+    std::set<std::string> paths;
+    for (const calibration::FittedConstant& f : constants) paths.insert(f.file);
+    for (const std::string& path : paths) {
+        write_file(path, calibration::with_constants(read_text_file(path).text, path, constants));
+        telemetry::info(path + " has new constants");
+    }
+}
+
+// One cluster file with all that its parts say and what the runs add.
+void write_cluster(const Calibrated& c, const CalibrateArgs& args) {
+    sim::Cluster cluster = c.constants.cluster(c.runs[0].sources, c.after.values);
+    if (args.multiplier) cluster.measured = calibration::measured_by(c.before.ratios);
+    write_file(args.out, sim::print(cluster));
+    telemetry::info(fmt::format("{} has the calibrated machine", args.out));
+}
+
 void print_errors(const char* title, const std::vector<PreparedRun>& runs, const std::vector<double>& ratios) {
-    std::map<std::string, std::vector<size_t>> by_source;
-    for (size_t i = 0; i < runs.size(); ++i) {
-        if (ratios[i] != 0) by_source[runs[i].run->source].push_back(i);
-    }
     fmt::print("{}\n  {:<14}{:>6}{:>10}{:>10}{:>10}{:>10}\n", title, "source", "runs", "median", "90th", "bias", "ranks");
-    std::vector<double> all;
-    const auto line = [](const std::string& name, const calibration::Errors& e, double rank) {
-        fmt::print("  {:<14}{:>6}{:>8.1f} %{:>8.1f} %{:>+8.1f} %{:>10.2f}\n", name, e.count, 100 * e.median, 100 * e.ninetieth,
-                   100 * e.bias, rank);
-    };
-    for (const auto& [source, members] : by_source) {
-        std::vector<double> of, planned, measured;
-        for (const size_t i : members) {
-            const compile::Layout& l = runs[i].compiled.layout;
-            const double each = static_cast<double>(l.ranks) / static_cast<double>(l.global_batch * l.seq_len);
-            of.push_back(ratios[i]), all.push_back(ratios[i]);
-            planned.push_back(ratios[i] * runs[i].run->step_time_s * each), measured.push_back(runs[i].run->step_time_s * each);
-        }
-        line(source, calibration::errors_of(of), calibration::rank_correlation(planned, measured));
+    for (const auto& [source, e, rank] : calibration::by_source(runs, ratios))
+        fmt::print("  {:<14}{:>6}{:>8.1f} %{:>8.1f} %{:>+8.1f} %{:>10}\n", source, e.count, 100 * e.median, 100 * e.ninetieth,
+                   100 * e.bias, source == "all" || e.count < 3 ? "" : fmt::format("{:.2f}", rank));
+}
+
+void print(const Calibrated& c, const CalibrateArgs& args) {
+    for (size_t i = 0; args.list && i < c.runs.size(); ++i) {
+        if (c.after.ratios[i] == 0) continue;
+        const calibration::Run& r = *c.runs[i].run;
+        fmt::print("{:<16} {:<18} {:<28} {:>10.4g} s measured {:>+7.1f} %\n", r.id,
+                   std::filesystem::path(r.cluster).stem().string(), r.stack, r.step_time_s, 100 * (c.after.ratios[i] - 1));
     }
-    line("all", calibration::errors_of(all), 0);
+    if (c.fit) {
+        fmt::print("constants (of a chip, a network or a stack)\n");
+        for (const calibration::FittedConstant& f : fitted(c))
+            fmt::print("  {:<46} {:<36}{:>11.4g}  {:>9.4g} to {:<9.4g}{:>4} runs\n", f.file, f.known.key, f.value, f.known.low,
+                       f.known.high, f.known.runs);
+    }
+    print_errors("one utilization a chip", c.runs, calibration::constant_utilization(c.runs));
+    if (c.fit) print_errors("planned with the constants of the files", c.runs, c.before.ratios);
+    print_errors(c.fit ? "planned with fitted constants" : "planned with the constants of the files", c.runs, c.after.ratios);
+    if (c.left_out) {
+        print_errors("each source planned with constants fitted to the others", c.runs, c.left_out->ratios);
+        fmt::print("  mean of medians {:.1f} %; {:.0f} % of the runs in the band\n", 100 * c.left_out->mean_of_medians,
+                   100 * c.left_out->coverage);
+    }
+    if (args.multiplier) {
+        const sim::Measured m = calibration::measured_by(c.before.ratios);
+        fmt::print("measured steps take {:.3f} times the planned ({} runs); a plan is then right within {:.0f} %\n", m.multiplier,
+                   m.runs, 100 * m.spread);
+    }
+}
+
+Json errors_json(const std::vector<PreparedRun>& runs, const std::vector<double>& ratios) {
+    Json out = Json::array();
+    for (const auto& [source, e, rank] : calibration::by_source(runs, ratios))
+        out.push_back({{"source", source},
+                       {"runs", e.count},
+                       {"median", e.median},
+                       {"ninetieth", e.ninetieth},
+                       {"bias", e.bias},
+                       {"rank_correlation", rank}});
+    return out;
+}
+
+Json to_json(const Calibrated& c, const CalibrateArgs& args) {
+    Json runs = Json::array(), left_out = Json::array(), constants = Json::array(), choices = Json::array();
+    for (size_t i = 0; i < c.runs.size(); ++i) {
+        const calibration::Run& r = *c.runs[i].run;
+        Json row = {{"id", r.id},           {"source", r.source},          {"cluster", r.cluster},      {"stack", r.stack},
+                    {"assumed", r.assumed}, {"measured_s", r.step_time_s}, {"ratio", c.after.ratios[i]}};
+        if (c.left_out) row["left_out_ratio"] = c.left_out->ratios[i], row["left_out_deviation"] = c.left_out->deviations[i];
+        runs.push_back(std::move(row));
+    }
+    for (const calibration::Run& r : c.table) {
+        if (!r.left_out.empty()) left_out.push_back({{"id", r.id}, {"why", r.left_out}});
+    }
+    for (const PreparedRun& r : c.runs) {
+        if (!r.refusal.empty()) left_out.push_back({{"id", r.run->id}, {"why", r.refusal}});
+    }
+    if (c.fit) {
+        for (const calibration::FittedConstant& f : fitted(c))
+            constants.push_back({{"file", f.file},
+                                 {"key", f.known.key},
+                                 {"value", f.value},
+                                 {"low", f.known.low},
+                                 {"high", f.known.high},
+                                 {"runs", f.known.runs}});
+    }
+    for (const calibration::Choice& g : calibration::choices_of(c.runs, c.after.ratios))
+        choices.push_back({{"of", g.of}, {"layouts", g.runs.size()}, {"loss", g.loss}, {"mean_loss", g.mean}});
+    Json out = {{"rows", args.rows},
+                {"constants", constants},
+                {"one_utilization", errors_json(c.runs, calibration::constant_utilization(c.runs))},
+                {"planned", errors_json(c.runs, c.after.ratios)},
+                {"choices", choices},
+                {"runs", runs},
+                {"not_planned", left_out}};
+    if (c.left_out)
+        out["left_out"] = {{"errors", errors_json(c.runs, c.left_out->ratios)},
+                           {"mean_of_medians", c.left_out->mean_of_medians},
+                           {"coverage", c.left_out->coverage}};
+    if (args.multiplier) {
+        const sim::Measured m = calibration::measured_by(c.before.ratios);
+        out["measured"] = {{"multiplier", m.multiplier}, {"spread", m.spread}, {"runs", m.runs}};
+    }
+    return out;
 }
 
 int calibrate(const CalibrateArgs& args) {
-    const std::vector<calibration::Run> all = calibration::read_runs(args.rows);
-    const std::vector<PreparedRun> runs = prepared(all, args);
-    for (const PreparedRun& r : runs) {
-        if (!r.refusal.empty()) telemetry::warn(fmt::format("{}: {}", r.run->at, r.refusal));
-    }
-    const calibration::Constants constants(runs);
-    std::vector<double> values = constants.values();
-    if (args.fits) {
-        const std::vector<bool> used(runs.size(), true);
-        const calibration::Fit fit = calibration::fit(runs, used, constants, values, [](int round, double cost) {
-            telemetry::info(fmt::format("round {}: cost {:.1f}", round, cost));
-        });
-        values = fit.values;
-        for (size_t k = 0; k < constants.size(); ++k)
-            fmt::print("{:<45} {:<36} {:>10.4g}  {:>10.4g} to {:<10.4g} {:>4} runs (before {:.4g})\n", constants[k].file,
-                       constants[k].known.key, fit.values[k], fit.low[k], fit.high[k], fit.runs[k], constants[k].value);
-    }
-    const std::vector<double> ratios = calibration::ratios(runs, constants, values);
-    if (args.list) {
-        for (size_t i = 0; i < runs.size(); ++i) {
-            if (ratios[i] != 0)
-                fmt::print("{:<16} {:<18} {:<28} tp {} pp {} dp {:<4} {:>9.4f} s {:>+7.1f} %\n", runs[i].run->id, runs[i].run->cluster,
-                           runs[i].run->stack, runs[i].config.parallelism.tensor_parallel_degree,
-                           runs[i].config.parallelism.pipeline_parallel_degree,
-                           runs[i].config.parallelism.data_parallel_shard_degree, runs[i].run->step_time_s, 100 * (ratios[i] - 1));
-        }
-    }
-    print_errors("constant MFU of a chip", runs, calibration::constant_utilization(runs));
-    print_errors("planned", runs, ratios);
-    for (const calibration::Choice& c : calibration::choices_of(runs, ratios))
-        fmt::print("choice {:<70} {:>3} layouts: loss {:.1f} %, random {:.1f} %\n", c.of, c.runs.size(), 100 * c.loss, 100 * c.mean);
+    if (args.multiplier && args.cluster.empty())
+        throw UserError("runs.no_cluster", "--cluster", "--multiplier is of one machine: give --cluster FILE");
+    if (!args.out.empty() && args.cluster.empty())
+        throw UserError("runs.no_cluster", "--cluster", "--out writes one machine: give --cluster FILE");
+    const Calibrated c = calibrated(args);
+    if (args.writes && c.fit) write_constants(c);
+    if (!args.out.empty()) write_cluster(c, args);
+    if (args.json) print_json(to_json(c, args));
+    else print(c, args);
     return kDone;
 }
 
@@ -101,14 +237,23 @@ int calibrate(const CalibrateArgs& args) {
 
 Command add_calibrate(CLI::App& app) {
     const auto args = std::make_shared<CalibrateArgs>();
-    CLI::App* command = app.add_subcommand("calibrate", "fit the constants of cluster files to measured runs");
-    command->add_option("--rows", args->rows, "CSV table of runs")->required();
-    command->add_option("--folder", args->folder, "folder of the cluster files that the table names");
-    command->add_option("--cluster", args->clusters, "only runs on this cluster (repeatable)");
+    CLI::App* command =
+        app.add_subcommand("calibrate", "hold plans against measured runs, and fit the constants of machines to them");
+    command->add_option("--rows", args->rows, "CSV table of measured runs, in the form of data/published_runs.csv")->required();
+    command->add_option("--cluster", args->cluster,
+                        "cluster file: only runs on this machine; runs that name no cluster ran on it");
+    command->add_option("--folder", args->folder, "folder of the cluster files that the table names (default: clusters)");
     command->add_option("--source", args->sources, "only runs of this source (repeatable)");
-    command->add_flag("!--no-fit", args->fits, "say how good the constants are that the files have");
+    command->add_flag("!--no-fit", args->fits, "take the constants that the files have");
+    command->add_flag("--leave-out", args->leaves_out, "also plan each source with constants that are fitted to the others");
+    command->add_flag("--multiplier", args->multiplier,
+                      "fit no constants, but one factor to the plans of --cluster; one run is enough");
+    command->add_flag("--write", args->writes, "write the fitted constants into the files that have them");
+    command->add_option("--out", args->out, "write the calibrated machine of --cluster to this file");
     command->add_flag("--list", args->list, "a line for each run");
-    command->footer("Example: lockstep calibrate --rows data/published_runs.csv");
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer(
+        "Example: lockstep calibrate --rows my_runs.csv --cluster clusters/h100.toml --multiplier --out my_machine.toml");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return calibrate(*args); }};
 }
 

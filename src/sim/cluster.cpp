@@ -148,10 +148,17 @@ void read_host(Reader& r, Host& h) {
     r.take("lost_per_doubling", h.lost_per_doubling, kShare);
 }
 
+void read_measured(Reader& r, Measured& m) {
+    r.take("multiplier", m.multiplier, above_to(0, 100)), r.take("spread", m.spread, above_to(0, 10));
+    r.take("runs", m.runs, kCount);
+    if (m.runs > 0 && m.spread <= 0) r.incomplete("spread", "[measured] needs spread, the deviation that is left");
+}
+
 void read_stack(Reader& r, Stack& s) {
-    r.take("name", s.name), r.take("description", s.description), r.take("reduces_last", s.reduces_last);
+    std::string base;
+    r.take("on", base), r.take("name", s.name), r.take("description", s.description), r.take("reduces_last", s.reduces_last);
     r.take("transfers_block", s.transfers_block), r.take("merged_products", s.merged_products);
-    r.take("broadcasts_updates", s.broadcasts_updates), r.take("split_sends", s.split_sends),
+    r.take("broadcast_s", s.broadcast_s, kSeconds), r.take("split_sends", s.split_sends),
         r.take("whole_recompute", s.whole_recompute), r.take("whole_logits", s.whole_logits);
 }
 
@@ -219,6 +226,11 @@ void read_source(Cluster& c, const Source& source) {
         read_host(r, c.host);
         r.finish();
     }
+    if (const toml::table* t = top.table("measured")) {
+        Reader r(*t, "measured.", origin);
+        read_measured(r, c.measured);
+        r.finish();
+    }
     if (const toml::table* t = top.table("stack")) {
         Reader r(*t, "stack.", origin);
         read_stack(r, c.stack);
@@ -261,19 +273,21 @@ Source read_source_of(Source::Of of, const std::string& path, const char* asked_
 
 // After what it builds on.
 void add_with_bases(std::vector<Source>& out, Source source, int depth) {
-    const toml::table* machine = source.tables["machine"].as_table();
-    for (const char* key : {"kernels", "chip"}) {
-        const auto named = machine ? (*machine)[key].value<std::string>() : std::nullopt;
+    for (const auto& [section, key] : {std::pair{"machine", "kernels"}, {"machine", "chip"}, {"stack", "on"}}) {
+        const toml::table* table = source.tables[section].as_table();
+        const auto named = table ? (*table)[key].value<std::string>() : std::nullopt;
         if (!named || named->empty()) continue;
         const std::string path = (std::filesystem::path(source.path).parent_path() / *named).lexically_normal().string();
         const TextFile file = read_text_file(path);
         if (!file.is_readable())
-            Reader(*machine, "machine.", source.path)
+            Reader(*table, std::string(section) + ".", source.path)
                 .refuse("cluster.cannot_read", key, *named,
                         fmt::format("{} cannot be read ({}); its path begins in the folder of this file", path, file.reason));
         if (depth == 0)
-            Reader(*machine, "machine.", source.path).refuse("cluster.incomplete", key, *named, "files name each other");
-        add_with_bases(out, {Source::Of::Base, path, parse(file.text, path)}, depth - 1);
+            Reader(*table, std::string(section) + ".", source.path)
+                .refuse("cluster.incomplete", key, *named, "files name each other");
+        const auto of = source.of == Source::Of::Stack ? Source::Of::Stack : Source::Of::Base;
+        add_with_bases(out, {of, path, parse(file.text, path)}, depth - 1);
     }
     out.push_back(std::move(source));
 }
@@ -288,7 +302,7 @@ std::vector<Source> with_bases(Source source) {
 
 std::vector<Source> read_sources(const std::string& path, const char* asked_by, const std::string& stack) {
     std::vector<Source> out = with_bases(read_source_of(Source::Of::Cluster, path, asked_by));
-    if (!stack.empty()) out.push_back(read_source_of(Source::Of::Stack, stack, "cluster.stack"));
+    if (!stack.empty()) add_with_bases(out, read_source_of(Source::Of::Stack, stack, "cluster.stack"), 3);
     return out;
 }
 
@@ -343,9 +357,9 @@ std::string print_stack(const Stack& s) {
     if (s.name.empty()) return "";
     return fmt::format(
         "\n[stack]\nname = \"{}\"\ndescription = \"{}\"\nreduces_last = {}\ntransfers_block = {}\nmerged_products = "
-        "{}\nbroadcasts_updates = {}\nsplit_sends = {}\nwhole_recompute = {}\n"
+        "{}\nbroadcast_s = {:.4g}\nsplit_sends = {}\nwhole_recompute = {}\n"
         "whole_logits = {}\n",
-        s.name, s.description, s.reduces_last, s.transfers_block, s.merged_products, s.broadcasts_updates, s.split_sends,
+        s.name, s.description, s.reduces_last, s.transfers_block, s.merged_products, s.broadcast_s, s.split_sends,
         s.whole_recompute, s.whole_logits);
 }
 
@@ -382,6 +396,8 @@ std::string print(const Cluster& c) {
         out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links) out += print_link(l);
     out += print_host(c.host) + print_stack(c.stack);
+    if (const Measured& m = c.measured; m.runs > 0)
+        out += fmt::format("\n[measured]\nmultiplier = {:.4g}\nspread = {:.4g}\nruns = {}\n", m.multiplier, m.spread, m.runs);
     std::vector<ops::DescribedKernel> kernels;  // with the rates that [[ops]] gave them
     for (const ops::DescribedKernel& k : c.catalog) {
         for (const std::string& op : k.ops) {

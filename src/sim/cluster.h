@@ -42,14 +42,22 @@ struct Host {
     double lost_per_doubling = 0;  // share of a step, each time the number of hosts doubles
 };
 
+// What measured runs on the machine itself say of its plans (`lockstep calibrate --multiplier`).
+struct Measured {
+    double multiplier = 1;  // of every planned step
+    double spread = 0;      // deviation of the logarithm that is left
+    int64_t runs = 0;       // 0: none was measured
+};
+
 // The software that ran, where it differs from what Lockstep compiles.
 struct Stack {
     std::string name, description;
     bool reduces_last = false;     // gradients are reduced when all backwards are over, rather than beside them
     bool transfers_block = false;  // a rank computes nothing while it sends to or receives from another pipeline rank
     bool merged_products = false;  // products that share an operand, or add to one result, are one product
-    // Updated weights go to the other ranks by one broadcast from each owner in turn, rather than by one gather.
-    bool broadcasts_updates = false;
+    // Of a rank: where updated weights go to the others by one broadcast from each owner in turn, what each costs beside its
+    // bytes.
+    double broadcast_s = 0;        // 0: by one gather
     bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
     bool whole_logits = false;     // the loss is not computed in chunks
     bool whole_recompute = false;  // a recomputed layer runs to its end, although its last product is not needed
@@ -75,6 +83,7 @@ struct Cluster {
     std::vector<LinkLevel> links;  // of devices: ascending ranks, the last has 0
     double beside_collective = 1;  // of devices: share of their rates that ops keep beside a collective
     Host host;                     // of devices
+    Measured measured;             // of devices
     Stack stack;
     Hosts hosts;  // where ranks have no devices
     ops::CostTable costs;
@@ -87,7 +96,8 @@ struct Cluster {
 };
 
 // The tables of a cluster, in the order in which one comes on top of another: those that machine.kernels and machine.chip name,
-// whose paths begin in the folder of the file that names them, those of the file itself, and those of the stack.
+// whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on names,
+// and those of the stack.
 struct Source {
     enum class Of { Base, Cluster, Stack } of;
     std::string path;

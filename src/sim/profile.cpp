@@ -164,9 +164,9 @@ private:
         s.kind = kind;
         if (!mesh::traits_of(kind).moves_bytes()) return s;
         if (c_.devices) {
-            if (c_.stack.broadcasts_updates && r.kind == ir::RoutineKind::Update) traffic.steps *= broadcasts(members);
             const GroupLink link = link_of(c_, ranks, p_.mesh.world_ranks(), !mesh::traits_of(kind).symmetric);
             s.link_s = collective_s(c_, link, kind, members, traffic);
+            if (r.kind == ir::RoutineKind::Update) s.link_s += c_.stack.broadcast_s * broadcasts(members);
             s.link = static_cast<int>(static_cast<size_t>(p_.pipeline_rank) * c_.links.size() + link.level);  // of this rank
             return s;
         }

@@ -202,11 +202,11 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
     return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
 
-// A step with what no op accounts for.
-double with_host(double step_s, const Cluster& cluster, int64_t ranks) {
+// What all times of a job of devices are multiplied with.
+double factor_of(const Cluster& cluster, int64_t ranks) {
     const double of_host = static_cast<double>(cluster.ranks_of_host());
     const double doublings = std::log2(std::max(1.0, static_cast<double>(ranks) / of_host));
-    return (step_s + cluster.host.step_s) * (1 + cluster.host.lost_per_doubling * doublings);
+    return cluster.measured.multiplier * (1 + cluster.host.lost_per_doubling * doublings);
 }
 
 struct Span {
@@ -294,7 +294,10 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, *std::max_element(busy_s.begin(), busy_s.end()));
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     out.step_time_s += cluster.costs.step_overhead_s;
-    if (cluster.devices) out.step_time_s = with_host(out.step_time_s, cluster, programs[0].mesh.world_ranks());
+    if (cluster.devices) {
+        const double factor = factor_of(cluster, programs[0].mesh.world_ranks());
+        out.step_time_s = factor * (out.step_time_s + cluster.host.step_s), out.microbatch_s *= factor;
+    }
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;
 }

@@ -1,0 +1,91 @@
+#include "calibration/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "base/parallel.h"
+#include "calibration/band.h"
+
+namespace lockstep::calibration {
+namespace {
+
+// Of layouts of one job on one machine, beside their common factor: deviation of the logarithm that the runs of one source show.
+constexpr double kBetweenLayouts = 0.04;
+
+}  // namespace
+
+std::vector<SourceErrors> by_source(const std::vector<PreparedRun>& runs, const std::vector<double>& ratios) {
+    std::map<std::string, std::vector<size_t>> members;
+    for (size_t i = 0; i < runs.size(); ++i) {
+        if (ratios[i] != 0) members[runs[i].run->source].push_back(i);
+    }
+    std::vector<SourceErrors> out;
+    for (const auto& [source, of] : members) {
+        std::vector<double> own, planned, measured;
+        for (const size_t i : of) {
+            const compile::Layout& l = runs[i].compiled.layout;
+            const double per_token = static_cast<double>(l.ranks) / static_cast<double>(l.global_batch * l.seq_len),
+                         device_s = runs[i].run->step_time_s * per_token;
+            own.push_back(ratios[i]), planned.push_back(ratios[i] * device_s), measured.push_back(device_s);
+        }
+        out.push_back({source, errors_of(own), rank_correlation(planned, measured)});
+    }
+    out.push_back({"all", errors_of(ratios), 0});
+    return out;
+}
+
+LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& begin,
+                          const Progress& progress) {
+    std::set<std::string> sources;
+    for (const PreparedRun& r : runs) {
+        if (r.refusal.empty() && r.run->step_time_s > 0) sources.insert(r.run->source);
+    }
+    LeftOut out;
+    out.ratios.assign(runs.size(), 0), out.deviations.assign(runs.size(), 0);
+    double covered = 0, count = 0;
+    for (const std::string& source : sources) {
+        std::vector<bool> used;
+        for (const PreparedRun& r : runs) used.push_back(r.run->source != source);
+        const Fit others = fit(runs, used, constants, begin);
+        const std::vector<double> all = ratios(runs, constants, others.values), spreads = others.spreads();
+        parallel_for(runs.size(), [&](size_t i) {
+            if (used[i] || all[i] == 0) return;
+            out.ratios[i] = all[i];
+            out.deviations[i] =
+                deviation_of(runs[i].compiled, runs[i].rank_threads, constants, runs[i].sources, others.values, spreads);
+        });
+        std::vector<double> own;
+        for (size_t i = 0; i < runs.size(); ++i) {
+            if (used[i] || all[i] == 0) continue;
+            own.push_back(all[i]), ++count;
+            const Band band = band_around(all[i], out.deviations[i]);
+            if (band.low_s <= 1 && 1 <= band.high_s) ++covered;
+        }
+        const Errors errors = errors_of(own);
+        out.mean_of_medians += errors.median / static_cast<double>(sources.size());
+        if (progress) progress(fmt::format("without {}: its runs {:.1f} %", source, 100 * errors.median));
+    }
+    out.coverage = count > 0 ? covered / count : 0;
+    return out;
+}
+
+sim::Measured measured_by(const std::vector<double>& ratios) {
+    std::vector<double> logs;
+    for (const double r : ratios) {
+        if (r != 0) logs.push_back(-std::log(r));
+    }
+    const auto n = static_cast<double>(logs.size());
+    if (logs.empty()) return {};
+    const double mean = std::accumulate(logs.begin(), logs.end(), 0.0) / n;
+    double square = 0;
+    for (const double l : logs) square += (l - mean) * (l - mean);
+    const double between = logs.size() > 2 ? std::max(kBetweenLayouts, std::sqrt(square / (n - 1))) : kBetweenLayouts;
+    return {std::exp(mean), between * std::sqrt(1 + 1 / n), static_cast<int64_t>(logs.size())};
+}
+
+}  // namespace lockstep::calibration
