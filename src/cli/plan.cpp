@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "calibration/band.h"
 #include "cli/commands.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
@@ -53,6 +54,19 @@ compile::Breakdown all_of(const std::vector<compile::Breakdown>& parts) {
     return all;
 }
 
+// "0.0123", "74600"
+std::string three_digits(double value) {
+    const std::string text = fmt::format("{:.3g}", value);
+    return text.find("e+") == std::string::npos ? text : fmt::format("{:.0f}", std::stod(text));
+}
+
+// Of a plan that rests on published figures.
+std::optional<calibration::Band> band_of(const planning::Plan& p) {
+    if (!p.cluster.declared || !p.cluster.devices) return std::nullopt;
+    const std::vector<sim::Source> sources = sim::read_sources(p.machine.file, "--cluster", p.machine.stack);
+    return calibration::band_of(p.compiled, p.rank_threads, sources);
+}
+
 Json to_json(const planning::Plan& p) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
@@ -69,7 +83,11 @@ Json to_json(const planning::Plan& p) {
         stage["costliest"] = costly;
         stages.push_back(stage);
     }
+    const std::optional<calibration::Band> band = band_of(p);
+    const auto limit = [&](double calibration::Band::*end) { return band ? Json((*band).*end) : Json(nullptr); };
     return {{"step_time_s", p.step_s()},
+            {"step_time_low_s", limit(&calibration::Band::low_s)},
+            {"step_time_high_s", limit(&calibration::Band::high_s)},
             {"tokens_per_s", p.tokens_per_s()},
             {"mfu", p.utilization(compile::flops_model_of_a_rank(p.reports))},
             {"hfu", p.utilization(compile::flops_executed_of_a_rank(p.reports))},
@@ -89,27 +107,33 @@ Json to_json(const planning::Plan& p) {
 void print(const planning::Plan& p) {
     const double step_s = p.step_s();
     fmt::print("{}: {}; {}\n", p.cluster.name, p.cluster.description, p.machine.kernels.text);
+    if (!p.cluster.stack.name.empty()) fmt::print("stack        {}\n", p.cluster.stack.description);
     if (p.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
     fmt::print("ranks        {}{}\n", p.compiled.layout.ranks,
                p.cluster.devices ? ", a device each"
                : p.rank_threads.comm_thread
                    ? fmt::format(", {} computing and one communicating thread each", p.rank_threads.threads_per_rank)
                    : fmt::format(", {} threads each, communication inline", p.rank_threads.threads_per_rank));
-    fmt::print("step time    {:.6g} s\n", step_s);
+    // An estimate has no more digits than its band leaves.
+    const auto known = [&](double value) { return p.cluster.declared ? three_digits(value) : fmt::format("{:.6g}", value); };
+    const std::optional<calibration::Band> band = band_of(p);
+    fmt::print(
+        "step time    {} s{}\n", known(step_s),
+        band ? fmt::format(", between {} and {} s in four of five such plans", known(band->low_s), known(band->high_s)) : "");
     if (p.compiled.microbatches_for_each() > 1)
-        fmt::print("             from {} of {} microbatches: each further one takes {:.6g} s\n",
-                   p.compiled.programs[0].microbatches, p.compiled.layout.microbatches, p.simulated.microbatch_s);
-    fmt::print("tokens       {:.6g} /s, {:.6g} /s and rank\n", p.tokens_per_s(),
-               p.tokens_per_s() / static_cast<double>(p.compiled.layout.ranks));
+        fmt::print("             from {} of {} microbatches: each further one takes {} s\n", p.compiled.programs[0].microbatches,
+                   p.compiled.layout.microbatches, known(p.simulated.microbatch_s));
+    fmt::print("tokens       {} /s, {} /s and rank\n", known(p.tokens_per_s()),
+               known(p.tokens_per_s() / static_cast<double>(p.compiled.layout.ranks)));
     fmt::print("MFU, HFU     {:.1f} %, {:.1f} % of {:.4g} TFLOP/s a rank\n",
                100 * p.utilization(compile::flops_model_of_a_rank(p.reports)),
                100 * p.utilization(compile::flops_executed_of_a_rank(p.reports)), p.peak_flops_per_s / 1e12);
-    fmt::print("communication exposed {:.6g} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
-               p.simulated.exposed_communication_s, 100 * p.simulated.exposed_communication_s / step_s,
+    fmt::print("communication exposed {} s ({:.1f} %), including {:.1f} % of the step waiting for other pipeline ranks\n",
+               known(p.simulated.exposed_communication_s), 100 * p.simulated.exposed_communication_s / step_s,
                100 * p.simulated.bubble_s / step_s);
-    fmt::print("              hidden {:.6g} s beside computation{}\n", p.simulated.hidden_communication_s,
+    fmt::print("              hidden {} s beside computation{}\n", known(p.simulated.hidden_communication_s),
                p.simulated.hidden_in_parts_s > 0
-                   ? fmt::format(", {:.6g} s of them by asynchronous tensor parallelism", p.simulated.hidden_in_parts_s)
+                   ? fmt::format(", {} s of them by asynchronous tensor parallelism", known(p.simulated.hidden_in_parts_s))
                    : "");
     if (!p.hides_nothing.empty()) fmt::print("              {}\n", p.hides_nothing);
     if (!p.cluster.declared)

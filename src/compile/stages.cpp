@@ -277,8 +277,9 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
 
 int64_t representative_microbatches(const Config& config, const Layout& layout) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp), all = layout.microbatches;
-    // The first round, then 16 microbatches of the steady state. Gathers run ahead by at most parallelism.prefetch microbatches.
-    const int64_t few = ranks + 16 + std::max<int64_t>(config.parallelism.prefetch - 1, 0);
+    // A round in which the pipeline fills, 16 microbatches of the steady state, and two rounds in which ranks run out of
+    // forwards. Gathers run ahead by at most parallelism.prefetch microbatches.
+    const int64_t few = (ranks > 1 ? 3 * ranks : 1) + 16 + std::max<int64_t>(config.parallelism.prefetch - 1, 0);
     if (few >= all) return all;
     if (ranks == 1) return few;  // a forward and its backward at a time
     if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) return all;

@@ -172,7 +172,7 @@ Machine described_machine(const compile::Config& config, const std::string& file
 
 Machine described_machine(const compile::Config& config, sim::Cluster described, const std::string& file) {
     Machine m;
-    m.file = file;
+    m.file = file, m.stack = config.cluster.stack;
     sim::Cluster& cluster = m.cluster.emplace(std::move(described));
     sim::Hosts& hosts = cluster.hosts;
     const RanksByHost of = ranks_by_host(config);

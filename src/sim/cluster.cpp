@@ -245,7 +245,6 @@ void read_source(Cluster& c, const Source& source) {
     });
     read_rows(top, origin, c.costs);
     std::vector<ops::DescribedKernel> own = read_catalog(top, origin);
-    if (!own.empty() && c.catalog_name.empty()) c.catalog_name = c.name;
     c.catalog.insert(c.catalog.begin(), own.begin(), own.end());  // before the chip's: the first that serves is taken
     for (auto& [kernel, rate] : ops::rates_of(own)) c.costs.kernel_rates[kernel] = rate;
     read_ops(top, origin, c);
@@ -317,6 +316,7 @@ Cluster cluster_of(const std::vector<Source>& sources) {
     for (const Source& s : sources) {
         if (s.of == Source::Of::Cluster) origin = s.path;
         read_source(c, s);
+        if (!c.catalog.empty() && c.catalog_name.empty()) c.catalog_name = c.name;
     }
     require_sound(c, origin);
     return c;

@@ -74,6 +74,27 @@ public:
         if (is_new) add();
         return at->second;
     }
+    // On one thread the calls of the communication stream follow each other: who waits for one of them has waited for those
+    // before it, and each has waited for what those before it waited for. On several threads both is said.
+    std::vector<int> waits_of(const ir::Entry& entry, const ir::Call& call) {
+        std::vector<int> out = call.waits;
+        if (!device_) return out;
+        const auto is_beside = [&](int c) { return entry.calls[static_cast<size_t>(c)].stream == ir::Stream::Comm; };
+        for (const int w : call.waits) {
+            if (!is_beside(w)) continue;
+            for (size_t t = 1; t < loaded_.calls.size(); ++t) {
+                const std::vector<int>& calls = loaded_.calls[t];
+                const auto behind = std::upper_bound(calls.begin(), calls.end(), w);
+                if (behind != calls.begin()) out.push_back(*(behind - 1));
+            }
+        }
+        if (call.stream != ir::Stream::Comm) return out;
+        for (const int w : call.waits) {
+            if (!is_beside(w)) waited_ = std::max(waited_, w);
+        }
+        if (waited_ >= 0) out.push_back(waited_);
+        return out;
+    }
     void give(size_t thread, Work work, int call) {
         loaded_.rank.threads[thread].work.push_back(std::move(work));
         loaded_.calls[thread].push_back(call);
@@ -84,6 +105,7 @@ private:
 
     Loaded& loaded_;
     const bool beside_, device_, transfers_block_;
+    int waited_ = -1;  // the last computing call for which one of the communication stream has waited
     std::map<std::pair<int64_t, bool>, size_t> lanes_;  // of transfers, by the other rank and direction
 };
 
@@ -104,7 +126,7 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
         const ir::Call& call = entry.calls[i];
         Work work;
         work.id = static_cast<int>(i);
-        if (rank_threads.comm_thread) work.waits = call.waits;
+        if (rank_threads.comm_thread) work.waits = threads.waits_of(entry, call);
         if (!launched.empty()) work.not_before_s = launched[i];
         if (const ir::RoutineKind kind = p.routines[call.routine].kind; ir::is_forward(kind) || ir::is_backward(kind)) {
             if (begins_microbatch(p, call, before)) work.delay_s = host.microbatch_s / 2;
@@ -197,7 +219,8 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
             end = std::max(end, t.end_s);
         }
     }
-    const int64_t last = p.microbatches - ranks, apart = std::min<int64_t>(8, last);
+    // The last backward beside which all ranks still have forwards, and one a round of the pipeline before it.
+    const int64_t last = p.microbatches - 2 * ranks - 1, apart = std::min(std::clamp<int64_t>(ranks, 8, 16), last);
     if (apart < 1) return 0;
     return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
@@ -259,7 +282,8 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     double measured = 0, unmeasured = 0;
     const double share = 1 / static_cast<double>(programs.size());
     std::vector<Spans> spans(programs.size());
-    std::vector<double> busy_s(programs.size(), 0);  // with a microbatch, by rank
+    std::map<int, double>
+        busy_s;  // with a microbatch: each link, by its number; each rank's computing thread, by -1 less its own
     for (const Event& e : run(ranks, groups.members(), machine)) {
         const auto rank = static_cast<size_t>(e.rank);
         const int call = loaded[rank].calls[static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
@@ -268,8 +292,12 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.step_time_s = std::max(out.step_time_s, e.end_s);
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
         const ir::RoutineKind kind = programs[rank].routines[entries[rank]->calls[call].routine].kind;
-        if (e.thread == 0 && e.segment >= 0 && (ir::is_forward(kind) || ir::is_backward(kind)))
-            busy_s[rank] += (e.end_s - e.ready_s) / static_cast<double>(programs[rank].microbatches);
+        if (e.segment >= 0 && (ir::is_forward(kind) || ir::is_backward(kind) || kind == ir::RoutineKind::Transfer)) {
+            const double share_of_all = 1 / static_cast<double>(programs[rank].microbatches);
+            const Segment& segment = profile.pieces[e.segment].segment;
+            if (e.thread == 0) busy_s[-1 - e.rank] += share_of_all * (e.end_s - e.ready_s);
+            if (segment.link >= 0) busy_s[segment.link] += share_of_all * segment.link_s;
+        }
         if (e.thread == 0 && !communicates) spans[rank].computing.push_back({e.start_s, e.end_s});
         if (e.thread != 0 && e.segment >= 0 && communicates) {
             spans[rank].communicating.push_back({e.ready_s, e.end_s});
@@ -289,9 +317,10 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.hidden_communication_s += share * common_s(s.computing, s.communicating);
         out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
-    // At first the last ranks work off what has piled up before them; in the long run nobody is faster than the busiest.
+    // At first the last ranks work off what has piled up before them; in the long run nothing is faster than the busiest part.
     out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
-    if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, *std::max_element(busy_s.begin(), busy_s.end()));
+    for (const auto& [of, time_s] : busy_s)
+        if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, time_s);
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     out.step_time_s += cluster.costs.step_overhead_s;
     if (cluster.devices) {

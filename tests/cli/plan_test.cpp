@@ -168,10 +168,14 @@ TEST(CliPlan, BigLayoutsNeedNoDevices) {
                       clusters = std::string(LOCKSTEP_SOURCE_DIR) + "/clusters/";
     const Finished f = s.lockstep("plan " + recipes + "llama3_70b.toml --cluster " + clusters + "h100.toml --json");
     ASSERT_EQ(f.code, 0) << f.err;
-    // As planned from the rates of clusters/h100.toml.
-    EXPECT_NEAR(f.json()["step_time_s"].get<double>(), 23.1, 0.5);
-    EXPECT_NEAR(f.json()["mfu"].get<double>(), 0.345, 0.01);
-    EXPECT_NEAR(f.json()["exposed_communication_s"].get<double>(), 8.5, 0.3);
+    // As planned from the constants of clusters/h100.toml, which new runs may move a little. Parameters are gathered and
+    // gradients scattered in each of 16 microbatches, over one port a rank.
+    const nlohmann::json j = f.json();
+    EXPECT_NEAR(j["step_time_s"].get<double>(), 34.5, 2);
+    EXPECT_NEAR(j["mfu"].get<double>(), 0.23, 0.015);
+    EXPECT_NEAR(j["exposed_communication_s"].get<double>(), 14, 1.5);
+    EXPECT_LT(j["step_time_low_s"], j["step_time_s"]);
+    EXPECT_GT(j["step_time_high_s"], j["step_time_s"]);
     EXPECT_TRUE(f.json()["declared"]);
 }
 

@@ -1,0 +1,247 @@
+// Tables of runs, and the constants that are fitted to them.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/text_file.h"
+#include "calibration/csv.h"
+#include "calibration/report.h"
+#include "tests/cli/command.h"
+
+namespace lockstep {
+namespace {
+
+using lockstep::testing::Scratch;
+
+void expect_refusal(const std::function<void()>& act, const std::string& id, const std::string& part) {
+    try {
+        act();
+        FAIL() << "accepted; expected " << id;
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), id) << e.what();
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+}
+
+TEST(Csv, QuotesHoldCommasQuotesAndLines) {
+    const auto rows = calibration::read_csv("a,b\r\n\"x,\"\"y\"\"\n z\",2\n\n3,\n", "t.csv");
+    ASSERT_EQ(rows.size(), 3u);
+    EXPECT_EQ(rows[0].fields, (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(rows[1].fields, (std::vector<std::string>{"x,\"y\"\n z", "2"}));
+    EXPECT_EQ(rows[2].fields, (std::vector<std::string>{"3", ""}));
+    EXPECT_EQ(rows[1].line, 2);
+    EXPECT_EQ(rows[2].line, 5);
+    expect_refusal([] { calibration::read_csv("a\n\"b\nc\n", "t.csv"); }, "runs.syntax", "t.csv, line 2: a quote is opened");
+}
+
+TEST(Runs, TablesThatAreNone) {
+    Scratch s;
+    const auto refused = [&](const std::string& text, const std::string& id, const std::string& part) {
+        expect_refusal([&] { calibration::read_runs(s.write("t.csv", text)); }, id, part);
+    };
+    expect_refusal([] { calibration::read_runs("/nowhere.csv"); }, "runs.cannot_read", "--rows /nowhere.csv: cannot be read");
+    refused("", "runs.table", "line 1: the table has no header");
+    refused("id\n", "runs.table", "needs the columns id and step_time_s");
+    refused("id,step_time_s,id\n", "runs.table", "has two columns id");
+    refused("id,step_time_s,training.seq_lem\n", "runs.table",
+            "a column training.seq_lem that is neither one of runs nor a key of a "
+            "recipe; the nearest is training.seq_len");
+    refused("id,step_time_s\na-1,1\na-1,2\n", "runs.table", "line 3: the table has a second run a-1");
+    refused("id,step_time_s\na-1\n", "runs.table", "line 2: the table has 2 columns, and this line 1");
+    refused("id,step_time_s\n,1\n", "runs.table", "has a run without an id");
+    refused("id,step_time_s\na-1,-1\n", "runs.value", "line 2: step_time_s = -1: give a number above 0");
+    refused("id,step_time_s\na-1,soon\n", "runs.value", "step_time_s = soon");
+    refused("id,step_time_s,training.seq_len\na-1,1,many\n", "recipe.wrong_type", "t.csv, line 2: ");
+}
+
+TEST(Runs, ARunIsARecipeAndWhatWasMeasured) {
+    Scratch s;
+    const auto runs = calibration::read_runs(
+        s.write("t.csv",
+                "id,cluster,stack,step_time_s,memory_gib,memory_is,out_of_memory,assumed,left_out,notes,training.seq_len\n"
+                "ours-7,h100,,2.5,3,reserved,,vocab,,\"a, b\",512\nours-8,,,,,,yes,,experts,,\n"));
+    ASSERT_EQ(runs.size(), 2u);
+    EXPECT_EQ(runs[0].source, "ours");
+    EXPECT_EQ(runs[0].step_time_s, 2.5);
+    EXPECT_EQ(runs[0].memory_bytes, 3.0 * (1 << 30));
+    EXPECT_TRUE(runs[0].memory_is_reserved);
+    EXPECT_EQ(runs[0].assumed, "vocab");
+    EXPECT_EQ(runs[0].recipe->integer("training.seq_len"), 512);
+    EXPECT_FALSE(runs[1].recipe);
+    EXPECT_TRUE(runs[1].out_of_memory);
+    EXPECT_EQ(runs[1].left_out, "experts");
+}
+
+TEST(Errors, ByHand) {
+    const calibration::Errors e = calibration::errors_of({1.1, 0.8, 0, 1.0, 1.3});
+    EXPECT_EQ(e.count, 4);
+    EXPECT_NEAR(e.median, 0.15, 1e-12);     // of 0, 0.1, 0.2, 0.3
+    EXPECT_NEAR(e.ninetieth, 0.27, 1e-12);  // 0.2 + 0.7 x 0.1
+    EXPECT_NEAR(e.bias, 0.05, 1e-12);
+    EXPECT_NEAR(calibration::rank_correlation({1, 2, 3, 4}, {10, 20, 40, 30}), 0.8, 1e-12);
+    EXPECT_EQ(calibration::rank_correlation({1, 2, 3}, {3, 2, 1}), -1);
+    EXPECT_EQ(calibration::rank_correlation({1, 2}, {1, 2}), 0);
+}
+
+TEST(Measured, OneRunGivesOneMultiplier) {
+    const sim::Measured one = calibration::measured_by({0.8, 0});
+    EXPECT_EQ(one.runs, 1);
+    EXPECT_NEAR(one.multiplier, 1.25, 1e-12);
+    const sim::Measured many = calibration::measured_by({0.8, 0.8, 0.8, 0.8});
+    EXPECT_LT(many.spread, one.spread);
+    EXPECT_EQ(calibration::measured_by({}).runs, 0);
+}
+
+const char* kCluster =
+    "# A comment stays.\nname = \"c\"\ndescription = \"d\"\ndeclared = true\n\n[machine]\ndevices = true\nkernels = "
+    "\"" LOCKSTEP_SOURCE_DIR
+    "/clusters/kernels/amd.toml\"\nmemory_bytes = 1e12\n\n[rates]\nbytes_per_s = [1e12]\nproduct_efficiency = 0.5  # of long "
+    "ones\n"
+    "\n[rates.flops_per_s]\nf32 = [1e13]\nbf16 = [1e14]\n\n[[links]]\nranks = 4\nbandwidth_bytes_per_s = 1e11\nefficiency = 1\n"
+    "latency_s = 1e-6\n\n[[links]]\nranks = 0\nbandwidth_bytes_per_s = 1e10\nlatency_s = 1e-5\n\n"
+    "[[constants]]\nkey = \"rates.product_efficiency\"\nprior = 0.5\nspread = 1.0\n\n"
+    "[[constants]]\nkey = \"links.4.efficiency\"\nprior = 0.9\nspread = 1.0\nlow = 0.8\nhigh = 1.0\nruns = 3\n";
+
+// Runs of a small model of several widths and layouts on a machine with these constants.
+std::string table_of(const std::string& cluster, const std::function<double(size_t)>& step_s) {
+    std::string out =
+        "id,cluster,step_time_s,model.flavor,model.dim,training.seq_len,training.local_batch_size,"
+        "parallelism.data_parallel_shard_degree,parallelism.tensor_parallel_degree\n";
+    size_t i = 0;
+    for (const int dim : {256, 512})
+        for (const auto& [data, tensor] : {std::pair{1, 1}, {4, 1}, {1, 4}, {8, 1}}) {
+            out += fmt::format("x-{},{},{:.12g},debugmodel,{},512,2,{},{}\n", i, cluster, step_s(i), dim, data, tensor);
+            ++i;
+        }
+    return out;
+}
+
+struct Prepared {
+    std::vector<calibration::Run> table;
+    std::vector<calibration::PreparedRun> runs;
+    calibration::Constants constants;
+    explicit Prepared(const std::string& path) : table(calibration::read_runs(path)) {
+        for (const calibration::Run& r : table) runs.push_back(calibration::prepare(r, calibration::ClusterFiles("")));
+        for (const calibration::PreparedRun& r : runs) {
+            EXPECT_EQ(r.refusal, "");
+            constants.add(r.sources);
+        }
+    }
+};
+
+TEST(Fit, FindsTheConstantsThatMadeTheRuns) {
+    Scratch s;
+    const std::string cluster = s.write("c.toml", kCluster);
+    const Prepared guess(s.write("guess.csv", table_of(cluster, [](size_t) { return 1.0; })));
+    // The constants of the kernels' file, too.
+    ASSERT_GE(guess.constants.size(), 2u);
+    std::vector<double> truth = guess.constants.values();
+    for (size_t k = 0; k < truth.size(); ++k) {
+        if (guess.constants[k].known.key == "rates.product_efficiency") truth[k] = 0.3;
+        if (guess.constants[k].known.key == "links.4.efficiency") truth[k] = 0.6;
+    }
+    const std::vector<double> times = calibration::ratios(guess.runs, guess.constants, truth);
+    const Prepared p(s.write("t.csv", table_of(cluster, [&](size_t i) { return times[i]; })));
+    const std::vector<bool> used(p.runs.size(), true);
+    const calibration::Fit f = calibration::fit(p.runs, used, p.constants, p.constants.values());
+    for (size_t k = 0; k < truth.size(); ++k) {
+        const std::string& key = p.constants[k].known.key;
+        if (key == "rates.product_efficiency") EXPECT_NEAR(f.values[k], 0.3, 0.02);
+        if (key == "links.4.efficiency") EXPECT_NEAR(f.values[k], 0.6, 0.06);
+        EXPECT_LT(f.low[k], f.values[k]);
+        EXPECT_GT(f.high[k], f.values[k]);
+        EXPECT_EQ(f.runs[k], 8);
+    }
+    EXPECT_LT(calibration::errors_of(calibration::ratios(p.runs, p.constants, f.values)).ninetieth, 0.02);
+    // The same again, to the bit.
+    EXPECT_EQ(calibration::fit(p.runs, used, p.constants, p.constants.values()).values, f.values);
+}
+
+TEST(Constants, AreWrittenIntoTheirFileAndNothingElse) {
+    Scratch s;
+    const std::string path = s.write("c.toml", kCluster);
+    calibration::Constants constants;
+    constants.add(sim::read_sources(path, "--cluster"));
+    std::vector<calibration::FittedConstant> all;
+    for (size_t k = 0; k < constants.size(); ++k) all.push_back(constants[k]);
+    for (calibration::FittedConstant& c : all) c.value = 0.25, c.known.low = 0.2, c.known.high = 0.3, c.known.runs = 9;
+    const std::string text = calibration::with_constants(kCluster, path, all);
+    EXPECT_NE(text.find("# A comment stays.\n"), std::string::npos);
+    EXPECT_NE(text.find("product_efficiency = 0.2500  # of long ones\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("efficiency = 0.2500\nlatency_s = 1e-6\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("spread = 1.0\nlow = 0.2000\nhigh = 0.3000\nruns = 9\n"), std::string::npos) << text;
+    const sim::Cluster c = sim::parse_cluster(text, path);
+    EXPECT_EQ(c.costs.product_efficiency, 0.25);
+    EXPECT_EQ(c.links[0].efficiency, 0.25);
+    EXPECT_EQ(calibration::with_constants(text, path, all), text);
+    const std::string missing =
+        s.write("m.toml", std::string(kCluster) + "\n[[constants]]\nkey = \"host.step_s\"\nprior = 1.0\nspread = 1.0\n");
+    expect_refusal([&] { calibration::Constants().add(sim::read_sources(missing, "--cluster")); }, "cluster.constant",
+                   "[[constants]] names host.step_s, which this file does not set");
+}
+
+TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
+    Scratch s;
+    const std::string source = LOCKSTEP_SOURCE_DIR;
+    const auto f =
+        s.lockstep("calibrate --rows " + source + "/data/published_runs.csv --folder " + source + "/clusters --no-fit --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json();
+    std::vector<double> of_main, of_others;
+    const std::set<std::string> main = {"llmf", "kort22", "mtnlg", "lucie", "zerobub", "ornl", "torchtitan", "llama3"};
+    for (const auto& run : j["runs"]) (main.contains(run["source"]) ? of_main : of_others).push_back(run["ratio"]);
+    const calibration::Errors m = calibration::errors_of(of_main), o = calibration::errors_of(of_others);
+    EXPECT_EQ(m.count, 174);
+    EXPECT_EQ(o.count, 68);
+    EXPECT_LE(m.median, 0.03);
+    EXPECT_LE(m.ninetieth, 0.10);
+    EXPECT_LE(o.median, 0.10);
+    EXPECT_LE(o.ninetieth, 0.25);
+    double loss = 0, good = 0;
+    for (const auto& c : j["choices"]) {
+        loss += c["loss"].get<double>(), good += c["loss"] <= 0.05;
+        EXPECT_LE(c["loss"], c["mean_loss"]) << c["of"];
+    }
+    const auto groups = static_cast<double>(j["choices"].size());
+    EXPECT_GE(groups, 20);
+    EXPECT_GE(good / groups, 0.8);
+    EXPECT_LE(loss / groups, 0.04);
+    // What is not planned says why.
+    EXPECT_GE(j["not_planned"].size(), 40u);
+    for (const auto& run : j["not_planned"]) EXPECT_FALSE(run["why"].get<std::string>().empty());
+}
+
+TEST(CliCalibrate, OneRunOfOnesOwnNarrowsTheBand) {
+    Scratch s;
+    s.write("c.toml", kCluster);
+    s.write("one.csv",
+            "id,step_time_s,model.flavor,training.seq_len,parallelism.data_parallel_shard_degree\nmine-1,0.5,debugmodel,512,4\n");
+    s.write("r.toml", "[job]\ndescription = \"as the run\"\n");
+    const std::string plan =
+        "plan r.toml --model.flavor debugmodel --training.seq_len 512 --training.dataset synthetic "
+        "--parallelism.data_parallel_shard_degree 4 ";
+    const nlohmann::json before = s.lockstep(plan + "--cluster c.toml --json").json();
+    EXPECT_EQ(s.lockstep("calibrate --rows one.csv").code, 1);  // runs.no_cluster
+    const auto f = s.lockstep("calibrate --rows one.csv --cluster c.toml --multiplier --out mine.toml --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.json()["measured"]["runs"], 1);
+    const nlohmann::json after = s.lockstep(plan + "--cluster mine.toml --json").json();
+    EXPECT_NEAR(after["step_time_s"], 0.5, 1e-3);
+    const auto width = [](const nlohmann::json& j) {
+        return j["step_time_high_s"].get<double>() / j["step_time_low_s"].get<double>();
+    };
+    EXPECT_LT(width(after), width(before));
+    EXPECT_GT(width(after), 1.05);
+    const auto text = s.lockstep(plan + "--cluster mine.toml");
+    EXPECT_NE(text.out.find("step time    0.5 s, between 0.46"), std::string::npos) << text.out;
+    const auto none = s.lockstep("calibrate --rows one.csv --cluster c.toml --source other");
+    EXPECT_EQ(none.code, 1);
+    EXPECT_NE(none.err.find("runs.none"), std::string::npos) << none.err;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,215 @@
+// What a device's rates, links, host and software make of a program's time, each against numbers worked out by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+
+#include "compile/compile.h"
+#include "planning/machine.h"
+#include "planning/plan.h"
+#include "sim/cluster.h"
+#include "sim/simulate.h"
+
+namespace lockstep {
+namespace {
+
+ops::CostTable table_with(const ops::KernelRate& rate, const char* op = "einsum") {
+    ops::CostTable t;
+    t.flops_per_s["bf16"] = t.flops_per_s["f32"] = {1e12};
+    t.bytes_per_s = {1e12};
+    t.processors = 100;
+    t.kernel_rates[{op, "k"}] = rate;
+    return t;
+}
+
+ops::CostKey product(double m, double n, double k) { return {"einsum", "k", "bf16", "nt", 1, {m, n, k}, 2 * m * n * k, 1}; }
+
+TEST(DeviceRates, AShortContractionReachesLess) {
+    ops::KernelRate rate;
+    rate.ramps = {{"k", 100}};
+    EXPECT_NEAR(ops::rated_s(table_with(rate), product(1000, 1000, 300)), 6e8 / 1e12 / 0.75, 1e-12);
+}
+
+TEST(DeviceRates, WholeWavesOfTilesRun) {
+    ops::KernelRate rate;
+    rate.tiles = {{128, 256, 1}};
+    // 1280 x 2560 are 100 tiles, one full wave; one row more makes 110 (or 2 waves of 100) of which half is used.
+    const double full = ops::rated_s(table_with(rate), product(1280, 2560, 64));
+    EXPECT_NEAR(full, 2 * 1280 * 2560 * 64.0 / 1e12, 1e-15);
+    const double more = ops::rated_s(table_with(rate), product(1281, 2560, 64));
+    EXPECT_NEAR(more / full, 2, 1e-9);
+    rate.wave_exponent = 0;
+    EXPECT_NEAR(ops::rated_s(table_with(rate), product(1281, 2560, 64)), 2 * 1281 * 2560 * 64.0 / 1e12, 1e-15);
+}
+
+TEST(DeviceRates, UnalignedProductsAreSlower) {
+    ops::KernelRate rate;
+    rate.aligned_to = 64, rate.unaligned = 0.5;
+    const double aligned = ops::rated_s(table_with(rate), product(100, 128, 64));
+    EXPECT_NEAR(ops::rated_s(table_with(rate), product(100, 129, 64)) / aligned, 2 * 129.0 / 128, 1e-9);
+}
+
+TEST(DeviceRates, UnfusedAttentionMovesItsScores) {
+    ops::KernelRate rate;
+    rate.of_products = 0.5, rate.flops = 2, rate.score_bytes = 13;
+    ops::CostTable t = table_with(rate, "attention");
+    t.product_efficiency = 0.8;
+    const ops::CostKey key{"attention", "k", "bf16", "", 1, {8, 100, 200, 64}, 1e9, 1};
+    EXPECT_NEAR(ops::rated_s(t, key), 2e9 / (1e12 * 0.4) + 13 * 8 * 100 * 200 / 1e12, 1e-12);
+}
+
+TEST(DeviceRates, EagerOpsMoveTheirBytesSeveralTimes) {
+    ops::KernelRate rate;
+    rate.traffic = 2.5;
+    const ops::CostKey key{"swiglu", "k", "bf16", "", 1, {10, 10}, 1, 1e9};
+    EXPECT_NEAR(ops::rated_s(table_with(rate, "swiglu"), key), 2.5e-3, 1e-12);
+}
+
+sim::Cluster nodes_of_eight(int64_t ports) {
+    sim::Cluster c;
+    c.devices = true;
+    c.links = {{8, {300, 1}}, {0, {20, 2}}};
+    c.links[1].ports = ports;
+    return c;
+}
+
+TEST(DeviceLinks, MembersOfANodeUseItsPortsTogether) {
+    const sim::Cluster c = nodes_of_eight(8);
+    const auto rate = [&](const std::vector<int64_t>& members) {
+        return sim::link_of(c, members, 32).link.bandwidth_bytes_per_s;
+    };
+    EXPECT_EQ(rate({0, 1, 2, 3}), 300);                                            // inside a node
+    EXPECT_EQ(rate({0, 8, 16, 24}), 20);                                           // one a node: one of eight ports
+    EXPECT_EQ(rate({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}), 160);  // all of a node: all its ports
+    const sim::Cluster one = nodes_of_eight(1);
+    EXPECT_EQ(sim::link_of(one, {0, 8, 16, 24}, 32).link.bandwidth_bytes_per_s, 20.0 / 8);  // eight groups share one port
+    EXPECT_EQ(sim::link_of(one, {0, 8, 16, 24}, 32).level, 1);
+}
+
+TEST(DeviceLinks, AGroupIsAsFastAsItsSlowestLevelAndItsOwnLimit) {
+    sim::Cluster c = nodes_of_eight(8);
+    c.links[1].link.bandwidth_bytes_per_s = 1000;  // the node is the slower part
+    std::vector<int64_t> two_nodes;
+    for (int64_t r = 0; r < 16; ++r) two_nodes.push_back(r);
+    EXPECT_EQ(sim::link_of(c, two_nodes, 16).link.bandwidth_bytes_per_s, 300);
+    c.links[1].group_bytes_per_s = 50;
+    EXPECT_EQ(sim::link_of(c, two_nodes, 16).link.bandwidth_bytes_per_s, 50);
+    EXPECT_EQ(sim::link_of(c, {0, 8}, 16, true).link.bandwidth_bytes_per_s, 300);  // a message is no collective
+    c.links[1].crowded_beyond = 16, c.links[1].crowding = 1;
+    EXPECT_EQ(sim::link_of(c, two_nodes, 64).link.bandwidth_bytes_per_s, 50.0 / 4);
+    c.links[0].efficiency = 0.5, c.links[1].message_efficiency = 0.1;
+    EXPECT_EQ(sim::link_of(c, {0, 1}, 64).link.bandwidth_bytes_per_s, 150);
+    EXPECT_EQ(sim::link_of(c, {0, 8}, 64, true).link.bandwidth_bytes_per_s, 100);
+}
+
+TEST(DeviceLinks, TreesSaveLatenciesAndSwitchesBytes) {
+    sim::Cluster c = nodes_of_eight(8);
+    const sim::GroupLink link{1, {10, 3}};
+    mesh::RingTraffic traffic;
+    traffic.add(mesh::Collective::AllReduce, 16, 80);
+    EXPECT_NEAR(sim::collective_s(c, link, mesh::Collective::AllReduce, 16, traffic), 30 * 3 + 2 * 80 * 15 / 16.0 / 10, 1e-9);
+    c.links[1].trees = true;
+    EXPECT_NEAR(sim::collective_s(c, link, mesh::Collective::AllReduce, 16, traffic), 8 * 3 + 2 * 80 / 10.0, 1e-9);
+    c.links[1].in_switch = true;
+    EXPECT_NEAR(sim::collective_s(c, link, mesh::Collective::AllReduce, 16, traffic), 2 * 3 + 80 / 10.0, 1e-9);
+}
+
+TEST(DeviceEngine, AThreadWaitsForItsHost) {
+    sim::Rank rank;
+    rank.threads.resize(1);
+    for (int i = 0; i < 3; ++i) {
+        sim::Work w;
+        w.id = i, w.segments = {{1}};
+        w.not_before_s = 2.0 * i, w.delay_s = i == 1 ? 0.5 : 0;
+        rank.threads[0].work.push_back(w);
+    }
+    const auto events = sim::run({rank}, {{0}}, {std::numeric_limits<double>::infinity(), 1, 1});
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_EQ(events[0].end_s, 1);
+    EXPECT_EQ(events[1].end_s, 3.5);
+    EXPECT_EQ(events[2].end_s, 5);
+}
+
+TEST(DeviceEngine, OpsAreSlowerBesideACollective) {
+    sim::Rank rank;
+    rank.threads.resize(2);
+    sim::Work compute, communicate;
+    compute.segments = {{4}}, communicate.segments = {{0, 0, 2, 0}};
+    rank.threads[0].work = {compute};
+    communicate.id = 1;
+    rank.threads[1].work = {communicate};
+    const auto events = sim::run({rank}, {{0}}, {std::numeric_limits<double>::infinity(), 1, 0.5});
+    // Two seconds at half the rate, the other three at all of it.
+    EXPECT_NEAR(events.back().end_s, 5, 1e-9);
+}
+
+// A small model on devices, with a stack.
+double planned_s(const std::string& keys, const std::function<void(sim::Cluster&)>& change = {},
+                 const std::string& flavor = "debugmodel") {
+    compile::Recipe recipe =
+        compile::Recipe::from_text("[model]\nflavor = \"" + flavor +
+                                       "\"\nn_layers = 6\n[training]\nseq_len = 256\ndataset = \"synthetic\"\n"
+                                       "mixed_precision_param = \"bfloat16\"\n" +
+                                       keys,
+                                   "r.toml");
+    sim::Cluster c = sim::read_cluster(LOCKSTEP_SOURCE_DIR "/clusters/h100.toml", "--cluster");
+    c.host = {};
+    if (change) change(c);
+    return planning::make_plan(compile::config_of(recipe), planning::described_machine(compile::config_of(recipe), c, "h"))
+        .step_s();
+}
+
+const char *kData = "local_batch_size = 1\n[parallelism]\ndata_parallel_shard_degree = 4\n",
+           *kPipeline =
+               "global_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_microbatch_size = 1\n";
+
+TEST(Stacks, TheHostIsTheFloorOfAStep) {
+    const double alone = planned_s(kData);
+    EXPECT_NEAR(planned_s(kData, [](sim::Cluster& c) { c.host.launch_s = 1e-12; }), alone, 1e-9);
+    const double launched = planned_s(kData, [](sim::Cluster& c) { c.host.launch_s = 1e-3; });
+    EXPECT_GT(launched, 0.1);  // some hundred launches
+    EXPECT_NEAR(planned_s(kData, [](sim::Cluster& c) { c.host.launch_s = 2e-3; }) / launched, 2, 0.1);
+    EXPECT_NEAR(planned_s(kData, [](sim::Cluster& c) { c.host.step_s = 1; }), alone + 1, 1e-9);
+    EXPECT_NEAR(planned_s(kData, [](sim::Cluster& c) { c.measured.multiplier = 1.5; }), 1.5 * alone, 1e-12);
+    // Each of eight microbatches holds up the last of four ranks; the first of them holds up the others on its way, too.
+    const double fast = planned_s(kPipeline), slow = planned_s(kPipeline, [](sim::Cluster&c) { c.host.microbatch_s = 0.1; });
+    EXPECT_GT(slow - fast, 0.8 + 3 * 0.05 - 0.01);
+    EXPECT_LT(slow - fast, 1.1 + 0.01);
+}
+
+TEST(Stacks, SoftwareThatDoesMoreTakesLonger) {
+    const std::string full = std::string(kData) + "[activation_checkpoint]\nmode = \"full\"\n";
+    EXPECT_GT(planned_s(full, [](sim::Cluster& c) { c.stack.whole_recompute = true; }), planned_s(full));
+    EXPECT_EQ(planned_s(kData, [](sim::Cluster& c) { c.stack.whole_recompute = true; }), planned_s(kData));
+    EXPECT_GT(planned_s(kPipeline, [](sim::Cluster& c) { c.stack.transfers_block = true; }), planned_s(kPipeline));
+    const std::string reduces =
+        "global_batch_size = 16\nlocal_batch_size = 2\n[parallelism]\ndata_parallel_shard_degree = 4\n"
+        "[partition]\npreset = \"zero1\"\n";
+    EXPECT_GT(planned_s(reduces, [](sim::Cluster& c) { c.stack.reduces_last = true; }), planned_s(reduces));
+    EXPECT_GT(planned_s(reduces, [](sim::Cluster& c) { c.stack.broadcast_s = 0.01; }), planned_s(reduces) + 0.03);
+    const std::string large = std::string("local_batch_size = 1\n[parallelism]\ntensor_parallel_degree = 8\n");
+    EXPECT_LT(planned_s(
+                  large, [](sim::Cluster& c) { c.stack.merged_products = true; }, "8B"),
+              planned_s(large, {}, "8B"));
+    const std::string same =
+        "global_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\ntensor_parallel_degree = 2\n"
+        "sequence_parallel = false\npipeline_parallel_microbatch_size = 1\n";
+    EXPECT_LT(planned_s(same, [](sim::Cluster& c) { c.stack.split_sends = true; }), planned_s(same));
+}
+
+TEST(Stacks, EveryFileIsReadOnEveryMachine) {
+    int files = 0;
+    for (const auto& e : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/clusters/stacks")) {
+        const sim::Cluster c = sim::read_cluster(LOCKSTEP_SOURCE_DIR "/clusters/frontier.toml", "--cluster", e.path().string());
+        EXPECT_EQ(c.stack.name, e.path().stem().string());
+        EXPECT_FALSE(c.stack.description.empty());
+        EXPECT_EQ(sim::print(sim::parse_cluster(sim::print(c), "again.toml")), sim::print(c));
+        ++files;
+    }
+    EXPECT_GE(files, 10);
+}
+
+}  // namespace
+}  // namespace lockstep
