@@ -135,6 +135,11 @@ cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cl
 	$(call python,peers,bench/peers/requirements.txt)
 	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/peers.py build/release/lockstep
 
+accuracy: configure   ## plans held against data/published_runs.csv: writes the tables of docs/accuracy.md; some ten minutes
+	$(build) --target lockstep
+	build/release/lockstep calibrate --rows data/published_runs.csv --leave-out --json > build/accuracy.json
+	python3 scripts/accuracy.py build/accuracy.json docs/accuracy.md
+
 record: configure     ## losses, norms and memory of 36 small runs, bit by bit, beside those of tests/record/record.json; a minute
 	$(build) --target lockstep
 	python3 tests/record/record.py build/release/lockstep

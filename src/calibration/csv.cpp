@@ -33,7 +33,8 @@ std::vector<CsvRow> read_csv(const std::string& text, const std::string& origin)
         }
     }
     if (quoted_since > 0)
-        throw UserError("runs.syntax", "--rows", fmt::format("{}, line {}: a quote is opened and not closed", origin, quoted_since));
+        throw UserError("runs.syntax", "--rows",
+                        fmt::format("{}, line {}: a quote is opened and not closed", origin, quoted_since));
     end_row();
     return rows;
 }

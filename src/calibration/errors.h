@@ -21,10 +21,10 @@ double rank_correlation(const std::vector<double>& planned, const std::vector<do
 
 // Runs of one source, model, machine, number of devices and batch, of different layouts: a choice.
 struct Choice {
-    std::string of;              // source and what is trained
-    std::vector<size_t> runs;    // by number, three or more
-    double loss = 0;             // of the layout that is planned fastest: measured over the best measured, less 1
-    double mean = 0;             // the same of the mean over its layouts: what a random pick costs
+    std::string of;            // source and what is trained
+    std::vector<size_t> runs;  // by number, three or more
+    double loss = 0;           // of the layout that is planned fastest: measured over the best measured, less 1
+    double mean = 0;           // the same of the mean over its layouts: what a random pick costs
 };
 std::vector<Choice> choices_of(const std::vector<PreparedRun>& runs, const std::vector<double>& ratios);
 

@@ -18,7 +18,8 @@ namespace {
 const std::vector<std::string> kRead = {"id",        "cluster",       "stack",   "step_time_s", "memory_gib",
                                         "memory_is", "out_of_memory", "assumed", "left_out"};
 // For the reader of the table alone.
-const std::vector<std::string> kNoted = {"source", "status", "system", "chip", "devices", "trained", "printed", "counted", "notes"};
+const std::vector<std::string> kNoted = {"source",  "status",  "system",  "chip", "devices",
+                                         "trained", "printed", "counted", "notes"};
 
 bool is_in(const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -35,8 +36,9 @@ public:
         for (const std::string& name : header()) {
             if (!seen.insert(name).second) refuse(rows_[0].line, fmt::format("has two columns {}", name));
             if (is_in(known, name)) continue;
-            refuse(rows_[0].line, fmt::format("has a column {} that is neither one of runs nor a key of a recipe; the nearest is {}",
-                                              name, nearest_key(name, known)));
+            refuse(rows_[0].line,
+                   fmt::format("has a column {} that is neither one of runs nor a key of a recipe; the nearest is {}", name,
+                               nearest_key(name, known)));
         }
         if (!seen.contains("id") || !seen.contains("step_time_s")) refuse(rows_[0].line, "needs the columns id and step_time_s");
     }
@@ -63,8 +65,9 @@ private:
         double value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || value > 1e15)
-            throw UserError("runs.value", column,
-                            fmt::format("{}, line {}: {} = {}: give a number above 0, or nothing", path_, row.line, column, text));
+            throw UserError(
+                "runs.value", column,
+                fmt::format("{}, line {}: {} = {}: give a number above 0, or nothing", path_, row.line, column, text));
         return value;
     }
 
@@ -89,7 +92,6 @@ private:
         if (r.id.empty()) refuse(row.line, "has a run without an id");
         r.source = r.id.substr(0, r.id.rfind('-'));
         r.at = fmt::format("{}, line {} ({})", path_, row.line, r.id);
-        r.searches_recompute = is_in(header(), "activation_checkpoint.mode") && !recipe.is_set("activation_checkpoint.mode");
         if (!r.left_out.empty()) return r;
         recipe.set("training.dataset", "synthetic");
         r.recipe = std::move(recipe);
@@ -114,8 +116,8 @@ std::vector<Run> read_runs(const std::string& path) {
     const TextFile file = read_text_file(path);
     if (!file.is_readable())
         throw UserError("runs.cannot_read", "--rows",
-                        fmt::format("--rows {}: cannot be read ({}); give a CSV table of runs, such as data/published_runs.csv", path,
-                                    file.reason));
+                        fmt::format("--rows {}: cannot be read ({}); give a CSV table of runs, such as data/published_runs.csv",
+                                    path, file.reason));
     return Table(path, read_csv(file.text, path)).runs();
 }
 

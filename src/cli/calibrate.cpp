@@ -129,11 +129,23 @@ void write_cluster(const Calibrated& c, const CalibrateArgs& args) {
     telemetry::info(fmt::format("{} has the calibrated machine", args.out));
 }
 
-void print_errors(const char* title, const std::vector<PreparedRun>& runs, const std::vector<double>& ratios) {
-    fmt::print("{}\n  {:<14}{:>6}{:>10}{:>10}{:>10}{:>10}\n", title, "source", "runs", "median", "90th", "bias", "ranks");
-    for (const auto& [source, e, rank] : calibration::by_source(runs, ratios))
-        fmt::print("  {:<14}{:>6}{:>8.1f} %{:>8.1f} %{:>+8.1f} %{:>10}\n", source, e.count, 100 * e.median, 100 * e.ninetieth,
-                   100 * e.bias, source == "all" || e.count < 3 ? "" : fmt::format("{:.2f}", rank));
+// By source, a column for each way to plan the runs.
+void print_errors(const std::vector<PreparedRun>& runs, const std::vector<std::pair<std::string, std::vector<double>>>& ways) {
+    std::vector<std::vector<calibration::SourceErrors>> columns;
+    std::string heads = fmt::format("{:<14}{:>6}", "source", "runs");
+    for (const auto& [name, ratios] : ways) {
+        columns.push_back(calibration::by_source(runs, ratios));
+        heads += fmt::format("{:>30}", name);
+    }
+    fmt::print("errors of the step time: median, 90th percentile, bias\n{}\n", heads);
+    for (size_t row = 0; row < columns[0].size(); ++row) {
+        std::string line = fmt::format("{:<14}{:>6}", columns[0][row].source, columns[0][row].errors.count);
+        for (const auto& column : columns) {
+            const calibration::Errors& e = column[row].errors;
+            line += fmt::format("{:>10.1f} %{:>8.1f} %{:>+8.1f} %", 100 * e.median, 100 * e.ninetieth, 100 * e.bias);
+        }
+        fmt::print("{}\n", line);
+    }
 }
 
 void print(const Calibrated& c, const CalibrateArgs& args) {
@@ -149,14 +161,14 @@ void print(const Calibrated& c, const CalibrateArgs& args) {
             fmt::print("  {:<46} {:<36}{:>11.4g}  {:>9.4g} to {:<9.4g}{:>4} runs\n", f.file, f.known.key, f.value, f.known.low,
                        f.known.high, f.known.runs);
     }
-    print_errors("one utilization a chip", c.runs, calibration::constant_utilization(c.runs));
-    if (c.fit) print_errors("planned with the constants of the files", c.runs, c.before.ratios);
-    print_errors(c.fit ? "planned with fitted constants" : "planned with the constants of the files", c.runs, c.after.ratios);
-    if (c.left_out) {
-        print_errors("each source planned with constants fitted to the others", c.runs, c.left_out->ratios);
-        fmt::print("  mean of medians {:.1f} %; {:.0f} % of the runs in the band\n", 100 * c.left_out->mean_of_medians,
-                   100 * c.left_out->coverage);
-    }
+    std::vector<std::pair<std::string, std::vector<double>>> ways = {{"as the files are", c.before.ratios}};
+    if (c.fit) ways.emplace_back("fitted", c.after.ratios);
+    if (c.left_out) ways.emplace_back("fitted to other sources", c.left_out->ratios);
+    ways.emplace_back("one utilization a chip", calibration::constant_utilization(c.runs));
+    print_errors(c.runs, ways);
+    if (c.left_out)
+        fmt::print("mean of the medians with constants of other sources {:.1f} %; {:.0f} % of the runs in the band\n",
+                   100 * c.left_out->mean_of_medians, 100 * c.left_out->coverage);
     if (args.multiplier) {
         const sim::Measured m = calibration::measured_by(c.before.ratios);
         fmt::print("measured steps take {:.3f} times the planned ({} runs); a plan is then right within {:.0f} %\n", m.multiplier,

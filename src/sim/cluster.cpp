@@ -273,6 +273,7 @@ Source read_source_of(Source::Of of, const std::string& path, const char* asked_
 // After what it builds on.
 void add_with_bases(std::vector<Source>& out, Source source, int depth) {
     for (const auto& [section, key] : {std::pair{"machine", "kernels"}, {"machine", "chip"}, {"stack", "on"}}) {
+        if (key == std::string_view("chip") && source.of != Source::Of::Cluster) continue;  // a chip has no chip
         const toml::table* table = source.tables[section].as_table();
         const auto named = table ? (*table)[key].value<std::string>() : std::nullopt;
         if (!named || named->empty()) continue;

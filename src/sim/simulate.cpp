@@ -236,6 +236,17 @@ struct Span {
     double start_s, end_s;
 };
 
+// In the order of time, and without overlaps: of several threads.
+std::vector<Span> united(std::vector<Span> spans) {
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start_s < b.start_s; });
+    std::vector<Span> out;
+    for (const Span& s : spans) {
+        if (!out.empty() && s.start_s <= out.back().end_s) out.back().end_s = std::max(out.back().end_s, s.end_s);
+        else out.push_back(s);
+    }
+    return out;
+}
+
 // How long both go on at once. Both in the order of time, each without overlaps of its own.
 double common_s(const std::vector<Span>& a, const std::vector<Span>& b) {
     double out = 0;
@@ -314,7 +325,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.timelines[p].program = &programs[p], out.timelines[p].entry = entries[p];
     }
     for (const Spans& s : spans) {
-        out.hidden_communication_s += share * common_s(s.computing, s.communicating);
+        out.hidden_communication_s += share * common_s(s.computing, united(s.communicating));
         out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
     // At first the last ranks work off what has piled up before them; in the long run nothing is faster than the busiest part.

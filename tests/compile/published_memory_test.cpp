@@ -1,4 +1,4 @@
-// The plan of recipes/gpt_175b_frontier.toml against the log of a real run of that model and layout (docs/accuracy.md):
+// The plan of recipes/gpt_175b_frontier.toml against the log of a real run of that model and layout (docs/published_memory.md):
 // parameters of a rank, bytes that stay between steps, bytes of a microbatch between its forward and its backward.
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ TEST(PublishedMemory, StageKHoldsPLessKMicrobatches) {
                 << stage;
         }
     }
-    // docs/accuracy.md: the arenas of three stages, in MiB.
+    // docs/published_memory.md: the arenas of three stages, in MiB.
     const auto reports = reports_with({});
     for (const auto& [stage, mib] : {std::pair<size_t, double>{0, 38317.7}, {1, 36183.5}, {15, 33322.0}})
         EXPECT_NEAR(static_cast<double>(reports[stage].total_bytes) / static_cast<double>(kMiB), mib, 0.05) << stage;

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Writes the tables of docs/accuracy.md from what `lockstep calibrate` printed.
+
+usage: scripts/accuracy.py CALIBRATED.json docs/accuracy.md
+The tables stand between lines `<!-- begin NAME -->` and `<!-- end NAME -->`; all else of the page stays as it is.
+"""
+import json
+import re
+import sys
+
+MAIN = ["llmf", "kort22", "mtnlg", "lucie", "zerobub", "ornl", "torchtitan", "llama3"]
+
+
+def percent(value, sign=False):
+    return f"{100 * value:{'+' if sign else ''}.1f} %"
+
+
+def quantile(values, q):
+    values = sorted(values)
+    at = q * (len(values) - 1)
+    below = int(at)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (at - below) * (values[above] - values[below])
+
+
+def sources(data):
+    fitted = {e["source"]: e for e in data["planned"]}
+    left_out = {e["source"]: e for e in data["left_out"]["errors"]}
+    one = {e["source"]: e for e in data["one_utilization"]}
+    lines = ["| source | runs | median, 90th percentile | bias | rank correlation | left out: median, 90th, bias | one utilization a chip |",
+             "|---|---|---|---|---|---|---|"]
+    for name in MAIN + sorted(set(fitted) - set(MAIN) - {"all"}) + ["all"]:
+        e, x, u = fitted[name], left_out[name], one[name]
+        rank = f"{e['rank_correlation']:.2f}" if name != "all" and e["runs"] >= 3 else ""
+        lines.append(f"| {name} | {e['runs']} | {percent(e['median'])}, {percent(e['ninetieth'])} | {percent(e['bias'], True)} | {rank} | "
+                     f"{percent(x['median'])}, {percent(x['ninetieth'])}, {percent(x['bias'], True)} | "
+                     f"{percent(u['median'])}, {percent(u['ninetieth'])} |")
+    of_main = [abs(r["ratio"] - 1) for r in data["runs"] if r["ratio"] and r["source"] in MAIN]
+    others = [abs(r["ratio"] - 1) for r in data["runs"] if r["ratio"] and r["source"] not in MAIN]
+    medians = [left_out[name]["median"] for name in MAIN]
+    lines += ["", f"- Main sources ({', '.join(MAIN)}): {len(of_main)} runs, median {percent(quantile(of_main, 0.5))}, "
+                  f"90th percentile {percent(quantile(of_main, 0.9))}.",
+              f"- Other sources: {len(others)} runs, {percent(quantile(others, 0.5))}, {percent(quantile(others, 0.9))}.",
+              f"- Left out: the mean of the main sources' medians is {percent(sum(medians) / len(medians))}.",
+              f"- The band covers {percent(data['left_out']['coverage'])} of the runs of left-out sources."]
+    return lines
+
+
+def choices(data):
+    lines = ["| source, cluster, devices, batch | layouts | loss of the layout that is planned fastest | loss of a random one |",
+             "|---|---|---|---|"]
+    for c in data["choices"]:
+        lines.append(f"| {c['of']} | {c['layouts']} | {percent(c['loss'])} | {percent(c['mean_loss'])} |")
+    good = sum(c["loss"] <= 0.05 for c in data["choices"])
+    mean = sum(c["loss"] for c in data["choices"]) / len(data["choices"])
+    lines += ["", f"Within 5 % of the best in {good} of {len(data['choices'])} groups; mean loss {percent(mean)}."]
+    return lines
+
+
+def constants(data):
+    lines = ["| file | constant | value | one deviation to each side | runs |", "|---|---|---|---|---|"]
+    for c in data["constants"]:
+        lines.append(f"| {c['file']} | `{c['key']}` | {c['value']:.3g} | {c['low']:.3g} to {c['high']:.3g} | {c['runs']} |")
+    return lines
+
+
+def not_planned(data):
+    why = {}
+    for run in data["not_planned"]:
+        why.setdefault(run["why"], []).append(run["id"])
+    return ["| why | runs |", "|---|---|"] + [f"| {k} | {', '.join(v)} |" for k, v in sorted(why.items(), key=lambda x: -len(x[1]))]
+
+
+def main():
+    with open(sys.argv[1]) as f:
+        data = json.load(f)
+    with open(sys.argv[2]) as f:
+        page = f.read()
+    for name, table in (("sources", sources), ("choices", choices), ("constants", constants), ("not_planned", not_planned)):
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
+        if not pattern.search(page):
+            sys.exit(f"{sys.argv[2]}: has no lines {begin} and {end}")
+        text = "\n".join([begin, ""] + table(data) + ["", end])
+        page = pattern.sub(lambda _: text, page)
+    with open(sys.argv[2], "w") as f:
+        f.write(page)
+
+
+main()
