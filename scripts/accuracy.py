@@ -71,12 +71,26 @@ def not_planned(data):
     return ["| why | runs |", "|---|---|"] + [f"| {k} | {', '.join(v)} |" for k, v in sorted(why.items(), key=lambda x: -len(x[1]))]
 
 
+def memory(data):
+    by = {}
+    for run in data["runs"]:
+        if "memory_ratio" in run:
+            by.setdefault((run["source"], "reserved" if run["memory_is_reserved"] else "allocated"), []).append(run["memory_ratio"])
+    lines = ["| source | measured | runs | planned / measured: least, median, most |", "|---|---|---|---|"]
+    for (source, what), ratios in sorted(by.items()):
+        lines.append(f"| {source} | {what} | {len(ratios)} | {min(ratios):.2f}, {quantile(ratios, 0.5):.2f}, {max(ratios):.2f} |")
+    measured = [run for run in data["runs"] if run["measured_s"] > 0]
+    lines += ["", f"Of {len(measured)} runs that were measured, the plan says of {sum(not run['fits'] for run in measured)} that they do "
+                  "not fit."]
+    return lines
+
+
 def main():
     with open(sys.argv[1]) as f:
         data = json.load(f)
     with open(sys.argv[2]) as f:
         page = f.read()
-    for name, table in (("sources", sources), ("choices", choices), ("constants", constants), ("not_planned", not_planned)):
+    for name, table in (("sources", sources), ("choices", choices), ("constants", constants), ("not_planned", not_planned), ("memory", memory)):
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
         if not pattern.search(page):

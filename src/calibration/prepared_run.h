@@ -28,8 +28,10 @@ struct PreparedRun {
     compile::Config config;
     compile::Compiled compiled;
     compile::RankThreads rank_threads;
-    double flops_model = 0;  // of a rank and step
-    std::string refusal;     // why it cannot be planned; empty: it can
+    double memory_bytes = 0;  // of the fullest rank, as Lockstep's own program needs it, whatever the stack
+    double flops_model = 0;   // of a rank and step
+    bool fits = true;         // that memory in the cluster file's, less its reserve
+    std::string refusal;      // why it cannot be planned; empty: it can
 };
 
 // Compiled on the cluster that its files describe. What a recipe cannot be is a refusal, not an error.

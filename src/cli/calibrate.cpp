@@ -194,6 +194,10 @@ Json to_json(const Calibrated& c, const CalibrateArgs& args) {
         const calibration::Run& r = *c.runs[i].run;
         Json row = {{"id", r.id},           {"source", r.source},          {"cluster", r.cluster},      {"stack", r.stack},
                     {"assumed", r.assumed}, {"measured_s", r.step_time_s}, {"ratio", c.after.ratios[i]}};
+        if (r.memory_bytes > 0)
+            row["memory_ratio"] = c.runs[i].memory_bytes / r.memory_bytes, row["memory_is_reserved"] = r.memory_is_reserved;
+        if (r.out_of_memory) row["out_of_memory"] = true;
+        row["fits"] = c.runs[i].fits;
         if (c.left_out) row["left_out_ratio"] = c.left_out->ratios[i], row["left_out_deviation"] = c.left_out->deviations[i];
         runs.push_back(std::move(row));
     }

@@ -85,8 +85,8 @@ struct CostTable {
     std::vector<double> bytes_per_s;  // copies: read plus written
     // Of the rates, what kernels reach where no row says more.
     double product_efficiency = 1, bandwidth_efficiency = 1;
-    int processors = 0;         // of a device, over which tiles are spread; 0: not said
-    KernelRates kernel_rates;   // of single kernels
+    int processors = 0;        // of a device, over which tiles are spread; 0: not said
+    KernelRates kernel_rates;  // of single kernels
     std::vector<CostRow> rows;
     std::vector<CollectiveRow> collectives;
 };
