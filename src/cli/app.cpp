@@ -175,10 +175,11 @@ int run_command(int argc, const char* const* argv) {
     app.formatter(help_formatter(output_columns()));
     app.set_version_flag("--version", version_text);
     app.require_subcommand(1);
-    const std::vector<Command> commands = {
-        add_train(app),  add_check(app),  add_plan(app),        add_calibrate(app), add_show(app),       add_schedule(app),
-        add_diff(app),   add_eval(app),   add_sample(app),      add_convert(app),   add_data(app),       add_bench(app),
-        add_launch(app), add_report(app), add_checkpoints(app), add_recipe(app),    add_completion(app), add_man(app)};
+    const std::vector<Command> commands = {add_train(app),  add_check(app),      add_plan(app),     add_calibrate(app),
+                                           add_tune(app),   add_show(app),       add_schedule(app), add_diff(app),
+                                           add_eval(app),   add_sample(app),     add_convert(app),  add_data(app),
+                                           add_bench(app),  add_launch(app),     add_report(app),   add_checkpoints(app),
+                                           add_recipe(app), add_completion(app), add_man(app)};
     telemetry::ConsoleOptions console{.colors = !is_set_in_environment("NO_COLOR")};
     for (const Command& c : commands) add_console_flags(*c.app, console);
     std::signal(SIGXFSZ, SIG_IGN);  // a file over the system's limit is an error to report, not the end of the process

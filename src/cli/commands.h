@@ -43,6 +43,7 @@ Command add_train(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_plan(CLI::App& app);
 Command add_calibrate(CLI::App& app);
+Command add_tune(CLI::App& app);
 Command add_show(CLI::App& app);
 Command add_schedule(CLI::App& app);
 Command add_diff(CLI::App& app);

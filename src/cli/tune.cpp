@@ -1,0 +1,377 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/output_file.h"
+#include "cli/commands.h"
+#include "cli/number_flags.h"
+#include "telemetry/console.h"
+#include "telemetry/wrap.h"
+#include "tune/devices.h"
+#include "tune/report.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct TuneArgs {
+    planning::RecipeArgs recipe;
+    std::string cluster, out;
+    int64_t top = 10;
+    std::vector<int64_t> devices;
+    tune::Training training;
+    bool exhaustive = false, what_if = false, json = false;
+};
+
+// What the command searches, and for whom.
+struct Asked {
+    interop::Reading reading;
+    compile::Config config;
+    std::string cluster_file;
+    sim::Cluster cluster;
+    int64_t ranks = 1, global_batch = 1;
+};
+
+std::string cluster_file_of(const TuneArgs& args, const compile::Config& config) {
+    if (!args.cluster.empty()) return args.cluster;
+    if (!config.cluster.file.empty()) return config.cluster.file;
+    throw UserError(
+        "tune.no_cluster", "--cluster",
+        "tune needs to know the machine: give --cluster FILE (clusters/ has some, and `lockstep bench` writes one for "
+        "this machine), or set cluster.file in the recipe");
+}
+
+// The recipe's own layout on the number of ranks that is asked for, which may be another than its degrees make.
+compile::Config own_layout(compile::Config config) {
+    const auto layout = compile::layout_of(config, compile::dims_of(config));
+    const UserError* refusal = compile::refusal_of(layout);
+    if (refusal && refusal->id() == "recipe.ranks") config.parallelism.data_parallel_shard_degree = -1;
+    return config;
+}
+
+Asked asked(const TuneArgs& args) {
+    Asked a;
+    a.reading = planning::announced(args.recipe);
+    a.config = compile::config_of(a.reading.recipe);
+    a.cluster_file = cluster_file_of(args, a.config);
+    a.cluster = sim::read_cluster(a.cluster_file, args.cluster.empty() ? "cluster.file" : "--cluster", a.config.cluster.stack);
+    const auto own = compile::layout_of(own_layout(a.config), compile::dims_of(a.config));
+    const UserError* refusal = compile::refusal_of(own);
+    a.ranks = refusal ? a.config.cluster.ranks : std::get<compile::Layout>(own).ranks;
+    a.global_batch = refusal ? a.config.training.global_batch_size : std::get<compile::Layout>(own).global_batch;
+    if (refusal && (a.ranks <= 0 || a.global_batch <= 0)) throw *refusal;
+    if (!args.out.empty() && std::filesystem::exists(args.out))
+        throw UserError("tune.out_exists", "--out",
+                        fmt::format("--out {}: is there already; choose another name, or remove it", args.out));
+    return a;
+}
+
+tune::Problem problem_of(const Asked& a, int64_t ranks) {
+    return tune::problem_of(a.config, a.cluster, a.cluster_file, ranks, a.global_batch);
+}
+
+tune::Options options_of(const TuneArgs& args, telemetry::ProgressBar& bar) {
+    tune::Options options;
+    options.top = args.top, options.prune = !args.exhaustive;
+    options.progress = [&bar](const tune::Progress& p) {
+        bar.show(p.compiled, p.compiled + p.left, p.best_s > 0 ? fmt::format("best {:.4g} s", p.best_s) : "");
+    };
+    return options;
+}
+
+[[noreturn]] void refuse_nothing_fits(const Asked& a, const tune::Problem& problem, const tune::Found& found) {
+    const int64_t has = problem.machine.capacity.bytes.value_or(0);
+    if (!found.closest)
+        throw UserError("tune.nothing_fits", "--ranks",
+                        fmt::format("none of {} layouts can be compiled on {} ranks: change --ranks", found.layouts, a.ranks));
+    const int64_t needs = found.closest->bytes;
+    throw UserError("tune.nothing_fits", "--ranks",
+                    fmt::format("none of {} layouts of {} ranks fits: a rank has {} ({}). The closest, {}, needs at least {}: {} "
+                                "more. More ranks or devices with more memory would make it fit, or a shorter training.seq_len",
+                                found.layouts, a.ranks, telemetry::gib(has), problem.machine.capacity.of,
+                                tune::text_of(found.closest->choice), telemetry::gib(needs), telemetry::gib(needs - has)));
+}
+
+// The recipe with the keys of the layout.
+compile::Recipe recipe_of(const Asked& a, const tune::Problem& problem, const tune::Choice& choice) {
+    compile::Recipe recipe = a.reading.recipe;
+    for (const auto& [key, value] : tune::settings_of(problem.config(choice))) recipe.set(key, value);
+    recipe.set("cluster.file", std::filesystem::absolute(a.cluster_file).lexically_normal().string());
+    return recipe;
+}
+
+// Proves the winner, and writes it.
+void write_winner(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Choice& choice) {
+    const compile::Recipe recipe = recipe_of(a, problem, choice);
+    const compile::Config config = compile::config_of(recipe);
+    compile::CompileOptions options = problem.machine.options;
+    options.verify = true;
+    const auto compiled = compile::or_throw(compile::compile(problem.prefix, config, options));
+    planning::require_runnable(config, options, compiled, problem.machine.capacity);
+    if (args.out.empty()) return;
+    AtomicFile file(args.out);
+    file.append(recipe.toml());
+    file.finish();
+    file.publish();
+}
+
+// What another GiB, or another network port of a host, would buy.
+struct WhatIf {
+    std::string what;
+    double step_s = 0;
+    tune::Choice choice;
+};
+
+std::vector<WhatIf> what_if(const tune::Problem& problem, tune::Options options) {
+    std::vector<std::pair<std::string, tune::Problem>> tries;
+    if (problem.machine.capacity.bytes) {
+        tune::Problem more = problem;
+        *more.machine.capacity.bytes += int64_t{1} << 30;
+        tries.emplace_back("1 GiB more a rank", std::move(more));
+    }
+    if (problem.cluster().devices && problem.cluster().links.back().ports > 0) {
+        tune::Problem more = problem;
+        ++more.machine.cluster->links.back().ports;
+        tries.emplace_back(fmt::format("{} network ports of a host in place of {}", more.cluster().links.back().ports,
+                                       problem.cluster().links.back().ports),
+                           std::move(more));
+    }
+    options.top = 1;
+    std::vector<WhatIf> out;
+    for (const auto& [what, more] : tries) {
+        const tune::Found found = tune::search(more, options);
+        if (!found.best.empty()) out.push_back({what, found.best.front().step_s, found.best.front().choice});
+    }
+    return out;
+}
+
+// The recipe's own layout in the order of the table.
+struct Own {
+    std::optional<tune::Row> row;
+    std::string place;  // "3", "behind the first 10", "refused: ..."
+};
+
+Own own_of(const Asked& a, const tune::Problem& problem, const std::vector<tune::Row>& rows, const tune::Bands& bands) {
+    const compile::Config config = own_layout(a.config);
+    const auto layout = compile::layout_of(config, problem.space.dims);
+    if (const UserError* refusal = compile::refusal_of(layout)) return {std::nullopt, fmt::format("none: {}", refusal->what())};
+    Own own;
+    own.row = tune::row_of(problem, config, tune::choice_of(config, std::get<compile::Layout>(layout)), bands);
+    own.row->why = tune::difference_text(rows.front().causes, own.row->causes);
+    const auto faster = std::count_if(rows.begin(), rows.end(), [&](const tune::Row& r) { return r.step_s < own.row->step_s; });
+    own.place = faster < std::ssize(rows) ? fmt::format("{}", faster + 1) : fmt::format("behind the first {}", faster);
+    const std::optional<int64_t>& capacity = problem.machine.capacity.bytes;
+    if (capacity && own.row->bytes > *capacity) own.place += ", and does not fit";
+    return own;
+}
+
+Json json_of(const tune::Row& r, const tune::Problem& problem) {
+    Json causes = Json::object(), settings = Json::object();
+    for (const tune::Cause c : tune::kCauses) causes[std::string(tune::text_of(c))] = r.causes[c];
+    for (const auto& [key, value] : tune::settings_of(problem.config(r.choice))) settings[key] = value;
+    return {{"layout", tune::text_of(r.choice)},
+            {"step_time_s", r.step_s},
+            {"band_s", {r.band.low_s, r.band.high_s}},
+            {"tokens_per_s", r.tokens_per_s},
+            {"mfu", r.mfu},
+            {"bytes", r.bytes},
+            {"exposed_communication_s", r.exposed_communication_s},
+            {"bubble_fraction", r.bubble_s / r.step_s},
+            {"causes_s", causes},
+            {"why", r.why},
+            {"keys", settings}};
+}
+
+Json json_of(const tune::Planned& p) {
+    return {{"layout", tune::text_of(p.choice)}, {"step_time_s", p.step_s}, {"bytes", p.bytes}};
+}
+
+Json json_of(const tune::OfDevices& d, const tune::Training& t) {
+    Json out = {{"devices", d.devices}, {"fits", d.best.has_value()}};
+    if (!d.best) {
+        out["why_not"] = d.why_not;
+        return out;
+    }
+    out["layout"] = tune::text_of(d.best->choice), out["step_time_s"] = d.best->step_s, out["tokens_per_s"] = d.tokens_per_s;
+    if (t.tokens > 0) out["days"] = d.hours / 24, out["in_budget"] = d.in_budget;
+    if (t.tokens > 0 && t.price_per_device_hour > 0) out["price"] = d.price;
+    return out;
+}
+
+void print_row(const std::string& place, const tune::Row& r) {
+    fmt::print("{:>4} {:>10.5g} {:>10.4g} to {:<9.4g} {:>10} {:>6.1f} {:>8.1f} {:>7.1f}  {}\n", place, r.step_s, r.band.low_s,
+               r.band.high_s, telemetry::gib(r.bytes), 100 * r.mfu, 100 * r.exposed_communication_s / r.step_s,
+               100 * r.bubble_s / r.step_s, tune::text_of(r.choice));
+    if (!r.why.empty()) fmt::print("     against the first: {}\n", r.why);
+}
+
+void print_cuts(const tune::Problem& problem, const tune::Found& found) {
+    fmt::print("not planned\n");
+    for (const tune::Cut& c : found.cuts) {
+        const std::string least =
+            c.limit == tune::Limit::Memory ? telemetry::gib(static_cast<int64_t>(c.bound_s)) : fmt::format("{:.5g} s", c.bound_s);
+        fmt::print("  {:>9} layouts: {}. The least is {} of {}\n", telemetry::grouped(c.layouts), tune::text_of(c.limit), least,
+                   tune::text_of(c.nearest));
+    }
+    for (const tune::Excluded& e : problem.space.excluded) fmt::print("  {} pairs of degrees: {}\n", e.families, e.reason);
+    if (found.refused > 0) fmt::print("  {:>9} layouts: the compiler refuses them\n", telemetry::grouped(found.refused));
+}
+
+void print_devices(const std::vector<tune::OfDevices>& rows, const tune::Training& t) {
+    fmt::print("{:>8} {:>10} {:>12} {:>9} {:>14}  layout\n", "devices", "step s", "tokens/s", t.tokens > 0 ? "days" : "",
+               t.tokens > 0 && t.price_per_device_hour > 0 ? "price" : "");
+    for (const tune::OfDevices& d : rows) {
+        if (!d.best) {
+            fmt::print("{:>8} {}\n", d.devices, d.why_not);
+            continue;
+        }
+        fmt::print("{:>8} {:>10.5g} {:>12.6g} {:>9} {:>14}  {}{}\n", d.devices, d.best->step_s, d.tokens_per_s,
+                   t.tokens > 0 ? fmt::format("{:.1f}", d.hours / 24) : "",
+                   t.tokens > 0 && t.price_per_device_hour > 0 ? fmt::format("{:.0f}", d.price) : "",
+                   tune::text_of(d.best->choice), d.in_budget ? "" : "  (over the budget of hours)");
+    }
+    if (t.tokens <= 0) return;
+    const tune::OfDevices *cheap = tune::cheapest(rows), *fast = tune::fastest(rows);
+    if (!fast) fmt::print("no number of devices is within the budget\n");
+    if (cheap && t.price_per_device_hour > 0) fmt::print("cheapest: {} devices, {:.0f}\n", cheap->devices, cheap->price);
+    if (fast) fmt::print("fastest: {} devices, {:.1f} days\n", fast->devices, fast->hours / 24);
+}
+
+struct Result {
+    std::vector<tune::Row> rows;
+    Own own;
+    std::vector<tune::Planned> front;
+    std::vector<WhatIf> what_if;
+    std::vector<tune::OfDevices> devices;
+};
+
+void print(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found, const Result& r) {
+    fmt::print("{}: {}; {} ranks, {} sequences a step\n", a.cluster.name, a.cluster.description, a.ranks, a.global_batch);
+    if (a.cluster.declared) fmt::print("Estimate: this cluster file contains published rates, not measurements\n");
+    fmt::print("{} layouts of {} families; {} planned in {:.1f} s ({:.1f} /s)\n", telemetry::grouped(found.layouts),
+               telemetry::grouped(found.families), telemetry::grouped(std::ssize(found.all)), found.wall_s,
+               static_cast<double>(found.all.size()) / std::max(found.plan_s, 1e-9));
+    fmt::print("     {:>10} {:>23} {:>11} {:>6} {:>8} {:>7}  layout\n", "step s", "band s", "memory", "MFU %", "exposed%",
+               "bubble%");
+    for (size_t i = 0; i < r.rows.size(); ++i) print_row(fmt::format("{}", i + 1), r.rows[i]);
+    if (r.own.row) {
+        fmt::print("the recipe's own layout, place: {}\n", r.own.place);
+        print_row("", *r.own.row);
+    } else {
+        fmt::print("the recipe's own layout: {}\n", r.own.place);
+    }
+    print_cuts(problem, found);
+    fmt::print("memory and time, of the layouts that were planned\n");
+    for (const tune::Planned& p : r.front)
+        fmt::print("  {:>11} {:>10.5g} s  {}\n", telemetry::gib(p.bytes), p.step_s, tune::text_of(p.choice));
+    for (const WhatIf& w : r.what_if)
+        fmt::print("with {}: {:.5g} s ({:+.2f} %)  {}\n", w.what, w.step_s, 100 * (w.step_s / r.rows.front().step_s - 1),
+                   tune::text_of(w.choice));
+    if (!r.devices.empty()) print_devices(r.devices, args.training);
+    if (!args.out.empty()) fmt::print("{}\n", args.out);
+}
+
+void print_as_json(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found,
+                   const Result& r) {
+    Json rows = Json::array(), cuts = Json::array(), excluded = Json::array(), front = Json::array(), what_if = Json::array(),
+         devices = Json::array();
+    for (const tune::Row& row : r.rows) rows.push_back(json_of(row, problem));
+    for (const tune::Cut& c : found.cuts)
+        cuts.push_back(
+            {{"layouts", c.layouts}, {"why", tune::text_of(c.limit)}, {"least", c.bound_s}, {"of", tune::text_of(c.nearest)}});
+    for (const tune::Excluded& e : problem.space.excluded) excluded.push_back({{"degrees", e.families}, {"why", e.reason}});
+    for (const tune::Planned& p : r.front) front.push_back(json_of(p));
+    for (const WhatIf& w : r.what_if)
+        what_if.push_back({{"with", w.what}, {"step_time_s", w.step_s}, {"layout", tune::text_of(w.choice)}});
+    for (const tune::OfDevices& d : r.devices) devices.push_back(json_of(d, args.training));
+    Json own = {{"place", r.own.place}};
+    if (r.own.row) own["plan"] = json_of(*r.own.row, problem);
+    print_json(with_source({{"cluster", a.cluster.name},
+                            {"declared", a.cluster.declared},
+                            {"ranks", a.ranks},
+                            {"global_batch_size", a.global_batch},
+                            {"layouts", found.layouts},
+                            {"planned", found.all.size()},
+                            {"wall_s", found.wall_s},
+                            {"best", rows},
+                            {"own", own},
+                            {"not_planned", cuts},
+                            {"excluded", excluded},
+                            {"pareto", front},
+                            {"what_if", what_if},
+                            {"devices", devices},
+                            {"out", args.out}},
+                           a.reading));
+}
+
+int tune(const TuneArgs& args) {
+    const Asked a = asked(args);
+    const tune::Problem problem = problem_of(a, a.ranks);
+    telemetry::info(fmt::format("{} families of layouts", telemetry::grouped(std::ssize(problem.space.families))));
+    telemetry::ProgressBar bar;
+    const tune::Options options = options_of(args, bar);
+    const tune::Found found = tune::search(problem, options);
+    bar.clear();
+    if (found.best.empty()) refuse_nothing_fits(a, problem, found);
+    const tune::Bands bands(a.cluster_file, "--cluster", a.config.cluster.stack);
+    Result r;
+    r.rows = tune::rows_of(problem, found, bands);
+    r.own = own_of(a, problem, r.rows, bands);
+    r.front = tune::pareto_front(found.all);
+    if (args.what_if) r.what_if = what_if(problem, options);
+    tune::Options best_alone = options;
+    best_alone.top = 1;
+    if (!args.devices.empty())
+        r.devices = tune::over_devices(
+            args.devices, [&](int64_t n) { return problem_of(a, n); }, args.training, best_alone);
+    bar.clear();
+    write_winner(args, a, problem, r.rows.front().choice);
+    if (args.json) print_as_json(args, a, problem, found, r);
+    else print(args, a, problem, found, r);
+    return kDone;
+}
+
+}  // namespace
+
+Command add_tune(CLI::App& app) {
+    const auto args = std::make_shared<TuneArgs>();
+    CLI::App* command =
+        app.add_subcommand("tune", "search the layouts of a recipe for those that fit a machine and take the least time");
+    add_recipe_flags(*command, args->recipe);
+    command->add_option("--cluster", args->cluster,
+                        "cluster file, one of clusters/*.toml or one that `lockstep bench` wrote, in place of cluster.file");
+    command->add_option("--out", args->out, "write the fastest layout as a recipe to this file");
+    command->add_option("--top", args->top, "how many layouts are listed (default: 10)")->check(positive_number());
+    auto* devices =
+        command
+            ->add_option("--devices", args->devices,
+                         "also search these numbers of devices, separated by commas: a table of speed, days and price")
+            ->delimiter(',')
+            ->check(positive_number());
+    command->add_option("--tokens", args->training.tokens, "with --devices: tokens of the training")
+        ->check(positive_number())
+        ->needs(devices);
+    command
+        ->add_option("--price-per-device-hour", args->training.price_per_device_hour,
+                     "with --devices: price of a device and hour")
+        ->check(nonnegative_number())
+        ->needs(devices);
+    command->add_option("--budget-hours", args->training.budget_hours, "with --devices: the training may take this long")
+        ->check(positive_number())
+        ->needs(devices);
+    command->add_flag("--what-if", args->what_if, "also search with one GiB more a rank, and with one network port more a host");
+    command->add_flag("--exhaustive", args->exhaustive, "plan every layout, also those that cannot win");
+    command->add_flag("--json", args->json, "one JSON object on standard output");
+    command->footer(
+        "Keys given as flags are held: only layouts with that value are searched. Example: lockstep tune "
+        "recipes/llama3_8b_torchtitan.toml --cluster clusters/h100.toml --ranks 64 --out best.toml");
+    return {.app = command, .run = [args](comm::ProcessGroup&) { return tune(*args); }, .recipe = &args->recipe};
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,43 @@
+#include "tune/report.h"
+
+#include <algorithm>
+
+namespace lockstep::tune {
+
+planning::Plan full_plan(const Problem& problem, const compile::Config& config) {
+    planning::Machine machine = problem.machine;
+    return planning::make_plan(config, std::move(machine));
+}
+
+Row row_of(const Problem& problem, const compile::Config& config, const Choice& choice, const Bands& bands) {
+    const planning::Plan p = full_plan(problem, config);
+    Row row;
+    row.choice = choice, row.step_s = p.step_s(), row.tokens_per_s = p.tokens_per_s();
+    row.mfu = p.utilization(compile::flops_model_of_a_rank(p.reports));
+    row.exposed_communication_s = p.simulated.exposed_communication_s, row.bubble_s = p.simulated.bubble_s;
+    row.band = bands.of(p), row.bytes = p.compiled.arena_bytes(), row.causes = causes_of(p);
+    return row;
+}
+
+std::vector<Row> rows_of(const Problem& problem, const Found& found, const Bands& bands) {
+    std::vector<Row> rows;
+    for (const Planned& p : found.best) rows.push_back(row_of(problem, problem.config(p.choice), p.choice, bands));
+    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.step_s < b.step_s; });
+    for (size_t i = 1; i < rows.size(); ++i) rows[i].why = difference_text(rows[0].causes, rows[i].causes);
+    return rows;
+}
+
+std::vector<Planned> pareto_front(const std::vector<Planned>& all) {
+    std::vector<Planned> sorted;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(sorted), [](const Planned& p) { return p.fits; });
+    std::stable_sort(sorted.begin(), sorted.end(), [](const Planned& a, const Planned& b) {
+        return a.bytes != b.bytes ? a.bytes < b.bytes : a.step_s < b.step_s;
+    });
+    std::vector<Planned> front;
+    for (const Planned& p : sorted) {
+        if (front.empty() || p.step_s < front.back().step_s) front.push_back(p);
+    }
+    return front;
+}
+
+}  // namespace lockstep::tune

@@ -1,0 +1,34 @@
+// What a search found, as numbers to print: the best layouts planned in full, why each of the others lost, the recipe's own
+// layout among them, and the front of memory and time.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tune/band.h"
+#include "tune/explain.h"
+#include "tune/search.h"
+
+namespace lockstep::tune {
+
+struct Row {
+    Choice choice;
+    double step_s = 0, tokens_per_s = 0, mfu = 0, exposed_communication_s = 0, bubble_s = 0;
+    Band band;
+    int64_t bytes = 0;
+    Causes causes;
+    std::string why;  // it takes longer than the first; empty: it is the first
+};
+
+// The plan that `lockstep plan` prints, on the problem's machine.
+planning::Plan full_plan(const Problem& problem, const compile::Config& config);
+Row row_of(const Problem& problem, const compile::Config& config, const Choice& choice, const Bands& bands);
+
+// The best of `found`, fastest first.
+std::vector<Row> rows_of(const Problem& problem, const Found& found, const Bands& bands);
+
+// Of all layouts that were planned and fit: those that no other beats in both bytes and time, by ascending bytes.
+std::vector<Planned> pareto_front(const std::vector<Planned>& all);
+
+}  // namespace lockstep::tune

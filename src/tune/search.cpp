@@ -1,0 +1,256 @@
+#include "tune/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <queue>
+
+#include "base/error.h"
+#include "planning/plan.h"
+#include "schedules/schedules.h"
+#include "schedules/timeline.h"
+#include "sim/simulate.h"
+
+namespace lockstep::tune {
+namespace {
+
+using compile::RecomputeMode;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// What is the same of all members of a family.
+Choice family_of(Choice c) {
+    c.replicate = 1, c.partition = compile::PartitionPreset::None, c.prefetch = 1, c.budget_bytes = 0;
+    return c;
+}
+
+// Of the choice's microbatches, which may be fewer than the batch has.
+compile::OrRefusal<Planned> plan_all(const Problem& problem, const Choice& choice) {
+    const compile::Config config = with(problem.space.base, choice, choice.microbatches * choice.microbatch * choice.data);
+    const auto compiled = compile::compile(problem.prefix, config, problem.machine.options);
+    if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
+    const auto& c = std::get<compile::Compiled>(compiled);
+    Planned out;
+    out.choice = choice, out.bytes = c.arena_bytes();
+    out.fits = !problem.machine.capacity.bytes || out.bytes <= *problem.machine.capacity.bytes;
+    if (!out.fits) return out;
+    const sim::Simulated s = sim::simulate(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
+                                           compile::local_link(config));
+    out.step_s = planning::step_s(c, s);
+    out.exposed_communication_s = s.exposed_communication_s, out.bubble_s = s.bubble_s;
+    return out;
+}
+
+// Fewer microbatches that reach the steady state of a schedule with several stages a rank; 0: the step is short.
+int64_t shortened(const Choice& c) {
+    constexpr int64_t kRounds = 3;
+    if (c.pipeline == 1 || c.stages_per_rank == 1 || c.microbatches % c.pipeline != 0) return 0;
+    const int64_t few = kRounds * c.pipeline;
+    return c.microbatches > 2 * few ? few : 0;
+}
+
+// Do ranks hold more microbatches the longer the step is?
+bool grows(const Choice& c, int64_t microbatches) {
+    const auto held = [&](int64_t n) {
+        return schedules::in_flight(schedules::make_schedule(c.schedule, {c.pipeline, c.stages_per_rank, n})).of_rank;
+    };
+    return held(microbatches) != held(microbatches - c.pipeline);
+}
+
+}  // namespace
+
+compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice) {
+    const int64_t few = shortened(choice);
+    if (few == 0) return plan_all(problem, choice);
+    const auto of = [&](int64_t microbatches) {
+        Choice c = choice;
+        c.microbatches = microbatches;
+        auto out = plan_all(problem, c);
+        if (!compile::refusal_of(out)) std::get<Planned>(out).choice = choice;
+        return out;
+    };
+    const auto less = of(few - choice.pipeline);
+    if (compile::refusal_of(less) || !std::get<Planned>(less).fits) return less;  // nor does the whole step
+    if (grows(choice, few)) return plan_all(problem, choice);
+    const auto more = of(few);
+    if (compile::refusal_of(more)) return more;
+    Planned out = std::get<Planned>(more);
+    const double each_s = (out.step_s - std::get<Planned>(less).step_s) / static_cast<double>(choice.pipeline);
+    out.step_s += each_s * static_cast<double>(choice.microbatches - few);
+    return out;
+}
+
+namespace {
+
+struct Candidate {
+    double bound_s = 0;
+    Limit limit = Limit::None;
+    int64_t number = 0;  // of the family, then of the member: what is equally fast comes in the order of the space
+    bool is_member = false;
+    Choice choice;
+};
+struct Later {
+    bool operator()(const Candidate& a, const Candidate& b) const {
+        return std::tie(a.bound_s, a.number) > std::tie(b.bound_s, b.number);
+    }
+};
+
+class Search {
+public:
+    Search(const Problem& problem, const Options& options) : problem_(problem), options_(options), bounds_(problem) {}
+
+    Found run() {
+        const auto begin = Clock::now();
+        found_.families = std::ssize(problem_.space.families);
+        for (const Choice& f : problem_.space.families) {
+            const int64_t members = members_of(f);
+            found_.layouts += members;
+            if (const int64_t bytes = bounds_.least_bytes(f); options_.prune && bytes > capacity()) {
+                cut({0, Limit::Memory, 0, false, f}, bytes);
+                continue;
+            }
+            const TimeBound bound = bounds_.coarse(f);
+            push({bound.step_s, bound.limit, next_++, false, f});
+        }
+        while (!queue_.empty()) {
+            const Candidate c = queue_.top();
+            if (options_.prune && c.bound_s >= worst_of_best()) break;
+            queue_.pop();
+            if (c.is_member) plan(c.choice);
+            else expand(c.choice);
+        }
+        for (; !queue_.empty(); queue_.pop()) cut(queue_.top());
+        if (options_.solve_recompute) solve_recompute();
+        rank();
+        for (const auto& [limit, c] : cuts_) found_.cuts.push_back(c);
+        found_.wall_s = seconds_since(begin);
+        return std::move(found_);
+    }
+
+private:
+    void push(Candidate c) { queue_.push(std::move(c)); }
+
+    int64_t capacity() const { return problem_.machine.capacity.bytes.value_or(std::numeric_limits<int64_t>::max()); }
+
+    int64_t members_of(const Choice& f) {
+        const auto [at, is_new] = members_.try_emplace(f.data, 0);
+        if (is_new) at->second = std::ssize(problem_.space.members(f));
+        return at->second;
+    }
+
+    // The time that a layout must beat to be among the best.
+    double worst_of_best() const {
+        if (std::ssize(best_) < options_.top) return std::numeric_limits<double>::infinity();
+        std::vector<double> times;
+        for (const auto& [family, planned] : best_) times.push_back(planned.step_s);
+        std::nth_element(times.begin(), times.begin() + (options_.top - 1), times.end());
+        return times[static_cast<size_t>(options_.top - 1)];
+    }
+
+    void cut(const Candidate& c, int64_t bytes = 0) {
+        Cut& cut = cuts_[c.limit];
+        const double bound = bytes > 0 ? static_cast<double>(bytes) : c.bound_s;
+        if (cut.layouts == 0 || bound < cut.bound_s) cut.nearest = c.choice, cut.bound_s = bound;
+        cut.limit = c.limit;
+        cut.layouts += c.is_member ? 1 : members_of(c.choice);
+    }
+
+    void expand(const Choice& family) {
+        if (!bounds_.refusal(family).empty()) {
+            found_.refused += members_of(family);
+            return;
+        }
+        const TimeBound of_all = bounds_.of_family(family);
+        if (options_.prune && of_all.step_s >= worst_of_best()) {
+            cut({of_all.step_s, of_all.limit, 0, false, family});
+            return;
+        }
+        for (const Choice& m : problem_.space.members(family)) {
+            Candidate c{0, Limit::Memory, next_++, true, m};
+            const int64_t bytes = bounds_.bytes(m);
+            if (options_.prune && bytes > capacity()) {
+                smallest(m, bytes);
+                cut(c, bytes);
+                continue;
+            }
+            const TimeBound bound = bounds_.of_member(m);
+            c.bound_s = bound.step_s, c.limit = bound.limit;
+            push(std::move(c));
+        }
+    }
+
+    // Of those that do not fit, the one that needs least.
+    void smallest(const Choice& c, int64_t bytes) {
+        if (found_.closest && found_.closest->bytes <= bytes) return;
+        Planned p;
+        p.choice = c, p.bytes = bytes, p.fits = false;
+        found_.closest = p;
+    }
+
+    void plan(const Choice& choice) {
+        const auto begin = Clock::now();
+        const auto result = plan_of(problem_, choice);
+        found_.plan_s += seconds_since(begin);
+        if (compile::refusal_of(result)) {
+            ++found_.refused;
+            return;
+        }
+        const auto& planned = std::get<Planned>(result);
+        found_.all.push_back(planned);
+        if (planned.fits) keep(planned);
+        else smallest(choice, planned.bytes);
+        if (options_.progress) options_.progress({std::ssize(found_.all), std::ssize(queue_), best_s_});
+    }
+
+    void keep(const Planned& planned) {
+        const Choice family = family_of(planned.choice);
+        for (auto& [known, best] : best_) {
+            if (!(known == family)) continue;
+            if (planned.step_s < best.step_s) best = planned;
+            best_s_ = std::min(best_s_ > 0 ? best_s_ : planned.step_s, planned.step_s);
+            return;
+        }
+        best_.emplace_back(family, planned);
+        best_s_ = best_s_ > 0 ? std::min(best_s_, planned.step_s) : planned.step_s;
+    }
+
+    // Where the best recompute something: as little as fits.
+    void solve_recompute() {
+        if (!problem_.machine.capacity.bytes) return;
+        rank();
+        for (const Planned& p : std::vector<Planned>(found_.best)) {
+            if (p.choice.recompute == RecomputeMode::None) continue;
+            Choice none = p.choice, solved = p.choice;
+            none.recompute = RecomputeMode::None;
+            solved.recompute = RecomputeMode::Budget, solved.budget_bytes = *problem_.machine.capacity.bytes;
+            if (bounds_.of_member(none).step_s < p.step_s) plan(solved);
+        }
+    }
+
+    void rank() {
+        found_.best.clear();
+        for (const auto& [family, planned] : best_) found_.best.push_back(planned);
+        std::stable_sort(found_.best.begin(), found_.best.end(),
+                         [](const Planned& a, const Planned& b) { return a.step_s < b.step_s; });
+        if (std::ssize(found_.best) > options_.top) found_.best.resize(static_cast<size_t>(options_.top));
+    }
+
+    const Problem& problem_;
+    const Options& options_;
+    Bounds bounds_;
+    std::priority_queue<Candidate, std::vector<Candidate>, Later> queue_;
+    std::vector<std::pair<Choice, Planned>> best_;  // by family
+    std::map<int64_t, int64_t> members_;            // by data ranks
+    std::map<Limit, Cut> cuts_;
+    Found found_;
+    int64_t next_ = 0;
+    double best_s_ = 0;
+};
+
+}  // namespace
+
+Found search(const Problem& problem, const Options& options) { return Search(problem, options).run(); }
+
+}  // namespace lockstep::tune

@@ -1,0 +1,60 @@
+// Finds the fastest layouts of a problem. Layouts are taken in the order of what they take at least (bounds.h), compiled from the
+// kept prefix and simulated, until the next one cannot be among the best any more. Nothing is sampled.
+//
+// Guarantees: the result does not depend on the machine or on chance. With Options::prune off it is the same, later.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tune/bounds.h"
+#include "tune/problem.h"
+
+namespace lockstep::tune {
+
+struct Planned {
+    Choice choice;
+    double step_s = 0;
+    int64_t bytes = 0;  // of the rank with the most
+    bool fits = true;
+    double exposed_communication_s = 0, bubble_s = 0;
+};
+
+// The exact plan: a refusal where the layout is none. Steps of many microbatches with several stages a rank are extended from two
+// shorter ones.
+compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice);
+
+// Layouts that were not compiled, and the sentence why none of them can win.
+struct Cut {
+    Limit limit = Limit::None;
+    int64_t layouts = 0;
+    Choice nearest;      // the one with the least bound
+    double bound_s = 0;  // its bound; of Memory: bytes
+};
+
+struct Progress {
+    int64_t compiled = 0, left = 0;
+    double best_s = 0;
+};
+
+struct Options {
+    int64_t top = 10;  // families whose best member is wanted
+    bool prune = true;
+    bool solve_recompute = true;  // a memory budget, where nothing else fits as much
+    std::function<void(const Progress&)> progress = {};
+};
+
+struct Found {
+    std::vector<Planned> best;  // of each family the fastest member that fits, fastest first; Options::top of them
+    std::vector<Planned> all;   // every layout that was compiled
+    std::vector<Cut> cuts;
+    int64_t families = 0, layouts = 0, refused = 0;  // of the space; refused: by the compiler
+    double wall_s = 0, plan_s = 0;                   // of all, and of exact plans
+    std::optional<Planned> closest;                  // if nothing fits: the one with the fewest bytes
+};
+
+Found search(const Problem& problem, const Options& options);
+
+}  // namespace lockstep::tune

@@ -1,0 +1,254 @@
+// Every layout of small spaces, planned: no bound exceeds it, and the pruned search finds what the exhaustive one finds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "compile/recipe.h"
+#include "sim/cluster.h"
+#include "tune/devices.h"
+#include "tune/report.h"
+#include "tune/search.h"
+
+namespace lockstep::testing {
+namespace {
+
+using tune::Choice;
+using tune::Found;
+using tune::Planned;
+using tune::Problem;
+
+// Two hosts of four devices, slow enough that compute, links and memory all matter to a small model.
+const char* kDevices = R"(name = "small"
+description = "eight small devices"
+declared = true
+[machine]
+devices = true
+memory_bytes = 4e8
+[rates]
+bytes_per_s = [1e10]
+op_overhead_s = 1e-6
+beside_collective = 0.8
+[rates.flops_per_s]
+f32 = [1e11]
+bf16 = [2e11]
+[host]
+step_s = 1e-4
+lost_per_doubling = 0.01
+[[links]]
+ranks = 4
+bandwidth_bytes_per_s = 5e9
+latency_s = 1e-6
+[[links]]
+ranks = 0
+bandwidth_bytes_per_s = 1e9
+ports = 2
+latency_s = 3e-6
+)";
+
+compile::Config config_of(const std::vector<std::pair<std::string, std::string>>& keys) {
+    compile::Recipe recipe = compile::Recipe::from_text(R"([model]
+name = "llama3"
+dim = 256
+n_layers = 4
+n_heads = 8
+n_kv_heads = 4
+vocab_size = 512
+ffn_dim = 512
+[training]
+dataset = "synthetic"
+seq_len = 128
+global_batch_size = 8
+[runtime]
+kernels = "reference"
+)",
+                                                        "small.toml");
+    for (const auto& [key, value] : keys) recipe.set(key, value);
+    return compile::config_of(recipe);
+}
+
+sim::Cluster devices() { return sim::parse_cluster(kDevices, "small.toml"); }
+
+Problem problem(int64_t ranks, const std::vector<std::pair<std::string, std::string>>& keys = {}, int64_t batch = 8) {
+    return tune::problem_of(config_of(keys), devices(), "small.toml", ranks, batch);
+}
+
+std::vector<Choice> choices_of(const Problem& p) {
+    std::vector<Choice> out;
+    for (const Choice& family : p.space.families) {
+        for (const Choice& member : p.space.members(family)) out.push_back(member);
+    }
+    return out;
+}
+
+void expect_bounds_hold(const Problem& p) {
+    tune::Bounds bounds(p);
+    size_t planned = 0;
+    for (const Choice& c : choices_of(p)) {
+        const auto result = tune::plan_of(p, c);
+        if (compile::refusal_of(result)) continue;
+        const auto& plan = std::get<Planned>(result);
+        EXPECT_LE(bounds.bytes(c), plan.bytes) << text_of(c);
+        EXPECT_LE(bounds.least_bytes(c), plan.bytes) << text_of(c);
+        ++planned;
+        if (!plan.fits) continue;
+        const double coarse_s = bounds.coarse(c).step_s, family_s = bounds.of_family(c).step_s,
+                     member_s = bounds.of_member(c).step_s;
+        EXPECT_LE(coarse_s, plan.step_s) << text_of(c);
+        EXPECT_LE(family_s, plan.step_s) << text_of(c);
+        EXPECT_LE(member_s, plan.step_s) << text_of(c);
+        EXPECT_GT(member_s, 0.2 * plan.step_s) << text_of(c);
+    }
+    EXPECT_GT(planned, 20u);
+}
+
+// A pipeline whose weights are gathered plans receives too early (sim), so pipelines are held to the other partitions.
+TEST(TuneBounds, NeverExceedThePlanWithoutAPipeline) {
+    expect_bounds_hold(problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
+}
+
+TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(problem(4, {{"partition.preset", "zero1"}})); }
+
+TEST(TuneBounds, AreNothingOnProcessors) {
+    const sim::Cluster cluster = sim::parse_cluster(
+        "name = \"cpu\"\n[machine]\ncores = 2\nmemory_bytes = 1e9\n[rates]\nbytes_per_s = [1e10, 1e10]\n[rates.flops_per_s]\nf32 "
+        "= [1e9, 2e9]\n",
+        "cpu.toml");
+    const Problem p = tune::problem_of(config_of({}), cluster, "cpu.toml", 2, 8);
+    tune::Bounds bounds(p);
+    for (const Choice& c : p.space.families) {
+        EXPECT_EQ(bounds.coarse(c).step_s, 0);
+        EXPECT_EQ(bounds.of_family(c).step_s, 0);
+    }
+}
+
+void expect_same_best(const Problem& p) {
+    tune::Options options;
+    options.top = 3, options.solve_recompute = false;
+    const Found pruned = tune::search(p, options);
+    options.prune = false;
+    const Found all = tune::search(p, options);
+    ASSERT_EQ(pruned.best.size(), all.best.size());
+    for (size_t i = 0; i < all.best.size(); ++i)
+        EXPECT_EQ(pruned.best[i].step_s, all.best[i].step_s) << text_of(all.best[i].choice);
+    EXPECT_EQ(pruned.best.front().choice, all.best.front().choice);
+    EXPECT_LT(pruned.all.size(), all.all.size());
+    int64_t cut = 0;
+    for (const tune::Cut& c : pruned.cuts) cut += c.layouts;
+    EXPECT_EQ(cut + std::ssize(pruned.all) + pruned.refused, pruned.layouts);
+    EXPECT_EQ(std::ssize(all.all) + all.refused, all.layouts);
+}
+
+TEST(TuneSearch, PrunedFindsWhatAllFindWithoutAPipeline) {
+    expect_same_best(problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
+}
+
+TEST(TuneSearch, PrunedFindsWhatAllFindInPipelines) { expect_same_best(problem(4, {{"partition.preset", "zero1"}})); }
+
+TEST(TuneSearch, GivesTheSameEveryTime) {
+    const Problem p = problem(4);
+    const Found a = tune::search(p, {}), b = tune::search(p, {});
+    ASSERT_EQ(a.best.size(), b.best.size());
+    for (size_t i = 0; i < a.best.size(); ++i) {
+        EXPECT_EQ(a.best[i].choice, b.best[i].choice);
+        EXPECT_EQ(a.best[i].step_s, b.best[i].step_s);
+    }
+}
+
+TEST(TuneSearch, SolvesRecomputeToWhatFits) {
+    Problem p = problem(1, {{"parallelism.tensor_parallel_degree", "1"}});
+    const Found roomy = tune::search(p, {});
+    ASSERT_FALSE(roomy.best.empty());
+    const Planned none = *std::max_element(roomy.all.begin(), roomy.all.end(),
+                                           [](const Planned& a, const Planned& b) { return a.bytes < b.bytes; });
+    *p.machine.capacity.bytes = roomy.best.front().bytes - 1;  // the fastest does not fit any more
+    const Found tight = tune::search(p, {});
+    ASSERT_FALSE(tight.best.empty());
+    EXPECT_LE(tight.best.front().bytes, *p.machine.capacity.bytes);
+    EXPECT_GE(none.bytes, roomy.best.front().bytes);
+}
+
+TEST(TuneSearch, NamesTheClosestWhereNothingFits) {
+    Problem p = problem(4);
+    p.machine.capacity.bytes = 1000;
+    const Found found = tune::search(p, {});
+    EXPECT_TRUE(found.best.empty());
+    ASSERT_TRUE(found.closest.has_value() || !found.cuts.empty());
+}
+
+// By hand: 2 ranks, 8 sequences, 4 layers, no key held.
+TEST(TuneSpace, CountsByHand) {
+    const Problem p = problem(2, {{"activation_checkpoint.mode", "none"}, {"parallelism.pipeline_parallel_degree", "1"}});
+    // tp 1 dp 2: 4 sequences a data rank, microbatches of 1, 2, 4. tp 2 dp 1: of 1, 2, 4, 8, each with sequence parallelism,
+    // without it, and asynchronous.
+    EXPECT_EQ(p.space.families.size(), 3u + 4u * 3u);
+    // dp 2: replicated, or over two ranks zero1, zero2, and zero3 with three prefetches.
+    EXPECT_EQ(p.space.members(p.space.families.front()).size(), 1u + 1u + 1u + 3u);
+    EXPECT_EQ(p.space.size(), 3 * 6 + 12);
+}
+
+TEST(TuneSpace, HasEachLayoutOnce) {
+    const Problem p = problem(4);
+    std::set<std::string> seen;
+    for (const Choice& c : choices_of(p)) {
+        EXPECT_EQ(c.ranks(), 4);
+        EXPECT_EQ(c.data * c.microbatch * c.microbatches, 8);
+        EXPECT_TRUE(seen.insert(text_of(c)).second) << text_of(c);
+    }
+}
+
+TEST(TuneSpace, ALayoutIsReadBackFromItsConfiguration) {
+    const Problem p = problem(4, {{"parallelism.pipeline_parallel_degree", "1"}});
+    for (const Choice& c : choices_of(p)) {
+        const compile::Config config = p.config(c);
+        EXPECT_EQ(text_of(tune::choice_of(config, compile::layout_of(config))), text_of(c));
+    }
+}
+
+TEST(TuneSpace, RefusesABatchThatNoLayoutDivides) {
+    try {
+        problem(
+            3,
+            {{"model.n_heads", "8"}, {"parallelism.pipeline_parallel_degree", "1"}, {"parallelism.tensor_parallel_degree", "1"}});
+        FAIL();
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), "tune.held");
+    }
+}
+
+TEST(TuneDevices, PricesByHand) {
+    tune::OfDevices row;
+    row.devices = 8, row.tokens_per_s = 1000;
+    tune::add_cost(row, {.tokens = 3.6e9, .price_per_device_hour = 2.5, .budget_hours = 900});
+    EXPECT_DOUBLE_EQ(row.hours, 1000);
+    EXPECT_DOUBLE_EQ(row.price, 20000);
+    EXPECT_FALSE(row.in_budget);
+}
+
+TEST(TuneReport, FrontHasNoLayoutThatAnotherBeats) {
+    const Found found = tune::search(problem(4), {});
+    const std::vector<Planned> front = tune::pareto_front(found.all);
+    ASSERT_FALSE(front.empty());
+    for (size_t i = 1; i < front.size(); ++i) {
+        EXPECT_GT(front[i].bytes, front[i - 1].bytes);
+        EXPECT_LT(front[i].step_s, front[i - 1].step_s);
+    }
+    EXPECT_EQ(front.back().step_s, found.best.front().step_s);
+}
+
+TEST(TuneExplain, CausesAddUpToTheStep) {
+    const Problem p = problem(4);
+    const Found found = tune::search(p, {});
+    for (const Planned& best : found.best) {
+        const planning::Plan plan = tune::full_plan(p, p.config(best.choice));
+        const tune::Causes causes = tune::causes_of(plan);
+        double sum = 0;
+        for (const tune::Cause c : tune::kCauses) sum += causes[c];
+        EXPECT_NEAR(sum, plan.step_s(), 1e-9);
+        EXPECT_EQ(causes[tune::Cause::Recompute] > 0, best.choice.recompute != compile::RecomputeMode::None);
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
