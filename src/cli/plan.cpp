@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "calibration/band.h"
 #include "cli/commands.h"
@@ -12,13 +13,14 @@
 #include "telemetry/console.h"
 #include "telemetry/trace.h"
 #include "telemetry/wrap.h"
+#include "tune/explain.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct PlanArgs {
     planning::RecipeArgs recipe;
-    std::string cluster, trace;
+    std::string cluster, trace, against;
     bool json = false;
 };
 
@@ -148,12 +150,42 @@ void print(const planning::Plan& p) {
     }
 }
 
+// Both steps by cause.
+Json against_json(const planning::Plan& p, const planning::Plan& other) {
+    const tune::Causes own = tune::causes_of(p), of_other = tune::causes_of(other);
+    Json causes = Json::object();
+    for (const tune::Cause c : tune::kCauses)
+        causes[std::string(tune::text_of(c))] = {{"time_s", own[c]}, {"against_s", of_other[c]}};
+    return {{"step_time_s", other.step_s()}, {"causes", causes}};
+}
+
+void print_against(const planning::Plan& p, const planning::Plan& other, const std::string& name) {
+    const tune::Causes own = tune::causes_of(p), of_other = tune::causes_of(other);
+    fmt::print("against {}: {:.6g} s, {:+.4g} s ({:+.1f} %)\n", name, other.step_s(), p.step_s() - other.step_s(),
+               100 * (p.step_s() / other.step_s() - 1));
+    for (const tune::Cause c : tune::kCauses)
+        fmt::print("  {:<23}{:>12.6g} s, against {:>12.6g} s: {:>+10.4g} s ({:+.1f} % of the step)\n", tune::text_of(c), own[c],
+                   of_other[c], own[c] - of_other[c], 100 * (own[c] - of_other[c]) / other.step_s());
+}
+
 int plan(const PlanArgs& args) {
     const interop::Reading reading = planning::announced(args.recipe);
     const planning::Plan p = planning::make_plan(reading.recipe, args.cluster);
+    std::optional<planning::Plan> other;
+    if (!args.against.empty()) {
+        planning::RecipeArgs recipe = args.recipe;
+        recipe.path = args.against;
+        other.emplace(planning::make_plan(planning::announced(recipe).recipe, args.cluster));
+    }
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
-    if (args.json) print_json(with_source(to_json(p), reading));
-    else print(p);
+    if (args.json) {
+        Json json = to_json(p);
+        if (other) json["against"] = against_json(p, *other);
+        print_json(with_source(json, reading));
+    } else {
+        print(p);
+        if (other) print_against(p, *other, args.against);
+    }
     if (p.fits) return kDone;
     telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",
                                  telemetry::gib(p.compiled.arena_bytes()), telemetry::gib(*p.machine.capacity.bytes),
@@ -173,6 +205,7 @@ Command add_plan(CLI::App& app) {
     command->add_option(
         "--trace", args->trace,
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
+    command->add_option("--against", args->against, "another recipe; also print the difference of the two steps by cause");
     command->add_flag("--json", args->json, "one JSON object on standard output");
     command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return plan(*args); }, .recipe = &args->recipe};

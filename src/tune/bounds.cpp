@@ -40,8 +40,11 @@ namespace {
 // Of schedules with several stages a rank only this many rounds are played: what is left out takes at least its computation.
 constexpr int64_t kRounds = 3;
 
-// Ops at the edges of stages may differ from those of the whole model: 1.4e-4 of the step of GPT 175B on 16 stages.
-constexpr double kSlack = 0.999;
+// Ops at the edges of stages may differ from those of the whole model: 1.4e-4 of the step of GPT 175B on 16 stages. In a small
+// pipeline a transfer may end beside an op: 3e-4.
+constexpr double kSlack = 0.997;
+// Of the bound with communication: what a layer's last blocks send may end beside the update, 1.1e-2 of a small step.
+constexpr double kMemberSlack = 0.98;
 
 // What one microbatch does with an instance of a block, on one rank.
 struct BlockCost {
@@ -503,7 +506,9 @@ struct Bounds::Impl {
         if (const StateCost& s = states[p.ranks.front().first]; s.gathered) first_gather_s = s.gather_s;
         const bool has_stream = problem.machine.rank_threads.comm_thread;
         const double step_s = std::max(end_s + first_gather_s, has_stream ? beside_s : 0) + update_s;
-        return {kSlack * (with_host(step_s, problem.cluster(), m.ranks()) + p.more_s), Limit::Communication};
+        return {
+            kMemberSlack * problem.cluster().measured.multiplier * (with_host(step_s, problem.cluster(), m.ranks()) + p.more_s),
+            Limit::Communication};
     }
 };
 
@@ -524,14 +529,17 @@ TimeBound Bounds::coarse(const Choice& f) {
     const bool splits = Impl::splits(f);
     const double both_s = c.forward_s + (splits ? std::min(c.backward_s, c.input_s + c.weight_s) : c.backward_s);
     const double mean_s = (f.async_tensor_parallel ? w.computing_s : both_s) / static_cast<double>(f.pipeline);
-    return {kSlack * (with_host(0, impl_->problem.cluster(), f.ranks()) + mean_s * static_cast<double>(f.microbatches)),
+    return {kSlack * impl_->problem.cluster().measured.multiplier *
+                (with_host(0, impl_->problem.cluster(), f.ranks()) + mean_s * static_cast<double>(f.microbatches)),
             Limit::Computation};
 }
 
 TimeBound Bounds::of_family(const Choice& f) {
     if (!impl_->bounded()) return {};
     const Played& p = impl_->play(f);
-    return {kSlack * (with_host(p.step_s, impl_->problem.cluster(), f.ranks()) + p.more_s), Limit::Pipeline};
+    return {kSlack * impl_->problem.cluster().measured.multiplier *
+                (with_host(p.step_s, impl_->problem.cluster(), f.ranks()) + p.more_s),
+            Limit::Pipeline};
 }
 
 TimeBound Bounds::of_member(const Choice& m) { return impl_->bounded() ? impl_->of_member(m) : TimeBound{}; }

@@ -247,7 +247,6 @@ Space space_of(const Config& base, int64_t ranks, int64_t global_batch, int64_t 
                 ++excluded["data ranks that do not divide the global batch"];
                 continue;
             }
-            ++batch_divides;
             c.microbatches = global_batch / c.data;
             const auto layout = compile::layout_of(with(base, c, global_batch), space.dims);
             if (const UserError* refusal = compile::refusal_of(layout)) {
@@ -256,6 +255,7 @@ Space space_of(const Config& base, int64_t ranks, int64_t global_batch, int64_t 
                                : "tensor-parallel ranks that do not divide the model"];
                 if (refusal->id() != "recipe.too_many_microbatches") continue;
             }
+            ++batch_divides;
             if (ranks_of_host > 0 && tensor > ranks_of_host)
                 ++excluded
                     ["asynchronous tensor parallelism over hosts, whose messages cross a host's link once for each of its "

@@ -246,7 +246,10 @@ TEST(TuneExplain, CausesAddUpToTheStep) {
         double sum = 0;
         for (const tune::Cause c : tune::kCauses) sum += causes[c];
         EXPECT_NEAR(sum, plan.step_s(), 1e-9);
-        EXPECT_EQ(causes[tune::Cause::Recompute] > 0, best.choice.recompute != compile::RecomputeMode::None);
+        // What follows from inputs alone is computed again without being asked for.
+        const double again = causes[tune::Cause::Recompute] / plan.step_s();
+        if (best.choice.recompute == compile::RecomputeMode::None) EXPECT_LT(again, 0.06) << text_of(best.choice);
+        if (best.choice.recompute == compile::RecomputeMode::Full) EXPECT_GT(again, 0.1) << text_of(best.choice);
     }
 }
 
