@@ -1,11 +1,11 @@
 // How far off a plan may be: from what is not known of the machine's constants, and from what no constant explains.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "calibration/constants.h"
-#include "compile/compile.h"
-#include "compile/rank_threads.h"
+#include "planning/plan.h"
 
 namespace lockstep::calibration {
 
@@ -20,12 +20,13 @@ struct Band {
 // `deviation`: of the logarithm.
 Band band_around(double step_s, double deviation);
 
-// The deviation of the logarithm of the step time that these programs have on a machine: of each constant alone, moved by its
-// spread, and of the unexplained, as if they were independent.
-double deviation_of(const compile::Compiled& compiled, const compile::RankThreads& rank_threads, const Constants& constants,
-                    const Constants::Sources& sources, const std::vector<double>& values, const std::vector<double>& spreads);
+// The deviation of the logarithm of the step time, `step_s` with these values, that these programs have on a machine: of each
+// constant alone, moved by its spread, and of the unexplained, as if they were independent.
+double deviation_of(double step_s, const compile::Compiled& compiled, const compile::RankThreads& rank_threads,
+                    const Constants& constants, const Constants::Sources& sources, const std::vector<double>& values,
+                    const std::vector<double>& spreads);
 
-// Of a plan on the machine of a cluster file, where it is declared. UserError cluster.*.
-Band band_of(const compile::Compiled& compiled, const compile::RankThreads& rank_threads, const Constants::Sources& sources);
+// Of a plan. None where its machine was measured, or has no devices. UserError cluster.*: of its files, which are read again.
+std::optional<Band> band_of(const planning::Plan& plan);
 
 }  // namespace lockstep::calibration

@@ -38,13 +38,15 @@ toml::table* table_of(toml::table& tables, const std::string& key) {
 
 std::string last_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-}  // namespace
-
+// The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one of
+// whose `ops`, is the name. Null: there is none.
 toml::node* find_number(toml::table& tables, const std::string& key) {
     toml::table* table = table_of(tables, key);
     toml::node* node = table ? table->get(last_name(key)) : nullptr;
     return node && node->is_number() ? node : nullptr;
 }
+
+}  // namespace
 
 std::string Constants::key_of(const Sources& sources) {
     std::string key;

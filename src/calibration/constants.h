@@ -41,10 +41,6 @@ private:
     std::map<std::string, std::vector<int>> of_files_;  // by the paths of a machine's files
 };
 
-// The number that `key` names in a file's tables: names with dots between; of an array of tables the one whose `ranks`, or one of
-// whose `ops`, is the name. Null: there is none.
-toml::node* find_number(toml::table& tables, const std::string& key);
-
 // The text of the cluster file at `path` with these values and intervals of its constants; all else stays as it is.
 std::string with_constants(const std::string& text, const std::string& path, const std::vector<FittedConstant>& constants);
 

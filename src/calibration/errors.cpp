@@ -79,17 +79,13 @@ std::vector<Choice> choices_of(const std::vector<PreparedRun>& runs, const std::
 }
 
 std::vector<double> constant_utilization(const std::vector<PreparedRun>& runs) {
-    const auto rate = [&](size_t i) { return runs[i].flops_model / runs[i].run->step_time_s; };
-    std::map<std::string, std::vector<double>> by_chip;
-    for (size_t i = 0; i < runs.size(); ++i) {
-        if (runs[i].refusal.empty() && runs[i].run->step_time_s > 0)
-            by_chip[runs[i].sources.front().path + runs[i].run->cluster].push_back(rate(i));
+    const auto rate = [](const PreparedRun& r) { return r.flops_model / r.run->step_time_s; };
+    std::map<std::string, std::vector<double>> by_cluster;
+    for (const PreparedRun& r : runs) {
+        if (r.is_measured()) by_cluster[r.run->cluster].push_back(rate(r));
     }
-    std::vector<double> out(runs.size());
-    for (size_t i = 0; i < runs.size(); ++i) {
-        const auto at = by_chip.find(runs[i].sources.front().path + runs[i].run->cluster);
-        if (runs[i].refusal.empty() && runs[i].run->step_time_s > 0) out[i] = rate(i) / quantile(at->second, 0.5);
-    }
+    std::vector<double> out;
+    for (const PreparedRun& r : runs) out.push_back(r.is_measured() ? rate(r) / quantile(by_cluster[r.run->cluster], 0.5) : 0);
     return out;
 }
 

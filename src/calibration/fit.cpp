@@ -13,8 +13,6 @@ namespace {
 constexpr double kNoise = 0.05;
 constexpr int kMostRounds = 12;
 
-bool is_usable(const PreparedRun& run) { return run.refusal.empty() && run.run->step_time_s > 0; }
-
 // The most that a constant can be: shares end at 1.
 double upper_bound(const FittedConstant& c) {
     const std::string name = c.known.key.substr(c.known.key.rfind('.') + 1);
@@ -28,7 +26,7 @@ public:
     Problem(const std::vector<PreparedRun>& runs, const std::vector<bool>& used, const Constants& constants)
         : runs_(runs), constants_(constants) {
         for (size_t i = 0; i < runs.size(); ++i) {
-            if (used[i] && is_usable(runs[i])) rows_.push_back(i);
+            if (used[i] && runs[i].is_measured()) rows_.push_back(i);
         }
     }
 
@@ -156,7 +154,8 @@ std::vector<double> Fit::spreads() const {
 std::vector<double> ratios(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& values) {
     std::vector<double> out(runs.size());
     parallel_for(runs.size(), [&](size_t i) {
-        if (is_usable(runs[i])) out[i] = step_s(runs[i], constants.cluster(runs[i].sources, values)) / runs[i].run->step_time_s;
+        if (runs[i].is_measured())
+            out[i] = step_s(runs[i], constants.cluster(runs[i].sources, values)) / runs[i].run->step_time_s;
     });
     return out;
 }

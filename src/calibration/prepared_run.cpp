@@ -23,9 +23,8 @@ PreparedRun prepare(const Run& run, const ClusterFiles& files) {
     out.run = &run;
     out.sources = files.sources(run.cluster, run.stack);
     const sim::Cluster cluster = sim::cluster_of(out.sources);
-    compile::Recipe recipe = *run.recipe;
     try {
-        out.config = compile::config_of(recipe);
+        out.config = compile::config_of(*run.recipe);
         planning::Machine machine = planning::described_machine(out.config, cluster, run.cluster);
         out.rank_threads = machine.rank_threads;
         machine.options.verify = false;

@@ -11,7 +11,7 @@
 
 namespace lockstep::calibration {
 
-// The files that describe the machines of runs, each read once.
+// The files that describe the machines of runs.
 class ClusterFiles {
 public:
     // `folder`: where names without a path are looked up ("h100" is FOLDER/h100.toml, a stack FOLDER/stacks/NAME.toml).
@@ -32,6 +32,9 @@ struct PreparedRun {
     double flops_model = 0;   // of a rank and step
     bool fits = true;         // that memory in the cluster file's, less its reserve
     std::string refusal;      // why it cannot be planned; empty: it can
+
+    // Can its planned step be held against a measured one?
+    bool is_measured() const { return refusal.empty() && run->step_time_s > 0; }
 };
 
 // Compiled on the cluster that its files describe. What a recipe cannot be is a refusal, not an error.

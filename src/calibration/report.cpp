@@ -43,7 +43,7 @@ LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants&
                           const Progress& progress) {
     std::set<std::string> sources;
     for (const PreparedRun& r : runs) {
-        if (r.refusal.empty() && r.run->step_time_s > 0) sources.insert(r.run->source);
+        if (r.is_measured()) sources.insert(r.run->source);
     }
     LeftOut out;
     out.ratios.assign(runs.size(), 0), out.deviations.assign(runs.size(), 0);
@@ -56,8 +56,8 @@ LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants&
         parallel_for(runs.size(), [&](size_t i) {
             if (used[i] || all[i] == 0) return;
             out.ratios[i] = all[i];
-            out.deviations[i] =
-                deviation_of(runs[i].compiled, runs[i].rank_threads, constants, runs[i].sources, others.values, spreads);
+            out.deviations[i] = deviation_of(all[i] * runs[i].run->step_time_s, runs[i].compiled, runs[i].rank_threads, constants,
+                                             runs[i].sources, others.values, spreads);
         });
         std::vector<double> own;
         for (size_t i = 0; i < runs.size(); ++i) {

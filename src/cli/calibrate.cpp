@@ -72,8 +72,7 @@ Calibrated calibrated(const CalibrateArgs& args) {
     Calibrated c;
     c.table = asked_runs(args);
     c.runs = prepared(c.table, args);
-    const auto is_measured = [](const PreparedRun& r) { return r.refusal.empty() && r.run->step_time_s > 0; };
-    if (std::none_of(c.runs.begin(), c.runs.end(), is_measured))
+    if (std::none_of(c.runs.begin(), c.runs.end(), [](const PreparedRun& r) { return r.is_measured(); }))
         throw UserError("runs.none", "--rows",
                         fmt::format("{}: no run that was asked for has a step time and can be planned", args.rows));
     for (const PreparedRun& r : c.runs) c.constants.add(r.sources);

@@ -62,13 +62,6 @@ std::string three_digits(double value) {
     return text.find("e+") == std::string::npos ? text : fmt::format("{:.0f}", std::stod(text));
 }
 
-// Of a plan that rests on published figures.
-std::optional<calibration::Band> band_of(const planning::Plan& p) {
-    if (!p.cluster.declared || !p.cluster.devices) return std::nullopt;
-    const std::vector<sim::Source> sources = sim::read_sources(p.machine.file, "--cluster", p.machine.stack);
-    return calibration::band_of(p.compiled, p.rank_threads, sources);
-}
-
 Json to_json(const planning::Plan& p) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
@@ -85,7 +78,7 @@ Json to_json(const planning::Plan& p) {
         stage["costliest"] = costly;
         stages.push_back(stage);
     }
-    const std::optional<calibration::Band> band = band_of(p);
+    const std::optional<calibration::Band> band = calibration::band_of(p);
     const auto limit = [&](double calibration::Band::*end) { return band ? Json((*band).*end) : Json(nullptr); };
     return {{"step_time_s", p.step_s()},
             {"step_time_low_s", limit(&calibration::Band::low_s)},
@@ -118,7 +111,7 @@ void print(const planning::Plan& p) {
                    : fmt::format(", {} threads each, communication inline", p.rank_threads.threads_per_rank));
     // An estimate has no more digits than its band leaves.
     const auto known = [&](double value) { return p.cluster.declared ? three_digits(value) : fmt::format("{:.6g}", value); };
-    const std::optional<calibration::Band> band = band_of(p);
+    const std::optional<calibration::Band> band = calibration::band_of(p);
     fmt::print(
         "step time    {} s{}\n", known(step_s),
         band ? fmt::format(", between {} and {} s in four of five such plans", known(band->low_s), known(band->high_s)) : "");

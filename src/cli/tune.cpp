@@ -157,12 +157,12 @@ struct Own {
     std::string place;  // "3", "behind the first 10", "refused: ..."
 };
 
-Own own_of(const Asked& a, const tune::Problem& problem, const std::vector<tune::Row>& rows, const tune::Bands& bands) {
+Own own_of(const Asked& a, const tune::Problem& problem, const std::vector<tune::Row>& rows) {
     const compile::Config config = own_layout(a.config);
     const auto layout = compile::layout_of(config, problem.space.dims);
     if (const UserError* refusal = compile::refusal_of(layout)) return {std::nullopt, fmt::format("none: {}", refusal->what())};
     Own own;
-    own.row = tune::row_of(problem, config, tune::choice_of(config, std::get<compile::Layout>(layout)), bands);
+    own.row = tune::row_of(problem, config, tune::choice_of(config, std::get<compile::Layout>(layout)));
     own.row->why = tune::difference_text(rows.front().causes, own.row->causes);
     const auto faster = std::count_if(rows.begin(), rows.end(), [&](const tune::Row& r) { return r.step_s < own.row->step_s; });
     own.place = faster < std::ssize(rows) ? fmt::format("{}", faster + 1) : fmt::format("behind the first {}", faster);
@@ -319,10 +319,9 @@ int tune(const TuneArgs& args) {
     const tune::Found found = tune::search(problem, options);
     bar.clear();
     if (found.best.empty()) refuse_nothing_fits(a, problem, found);
-    const tune::Bands bands(a.cluster_file, "--cluster", a.config.cluster.stack);
     Result r;
-    r.rows = tune::rows_of(problem, found, bands);
-    r.own = own_of(a, problem, r.rows, bands);
+    r.rows = tune::rows_of(problem, found);
+    r.own = own_of(a, problem, r.rows);
     r.front = tune::pareto_front(found.all);
     if (args.what_if) r.what_if = what_if(problem, options);
     tune::Options best_alone = options;

@@ -409,9 +409,11 @@ const std::vector<RecipeKey>& recipe_keys() {
             "kernels and "
             "threads. Its measured rows decide between kernels and price recompute. A path that does not exist begins in the "
             "recipe's folder. Empty: this machine, fixed rules"),
-        cluster.acts("stack", &C::Cluster::stack,
-                     "the software that runs there, where `plan` shall estimate another one than Lockstep (clusters/stacks/*.toml): "
-                     "its kernels, launches, overlap and memory. A path is found as that of cluster.file. Empty: Lockstep"),
+        cluster.acts(
+            "stack",
+            &C::Cluster::stack,
+            "the software that runs there, where `plan` shall estimate another one than Lockstep (clusters/stacks/*.toml): "
+            "its kernels, launches, overlap and memory. A path is found as that of cluster.file. Empty: Lockstep"),
         cluster.acts("memory_gib_per_rank", &C::Cluster::memory_gib_per_rank,
                      "memory of a rank for `check`; 0: this machine's memory / ranks", from_to(0, kBytes / kGib)),
         cluster.acts("reserve_gib_per_rank", &C::Cluster::reserve_gib_per_rank,

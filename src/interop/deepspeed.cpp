@@ -95,7 +95,7 @@ private:
         throw UserError("recipe.deepspeed_config", key, fmt::format("{}: {}: must be {}", origin_, said(key, value), what));
     }
 
-    // "auto": whoever calls DeepSpeed fills it in. Of what a plan depends on, the user is asked.
+    // "auto": the program that calls DeepSpeed fills it in. Where a plan depends on the value, the user is asked for it.
     bool is_auto(const std::string& key, const Json& value) {
         if (value != "auto") return false;
         unmapped(key, value, "the program that calls DeepSpeed sets it");

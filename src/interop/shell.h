@@ -1,6 +1,6 @@
 // The command lines of a shell script, without running it. Variables, arrays, arithmetic, quotes, continued lines and
 // here-documents are followed. What only a run could tell (a variable that nothing sets, the output of a command, a branch) stays
-// in a word as the script has it, "$NAME", so that whoever needs the word can say why it has no value.
+// in a word as the script has it, "$NAME", so that a reader that needs the word can say why it has no value.
 #pragma once
 
 #include <map>

@@ -158,7 +158,8 @@ double product_share(const CostTable& table, const KernelRate& rate, const CostK
     if (key.variant.empty()) return share;
     const double m = key.sizes[0], n = key.sizes[1], k = key.sizes[2];
     if (!rate.tiles.empty() && table.processors > 0) share *= share_of_waves(rate, table.processors, m, n);
-    if (rate.aligned_to > 0 && (std::fmod(n, rate.aligned_to) != 0 || std::fmod(k, rate.aligned_to) != 0)) share *= rate.unaligned;
+    if (rate.aligned_to > 0 && (std::fmod(n, rate.aligned_to) != 0 || std::fmod(k, rate.aligned_to) != 0))
+        share *= rate.unaligned;
     return share;
 }
 

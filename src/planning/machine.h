@@ -52,7 +52,7 @@ struct KernelsOf {
 // machine.
 struct Machine {
     std::optional<sim::Cluster> cluster;  // hosts.ranks and ranks_per_process as the recipe's keys say, where they do; none: here
-    std::string file, stack;  // paths; the stack's may be empty
+    std::string file, stack;              // paths; the stack's may be empty
     compile::RankThreads rank_threads;
     compile::CompileOptions options;  // few_microbatches
     Capacity capacity;

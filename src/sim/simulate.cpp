@@ -225,13 +225,6 @@ double steady_s(const ir::Timeline& first, int64_t ranks) {
     return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
 
-// What all times of a job of devices are multiplied with.
-double factor_of(const Cluster& cluster, int64_t ranks) {
-    const double of_host = static_cast<double>(cluster.ranks_of_host());
-    const double doublings = std::log2(std::max(1.0, static_cast<double>(ranks) / of_host));
-    return cluster.measured.multiplier * (1 + cluster.host.lost_per_doubling * doublings);
-}
-
 struct Span {
     double start_s, end_s;
 };
@@ -263,6 +256,16 @@ struct Spans {
 };
 
 }  // namespace
+
+double factor_of(const Cluster& cluster, int64_t ranks) {
+    const auto of_host = static_cast<double>(cluster.ranks_of_host());
+    const double doublings = std::log2(std::max(1.0, static_cast<double>(ranks) / of_host));
+    return cluster.measured.multiplier * (1 + cluster.host.lost_per_doubling * doublings);
+}
+
+double with_host(double played_s, const Cluster& cluster, int64_t ranks) {
+    return factor_of(cluster, ranks) * (played_s + cluster.costs.step_overhead_s + cluster.host.step_s);
+}
 
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                    const compile::RankThreads& rank_threads, const mesh::Link& ring) {
@@ -333,10 +336,11 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     for (const auto& [of, time_s] : busy_s)
         if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, time_s);
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
-    out.step_time_s += cluster.costs.step_overhead_s;
     if (cluster.devices) {
-        const double factor = factor_of(cluster, programs[0].mesh.world_ranks());
-        out.step_time_s = factor * (out.step_time_s + cluster.host.step_s), out.microbatch_s *= factor;
+        const int64_t all_ranks = programs[0].mesh.world_ranks();
+        out.step_time_s = with_host(out.step_time_s, cluster, all_ranks), out.microbatch_s *= factor_of(cluster, all_ranks);
+    } else {
+        out.step_time_s += cluster.costs.step_overhead_s;
     }
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;

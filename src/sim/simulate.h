@@ -19,6 +19,13 @@ struct Simulated {
     double measured_share = 0;           // of the ops' time: from measured rows rather than rates
 };
 
+// What all times of a job on devices are multiplied with: what is lost with each doubling of hosts, and what runs on the machine
+// itself have measured.
+double factor_of(const Cluster& cluster, int64_t ranks);
+
+// A step on devices whose ops have ended after `played_s`, with what no op accounts for.
+double with_host(double played_s, const Cluster& cluster, int64_t ranks);
+
 // One entry of the ranks that run `programs`, one a pipeline rank, on `cluster`, placed as `rank_threads` says. Ranks of a
 // pipeline rank want the same at the same time: one of them is simulated with its part of the machine.
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,

@@ -12,6 +12,7 @@
 #include "schedules/schedules.h"
 #include "schedules/timeline.h"
 #include "sim/profile.h"
+#include "sim/simulate.h"
 
 namespace lockstep::tune {
 
@@ -137,12 +138,6 @@ void add_costs(const std::vector<BlockInstance>& blocks, std::vector<BlockCost>&
             if (r.kind == ir::RoutineKind::Forward || r.kind == ir::RoutineKind::Backward) c.saved_bytes += saved_bytes(p, r);
         }
     }
-}
-
-// The part of a step that no op accounts for, as sim::simulate adds it.
-double with_host(double step_s, const sim::Cluster& cluster, int64_t ranks) {
-    const double doublings = std::log2(std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cluster.ranks_of_host())));
-    return (step_s + cluster.costs.step_overhead_s + cluster.host.step_s) * (1 + cluster.host.lost_per_doubling * doublings);
 }
 
 // What a pipeline rank has at a step's fullest moment.
@@ -484,6 +479,11 @@ struct Bounds::Impl {
         return most;
     }
 
+    // With what no op accounts for; `more_s`: of microbatches that were not played.
+    double of_step(double played_s, int64_t ranks, double more_s) const {
+        return sim::with_host(played_s, problem.cluster(), ranks) + problem.cluster().measured.multiplier * more_s;
+    }
+
     TimeBound of_member(const Choice& m) {
         const Played& p = play(m);
         const States& states = states_of(m);
@@ -506,9 +506,7 @@ struct Bounds::Impl {
         if (const StateCost& s = states[p.ranks.front().first]; s.gathered) first_gather_s = s.gather_s;
         const bool has_stream = problem.machine.rank_threads.comm_thread;
         const double step_s = std::max(end_s + first_gather_s, has_stream ? beside_s : 0) + update_s;
-        return {
-            kMemberSlack * problem.cluster().measured.multiplier * (with_host(step_s, problem.cluster(), m.ranks()) + p.more_s),
-            Limit::Communication};
+        return {kMemberSlack * of_step(step_s, m.ranks(), p.more_s), Limit::Communication};
     }
 };
 
@@ -529,17 +527,13 @@ TimeBound Bounds::coarse(const Choice& f) {
     const bool splits = Impl::splits(f);
     const double both_s = c.forward_s + (splits ? std::min(c.backward_s, c.input_s + c.weight_s) : c.backward_s);
     const double mean_s = (f.async_tensor_parallel ? w.computing_s : both_s) / static_cast<double>(f.pipeline);
-    return {kSlack * impl_->problem.cluster().measured.multiplier *
-                (with_host(0, impl_->problem.cluster(), f.ranks()) + mean_s * static_cast<double>(f.microbatches)),
-            Limit::Computation};
+    return {kSlack * impl_->of_step(0, f.ranks(), mean_s * static_cast<double>(f.microbatches)), Limit::Computation};
 }
 
 TimeBound Bounds::of_family(const Choice& f) {
     if (!impl_->bounded()) return {};
     const Played& p = impl_->play(f);
-    return {kSlack * impl_->problem.cluster().measured.multiplier *
-                (with_host(p.step_s, impl_->problem.cluster(), f.ranks()) + p.more_s),
-            Limit::Pipeline};
+    return {kSlack * impl_->of_step(p.step_s, f.ranks(), p.more_s), Limit::Pipeline};
 }
 
 TimeBound Bounds::of_member(const Choice& m) { return impl_->bounded() ? impl_->of_member(m) : TimeBound{}; }

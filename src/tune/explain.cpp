@@ -24,24 +24,10 @@ std::string_view text_of(Cause cause) {
 
 namespace {
 
-// "up" of "up.2": where a name is taken, `recompute` gives its clone a number.
-std::string without_number(const std::string& name) {
-    const size_t dot = name.find_last_not_of("0123456789");
-    return dot == std::string::npos || dot == 0 || name[dot] != '.' || dot + 1 == name.size() ? name : name.substr(0, dot);
-}
-
-// A backward computes again what its block's forward has computed: tensors of that name.
-bool is_again(const ir::Program& p, const ir::Routine& r, const ir::Op& op) {
-    if (!ir::is_backward(r.kind)) return false;
-    const ir::Routine* forward = p.routine(ir::RoutineKind::Forward, r.block, r.entry);
-    const std::string& name = r.tensors[static_cast<size_t>(op.subject())].name;
-    return forward && (forward->find(name) >= 0 || forward->find(without_number(name)) >= 0);
-}
-
-Cause cause_of(const ir::Program& p, const ir::Routine& r, const ir::Op& op) {
+Cause cause_of(const ir::Routine& r, const ir::Op& op) {
     if (ops::rule(op.kind).collective) return Cause::Communication;
-    if (is_again(p, r, op)) return Cause::Recompute;
-    return ir::is_forward(r.kind) || ir::is_backward(r.kind) ? Cause::Compute : Cause::Optimizer;
+    if (!ir::is_forward(r.kind) && !ir::is_backward(r.kind)) return Cause::Optimizer;
+    return op.attrs.contains("recomputed") ? Cause::Recompute : Cause::Compute;
 }
 
 }  // namespace
@@ -50,9 +36,7 @@ Causes causes_of(const planning::Plan& plan) {
     Causes out;
     const double share = 1 / static_cast<double>(plan.simulated.timelines.size());
     for (const ir::Timeline& t : plan.simulated.timelines) {
-        const auto name = [&](const ir::Routine& r, const ir::Op& op) {
-            return std::string(text_of(cause_of(*t.program, r, op)));
-        };
+        const auto name = [](const ir::Routine& r, const ir::Op& op) { return std::string(text_of(cause_of(r, op))); };
         compile::Breakdown b;
         compile::add_step(b, 0, {&t, 1}, name, plan.compiled.microbatches_for_each());
         for (const Cause c : kCauses) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tune/band.h"
+#include "calibration/band.h"
 #include "tune/explain.h"
 #include "tune/search.h"
 
@@ -15,7 +15,7 @@ namespace lockstep::tune {
 struct Row {
     Choice choice;
     double step_s = 0, tokens_per_s = 0, mfu = 0, exposed_communication_s = 0, bubble_s = 0;
-    Band band;
+    calibration::Band band;  // both the step's time where the machine was measured
     int64_t bytes = 0;
     Causes causes;
     std::string why;  // it takes longer than the first; empty: it is the first
@@ -23,10 +23,10 @@ struct Row {
 
 // The plan that `lockstep plan` prints, on the problem's machine.
 planning::Plan full_plan(const Problem& problem, const compile::Config& config);
-Row row_of(const Problem& problem, const compile::Config& config, const Choice& choice, const Bands& bands);
+Row row_of(const Problem& problem, const compile::Config& config, const Choice& choice);
 
 // The best of `found`, fastest first.
-std::vector<Row> rows_of(const Problem& problem, const Found& found, const Bands& bands);
+std::vector<Row> rows_of(const Problem& problem, const Found& found);
 
 // Of all layouts that were planned and fit: those that no other beats in both bytes and time, by ascending bytes.
 std::vector<Planned> pareto_front(const std::vector<Planned>& all);

@@ -1,4 +1,4 @@
-// tune, and plan --against, as a user types them: what docs/tune.md promises of them.
+// tune, and plan --against, as a user types them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
