@@ -150,8 +150,12 @@ TEST(Fit, FindsTheConstantsThatMadeTheRuns) {
     const calibration::Fit f = calibration::fit(p.runs, used, p.constants, p.constants.values());
     for (size_t k = 0; k < truth.size(); ++k) {
         const std::string& key = p.constants[k].known.key;
-        if (key == "rates.product_efficiency") EXPECT_NEAR(f.values[k], 0.3, 0.02);
-        if (key == "links.4.efficiency") EXPECT_NEAR(f.values[k], 0.6, 0.06);
+        if (key == "rates.product_efficiency") {
+            EXPECT_NEAR(f.values[k], 0.3, 0.02);
+        }
+        if (key == "links.4.efficiency") {
+            EXPECT_NEAR(f.values[k], 0.6, 0.06);
+        }
         EXPECT_LT(f.low[k], f.values[k]);
         EXPECT_GT(f.high[k], f.values[k]);
         EXPECT_EQ(f.runs[k], 8);
