@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -139,6 +139,10 @@ accuracy: configure   ## plans held against data/published_runs.csv: writes the 
 	$(build) --target lockstep
 	build/release/lockstep calibrate --rows data/published_runs.csv --leave-out --json > build/accuracy.json
 	python3 scripts/accuracy.py build/accuracy.json docs/accuracy.md
+
+papers: configure     ## what publications measured, planned: writes the tables of docs/papers.md; a minute
+	$(build) --target lockstep
+	python3 scripts/papers.py build/release/lockstep data/papers.toml docs/papers.md
 
 record: configure     ## losses, norms and memory of 36 small runs, bit by bit, beside those of tests/record/record.json; a minute
 	$(build) --target lockstep

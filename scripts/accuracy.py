@@ -72,16 +72,24 @@ def not_planned(data):
 
 
 def memory(data):
-    by = {}
+    by, all_errors = {}, []
     for run in data["runs"]:
         if "memory_ratio" in run:
-            by.setdefault((run["source"], "reserved" if run["memory_is_reserved"] else "allocated"), []).append(run["memory_ratio"])
-    lines = ["| source | measured | runs | planned / measured: least, median, most |", "|---|---|---|---|"]
-    for (source, what), ratios in sorted(by.items()):
-        lines.append(f"| {source} | {what} | {len(ratios)} | {min(ratios):.2f}, {quantile(ratios, 0.5):.2f}, {max(ratios):.2f} |")
+            by.setdefault((run["source"], "reserved" if run["memory_is_reserved"] else "allocated"), []).append(run["memory_ratio"] - 1)
+    lines = ["| source | measured | runs | error: median, 90th percentile | least, most |", "|---|---|---|---|---|"]
+    for (source, what), errors in sorted(by.items()):
+        sizes = [abs(e) for e in errors]
+        all_errors += sizes
+        lines.append(f"| {source} | {what} | {len(errors)} | {percent(quantile(sizes, 0.5))}, {percent(quantile(sizes, 0.9))} | "
+                     f"{percent(min(errors), True)}, {percent(max(errors), True)} |")
+    lines.append(f"| all | | {len(all_errors)} | {percent(quantile(all_errors, 0.5))}, {percent(quantile(all_errors, 0.9))} | |")
     measured = [run for run in data["runs"] if run["measured_s"] > 0]
-    lines += ["", f"Of {len(measured)} runs that were measured, the plan says of {sum(not run['fits'] for run in measured)} that they do "
-                  "not fit."]
+    misfits = [run["id"] for run in measured if not run["fits"]]
+    lines += ["", f"Of {len(measured)} runs with a measured step time, the plan says of {len(misfits)} that they do not fit"
+                  f"{': ' + ', '.join(misfits) if misfits else ''}."]
+    gone = [run for run in data["runs"] if run.get("out_of_memory")]
+    lines.append(f"Of {len(gone)} planned runs that ran out of memory, the plan says of {sum(run['fits'] for run in gone)} that they fit." if gone
+                 else "No run that ran out of memory is among the planned ones.")
     return lines
 
 

@@ -29,8 +29,10 @@ PreparedRun prepare(const Run& run, const ClusterFiles& files) {
         out.rank_threads = machine.rank_threads;
         machine.options.verify = false;
         out.compiled = compile::compile(out.config, machine.options);
-        out.memory_bytes = static_cast<double>(out.compiled.arena_bytes());
-        out.fits = !machine.capacity.bytes || out.compiled.arena_bytes() <= *machine.capacity.bytes;
+        const planning::Needed needed = planning::needed_by(machine, out.compiled);
+        const bool reserved = run.memory_is_reserved || needed.of_stack.empty();
+        out.memory_bytes = reserved ? static_cast<double>(needed.bytes) : needed.allocated_bytes;
+        out.fits = planning::has_room(machine, needed.bytes);
         out.flops_model = compile::flops_model_of_a_rank(compile::reports_of(out.compiled));
     } catch (const UserError& e) {
         out.refusal = e.what();

@@ -28,9 +28,9 @@ struct PreparedRun {
     compile::Config config;
     compile::Compiled compiled;
     compile::RankThreads rank_threads;
-    double memory_bytes = 0;  // of the fullest rank, as Lockstep's own program needs it, whatever the stack
+    double memory_bytes = 0;  // of the fullest rank: what the run's table says, allocated or reserved
     double flops_model = 0;   // of a rank and step
-    bool fits = true;         // that memory in the cluster file's, less its reserve
+    bool fits = true;         // what it needs, in the memory of the cluster file less its reserve
     std::string refusal;      // why it cannot be planned; empty: it can
 
     // Can its planned step be held against a measured one?

@@ -62,6 +62,18 @@ std::string three_digits(double value) {
     return text.find("e+") == std::string::npos ? text : fmt::format("{:.0f}", std::stod(text));
 }
 
+Json stack_bytes_json(const planning::Plan& p) {
+    Json out = Json::array();
+    for (const sim::StackBytes& b : p.needed.of_stack)
+        out.push_back({{"allocated", b.allocated()},
+                       {"reserved", b.reserved(p.cluster.stack.memory)},
+                       {"states", b.states},
+                       {"gathered", b.gathered},
+                       {"activations", b.activations},
+                       {"working", b.working}});
+    return out;
+}
+
 Json to_json(const planning::Plan& p) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
@@ -91,12 +103,29 @@ Json to_json(const planning::Plan& p) {
             {"hidden_communication_s", p.simulated.hidden_communication_s},
             {"hidden_by_async_tensor_parallel_s", p.simulated.hidden_in_parts_s},
             {"fits", p.fits},
+            {"needed_bytes", p.needed.bytes},
+            {"stack_bytes", stack_bytes_json(p)},
             {"ranks", p.compiled.layout.ranks},
             {"cluster", p.cluster.name},
             {"machine", planning::machine_json(p.machine)},
             {"declared", p.cluster.declared},
             {"measured_share", p.simulated.measured_share},
             {"stages", stages}};
+}
+
+// Of the software that runs there: the fullest rank.
+void print_stack_bytes(const planning::Plan& p) {
+    const std::vector<sim::StackBytes>& all = p.needed.of_stack;
+    if (all.empty()) return;
+    const auto fullest = std::max_element(
+        all.begin(), all.end(), [](const sim::StackBytes& a, const sim::StackBytes& b) { return a.allocated() < b.allocated(); });
+    const auto gib = [](double bytes) { return telemetry::gib(static_cast<int64_t>(bytes)); };
+    fmt::print(
+        "bytes of the stack's fullest rank (pipeline rank {}): {} allocated, {} reserved: states {}, gathered {}, activations "
+        "{}, "
+        "one backward {}\n",
+        fullest - all.begin(), gib(fullest->allocated()), gib(static_cast<double>(p.needed.bytes)), gib(fullest->states),
+        gib(fullest->gathered), gib(fullest->activations), gib(fullest->working));
 }
 
 void print(const planning::Plan& p) {
@@ -135,6 +164,7 @@ void print(const planning::Plan& p) {
         fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",
                    100 * p.simulated.measured_share);
     print_bytes(p.compiled, p.reports, p.machine.capacity.bytes.value_or(0));
+    print_stack_bytes(p);
     fmt::print("costliest ops                                          count          s      %    TFLOP/s      GB/s\n");
     for (const Costly& c : costliest(all_of(p.breakdowns), 10)) {
         const compile::TimeSpent& s = c.spent;
@@ -180,9 +210,12 @@ int plan(const PlanArgs& args) {
         if (other) print_against(p, *other, args.against);
     }
     if (p.fits) return kDone;
-    telemetry::error(fmt::format("a rank needs {} and has {} ({}): `lockstep check` with --cluster {} says which keys lower it",
-                                 telemetry::gib(p.compiled.arena_bytes()), telemetry::gib(*p.machine.capacity.bytes),
-                                 p.machine.capacity.of, p.machine.file));
+    telemetry::error(fmt::format("a rank needs {}{} and has {} ({}): {}", telemetry::gib(p.needed.bytes),
+                                 p.needed.of_stack.empty() ? "" : " with " + p.cluster.stack.name,
+                                 telemetry::gib(*p.machine.capacity.bytes), p.machine.capacity.of,
+                                 p.needed.of_stack.empty()
+                                     ? fmt::format("`lockstep check` with --cluster {} says which keys lower it", p.machine.file)
+                                     : "`lockstep tune` with the same stack finds layouts that fit"));
     return kRefused;
 }
 

@@ -233,6 +233,23 @@ nlohmann::ordered_json machine_json(const Machine& m) {
             {"threads_per_rank", m.rank_threads.threads_per_rank}};
 }
 
+Needed needed_by(const Machine& machine, const compile::Compiled& compiled) {
+    Needed out;
+    out.bytes = compiled.arena_bytes();
+    if (!machine.cluster || !machine.cluster->stack.memory.is_described()) return out;
+    const sim::Stack& stack = machine.cluster->stack;
+    double most = 0;
+    for (const ir::Program& p : compiled.programs) {
+        const sim::StackBytes b = out.of_stack.emplace_back(sim::stack_bytes(p, stack));
+        out.allocated_bytes = std::max(out.allocated_bytes, b.allocated());
+        most = std::max(most, b.reserved(stack.memory));
+    }
+    out.bytes = static_cast<int64_t>(most);
+    return out;
+}
+
+bool has_room(const Machine& machine, int64_t bytes) { return !machine.capacity.bytes || bytes <= *machine.capacity.bytes; }
+
 std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
                                     const compile::Compiled& compiled, const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks()))

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/instruction_sets.h"
@@ -12,6 +13,7 @@
 #include "compile/compile.h"
 #include "compile/rank_threads.h"
 #include "sim/cluster.h"
+#include "sim/stack_memory.h"
 
 namespace lockstep::planning {
 
@@ -66,6 +68,16 @@ Machine machine_of(const compile::Config& config, const std::string& flag);
 // The first line of what `check` and `show` print, and the same as an object.
 std::string machine_text(const Machine& machine);
 nlohmann::ordered_json machine_json(const Machine& machine);
+
+// Memory of the fullest rank of a step that `plan` estimates.
+struct Needed {
+    int64_t bytes = 0;                      // of Lockstep's program; of a stack that is described, what its allocator reserves
+    std::vector<sim::StackBytes> of_stack;  // by pipeline rank; empty: the stack's memory is not described
+    double allocated_bytes = 0;             // of a stack's fullest rank
+};
+Needed needed_by(const Machine& machine, const compile::Compiled& compiled);
+// Have the machine's ranks that much? Yes where it is not said.
+bool has_room(const Machine& machine, int64_t bytes);
 
 // Proves the program that `options` compiled, and holds it against the memory of a rank. check.does_not_fit, with what would
 // help; nothing: it fits.

@@ -42,7 +42,8 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     const auto used = static_cast<int>(std::min<int64_t>(costs.cores, on_machine * plan.rank_threads.threads_per_rank));
     plan.peak_flops_per_s = plan.cluster.devices ? ops::flops_roof(costs, dtype, 1)
                                                  : ops::flops_roof(costs, dtype, used) / static_cast<double>(on_machine);
-    plan.fits = !machine.capacity.bytes || plan.compiled.arena_bytes() <= *machine.capacity.bytes;
+    plan.needed = needed_by(machine, plan.compiled);
+    plan.fits = has_room(machine, plan.needed.bytes);
     plan.machine = std::move(machine);
     return plan;
 }

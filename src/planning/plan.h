@@ -28,6 +28,7 @@ struct Plan {
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
     std::string hides_nothing;                   // why asynchronous tensor parallelism does
+    Needed needed;
     bool fits = true;
 
     double step_s() const { return planning::step_s(compiled, simulated); }

@@ -162,6 +162,28 @@ void read_stack(Reader& r, Stack& s) {
         r.take("whole_recompute", s.whole_recompute), r.take("whole_logits", s.whole_logits);
 }
 
+void read_memory(Reader& r, const std::string& origin, StackMemory& m) {
+    const Allowed bytes = from_to(0, 64), all = from_to(0, 0x1p50);
+    r.take("gradient_bytes", m.gradient_bytes, above_to(0, 64)), r.take("sum_bytes", m.sum_bytes, bytes);
+    r.take("logit_bytes", m.logit_bytes, bytes);
+    r.take("score_bytes", m.score_bytes, bytes), r.take("mask_bytes", m.mask_bytes, bytes);
+    r.take("saves_gathered", m.saves_gathered), r.take("policy_keeps_last", m.policy_keeps_last);
+    r.take("splits_optimizer", m.splits_optimizer), r.take("keeps_gathered", m.keeps_gathered);
+    r.take("gathered_layers", m.gathered_layers, from_to(1, 1000));
+    r.take("gathered_bytes", m.gathered_bytes, all), r.take("bucket_bytes", m.bucket_bytes, all);
+    r.take("reserve", m.reserve, from_to(0, 1));
+    if (const toml::table* t = r.table("saved_bytes")) {
+        Reader of(*t, "memory.saved_bytes.", origin);
+        for (const std::string& op : ops_with_kernels()) {
+            double of_element = 0;
+            of.take(op.c_str(), of_element, bytes);
+            if (of_element > 0) m.saved_bytes[op] = of_element;
+        }
+        of.finish();
+    }
+    if (!m.is_described()) r.incomplete("gradient_bytes", "[memory] needs gradient_bytes, those of a parameter's gradient");
+}
+
 // [[ops]]: rates of ops, whichever kernel runs them.
 void read_ops(Reader& top, const std::string& origin, Cluster& c) {
     read_each(top, "ops", origin, [&](Reader& row) {
@@ -234,6 +256,11 @@ void read_source(Cluster& c, const Source& source) {
     if (const toml::table* t = top.table("stack")) {
         Reader r(*t, "stack.", origin);
         read_stack(r, c.stack);
+        r.finish();
+    }
+    if (const toml::table* t = top.table("memory")) {
+        Reader r(*t, "memory.", origin);
+        read_memory(r, origin, c.stack.memory);
         r.finish();
     }
     read_each(top, "links", origin, [&](Reader& row) { read_link(row, c.links.emplace_back()); });
@@ -354,6 +381,21 @@ std::string print_host(const Host& h) {
         h.launch_s, h.blocking_s, h.microbatch_s, h.step_s, h.lost_per_doubling);
 }
 
+std::string print_memory(const StackMemory& m) {
+    if (!m.is_described()) return "";
+    std::string out = fmt::format(
+        "\n[memory]\ngradient_bytes = {:.4g}\nsum_bytes = {:.4g}\nlogit_bytes = {:.4g}\nscore_bytes = {:.4g}\nmask_bytes = "
+        "{:.4g}\nsaves_gathered = "
+        "{}\npolicy_keeps_last = {}\nsplits_optimizer = {}\nkeeps_gathered = {}\ngathered_layers = {:.4g}\ngathered_bytes = "
+        "{:.10g}\nbucket_bytes = "
+        "{:.10g}\nreserve = {:.4g}\n",
+        m.gradient_bytes, m.sum_bytes, m.logit_bytes, m.score_bytes, m.mask_bytes, m.saves_gathered, m.policy_keeps_last,
+        m.splits_optimizer, m.keeps_gathered, m.gathered_layers, m.gathered_bytes, m.bucket_bytes, m.reserve);
+    if (!m.saved_bytes.empty()) out += "\n[memory.saved_bytes]\n";
+    for (const auto& [op, bytes] : m.saved_bytes) out += fmt::format("{} = {:.4g}\n", op, bytes);
+    return out;
+}
+
 std::string print_stack(const Stack& s) {
     if (s.name.empty()) return "";
     return fmt::format(
@@ -396,7 +438,7 @@ std::string print(const Cluster& c) {
     for (const ops::CacheLevel& l : t.caches)
         out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links) out += print_link(l);
-    out += print_host(c.host) + print_stack(c.stack);
+    out += print_host(c.host) + print_stack(c.stack) + print_memory(c.stack.memory);
     if (const Measured& m = c.measured; m.runs > 0)
         out += fmt::format("\n[measured]\nmultiplier = {:.4g}\nspread = {:.4g}\nruns = {}\n", m.multiplier, m.spread, m.runs);
     std::vector<ops::DescribedKernel> kernels;  // with the rates that [[ops]] gave them

@@ -3,6 +3,7 @@
 // has: a list of a device's ([[catalog]], often in the file of its chip), or the instruction sets of a processor.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,26 @@ struct Measured {
     int64_t runs = 0;       // 0: none was measured
 };
 
+// What a rank of the software allocates, where that is not Lockstep's program (sim/stack_memory.h).
+struct StackMemory {
+    double gradient_bytes = 0;                  // of a parameter, of its gradient; 0: memory is not described
+    double sum_bytes = 0;                       // of a parameter, of a sum of gradients beside it, split as the optimizer is
+    double logit_bytes = 0;                     // of a logit, in all copies that the loss and its backward need together
+    double score_bytes = 0;                     // of a query's score for a key, kept by attention; 0: it keeps none
+    double mask_bytes = 0;                      // of an element of the residual stream, kept by the dropout before each norm
+    std::map<std::string, double> saved_bytes;  // by op: of an element of its result, beside what its derivative reads
+    bool saves_gathered = false;     // operands that tensor parallelism gathered are kept whole, rather than gathered again
+    bool policy_keeps_last = false;  // recompute by op keeps the result of a layer's last product, which no backward reads
+    bool splits_optimizer = false;   // over all data ranks, whatever the partition
+    bool keeps_gathered = false;     // pipeline ranks keep parameters and their gradients whole from first to last microbatch
+    double gathered_layers = 2;      // whose split parameters are whole at a time
+    double gathered_bytes = 0;       // of whole parameters that are held at least, where parameters are split
+    double bucket_bytes = 0;         // of gradients on their way, where parameters are split
+    double reserve = 0;              // share of what is allocated that the allocator holds beside it
+
+    bool is_described() const { return gradient_bytes > 0; }
+};
+
 // The software that ran, where it differs from what Lockstep compiles.
 struct Stack {
     std::string name, description;
@@ -61,6 +82,7 @@ struct Stack {
     bool split_sends = false;      // tensor-parallel ranks that hold the same activations send a part each, and gather
     bool whole_logits = false;     // the loss is not computed in chunks
     bool whole_recompute = false;  // a recomputed layer runs to its end, although its last product is not needed
+    StackMemory memory;
 };
 
 // Hosts of ranks that are threads, or processes of a few threads: each has its cores and one link to the others.

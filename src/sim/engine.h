@@ -42,7 +42,8 @@ struct Machine {
     double cores = 1;  // of a host; infinite: ranks share nothing but links (a device each)
     // Every rank given stands for this many that do the same at the same time: they share the cores and the memory with it.
     double copies = 1;
-    // Of devices: the rate at which a thread computes while another one of its rank has something on a link.
+    // Of devices: the rate at which a thread computes while another one of its rank has something on a link. A permute is a copy
+    // from memory to memory, by engines of its own.
     double beside_link = 1;
 };
 

@@ -214,6 +214,22 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
     EXPECT_GE(groups, 20);
     EXPECT_GE(good / groups, 0.8);
     EXPECT_LE(loss / groups, 0.04);
+    // Memory of the software that ran.
+    std::vector<double> of_memory;
+    int64_t measured = 0, misfits = 0;
+    for (const auto& run : j["runs"]) {
+        if (run.contains("memory_ratio")) of_memory.push_back(run["memory_ratio"]);
+        if (run.contains("out_of_memory")) {
+            EXPECT_FALSE(run["fits"]) << run["id"];
+        } else {
+            ++measured, misfits += !run["fits"].get<bool>();
+        }
+    }
+    const calibration::Errors bytes = calibration::errors_of(of_memory);
+    EXPECT_EQ(bytes.count, 50);
+    EXPECT_LE(bytes.median, 0.08);
+    EXPECT_LE(bytes.ninetieth, 0.15);
+    EXPECT_LE(static_cast<double>(misfits), 0.02 * static_cast<double>(measured));
     // What is not planned says why.
     EXPECT_GE(j["not_planned"].size(), 40u);
     for (const auto& run : j["not_planned"]) EXPECT_FALSE(run["why"].get<std::string>().empty());

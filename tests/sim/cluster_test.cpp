@@ -68,6 +68,11 @@ TEST(ClusterFile, HostsPrintAndParse) {
     expect_refusal(fmt::format("{}[hosts]\nranks = 4\nbandwidth_bytes_per_s = inf\n", kRates), "cluster.out_of_range",
                    "hosts.bandwidth_bytes_per_s = inf: must be above 0");
     expect_refusal(fmt::format("{}[hosts]\nlatency_s = 1.0\n", kRates), "cluster.incomplete", "[hosts] needs ranks");
+    expect_refusal(fmt::format("{}[memory]\nlogit_bytes = 4.0\n", kRates), "cluster.incomplete", "[memory] needs gradient_bytes");
+    expect_refusal(fmt::format("{}[memory]\ngradient_bytes = 4.0\nreserve = 2.0\n", kRates), "cluster.out_of_range",
+                   "memory.reserve = 2");
+    expect_refusal(fmt::format("{}[memory]\ngradient_bytes = 4.0\n[memory.saved_bytes]\nswigle = 2.0\n", kRates),
+                   "cluster.unknown_key", "memory.saved_bytes.swigle");
     expect_refusal(fmt::format("[machine]\ndevices = true\n{}[hosts]\nranks = 4\n", kRates), "cluster.incomplete",
                    "[hosts] is of ranks without devices");
 }
