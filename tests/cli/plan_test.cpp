@@ -328,5 +328,35 @@ TEST(CliProfile, SumsToTheStep) {
     EXPECT_NE(table.out.find("waiting"), std::string::npos);
 }
 
+// With a stack that is described, memory is that of its software, and so is what fits.
+TEST(CliPlan, JudgesTheMemoryOfTheSoftwareThatRan) {
+    Scratch s;
+    const std::string source = LOCKSTEP_SOURCE_DIR, recipe = "plan " + source + "/recipes/gpt_22b_frontier.toml",
+                      stack = " --cluster.stack " + source + "/clusters/stacks/megatron_deepspeed.toml";
+    const nlohmann::json own = s.lockstep(recipe + " --json").json();
+    EXPECT_TRUE(own["stack_bytes"].empty());
+    EXPECT_EQ(own["needed_bytes"], own["stages"][0]["bytes"]["total"]);
+    const Finished f = s.lockstep(recipe + stack + " --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const nlohmann::json j = f.json();
+    ASSERT_EQ(j["stack_bytes"].size(), 8u);
+    double most = 0;
+    for (const auto& b : j["stack_bytes"]) {
+        EXPECT_NEAR(
+            b["allocated"].get<double>(),
+            b["states"].get<double>() + b["gathered"].get<double>() + b["activations"].get<double>() + b["working"].get<double>(),
+            1);
+        EXPECT_NEAR(b["reserved"].get<double>(), 1.12 * b["allocated"].get<double>(), 1);
+        most = std::max(most, b["reserved"].get<double>());
+    }
+    EXPECT_NEAR(j["needed_bytes"].get<double>(), most, 1);
+    EXPECT_NE(j["needed_bytes"], own["needed_bytes"]);
+    EXPECT_NE(s.lockstep(recipe + stack).out.find("bytes of the stack's fullest rank (pipeline rank 0): "), std::string::npos);
+    const Finished small = s.lockstep(recipe + stack + " --cluster.memory_gib_per_rank 20");
+    EXPECT_EQ(small.code, 1);
+    EXPECT_NE(small.err.find("with megatron_deepspeed and has 18.000 GiB"), std::string::npos) << small.err;
+    EXPECT_NE(small.err.find("`lockstep tune` with the same stack"), std::string::npos) << small.err;
+}
+
 }  // namespace
 }  // namespace lockstep::testing
