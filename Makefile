@@ -90,7 +90,7 @@ test-parquet: configure  ## several hundred Parquet files as pyarrow writes them
 	$(call python,parquet,tests/data/parquet/requirements.txt)
 	build/parquet/bin/python tests/data/parquet/make_parquet.py compare build/release/lockstep
 
-test-report: configure  ## the page of `lockstep report --html` in a headless Chromium; screenshots in build/report; needs PyPI
+test-report: configure  ## the pages of `report`, `plan` and `tune --html` in a headless Chromium; screenshots in build/report; needs PyPI
 	scripts/install_dependencies.sh chromium chromium-driver
 	$(build) --target lockstep
 	$(call python,page,tests/report/requirements.txt)

@@ -7,6 +7,8 @@
 
 #include "calibration/band.h"
 #include "cli/commands.h"
+#include "cli/page_file.h"
+#include "cli/plan_page.h"
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
 #include "planning/plan.h"
@@ -20,7 +22,7 @@ namespace {
 
 struct PlanArgs {
     planning::RecipeArgs recipe;
-    std::string cluster, trace, against;
+    std::string cluster, trace, against, html;
     bool json = false;
 };
 
@@ -192,6 +194,7 @@ void print_against(const planning::Plan& p, const planning::Plan& other, const s
 }
 
 int plan(const PlanArgs& args) {
+    PageFile page(args.html, report::Page::Plan);
     const interop::Reading reading = planning::announced(args.recipe);
     const planning::Plan p = planning::make_plan(reading.recipe, args.cluster);
     std::optional<planning::Plan> other;
@@ -201,6 +204,7 @@ int plan(const PlanArgs& args) {
         other.emplace(planning::make_plan(planning::announced(recipe).recipe, args.cluster));
     }
     if (!args.trace.empty()) telemetry::write_trace(args.trace, p.simulated.timelines);
+    if (page) page.write(plan_page_data(p, args.recipe.path, reading.recipe.toml(), to_json(p)));
     if (args.json) {
         Json json = to_json(p);
         if (other) json["against"] = against_json(p, *other);
@@ -232,8 +236,9 @@ Command add_plan(CLI::App& app) {
         "--trace", args->trace,
         "write the planned timeline of a step to this file: one rank of each pipeline rank, in the form of `train --trace`");
     command->add_option("--against", args->against, "another recipe; also print the difference of the two steps by cause");
+    command->add_option("--html", args->html, "write a page that shows the planned step to this file");
     command->add_flag("--json", args->json, "one JSON object on standard output");
-    command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml");
+    command->footer("Example: lockstep plan recipes/llama3_8b.toml --cluster clusters/h100.toml --html plan.html");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return plan(*args); }, .recipe = &args->recipe};
 }
 

@@ -5,12 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
+#include "cli/page_file.h"
 #include "report/flight_records.h"
 #include "report/run_files.h"
-#include "report/run_page.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -23,14 +22,6 @@ struct ReportArgs {
 };
 
 using Json = nlohmann::ordered_json;
-
-void write(const std::string& path, const std::string& text) {
-    AtomicFile out(path);
-    out.append(text);
-    out.finish();
-    out.publish();
-    telemetry::info(fmt::format("written: {}", path));
-}
 
 int report(const ReportArgs& args) {
     const bool has_run = report::is_run(args.folder), pictures = !args.html.empty() || !args.svg.empty();
@@ -47,8 +38,8 @@ int report(const ReportArgs& args) {
                                     "comm.train_timeout_seconds, or a process falls silent",
                                     args.folder));
     const Json run = has_run ? report::read_run(args.folder) : Json();
-    if (!args.html.empty()) write(args.html, report::run_page(run));
-    if (!args.svg.empty()) write(args.svg, report::loss_picture(run));
+    if (PageFile page(args.html, report::Page::Run); page) page.write(run);
+    if (!args.svg.empty()) write_text_file(args.svg, report::loss_picture(run));
     if (args.json) {
         Json out = records.empty() ? Json::object() : report::to_json(records);
         if (has_run) out["run"] = report::summary_of(run);

@@ -10,6 +10,8 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
+#include "cli/page_file.h"
+#include "cli/tune_page.h"
 #include "telemetry/console.h"
 #include "telemetry/wrap.h"
 #include "tune/devices.h"
@@ -22,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 struct TuneArgs {
     planning::RecipeArgs recipe;
-    std::string cluster, out;
+    std::string cluster, out, html;
     int64_t top = 10;
     std::vector<int64_t> devices;
     tune::Training training;
@@ -277,8 +279,7 @@ void print(const TuneArgs& args, const Asked& a, const tune::Problem& problem, c
     if (!args.out.empty()) fmt::print("{}\n", args.out);
 }
 
-void print_as_json(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found,
-                   const Result& r) {
+Json to_json(const TuneArgs& args, const Asked& a, const tune::Problem& problem, const tune::Found& found, const Result& r) {
     Json rows = Json::array(), cuts = Json::array(), excluded = Json::array(), front = Json::array(), what_if = Json::array(),
          devices = Json::array();
     for (const tune::Row& row : r.rows) rows.push_back(json_of(row, problem));
@@ -292,25 +293,26 @@ void print_as_json(const TuneArgs& args, const Asked& a, const tune::Problem& pr
     for (const tune::OfDevices& d : r.devices) devices.push_back(json_of(d, args.training));
     Json own = {{"place", r.own.place}};
     if (r.own.row) own["plan"] = json_of(*r.own.row, problem);
-    print_json(with_source({{"cluster", a.cluster.name},
-                            {"declared", a.cluster.declared},
-                            {"ranks", a.ranks},
-                            {"global_batch_size", a.global_batch},
-                            {"layouts", found.layouts},
-                            {"planned", found.all.size()},
-                            {"wall_s", found.wall_s},
-                            {"best", rows},
-                            {"own", own},
-                            {"not_planned", cuts},
-                            {"excluded", excluded},
-                            {"pareto", front},
-                            {"what_if", what_if},
-                            {"devices", devices},
-                            {"out", args.out}},
-                           a.reading));
+    return with_source({{"cluster", a.cluster.name},
+                        {"declared", a.cluster.declared},
+                        {"ranks", a.ranks},
+                        {"global_batch_size", a.global_batch},
+                        {"layouts", found.layouts},
+                        {"planned", found.all.size()},
+                        {"wall_s", found.wall_s},
+                        {"best", rows},
+                        {"own", own},
+                        {"not_planned", cuts},
+                        {"excluded", excluded},
+                        {"pareto", front},
+                        {"what_if", what_if},
+                        {"devices", devices},
+                        {"out", args.out}},
+                       a.reading);
 }
 
 int tune(const TuneArgs& args) {
+    PageFile page(args.html, report::Page::Tune);
     const Asked a = asked(args);
     const tune::Problem problem = problem_of(a, a.ranks);
     telemetry::info(fmt::format("{} families of layouts", telemetry::grouped(std::ssize(problem.space.families))));
@@ -331,7 +333,12 @@ int tune(const TuneArgs& args) {
             args.devices, [&](int64_t n) { return problem_of(a, n); }, args.training, best_alone);
     bar.clear();
     write_winner(args, a, problem, r.rows.front().choice);
-    if (args.json) print_as_json(args, a, problem, found, r);
+    const Json json = args.json || page ? to_json(args, a, problem, found, r) : Json();
+    if (page) {
+        const std::string recipe = recipe_of(a, problem, r.rows.front().choice).toml();
+        page.write(tune_page_data(problem, found, args.recipe.path, recipe, json));
+    }
+    if (args.json) print_json(json);
     else print(args, a, problem, found, r);
     return kDone;
 }
@@ -346,6 +353,7 @@ Command add_tune(CLI::App& app) {
     command->add_option("--cluster", args->cluster,
                         "cluster file, one of clusters/*.toml or one that `lockstep bench` wrote, in place of cluster.file");
     command->add_option("--out", args->out, "write the fastest layout as a recipe to this file");
+    command->add_option("--html", args->html, "write a page that shows the search to this file");
     command->add_option("--top", args->top, "how many layouts are listed (default: 10)")->check(positive_number());
     auto* devices =
         command

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 
 #include "base/error.h"
@@ -50,14 +51,9 @@ std::vector<double> calls_stood_for(const ir::Program& p, double more) {
     return calls;
 }
 
-StageReport report_of(const ir::Program& p) {
-    StageReport report;
-    report.total_bytes = p.arena_bytes;
+std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& p) {
     const ir::Entry* train = p.entry(ir::EntryKind::Train);
-    ensure(train, "report_of: no entry train");
-    const ops::Flops flops = flops_of_calls(p, std::vector<double>(p.routines.size(), 1));
-    report.flops_model = flops.model;
-    report.flops_executed = flops.executed;
+    ensure(train, "bytes_by_call: no entry train");
     std::vector<int> first(p.buffers.size(), -1), last(p.buffers.size(), -1);
     for (size_t i = 0; i < train->calls.size(); ++i) {
         const ir::Call& c = train->calls[i];
@@ -75,12 +71,25 @@ StageReport report_of(const ir::Program& p) {
         else if (first[b] >= 0)
             begin[static_cast<size_t>(first[b])].push_back(b), end[static_cast<size_t>(last[b]) + 1].push_back(b);
     }
-    int64_t most = -1;
+    std::vector<std::array<int64_t, ir::kMemoryKinds>> out;
+    out.reserve(train->calls.size());
     for (size_t i = 0; i < train->calls.size(); ++i) {
         for (size_t b : end[i]) now[static_cast<size_t>(p.buffers[b].kind)] -= p.buffers[b].bytes;
         for (size_t b : begin[i]) now[static_cast<size_t>(p.buffers[b].kind)] += p.buffers[b].bytes;
-        int64_t sum = 0;
-        for (int64_t x : now) sum += x;
+        out.push_back(now);
+    }
+    return out;
+}
+
+StageReport report_of(const ir::Program& p) {
+    StageReport report;
+    report.total_bytes = p.arena_bytes;
+    const ops::Flops flops = flops_of_calls(p, std::vector<double>(p.routines.size(), 1));
+    report.flops_model = flops.model;
+    report.flops_executed = flops.executed;
+    int64_t most = -1;
+    for (const auto& now : bytes_by_call(p)) {
+        const int64_t sum = std::accumulate(now.begin(), now.end(), int64_t{0});
         if (sum > most) most = sum, report.bytes = now;
     }
     report.bytes[static_cast<size_t>(ir::MemoryKind::Workspace)] += p.arena_bytes - std::max<int64_t>(most, 0);

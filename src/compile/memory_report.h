@@ -18,6 +18,8 @@ struct StageReport {
 };
 
 StageReport report_of(const ir::Program& program);
+// By call of the train entry: bytes of the buffers that stand while it runs, by kind.
+std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& program);
 // By routine: how many calls of the whole step each of its calls stands for, where the step has `more` times the microbatches of
 // the program. The microbatches that are left out call what the one in the middle calls.
 std::vector<double> calls_stood_for(const ir::Program& program, double more);

@@ -10,7 +10,7 @@ namespace lockstep::report {
 
 // Does the folder hold metrics.jsonl or events.jsonl?
 bool is_run(const std::string& folder);
-// As report/run_page.h describes it. A step that was done again after a resume counts as it was done last.
+// As report/page.h describes it. A step that was done again after a resume counts as it was done last.
 nlohmann::ordered_json read_run(const std::string& folder);
 
 // metrics.jsonl by column, a value a step; NaN where a line lacks it. `path`: the file or its folder. UserError

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "report/run_files.h"
-#include "report/run_page.h"
+#include "report/page.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -13,7 +13,7 @@ const fuzz::Declare target("run_files", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
     folder.write_all(bytes, {"metrics.jsonl", "events.jsonl", "samples.jsonl", "recipe.toml"});
     const nlohmann::ordered_json run = report::read_run(folder.path()), summary = report::summary_of(run);
-    report::run_page(run);
+    report::page_of(report::Page::Run, run);
     report::loss_picture(run);
     report::summary_text(summary);
     summary.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -1,4 +1,4 @@
-"""The page of `lockstep report --html` in a headless Chromium: that it draws, reads well at 1280 and 390 pixels in light and dark, works
+"""The pages of `lockstep report`, `plan` and `tune --html` in a headless Chromium: that they draw, reads well at 1280 and 390 pixels in light and dark, works
 by keyboard alone, and asks nothing of a network. Screenshots are left under build/report for a person to look at.
 
 Arguments: the lockstep binary."""
@@ -69,20 +69,20 @@ def drawn_pixels(d, chart):
         let n = 0; for (let i = 3; i < p.length; i += 4) n += p[i] > 0; return n;""", chart)
 
 
-def looks(d, page, pictures):
+def looks(d, page, pictures, charts, prefix=""):
     for name, width in (("wide", 1280), ("phone", 390)):
         for theme in ("light", "dark"):
             size(d, width, 900)
             d.get(f"file://{page}?theme={theme}")
-            of = f"{name}, {theme}"
+            of = f"{prefix}{name}, {theme}"
             check(d.execute_script("return document.documentElement.dataset.ready") == "yes", f"{of}: the script ends")
             check(d.execute_script("return document.documentElement.scrollWidth") <= width, f"{of}: nothing is wider than the page")
             low = d.execute_script(CONTRAST)
             check(not low, f"{of}: text has a contrast of 4.5: {low}")
-            for chart in ("loss", "rate", "norm", "lr", "memory"):
-                check(drawn_pixels(d, f"plot-{chart}") > 1000, f"{of}: the chart {chart} is drawn")
+            for chart in charts:
+                check(drawn_pixels(d, chart) > 1000, f"{of}: the chart {chart} is drawn")
             size(d, width, d.execute_script("return document.documentElement.scrollHeight"))
-            d.save_screenshot(f"{pictures}/{name}-{theme}.png")
+            d.save_screenshot(f"{pictures}/{prefix}{name}-{theme}.png")
     errors = [e for e in d.get_log("browser") if e["level"] == "SEVERE"]
     check(not errors, f"no script fails: {errors}")
 
@@ -113,7 +113,7 @@ def keyboard(d, page):
         if e.get_attribute("id") == "plot-loss":
             break
         e.send_keys(Keys.TAB)
-    check(seen[0] == "Skip to the curves", f"the first stop skips to the curves: {seen}")
+    check(seen[0] == "Skip to the charts", f"the first stop skips to the curves: {seen}")
     check({"theme", "log", "smooth"} <= set(seen), f"the controls are on the way: {seen}")
     chart = d.switch_to.active_element
     check("training from" in chart.get_attribute("aria-label"), "a chart says in words what it shows")
@@ -146,11 +146,69 @@ def keyboard(d, page):
     check(d.execute_script("return document.documentElement.dataset.theme") == "dark", "the colours change")
 
 
-def network(d, page):
+def plan_and_search(d, lockstep, folder):
+    """A plan's timeline zooms, its memory follows the chosen rank, a search's points follow the filters."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    flags = ["--cluster", f"{root}/clusters/h100.toml"]
+    for command in (["plan", f"{root}/recipes/llama3_8b_torchtitan_pp.toml", "--html", f"{folder}/plan.html"],
+                    ["tune", f"{root}/recipes/llama3_8b_torchtitan.toml", "--ranks", "8", "--devices", "8,16", "--html",
+                     f"{folder}/tune.html"]):
+        subprocess.run([lockstep, *command, *flags], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    looks(d, f"{folder}/plan.html", folder, ("timeline", "plot-memory", "plot-roofline"), "plan-")
+    size(d, 1280, 900)
+    d.get(f"file://{folder}/plan.html?theme=light")
+    canvas = d.find_element(By.ID, "timeline")
+    seen = lambda: (float(canvas.get_attribute("data-begin")), float(canvas.get_attribute("data-end")))
+    whole = seen()
+    data = json.loads(d.execute_script("return document.getElementById('data').textContent"))
+    check(abs(whole[1] - data["step_s"]) < 1e-6 * data["step_s"] and whole[0] == 0, f"the whole step is shown: {whole}")
+    d.find_element(By.ID, "zoom-in").click()
+    check(abs((seen()[1] - seen()[0]) * 2 - whole[1]) < 1e-6 * whole[1], f"a button zooms: {seen()}")
+    canvas.send_keys("+")
+    narrow = seen()
+    check(narrow[1] - narrow[0] < 0.5 * whole[1], f"a key zooms: {narrow}")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    check(seen()[0] > narrow[0], "an arrow moves")
+    d.find_element(By.ID, "zoom-all").click()
+    check(seen() == whole, "the whole step comes back")
+    found = d.execute_script("""const c = document.getElementById('timeline'), box = c.getBoundingClientRect();
+        for (let x = 60; x < box.width; x += 7) {
+          c.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + x, clientY: box.top + 8, bubbles: true }));
+          const tip = document.getElementById('tip');
+          if (!tip.hidden && /microbatch/.test(tip.textContent)) return tip.textContent;
+        } return '';""")
+    check("rank 0" in found, f"a slice can be read: {found}")
+    peak = d.find_element(By.ID, "peak").text
+    ranks = [f"{r['total']:,}" for r in data["memory"]["ranks"]]
+    check(any(total in peak for total in ranks), f"the peak is said: {peak}")
+    d.execute_script("const s = document.getElementById('memory-rank'); s.value = 0; s.dispatchEvent(new Event('change'));")
+    check(ranks[0] in d.find_element(By.ID, "peak").text, "the memory of the chosen rank is drawn")
+
+    looks(d, f"{folder}/tune.html", folder, ("plot-search",), "tune-")
+    size(d, 1280, 900)
+    d.get(f"file://{folder}/tune.html?theme=light")
+    count = lambda: d.execute_script("return Chart.getChart('plot-search').data.datasets.reduce((n, s) => n + s.data.filter((p) => p.point).length, 0)")
+    everything = count()
+    data = json.loads(d.execute_script("return document.getElementById('data').textContent"))
+    check(everything == sum(p["step_s"] > 0 for p in data["points"]), f"all timed layouts are points: {everything}")
+    d.execute_script("const s = document.getElementById('filter-tp'); s.value = '2'; s.dispatchEvent(new Event('change'));")
+    few = count()
+    check(0 < few < everything, f"a filter hides points: {few} of {everything}")
+    of_two = sum(p["step_s"] > 0 and p["keys"]["parallelism.tensor_parallel_degree"] == "2" for p in data["points"])
+    check(few == of_two, f"the filter leaves its layouts: {few}, {of_two}")
+    d.execute_script("choose(data.points.find((p) => p.step_s > 0))")
+    check("tensor_parallel_degree" in d.find_element(By.ID, "chosen").text, "a layout shows its keys")
+    check(d.find_element(By.ID, "devices-s").is_displayed(), "the table of devices is there")
+    check(data["search"]["best"][0]["layout"] in d.find_element(By.TAG_NAME, "body").text, "the fastest is named")
+    network(d, f"{folder}/tune.html", [f"file://{folder}/plan.html"])
+
+
+def network(d, page, more=()):
     """Nothing but the file itself was asked for."""
     asked = [json.loads(e["message"])["message"] for e in d.get_log("performance")]
     urls = {m["params"]["request"]["url"].split("?")[0] for m in asked if m["method"] == "Network.requestWillBeSent"}
-    others = {u for u in urls if u != f"file://{page}" and not u.startswith(("data:", "chrome", "about:"))}
+    others = {u for u in urls if u != f"file://{page}" and u not in more and not u.startswith(("data:", "chrome", "about:"))}
     check(not others, f"only the page is loaded: {others}")
 
 
@@ -161,10 +219,11 @@ def main():
     page = make_run(lockstep, folder)
     d = browser()
     try:
-        looks(d, page, folder)
+        looks(d, page, folder, [f"plot-{chart}" for chart in ("loss", "rate", "norm", "lr", "memory")])
         says(d, folder)
         keyboard(d, page)
         network(d, page)
+        plan_and_search(d, lockstep, folder)
     finally:
         d.quit()
     print(f"{'FAILED' if failures else 'passed'}; screenshots: {folder}")

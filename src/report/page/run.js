@@ -1,67 +1,15 @@
-"use strict";
-// Draws the page from the run's data (run_page.h says what is in them). Text is only ever set as text, never as markup.
-const run = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
-
-function el(tag, attributes = {}, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
-  e.append(...children.filter((c) => c !== null && c !== undefined).map((c) => (c instanceof Node ? c : String(c))));
-  return e;
-}
-
-// ---- numbers ----
-const known = (x) => typeof x === "number" && isFinite(x);
-const digits = (x, n) => (known(x) ? Number(x.toPrecision(n)).toLocaleString("en-US", { maximumSignificantDigits: n }) : "–");
-const fixed = (x, n) => (known(x) ? x.toFixed(n) : "–");
-const grouped = (x) => (known(x) ? x.toLocaleString("en-US") : "–");
-const small = (x) => (known(x) ? (x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential(2) : digits(x, 4)) : "–");
-function compact(x) {
-  if (!known(x)) return "–";
-  for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]])
-    if (Math.abs(x) >= unit) return digits(x / (unit === 1e4 ? 1e3 : unit), 3) + name;
-  return digits(x, 4);
-}
-function bytes(x) {
-  if (!known(x)) return "–";
-  for (const [unit, name] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]])
-    if (Math.abs(x) >= unit) return digits(x / unit, 4) + " " + name;
-  return x + " B";
-}
-function seconds(x) {
-  if (!known(x)) return "–";
-  if (x < 1) return digits(1000 * x, 3) + " ms";
-  if (x < 60) return digits(x, 3) + " s";
-  if (x < 3600) return Math.floor(x / 60) + " min " + Math.round(x % 60) + " s";
-  return Math.floor(x / 3600) + " h " + Math.round((x % 3600) / 60) + " min";
-}
-const clock = (iso) => (iso ? iso.replace("T", " ").replace("Z", " UTC") : "");
-const plural = (n, noun) => grouped(n) + " " + noun + (n === 1 ? "" : noun.endsWith("s") || noun.endsWith("ch") ? "es" : "s");
-
+// A training run: report/page.h says what its data are.
+const run = data;
 // ---- what the run says ----
 const starts = run.events.filter((e) => e.event === "start");
 const last = starts[starts.length - 1] || {};
 const ends = run.events.filter((e) => e.event === "end");
 const m = run.metrics;
-const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
 const lastStart = run.events.lastIndexOf(last);
 const end = run.events.slice(lastStart + 1).find((e) => e.event === "end");
 const heldout = m.step.map((s, i) => ({ x: s, y: m.heldout[i] })).filter((p) => known(p.y));
 const best = heldout.reduce((b, p) => (!b || p.y < b.y ? p : b), null);
 const steps = lastOf(m.step) || last.step || 0;
-
-function table(caption, heads, rows, numeric = [], tall = false) {
-  const head = el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: numeric.includes(i) ? "num" : "" }, h)));
-  const body = rows.map((r) => el("tr", {}, ...r.map((c, i) => el("td", { class: numeric.includes(i) ? "num" : "" }, c))));
-  return el("div", { class: tall ? "scroll tall" : "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {}, el("caption", { hidden: "" }, caption), el("thead", {}, head), el("tbody", {}, ...body)));
-}
-function list(pairs) {
-  const dl = el("dl");
-  for (const [name, value] of pairs) if (value !== "" && value !== null && value !== undefined) dl.append(el("dt", {}, name), el("dd", {}, value));
-  return dl;
-}
-const card = (title, ...content) => el("div", { class: "card" }, el("h3", {}, title), ...content);
 
 // ---- head ----
 function head() {
@@ -85,20 +33,17 @@ function head() {
   const tokens = lastOf(m.tokens);
   const rate = end && end.summary && end.summary.tokens_per_s > 0 ? end.summary.tokens_per_s : lastOf(m.tokens_per_s);
   const time = m.step_time.reduce((sum, t, i) => (known(t) ? sum + t * (m.step[i] - (i ? m.step[i - 1] : 0)) : sum), 0);
-  const tiles = [
+  tiles([
     ["Training loss", n ? fixed(lastOf(m.loss), 4) : "–", n ? "at step " + grouped(steps) : ""],
     best ? ["Best held-out loss", fixed(best.y, 4), "step " + grouped(best.x) + ", perplexity " + digits(Math.exp(best.y), 4)] : null,
     ["Steps", grouped(steps), last.steps ? "of " + grouped(last.steps) : ""],
     ["Tokens seen", compact(tokens), ""],
     ["Tokens a second", compact(rate), known(lastOf(m.mfu)) ? "MFU " + fixed(lastOf(m.mfu), 1) + " %" : ""],
     ["Time in steps", time > 0 ? seconds(time) : "–", starts.length > 1 ? plural(starts.length, "start") : ""],
-  ];
-  for (const tile of tiles.filter(Boolean))
-    $("tiles").append(el("li", {}, el("span", { class: "label" }, tile[0]), el("span", { class: "value" }, tile[1]), el("span", { class: "more" }, tile[2])));
+  ]);
 }
 
 // ---- charts ----
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const points = (values) => m.step.map((s, i) => ({ x: s, y: known(values[i]) ? values[i] : NaN }));
 const level = (y) => (known(y) && m.step.length ? [{ x: m.step[0], y }, { x: steps, y }] : []);
 const GiB = 2 ** 30;
@@ -262,19 +207,6 @@ function curves() {
   $("smooth").addEventListener("input", () => charts.filter((c) => c.smooth && drawn.has(c.id)).forEach(draw));
 }
 
-// ---- colours of the page ----
-const themes = ["auto", "light", "dark"];
-let theme = new URLSearchParams(location.search).get("theme") || "auto";
-if (!themes.includes(theme)) theme = "auto";
-const dark = matchMedia("(prefers-color-scheme: dark)");
-function applyTheme() {
-  document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
-  $("theme").textContent = { auto: "Colours: system", light: "Colours: light", dark: "Colours: dark" }[theme];
-  drawAll();
-}
-$("theme").addEventListener("click", () => { theme = themes[(themes.indexOf(theme) + 1) % 3]; applyTheme(); });
-dark.addEventListener("change", applyTheme);
-
 // ---- tables ----
 function planned() {
   const s = (end && end.summary) || {};
@@ -379,6 +311,8 @@ function events() {
   $("events").append(rows.length ? table("Events", ["time", "step", "what happened"], rows, [1], rows.length <= 25) : el("p", { class: "card" }, "None are recorded."));
 }
 
+$("eyebrow").textContent = "Lockstep training run";
+redraws.push(drawAll);
 head();
 curves();
 applyTheme();
