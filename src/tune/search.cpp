@@ -36,10 +36,8 @@ compile::OrRefusal<Planned> plan_all(const Problem& problem, const Choice& choic
     out.choice = choice, out.bytes = c.arena_bytes();
     out.fits = !problem.machine.capacity.bytes || out.bytes <= *problem.machine.capacity.bytes;
     if (!out.fits) return out;
-    const sim::Simulated s = sim::simulate(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
-                                           compile::local_link(config));
-    out.step_s = planning::step_s(c, s);
-    out.exposed_communication_s = s.exposed_communication_s, out.bubble_s = s.bubble_s;
+    out.step_s = planning::step_s(c, sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(),
+                                                  problem.machine.rank_threads, compile::local_link(config)));
     return out;
 }
 

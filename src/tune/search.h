@@ -19,7 +19,6 @@ struct Planned {
     double step_s = 0;
     int64_t bytes = 0;  // of the rank with the most
     bool fits = true;
-    double exposed_communication_s = 0, bubble_s = 0;
 };
 
 // The exact plan: a refusal where the layout is none. Steps of many microbatches with several stages a rank are extended from two
