@@ -342,6 +342,11 @@ void add_scratch(ir::Program& p, ir::Entry& e) {
 
 }  // namespace
 
+ir::Program plan_scratch(ir::Program program) {
+    for (Routine& r : program.routines) plan_scratch(program.mesh, r);
+    return program;
+}
+
 ir::Program plan_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     for (ir::Entry& e : program.entries) add_scratch(program, e);

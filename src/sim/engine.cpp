@@ -304,9 +304,7 @@ private:
             }
         }
     }
-    static bool may_follow(const Work& w) {
-        return w.waits.empty() && w.delay_s == 0 && w.not_before_s == 0 && !w.segments->empty();
-    }
+    static bool may_follow(const Work& w) { return w.waits.empty() && w.delay_s == 0 && !w.segments->empty(); }
 
     const Track& track_of(const Player& p) const { return tracks_[static_cast<size_t>(&p - players_.data())]; }
 
@@ -322,11 +320,15 @@ private:
         if (keeps_events_ || machine_.cores < kNever) return false;
         const Track& track = track_of(p);
         if (!track.meets_none[p.work] || p.piece().memory_s > 0) return false;
-        const size_t end = track.run_end[p.work];
+        const double first_end_s =
+            now_s_ + std::max(p.core > kDone ? p.core / p.core_rate : 0, p.link > kDone ? p.link / p.link_rate : 0);
+        const double origin_s = first_end_s + behind_s(p, p.segment) - track.before_s[p.work + 1];  // of works behind this one
+        size_t end = p.work + 1;
+        while (end < track.run_end[p.work] && p.thread->work[end].not_before_s <= origin_s + track.before_s[end]) ++end;
         if (end == p.work + 1 && p.segment + 1 == p.pieces().size()) return false;
         p.run_end = end;
-        p.first_end_s = now_s_ + std::max(p.core > kDone ? p.core / p.core_rate : 0, p.link > kDone ? p.link / p.link_rate : 0);
-        const double end_s = p.first_end_s + behind_s(p, p.segment) + track.before_s[end] - track.before_s[p.work + 1];
+        p.first_end_s = first_end_s;
+        const double end_s = origin_s + track.before_s[end];
         ahead_.push({end_s, static_cast<int>(&p - players_.data()), ++p.version});
         return true;
     }

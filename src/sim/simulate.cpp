@@ -350,18 +350,20 @@ bool is_of_microbatch(ir::RoutineKind kind) {
     return ir::is_forward(kind) || ir::is_backward(kind) || kind == ir::RoutineKind::Transfer;
 }
 
-// At first the last ranks work off what has piled up before them; in the long run nothing is faster than the busiest part.
-double microbatch_s(const BackwardEnds& of_first, size_t ranks, const BusySeconds& busy_s) {
-    double out = steady_s(of_first.ends_s(), static_cast<int64_t>(ranks));
-    for (const auto& [of, time_s] : busy_s)
-        if (out > 0) out = std::max(out, time_s);
+// Of a step whose ops have ended: with what no op accounts for. At first the last ranks work off what has piled up before them;
+// in the long run nothing is faster than the busiest part.
+StepTime step_of(double end_s, const BackwardEnds& of_first, const BusySeconds& busy_s, const std::vector<ir::Program>& programs,
+                 const Cluster& cluster) {
+    StepTime out;
+    out.microbatch_s = steady_s(of_first.ends_s(), std::ssize(programs));
+    for (const auto& [of, time_s] : busy_s) out.busiest_s = std::max(out.busiest_s, time_s);
+    if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, out.busiest_s);
+    out.step_time_s = end_s + cluster.costs.step_overhead_s;
+    if (!cluster.devices) return out;
+    const int64_t ranks = programs[0].mesh.world_ranks();
+    out.step_time_s = with_host(end_s, cluster, ranks);
+    for (double* of_microbatch : {&out.microbatch_s, &out.busiest_s}) *of_microbatch *= factor_of(cluster, ranks);
     return out;
-}
-
-// Of a step whose ops have ended: with what no op accounts for.
-StepTime whole_step(StepTime played, const Cluster& cluster, int64_t ranks) {
-    if (!cluster.devices) return {played.step_time_s + cluster.costs.step_overhead_s, played.microbatch_s};
-    return {with_host(played.step_time_s, cluster, ranks), played.microbatch_s * factor_of(cluster, ranks)};
 }
 
 }  // namespace
@@ -399,7 +401,23 @@ StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, 
                 if (piece.segment.link >= 0) busy_s[piece.segment.link] += share_of_all * of.second * piece.segment.link_s;
         }
     }
-    return whole_step({end_s, microbatch_s(of_first, programs.size(), busy_s)}, cluster, programs[0].mesh.world_ranks());
+    return step_of(end_s, of_first, busy_s, programs, cluster);
+}
+
+std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,
+                                               const Cluster& cluster, const compile::RankThreads& rank_threads) {
+    const Job job(programs, entry, cluster, rank_threads, {});
+    const WorkTimes times = job.times();
+    std::vector<std::vector<double>> out;
+    for (size_t rank = 0; rank < programs.size(); ++rank) {
+        out.emplace_back(job.entry(rank).calls.size(), 0);
+        for (size_t thread = 0; thread < times[rank].size(); ++thread) {
+            for (size_t work = 0; work < times[rank][thread].size(); ++work)
+                out[rank][static_cast<size_t>(job.call_of(rank, static_cast<int>(thread), static_cast<int>(work)))] =
+                    times[rank][thread][work].end_s;
+        }
+    }
+    return out;
 }
 
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
@@ -450,9 +468,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.hidden_communication_s += share * common_s(s.computing, united(s.communicating));
         out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
-    const StepTime step =
-        whole_step({out.step_time_s, microbatch_s(of_first, programs.size(), busy_s)}, cluster, programs[0].mesh.world_ranks());
-    out.step_time_s = step.step_time_s, out.microbatch_s = step.microbatch_s;
+    static_cast<StepTime&>(out) = step_of(out.step_time_s, of_first, busy_s, programs, cluster);
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;

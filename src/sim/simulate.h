@@ -11,6 +11,7 @@ namespace lockstep::sim {
 struct StepTime {
     double step_time_s = 0;
     double microbatch_s = 0;  // of a pipeline in its steady state; 0: the step is too short to show it
+    double busiest_s = 0;     // with a microbatch: the link or the computing thread that has the most to do
 };
 
 struct Simulated : StepTime {
@@ -37,5 +38,9 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
 // The same step without its timelines, for who asks for many: times that differ from those of simulate() by rounding alone.
 StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                  const compile::RankThreads& rank_threads, const mesh::Link& ring = {});
+
+// When each call ends, in the order of calls, by rank.
+std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,
+                                               const Cluster& cluster, const compile::RankThreads& rank_threads);
 
 }  // namespace lockstep::sim

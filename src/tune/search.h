@@ -25,6 +25,9 @@ struct Planned {
 // shorter ones.
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice);
 
+// Bytes of one pipeline rank of the plan, whose program alone is compiled.
+compile::OrRefusal<int64_t> bytes_of_rank(const Problem& problem, const Choice& choice, int64_t pipeline_rank);
+
 // Layouts that were not compiled, and the sentence why none of them can win.
 struct Cut {
     Limit limit = Limit::None;
