@@ -12,7 +12,7 @@ namespace {
 constexpr double kDeviations = 1.2816;
 
 double played_s(const compile::Compiled& compiled, const compile::RankThreads& rank_threads, const sim::Cluster& cluster) {
-    return planning::step_s(compiled, sim::simulate(compiled.programs, ir::EntryKind::Train, cluster, rank_threads));
+    return planning::step_s(compiled, sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, rank_threads));
 }
 
 }  // namespace

@@ -124,7 +124,8 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
         [&](P p) { return config.parallelism.enable_async_tensor_parallel ? passes::async_tensor_parallel(std::move(p)) : p; });
     run("select_kernels", [&](P p) { return passes::select_kernels(std::move(p), catalog); });
     if (run.reaches("assign_stages")) stages = stages_of(plan, run.whole());
-    run("assign_stages", [&](P whole) { return passes::assign_stages(std::move(whole), stages.cut, catalog); });
+    run("assign_stages",
+        [&](P whole) { return passes::assign_stages(std::move(whole), stages.cut, catalog, options.only_pipeline_rank); });
     run("partition_parameters", [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, catalog); });
     run("schedule", [&](P p) {
         passes::ScheduleOptions o{{}, layout.reduce_gradients, layout.resident_stages};
@@ -133,7 +134,8 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     });
     run("overlap", [&](P p) { return passes::overlap(std::move(p), {config.parallelism.prefetch}); });
     run("route", [&](P p) { return passes::route(std::move(p), options.route); });
-    run("plan_memory", [&](P p) { return passes::plan_memory(std::move(p)); });
+    run("plan_memory",
+        [&](P p) { return options.place_buffers ? passes::plan_memory(std::move(p)) : passes::plan_scratch(std::move(p)); });
     return stages;
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/round.h"
 #include "base/text_file.h"
+#include "compile/cut.h"
 #include "ops/rule.h"
 #include "schedules/csv.h"
 #include "schedules/schedules.h"
@@ -238,22 +239,32 @@ OrRefusal<StagePlan> plan_stages(const Config& config, const Layout& layout, con
     return plan;
 }
 
-Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
-    Stages out;
-    const std::vector<BlockInstance> blocks = whole.block_instances();
-    if (plan.table.rows.empty()) {
-        out.cut = {{blocks}, {0}};
-        return out;
-    }
-    const Costs of_blocks(whole);
-    out.table = plan.table;
-    out.cut.stages = plan.cut ? *plan.cut : cut_by_cost(of_blocks, blocks, static_cast<size_t>(plan.table.stages));
-    out.cut.rank_of.resize(out.cut.stages.size());
-    for (size_t rank = 0; rank < out.table.rows.size(); ++rank) {
-        for (const schedules::Action& a : out.table.rows[rank]) {
-            if (a.work != Work::Idle) out.cut.rank_of[static_cast<size_t>(a.stage)] = static_cast<int64_t>(rank);
+namespace {
+
+passes::Cut cut_of(const StagePlan& plan, const std::vector<BlockInstance>& blocks, const Costs& of_blocks) {
+    if (plan.table.rows.empty()) return {{blocks}, {0}};
+    passes::Cut out{plan.cut ? *plan.cut : cut_by_cost(of_blocks, blocks, static_cast<size_t>(plan.table.stages)), {}};
+    out.rank_of.resize(out.stages.size());
+    for (size_t rank = 0; rank < plan.table.rows.size(); ++rank) {
+        for (const schedules::Action& a : plan.table.rows[rank]) {
+            if (a.work != Work::Idle) out.rank_of[static_cast<size_t>(a.stage)] = static_cast<int64_t>(rank);
         }
     }
+    return out;
+}
+
+}  // namespace
+
+passes::Cut cut_of(const StagePlan& plan, const ir::Program& whole) {
+    return cut_of(plan, whole.block_instances(), Costs(whole));
+}
+
+Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
+    Stages out;
+    const Costs of_blocks(whole);
+    out.cut = cut_of(plan, whole.block_instances(), of_blocks);
+    if (plan.table.rows.empty()) return out;
+    out.table = plan.table;
     std::vector<Cost> costs;
     for (const std::vector<BlockInstance>& stage : out.cut.stages) {
         costs.emplace_back();

@@ -183,11 +183,13 @@ private:
 
 }  // namespace
 
-std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const ops::KernelCatalog& catalog) {
+std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const ops::KernelCatalog& catalog,
+                                       std::optional<int64_t> only_rank) {
     const Users users = users_of(whole);
     for (ir::Parameter& p : whole.params) p.shared = users.at(p.key).size() > 1;
     const int64_t ranks = whole.mesh.degree(mesh::Axis::pp);
     if (ranks == 1) return {std::move(whole)};
+    if (only_rank) return {StageProgram(whole, users, cut, *only_rank).make(catalog)};
     std::vector<ir::Program> out(static_cast<size_t>(ranks));
     parallel_for(out.size(),
                  [&](size_t rank) { out[rank] = StageProgram(whole, users, cut, static_cast<int64_t>(rank)).make(catalog); });

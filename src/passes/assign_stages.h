@@ -8,6 +8,7 @@
 // Source: pipeline parallelism as in GPipe (arXiv 1811.06965) and Megatron-LM (2104.04473).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ir/program.h"
@@ -20,6 +21,8 @@ struct Cut {
     std::vector<int64_t> rank_of;                        // pipeline rank of each stage
 };
 
-std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const ops::KernelCatalog& catalog);
+// `only_rank`: the program of this pipeline rank, alone.
+std::vector<ir::Program> assign_stages(ir::Program whole, const Cut& cut, const ops::KernelCatalog& catalog,
+                                       std::optional<int64_t> only_rank = {});
 
 }  // namespace lockstep::passes

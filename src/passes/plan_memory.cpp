@@ -38,6 +38,18 @@ struct Bytes {
     bool operator<(const Bytes& o) const { return begin < o.begin; }
 };
 
+// Positions in blocks, so that a long span is few of them.
+constexpr int kWidth = 64;
+bool is_whole(const Span& part) { return part.last - part.first + 1 == kWidth; }
+// Calls f on each block that the span meets, and of the part of the span in it.
+template <class F>
+void for_each_block(const Span& within, const F& f) {
+    if (within.last < within.first) return;
+    for (int b = within.first / kWidth; b <= within.last / kWidth; ++b) {
+        f(static_cast<size_t>(b), Span{std::max(within.first, b * kWidth), std::min(within.last, b * kWidth + kWidth - 1)});
+    }
+}
+
 // By position: what lies below is taken by items that are surely there.
 class Filled {
 public:
@@ -79,22 +91,47 @@ public:
     }
 
 private:
-    static constexpr int kWidth = 64;
     struct Block {
         int64_t highest = 0;
         int64_t raised_from = -1;  // those of its positions that are at this height are at `highest` by now
     };
 
-    static bool is_whole(const Span& part) { return part.last - part.first + 1 == kWidth; }
-    // Calls f on each block that the span meets, and of the part of the span in it.
-    template <class F>
-    static void for_each_block(const Span& within, const F& f) {
-        if (within.last < within.first) return;
-        for (int b = within.first / kWidth; b <= within.last / kWidth; ++b) {
-            f(static_cast<size_t>(b), Span{std::max(within.first, b * kWidth), std::min(within.last, b * kWidth + kWidth - 1)});
-        }
+    std::vector<int64_t> positions_;
+    std::vector<Block> blocks_;
+};
+
+// By position: where the highest item that may be there ends.
+class Tops {
+public:
+    explicit Tops(int positions)
+        : positions_(static_cast<size_t>(positions) / kWidth * kWidth + kWidth), blocks_(positions_.size() / kWidth) {}
+
+    int64_t highest(const Span& within) const {
+        int64_t most = 0;
+        for_each_block(within, [&](size_t b, const Span& part) {
+            if (is_whole(part)) return void(most = std::max(most, blocks_[b].highest));
+            most = std::max(most, blocks_[b].of_all);
+            for (int at = part.first; at <= part.last; ++at) most = std::max(most, positions_[static_cast<size_t>(at)]);
+        });
+        return most;
+    }
+    void raise(const Span& within, int64_t end) {
+        for_each_block(within, [&](size_t b, const Span& part) {
+            Block& block = blocks_[b];
+            block.highest = std::max(block.highest, end);
+            if (is_whole(part)) return void(block.of_all = std::max(block.of_all, end));
+            for (int at = part.first; at <= part.last; ++at) {
+                int64_t& here = positions_[static_cast<size_t>(at)];
+                here = std::max(here, end);
+            }
+        });
     }
 
+private:
+    struct Block {
+        int64_t highest = 0;  // of any of its positions
+        int64_t of_all = 0;   // each of its positions is at least this high
+    };
     std::vector<int64_t> positions_;
     std::vector<Block> blocks_;
 };
@@ -192,6 +229,7 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return items[a].bytes > items[b].bytes; });
     int64_t end = 0;
     Filled filled(positions);
+    Tops tops(positions);
     Neighbours placed(positions);
     for (size_t i : order) {
         Item& item = items[i];
@@ -199,9 +237,10 @@ int64_t allocate(std::vector<Item>& items, int positions, const Conflict& confli
         if (item.bytes == 0) continue;
         item.offset = filled.highest(item.sure);  // no lower offset is free
         const int64_t lowest = item.offset;
-        item.offset = placed.lowest_gap(item, [&](size_t j) { return conflict(i, j); });
+        if (tops.highest(item.within) > lowest) item.offset = placed.lowest_gap(item, [&](size_t j) { return conflict(i, j); });
         end = std::max(end, item.end());
         if (item.offset == lowest) filled.fill(item.sure, lowest, item.end());
+        tops.raise(item.within, item.end());
         placed.add(i, item);
     }
     return end;
@@ -257,12 +296,13 @@ struct Life {
     int first[2] = {-1, -1}, last[2] = {-1, -1};
     bool used() const { return first[0] >= 0 || first[1] >= 0; }
     int begin() const { return first[0] < 0 ? first[1] : first[1] < 0 ? first[0] : std::min(first[0], first[1]); }
+    int end() const { return std::max(last[0], last[1]); }
 };
 
 // The last call that may still run, in some execution, while the buffer is in use. Along a stream, once a call is ordered behind
 // the uses all later ones are, so the search ends with the first such call of each stream.
 int end_of(const ir::Entry& e, const ir::HappensBefore& happens_before, const Life& life) {
-    int end = std::max(life.last[0], life.last[1]);
+    int end = life.end();
     bool ordered[2] = {false, false};
     const auto open = [&](ir::Stream s, int i) { return !ordered[static_cast<int>(s)] && i <= happens_before.last_of(s); };
     for (int i = end + 1; open(ir::Stream::Compute, i) || open(ir::Stream::Comm, i); ++i) {
@@ -302,6 +342,11 @@ void add_scratch(ir::Program& p, ir::Entry& e) {
 
 }  // namespace
 
+ir::Program plan_scratch(ir::Program program) {
+    for (Routine& r : program.routines) plan_scratch(program.mesh, r);
+    return program;
+}
+
 ir::Program plan_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     for (ir::Entry& e : program.entries) add_scratch(program, e);
@@ -320,10 +365,9 @@ ir::Program plan_memory(ir::Program program) {
         for (size_t b = 0; b < program.buffers.size(); ++b) {
             if (program.buffers[b].resident || !lives[b].used()) continue;
             const Life& life = lives[b];
-            constexpr auto kCompute = static_cast<size_t>(ir::Stream::Compute);  // whose calls run one after the other
-            items.push_back({program.buffers[b].bytes,
-                             {life.begin(), end_of(e, happens_before, life)},
-                             {life.first[kCompute], life.first[kCompute] < 0 ? -2 : life.last[kCompute]}});
+            // What happens before another call stands before it, so buffers are in conflict where their uses overlap in the list.
+            items.push_back(
+                {program.buffers[b].bytes, {life.begin(), end_of(e, happens_before, life)}, {life.begin(), life.end()}});
             ids.push_back(b);
         }
         const auto before = [&](const Life& a, const Life& b) {

@@ -13,7 +13,7 @@
 namespace lockstep::planning {
 
 // The microbatches that were not simulated take as long as those of the steady state.
-inline double step_s(const compile::Compiled& compiled, const sim::Simulated& simulated) {
+inline double step_s(const compile::Compiled& compiled, const sim::StepTime& simulated) {
     const int64_t more = compiled.layout.microbatches - compiled.programs[0].microbatches;
     return simulated.step_time_s + static_cast<double>(more) * simulated.microbatch_s;
 }

@@ -10,9 +10,10 @@ constexpr double kNever = -1;
 
 class Player {
 public:
-    Player(const Table& table, Cost cost, bool forwards_alone)
+    Player(const Table& table, Cost cost, Delay delay, bool forwards_alone)
         : table_(table),
           cost_(cost),
+          delay_(delay),
           forwards_alone_(forwards_alone),
           forward_(table.stages * table.microbatches, kNever),
           backward_(forward_),
@@ -59,19 +60,25 @@ private:
 
     // When what the action needs has ended; kNever while it has not.
     double ready_at(const Action& a) const {
-        if (a.work == Work::Forward) return a.stage == 0 ? 0 : forward_[index(a.stage - 1, a.microbatch)];
+        if (a.work == Work::Forward) return a.stage == 0 ? 0 : arrived(forward_, a, a.stage - 1);
         if (forwards_alone_) return 0;
         if (a.work == Work::BackwardWeight) return backward_[index(a.stage, a.microbatch)];
         const double own = forward_[index(a.stage, a.microbatch)];
         if (a.stage == table_.stages - 1) return own;
-        const double gradient = backward_[index(a.stage + 1, a.microbatch)];
+        const double gradient = arrived(backward_, a, a.stage + 1);
         return own == kNever || gradient == kNever ? kNever : std::max(own, gradient);
+    }
+
+    double arrived(const std::vector<double>& made, const Action& a, int64_t from) const {
+        const double end = made[index(from, a.microbatch)];
+        return end == kNever ? kNever : end + delay_(from, a.stage);
     }
 
     size_t index(int64_t stage, int64_t microbatch) const { return stage * table_.microbatches + microbatch; }
 
     const Table& table_;
     Cost cost_;
+    Delay delay_;
     bool forwards_alone_;
     std::vector<double> forward_, backward_;  // when each ended
     std::vector<double> clock_, first_;       // per rank
@@ -91,10 +98,13 @@ Table spaced(Table table, const Timeline& timeline) {
 }
 
 constexpr auto kOne = [](const Action&) { return 1.0; };
+constexpr auto kAtOnce = [](int64_t, int64_t) { return 0.0; };
 
 }  // namespace
 
-Timeline play(const Table& table, Cost cost) { return Player(table, cost, false).run(); }
+Timeline play(const Table& table, Cost cost) { return play(table, cost, kAtOnce); }
+
+Timeline play(const Table& table, Cost cost, Delay delay) { return Player(table, cost, delay, false).run(); }
 
 Table with_waits(const Table& table) {
     Table dense = table;
@@ -103,7 +113,7 @@ Table with_waits(const Table& table) {
     return spaced(std::move(dense), timeline);
 }
 
-Table wait_for_forwards(const Table& table) { return spaced(table, Player(table, kOne, true).run()); }
+Table wait_for_forwards(const Table& table) { return spaced(table, Player(table, kOne, kAtOnce, true).run()); }
 
 InFlight in_flight(const Table& table) {
     InFlight out{std::vector<int64_t>(table.stages, 0), std::vector<int64_t>(table.rows.size(), 0)};

@@ -27,6 +27,9 @@ struct Timeline {
 using Cost = FunctionRef<double(const Action&)>;  // in any unit; asked for idle cells too
 
 Timeline play(const Table& table, Cost cost);
+// What a stage makes for a neighbour arrives there so much later. Asked of (from, to).
+using Delay = FunctionRef<double(int64_t, int64_t)>;
+Timeline play(const Table& table, Cost cost, Delay delay);
 
 // With idle cells exactly where a rank waits while every action takes one unit.
 Table with_waits(const Table& table);

@@ -6,6 +6,7 @@
 #include <map>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -30,9 +31,13 @@ struct Player {
     double core_rate = 0, link_rate = 0;
     double as_of_s = 0;   // when these shares were right
     int64_t version = 0;  // of the rates: what was foreseen under older ones does not come
+    // Of a run: one past its last work, 0: it is in none; and when its first segment, which is the one at hand, ends.
+    size_t run_end = 0;
+    double first_end_s = 0;
 
     const Work& now() const { return thread->work[work]; }
-    const Segment& piece() const { return now().segments[segment]; }
+    const std::vector<Segment>& pieces() const { return *now().segments; }
+    const Segment& piece() const { return pieces()[segment]; }
     bool runs() const { return phase == Phase::Running; }
     bool is_done() const { return core <= kDone && link <= kDone; }
 };
@@ -48,10 +53,23 @@ struct Launches {
     }
 };
 
+// How long a segment takes on a device whose rank does nothing else.
+double alone_s(const Segment& s) { return std::max(s.core_s, s.link_s); }
+
+// Where runs of a thread may go: works that follow each other and that nobody meets or waits for before the last has ended.
+struct Track {
+    std::vector<double> before_s;  // by work, and of all: the sum of what those before it take alone
+    std::vector<size_t> run_end;   // by work: one past the last of a run that it begins or is in
+    std::vector<bool> meets_none;  // by work
+};
+
+enum class Detail { Events, Times };
+
 class Engine {
 public:
-    Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine)
+    Engine(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine, Detail detail)
         : groups_(groups), machine_(machine), players_of_(ranks.size()), ended_(ranks.size()), launches_(groups.size() * 2) {
+        keeps_events_ = detail == Detail::Events;
         for (size_t r = 0; r < ranks.size(); ++r) {
             for (size_t t = 0; t < ranks[r].threads.size(); ++t) {
                 players_of_[r].push_back(static_cast<int>(players_.size()));
@@ -63,10 +81,27 @@ public:
                     if (static_cast<size_t>(last) >= ended_[r].size()) ended_[r].resize(static_cast<size_t>(last) + 1, false);
                 }
             }
+            if (!keeps_events_) add_tracks(ranks[r], ended_[r].size());
+        }
+        for (const Player& p : players_) {
+            if (!keeps_events_) times_.emplace_back(p.thread->work.size());
         }
     }
 
     std::vector<Event> run() {
+        play();
+        return std::move(events_);
+    }
+
+    WorkTimes times() {
+        play();
+        WorkTimes out(players_of_.size());
+        for (size_t p = 0; p < players_.size(); ++p) out[static_cast<size_t>(players_[p].rank)].push_back(std::move(times_[p]));
+        return out;
+    }
+
+private:
+    void play() {
         for (size_t p = 0; p < players_.size(); ++p) wake(static_cast<int>(p));
         while (true) {
             settle();
@@ -75,10 +110,8 @@ public:
         }
         for (const Player& p : players_)
             ensure(p.phase == Phase::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
-        return std::move(events_);
     }
 
-private:
     // A player whose state may change now.
     void wake(int player) { awake_.push_back(player); }
 
@@ -114,7 +147,7 @@ private:
             if (!ended[static_cast<size_t>(w)]) return false;
         }
         if (is_held(p)) return false;
-        if (!p.now().waits.empty())
+        if (!p.now().waits.empty() && keeps_events_)
             events_.push_back({p.rank, p.index, static_cast<int>(p.work), -1, p.start_s, p.start_s, now_s_});
         p.segment = 0;
         enter(p);
@@ -134,8 +167,8 @@ private:
     // The segment at hand begins, or its call is over.
     void enter(Player& p) {
         p.start_s = now_s_;
-        if (p.segment == p.now().segments.size()) {
-            ended_[static_cast<size_t>(p.rank)][static_cast<size_t>(p.now().id)] = true;
+        if (p.segment == p.pieces().size()) {
+            end_work(p, p.work, now_s_);
             for (int other : players_of_[static_cast<size_t>(p.rank)]) wake(other);
             ++p.work;
             p.phase = Phase::Waiting;
@@ -173,7 +206,14 @@ private:
         return std::all_of(members.begin(), members.end(), [&](int member) { return m.come_of(member) >= p.turn; });
     }
 
-    bool meets(const Player& p) const { return p.piece().group >= 0 && groups_[static_cast<size_t>(p.piece().group)].size() > 1; }
+    void end_work(const Player& p, size_t work, double end_s) {
+        ended_[static_cast<size_t>(p.rank)][static_cast<size_t>(p.thread->work[work].id)] = true;
+        if (!keeps_events_) times_of(p)[work].end_s = end_s;
+    }
+    std::vector<WorkTime>& times_of(const Player& p) { return times_[static_cast<size_t>(&p - players_.data())]; }
+
+    bool meets(const Segment& s) const { return s.group >= 0 && groups_[static_cast<size_t>(s.group)].size() > 1; }
+    bool meets(const Player& p) const { return meets(p.piece()); }
     void wake_group(const Player& p) {
         for (int member : groups_[static_cast<size_t>(p.piece().group)]) {
             for (int other : players_of_[static_cast<size_t>(member)]) wake(other);
@@ -192,7 +232,10 @@ private:
     }
 
     void finish(Player& p) {
-        events_.push_back({p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
+        if (keeps_events_)
+            events_.push_back(
+                {p.rank, p.index, static_cast<int>(p.work), static_cast<int>(p.segment), p.start_s, p.ready_s, now_s_});
+        else times_of(p)[p.work].busy_s += now_s_ - p.ready_s;
         changed_.push_back(p.rank);
         if (meets(p) && p.piece().kind == mesh::Collective::Recv) {
             ++launches(p).received;
@@ -215,15 +258,142 @@ private:
             std::sort(changed_.begin(), changed_.end());
             changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
             for (int rank : changed_) {
+                const size_t first = of.size();
                 for (int p : players_of_[static_cast<size_t>(rank)]) {
                     if (players_[static_cast<size_t>(p)].runs()) of.push_back(&players_[static_cast<size_t>(p)]);
+                }
+                if (of.size() == first + 1 && of[first]->run_end > 0) of.pop_back();  // it goes on as foreseen
+                for (size_t i = first; i < of.size(); ++i) {
+                    if (of[i]->run_end > 0) leave_run(*of[i]);
                 }
             }
         }
         changed_.clear();
         for (Player* p : of) advance(*p);
         set_rates(of);
-        for (Player* p : of) foresee(*p);
+        for (size_t i = 0; i < of.size(); ++i) {
+            const bool alone =
+                (i == 0 || of[i - 1]->rank != of[i]->rank) && (i + 1 == of.size() || of[i + 1]->rank != of[i]->rank);
+            if (!(alone && begin_run(*of[i]))) foresee(*of[i]);
+        }
+    }
+
+    void add_tracks(const Rank& rank, size_t calls) {
+        std::vector<bool> awaited(calls, false);
+        for (const Thread& t : rank.threads) {
+            for (const Work& w : t.work) {
+                for (int waited : w.waits) awaited[static_cast<size_t>(waited)] = true;
+            }
+        }
+        for (const Thread& t : rank.threads) {
+            Track& track = tracks_.emplace_back();
+            const size_t n = t.work.size();
+            track.before_s.assign(n + 1, 0), track.run_end.assign(n, n), track.meets_none.assign(n, true);
+            for (size_t w = 0; w < n; ++w) {
+                double sum_s = 0;
+                for (const Segment& s : *t.work[w].segments) {
+                    sum_s += alone_s(s);
+                    if (meets(s)) track.meets_none[w] = false;
+                }
+                track.before_s[w + 1] = track.before_s[w] + sum_s;
+            }
+            for (size_t w = n; w-- > 0;) {
+                const bool goes_on = w + 1 < n && !awaited[static_cast<size_t>(t.work[w].id)] && track.meets_none[w + 1] &&
+                                     may_follow(t.work[w + 1]);
+                track.run_end[w] = goes_on ? track.run_end[w + 1] : w + 1;
+            }
+        }
+    }
+    static bool may_follow(const Work& w) { return w.waits.empty() && w.delay_s == 0 && !w.segments->empty(); }
+
+    const Track& track_of(const Player& p) const { return tracks_[static_cast<size_t>(&p - players_.data())]; }
+
+    // What the segments of the work at hand take alone that come behind segment `from`.
+    static double behind_s(const Player& p, size_t from) {
+        double out = 0;
+        for (size_t s = from + 1; s < p.pieces().size(); ++s) out += alone_s(p.pieces()[s]);
+        return out;
+    }
+
+    // The player, whose rank does nothing else, goes on to the end of its run unless something begins beside it.
+    bool begin_run(Player& p) {
+        if (keeps_events_ || machine_.cores < kNever) return false;
+        const Track& track = track_of(p);
+        if (!track.meets_none[p.work] || p.piece().memory_s > 0) return false;
+        const double first_end_s =
+            now_s_ + std::max(p.core > kDone ? p.core / p.core_rate : 0, p.link > kDone ? p.link / p.link_rate : 0);
+        const double origin_s = first_end_s + behind_s(p, p.segment) - track.before_s[p.work + 1];  // of works behind this one
+        size_t end = p.work + 1;
+        while (end < track.run_end[p.work] && p.thread->work[end].not_before_s <= origin_s + track.before_s[end]) ++end;
+        if (end == p.work + 1 && p.segment + 1 == p.pieces().size()) return false;
+        p.run_end = end;
+        p.first_end_s = first_end_s;
+        const double end_s = origin_s + track.before_s[end];
+        ahead_.push({end_s, static_cast<int>(&p - players_.data()), ++p.version});
+        return true;
+    }
+
+    // The player stands where it is by now.
+    void leave_run(Player& p) {
+        const size_t end = std::exchange(p.run_end, 0);
+        if (now_s_ <= p.first_end_s) return;
+        const Track& track = track_of(p);
+        pass_segment(p, p.first_end_s);
+        double at_s = p.start_s;
+        // Works that have ended: all of them but the last of those that have begun.
+        if (const double work_end_s = at_s + behind_s(p, p.segment - 1); p.work + 1 < end && work_end_s < now_s_) {
+            const double origin_s = work_end_s - track.before_s[p.work + 1];
+            const auto begun = std::upper_bound(track.before_s.begin() + static_cast<long>(p.work) + 1,
+                                                track.before_s.begin() + static_cast<long>(end), now_s_ - origin_s);
+            const auto now = static_cast<size_t>(begun - track.before_s.begin()) - 1;
+            end_works(p, now, at_s, origin_s);
+            at_s = p.start_s;
+        }
+        while (p.segment + 1 < p.pieces().size() && at_s + alone_s(p.piece()) <= now_s_) {
+            at_s += alone_s(p.piece());
+            pass_segment(p, at_s);
+        }
+        const double done_s = now_s_ - at_s;
+        const auto left = [&](double of_s) { return of_s > 0 ? std::max(0.0, 1 - done_s / of_s) : 0.0; };
+        p.core = left(p.piece().core_s), p.link = left(p.piece().link_s);
+        p.as_of_s = now_s_;
+    }
+
+    // The run has come to its end: its last segment ends now.
+    void end_run(Player& p) {
+        const size_t end = std::exchange(p.run_end, 0);
+        const Track& track = track_of(p);
+        double at_s = p.first_end_s;
+        if (p.work + 1 < end) {
+            pass_segment(p, at_s);
+            end_works(p, end - 1, at_s, at_s + behind_s(p, p.segment - 1) - track.before_s[p.work + 1]);
+            at_s = p.start_s + alone_s(p.piece());
+        }
+        while (p.segment + 1 < p.pieces().size()) {
+            pass_segment(p, at_s);
+            at_s += alone_s(p.piece());
+        }
+        p.core = p.link = 0;
+    }
+
+    // The segment at hand has ended.
+    void pass_segment(Player& p, double end_s) {
+        times_of(p)[p.work].busy_s += end_s - p.ready_s;
+        ++p.segment;
+        p.start_s = p.ready_s = end_s;
+    }
+
+    // Works before `next` have ended, of which the first stands at `at_s` behind some of its segments. A work begins at
+    // origin_s + before_s.
+    void end_works(Player& p, size_t next, double at_s, double origin_s) {
+        const Track& track = track_of(p);
+        for (size_t w = p.work; w < next; ++w) {
+            const double begin_s = w == p.work ? at_s : origin_s + track.before_s[w], end_s = origin_s + track.before_s[w + 1];
+            times_of(p)[w].busy_s += end_s - begin_s;
+            end_work(p, w, end_s);
+        }
+        p.work = next, p.segment = 0;
+        p.start_s = p.ready_s = origin_s + track.before_s[next];
     }
 
     // Cores in equal parts to every thread that computes; then memory: nobody gets more than it can use, the rest equal parts.
@@ -303,6 +473,13 @@ private:
             if (e.version != p.version) continue;
             any = true;
             now_s_ = e.time_s;
+            if (p.run_end > 0) {
+                end_run(p);
+                p.as_of_s = now_s_;
+                changed_.push_back(p.rank);
+                wake(e.player);
+                continue;
+            }
             // What ends now has ended: rounding leaves nothing of it.
             const bool core_ends = p.core > kDone && p.as_of_s + p.core / p.core_rate <= now_s_,
                        link_ends = p.link > kDone && p.as_of_s + p.link / p.link_rate <= now_s_;
@@ -335,14 +512,21 @@ private:
     std::vector<int> changed_;             // ranks where a segment has begun or ended
     std::vector<Player*> sharing_, busy_;  // of set_rates
     std::priority_queue<Foreseen> ahead_;
+    bool keeps_events_ = true;
     std::vector<Event> events_;
+    std::vector<Track> tracks_;                 // by player, as
+    std::vector<std::vector<WorkTime>> times_;  // these are; none where events are kept
     double now_s_ = 0;
 };
 
 }  // namespace
 
 std::vector<Event> run(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine) {
-    return Engine(ranks, groups, machine).run();
+    return Engine(ranks, groups, machine, Detail::Events).run();
+}
+
+WorkTimes times_of(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine) {
+    return Engine(ranks, groups, machine, Detail::Times).times();
 }
 
 }  // namespace lockstep::sim

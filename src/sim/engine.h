@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "ir/program.h"
@@ -20,8 +22,13 @@ struct Segment {
     double computing = 1;             // fraction of the rank's copies (Machine) that compute; the others wait
 };
 
+using Segments = std::shared_ptr<const std::vector<Segment>>;  // calls of a routine share them
+inline Segments shared(std::vector<Segment> segments) {
+    return std::make_shared<const std::vector<Segment>>(std::move(segments));
+}
+
 struct Work {  // one call
-    std::vector<Segment> segments;
+    Segments segments;
     std::vector<int> waits;  // calls of this rank, by id, that must have ended
     int id = 0;
     double not_before_s = 0;  // since the step began: when a host has launched it
@@ -54,5 +61,14 @@ struct Event {
 
 // In order of their ends. groups[g]: indices into `ranks`. InternalError where nothing can go on (a deadlock).
 std::vector<Event> run(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine);
+
+// Of one call: when it ended, and how long its segments took, without waits for other ranks and calls.
+struct WorkTime {
+    double end_s = 0, busy_s = 0;
+};
+// The same step without its events, by rank, thread and work. While only one thread of a device's rank is under way, its segments
+// up to the next meeting, wait or delay are one; the times differ from those of run() by rounding alone.
+using WorkTimes = std::vector<std::vector<std::vector<WorkTime>>>;
+WorkTimes times_of(const std::vector<Rank>& ranks, const std::vector<std::vector<int>>& groups, const Machine& machine);
 
 }  // namespace lockstep::sim

@@ -109,6 +109,12 @@ private:
     std::map<std::pair<int64_t, bool>, size_t> lanes_;  // of transfers, by the other rank and direction
 };
 
+Segments segments_of(const Profile& profile) {
+    std::vector<Segment> out;
+    for (const Piece& piece : profile.pieces) out.push_back(piece.segment);
+    return shared(std::move(out));
+}
+
 Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Profile>& profiles,
             const compile::RankThreads& rank_threads, const Cluster& cluster) {
     const Host& host = cluster.host;
@@ -117,6 +123,7 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
     const ir::Call* before = nullptr;  // of forwards and backwards
     const int last_backward = cluster.stack.reduces_last ? last_backward_of(p, entry) : -1;
     std::vector<std::pair<Work, int>> held;  // reductions, and their calls, that wait for it
+    std::vector<Segments> segments(p.routines.size());
     Threads threads(out, rank_threads, cluster);
     for (const ir::Routine& r : p.routines) {
         const auto crosses = [&](const ir::Op& op) { return ir::crosses_pipeline(p, op); };
@@ -132,7 +139,9 @@ Loaded load(const ir::Program& p, const ir::Entry& entry, const std::vector<Prof
             if (begins_microbatch(p, call, before)) work.delay_s = host.microbatch_s / 2;
             before = &call;
         }
-        for (const Piece& piece : profiles[call.routine].pieces) work.segments.push_back(piece.segment);
+        Segments& of_routine = segments[static_cast<size_t>(call.routine)];
+        if (!of_routine) of_routine = segments_of(profiles[call.routine]);
+        work.segments = of_routine;
         if (static_cast<int>(i) < last_backward && p.routines[call.routine].kind == ir::RoutineKind::ReduceStep) {
             work.waits.push_back(last_backward);
             held.emplace_back(std::move(work), static_cast<int>(i));
@@ -208,21 +217,13 @@ bool waited_for_pipeline(const Loaded& loaded, const ir::Entry& entry, const Eve
     return std::any_of(waits.begin(), waits.end(), shared);
 }
 
-// How long a microbatch takes once every rank holds all that it will hold: between backwards of the first pipeline rank.
-double steady_s(const ir::Timeline& first, int64_t ranks) {
-    const ir::Program& p = *first.program;
-    std::vector<double> ends(static_cast<size_t>(p.microbatches), 0);
-    for (const ir::TimedOp& t : first.threads[0]) {
-        const ir::Call& call = first.entry->calls[t.call];
-        if (ir::is_backward(p.routines[call.routine].kind)) {
-            double& end = ends[static_cast<size_t>(call.microbatch)];
-            end = std::max(end, t.end_s);
-        }
-    }
+// How long a microbatch takes once every rank holds all that it will hold: between backwards of the first pipeline rank, which
+// end at `ends_s`, by microbatch.
+double steady_s(const std::vector<double>& ends_s, int64_t ranks) {
     // The last backward beside which all ranks still have forwards, and one a round of the pipeline before it.
-    const int64_t last = p.microbatches - 2 * ranks - 1, apart = std::min(std::clamp<int64_t>(ranks, 8, 16), last);
+    const int64_t last = std::ssize(ends_s) - 2 * ranks - 1, apart = std::min(std::clamp<int64_t>(ranks, 8, 16), last);
     if (apart < 1) return 0;
-    return (ends[static_cast<size_t>(last)] - ends[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
+    return (ends_s[static_cast<size_t>(last)] - ends_s[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
 }
 
 struct Span {
@@ -267,81 +268,208 @@ double with_host(double played_s, const Cluster& cluster, int64_t ranks) {
     return factor_of(cluster, ranks) * (played_s + cluster.costs.step_overhead_s + cluster.host.step_s);
 }
 
+namespace {
+
+// An entry of all programs as work for the engine.
+class Job {
+public:
+    Job(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
+        const compile::RankThreads& rank_threads, const mesh::Link& ring)
+        : programs_(programs),
+          cluster_(cluster),
+          groups_(programs),
+          entries_(programs.size()),
+          profiles_(programs.size()),
+          loaded_(programs.size()),
+          ranks_(programs.size()) {
+        parallel_for(programs.size(), [&](size_t i) {
+            const ir::Program& p = programs[i];
+            entries_[i] = p.entry(entry);
+            profiles_[i] =
+                profiles_of(p, *entries_[i], cluster, rank_threads, ring, [&](const ir::Op& op) { return groups_.of(p, op); });
+            loaded_[i] = load(p, *entries_[i], profiles_[i], rank_threads, cluster);
+            ranks_[i] = std::move(loaded_[i].rank);
+        });
+        // A stage is where its first rank is.
+        const int64_t of_stage = programs[0].mesh.ranks();
+        const bool apart = cluster.hosts.ranks > 0 && !cluster.hosts.share_cores;
+        for (size_t i = 0; apart && i < ranks_.size(); ++i)
+            ranks_[i].host = static_cast<int>(static_cast<int64_t>(i) * of_stage / cluster.hosts.ranks);
+    }
+
+    // Devices share nothing; each computes and communicates at the same time.
+    Machine machine() const {
+        if (cluster_.devices) return {std::numeric_limits<double>::infinity(), 1, cluster_.beside_collective};
+        const int64_t copies = ranks_sharing_cores(cluster_, programs_[0].mesh.ranks());
+        return {static_cast<double>(cluster_.costs.cores), static_cast<double>(copies)};
+    }
+    std::vector<Event> events() const { return run(ranks_, groups_.members(), machine()); }
+    WorkTimes times() const { return times_of(ranks_, groups_.members(), machine()); }
+
+    const ir::Entry& entry(size_t rank) const { return *entries_[rank]; }
+    const Loaded& loaded(size_t rank) const { return loaded_[rank]; }
+    int call_of(size_t rank, int thread, int work) const {
+        return loaded_[rank].calls[static_cast<size_t>(thread)][static_cast<size_t>(work)];
+    }
+    const Profile& profile_of(size_t rank, int call) const { return profiles_[rank][routine_number(rank, call)]; }
+    const ir::Routine& routine_of(size_t rank, int call) const { return programs_[rank].routines[routine_number(rank, call)]; }
+
+private:
+    size_t routine_number(size_t rank, int call) const {
+        return static_cast<size_t>(entries_[rank]->calls[static_cast<size_t>(call)].routine);
+    }
+
+    const std::vector<ir::Program>& programs_;
+    const Cluster& cluster_;
+    const Groups groups_;
+    std::vector<const ir::Entry*> entries_;
+    std::vector<std::vector<Profile>> profiles_;
+    std::vector<Loaded> loaded_;
+    std::vector<Rank> ranks_;
+};
+
+// When the backward of each microbatch has ended on a rank.
+class BackwardEnds {
+public:
+    explicit BackwardEnds(int64_t microbatches) : ends_s_(static_cast<size_t>(microbatches), 0) {}
+    void add(const ir::Routine& r, const ir::Call& call, double end_s) {
+        if (!ir::is_backward(r.kind)) return;
+        double& end = ends_s_[static_cast<size_t>(call.microbatch)];
+        end = std::max(end, end_s);
+    }
+    const std::vector<double>& ends_s() const { return ends_s_; }
+
+private:
+    std::vector<double> ends_s_;
+};
+
+// What the busiest parts do with a microbatch: each link, by its number; each rank's computing thread, by -1 less its own.
+using BusySeconds = std::map<int, double>;
+
+bool is_of_microbatch(ir::RoutineKind kind) {
+    return ir::is_forward(kind) || ir::is_backward(kind) || kind == ir::RoutineKind::Transfer;
+}
+
+// Of a step whose ops have ended: with what no op accounts for. At first the last ranks work off what has piled up before them;
+// in the long run nothing is faster than the busiest part.
+StepTime step_of(double end_s, const BackwardEnds& of_first, const BusySeconds& busy_s, const std::vector<ir::Program>& programs,
+                 const Cluster& cluster) {
+    StepTime out;
+    out.microbatch_s = steady_s(of_first.ends_s(), std::ssize(programs));
+    for (const auto& [of, time_s] : busy_s) out.busiest_s = std::max(out.busiest_s, time_s);
+    if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, out.busiest_s);
+    out.step_time_s = end_s + cluster.costs.step_overhead_s;
+    if (!cluster.devices) return out;
+    const int64_t ranks = programs[0].mesh.world_ranks();
+    out.step_time_s = with_host(end_s, cluster, ranks);
+    for (double* of_microbatch : {&out.microbatch_s, &out.busiest_s}) *of_microbatch *= factor_of(cluster, ranks);
+    return out;
+}
+
+}  // namespace
+
+StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
+                 const compile::RankThreads& rank_threads, const mesh::Link& ring) {
+    const Job job(programs, entry, cluster, rank_threads, ring);
+    const WorkTimes times = job.times();
+    BackwardEnds of_first(programs[0].microbatches);
+    BusySeconds busy_s;
+    double end_s = 0;
+    for (size_t rank = 0; rank < programs.size(); ++rank) {
+        const double share_of_all = 1 / static_cast<double>(programs[rank].microbatches);
+        const std::vector<ir::Call>& calls = job.entry(rank).calls;
+        double computing_s = 0;
+        for (size_t thread = 0; thread < times[rank].size(); ++thread) {
+            for (size_t work = 0; work < times[rank][thread].size(); ++work) {
+                const WorkTime& time = times[rank][thread][work];
+                end_s = std::max(end_s, time.end_s);
+                if (thread != 0) continue;
+                const int call = job.call_of(rank, 0, static_cast<int>(work));
+                const ir::Routine& r = job.routine_of(rank, call);
+                if (rank == 0) of_first.add(r, calls[static_cast<size_t>(call)], time.end_s);
+                if (is_of_microbatch(r.kind)) computing_s += time.busy_s;
+            }
+        }
+        busy_s[-1 - static_cast<int>(rank)] = share_of_all * computing_s;
+        std::map<int, std::pair<int, double>> called;  // by routine: one of its calls, and how many it has
+        for (size_t call = 0; call < calls.size(); ++call) {
+            if (is_of_microbatch(programs[rank].routines[static_cast<size_t>(calls[call].routine)].kind))
+                called[calls[call].routine].first = static_cast<int>(call), ++called[calls[call].routine].second;
+        }
+        for (const auto& [routine, of] : called) {
+            for (const Piece& piece : job.profile_of(rank, of.first).pieces)
+                if (piece.segment.link >= 0) busy_s[piece.segment.link] += share_of_all * of.second * piece.segment.link_s;
+        }
+    }
+    return step_of(end_s, of_first, busy_s, programs, cluster);
+}
+
+std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,
+                                               const Cluster& cluster, const compile::RankThreads& rank_threads) {
+    const Job job(programs, entry, cluster, rank_threads, {});
+    const WorkTimes times = job.times();
+    std::vector<std::vector<double>> out;
+    for (size_t rank = 0; rank < programs.size(); ++rank) {
+        out.emplace_back(job.entry(rank).calls.size(), 0);
+        for (size_t thread = 0; thread < times[rank].size(); ++thread) {
+            for (size_t work = 0; work < times[rank][thread].size(); ++work)
+                out[rank][static_cast<size_t>(job.call_of(rank, static_cast<int>(thread), static_cast<int>(work)))] =
+                    times[rank][thread][work].end_s;
+        }
+    }
+    return out;
+}
+
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                    const compile::RankThreads& rank_threads, const mesh::Link& ring) {
-    const Groups groups(programs);
-    std::vector<const ir::Entry*> entries(programs.size());
-    std::vector<std::vector<Profile>> profiles(programs.size());
-    std::vector<Loaded> loaded(programs.size());
-    std::vector<Rank> ranks(programs.size());
-    parallel_for(programs.size(), [&](size_t i) {
-        const ir::Program& p = programs[i];
-        entries[i] = p.entry(entry);
-        profiles[i] =
-            profiles_of(p, *entries[i], cluster, rank_threads, ring, [&](const ir::Op& op) { return groups.of(p, op); });
-        loaded[i] = load(p, *entries[i], profiles[i], rank_threads, cluster);
-        ranks[i] = std::move(loaded[i].rank);
-    });
-    // Devices share nothing; each computes and communicates at the same time.
-    const int64_t of_stage = programs[0].mesh.ranks();
-    const bool apart = cluster.hosts.ranks > 0 && !cluster.hosts.share_cores;
-    const int64_t copies = ranks_sharing_cores(cluster, of_stage);
-    const Machine machine = cluster.devices ? Machine{std::numeric_limits<double>::infinity(), 1, cluster.beside_collective}
-                                            : Machine{static_cast<double>(cluster.costs.cores), static_cast<double>(copies)};
-    // A stage is where its first rank is.
-    for (size_t i = 0; apart && i < ranks.size(); ++i)
-        ranks[i].host = static_cast<int>(static_cast<int64_t>(i) * of_stage / cluster.hosts.ranks);
+    const Job job(programs, entry, cluster, rank_threads, ring);
     Simulated out;
     out.timelines.resize(programs.size());
     double measured = 0, unmeasured = 0;
     const double share = 1 / static_cast<double>(programs.size());
     std::vector<Spans> spans(programs.size());
-    std::map<int, double>
-        busy_s;  // with a microbatch: each link, by its number; each rank's computing thread, by -1 less its own
-    for (const Event& e : run(ranks, groups.members(), machine)) {
+    BackwardEnds of_first(programs[0].microbatches);
+    BusySeconds busy_s;
+    for (const Event& e : job.events()) {
         const auto rank = static_cast<size_t>(e.rank);
-        const int call = loaded[rank].calls[static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
-        const Profile& profile = profiles[rank][entries[rank]->calls[call].routine];
+        const int call = job.call_of(rank, e.thread, e.work);
+        const Profile& profile = job.profile_of(rank, call);
         record(out.timelines[rank], e, call, profile);
         out.step_time_s = std::max(out.step_time_s, e.end_s);
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
-        const ir::RoutineKind kind = programs[rank].routines[entries[rank]->calls[call].routine].kind;
-        if (e.segment >= 0 && (ir::is_forward(kind) || ir::is_backward(kind) || kind == ir::RoutineKind::Transfer)) {
+        const ir::Routine& routine = job.routine_of(rank, call);
+        if (e.segment >= 0 && is_of_microbatch(routine.kind)) {
             const double share_of_all = 1 / static_cast<double>(programs[rank].microbatches);
             const Segment& segment = profile.pieces[e.segment].segment;
             if (e.thread == 0) busy_s[-1 - e.rank] += share_of_all * (e.end_s - e.ready_s);
             if (segment.link >= 0) busy_s[segment.link] += share_of_all * segment.link_s;
         }
+        if (rank == 0 && e.thread == 0 && e.segment >= 0)
+            of_first.add(routine, job.entry(0).calls[static_cast<size_t>(call)], e.end_s);
         if (e.thread == 0 && !communicates) spans[rank].computing.push_back({e.start_s, e.end_s});
         if (e.thread != 0 && e.segment >= 0 && communicates) {
             spans[rank].communicating.push_back({e.ready_s, e.end_s});
-            if (ir::is_forward(kind) || ir::is_backward(kind)) spans[rank].in_parts.push_back({e.ready_s, e.end_s});
+            if (ir::is_forward(routine.kind) || ir::is_backward(routine.kind))
+                spans[rank].in_parts.push_back({e.ready_s, e.end_s});
         }
         if (e.thread != 0 || !communicates) continue;
         out.exposed_communication_s += share * (e.end_s - e.start_s);
-        if (waited_for_pipeline(loaded[rank], *entries[rank], e, call))
+        if (waited_for_pipeline(job.loaded(rank), job.entry(rank), e, call))
             out.bubble_s += share * ((e.segment < 0 ? e.end_s : e.ready_s) - e.start_s);
     }
     for (size_t p = 0; p < programs.size(); ++p) {
-        for (const ir::Call& call : entries[p]->calls)
-            measured += profiles[p][call.routine].measured, unmeasured += profiles[p][call.routine].unmeasured;
-        out.timelines[p].program = &programs[p], out.timelines[p].entry = entries[p];
+        for (size_t call = 0; call < job.entry(p).calls.size(); ++call) {
+            const Profile& profile = job.profile_of(p, static_cast<int>(call));
+            measured += profile.measured, unmeasured += profile.unmeasured;
+        }
+        out.timelines[p].program = &programs[p], out.timelines[p].entry = &job.entry(p);
     }
     for (const Spans& s : spans) {
         out.hidden_communication_s += share * common_s(s.computing, united(s.communicating));
         out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
-    // At first the last ranks work off what has piled up before them; in the long run nothing is faster than the busiest part.
-    out.microbatch_s = steady_s(out.timelines[0], static_cast<int64_t>(programs.size()));
-    for (const auto& [of, time_s] : busy_s)
-        if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, time_s);
+    static_cast<StepTime&>(out) = step_of(out.step_time_s, of_first, busy_s, programs, cluster);
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
-    if (cluster.devices) {
-        const int64_t all_ranks = programs[0].mesh.world_ranks();
-        out.step_time_s = with_host(out.step_time_s, cluster, all_ranks), out.microbatch_s *= factor_of(cluster, all_ranks);
-    } else {
-        out.step_time_s += cluster.costs.step_overhead_s;
-    }
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;
 }

@@ -8,15 +8,19 @@
 
 namespace lockstep::sim {
 
-struct Simulated {
-    std::vector<ir::Timeline> timelines;  // of one rank of each pipeline rank; the others run the same, so it stands for all
+struct StepTime {
     double step_time_s = 0;
-    double exposed_communication_s = 0;  // the computing thread in collectives, or waiting for the other thread; mean of ranks
-    double bubble_s = 0;                 // of that, for another pipeline rank
-    double hidden_communication_s = 0;   // collectives of the other thread while this one computes; mean of ranks
-    double hidden_in_parts_s = 0;        // of that, in parts of routines of blocks: by asynchronous tensor parallelism
-    double microbatch_s = 0;             // of a pipeline in its steady state; 0: the step is too short to show it
-    double measured_share = 0;           // of the ops' time: from measured rows rather than rates
+    double microbatch_s = 0;  // of a pipeline in its steady state; 0: the step is too short to show it
+    double busiest_s = 0;     // with a microbatch: the link or the computing thread that has the most to do
+};
+
+struct Simulated : StepTime {
+    std::vector<ir::Timeline> timelines;  // of one rank of each pipeline rank; the others run the same, so it stands for all
+    double exposed_communication_s = 0;   // the computing thread in collectives, or waiting for the other thread; mean of ranks
+    double bubble_s = 0;                  // of that, for another pipeline rank
+    double hidden_communication_s = 0;    // collectives of the other thread while this one computes; mean of ranks
+    double hidden_in_parts_s = 0;         // of that, in parts of routines of blocks: by asynchronous tensor parallelism
+    double measured_share = 0;            // of the ops' time: from measured rows rather than rates
 };
 
 // What all times of a job on devices are multiplied with: what is lost with each doubling of hosts, and what runs on the machine
@@ -30,5 +34,13 @@ double with_host(double played_s, const Cluster& cluster, int64_t ranks);
 // pipeline rank want the same at the same time: one of them is simulated with its part of the machine.
 Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
                    const compile::RankThreads& rank_threads, const mesh::Link& ring = {});
+
+// The same step without its timelines, for who asks for many: times that differ from those of simulate() by rounding alone.
+StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
+                 const compile::RankThreads& rank_threads, const mesh::Link& ring = {});
+
+// When each call ends, in the order of calls, by rank.
+std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,
+                                               const Cluster& cluster, const compile::RankThreads& rank_threads);
 
 }  // namespace lockstep::sim

@@ -1,18 +1,18 @@
 #include "tune/bounds.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
 
 #include "base/error.h"
-#include "compile/stages.h"
-#include "ops/rule.h"
+#include "compile/cut.h"
 #include "schedules/schedules.h"
 #include "schedules/timeline.h"
-#include "sim/profile.h"
 #include "sim/simulate.h"
+#include "tune/costs.h"
 
 namespace lockstep::tune {
 
@@ -38,107 +38,9 @@ std::string_view text_of(Limit limit) {
 
 namespace {
 
-// Of schedules with several stages a rank only this many rounds are played: what is left out takes at least its computation.
-constexpr int64_t kRounds = 3;
-
-// Ops at the edges of stages may differ from those of the whole model: 1.4e-4 of the step of GPT 175B on 16 stages. In a small
-// pipeline a transfer may end beside an op: 3e-4.
-constexpr double kSlack = 0.997;
-// Of the bound with communication: what a layer's last blocks send may end beside the update, 1.1e-2 of a small step.
-constexpr double kMemberSlack = 0.98;
-
-// What one microbatch does with an instance of a block, on one rank.
-struct BlockCost {
-    double forward_s = 0, backward_s = 0, input_s = 0, weight_s = 0;  // input, weight: a backward in two parts
-    double computed_backward_s = 0;                                   // without waiting for the other thread
-    double busy_s = 0, busy_in_parts_s = 0;  // forward and backward of the computing thread, without waiting for the other
-    int64_t saved_bytes = 0;                 // saved for the backward
-    double of(Work work) const {
-        switch (work) {
-            case Work::Forward: return forward_s;
-            case Work::Backward: return backward_s;
-            case Work::BackwardInput: return input_s;
-            case Work::BackwardWeight: return weight_s;
-            case Work::Idle: return 0;
-        }
-        return 0;
-    }
-    BlockCost& operator+=(const BlockCost& o) {
-        forward_s += o.forward_s, backward_s += o.backward_s, input_s += o.input_s, weight_s += o.weight_s;
-        busy_s += o.busy_s, busy_in_parts_s += o.busy_in_parts_s, saved_bytes += o.saved_bytes;
-        return *this;
-    }
-};
-
-// The model on one pipeline rank, with chosen kernels.
-struct Whole {
-    ir::Program program;
-    std::vector<BlockInstance> blocks;
-    std::vector<BlockCost> costs;  // by position in `blocks`
-    BlockCost sum;
-    double computing_s = 0;  // of forward and backward, without collectives
-    bool has_parts = false;  // backwards in two parts are priced, too
-};
-
-// What an instance's unit keeps and does once a step, on one rank.
-struct StateCost {
-    int64_t bytes = 0, gradient_bytes = 0, full_gradient_bytes = 0;  // between steps; sums, as split; sums that are not split
-    int64_t gathered_bytes = 0;
-    double gather_s = 0, reduce_micro_s = 0, reduce_s = 0, update_s = 0;
-    bool gathered = false;
-};
-using States = std::vector<StateCost>;  // by position in Whole::blocks
-
-// Seconds of each routine on a rank that has its device to itself.
-enum class Collectives { With, Without };
-std::vector<double> prices_of(const ir::Program& p, const Problem& problem, Collectives collectives = Collectives::With) {
-    ir::Entry all;
-    for (size_t i = 0; i < p.routines.size(); ++i) all.calls.emplace_back().routine = static_cast<int>(i);
-    const auto profiles =
-        sim::profiles_of(p, all, problem.cluster(), problem.machine.rank_threads, {}, [](const ir::Op&) { return 0; });
-    std::vector<double> out(p.routines.size(), 0);
-    for (size_t i = 0; i < out.size(); ++i) {
-        for (const sim::Piece& piece : profiles[i].pieces) {
-            const sim::Segment& s = piece.segment;
-            if (s.group < 0 || collectives == Collectives::With) out[i] += std::max({s.core_s, s.memory_s, s.link_s});
-        }
-    }
-    return out;
-}
-
-// Of a forward its frame; of a backward what it reads of the block's input.
-int64_t saved_bytes(const ir::Program& p, const ir::Routine& r) {
-    int64_t bytes = 0;
-    for (const ir::Tensor& t : r.tensors) {
-        if (t.port < 0 || t.view_of >= 0) continue;
-        const ir::Port& port = r.ports[static_cast<size_t>(t.port)];
-        const bool saved = ir::is_forward(r.kind) ? port.kind == ir::PortKind::Frame : port.role == ir::PortRole::X;
-        if (saved) bytes += ir::local_bytes(p.mesh, r, t);
-    }
-    return bytes;
-}
-
-// Adds what the routines of `p` cost to the blocks that they serve.
-void add_costs(const std::vector<BlockInstance>& blocks, std::vector<BlockCost>& costs, const ir::Program& p,
-               const std::vector<double>& prices, bool in_parts) {
-    for (size_t i = 0; i < p.routines.size(); ++i) {
-        const ir::Routine& r = p.routines[i];
-        if (r.entry != ir::EntryKind::Train || r.block.empty()) continue;
-        const double time_s = prices[i] * static_cast<double>(r.chunks);
-        for (size_t b = 0; b < blocks.size(); ++b) {
-            if (blocks[b].block != r.block || !r.serves(blocks[b].instance)) continue;
-            BlockCost& c = costs[b];
-            if (in_parts) {
-                if (r.kind == ir::RoutineKind::BackwardInput) c.input_s += time_s;
-                if (r.kind == ir::RoutineKind::BackwardWeight) c.weight_s += time_s;
-                continue;
-            }
-            if (ir::is_forward(r.kind)) c.forward_s += time_s;
-            if (ir::is_backward(r.kind)) c.backward_s += time_s;
-            if (r.kind == ir::RoutineKind::Forward || r.kind == ir::RoutineKind::Backward) c.saved_bytes += saved_bytes(p, r);
-        }
-    }
-}
+// Of asynchronous tensor parallelism: a layer may take less at a stage's edge than between others, 2.5e-3 of a small step.
+constexpr double kAsyncSlack = 0.995;
+double slack_of(const Choice& c) { return c.async_tensor_parallel ? kAsyncSlack : 1; }
 
 // What a pipeline rank has at a step's fullest moment.
 struct Held {
@@ -163,150 +65,14 @@ struct Played {
 
 struct Bounds::Impl {
     const Problem& problem;
-    std::map<std::tuple<int64_t, bool, bool, int64_t, RecomputeMode>, Whole> wholes;
-    std::map<std::tuple<int64_t, bool, int64_t, int64_t, PartitionPreset>, States> states;
+    Costs costs;
     std::map<std::pair<const Whole*, std::tuple<int64_t, std::string, int64_t>>, passes::Cut> cuts;
     std::pair<Choice, Played> last;  // members of a family are asked for one after the other
 
-    explicit Impl(const Problem& p) : problem(p) {}
+    explicit Impl(const Problem& p) : problem(p), costs(p) {}
 
-    bool bounded() const { return problem.cluster().devices; }
-
-    compile::CompileOptions until(const char* pass) const {
-        compile::CompileOptions options = problem.machine.options;
-        options.stop_after = pass;
-        return options;
-    }
-
-    // One data rank and one microbatch, with what decides the routines of blocks.
-    ir::Program routines(const Choice& family, bool in_parts) const {
-        Choice c = family;
-        c.pipeline = in_parts ? 2 : 1, c.data = c.replicate = 1, c.microbatches = in_parts ? 4 : 1;
-        c.schedule = in_parts ? "ZB-H1" : "1F1B", c.stages_per_rank = 1, c.partition = PartitionPreset::None;
-        const compile::Config config = with(problem.space.base, c, c.microbatch * c.microbatches);
-        auto compiled = compile::or_throw(compile::compile(problem.prefix, config, until("select_kernels")));
-        return std::move(compiled.programs[0]);
-    }
-
-    static bool splits(const Choice& f) { return f.pipeline > 1 && schedules::find_schedule(f.schedule).splits_backward; }
-
-    const Whole& whole(const Choice& f) {
-        Whole& w = wholes[std::tuple(f.tensor, f.sequence_parallel, f.async_tensor_parallel, f.microbatch, f.recompute)];
-        if (w.blocks.empty()) {
-            w.program = routines(f, false);
-            w.blocks = w.program.block_instances();
-            w.costs.resize(w.blocks.size());
-            add(w, w.program, false);
-            w.sum.saved_bytes -= std::exchange(w.costs.back().saved_bytes, 0);  // the head's is gone before a layer's backward
-            if (bounded()) w.computing_s = computing_s(w);
-            if (f.async_tensor_parallel) take_saved(w, plain(f));
-        }
-        if (splits(f) && bounded() && !w.has_parts) {
-            w.has_parts = true;
-            add(w, routines(f, true), true);
-        }
-        return w;
-    }
-
-    double computing_s(const Whole& w) const {
-        const std::vector<double> prices = prices_of(w.program, problem, Collectives::Without);
-        std::vector<BlockCost> costs(w.blocks.size());
-        add_costs(w.blocks, costs, w.program, prices, false);
-        double sum = 0;
-        for (const BlockCost& c : costs) sum += c.forward_s + c.backward_s;
-        return sum;
-    }
-
-    static Choice plain_of(Choice f) {
-        f.async_tensor_parallel = false;
-        return f;
-    }
-    const Whole& plain(const Choice& f) { return whole(plain_of(f)); }
-
-    // Parts of a layer save what the layer saves.
-    static void take_saved(Whole& w, const Whole& plain) {
-        for (size_t b = 0; b < w.costs.size(); ++b) w.costs[b].saved_bytes = plain.costs[b].saved_bytes;
-        w.sum.saved_bytes = plain.sum.saved_bytes;
-    }
-
-    // What the routines of `p` cost. Collectives that run beside computation slow it down: a device computes at a part of its
-    // rate while something is on a link.
-    void add(Whole& w, const ir::Program& p, bool in_parts) const {
-        std::vector<double> inline_s = bounded() ? prices_of(p, problem) : std::vector<double>(p.routines.size(), 0);
-        std::vector<double> beside_s(p.routines.size(), 0);
-        for (size_t i = 0; i < p.routines.size(); ++i) {
-            if (is_part_of_others(p, i) && only_communicates(p.routines[i])) beside_s[i] = std::exchange(inline_s[i], 0);
-        }
-        std::vector<BlockCost> beside(w.blocks.size());
-        add_costs(w.blocks, w.costs, p, inline_s, in_parts);
-        add_costs(w.blocks, beside, p, beside_s, in_parts);
-        const double slowed = 1 - problem.cluster().beside_collective;
-        w.sum = {};
-        for (size_t b = 0; b < w.costs.size(); ++b) {
-            BlockCost& c = w.costs[b];
-            if (in_parts) c.busy_in_parts_s = c.busy_s + c.input_s + c.weight_s - c.computed_backward_s;
-            else c.busy_s = c.forward_s + c.backward_s, c.computed_backward_s = c.backward_s;
-            for (double BlockCost::*part : parts_of(in_parts)) {
-                double& computing = w.costs[b].*part;
-                computing = std::max(computing + slowed * beside[b].*part, beside[b].*part);
-            }
-            w.sum += w.costs[b];
-        }
-    }
-
-    static std::vector<double BlockCost::*> parts_of(bool in_parts) {
-        if (in_parts) return {&BlockCost::input_s, &BlockCost::weight_s};
-        return {&BlockCost::forward_s, &BlockCost::backward_s};
-    }
-
-    static bool is_part_of_others(const ir::Program& p, size_t i) {
-        return p.routines[i].part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
-    }
-    static bool only_communicates(const ir::Routine& r) {
-        return !r.ops.empty() &&
-               std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
-    }
-
-    const States& states_of(const Choice& m) {
-        const auto key = std::tuple(m.tensor, m.sequence_parallel, m.replicate, m.shard(), m.partition);
-        const auto [at, is_new] = states.try_emplace(key);
-        if (!is_new) return at->second;
-        Choice c = m;
-        c.pipeline = 1, c.microbatch = c.microbatches = 1, c.recompute = RecomputeMode::Full, c.async_tensor_parallel = false;
-        const compile::Config config = with(problem.space.base, c, c.data);
-        const auto compiled = compile::or_throw(compile::compile(problem.prefix, config, until("partition_parameters")));
-        const ir::Program& p = compiled.programs[0];
-        const std::vector<double> prices = bounded() ? prices_of(p, problem) : std::vector<double>(p.routines.size(), 0);
-        const std::vector<BlockInstance> blocks = p.block_instances();
-        at->second.resize(blocks.size());
-        for (size_t b = 0; b < blocks.size(); ++b) at->second[b] = state_of(p, prices, blocks[b].block);
-        return at->second;
-    }
-
-    static StateCost state_of(const ir::Program& p, const std::vector<double>& prices, const std::string& block) {
-        StateCost out;
-        for (const ir::Unit& u : p.units) {
-            if (u.block != block || u.mirror) continue;
-            out.full_gradient_bytes += u.padded * 4;
-            if (u.is_gathered()) out.gathered_bytes += u.padded * bytes_of(u.compute);
-            out.gathered = out.gathered || u.is_gathered();
-            for (const ir::State& s : p.states) {
-                if (s.unit != u.name) continue;
-                const int64_t bytes = p.elements(s) / p.mesh.size(s.split) * bytes_of(s.dtype);
-                if (s.scope == ir::Scope::Run) out.bytes += bytes;
-                if (s.role == ir::StateRole::Gradients) out.gradient_bytes += bytes;
-            }
-            for (size_t i = 0; i < p.routines.size(); ++i) {
-                const ir::Routine& r = p.routines[i];
-                if (r.unit != u.name || r.entry != ir::EntryKind::Train) continue;
-                if (r.kind == ir::RoutineKind::Gather) out.gather_s += prices[i];
-                if (r.kind == ir::RoutineKind::ReduceMicro) out.reduce_micro_s += prices[i];
-                if (r.kind == ir::RoutineKind::ReduceStep) out.reduce_s += prices[i];
-                if (r.kind == ir::RoutineKind::Update) out.update_s += prices[i];
-            }
-        }
-        return out;
-    }
+    bool bounded() const { return costs.are_priced(); }
+    static bool splits(const Choice& f) { return Costs::splits(f); }
 
     // The inputs of the layers on one pipeline rank, of one microbatch, and the states that all ranks share.
     int64_t least_bytes(const Choice& f) const {
@@ -332,7 +98,7 @@ struct Bounds::Impl {
     const passes::Cut& cut_of(const Choice& f, const Whole& w) {
         const auto key = std::pair(&w, std::tuple(f.pipeline, f.schedule, f.stages_per_rank));
         const auto [at, is_new] = cuts.try_emplace(key);
-        if (is_new) at->second = compile::stages_of(plan_of(f, std::min(f.microbatches, f.pipeline)), w.program).cut;
+        if (is_new) at->second = compile::cut_of(plan_of(f, std::min(f.microbatches, f.pipeline)), w.program);
         return at->second;
     }
 
@@ -341,7 +107,7 @@ struct Bounds::Impl {
         const compile::Config config = problem.config(f);
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
         const int64_t few = compile::representative_microbatches(config, layout);
-        if (f.stages_per_rank == 1 || f.microbatches % f.pipeline != 0) return few;
+        if (f.stages_per_rank == 1 || f.microbatches % f.pipeline != 0 || grows(f, kRounds * f.pipeline)) return few;
         return std::min(few, kRounds * f.pipeline);
     }
 
@@ -349,7 +115,7 @@ struct Bounds::Impl {
         Choice f = member;
         f.replicate = 1, f.partition = PartitionPreset::None, f.prefetch = 1;
         if (last.first == f && !last.second.ranks.empty()) return last.second;
-        const Whole& w = whole(f);
+        const Whole& w = costs.whole(f);
         last = {f, f.pipeline == 1 ? one_rank(f, w) : play_table(f, w)};
         return last.second;
     }
@@ -359,7 +125,7 @@ struct Bounds::Impl {
         Held& h = out.ranks.emplace_back();
         for (size_t b = 0; b < w.blocks.size(); ++b) h.blocks.push_back(b);
         out.microbatches = played(f);
-        h.busy_s = w.sum.busy_s;
+        h.busy_s = w.sum.whole_s();
         h.end_s = out.step_s = (w.sum.forward_s + w.sum.backward_s) * static_cast<double>(out.microbatches);
         out.more_s = h.busy_s * static_cast<double>(f.microbatches - out.microbatches);
         h.frames = w.sum.saved_bytes;
@@ -386,7 +152,15 @@ struct Bounds::Impl {
         const auto cost = [&](const Action& a) {
             return a.work == Work::Idle ? 0.0 : stages[static_cast<size_t>(a.stage)].of(a.work);
         };
-        const schedules::Timeline timeline = schedules::play(table, cost);
+        const auto delay = [&](int64_t from, int64_t to) {
+            return costs.transfer_s(w, cut.stages[static_cast<size_t>(std::min(from, to))].back(), f,
+                                    cut.rank_of[static_cast<size_t>(from)], cut.rank_of[static_cast<size_t>(to)]);
+        };
+        std::vector<std::array<double, 2>> delays_s;  // behind each stage: of activations, of gradients
+        for (int64_t s = 0; s + 1 < std::ssize(stages); ++s) delays_s.push_back({delay(s, s + 1), delay(s + 1, s)});
+        const schedules::Timeline timeline = schedules::play(table, cost, [&](int64_t from, int64_t to) {
+            return delays_s[static_cast<size_t>(std::min(from, to))][from < to ? 0 : 1];
+        });
         double most = 0, least = std::numeric_limits<double>::infinity();
         for (size_t r = 0; r < table.rows.size(); ++r) {
             Held& h = out.ranks.emplace_back(held(table.rows[r], stages));
@@ -403,9 +177,14 @@ struct Bounds::Impl {
                 if (const auto layer = last_layer(w, blocks[s]); !layer || h.blocks.empty()) h.layer = layer;
                 h.blocks.insert(h.blocks.end(), blocks[s].begin(), blocks[s].end());
             }
-            for (const size_t b : h.blocks)
-                h.busy_s += splits(f) ? std::min(w.costs[b].busy_s, w.costs[b].busy_in_parts_s) : w.costs[b].busy_s;
-            if (!follows_table(f)) h.end_s = timeline.busy[r];
+            // While it receives, a rank computes at a part of its rate; of its first message it may not compute yet.
+            const auto microbatches = static_cast<double>(out.microbatches);
+            const double slowed = f.async_tensor_parallel ? 0 : 1 - problem.cluster().beside_collective;
+            const double received_s = received(cut, static_cast<int64_t>(r), delays_s);
+            h.busy_s = timeline.busy[r] / microbatches + slowed * received_s;
+            const double begin_s = follows_table(f) && !timeline.start[r].empty() ? timeline.start[r].front() : 0;
+            if (!follows_table(f)) h.end_s = 0;
+            h.end_s = std::max(h.end_s, begin_s + h.busy_s * microbatches - slowed * received_s);
             out.step_s = std::max(out.step_s, h.end_s);
             most = std::max(most, h.busy_s), least = std::min(least, h.busy_s);
         }
@@ -413,6 +192,16 @@ struct Bounds::Impl {
         // Of one stage a rank the plan itself leaves microbatches out, and says that each takes as long as on the busiest rank.
         if (f.stages_per_rank == 1) out.more_s = more * most;
         else out.more_s = std::max(more * least, static_cast<double>(f.microbatches) * most - out.step_s);
+        return out;
+    }
+
+    // How long a rank receives a microbatch's activations and gradients.
+    static double received(const passes::Cut& cut, int64_t rank, const std::vector<std::array<double, 2>>& delays_s) {
+        double out = 0;
+        for (size_t s = 0; s < delays_s.size(); ++s) {
+            if (cut.rank_of[s + 1] == rank) out += delays_s[s][0];
+            if (cut.rank_of[s] == rank) out += delays_s[s][1];
+        }
         return out;
     }
 
@@ -449,19 +238,20 @@ struct Bounds::Impl {
     // What a backward computes again before it begins.
     int64_t again_bytes(const Choice& m, size_t block) {
         if (m.recompute == RecomputeMode::None) return 0;
-        Choice none = plain_of(m);
+        Choice none = Costs::plain_of(m);
         none.recompute = RecomputeMode::None;
-        const int64_t all = whole(none).costs[block].saved_bytes;
-        return std::max<int64_t>(all - plain(m).costs[block].saved_bytes, 0);
+        const int64_t all = costs.whole(none).costs[block].saved_bytes;
+        return std::max<int64_t>(all - costs.plain(m).costs[block].saved_bytes, 0);
     }
 
-    int64_t bytes(const Choice& m) {
+    Fullest fullest(const Choice& m) {
         const Played& played = play(m);
-        const States& states = states_of(m);
-        int64_t most = 0;
+        const States& states = costs.states_of(m);
+        Fullest out;
         // A stage keeps what it gathered from its first microbatch to its last.
         const bool keeps_gathered = m.pipeline > 1 && m.stages_per_rank == 1 && m.partition == PartitionPreset::Zero3;
-        for (const Held& h : played.ranks) {
+        for (size_t rank = 0; rank < played.ranks.size(); ++rank) {
+            const Held& h = played.ranks[rank];
             int64_t resident = 0, gradients = 0;
             for (const size_t b : h.blocks) {
                 resident += states[b].bytes + (keeps_gathered ? states[b].gathered_bytes : 0);
@@ -474,9 +264,10 @@ struct Bounds::Impl {
                 of_layer = layer.full_gradient_bytes;
             }
             const int64_t first = h.frames + of_layer, later = h.frames_later < 0 ? 0 : h.frames_later + gradients;
-            most = std::max(most, resident + again + std::max(first, later));
+            if (const int64_t bytes = resident + again + std::max(first, later); bytes > out.bytes)
+                out = {static_cast<int64_t>(rank), bytes};
         }
-        return most;
+        return out;
     }
 
     // With what no op accounts for; `more_s`: of microbatches that were not played.
@@ -486,7 +277,7 @@ struct Bounds::Impl {
 
     TimeBound of_member(const Choice& m) {
         const Played& p = play(m);
-        const States& states = states_of(m);
+        const States& states = costs.states_of(m);
         const bool last_is_first_block = m.stages_per_rank == 1 && !splits(m);
         double update_s = 0, first_gather_s = 0, end_s = p.step_s, beside_s = 0;
         for (const Held& h : p.ranks) {
@@ -505,8 +296,10 @@ struct Bounds::Impl {
         }
         if (const StateCost& s = states[p.ranks.front().first]; s.gathered) first_gather_s = s.gather_s;
         const bool has_stream = problem.machine.rank_threads.comm_thread;
-        const double step_s = std::max(end_s + first_gather_s, has_stream ? beside_s : 0) + update_s;
-        return {kMemberSlack * of_step(step_s, m.ranks(), p.more_s), Limit::Communication};
+        // What an asynchronous layer sends last may end beside the update.
+        const double behind_s = m.async_tensor_parallel ? 0 : update_s;
+        const double step_s = std::max(end_s + first_gather_s, has_stream ? beside_s : 0) + behind_s;
+        return {slack_of(m) * of_step(step_s, m.ranks(), p.more_s), Limit::Communication};
     }
 };
 
@@ -522,24 +315,24 @@ std::string Bounds::refusal(const Choice& family) {
 TimeBound Bounds::coarse(const Choice& f) {
     if (!impl_->bounded()) return {};
     // What asynchronous tensor parallelism cuts is not computed in less time. At best all of its communication is hidden.
-    const Whole& w = impl_->plain(f);
+    const Whole& w = impl_->costs.plain(f);
     const BlockCost& c = w.sum;
     const bool splits = Impl::splits(f);
     const double both_s = c.forward_s + (splits ? std::min(c.backward_s, c.input_s + c.weight_s) : c.backward_s);
     const double mean_s = (f.async_tensor_parallel ? w.computing_s : both_s) / static_cast<double>(f.pipeline);
-    return {kSlack * impl_->of_step(0, f.ranks(), mean_s * static_cast<double>(f.microbatches)), Limit::Computation};
+    return {slack_of(f) * impl_->of_step(0, f.ranks(), mean_s * static_cast<double>(f.microbatches)), Limit::Computation};
 }
 
 TimeBound Bounds::of_family(const Choice& f) {
     if (!impl_->bounded()) return {};
     const Played& p = impl_->play(f);
-    return {kSlack * impl_->of_step(p.step_s, f.ranks(), p.more_s), Limit::Pipeline};
+    return {slack_of(f) * impl_->of_step(p.step_s, f.ranks(), p.more_s), Limit::Pipeline};
 }
 
 TimeBound Bounds::of_member(const Choice& m) { return impl_->bounded() ? impl_->of_member(m) : TimeBound{}; }
 
 int64_t Bounds::least_bytes(const Choice& family) const { return impl_->least_bytes(family); }
 
-int64_t Bounds::bytes(const Choice& member) { return impl_->bytes(member); }
+Fullest Bounds::fullest(const Choice& member) { return impl_->fullest(member); }
 
 }  // namespace lockstep::tune

@@ -1,9 +1,9 @@
 // What a layout takes at least, without compiling it: seconds of a step and bytes of a rank. Both never exceed what the exact
 // plan gives on a cluster of devices; on processors, where the time of an op depends on caches, there is no bound but 0.
 //
-// The seconds are those of the layout's own routines. Forward and backward of a block depend on tensor parallelism, microbatch
-// and recompute alone, so they are compiled once for all layouts that share these, and priced as the simulator prices them. The
-// schedule's table is then played with these times: transfers, gathers and reductions take none. Updates come on top.
+// The seconds are those of the layout's own routines (costs.h). The schedule's table is played with them; what crosses a cut
+// arrives later by the time of its message. Gathers and reductions take none, but those that nothing can hide. Updates come on
+// top.
 #pragma once
 
 #include <map>
@@ -25,6 +25,11 @@ struct TimeBound {
     Limit limit = Limit::None;
 };
 
+// The pipeline rank that needs the most bytes, as far as bounds tell.
+struct Fullest {
+    int64_t rank = 0, bytes = 0;
+};
+
 class Bounds {
 public:
     explicit Bounds(const Problem& problem);
@@ -36,7 +41,8 @@ public:
     TimeBound of_family(const Choice& family);
     // With gathers, reductions and updates of this one.
     TimeBound of_member(const Choice& member);
-    int64_t bytes(const Choice& member);
+    Fullest fullest(const Choice& member);
+    int64_t bytes(const Choice& member) { return fullest(member).bytes; }
     // Of all members, without compiling anything.
     int64_t least_bytes(const Choice& family) const;
     // Why the family is no layout; empty: it is one. Asked first.

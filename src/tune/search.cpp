@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <queue>
+#include <set>
 
 #include "base/error.h"
 #include "planning/plan.h"
@@ -26,60 +27,84 @@ Choice family_of(Choice c) {
     return c;
 }
 
+// A step is steady where a microbatch takes as long as on its busiest part, whose time is a mean over the step.
+constexpr double kSteady = 0.999;
+
 // Of the choice's microbatches, which may be fewer than the batch has.
-compile::OrRefusal<Planned> plan_all(const Problem& problem, const Choice& choice) {
-    const compile::Config config = with(problem.space.base, choice, choice.microbatches * choice.microbatch * choice.data);
-    const auto compiled = compile::compile(problem.prefix, config, problem.machine.options);
+compile::Config config_of(const Problem& problem, const Choice& choice) {
+    return with(problem.space.base, choice, choice.microbatches * choice.microbatch * choice.data);
+}
+
+struct Exact {
+    Planned planned;
+    double busiest_s = 0;  // with a microbatch
+};
+
+// None: on devices no time depends on addresses.
+enum class Bytes { Planned, None };
+compile::OrRefusal<Exact> plan_all(const Problem& problem, const Choice& choice, Bytes bytes) {
+    const compile::Config config = config_of(problem, choice);
+    compile::CompileOptions options = problem.machine.options;
+    options.place_buffers = bytes == Bytes::Planned || !problem.cluster().devices;
+    const auto compiled = compile::compile(problem.prefix, config, options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     const auto& c = std::get<compile::Compiled>(compiled);
-    Planned out;
-    out.choice = choice, out.bytes = c.arena_bytes();
-    out.fits = !problem.machine.capacity.bytes || out.bytes <= *problem.machine.capacity.bytes;
-    if (!out.fits) return out;
-    const sim::Simulated s = sim::simulate(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
-                                           compile::local_link(config));
-    out.step_s = planning::step_s(c, s);
-    out.exposed_communication_s = s.exposed_communication_s, out.bubble_s = s.bubble_s;
+    Exact out{{choice, 0, c.arena_bytes()}};
+    Planned& planned = out.planned;
+    planned.fits = !problem.machine.capacity.bytes || planned.bytes <= *problem.machine.capacity.bytes;
+    if (!planned.fits) return out;
+    const sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
+                                            compile::local_link(config));
+    planned.step_s = planning::step_s(c, time), out.busiest_s = time.busiest_s;
     return out;
 }
 
 // Fewer microbatches that reach the steady state of a schedule with several stages a rank; 0: the step is short.
 int64_t shortened(const Choice& c) {
-    constexpr int64_t kRounds = 3;
     if (c.pipeline == 1 || c.stages_per_rank == 1 || c.microbatches % c.pipeline != 0) return 0;
     const int64_t few = kRounds * c.pipeline;
     return c.microbatches > 2 * few ? few : 0;
 }
 
-// Do ranks hold more microbatches the longer the step is?
-bool grows(const Choice& c, int64_t microbatches) {
-    const auto held = [&](int64_t n) {
-        return schedules::in_flight(schedules::make_schedule(c.schedule, {c.pipeline, c.stages_per_rank, n})).of_rank;
-    };
-    return held(microbatches) != held(microbatches - c.pipeline);
-}
-
 }  // namespace
 
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice) {
-    const int64_t few = shortened(choice);
-    if (few == 0) return plan_all(problem, choice);
-    const auto of = [&](int64_t microbatches) {
+    const auto of = [&](int64_t microbatches, Bytes bytes) {
         Choice c = choice;
         c.microbatches = microbatches;
-        auto out = plan_all(problem, c);
-        if (!compile::refusal_of(out)) std::get<Planned>(out).choice = choice;
+        return plan_all(problem, c, bytes);
+    };
+    const auto as_planned = [&](const compile::OrRefusal<Exact>& exact) -> compile::OrRefusal<Planned> {
+        if (const UserError* refusal = compile::refusal_of(exact)) return *refusal;
+        Planned out = std::get<Exact>(exact).planned;
+        out.choice = choice;
         return out;
     };
-    const auto less = of(few - choice.pipeline);
-    if (compile::refusal_of(less) || !std::get<Planned>(less).fits) return less;  // nor does the whole step
-    if (grows(choice, few)) return plan_all(problem, choice);
-    const auto more = of(few);
-    if (compile::refusal_of(more)) return more;
-    Planned out = std::get<Planned>(more);
-    const double each_s = (out.step_s - std::get<Planned>(less).step_s) / static_cast<double>(choice.pipeline);
+    const int64_t few = shortened(choice);
+    if (few == 0) return as_planned(of(choice.microbatches, Bytes::Planned));
+    const auto more = of(few, Bytes::Planned);
+    if (compile::refusal_of(more) || !std::get<Exact>(more).planned.fits) return as_planned(more);  // nor does the whole step
+    if (grows(choice, few)) return as_planned(of(choice.microbatches, Bytes::Planned));
+    const auto less = of(few - choice.pipeline, Bytes::None);
+    if (compile::refusal_of(less)) return as_planned(less);
+    const auto& [longer, busiest_s] = std::get<Exact>(more);
+    const double each_s = (longer.step_s - std::get<Exact>(less).planned.step_s) / static_cast<double>(choice.pipeline);
+    if (each_s < kSteady * busiest_s)  // its busiest rank does not rule the step yet
+        return as_planned(of(choice.microbatches, Bytes::Planned));
+    Planned out = longer;
+    out.choice = choice;
     out.step_s += each_s * static_cast<double>(choice.microbatches - few);
     return out;
+}
+
+compile::OrRefusal<int64_t> bytes_of_rank(const Problem& problem, const Choice& choice, int64_t pipeline_rank) {
+    Choice c = choice;
+    if (const int64_t few = shortened(choice); few > 0) c.microbatches = few;
+    compile::CompileOptions options = problem.machine.options;
+    options.only_pipeline_rank = pipeline_rank;
+    const auto compiled = compile::compile(problem.prefix, config_of(problem, c), options);
+    if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
+    return std::get<compile::Compiled>(compiled).arena_bytes();
 }
 
 namespace {
@@ -191,7 +216,7 @@ private:
 
     void plan(const Choice& choice) {
         const auto begin = Clock::now();
-        const auto result = plan_of(problem_, choice);
+        auto result = plan_if_fullest_fits(choice);
         found_.plan_s += seconds_since(begin);
         if (compile::refusal_of(result)) {
             ++found_.refused;
@@ -202,6 +227,20 @@ private:
         if (planned.fits) keep(planned);
         else smallest(choice, planned.bytes);
         if (options_.progress) options_.progress({std::ssize(found_.all), std::ssize(queue_), best_s_});
+    }
+
+    // The ranks that may be the fullest tell of most layouts that do not fit.
+    compile::OrRefusal<Planned> plan_if_fullest_fits(const Choice& choice) {
+        constexpr int64_t kWorthIt = 8;  // pipeline ranks, from which on two are a small part of all
+        if (!options_.prune || choice.pipeline == 1) return plan_of(problem_, choice);
+        std::set<int64_t> ranks = {bounds_.fullest(choice).rank};
+        if (choice.pipeline >= kWorthIt) ranks.insert({0, choice.pipeline - 1});
+        for (const int64_t rank : ranks) {
+            const auto bytes = bytes_of_rank(problem_, choice, rank);
+            if (const UserError* refusal = compile::refusal_of(bytes)) return *refusal;
+            if (std::get<int64_t>(bytes) > capacity()) return Planned{choice, 0, std::get<int64_t>(bytes), false};
+        }
+        return plan_of(problem_, choice);
     }
 
     void keep(const Planned& planned) {

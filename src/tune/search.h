@@ -19,12 +19,14 @@ struct Planned {
     double step_s = 0;
     int64_t bytes = 0;  // of the rank with the most
     bool fits = true;
-    double exposed_communication_s = 0, bubble_s = 0;
 };
 
 // The exact plan: a refusal where the layout is none. Steps of many microbatches with several stages a rank are extended from two
 // shorter ones.
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice);
+
+// Bytes of one pipeline rank of the plan, whose program alone is compiled.
+compile::OrRefusal<int64_t> bytes_of_rank(const Problem& problem, const Choice& choice, int64_t pipeline_rank);
 
 // Layouts that were not compiled, and the sentence why none of them can win.
 struct Cut {

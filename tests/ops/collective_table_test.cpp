@@ -85,7 +85,7 @@ TEST(CollectiveTable, EveryRowIsSimulated) {
     for (const mesh::CollectiveTraits& traits : mesh::kCollectives) {
         const auto rank = [](const std::vector<sim::Segment>& segments) {
             sim::Work work;
-            work.segments = segments;
+            work.segments = sim::shared(segments);
             sim::Rank r;
             r.threads.push_back({1, {work}});
             return r;

@@ -1,6 +1,10 @@
 // The event simulator against times worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <random>
+
 #include "base/error.h"
 #include "sim/engine.h"
 
@@ -10,7 +14,7 @@ namespace {
 using namespace sim;
 
 Work call(int id, std::vector<Segment> segments, std::vector<int> waits = {}) {
-    return {std::move(segments), std::move(waits), id};
+    return {shared(std::move(segments)), std::move(waits), id};
 }
 Rank one_thread(std::vector<Segment> segments) { return {{{1, {call(0, std::move(segments))}}}}; }
 Segment core(double s, double memory_s = 0) { return {s, memory_s, 0, -1, -1}; }
@@ -61,21 +65,19 @@ Segment side(mesh::Collective kind, double core_s = 0) { return {core_s, 0, 0, 0
 
 TEST(SimEngine, ASendGoesOnAndAReceiveWaits) {
     using mesh::Collective;
-    const Rank sender =
-        one_thread({core(1), side(Collective::Send), core(1), side(Collective::Send), side(Collective::Wait), core(1)});
-    const Rank receiver = one_thread({side(Collective::Recv, 0.25), core(3), side(Collective::Recv, 0.25)});
-    const auto events = run({sender, receiver}, {{0, 1}}, {2, 1});
+    std::vector<Segment> sends = {core(1), side(Collective::Send), core(1), side(Collective::Send), side(Collective::Wait),
+                                  core(1)},
+                         receives = {side(Collective::Recv, 0.25), core(3), side(Collective::Recv, 0.25)};
+    const auto events = run({one_thread(sends), one_thread(receives)}, {{0, 1}}, {2, 1});
     EXPECT_DOUBLE_EQ(end_of(events, 0), 3);  // the first is received at 1.25 s, before the wait at 2
     EXPECT_DOUBLE_EQ(end_of(events, 1), 4.5);
     // A symmetric collective of the same two counts for itself.
-    Rank first = sender, second = receiver;
-    first.threads[0].work[0].segments.push_back(collective(0.5));
-    second.threads[0].work[0].segments.push_back(collective(0.5));
-    EXPECT_DOUBLE_EQ(end_of(run({first, second}, {{0, 1}}, {2, 1}), 0), 5);
+    std::vector<Segment> first = sends, second = receives;
+    first.push_back(collective(0.5)), second.push_back(collective(0.5));
+    EXPECT_DOUBLE_EQ(end_of(run({one_thread(first), one_thread(second)}, {{0, 1}}, {2, 1}), 0), 5);
     // With a wait for each the sender stands until the second has been received, at 4.5 s.
-    Rank patient = sender;
-    patient.threads[0].work[0].segments.insert(patient.threads[0].work[0].segments.end() - 1, side(Collective::Wait));
-    EXPECT_DOUBLE_EQ(end_of(run({patient, receiver}, {{0, 1}}, {2, 1}), 0), 5.5);
+    sends.insert(sends.end() - 1, side(Collective::Wait));
+    EXPECT_DOUBLE_EQ(end_of(run({one_thread(sends), one_thread(receives)}, {{0, 1}}, {2, 1}), 0), 5.5);
 }
 
 TEST(SimEngine, CommunicationRunsBesideAndIsWaitedFor) {
@@ -137,8 +139,63 @@ TEST(SimEngine, LinksAreSharedWhereTheyAreTheSame) {
     Rank r;
     r.threads = {{1, {call(0, {{0, 0, 1, 0, 0}})}}, {1, {call(1, {{0, 0, 1, 0, 0}})}}};
     EXPECT_DOUBLE_EQ(end_of(run({r}, {{0}}, {2, 1}), 0), 2);
-    r.threads[1].work[0].segments[0].link = 1;
+    r.threads[1].work[0] = call(1, {{0, 0, 1, 0, 1}});
     EXPECT_DOUBLE_EQ(end_of(run({r}, {{0}}, {2, 1}), 0), 1);
+}
+
+// Devices that compute, communicate among themselves and with the next one, on three threads with waits, at random.
+std::vector<Rank> random_devices(std::mt19937& random) {
+    const auto below = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
+    const auto seconds = [&] { return 0.25 * below(9) + 1e-3 * below(1000); };
+    std::vector<Rank> ranks(2);
+    for (Rank& r : ranks) r.threads.resize(3);
+    for (int i = 0, id = 0; i < 30; ++i) {
+        const bool meets = below(4) == 0;
+        const int thread = below(5) > 2 ? below(3) : 0, segments = 1 + below(4), waits = below(6);
+        for (size_t r = 0; r < ranks.size(); ++r) {
+            std::vector<Segment> all;
+            for (int s = 0; s < segments; ++s) {
+                const int own = static_cast<int>(r), link = below(2);
+                all.push_back(below(3) == 0 ? Segment{0, 0, seconds(), own, 2 * own + link} : core(seconds()));
+            }
+            if (meets) all.push_back({0, 0, seconds(), 2, static_cast<int>(2 * r)});
+            Work w = call(id, all);
+            if (waits == 0 && id > 0) w.waits = {below(id)};
+            if (waits == 1) w.delay_s = seconds();
+            if (waits == 2) w.not_before_s = seconds() * i;
+            ranks[r].threads[static_cast<size_t>(thread)].work.push_back(std::move(w));
+        }
+        ++id;
+    }
+    return ranks;
+}
+
+TEST(SimEngine, TimesAreThoseOfTheEvents) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        std::mt19937 random(seed);
+        const std::vector<Rank> ranks = random_devices(random);
+        const std::vector<std::vector<int>> groups = {{0}, {1}, {0, 1}};
+        const Machine machine{std::numeric_limits<double>::infinity(), 1, seed % 2 == 0 ? 0.7 : 1.0};
+        const std::vector<Event> events = run(ranks, groups, machine);
+        const WorkTimes times = times_of(ranks, groups, machine);
+        std::vector<std::vector<std::vector<WorkTime>>> expected(ranks.size());
+        for (size_t r = 0; r < ranks.size(); ++r) {
+            for (const Thread& t : ranks[r].threads) expected[r].emplace_back(t.work.size());
+        }
+        for (const Event& e : events) {
+            WorkTime& w = expected[static_cast<size_t>(e.rank)][static_cast<size_t>(e.thread)][static_cast<size_t>(e.work)];
+            w.end_s = std::max(w.end_s, e.end_s);
+            if (e.segment >= 0) w.busy_s += e.end_s - e.ready_s;
+        }
+        for (size_t r = 0; r < ranks.size(); ++r) {
+            for (size_t t = 0; t < expected[r].size(); ++t) {
+                for (size_t w = 0; w < expected[r][t].size(); ++w) {
+                    EXPECT_NEAR(times[r][t][w].end_s, expected[r][t][w].end_s, 1e-9) << "seed " << seed;
+                    EXPECT_NEAR(times[r][t][w].busy_s, expected[r][t][w].busy_s, 1e-9) << "seed " << seed;
+                }
+            }
+        }
+    }
 }
 
 TEST(SimEngine, RefusesToWaitForEver) {

@@ -121,7 +121,7 @@ TEST(DeviceEngine, AThreadWaitsForItsHost) {
     rank.threads.resize(1);
     for (int i = 0; i < 3; ++i) {
         sim::Work w;
-        w.id = i, w.segments = {{1}};
+        w.id = i, w.segments = sim::shared({{1}});
         w.not_before_s = 2.0 * i, w.delay_s = i == 1 ? 0.5 : 0;
         rank.threads[0].work.push_back(w);
     }
@@ -136,7 +136,7 @@ TEST(DeviceEngine, OpsAreSlowerBesideACollective) {
     sim::Rank rank;
     rank.threads.resize(2);
     sim::Work compute, communicate;
-    compute.segments = {{4}}, communicate.segments = {{0, 0, 2, 0}};
+    compute.segments = sim::shared({{4}}), communicate.segments = sim::shared({{0, 0, 2, 0}});
     rank.threads[0].work = {compute};
     communicate.id = 1;
     rank.threads[1].work = {communicate};

@@ -130,6 +130,25 @@ TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
     EXPECT_EQ(pipeline_of("Interleaved1F1B", true).programs[0].microbatches, 60);
 }
 
+// Of each technique, on devices and on cores.
+TEST(Simulate, AStepWithoutItsTimelinesTakesAsLong) {
+    for (const NamedSettings& sample : sample_settings()) {
+        const compile::Compiled c = compile::compile(small_recipe(sample.settings), {kernels::cpu_catalog(1), "", {}});
+        for (const bool devices : {false, true}) {
+            sim::Cluster cluster = threads(2);
+            cluster.devices = devices, cluster.beside_collective = 0.8;
+            cluster.links = {{2, {4e6, 1e-6}}, {0, {1e6, 2e-6}}};
+            for (const double launch_s : {0.0, 1e-5}) {
+                cluster.host.launch_s = launch_s, cluster.host.microbatch_s = launch_s;
+                const sim::StepTime whole = sim::simulate(c.programs, ir::EntryKind::Train, cluster, {1, true}),
+                                    fast = sim::time_of(c.programs, ir::EntryKind::Train, cluster, {1, true});
+                EXPECT_NEAR(fast.step_time_s / whole.step_time_s, 1, 1e-9) << sample.name << devices;
+                EXPECT_NEAR(fast.microbatch_s, whole.microbatch_s, 1e-9 * whole.step_time_s) << sample.name << devices;
+            }
+        }
+    }
+}
+
 TEST(Simulate, WhoWaitsForWhomCanBeReadFromATimeline) {
     for (const char* schedule : {"GPipe", "1F1B", "ZB-H1"}) {
         const compile::Compiled c = pipeline_of(schedule, false, "8");

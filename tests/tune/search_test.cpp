@@ -103,12 +103,24 @@ void expect_bounds_hold(const Problem& p) {
     EXPECT_GT(planned, 20u);
 }
 
-// A pipeline whose weights are gathered plans receives too early (sim), so pipelines are held to the other partitions.
 TEST(TuneBounds, NeverExceedThePlanWithoutAPipeline) {
     expect_bounds_hold(problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
 }
 
-TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(problem(4, {{"partition.preset", "zero1"}})); }
+TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(problem(4)); }
+
+// The program of one pipeline rank alone has the bytes that it has among the others.
+TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
+    const Problem p = problem(4);
+    for (const Choice& c : p.space.families) {
+        const auto plan = tune::plan_of(p, c);
+        if (compile::refusal_of(plan) || c.stages_per_rank > 1) continue;
+        int64_t most = 0;
+        for (int64_t rank = 0; rank < c.pipeline; ++rank)
+            most = std::max(most, compile::or_throw(tune::bytes_of_rank(p, c, rank)));
+        EXPECT_EQ(most, std::get<Planned>(plan).bytes) << text_of(c);
+    }
+}
 
 TEST(TuneBounds, AreNothingOnProcessors) {
     const sim::Cluster cluster = sim::parse_cluster(
