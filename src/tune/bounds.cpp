@@ -331,8 +331,12 @@ TimeBound Bounds::of_family(const Choice& f) {
 
 TimeBound Bounds::of_member(const Choice& m) { return impl_->bounded() ? impl_->of_member(m) : TimeBound{}; }
 
-int64_t Bounds::least_bytes(const Choice& family) const { return impl_->least_bytes(family); }
+int64_t Bounds::least_bytes(const Choice& family) const {
+    return impl_->problem.is_of_described_stack() ? 0 : impl_->least_bytes(family);
+}
 
-Fullest Bounds::fullest(const Choice& member) { return impl_->fullest(member); }
+Fullest Bounds::fullest(const Choice& member) {
+    return impl_->problem.is_of_described_stack() ? Fullest{} : impl_->fullest(member);
+}
 
 }  // namespace lockstep::tune

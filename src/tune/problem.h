@@ -13,6 +13,8 @@ struct Problem {
     planning::Machine machine;  // of all ranks
     compile::Prefix prefix;
 
+    // Then memory is that of another software, and no bound of Lockstep's program holds for it.
+    bool is_of_described_stack() const { return cluster().stack.memory.is_described(); }
     const sim::Cluster& cluster() const { return *machine.cluster; }
     compile::Config config(const Choice& choice) const { return with(space.base, choice, space.global_batch); }
 };

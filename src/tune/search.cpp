@@ -49,9 +49,9 @@ compile::OrRefusal<Exact> plan_all(const Problem& problem, const Choice& choice,
     const auto compiled = compile::compile(problem.prefix, config, options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     const auto& c = std::get<compile::Compiled>(compiled);
-    Exact out{{choice, 0, c.arena_bytes()}};
+    Exact out{{choice, 0, planning::needed_by(problem.machine, c).bytes}};
     Planned& planned = out.planned;
-    planned.fits = !problem.machine.capacity.bytes || planned.bytes <= *problem.machine.capacity.bytes;
+    planned.fits = planning::has_room(problem.machine, planned.bytes);
     if (!planned.fits) return out;
     const sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
                                             compile::local_link(config));
@@ -104,7 +104,7 @@ compile::OrRefusal<int64_t> bytes_of_rank(const Problem& problem, const Choice& 
     options.only_pipeline_rank = pipeline_rank;
     const auto compiled = compile::compile(problem.prefix, config_of(problem, c), options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
-    return std::get<compile::Compiled>(compiled).arena_bytes();
+    return planning::needed_by(problem.machine, std::get<compile::Compiled>(compiled)).bytes;
 }
 
 namespace {
@@ -257,7 +257,7 @@ private:
 
     // Where the best recompute something: as little as fits.
     void solve_recompute() {
-        if (!problem_.machine.capacity.bytes) return;
+        if (!problem_.machine.capacity.bytes || problem_.is_of_described_stack()) return;
         rank();
         for (const Planned& p : std::vector<Planned>(found_.best)) {
             if (p.choice.recompute == RecomputeMode::None) continue;

@@ -269,5 +269,30 @@ TEST(TuneExplain, CausesAddUpToTheStep) {
     }
 }
 
+// The memory of the software that a stack describes decides what fits, and pruning still changes nothing.
+TEST(TuneSearch, TakesTheMemoryOfADescribedStack) {
+    sim::Cluster cluster = devices();
+    cluster.stack.name = "other";
+    cluster.stack.memory.gradient_bytes = 4, cluster.stack.memory.logit_bytes = 10, cluster.stack.memory.reserve = 0.1;
+    cluster.memory_bytes = 6e7;
+    const Problem p = tune::problem_of(config_of({}), cluster, "small.toml", 2, 8);
+    tune::Options all;
+    all.prune = false, all.top = 3;
+    tune::Options pruned = all;
+    pruned.prune = true;
+    const Found every = tune::search(p, all), few = tune::search(p, pruned);
+    ASSERT_FALSE(few.best.empty());
+    EXPECT_EQ(few.best.front().step_s, every.best.front().step_s);
+    const auto unfit = std::count_if(every.all.begin(), every.all.end(), [](const Planned& x) { return !x.fits; });
+    EXPECT_GT(unfit, 0);
+    EXPECT_LT(unfit, std::ssize(every.all));
+    for (const Planned& x : few.best) {
+        const planning::Plan plan = tune::full_plan(p, p.config(x.choice));
+        EXPECT_EQ(x.bytes, plan.needed.bytes) << tune::text_of(x.choice);
+        EXPECT_NE(x.bytes, plan.compiled.arena_bytes());
+        EXPECT_NE(x.choice.recompute, compile::RecomputeMode::Budget);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::testing
