@@ -6,6 +6,7 @@
 // played. And whole plans as `lockstep plan` makes them, with their band.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "calibration/band.h"
@@ -86,7 +87,7 @@ void layouts(benchmark::State& state, const Asked& asked) {
             continue;
         for (const tune::Choice& c : problem.space.members(family)) all.push_back(c);
     }
-    const auto tried = static_cast<ptrdiff_t>(4 * asked.layouts);
+    const ptrdiff_t tried = std::min(std::ssize(all), 100 * static_cast<ptrdiff_t>(asked.layouts));
     for (ptrdiff_t i = 0; i < tried && some.size() < asked.layouts; ++i) {
         const tune::Choice& c = all[static_cast<size_t>(i * std::ssize(all) / tried)];
         if (bounds.refusal(c).empty() && bounds.bytes(c) <= *problem.machine.capacity.bytes) some.push_back(c);

@@ -112,8 +112,11 @@ private:
             ensure(p.phase == Phase::Ended, "simulator: the schedule cannot go on: a thread waits for what never comes");
     }
 
-    // A player whose state may change now.
-    void wake(int player) { awake_.push_back(player); }
+    // A player whose state may change now. One that runs, or has ended, goes on by itself.
+    void wake(int player) {
+        const Phase phase = players_[static_cast<size_t>(player)].phase;
+        if (phase == Phase::Waiting || phase == Phase::Gathering) awake_.push_back(player);
+    }
 
     void settle() {
         while (!awake_.empty()) {
@@ -477,7 +480,7 @@ private:
                 end_run(p);
                 p.as_of_s = now_s_;
                 changed_.push_back(p.rank);
-                wake(e.player);
+                awake_.push_back(e.player);
                 continue;
             }
             // What ends now has ended: rounding leaves nothing of it.
@@ -487,7 +490,7 @@ private:
             if (core_ends) p.core = 0;
             if (link_ends) p.link = 0;
             changed_.push_back(p.rank);
-            wake(e.player);
+            awake_.push_back(e.player);
         }
         return any;
     }
