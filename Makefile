@@ -57,6 +57,7 @@ bench: configure      ## kernels and collectives against their floors, growth, r
 	$(build) --target lockstep
 	build/release/lockstep bench --out build/this_machine.toml
 	python3 bench/plan/compare.py build/release/lockstep --cluster build/this_machine.toml
+	python3 bench/plan/layouts.py build/release/lockstep --cluster build/this_machine.toml
 	python3 bench/recompute.py build/release/lockstep --cluster build/this_machine.toml
 	python3 bench/growth.py build/release/lockstep
 	build/release/bench/checkpoint_bench build/bench-checkpoint

@@ -17,8 +17,6 @@ Json tune_page_data(const tune::Problem& problem, const tune::Found& found, cons
                           {"step_s", p.step_s},
                           {"bytes", p.bytes},
                           {"fits", p.fits},
-                          {"exposed_communication_s", p.exposed_communication_s},
-                          {"bubble_s", p.bubble_s},
                           {"keys", keys}});
     }
     return {{"name", name},

@@ -9,8 +9,8 @@
 namespace lockstep::cli {
 
 // {name, search (as `tune --json` prints it), recipe (TOML of the fastest), capacity (bytes of a rank; 0: not said),
-//  points: [{layout, microbatch, step_s (0: it needs too much memory, and was not timed), bytes, fits, exposed_communication_s,
-//  bubble_s, keys: {key: value}}]}: every layout that was planned
+//  points: [{layout, microbatch, step_s (0: it needs too much memory, and was not timed), bytes, fits,
+//  keys: {key: value}}]}: every layout that was planned
 nlohmann::ordered_json tune_page_data(const tune::Problem& problem, const tune::Found& found, const std::string& name,
                                       const std::string& recipe, const nlohmann::ordered_json& printed);
 

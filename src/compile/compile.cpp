@@ -135,7 +135,7 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     run("overlap", [&](P p) { return passes::overlap(std::move(p), {config.parallelism.prefetch}); });
     run("route", [&](P p) { return passes::route(std::move(p), options.route); });
     run("plan_memory",
-        [&](P p) { return options.place_buffers ? passes::plan_memory(std::move(p)) : passes::plan_scratch(std::move(p)); });
+        [&](P p) { return options.place_buffers ? passes::plan_memory(std::move(p)) : passes::size_memory(std::move(p)); });
     return stages;
 }
 

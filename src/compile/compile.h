@@ -40,7 +40,8 @@ struct CompileOptions {
     bool verify = true;                          // the programs after each pass. A search verifies what it chooses
     bool report = false;                         // fill PassReport's comparison of before and after
     std::optional<int64_t> capacity_bytes = {};  // of a rank: a larger arena is refused, as check.does_not_fit
-    bool place_buffers = true;  // false: routines' scratch alone is planned. Such a program has a time on devices, and no bytes
+    // false: buffers have no offsets, and the arena is the least that any offsets need. Such a program has a time on devices.
+    bool place_buffers = true;
     std::optional<int64_t> only_pipeline_rank = {};  // whose program alone is made, where nobody asks for the others'
 };
 

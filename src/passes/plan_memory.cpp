@@ -342,11 +342,6 @@ void add_scratch(ir::Program& p, ir::Entry& e) {
 
 }  // namespace
 
-ir::Program plan_scratch(ir::Program program) {
-    for (Routine& r : program.routines) plan_scratch(program.mesh, r);
-    return program;
-}
-
 ir::Program plan_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     for (ir::Entry& e : program.entries) add_scratch(program, e);
@@ -404,6 +399,16 @@ int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
     int64_t now = resident, most = resident;
     for (int64_t c : change) most = std::max(most, now += c);
     return most;
+}
+
+ir::Program size_memory(ir::Program program) {
+    for (Routine& r : program.routines) plan_scratch(program.mesh, r);
+    program.arena_bytes = 0;
+    for (ir::Entry& e : program.entries) {
+        add_scratch(program, e);
+        program.arena_bytes = std::max(program.arena_bytes, live_bytes(program, e));
+    }
+    return program;
 }
 
 }  // namespace lockstep::passes

@@ -11,8 +11,8 @@
 namespace lockstep::passes {
 
 ir::Program plan_memory(ir::Program program);
-// Of this only what is inside routines: scratch and views.
-ir::Program plan_scratch(ir::Program program);
+// The same without offsets of buffers. The arena's size is then the least that any offsets need: the most bytes in use at once.
+ir::Program size_memory(ir::Program program);
 
 // The largest sum of bytes in use at once along the order of events, resident ones included; a buffer counts as in use as long as
 // some execution may still touch it.

@@ -28,17 +28,4 @@ std::vector<Row> rows_of(const Problem& problem, const Found& found) {
     return rows;
 }
 
-std::vector<Planned> pareto_front(const std::vector<Planned>& all) {
-    std::vector<Planned> sorted;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(sorted), [](const Planned& p) { return p.fits; });
-    std::stable_sort(sorted.begin(), sorted.end(), [](const Planned& a, const Planned& b) {
-        return a.bytes != b.bytes ? a.bytes < b.bytes : a.step_s < b.step_s;
-    });
-    std::vector<Planned> front;
-    for (const Planned& p : sorted) {
-        if (front.empty() || p.step_s < front.back().step_s) front.push_back(p);
-    }
-    return front;
-}
-
 }  // namespace lockstep::tune

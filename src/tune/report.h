@@ -28,7 +28,4 @@ Row row_of(const Problem& problem, const compile::Config& config, const Choice& 
 // The best of `found`, fastest first.
 std::vector<Row> rows_of(const Problem& problem, const Found& found);
 
-// Of all layouts that were planned and fit: those that no other beats in both bytes and time, by ascending bytes.
-std::vector<Planned> pareto_front(const std::vector<Planned>& all);
-
 }  // namespace lockstep::tune

@@ -40,17 +40,19 @@ struct Exact {
     double busiest_s = 0;  // with a microbatch
 };
 
-// None: on devices no time depends on addresses.
-enum class Bytes { Planned, None };
+// On devices no time depends on addresses.
+bool are_placed(const Problem& problem, Bytes bytes) { return bytes == Bytes::Placed || !problem.cluster().devices; }
+
 compile::OrRefusal<Exact> plan_all(const Problem& problem, const Choice& choice, Bytes bytes) {
     const compile::Config config = config_of(problem, choice);
     compile::CompileOptions options = problem.machine.options;
-    options.place_buffers = bytes == Bytes::Planned || !problem.cluster().devices;
+    options.place_buffers = are_placed(problem, bytes);
     const auto compiled = compile::compile(problem.prefix, config, options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     const auto& c = std::get<compile::Compiled>(compiled);
     Exact out{{choice, 0, planning::needed_by(problem.machine, c).bytes}};
     Planned& planned = out.planned;
+    planned.is_placed = options.place_buffers || problem.is_of_described_stack();
     planned.fits = planning::has_room(problem.machine, planned.bytes);
     if (!planned.fits) return out;
     const sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
@@ -68,11 +70,11 @@ int64_t shortened(const Choice& c) {
 
 }  // namespace
 
-compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice) {
-    const auto of = [&](int64_t microbatches, Bytes bytes) {
+compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes) {
+    const auto of = [&](int64_t microbatches, Bytes of_it) {
         Choice c = choice;
         c.microbatches = microbatches;
-        return plan_all(problem, c, bytes);
+        return plan_all(problem, c, of_it);
     };
     const auto as_planned = [&](const compile::OrRefusal<Exact>& exact) -> compile::OrRefusal<Planned> {
         if (const UserError* refusal = compile::refusal_of(exact)) return *refusal;
@@ -81,27 +83,29 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
         return out;
     };
     const int64_t few = shortened(choice);
-    if (few == 0) return as_planned(of(choice.microbatches, Bytes::Planned));
-    const auto more = of(few, Bytes::Planned);
+    if (few == 0) return as_planned(of(choice.microbatches, bytes));
+    const auto more = of(few, bytes);
     if (compile::refusal_of(more) || !std::get<Exact>(more).planned.fits) return as_planned(more);  // nor does the whole step
-    if (grows(choice, few)) return as_planned(of(choice.microbatches, Bytes::Planned));
-    const auto less = of(few - choice.pipeline, Bytes::None);
+    if (grows(choice, few)) return as_planned(of(choice.microbatches, bytes));
+    const auto less = of(few - choice.pipeline, Bytes::Least);
     if (compile::refusal_of(less)) return as_planned(less);
     const auto& [longer, busiest_s] = std::get<Exact>(more);
     const double each_s = (longer.step_s - std::get<Exact>(less).planned.step_s) / static_cast<double>(choice.pipeline);
     if (each_s < kSteady * busiest_s)  // its busiest rank does not rule the step yet
-        return as_planned(of(choice.microbatches, Bytes::Planned));
+        return as_planned(of(choice.microbatches, bytes));
     Planned out = longer;
     out.choice = choice;
     out.step_s += each_s * static_cast<double>(choice.microbatches - few);
     return out;
 }
 
-compile::OrRefusal<int64_t> bytes_of_rank(const Problem& problem, const Choice& choice, int64_t pipeline_rank) {
+compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,
+                                     std::optional<int64_t> pipeline_rank) {
     Choice c = choice;
-    if (const int64_t few = shortened(choice); few > 0) c.microbatches = few;
+    if (const int64_t few = shortened(choice); few > 0 && (pipeline_rank || !grows(choice, few))) c.microbatches = few;
     compile::CompileOptions options = problem.machine.options;
     options.only_pipeline_rank = pipeline_rank;
+    options.place_buffers = are_placed(problem, bytes);
     const auto compiled = compile::compile(problem.prefix, config_of(problem, c), options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     return planning::needed_by(problem.machine, std::get<compile::Compiled>(compiled)).bytes;
@@ -148,6 +152,7 @@ public:
         }
         for (; !queue_.empty(); queue_.pop()) cut(queue_.top());
         if (options_.solve_recompute) solve_recompute();
+        place_front();
         rank();
         for (const auto& [limit, c] : cuts_) found_.cuts.push_back(c);
         found_.wall_s = seconds_since(begin);
@@ -222,25 +227,47 @@ private:
             ++found_.refused;
             return;
         }
-        const auto& planned = std::get<Planned>(result);
+        auto& planned = std::get<Planned>(result);
+        if (planned.step_s < worst_of_best()) place(planned);
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
         else smallest(choice, planned.bytes);
         if (options_.progress) options_.progress({std::ssize(found_.all), std::ssize(queue_), best_s_});
     }
 
+    void place(Planned& planned) {
+        if (planned.is_placed || !planned.fits) return;
+        planned.bytes = std::get<int64_t>(bytes_of(problem_, planned.choice, Bytes::Placed));
+        planned.fits = planned.bytes <= capacity();
+        planned.is_placed = true;
+    }
+
+    // Until every layout that no other beats in both bytes and time has its offsets.
+    void place_front() {
+        for (bool changed = true; changed;) {
+            changed = false;
+            for (const Planned& p : pareto_front(found_.all)) {
+                if (p.is_placed) continue;
+                changed = true;
+                place(
+                    *std::find_if(found_.all.begin(), found_.all.end(), [&](const Planned& q) { return q.choice == p.choice; }));
+            }
+        }
+    }
+
     // The ranks that may be the fullest tell of most layouts that do not fit.
     compile::OrRefusal<Planned> plan_if_fullest_fits(const Choice& choice) {
         constexpr int64_t kWorthIt = 8;  // pipeline ranks, from which on two are a small part of all
-        if (!options_.prune || choice.pipeline == 1) return plan_of(problem_, choice);
+        if (!options_.prune) return plan_of(problem_, choice);
+        if (choice.pipeline == 1) return plan_of(problem_, choice, Bytes::Least);
         std::set<int64_t> ranks = {bounds_.fullest(choice).rank};
         if (choice.pipeline >= kWorthIt) ranks.insert({0, choice.pipeline - 1});
         for (const int64_t rank : ranks) {
-            const auto bytes = bytes_of_rank(problem_, choice, rank);
+            const auto bytes = bytes_of(problem_, choice, Bytes::Least, rank);
             if (const UserError* refusal = compile::refusal_of(bytes)) return *refusal;
             if (std::get<int64_t>(bytes) > capacity()) return Planned{choice, 0, std::get<int64_t>(bytes), false};
         }
-        return plan_of(problem_, choice);
+        return plan_of(problem_, choice, Bytes::Least);
     }
 
     void keep(const Planned& planned) {
@@ -291,5 +318,18 @@ private:
 }  // namespace
 
 Found search(const Problem& problem, const Options& options) { return Search(problem, options).run(); }
+
+std::vector<Planned> pareto_front(const std::vector<Planned>& all) {
+    std::vector<Planned> sorted;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(sorted), [](const Planned& p) { return p.fits; });
+    std::stable_sort(sorted.begin(), sorted.end(), [](const Planned& a, const Planned& b) {
+        return a.bytes != b.bytes ? a.bytes < b.bytes : a.step_s < b.step_s;
+    });
+    std::vector<Planned> front;
+    for (const Planned& p : sorted) {
+        if (front.empty() || p.step_s < front.back().step_s) front.push_back(p);
+    }
+    return front;
+}
 
 }  // namespace lockstep::tune

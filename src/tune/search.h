@@ -19,14 +19,19 @@ struct Planned {
     double step_s = 0;
     int64_t bytes = 0;  // of the rank with the most
     bool fits = true;
+    bool is_placed = true;  // else bytes are the least that any offsets of its buffers need
 };
+
+// Placed: buffers get their offsets, which takes longest of a plan. Least: see Planned::is_placed.
+enum class Bytes { Placed, Least };
 
 // The exact plan: a refusal where the layout is none. Steps of many microbatches with several stages a rank are extended from two
 // shorter ones.
-compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice);
+compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes = Bytes::Placed);
 
-// Bytes of one pipeline rank of the plan, whose program alone is compiled.
-compile::OrRefusal<int64_t> bytes_of_rank(const Problem& problem, const Choice& choice, int64_t pipeline_rank);
+// Bytes of the plan's fullest rank, or of one pipeline rank, whose program alone is then compiled.
+compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,
+                                     std::optional<int64_t> pipeline_rank = {});
 
 // Layouts that were not compiled, and the sentence why none of them can win.
 struct Cut {
@@ -50,7 +55,7 @@ struct Options {
 
 struct Found {
     std::vector<Planned> best;  // of each family the fastest member that fits, fastest first; Options::top of them
-    std::vector<Planned> all;   // every layout that was compiled
+    std::vector<Planned> all;   // every layout that was compiled; those of the front of memory and time are placed
     std::vector<Cut> cuts;
     int64_t families = 0, layouts = 0, refused = 0;  // of the space; refused: by the compiler
     double wall_s = 0, plan_s = 0;                   // of all, and of exact plans
@@ -58,5 +63,8 @@ struct Found {
 };
 
 Found search(const Problem& problem, const Options& options);
+
+// Of all layouts that were planned and fit: those that no other beats in both bytes and time, by ascending bytes.
+std::vector<Planned> pareto_front(const std::vector<Planned>& all);
 
 }  // namespace lockstep::tune

@@ -117,8 +117,14 @@ TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
         if (compile::refusal_of(plan) || c.stages_per_rank > 1) continue;
         int64_t most = 0;
         for (int64_t rank = 0; rank < c.pipeline; ++rank)
-            most = std::max(most, compile::or_throw(tune::bytes_of_rank(p, c, rank)));
+            most = std::max(most, compile::or_throw(tune::bytes_of(p, c, tune::Bytes::Placed, rank)));
         EXPECT_EQ(most, std::get<Planned>(plan).bytes) << text_of(c);
+        // Without offsets the time is the same, and the bytes are no more.
+        const auto least = tune::plan_of(p, c, tune::Bytes::Least);
+        EXPECT_FALSE(std::get<Planned>(least).is_placed);
+        EXPECT_EQ(std::get<Planned>(least).step_s, std::get<Planned>(plan).step_s) << text_of(c);
+        EXPECT_LE(std::get<Planned>(least).bytes, std::get<Planned>(plan).bytes) << text_of(c);
+        EXPECT_GE(static_cast<double>(std::get<Planned>(least).bytes), 0.9 * static_cast<double>(std::get<Planned>(plan).bytes));
     }
 }
 

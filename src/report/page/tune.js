@@ -84,11 +84,17 @@ function drawSearch() {
     options: { responsive: true, maintainAspectRatio: false, animation: false, parsing: false, scales: { x: axis("GiB of the fullest rank"), y: axis("seconds a step") },
       onClick: (_, hit) => { const p = hit.map((h) => drawnSearch.data.datasets[h.datasetIndex].data[h.index].point).find(Boolean); if (p) choose(p); },
       plugins: { legend: { position: "top", align: "end", labels: { color: colour("--ink"), usePointStyle: true, boxWidth: 9, boxHeight: 9, padding: 12 } },
-        tooltip: { callbacks: { label: (i) => (i.raw.point ? " " + i.raw.point.layout + ": " + seconds(i.raw.point.step_s) + ", " + bytes(i.raw.point.bytes) + ", exposed " + percent(i.raw.point.exposed_communication_s / i.raw.point.step_s) + ", bubble " + percent(i.raw.point.bubble_s / i.raw.point.step_s) : "") } } } },
+        tooltip: { callbacks: { label: (i) => (i.raw.point ? " " + i.raw.point.layout + ": " + seconds(i.raw.point.step_s) + ", " + bytes(i.raw.point.bytes) : "") } } } },
   });
   const untimed = shown.length - timed.length;
   $("shown").textContent = timed.length + " of " + data.points.length + " layouts" + (untimed ? "; " + untimed + " need more memory than a rank has and were not timed" : "");
   $("plot-search").setAttribute("aria-label", timed.length + " layouts by memory and step time; the fastest takes " + (timed.length ? seconds(Math.min(...timed.map((p) => p.step_s))) : "–"));
+}
+
+// What the table of the fastest knows beside.
+function ofTable(p) {
+  const row = found.best.find((r) => r.layout === p.layout && r.bytes === p.bytes);
+  return row ? [["MFU", percent(row.mfu)], ["Exposed communication", percent(row.exposed_communication_s / row.step_time_s)], ["Bubble", percent(row.bubble_fraction)]] : [];
 }
 
 function choose(p) {
@@ -98,7 +104,7 @@ function choose(p) {
     sections.set(name, [...(sections.get(name) || []), key.slice(dot + 1) + " = " + (bare ? v : JSON.stringify(v))]);
   }
   const text = [...sections].map(([name, keys]) => "[" + name + "]\n" + keys.join("\n")).join("\n\n");
-  $("chosen").replaceChildren(card(p.layout, list([["Step", seconds(p.step_s)], ["Memory", bytes(p.bytes)], ["Exposed communication", seconds(p.exposed_communication_s)], ["Bubble", seconds(p.bubble_s)]]), toml(text, "Keys of the layout")));
+  $("chosen").replaceChildren(card(p.layout, list([["Step", seconds(p.step_s)], ["Memory", bytes(p.bytes)], ...ofTable(p)]), toml(text, "Keys of the layout")));
 }
 
 function tablesBelow() {
