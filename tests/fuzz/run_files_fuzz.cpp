@@ -1,8 +1,8 @@
 // The files of a run, as `lockstep report` reads them for text, page and picture.
 #include <nlohmann/json.hpp>
 
-#include "report/run_files.h"
 #include "report/page.h"
+#include "report/run_files.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
