@@ -93,7 +93,7 @@ void layouts(benchmark::State& state, const Asked& asked) {
         if (bounds.refusal(c).empty() && bounds.bytes(c) <= *problem.machine.capacity.bytes) some.push_back(c);
     }
     for (auto _ : state) {
-        for (const tune::Choice& c : some) benchmark::DoNotOptimize(tune::plan_of(problem, c).index());
+        for (const tune::Choice& c : some) benchmark::DoNotOptimize(tune::plan_of(problem, c, tune::Bytes::Least).index());
     }
     state.SetItemsProcessed(state.iterations() * std::ssize(some));
 }

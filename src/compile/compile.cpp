@@ -141,14 +141,16 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
 
 // What activation_checkpoint asks for; with a budget, by planning the memory of each choice.
 OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in) {
-    CompileOptions quiet = in.options;
-    quiet.verify = quiet.report = false;
-    const auto total_bytes = [&](const SaveLists& lists) {
+    const auto arena_bytes = [&](const SaveLists& lists, const Sizing& sizing) {
+        CompileOptions quiet = in.options;
+        quiet.verify = quiet.report = false;
+        quiet.only_pipeline_rank = sizing.pipeline_rank;
+        quiet.place_buffers = quiet.place_buffers && sizing.place_buffers;
         Runner run(quiet, {placed});
-        lower(run, in, lists);
-        int64_t most = 0;
-        for (const P& p : run.programs()) most = std::max(most, p.arena_bytes);
-        return most;
+        lower(run, {in.config, quiet, in.layout, in.plan}, lists);
+        std::vector<int64_t> out;
+        for (const P& p : run.programs()) out.push_back(p.arena_bytes);
+        return out;
     };
     passes::OpSeconds time_s = passes::Rates{};
     if (in.options.catalog.costs) {
@@ -156,7 +158,7 @@ OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in) {
             return passes::expected_s(mesh, r, op, in.options.catalog);
         };
     }
-    return save_lists(in.config.activation_checkpoint, placed, total_bytes, time_s);
+    return save_lists(in.config.activation_checkpoint, placed, arena_bytes, time_s);
 }
 
 std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOptions& options) {

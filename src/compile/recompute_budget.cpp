@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
-#include <memory>
 
 namespace lockstep::compile {
 namespace {
@@ -84,7 +84,49 @@ size_t most_that_fits(size_t from, size_t to, const std::function<bool(size_t)>&
     return from;
 }
 
-OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64_t budget_bytes, const TotalBytes& total_bytes,
+// Programs that were sized once are not sized again.
+class Arenas {
+public:
+    explicit Arenas(const ArenaBytes& bytes) : bytes_(bytes) {}
+
+    const std::vector<int64_t>& of(const std::vector<SaveList>& lists, const Sizing& sizing) {
+        for (const Known& k : known_) {
+            if (k.lists == lists && k.sizing.pipeline_rank == sizing.pipeline_rank &&
+                k.sizing.place_buffers == sizing.place_buffers)
+                return k.bytes;
+        }
+        known_.push_back({lists, sizing, bytes_(lists, sizing)});
+        return known_.back().bytes;
+    }
+    int64_t most(const std::vector<SaveList>& lists, const Sizing& sizing) {
+        const std::vector<int64_t>& bytes = of(lists, sizing);
+        return *std::max_element(bytes.begin(), bytes.end());
+    }
+    // The pipeline rank with the most.
+    int64_t fullest(const std::vector<SaveList>& lists, const Sizing& sizing) {
+        const std::vector<int64_t>& bytes = of(lists, sizing);
+        return std::max_element(bytes.begin(), bytes.end()) - bytes.begin();
+    }
+
+private:
+    struct Known {
+        std::vector<SaveList> lists;
+        Sizing sizing;
+        std::vector<int64_t> bytes;
+    };
+    const ArenaBytes& bytes_;
+    std::deque<Known> known_;
+};
+
+UserError does_not_fit(int64_t budget_bytes, int64_t least_bytes) {
+    const double gib = static_cast<double>(1 << 30);
+    return UserError("recipe.recompute_budget", "activation_checkpoint.budget_bytes",
+                     fmt::format("activation_checkpoint.budget_bytes allows {:.3f} GiB per rank, but even full recompute "
+                                 "needs {:.3f} GiB: raise the budget, lower the batch size, or use more ranks",
+                                 static_cast<double>(budget_bytes) / gib, static_cast<double>(least_bytes) / gib));
+}
+
+OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64_t budget_bytes, Arenas& arenas,
                                                 const passes::OpSeconds& time_s) {
     std::vector<Block> blocks;
     for (const SaveList& list : passes::save_nothing(placed)) {
@@ -94,59 +136,55 @@ OrRefusal<std::vector<SaveList>> fit_save_lists(const ir::Program& placed, int64
         blocks.push_back({list.block, block->first, block->count, passes::least_time_choices(placed.mesh, forward, time_s)});
     }
     const std::vector<Move> moves = moves_of(blocks);
-    const auto bytes_of = [&](const State& state) { return total_bytes(lists_of(blocks, state)); };
-    const auto fits = [&](size_t n) { return bytes_of(state_after(blocks, moves, n)) <= budget_bytes; };
-    if (fits(moves.size())) return std::vector<SaveList>{};
-    if (!fits(0)) {
-        const double gib = static_cast<double>(1 << 30);
-        return UserError("recipe.recompute_budget", "activation_checkpoint.budget_bytes",
-                         fmt::format("activation_checkpoint.budget_bytes allows {:.3f} GiB per rank, but even full recompute "
-                                     "needs {:.3f} GiB: raise the budget, lower the batch size, or use more ranks",
-                                     static_cast<double>(budget_bytes) / gib,
-                                     static_cast<double>(bytes_of(state_after(blocks, moves, 0))) / gib));
-    }
-    const size_t done = most_that_fits(0, moves.size(), fits);
-    State state = state_after(blocks, moves, done);
-    // The instance that moves next, as far as it goes.
-    const State beyond = state_after(blocks, moves, done + 1);
-    const size_t block = moves[done].block;
-    const auto differs = std::mismatch(state[block].begin(), state[block].end(), beyond[block].begin());
-    *differs.first = most_that_fits(*differs.first, *differs.second, [&](size_t choice) {
-        *differs.first = choice;
-        return bytes_of(state) <= budget_bytes;
-    });
-    return lists_of(blocks, state);
-}
-
-// Lists that were planned once are not planned again.
-TotalBytes remembering(const TotalBytes& total_bytes) {
-    using Known = std::vector<std::pair<std::vector<SaveList>, int64_t>>;
-    return [&total_bytes, known = std::make_shared<Known>()](const std::vector<SaveList>& lists) {
-        for (const auto& [before, bytes] : *known) {
-            if (before == lists) return bytes;
-        }
-        return known->emplace_back(lists, total_bytes(lists)).second;
+    const auto lists_after = [&](size_t n) { return lists_of(blocks, state_after(blocks, moves, n)); };
+    const Sizing least{{}, false}, exact{};
+    const auto fits = [&](const std::vector<SaveList>& lists, const Sizing& sizing) {
+        return arenas.most(lists, sizing) <= budget_bytes;
     };
+    const std::vector<SaveList> all_saved = lists_after(moves.size());
+    if (fits(all_saved, least) && fits(all_saved, exact)) return std::vector<SaveList>{};
+    if (moves.empty()) return does_not_fit(budget_bytes, arenas.most(all_saved, exact));
+    // The least bytes of the fullest rank lead to the lists, then the bytes of each rank that exceeds the budget with them.
+    std::vector<Sizing> sizings = {{arenas.fullest(all_saved, least), false}};
+    const auto fits_so_far = [&](const std::vector<SaveList>& lists) {
+        return std::all_of(sizings.begin(), sizings.end(), [&](const Sizing& s) { return fits(lists, s); });
+    };
+    while (true) {
+        const size_t done = most_that_fits(0, moves.size(), [&](size_t n) { return fits_so_far(lists_after(n)); });
+        State state = state_after(blocks, moves, done);
+        // The instance that moves next, as far as it goes.
+        const State beyond = state_after(blocks, moves, done + 1);
+        const size_t block = moves[done].block;
+        const auto differs = std::mismatch(state[block].begin(), state[block].end(), beyond[block].begin());
+        *differs.first = most_that_fits(*differs.first, *differs.second, [&](size_t choice) {
+            *differs.first = choice;
+            return fits_so_far(lists_of(blocks, state));
+        });
+        const std::vector<SaveList> lists = lists_of(blocks, state);
+        if (fits(lists, exact)) return lists;
+        if (lists == lists_after(0)) return does_not_fit(budget_bytes, arenas.most(lists, exact));
+        sizings.push_back({arenas.fullest(lists, exact), true});
+    }
 }
 
 }  // namespace
 
 OrRefusal<std::vector<SaveList>> save_lists(const Config::ActivationCheckpoint& config, const ir::Program& placed,
-                                            const TotalBytes& plan, const passes::OpSeconds& time_s) {
+                                            const ArenaBytes& arena_bytes, const passes::OpSeconds& time_s) {
     const std::vector<SaveList> nothing_saved = passes::save_nothing(placed);
     if (nothing_saved.empty()) return nothing_saved;  // no block to compute again
     const int64_t every_nth = config.selective_ac_option.every_nth;
+    Arenas arenas(arena_bytes);
     switch (config.mode) {
         case RecomputeMode::None: return std::vector<SaveList>{};
         case RecomputeMode::Full: return nothing_saved;
         case RecomputeMode::Selective:
             return every_nth == 0 ? passes::save_costly_ops(placed) : passes::recompute_every(placed, every_nth);
-        case RecomputeMode::Budget: return fit_save_lists(placed, config.budget_bytes, remembering(plan), time_s);
+        case RecomputeMode::Budget: return fit_save_lists(placed, config.budget_bytes, arenas, time_s);
         case RecomputeMode::MemoryBudget: break;
     }
-    const TotalBytes total_bytes = remembering(plan);
-    const double most = static_cast<double>(total_bytes({})), least = static_cast<double>(total_bytes(nothing_saved));
-    return fit_save_lists(placed, static_cast<int64_t>(least + config.memory_budget * (most - least)), total_bytes, time_s);
+    const auto most = static_cast<double>(arenas.most({}, {})), least = static_cast<double>(arenas.most(nothing_saved, {}));
+    return fit_save_lists(placed, static_cast<int64_t>(least + config.memory_budget * (most - least)), arenas, time_s);
 }
 
 }  // namespace lockstep::compile

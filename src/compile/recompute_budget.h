@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "compile/config.h"
@@ -13,12 +14,18 @@
 
 namespace lockstep::compile {
 
-// The arena, in bytes, of the program that these lists lead to.
-using TotalBytes = std::function<int64_t(const std::vector<passes::SaveList>&)>;
+// How the programs that some lists lead to are sized: all, or that of one pipeline rank; with the offsets of buffers, or by the
+// least bytes that any offsets need, which takes a fraction of the time.
+struct Sizing {
+    std::optional<int64_t> pipeline_rank = {};
+    bool place_buffers = true;
+};
+// The arenas, in bytes, by pipeline rank.
+using ArenaBytes = std::function<std::vector<int64_t>(const std::vector<passes::SaveList>&, const Sizing&)>;
 
 // For a program that stands before `recompute`. Refuses a budget that even full recompute exceeds: recipe.recompute_budget.
 OrRefusal<std::vector<passes::SaveList>> save_lists(const Config::ActivationCheckpoint& config, const ir::Program& placed,
-                                                    const TotalBytes& total_bytes,
+                                                    const ArenaBytes& arena_bytes,
                                                     const passes::OpSeconds& time_s = passes::Rates{});
 
 }  // namespace lockstep::compile

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "compile/cut.h"
@@ -31,6 +33,7 @@ std::string_view text_of(Limit limit) {
             return "computation, tensor-parallel communication and the bubble of the schedule alone take longer";
         case Limit::Communication:
             return "computation, bubble, and the gathers, reductions and updates that nothing can hide take longer";
+        case Limit::Rounds: return "the first rounds of the pipeline, planned, and as long for each of the others take longer";
         case Limit::Memory: return "weights, optimizer, gradients and saved activations alone exceed a rank's memory";
     }
     throw InternalError("tune: a limit of no kind");
@@ -50,14 +53,33 @@ struct Held {
     int64_t frames = 0, frames_later = -1;
     std::optional<size_t> layer;  // that the working set of the fullest moment is of: a position in Whole::blocks
     double busy_s = 0;            // of a microbatch
+    double begin_s = 0;           // of its first forward
     double end_s = 0;             // of its last backward
-    size_t first = 0;             // of its blocks, the one whose gradients come last
+    struct Ready {
+        size_t block;  // a position in Whole::blocks
+        double at_s;   // when its gradients of all microbatches are there
+    };
+    std::vector<Ready> ready;
+};
+
+// What a pipeline rank computes in turn, and which of it gathers weights first, if these are split.
+struct Visit {
+    int64_t stage = 0;
+    Work work = Work::Idle;
+    bool gathers = false;
+};
+struct Walk {
+    std::vector<Visit> visits;   // of the microbatches that were played
+    std::vector<Visit> shorter;  // of a round of the pipeline less; none: these are all
+    double rounds = 0;           // that were not played
 };
 
 struct Played {
     std::vector<Held> ranks;
-    double step_s = 0;  // of the microbatches that were played
-    double more_s = 0;  // of those that were not, at least
+    std::vector<std::vector<size_t>> blocks;  // of each stage, in order
+    std::vector<Walk> walks;                  // by pipeline rank; none: nobody has asked yet
+    double step_s = 0;                        // of the microbatches that were played
+    double more_s = 0;                        // of those that were not, at least
     int64_t microbatches = 0;
 };
 
@@ -67,6 +89,7 @@ struct Bounds::Impl {
     const Problem& problem;
     Costs costs;
     std::map<std::pair<const Whole*, std::tuple<int64_t, std::string, int64_t>>, passes::Cut> cuts;
+    std::map<std::tuple<int64_t, std::string, int64_t, int64_t>, int64_t> played_microbatches;
     std::pair<Choice, Played> last;  // members of a family are asked for one after the other
 
     explicit Impl(const Problem& p) : problem(p), costs(p) {}
@@ -103,7 +126,12 @@ struct Bounds::Impl {
     }
 
     // How many microbatches of the family are played: those that the plan has, or enough to fill the pipeline.
-    int64_t played(const Choice& f) const {
+    int64_t played(const Choice& f) {
+        const auto [at, is_new] = played_microbatches.try_emplace({f.pipeline, f.schedule, f.stages_per_rank, f.microbatches});
+        if (is_new) at->second = microbatches_to_play(f);
+        return at->second;
+    }
+    int64_t microbatches_to_play(const Choice& f) const {
         const compile::Config config = problem.config(f);
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
         const int64_t few = compile::representative_microbatches(config, layout);
@@ -120,13 +148,15 @@ struct Bounds::Impl {
         return last.second;
     }
 
-    Played one_rank(const Choice& f, const Whole& w) const {
+    Played one_rank(const Choice& f, const Whole& w) {
         Played out;
         Held& h = out.ranks.emplace_back();
         for (size_t b = 0; b < w.blocks.size(); ++b) h.blocks.push_back(b);
+        out.blocks = {h.blocks};
         out.microbatches = played(f);
         h.busy_s = w.sum.whole_s();
         h.end_s = out.step_s = (w.sum.forward_s + w.sum.backward_s) * static_cast<double>(out.microbatches);
+        add_ready(h, w, h.blocks, Work::Backward, h.end_s - w.sum.backward_s);
         out.more_s = h.busy_s * static_cast<double>(f.microbatches - out.microbatches);
         h.frames = w.sum.saved_bytes;
         if (f.microbatches > 1) h.frames_later = h.frames;
@@ -148,6 +178,7 @@ struct Bounds::Impl {
         }
         Played out;
         out.microbatches = played(f);
+        out.blocks = blocks;
         const schedules::Table table = schedules::make_schedule(f.schedule, {f.pipeline, f.stages_per_rank, out.microbatches});
         const auto cost = [&](const Action& a) {
             return a.work == Work::Idle ? 0.0 : stages[static_cast<size_t>(a.stage)].of(a.work);
@@ -161,17 +192,24 @@ struct Bounds::Impl {
         const schedules::Timeline timeline = schedules::play(table, cost, [&](int64_t from, int64_t to) {
             return delays_s[static_cast<size_t>(std::min(from, to))][from < to ? 0 : 1];
         });
-        double most = 0, least = std::numeric_limits<double>::infinity();
+        double most = 0, least = std::numeric_limits<double>::infinity(), through_s = 0;
         for (size_t r = 0; r < table.rows.size(); ++r) {
             Held& h = out.ranks.emplace_back(held(table.rows[r], stages));
+            std::map<int64_t, std::pair<Work, double>> last;  // by stage: its last action, and when that begins
+            double busy_s = 0;
             for (size_t i = 0; i < table.rows[r].size(); ++i) {
                 const Action& a = table.rows[r][i];
+                const double begin_s = follows_table(f) ? timeline.start[r][i] : busy_s;
+                busy_s += cost(a);
+                if (a.work == Work::Idle) continue;
+                last[a.stage] = {a.work, begin_s};
                 if (schedules::is_backward(a.work) || schedules::is_release(a.work))
-                    h.end_s = std::max(h.end_s, timeline.start[r][i] + cost(a));
+                    h.end_s = std::max(h.end_s, begin_s + cost(a));
             }
+            for (const auto& [stage, action] : last)
+                add_ready(h, w, blocks[static_cast<size_t>(stage)], action.first, action.second);
             for (size_t s = 0; s < stages.size(); ++s) {
                 if (cut.rank_of[s] != static_cast<int64_t>(r)) continue;
-                if (h.blocks.empty()) h.first = blocks[s].front();
                 // Of stages with and without layers, or of different ones, the smallest working set counts: the last block's is
                 // like that of any other layer.
                 if (const auto layer = last_layer(w, blocks[s]); !layer || h.blocks.empty()) h.layer = layer;
@@ -183,16 +221,43 @@ struct Bounds::Impl {
             const double received_s = received(cut, static_cast<int64_t>(r), delays_s);
             h.busy_s = timeline.busy[r] / microbatches + slowed * received_s;
             const double begin_s = follows_table(f) && !timeline.start[r].empty() ? timeline.start[r].front() : 0;
-            if (!follows_table(f)) h.end_s = 0;
+            h.begin_s = begin_s;
             h.end_s = std::max(h.end_s, begin_s + h.busy_s * microbatches - slowed * received_s);
             out.step_s = std::max(out.step_s, h.end_s);
             most = std::max(most, h.busy_s), least = std::min(least, h.busy_s);
+            const double all_s = begin_s + h.busy_s * static_cast<double>(f.microbatches) - slowed * received_s;
+            through_s = std::max(through_s, all_s + (follows_table(f) ? behind_s(table.rows[r], stages, delays_s) : 0));
         }
         const auto more = static_cast<double>(f.microbatches - out.microbatches);
         // Of one stage a rank the plan itself leaves microbatches out, and says that each takes as long as on the busiest rank.
         if (f.stages_per_rank == 1) out.more_s = more * most;
-        else out.more_s = std::max(more * least, static_cast<double>(f.microbatches) * most - out.step_s);
+        else out.more_s = std::max(more * least, through_s - out.step_s);
         return out;
+    }
+
+    // How much later than the row a step ends at least: the gradients of its last backward go on through the stages before.
+    static double behind_s(const schedules::Row& row, const std::vector<BlockCost>& stages,
+                           const std::vector<std::array<double, 2>>& delays_s) {
+        double own_s = 0;  // of the row, behind that backward
+        for (size_t i = row.size(); i-- > 0;) {
+            const Action& a = row[i];
+            if (!schedules::is_backward(a.work)) {
+                if (a.work != Work::Idle) own_s += stages[static_cast<size_t>(a.stage)].of(a.work);
+                continue;
+            }
+            double others_s = 0;
+            for (size_t s = 0; s < static_cast<size_t>(a.stage); ++s) others_s += stages[s].of(a.work) + delays_s[s][1];
+            return std::max(others_s - own_s, 0.0);
+        }
+        return 0;
+    }
+
+    // A stage's last work, which begins then, goes through its blocks from the last one on.
+    static void add_ready(Held& h, const Whole& w, const std::vector<size_t>& blocks, Work work, double begin_s) {
+        for (size_t i = blocks.size(); i-- > 0;) {
+            begin_s += w.costs[blocks[i]].of(work);
+            h.ready.push_back({blocks[i], begin_s});
+        }
     }
 
     // How long a rank receives a microbatch's activations and gradients.
@@ -272,34 +337,156 @@ struct Bounds::Impl {
 
     // With what no op accounts for; `more_s`: of microbatches that were not played.
     double of_step(double played_s, int64_t ranks, double more_s) const {
-        return sim::with_host(played_s, problem.cluster(), ranks) + problem.cluster().measured.multiplier * more_s;
+        return sim::with_host(played_s, problem.cluster(), ranks) + sim::factor_of(problem.cluster(), ranks) * more_s;
+    }
+
+    // One after the other, each from when its gradients are there: when a rank's last reduction ends.
+    static double reduced_s(const Held& h, const States& states) {
+        std::vector<Held::Ready> ready = h.ready;
+        std::sort(ready.begin(), ready.end(), [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
+        double end_s = 0;
+        for (const auto& [block, at_s] : ready) end_s = std::max(end_s, at_s) + states[block].reduce_s;
+        return end_s;
+    }
+
+    // How much later the first stage's first forward ends because it waits for weights, which are gathered `prefetch` blocks
+    // ahead.
+    static double gathered_s(const Played& p, const Whole& w, const States& states, int64_t prefetch) {
+        std::vector<double> ends_s(static_cast<size_t>(prefetch) + 1, 0);  // of the blocks before
+        double gathered_s = 0, alone_s = 0;
+        for (const size_t b : p.blocks.front()) {
+            if (states[b].gathered) gathered_s = std::max(gathered_s, ends_s.front()) + states[b].gather_s;
+            ends_s.push_back(std::max(ends_s.back(), gathered_s) + w.costs[b].forward_s);
+            ends_s.erase(ends_s.begin());
+            alone_s += w.costs[b].forward_s;
+        }
+        return ends_s.back() - alone_s;
+    }
+
+    // A row's actions. Before each, all but the next `resident` stages are let go; of none, each block behind its routine.
+    static std::vector<Visit> visits_of(const schedules::Row& row, int64_t resident) {
+        std::map<int64_t, std::deque<size_t>> to_come;  // by stage: positions in the row
+        for (size_t i = 0; i < row.size(); ++i) {
+            if (row[i].work != Work::Idle) to_come[row[i].stage].push_back(i);
+        }
+        std::vector<Visit> out;
+        std::set<int64_t> held;
+        for (const Action& a : row) {
+            if (a.work == Work::Idle) continue;
+            std::vector<std::pair<size_t, int64_t>> next;
+            for (const auto& [stage, at] : to_come) {
+                if (!at.empty()) next.emplace_back(at.front(), stage);
+            }
+            std::sort(next.begin(), next.end());
+            std::set<int64_t> kept;
+            for (size_t i = 0; i < next.size() && static_cast<int64_t>(i) < resident; ++i) {
+                if (held.contains(next[i].second)) kept.insert(next[i].second);
+            }
+            held = std::move(kept);
+            const bool reads_weights = a.work != Work::BackwardWeight;
+            out.push_back({a.stage, a.work, reads_weights && held.insert(a.stage).second});
+            to_come[a.stage].pop_front();
+        }
+        return out;
+    }
+
+    const std::vector<Walk>& walks_of(const Choice& m) {
+        play(m);
+        Played& p = last.second;
+        if (!p.walks.empty()) return p.walks;
+        const compile::Layout layout = compile::or_throw(compile::layout_of(problem.config(last.first), problem.space.dims));
+        const int64_t resident = std::min(layout.resident_stages, m.stages_per_rank);
+        const auto rows = [&](int64_t microbatches) {
+            if (m.pipeline > 1) return schedules::make_schedule(m.schedule, {m.pipeline, m.stages_per_rank, microbatches}).rows;
+            schedules::Row row;
+            for (int64_t i = 0; i < microbatches; ++i) row.insert(row.end(), {{Work::Forward, 0, i}, {Work::Backward, 0, i}});
+            return std::vector<schedules::Row>{row};
+        };
+        const int64_t more = m.microbatches - p.microbatches;
+        const std::vector<schedules::Row> all = rows(p.microbatches);
+        const std::vector<schedules::Row> fewer = more > 0 ? rows(p.microbatches - m.pipeline) : std::vector<schedules::Row>();
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+            Walk& walk = p.walks.emplace_back();
+            walk.visits = visits_of(all[rank], resident);
+            if (more > 0) walk.shorter = visits_of(fewer[rank], resident);
+            walk.rounds = static_cast<double>(more) / static_cast<double>(m.pipeline);
+        }
+        return p.walks;
+    }
+
+    // A rank by itself: when it has computed everything, and for how long it gathers.
+    struct Walked {
+        double end_s = 0, gathers_s = 0;
+    };
+    static Walked walked(const std::vector<Visit>& visits, const Played& p, double begin_s, const Whole& w, const States& states,
+                         int64_t prefetch, bool keeps_stages) {
+        Walked out{begin_s, 0};
+        std::vector<double> uses_s;  // when what stands before each gathered block has been computed
+        double gathered_s = 0;
+        size_t before = w.blocks.size();  // the block that was computed last
+        for (const Visit& v : visits) {
+            const std::vector<size_t>& blocks = p.blocks[static_cast<size_t>(v.stage)];
+            for (size_t i = 0; i < blocks.size(); ++i) {
+                const size_t b = blocks[v.work == Work::Forward ? i : blocks.size() - 1 - i];
+                const bool reads_weights = v.work != Work::BackwardWeight;
+                if (states[b].gathered && reads_weights && (keeps_stages ? v.gathers : b != before)) {
+                    uses_s.push_back(out.end_s);
+                    const auto ahead = std::min(static_cast<size_t>(prefetch), uses_s.size() - 1);
+                    gathered_s = std::max(gathered_s, uses_s[uses_s.size() - 1 - ahead]) + states[b].gather_s;
+                    out.end_s = std::max(out.end_s, gathered_s);
+                    out.gathers_s += states[b].gather_s;
+                }
+                out.end_s += w.costs[b].of(v.work);
+                before = b;
+            }
+        }
+        return out;
+    }
+    Walked walked(const Choice& m, size_t rank, const Whole& w, const States& states) {
+        const Played& p = last.second;
+        const Walk& walk = p.walks[rank];
+        const auto of = [&](const std::vector<Visit>& visits) {
+            const bool keeps_stages = m.pipeline > 1 && problem.space.base.parallelism.fsdp_reshard_after_forward !=
+                                                            compile::ReshardAfterForward::Always;
+            return walked(visits, p, p.ranks[rank].begin_s, w, states, m.prefetch, keeps_stages);
+        };
+        Walked out = of(walk.visits);
+        if (walk.shorter.empty()) return out;
+        const Walked shorter = of(walk.shorter);
+        out.end_s += walk.rounds * (out.end_s - shorter.end_s);
+        out.gathers_s += walk.rounds * (out.gathers_s - shorter.gathers_s);
+        return out;
     }
 
     TimeBound of_member(const Choice& m) {
         const Played& p = play(m);
         const States& states = costs.states_of(m);
-        const bool last_is_first_block = m.stages_per_rank == 1 && !splits(m);
-        double update_s = 0, first_gather_s = 0, end_s = p.step_s, beside_s = 0;
-        for (const Held& h : p.ranks) {
-            double update = 0, gather = 0, reduce = 0;
+        const Whole& w = costs.whole(m);
+        const bool splits_weights = m.partition == PartitionPreset::Zero3;
+        if (splits_weights) walks_of(m);
+        double update_s = 0, end_s = p.step_s, all_s = 0;
+        for (size_t rank = 0; rank < p.ranks.size(); ++rank) {
+            const Held& h = p.ranks[rank];
+            double update = 0, reduce = 0;
             for (const size_t b : h.blocks) {
                 const StateCost& s = states[b];
                 update += s.update_s, reduce += s.reduce_s;
-                if (s.gathered) gather += s.gather_s;
-                if (m.pipeline == 1) reduce += s.reduce_micro_s * static_cast<double>(p.microbatches);
+                if (m.pipeline == 1) reduce += s.reduce_micro_s * static_cast<double>(m.microbatches);
             }
-            const double gathers =
-                m.pipeline == 1 && m.partition == PartitionPreset::Zero3 ? static_cast<double>(p.microbatches) : 1;
             update_s = std::max(update_s, update);
-            beside_s = std::max(beside_s, gathers * gather + reduce);
-            end_s = std::max(end_s, h.end_s + (last_is_first_block ? states[h.first].reduce_s : 0));
+            end_s = std::max(end_s, reduced_s(h, states));
+            all_s = std::max(all_s, reduce);
+            if (!splits_weights) continue;
+            const Walked alone = walked(m, rank, w, states);
+            all_s = std::max({all_s, alone.gathers_s + reduce, alone.end_s});
         }
-        if (const StateCost& s = states[p.ranks.front().first]; s.gathered) first_gather_s = s.gather_s;
+        const double first_gather_s = gathered_s(p, w, states, m.prefetch);
         const bool has_stream = problem.machine.rank_threads.comm_thread;
         // What an asynchronous layer sends last may end beside the update.
         const double behind_s = m.async_tensor_parallel ? 0 : update_s;
-        const double step_s = std::max(end_s + first_gather_s, has_stream ? beside_s : 0) + behind_s;
-        return {slack_of(m) * of_step(step_s, m.ranks(), p.more_s), Limit::Communication};
+        const double beside_s = has_stream ? of_step(all_s + behind_s, m.ranks(), 0) : 0;
+        const double step_s = std::max(of_step(end_s + first_gather_s + behind_s, m.ranks(), p.more_s), beside_s);
+        return {slack_of(m) * step_s, Limit::Communication};
     }
 };
 

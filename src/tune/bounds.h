@@ -17,7 +17,7 @@
 namespace lockstep::tune {
 
 // A sentence's part: why a layout cannot be faster or smaller.
-enum class Limit { None, Computation, Pipeline, Communication, Memory };
+enum class Limit { None, Computation, Pipeline, Communication, Rounds, Memory };
 std::string_view text_of(Limit limit);
 
 struct TimeBound {

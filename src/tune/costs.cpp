@@ -227,7 +227,8 @@ ir::Program Costs::routines(const Choice& family, bool in_parts) const {
 
 const Whole& Costs::whole(const Choice& f) {
     Whole& w = wholes_[std::tuple(f.tensor, f.sequence_parallel, f.async_tensor_parallel, f.microbatch, f.recompute)];
-    if (w.blocks.empty()) {
+    const bool is_new = w.blocks.empty();
+    if (is_new) {
         w.program = routines(f, false);
         w.blocks = w.program.block_instances();
         w.costs.resize(w.blocks.size());
@@ -244,6 +245,8 @@ const Whole& Costs::whole(const Choice& f) {
         w.has_parts = true;
         add(w, routines(f, true), true);
         if (f.async_tensor_parallel) measure(w, f, true);
+    } else if (!is_new) {
+        return w;
     }
     w.sum = {};
     for (const BlockCost& c : w.costs) w.sum += c;

@@ -70,7 +70,7 @@ int64_t shortened(const Choice& c) {
 
 }  // namespace
 
-compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes) {
+compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes, double worth_s) {
     const auto of = [&](int64_t microbatches, Bytes of_it) {
         Choice c = choice;
         c.microbatches = microbatches;
@@ -91,12 +91,13 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
     if (compile::refusal_of(less)) return as_planned(less);
     const auto& [longer, busiest_s] = std::get<Exact>(more);
     const double each_s = (longer.step_s - std::get<Exact>(less).planned.step_s) / static_cast<double>(choice.pipeline);
-    if (each_s < kSteady * busiest_s)  // its busiest rank does not rule the step yet
-        return as_planned(of(choice.microbatches, bytes));
     Planned out = longer;
     out.choice = choice;
     out.step_s += each_s * static_cast<double>(choice.microbatches - few);
-    return out;
+    if (each_s >= kSteady * busiest_s) return out;
+    // Its busiest rank does not rule the step yet: microbatches take longer later.
+    out.is_least = true;
+    return out.step_s >= worth_s ? out : as_planned(of(choice.microbatches, bytes));
 }
 
 compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,
@@ -228,6 +229,10 @@ private:
             return;
         }
         auto& planned = std::get<Planned>(result);
+        if (planned.is_least) {
+            cut({planned.step_s, Limit::Rounds, 0, true, choice});
+            return;
+        }
         if (planned.step_s < worst_of_best()) place(planned);
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
@@ -259,7 +264,8 @@ private:
     compile::OrRefusal<Planned> plan_if_fullest_fits(const Choice& choice) {
         constexpr int64_t kWorthIt = 8;  // pipeline ranks, from which on two are a small part of all
         if (!options_.prune) return plan_of(problem_, choice);
-        if (choice.pipeline == 1) return plan_of(problem_, choice, Bytes::Least);
+        if (choice.pipeline == 1 || choice.recompute == RecomputeMode::Budget)
+            return plan_of(problem_, choice, Bytes::Least, worst_of_best());
         std::set<int64_t> ranks = {bounds_.fullest(choice).rank};
         if (choice.pipeline >= kWorthIt) ranks.insert({0, choice.pipeline - 1});
         for (const int64_t rank : ranks) {
@@ -267,7 +273,7 @@ private:
             if (const UserError* refusal = compile::refusal_of(bytes)) return *refusal;
             if (std::get<int64_t>(bytes) > capacity()) return Planned{choice, 0, std::get<int64_t>(bytes), false};
         }
-        return plan_of(problem_, choice, Bytes::Least);
+        return plan_of(problem_, choice, Bytes::Least, worst_of_best());
     }
 
     void keep(const Planned& planned) {

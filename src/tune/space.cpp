@@ -30,14 +30,18 @@ std::string flag(bool on) { return on ? "true" : "false"; }
 constexpr int64_t kMostCutByCost = 2;
 
 // Keys that a flag of the command line set: the search does not vary them.
+bool is_held(const Config& base, const char* key) {
+    const auto it = base.origins.find(key);
+    return it != base.origins.end() && it->second.starts_with("flag");
+}
+
 class Held {
 public:
     explicit Held(const Config& base) : base_(base) {}
 
     template <class T, class U>
     bool allows(const char* key, const T& held, const U& value) const {
-        const auto it = base_.origins.find(key);
-        return it == base_.origins.end() || !it->second.starts_with("flag") || held == value;
+        return !is_held(base_, key) || held == value;
     }
 
 private:
@@ -214,6 +218,8 @@ std::vector<Choice> Space::members(const Choice& family) const {
     const auto add = [&](const Choice& c) {
         if (allowed_member(base, c)) out.push_back(c);
     };
+    // Gradients of several microbatches in a pipeline are reduced once, with ZeRO-1 as with ZeRO-2, which takes no more bytes.
+    const bool zero1_is_zero2 = family.pipeline > 1 && family.microbatches > 1 && !is_held(base, "partition.preset");
     for (const int64_t replicate : divisors(family.data)) {
         Choice c = family;
         c.replicate = replicate;
@@ -223,6 +229,7 @@ std::vector<Choice> Space::members(const Choice& family) const {
             continue;
         }
         for (const PartitionPreset preset : {PartitionPreset::Zero1, PartitionPreset::Zero2, PartitionPreset::Zero3}) {
+            if (preset == PartitionPreset::Zero1 && zero1_is_zero2) continue;
             c.partition = preset;
             for (const int64_t prefetch : {0, 1, 2}) {  // of gathered weights
                 c.prefetch = prefetch;

@@ -68,11 +68,11 @@ TEST(RecomputeBudget, PlansEachListOnce) {
     settings.insert(settings.end(),
                     {{"activation_checkpoint.mode", "memory_budget"}, {"activation_checkpoint.memory_budget", "0.4"}});
     const ir::Program placed = program_after("fuse_loss", settings);
-    std::vector<std::vector<passes::SaveList>> planned;
+    std::vector<std::pair<std::vector<passes::SaveList>, bool>> planned;
     compile::save_lists(compile::config_of(small_recipe(settings)).activation_checkpoint, placed,
-                        [&](const std::vector<passes::SaveList>& lists) {
-                            EXPECT_EQ(std::count(planned.begin(), planned.end(), lists), 0);
-                            planned.push_back(lists);
+                        [&](const std::vector<passes::SaveList>& lists, const compile::Sizing& sizing) {
+                            EXPECT_EQ(std::count(planned.begin(), planned.end(), std::pair(lists, sizing.place_buffers)), 0);
+                            planned.emplace_back(lists, sizing.place_buffers);
                             const ir::Program p = passes::recompute(placed, lists);
                             int64_t bytes = 0;  // of all frames
                             for (const ir::Block& b : p.blocks) {
@@ -82,7 +82,7 @@ TEST(RecomputeBudget, PlansEachListOnce) {
                                         bytes += ir::local_bytes(p.mesh, r, r.tensors[t]);
                                 }
                             }
-                            return bytes;
+                            return std::vector{bytes};
                         });
     EXPECT_GT(planned.size(), 3u);
 }
@@ -94,13 +94,14 @@ TEST(RecomputeBudget, TheLastLayersSaveFirst) {
     const ir::Program placed = program_after("fuse_loss", settings);
     // Each layer that is computed again is worth 100 bytes of 1,100.
     const auto lists = compile::or_throw(compile::save_lists(
-        compile::config_of(small_recipe(settings)).activation_checkpoint, placed, [](const std::vector<passes::SaveList>& of) {
+        compile::config_of(small_recipe(settings)).activation_checkpoint, placed,
+        [](const std::vector<passes::SaveList>& of, const compile::Sizing&) {
             int64_t bytes = 1100;
             for (const passes::SaveList& list : of) {
                 const auto instances = static_cast<int64_t>(list.instances.empty() ? 6 : list.instances.size());
                 if (list.values.empty()) bytes -= 100 * instances;
             }
-            return bytes;
+            return std::vector{bytes};
         }));
     ASSERT_FALSE(lists.empty());
     EXPECT_TRUE(lists.front().values.empty());

@@ -109,6 +109,13 @@ TEST(TuneBounds, NeverExceedThePlanWithoutAPipeline) {
 
 TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(problem(4)); }
 
+// Of more than three stages a rank, weights that are split are gathered again and again.
+TEST(TuneBounds, NeverExceedThePlanOfManyStages) {
+    expect_bounds_hold(problem(
+        4, {{"model.n_layers", "8"}, {"parallelism.pipeline_parallel_degree", "2"}, {"parallelism.tensor_parallel_degree", "1"}},
+        16));
+}
+
 // The program of one pipeline rank alone has the bytes that it has among the others.
 TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
     const Problem p = problem(4);
