@@ -139,17 +139,33 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     return stages;
 }
 
-// What activation_checkpoint asks for; with a budget, by planning the memory of each choice.
-OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in) {
+// Of a program with fewer microbatches than the step: with the inputs of all.
+int64_t arena_of(const P& program, int64_t microbatches) {
+    int64_t inputs = 0;
+    for (const ir::Buffer& b : program.buffers) inputs += b.kind == ir::MemoryKind::Input && b.resident ? b.bytes : 0;
+    return program.arena_bytes + inputs / program.microbatches * (microbatches - program.microbatches);
+}
+
+// What activation_checkpoint asks for; with a budget, by planning the memory of each choice. `of_step` has all microbatches.
+OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in, const Layout& of_step) {
+    std::optional<StagePlan> plan;  // once a budget asks
+    Layout layout = in.layout;
     const auto arena_bytes = [&](const SaveLists& lists, const Sizing& sizing) {
+        if (!plan) {
+            if (in.options.microbatches != Microbatches::All)
+                layout.microbatches = count_of(Microbatches::Fullest, in.config, of_step, placed.blocks);
+            plan = or_throw(plan_stages(in.config, layout, placed.blocks));
+        }
         CompileOptions quiet = in.options;
         quiet.verify = quiet.report = false;
         quiet.only_pipeline_rank = sizing.pipeline_rank;
         quiet.place_buffers = quiet.place_buffers && sizing.place_buffers;
-        Runner run(quiet, {placed});
-        lower(run, {in.config, quiet, in.layout, in.plan}, lists);
+        Programs programs = {placed};
+        programs[0].microbatches = layout.microbatches;
+        Runner run(quiet, std::move(programs));
+        lower(run, {in.config, quiet, layout, *plan}, lists);
         std::vector<int64_t> out;
-        for (const P& p : run.programs()) out.push_back(p.arena_bytes);
+        for (const P& p : run.programs()) out.push_back(arena_of(p, of_step.microbatches));
         return out;
     };
     passes::OpSeconds time_s = passes::Rates{};
@@ -223,7 +239,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     Compiled out;
     out.layout = std::get<Layout>(std::move(legal));
     Layout layout = out.layout;
-    if (options.few_microbatches) layout.microbatches = representative_microbatches(config, layout);
+    layout.microbatches = count_of(options.microbatches, config, layout, prefix.program.blocks);
     OrRefusal<StagePlan> plan = plan_stages(config, layout, prefix.program.blocks);
     if (const UserError* refusal = refusal_of(plan)) return *refusal;
     if (const auto refusal = generates_in_a_pipeline(config, options)) return *refusal;
@@ -242,7 +258,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
         return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.training.loss_chunk_tokens}) : p;
     });
     OrRefusal<SaveLists> lists;
-    if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in);
+    if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in, out.layout);
     if (const UserError* refusal = refusal_of(lists)) return *refusal;
     out.stages = lower(run, in, std::get<SaveLists>(lists));
 
@@ -269,11 +285,7 @@ double Compiled::microbatches_for_each() const {
     return static_cast<double>(layout.microbatches) / static_cast<double>(programs.at(0).microbatches);
 }
 
-int64_t Compiled::arena_bytes(const ir::Program& program) const {
-    int64_t inputs = 0;
-    for (const ir::Buffer& b : program.buffers) inputs += b.kind == ir::MemoryKind::Input && b.resident ? b.bytes : 0;
-    return program.arena_bytes + inputs / program.microbatches * (layout.microbatches - program.microbatches);
-}
+int64_t Compiled::arena_bytes(const ir::Program& program) const { return arena_of(program, layout.microbatches); }
 
 int64_t Compiled::arena_bytes() const {
     int64_t most = 0;

@@ -35,7 +35,7 @@ struct CompileOptions {
     std::string stop_after;                      // a pass's name; empty: all
     std::vector<std::string> skip;               // passes switched off where the program stays legal (see optional_passes)
     std::vector<ir::EntryKind> entries = {};     // what is compiled; empty: train, and eval where validation.enable
-    bool few_microbatches = false;               // only those that represent the step (stages.h); such a program is not run
+    Microbatches microbatches = Microbatches::All;
     passes::RouteOptions route = {};             // where ranks run; not said: all in one process
     bool verify = true;                          // the programs after each pass. A search verifies what it chooses
     bool report = false;                         // fill PassReport's comparison of before and after
@@ -53,11 +53,12 @@ struct Compiled {
 
     const ir::Program& of_rank(int64_t rank) const { return programs[static_cast<size_t>(rank / layout.mesh.ranks())]; }
     std::vector<const ir::Program*> of_ranks() const;
-    // Microbatches of the step for each that the programs have: 1, unless few_microbatches was asked for.
+    // Microbatches of the step for each that the programs have: 1, unless fewer were asked for.
     double microbatches_for_each() const;
-    int64_t arena_bytes(const ir::Program& program) const;  // of a rank, with the inputs of all microbatches
-    int64_t arena_bytes() const;                            // of the rank with the most
-    int64_t all_arena_bytes() const;                        // of all ranks together
+    // With the inputs of all microbatches.
+    int64_t arena_bytes(const ir::Program& program) const;
+    int64_t arena_bytes() const;      // of the rank with the most
+    int64_t all_arena_bytes() const;  // of all ranks together
 };
 
 // What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank.

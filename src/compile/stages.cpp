@@ -162,6 +162,13 @@ schedules::Table read_csv_file(const std::string& path, const Layout& layout) {
 // How many layers fewer the first or last stage has, by the key; TorchTitan's default is 1.
 int64_t fewer(int64_t key) { return key < 0 ? 1 : key; }
 
+// All blocks but embedding and head.
+int64_t layers_of(const std::vector<ir::Block>& blocks) {
+    int64_t out = -2;
+    for (const ir::Block& b : blocks) out += std::ssize(b.instances());
+    return out;
+}
+
 // How many stages the cut has: as the keys say; else one or two stages a rank, as TorchTitan has it for the schedule.
 int64_t stage_count(const Config::Parallelism& p, const Layout& layout, int64_t layers, const schedules::Schedule& schedule) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp);
@@ -225,8 +232,7 @@ OrRefusal<StagePlan> plan_stages(const Config& config, const Layout& layout, con
     for (const ir::Block& b : blocks) {
         for (int64_t i : b.instances()) instances.push_back({b.name, i});
     }
-    const auto layers = static_cast<int64_t>(instances.size()) - 2;
-    OrRefusal<schedules::Table> table = table_of(config.parallelism, layout, layers);
+    OrRefusal<schedules::Table> table = table_of(config.parallelism, layout, layers_of(blocks));
     if (const UserError* refusal = refusal_of(table)) return *refusal;
     StagePlan plan{std::get<schedules::Table>(std::move(table)), {}};
     auto cut = cut_of(config.parallelism, instances, plan.table.stages);
@@ -286,20 +292,25 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
     return out;
 }
 
-int64_t representative_microbatches(const Config& config, const Layout& layout) {
+int64_t count_of(Microbatches which, const Config& config, const Layout& layout, const std::vector<ir::Block>& blocks) {
     const int64_t ranks = layout.mesh.degree(mesh::Axis::pp), all = layout.microbatches;
-    // A round in which the pipeline fills, 16 microbatches of the steady state, and two rounds in which ranks run out of
-    // forwards. Gathers run ahead by at most parallelism.prefetch microbatches.
-    const int64_t few = (ranks > 1 ? 3 * ranks : 1) + 16 + std::max<int64_t>(config.parallelism.prefetch - 1, 0);
-    if (few >= all) return all;
-    if (ranks == 1) return few;  // a forward and its backward at a time
+    if (which == Microbatches::All) return all;
+    const int64_t ahead = std::max<int64_t>(config.parallelism.prefetch - 1, 0);  // that gathers run, in microbatches
+    if (ranks == 1) return std::min(1 + 16 + ahead, all);                         // a forward and its backward at a time
     if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) return all;
     const schedules::Schedule& schedule = schedules::find_schedule(config.parallelism.pipeline_parallel_schedule);
-    if (schedule.max_stages_per_rank > 1) return all;
+    const int64_t stages = stage_count(config.parallelism, layout, layers_of(blocks), schedule), each = stages / ranks;
+    // A round in which the pipeline fills, microbatches of the steady state, and two rounds in which ranks run out of forwards.
+    // Schedules for several stages a rank send microbatches through it in rounds of one a rank.
+    const bool in_rounds = schedule.max_stages_per_rank > 1;
+    const int64_t few = 3 * ranks + (in_rounds ? round_up(8 + ahead, ranks) : 16 + ahead);
+    if (few >= all || stages % ranks != 0 || (in_rounds && all % ranks != 0)) return all;
+    if (schedule.settles_late && which == Microbatches::Steady) return all;
     const auto held = [&](int64_t microbatches) {
-        return schedules::in_flight(schedules::make_schedule(schedule.name, {ranks, 1, microbatches})).of_stage;
+        return schedules::in_flight(schedules::make_schedule(schedule.name, {ranks, each, microbatches}));
     };
-    return held(few) == held(few + ranks) ? few : all;
+    const schedules::InFlight a = held(few), b = held(few + ranks);
+    return a.of_stage == b.of_stage && a.of_rank == b.of_rank ? few : all;
 }
 
 Backwards backwards_of(const schedules::Table& table) {

@@ -39,10 +39,17 @@ OrRefusal<StagePlan> plan_stages(const Config& config, const Layout& layout, con
 // chosen.
 Stages stages_of(const StagePlan& plan, const ir::Program& whole);
 
-// How many microbatches stand for a long step. Once every rank holds as many microbatches as it ever will, each further one
-// takes as long as the one before and needs no memory but its input. The result is enough to reach that state; it is all
-// microbatches of the step if the schedule does not reach it (GPipe, several stages a rank, a CSV file).
-int64_t representative_microbatches(const Config& config, const Layout& layout);
+// Which microbatches of a long step a program has.
+enum class Microbatches {
+    All,      // such a program alone is run
+    Steady,   // enough that each further one takes as long as the one before, and needs no memory but its input
+    Fullest,  // enough that each further one needs no memory but its input
+};
+
+// How many microbatches that is of a step of these blocks. Every rank must hold as many microbatches as it ever will. All of the
+// step stand for it if the schedule does not reach that state (GPipe, LoopedBFS, a CSV file), or if several stages a rank take
+// microbatches in rounds that are not of one a rank. Steady: also if the schedule settles late (InterleavedZeroBubble).
+int64_t count_of(Microbatches which, const Config& config, const Layout& layout, const std::vector<ir::Block>& blocks);
 
 // Which kinds of backwards a schedule has: whole ones, ones in two parts (input, weight), or both.
 struct Backwards {

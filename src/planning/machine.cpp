@@ -184,7 +184,7 @@ Machine described_machine(const compile::Config& config, sim::Cluster described,
         cluster.devices ? compile::RankThreads{1, true} : compile::rank_threads_of(config, sharing, cluster.costs.cores);
     Kernels k = kernels_of(config, cluster, file, m.rank_threads.threads_per_rank);
     m.options.catalog = std::move(k.catalog), m.kernels = std::move(k.of);
-    m.options.few_microbatches = true;
+    m.options.microbatches = compile::Microbatches::Steady;
     if (cluster.stack.whole_logits) m.options.skip.push_back("fuse_loss");
     m.options.route.topology = sim::topology_of(cluster, ranks);
     if (of.of_host > 0 && cluster.devices) m.options.route.topology = mesh::even_hosts(ranks, of.of_host, of.of_process);
@@ -202,7 +202,7 @@ Machine machine_of(const compile::Config& config, const std::string& flag) {
     } else {
         use_instruction_set(config);
         m.options = compile_options(config);
-        m.options.few_microbatches = true;
+        m.options.microbatches = compile::Microbatches::Steady;
         m.rank_threads.threads_per_rank = m.options.catalog.threads;
         m.capacity = capacity_here(config, ranks, nullptr);
         const bool reference = config.runtime.kernels == compile::Kernels::Reference;

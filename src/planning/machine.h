@@ -56,7 +56,7 @@ struct Machine {
     std::optional<sim::Cluster> cluster;  // hosts.ranks and ranks_per_process as the recipe's keys say, where they do; none: here
     std::string file, stack;              // paths; the stack's may be empty
     compile::RankThreads rank_threads;
-    compile::CompileOptions options;  // few_microbatches
+    compile::CompileOptions options;  // microbatches: Steady
     Capacity capacity;
     KernelsOf kernels;
 };

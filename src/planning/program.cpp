@@ -25,7 +25,7 @@ MachineProgram program_of(compile::Recipe recipe, const ProgramOptions& options)
     open_run_data(recipe, MissingData::Assume);
     const compile::Config config = compile::config_of(recipe);
     Machine machine = machine_of(config, "");
-    machine.options.few_microbatches = false;
+    machine.options.microbatches = compile::Microbatches::All;
     machine.options.stop_after = options.after;
     machine.options.skip = options.skip;
     machine.options.report = options.report;

@@ -109,7 +109,7 @@ const std::vector<Recipe>& recipes() {
          false,
          false,
          true},
-        {{"InterleavedZeroBubble", "ZB-H1 over several stages a rank", 1, kAny, true}, zero_bubble, true, false, false, true},
+        {{"InterleavedZeroBubble", "ZB-H1 over several stages a rank", 1, kAny, true, true}, zero_bubble, true, false, false, true},
         {{"ZBVZeroBubble",
           "two stages a rank, the first and the last on the same one; nothing waits where F, I and W take equally long", 2, 2,
           true},

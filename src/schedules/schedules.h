@@ -19,6 +19,7 @@ struct Schedule {
     std::string_view name, help;
     int64_t min_stages_per_rank = 1, max_stages_per_rank = 1;
     bool splits_backward = false;  // has I and W in place of B
+    bool settles_late = false;     // a microbatch may take longer only after many rounds of the pipeline
 };
 
 struct Shape {

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/round.h"
 
 namespace lockstep::sim {
 namespace {
@@ -217,13 +219,20 @@ bool waited_for_pipeline(const Loaded& loaded, const ir::Entry& entry, const Eve
     return std::any_of(waits.begin(), waits.end(), shared);
 }
 
-// How long a microbatch takes once every rank holds all that it will hold: between backwards of the first pipeline rank, which
-// end at `ends_s`, by microbatch.
-double steady_s(const std::vector<double>& ends_s, int64_t ranks) {
-    // The last backward beside which all ranks still have forwards, and one a round of the pipeline before it.
-    const int64_t last = std::ssize(ends_s) - 2 * ranks - 1, apart = std::min(std::clamp<int64_t>(ranks, 8, 16), last);
-    if (apart < 1) return 0;
-    return (ends_s[static_cast<size_t>(last)] - ends_s[static_cast<size_t>(last - apart)]) / static_cast<double>(apart);
+// Microbatches of the steady state of a pipeline: those between whose backwards, on the first pipeline rank, all ranks still have
+// forwards to do. With several stages a rank they go through the pipeline in rounds of one a rank, so it is whole rounds.
+struct Steady {
+    int64_t before = 0, last = 0;  // of the microbatch before the first of them, and of the last
+
+    bool has(int64_t microbatch) const { return microbatch > before && microbatch <= last; }
+    double count() const { return static_cast<double>(last - before); }
+};
+std::optional<Steady> steady_of(const std::vector<ir::Program>& programs) {
+    const int64_t ranks = std::ssize(programs), last = programs[0].microbatches - 2 * ranks - 1;
+    int64_t count = std::min(std::clamp<int64_t>(ranks, 8, 16), last);
+    if (programs[0].stages.size() > 1) count = std::min(round_up(8, ranks), last / ranks * ranks);
+    if (count < 1) return std::nullopt;
+    return Steady{last - count, last};
 }
 
 struct Span {
@@ -328,43 +337,48 @@ private:
     std::vector<Rank> ranks_;
 };
 
-// When the backward of each microbatch has ended on a rank.
-class BackwardEnds {
-public:
-    explicit BackwardEnds(int64_t microbatches) : ends_s_(static_cast<size_t>(microbatches), 0) {}
-    void add(const ir::Routine& r, const ir::Call& call, double end_s) {
-        if (!ir::is_backward(r.kind)) return;
-        double& end = ends_s_[static_cast<size_t>(call.microbatch)];
-        end = std::max(end, end_s);
-    }
-    const std::vector<double>& ends_s() const { return ends_s_; }
-
-private:
-    std::vector<double> ends_s_;
-};
-
-// What the busiest parts do with a microbatch: each link, by its number; each rank's computing thread, by -1 less its own.
-using BusySeconds = std::map<int, double>;
-
 bool is_of_microbatch(ir::RoutineKind kind) {
     return ir::is_forward(kind) || ir::is_backward(kind) || kind == ir::RoutineKind::Transfer;
 }
 
-// Of a step whose ops have ended: with what no op accounts for. At first the last ranks work off what has piled up before them;
-// in the long run nothing is faster than the busiest part.
-StepTime step_of(double end_s, const BackwardEnds& of_first, const BusySeconds& busy_s, const std::vector<ir::Program>& programs,
-                 const Cluster& cluster) {
-    StepTime out;
-    out.microbatch_s = steady_s(of_first.ends_s(), std::ssize(programs));
-    for (const auto& [of, time_s] : busy_s) out.busiest_s = std::max(out.busiest_s, time_s);
-    if (out.microbatch_s > 0) out.microbatch_s = std::max(out.microbatch_s, out.busiest_s);
-    out.step_time_s = end_s + cluster.costs.step_overhead_s;
-    if (!cluster.devices) return out;
-    const int64_t ranks = programs[0].mesh.world_ranks();
-    out.step_time_s = with_host(end_s, cluster, ranks);
-    for (double* of_microbatch : {&out.microbatch_s, &out.busiest_s}) *of_microbatch *= factor_of(cluster, ranks);
-    return out;
-}
+// What a step does in its steady state, from what its parts do with microbatches of it.
+class SteadyTimes {
+public:
+    explicit SteadyTimes(const std::vector<ir::Program>& programs) : of_(steady_of(programs)) {}
+
+    bool has(const ir::Routine& r, const ir::Call& call) const {
+        return of_ && is_of_microbatch(r.kind) && of_->has(call.microbatch);
+    }
+    void compute(size_t rank, double time_s) { busy_s_[-1 - static_cast<int>(rank)] += time_s; }
+    void use_link(int link, double time_s) { busy_s_[link] += time_s; }
+    // On the first pipeline rank: a work of the call has ended.
+    void end(const ir::Routine& r, const ir::Call& call, double end_s) {
+        if (!of_ || !ir::is_backward(r.kind)) return;
+        if (call.microbatch == of_->before) before_s_ = std::max(before_s_, end_s);
+        if (call.microbatch == of_->last) last_s_ = std::max(last_s_, end_s);
+    }
+
+    // Of a step whose ops have ended: with what no op accounts for. At first the last ranks work off what has piled up before
+    // them; in the long run nothing is faster than the busiest part.
+    StepTime step(double end_s, const std::vector<ir::Program>& programs, const Cluster& cluster) const {
+        StepTime out;
+        if (of_) {
+            for (const auto& [part, time_s] : busy_s_) out.busiest_s = std::max(out.busiest_s, time_s / of_->count());
+            out.microbatch_s = std::max((last_s_ - before_s_) / of_->count(), out.busiest_s);
+        }
+        out.step_time_s = end_s + cluster.costs.step_overhead_s;
+        if (!cluster.devices) return out;
+        const int64_t ranks = programs[0].mesh.world_ranks();
+        out.step_time_s = with_host(end_s, cluster, ranks);
+        for (double* of_microbatch : {&out.microbatch_s, &out.busiest_s}) *of_microbatch *= factor_of(cluster, ranks);
+        return out;
+    }
+
+private:
+    std::optional<Steady> of_;
+    std::map<int, double> busy_s_;  // of each link, by its number; of each rank's computing thread, by -1 less its own
+    double before_s_ = 0, last_s_ = 0;  // of the backwards of Steady::before and Steady::last
+};
 
 }  // namespace
 
@@ -372,36 +386,26 @@ StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, 
                  const compile::RankThreads& rank_threads, const mesh::Link& ring) {
     const Job job(programs, entry, cluster, rank_threads, ring);
     const WorkTimes times = job.times();
-    BackwardEnds of_first(programs[0].microbatches);
-    BusySeconds busy_s;
+    SteadyTimes steady(programs);
     double end_s = 0;
     for (size_t rank = 0; rank < programs.size(); ++rank) {
-        const double share_of_all = 1 / static_cast<double>(programs[rank].microbatches);
         const std::vector<ir::Call>& calls = job.entry(rank).calls;
-        double computing_s = 0;
         for (size_t thread = 0; thread < times[rank].size(); ++thread) {
             for (size_t work = 0; work < times[rank][thread].size(); ++work) {
                 const WorkTime& time = times[rank][thread][work];
                 end_s = std::max(end_s, time.end_s);
-                if (thread != 0) continue;
-                const int call = job.call_of(rank, 0, static_cast<int>(work));
+                const int call = job.call_of(rank, static_cast<int>(thread), static_cast<int>(work));
                 const ir::Routine& r = job.routine_of(rank, call);
-                if (rank == 0) of_first.add(r, calls[static_cast<size_t>(call)], time.end_s);
-                if (is_of_microbatch(r.kind)) computing_s += time.busy_s;
+                const ir::Call& c = calls[static_cast<size_t>(call)];
+                if (rank == 0 && thread == 0) steady.end(r, c, time.end_s);
+                if (!steady.has(r, c)) continue;
+                if (thread == 0) steady.compute(rank, time.busy_s);
+                for (const Piece& piece : job.profile_of(rank, call).pieces)
+                    if (piece.segment.link >= 0) steady.use_link(piece.segment.link, piece.segment.link_s);
             }
         }
-        busy_s[-1 - static_cast<int>(rank)] = share_of_all * computing_s;
-        std::map<int, std::pair<int, double>> called;  // by routine: one of its calls, and how many it has
-        for (size_t call = 0; call < calls.size(); ++call) {
-            if (is_of_microbatch(programs[rank].routines[static_cast<size_t>(calls[call].routine)].kind))
-                called[calls[call].routine].first = static_cast<int>(call), ++called[calls[call].routine].second;
-        }
-        for (const auto& [routine, of] : called) {
-            for (const Piece& piece : job.profile_of(rank, of.first).pieces)
-                if (piece.segment.link >= 0) busy_s[piece.segment.link] += share_of_all * of.second * piece.segment.link_s;
-        }
     }
-    return step_of(end_s, of_first, busy_s, programs, cluster);
+    return steady.step(end_s, programs, cluster);
 }
 
 std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,
@@ -428,8 +432,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
     double measured = 0, unmeasured = 0;
     const double share = 1 / static_cast<double>(programs.size());
     std::vector<Spans> spans(programs.size());
-    BackwardEnds of_first(programs[0].microbatches);
-    BusySeconds busy_s;
+    SteadyTimes steady(programs);
     for (const Event& e : job.events()) {
         const auto rank = static_cast<size_t>(e.rank);
         const int call = job.call_of(rank, e.thread, e.work);
@@ -438,14 +441,13 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.step_time_s = std::max(out.step_time_s, e.end_s);
         const bool communicates = e.segment < 0 || profile.pieces[e.segment].segment.group >= 0;
         const ir::Routine& routine = job.routine_of(rank, call);
-        if (e.segment >= 0 && is_of_microbatch(routine.kind)) {
-            const double share_of_all = 1 / static_cast<double>(programs[rank].microbatches);
+        const ir::Call& c = job.entry(rank).calls[static_cast<size_t>(call)];
+        if (e.segment >= 0 && steady.has(routine, c)) {
             const Segment& segment = profile.pieces[e.segment].segment;
-            if (e.thread == 0) busy_s[-1 - e.rank] += share_of_all * (e.end_s - e.ready_s);
-            if (segment.link >= 0) busy_s[segment.link] += share_of_all * segment.link_s;
+            if (e.thread == 0) steady.compute(rank, e.end_s - e.ready_s);
+            if (segment.link >= 0) steady.use_link(segment.link, segment.link_s);
         }
-        if (rank == 0 && e.thread == 0 && e.segment >= 0)
-            of_first.add(routine, job.entry(0).calls[static_cast<size_t>(call)], e.end_s);
+        if (rank == 0 && e.thread == 0 && e.segment >= 0) steady.end(routine, c, e.end_s);
         if (e.thread == 0 && !communicates) spans[rank].computing.push_back({e.start_s, e.end_s});
         if (e.thread != 0 && e.segment >= 0 && communicates) {
             spans[rank].communicating.push_back({e.ready_s, e.end_s});
@@ -468,7 +470,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
         out.hidden_communication_s += share * common_s(s.computing, united(s.communicating));
         out.hidden_in_parts_s += share * common_s(s.computing, s.in_parts);
     }
-    static_cast<StepTime&>(out) = step_of(out.step_time_s, of_first, busy_s, programs, cluster);
+    static_cast<StepTime&>(out) = steady.step(out.step_time_s, programs, cluster);
     out.measured_share = measured + unmeasured > 0 ? measured / (measured + unmeasured) : 0;
     for (ir::Timeline& t : out.timelines) t.end_s = out.step_time_s;
     return out;

@@ -33,7 +33,7 @@ std::string_view text_of(Limit limit) {
             return "computation, tensor-parallel communication and the bubble of the schedule alone take longer";
         case Limit::Communication:
             return "computation, bubble, and the gathers, reductions and updates that nothing can hide take longer";
-        case Limit::Rounds: return "the first rounds of the pipeline, planned, and as long for each of the others take longer";
+        case Limit::Rounds: return "the first rounds of the pipeline, planned, and the others on its busiest rank take longer";
         case Limit::Memory: return "weights, optimizer, gradients and saved activations alone exceed a rank's memory";
     }
     throw InternalError("tune: a limit of no kind");
@@ -134,9 +134,7 @@ struct Bounds::Impl {
     int64_t microbatches_to_play(const Choice& f) const {
         const compile::Config config = problem.config(f);
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
-        const int64_t few = compile::representative_microbatches(config, layout);
-        if (f.stages_per_rank == 1 || f.microbatches % f.pipeline != 0 || grows(f, kRounds * f.pipeline)) return few;
-        return std::min(few, kRounds * f.pipeline);
+        return compile::count_of(compile::Microbatches::Steady, config, layout, problem.prefix.program.blocks);
     }
 
     const Played& play(const Choice& member) {
@@ -192,7 +190,7 @@ struct Bounds::Impl {
         const schedules::Timeline timeline = schedules::play(table, cost, [&](int64_t from, int64_t to) {
             return delays_s[static_cast<size_t>(std::min(from, to))][from < to ? 0 : 1];
         });
-        double most = 0, least = std::numeric_limits<double>::infinity(), through_s = 0;
+        double most_s = 0;
         for (size_t r = 0; r < table.rows.size(); ++r) {
             Held& h = out.ranks.emplace_back(held(table.rows[r], stages));
             std::map<int64_t, std::pair<Work, double>> last;  // by stage: its last action, and when that begins
@@ -222,16 +220,13 @@ struct Bounds::Impl {
             h.busy_s = timeline.busy[r] / microbatches + slowed * received_s;
             const double begin_s = follows_table(f) && !timeline.start[r].empty() ? timeline.start[r].front() : 0;
             h.begin_s = begin_s;
-            h.end_s = std::max(h.end_s, begin_s + h.busy_s * microbatches - slowed * received_s);
-            out.step_s = std::max(out.step_s, h.end_s);
-            most = std::max(most, h.busy_s), least = std::min(least, h.busy_s);
-            const double all_s = begin_s + h.busy_s * static_cast<double>(f.microbatches) - slowed * received_s;
-            through_s = std::max(through_s, all_s + (follows_table(f) ? behind_s(table.rows[r], stages, delays_s) : 0));
+            const double all_s = begin_s + h.busy_s * microbatches - slowed * received_s;
+            h.end_s = std::max(h.end_s, all_s);
+            out.step_s = std::max({out.step_s, h.end_s, all_s + (follows_table(f) ? behind_s(table.rows[r], stages, delays_s) : 0)});
+            most_s = std::max(most_s, h.busy_s);
         }
-        const auto more = static_cast<double>(f.microbatches - out.microbatches);
-        // Of one stage a rank the plan itself leaves microbatches out, and says that each takes as long as on the busiest rank.
-        if (f.stages_per_rank == 1) out.more_s = more * most;
-        else out.more_s = std::max(more * least, through_s - out.step_s);
+        // The plan leaves microbatches out, too, and says that each takes as long as on the busiest rank at least.
+        out.more_s = most_s * static_cast<double>(f.microbatches - out.microbatches);
         return out;
     }
 

@@ -10,12 +10,12 @@
 #include "base/error.h"
 #include "planning/plan.h"
 #include "schedules/schedules.h"
-#include "schedules/timeline.h"
 #include "sim/simulate.h"
 
 namespace lockstep::tune {
 namespace {
 
+using compile::Microbatches;
 using compile::RecomputeMode;
 using Clock = std::chrono::steady_clock;
 
@@ -27,87 +27,39 @@ Choice family_of(Choice c) {
     return c;
 }
 
-// A step is steady where a microbatch takes as long as on its busiest part, whose time is a mean over the step.
-constexpr double kSteady = 0.999;
-
-// Of the choice's microbatches, which may be fewer than the batch has.
-compile::Config config_of(const Problem& problem, const Choice& choice) {
-    return with(problem.space.base, choice, choice.microbatches * choice.microbatch * choice.data);
-}
-
-struct Exact {
-    Planned planned;
-    double busiest_s = 0;  // with a microbatch
-};
-
 // On devices no time depends on addresses.
 bool are_placed(const Problem& problem, Bytes bytes) { return bytes == Bytes::Placed || !problem.cluster().devices; }
 
-compile::OrRefusal<Exact> plan_all(const Problem& problem, const Choice& choice, Bytes bytes) {
-    const compile::Config config = config_of(problem, choice);
+}  // namespace
+
+compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes,
+                                    compile::Microbatches microbatches) {
+    const compile::Config config = problem.config(choice);
     compile::CompileOptions options = problem.machine.options;
+    options.microbatches = microbatches;
     options.place_buffers = are_placed(problem, bytes);
     const auto compiled = compile::compile(problem.prefix, config, options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     const auto& c = std::get<compile::Compiled>(compiled);
-    Exact out{{choice, 0, planning::needed_by(problem.machine, c).bytes}};
-    Planned& planned = out.planned;
-    planned.is_placed = options.place_buffers || problem.is_of_described_stack();
-    planned.fits = planning::has_room(problem.machine, planned.bytes);
-    if (!planned.fits) return out;
-    const sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
-                                            compile::local_link(config));
-    planned.step_s = planning::step_s(c, time), out.busiest_s = time.busiest_s;
+    Planned out{choice, 0, planning::needed_by(problem.machine, c).bytes};
+    out.is_placed = options.place_buffers || problem.is_of_described_stack();
+    out.fits = planning::has_room(problem.machine, out.bytes);
+    if (!out.fits) return out;
+    sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
+                                      compile::local_link(config));
+    out.is_least = microbatches == Microbatches::Fullest && c.microbatches_for_each() > 1;
+    if (out.is_least) time.microbatch_s = time.busiest_s;
+    out.step_s = planning::step_s(c, time);
     return out;
-}
-
-// Fewer microbatches that reach the steady state of a schedule with several stages a rank; 0: the step is short.
-int64_t shortened(const Choice& c) {
-    if (c.pipeline == 1 || c.stages_per_rank == 1 || c.microbatches % c.pipeline != 0) return 0;
-    const int64_t few = kRounds * c.pipeline;
-    return c.microbatches > 2 * few ? few : 0;
-}
-
-}  // namespace
-
-compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes, double worth_s) {
-    const auto of = [&](int64_t microbatches, Bytes of_it) {
-        Choice c = choice;
-        c.microbatches = microbatches;
-        return plan_all(problem, c, of_it);
-    };
-    const auto as_planned = [&](const compile::OrRefusal<Exact>& exact) -> compile::OrRefusal<Planned> {
-        if (const UserError* refusal = compile::refusal_of(exact)) return *refusal;
-        Planned out = std::get<Exact>(exact).planned;
-        out.choice = choice;
-        return out;
-    };
-    const int64_t few = shortened(choice);
-    if (few == 0) return as_planned(of(choice.microbatches, bytes));
-    const auto more = of(few, bytes);
-    if (compile::refusal_of(more) || !std::get<Exact>(more).planned.fits) return as_planned(more);  // nor does the whole step
-    if (grows(choice, few)) return as_planned(of(choice.microbatches, bytes));
-    const auto less = of(few - choice.pipeline, Bytes::Least);
-    if (compile::refusal_of(less)) return as_planned(less);
-    const auto& [longer, busiest_s] = std::get<Exact>(more);
-    const double each_s = (longer.step_s - std::get<Exact>(less).planned.step_s) / static_cast<double>(choice.pipeline);
-    Planned out = longer;
-    out.choice = choice;
-    out.step_s += each_s * static_cast<double>(choice.microbatches - few);
-    if (each_s >= kSteady * busiest_s) return out;
-    // Its busiest rank does not rule the step yet: microbatches take longer later.
-    out.is_least = true;
-    return out.step_s >= worth_s ? out : as_planned(of(choice.microbatches, bytes));
 }
 
 compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,
                                      std::optional<int64_t> pipeline_rank) {
-    Choice c = choice;
-    if (const int64_t few = shortened(choice); few > 0 && (pipeline_rank || !grows(choice, few))) c.microbatches = few;
     compile::CompileOptions options = problem.machine.options;
     options.only_pipeline_rank = pipeline_rank;
+    options.microbatches = Microbatches::Fullest;
     options.place_buffers = are_placed(problem, bytes);
-    const auto compiled = compile::compile(problem.prefix, config_of(problem, c), options);
+    const auto compiled = compile::compile(problem.prefix, problem.config(choice), options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
     return planning::needed_by(problem.machine, std::get<compile::Compiled>(compiled)).bytes;
 }
@@ -229,10 +181,7 @@ private:
             return;
         }
         auto& planned = std::get<Planned>(result);
-        if (planned.is_least) {
-            cut({planned.step_s, Limit::Rounds, 0, true, choice});
-            return;
-        }
+        if (planned.is_least) return cut({planned.step_s, Limit::Rounds, 0, true, choice});
         if (planned.step_s < worst_of_best()) place(planned);
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
@@ -264,8 +213,8 @@ private:
     compile::OrRefusal<Planned> plan_if_fullest_fits(const Choice& choice) {
         constexpr int64_t kWorthIt = 8;  // pipeline ranks, from which on two are a small part of all
         if (!options_.prune) return plan_of(problem_, choice);
-        if (choice.pipeline == 1 || choice.recompute == RecomputeMode::Budget)
-            return plan_of(problem_, choice, Bytes::Least, worst_of_best());
+        if (choice.pipeline == 1) return plan_of(problem_, choice, Bytes::Least);
+        if (choice.recompute == RecomputeMode::Budget) return plan_if_worth(choice);
         std::set<int64_t> ranks = {bounds_.fullest(choice).rank};
         if (choice.pipeline >= kWorthIt) ranks.insert({0, choice.pipeline - 1});
         for (const int64_t rank : ranks) {
@@ -273,7 +222,18 @@ private:
             if (const UserError* refusal = compile::refusal_of(bytes)) return *refusal;
             if (std::get<int64_t>(bytes) > capacity()) return Planned{choice, 0, std::get<int64_t>(bytes), false};
         }
-        return plan_of(problem_, choice, Bytes::Least, worst_of_best());
+        return plan_if_worth(choice);
+    }
+
+    // All microbatches of a schedule that settles late are played only if the others at their busiest do not take too long.
+    compile::OrRefusal<Planned> plan_if_worth(const Choice& choice) {
+        if (schedules::find_schedule(choice.schedule).settles_late) {
+            const auto first = plan_of(problem_, choice, Bytes::Least, Microbatches::Fullest);
+            if (compile::refusal_of(first)) return first;
+            const Planned& least = std::get<Planned>(first);
+            if (!least.fits || !least.is_least || least.step_s >= worst_of_best()) return first;
+        }
+        return plan_of(problem_, choice, Bytes::Least);
     }
 
     void keep(const Planned& planned) {

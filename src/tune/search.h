@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,16 +20,15 @@ struct Planned {
     int64_t bytes = 0;  // of the rank with the most
     bool fits = true;
     bool is_placed = true;  // else bytes are the least that any offsets of its buffers need
-    bool is_least = false;  // step_s is what it takes at least: that was too long to be asked further
+    bool is_least = false;  // step_s is what it takes at least: only as many microbatches were played as need its memory
 };
 
 // Placed: buffers get their offsets, which takes longest of a plan. Least: see Planned::is_placed.
 enum class Bytes { Placed, Least };
 
-// The exact plan: a refusal where the layout is none. Steps of many microbatches with several stages a rank are extended from two
-// shorter ones. Of a step that takes `worth_s` at least, nobody needs to know how long it takes.
+// The exact plan: a refusal where the layout is none. With the fullest microbatches alone, see Planned::is_least.
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes = Bytes::Placed,
-                                    double worth_s = std::numeric_limits<double>::infinity());
+                                    compile::Microbatches microbatches = compile::Microbatches::Steady);
 
 // Bytes of the plan's fullest rank, or of one pipeline rank, whose program alone is then compiled.
 compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,

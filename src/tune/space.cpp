@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "schedules/schedules.h"
-#include "schedules/timeline.h"
 
 namespace lockstep::tune {
 namespace {
@@ -204,13 +203,6 @@ std::string text_of(const Choice& c) {
     out += " " + compile::word_of(c.recompute);
     if (c.partition == PartitionPreset::Zero3 && c.prefetch != 1) out += fmt::format(" prefetch {}", c.prefetch);
     return out;
-}
-
-bool grows(const Choice& c, int64_t microbatches) {
-    const auto held = [&](int64_t n) {
-        return schedules::in_flight(schedules::make_schedule(c.schedule, {c.pipeline, c.stages_per_rank, n})).of_rank;
-    };
-    return held(microbatches) != held(microbatches - c.pipeline);
 }
 
 std::vector<Choice> Space::members(const Choice& family) const {

@@ -33,11 +33,6 @@ struct Choice {
     bool operator==(const Choice&) const = default;
 };
 
-// Rounds of the pipeline that stand for a long step of several stages a rank.
-constexpr int64_t kRounds = 3;
-// Does a step of so many microbatches hold more of them at once than one that is a round of the pipeline shorter?
-bool grows(const Choice& choice, int64_t microbatches);
-
 // `base` with this layout, of `global_batch` sequences a step.
 compile::Config with(const compile::Config& base, const Choice& choice, int64_t global_batch);
 // The keys that with() changes, with their values in `changed` as they stand in TOML.

@@ -87,6 +87,31 @@ TEST(RecomputeBudget, PlansEachListOnce) {
     EXPECT_GT(planned.size(), 3u);
 }
 
+// Two ranks, the second with gaps between its buffers: the most that fits on both is found, mostly by sizing one of them.
+TEST(RecomputeBudget, FitsEveryRank) {
+    Settings settings = kShape;
+    settings.insert(settings.end(), {{"activation_checkpoint.mode", "budget"}, {"activation_checkpoint.budget_bytes", "850"}});
+    const ir::Program placed = program_after("fuse_loss", settings);
+    size_t of_all = 0, of_one = 0;
+    const auto lists = compile::or_throw(compile::save_lists(
+        compile::config_of(small_recipe(settings)).activation_checkpoint, placed,
+        [&](const std::vector<passes::SaveList>& of, const compile::Sizing& sizing) {
+            int64_t again = 0;
+            for (const passes::SaveList& list : of) {
+                if (list.values.empty()) again += list.instances.empty() ? 6 : static_cast<int64_t>(list.instances.size());
+            }
+            const int64_t gap = sizing.place_buffers ? 150 : 0;
+            const std::vector<int64_t> bytes = {1100 - 100 * again, 1090 - 100 * again + gap};
+            ++(sizing.pipeline_rank ? of_one : of_all);
+            return sizing.pipeline_rank ? std::vector{bytes[static_cast<size_t>(*sizing.pipeline_rank)]} : bytes;
+        }));
+    // The first rank alone would need three layers again (1100 - 300 <= 850), the second four (1240 - 400 <= 850).
+    ASSERT_FALSE(lists.empty());
+    EXPECT_TRUE(lists.front().values.empty());
+    EXPECT_EQ(lists.front().instances, (std::vector<int64_t>{0, 1, 2, 3}));
+    EXPECT_GT(of_one, of_all);
+}
+
 // What the last layers save is gone when the first are computed again: they save first.
 TEST(RecomputeBudget, TheLastLayersSaveFirst) {
     Settings settings = kShape;

@@ -14,6 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
+using compile::PartitionPreset;
 using tune::Choice;
 using tune::Found;
 using tune::Planned;
@@ -171,6 +172,11 @@ TEST(TuneSearch, PrunedFindsWhatAllFindWithoutAPipeline) {
 
 TEST(TuneSearch, PrunedFindsWhatAllFindInPipelines) { expect_same_best(problem(4, {{"partition.preset", "zero1"}})); }
 
+// Steps long enough to be extended from shorter ones.
+TEST(TuneSearch, PrunedFindsWhatAllFindInLongSteps) {
+    expect_same_best(problem(2, {{"parallelism.pipeline_parallel_degree", "2"}, {"activation_checkpoint.mode", "none"}}, 32));
+}
+
 TEST(TuneSearch, GivesTheSameEveryTime) {
     const Problem p = problem(4);
     const Found a = tune::search(p, {}), b = tune::search(p, {});
@@ -211,6 +217,33 @@ TEST(TuneSpace, CountsByHand) {
     // dp 2: replicated, or over two ranks zero1, zero2, and zero3 with three prefetches.
     EXPECT_EQ(p.space.members(p.space.families.front()).size(), 1u + 1u + 1u + 3u);
     EXPECT_EQ(p.space.size(), 3 * 6 + 12);
+}
+
+// Why the members of a pipeline leave ZeRO-1 out: ZeRO-2 takes the same time, and no more bytes.
+TEST(TuneSpace, LeavesOutZero1InPipelines) {
+    const std::pair<std::string, std::string> pipeline = {"parallelism.pipeline_parallel_degree", "2"};
+    const Problem p = problem(4, {pipeline});
+    size_t compared = 0;
+    for (const Choice& family : p.space.families) {
+        for (Choice c : p.space.members(family)) {
+            EXPECT_FALSE(c.partition == PartitionPreset::Zero1 && c.microbatches > 1) << text_of(c);
+            if (c.partition != PartitionPreset::Zero2 || c.microbatches == 1) continue;
+            const auto zero2 = tune::plan_of(p, c);
+            c.partition = PartitionPreset::Zero1;
+            const auto zero1 = tune::plan_of(p, c);
+            if (compile::refusal_of(zero2)) continue;
+            ++compared;
+            EXPECT_DOUBLE_EQ(std::get<Planned>(zero2).step_s, std::get<Planned>(zero1).step_s) << text_of(c);
+            EXPECT_LE(std::get<Planned>(zero2).bytes, std::get<Planned>(zero1).bytes) << text_of(c);
+        }
+    }
+    EXPECT_GT(compared, 10u);
+    compile::Config config = config_of({pipeline, {"partition.preset", "zero1"}});
+    config.origins["partition.preset"] = "flag --partition.preset";
+    const Problem held = tune::problem_of(config, devices(), "small.toml", 4, 8);
+    size_t zero1 = 0;
+    for (const Choice& c : choices_of(held)) zero1 += c.partition == PartitionPreset::Zero1;
+    EXPECT_GT(zero1, 0u);
 }
 
 TEST(TuneSpace, HasEachLayoutOnce) {
