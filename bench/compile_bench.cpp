@@ -2,8 +2,8 @@
 // pipeline stages (4,096 ranks), without verification after each pass, with it, and with the proofs of `check` as well. One
 // iteration is one layout. CPU time is that of all threads.
 //
-// Then layouts a second as `lockstep tune` plans them (items_per_second, of one core): compiled from the prefix, placed and
-// played. And whole plans as `lockstep plan` makes them, with their band.
+// Then layouts a second as `lockstep tune` plans them (items_per_second, of one core): compiled from the prefix without offsets
+// of buffers, and played. And whole plans as `lockstep plan` makes them, with their band.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -148,22 +148,22 @@ int64_t arena_of(const P& program, int64_t microbatches) {
 
 // What activation_checkpoint asks for; with a budget, by planning the memory of each choice. `of_step` has all microbatches.
 OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in, const Layout& of_step) {
-    std::optional<StagePlan> plan;  // once a budget asks
-    Layout layout = in.layout;
+    Layout fewer = in.layout;
+    std::optional<StagePlan> plan_of_fewer;  // once a budget asks
     const auto arena_bytes = [&](const SaveLists& lists, const Sizing& sizing) {
-        if (!plan) {
-            if (in.options.microbatches != Microbatches::All)
-                layout.microbatches = count_of(Microbatches::Fullest, in.config, of_step, placed.blocks);
-            plan = or_throw(plan_stages(in.config, layout, placed.blocks));
+        if (!sizing.exact && !plan_of_fewer) {
+            fewer.microbatches = count_of(Microbatches::Fullest, in.config, of_step, placed.blocks);
+            plan_of_fewer = or_throw(plan_stages(in.config, fewer, placed.blocks));
         }
+        const Layout& layout = sizing.exact ? in.layout : fewer;
         CompileOptions quiet = in.options;
         quiet.verify = quiet.report = false;
         quiet.only_pipeline_rank = sizing.pipeline_rank;
-        quiet.place_buffers = quiet.place_buffers && sizing.place_buffers;
+        quiet.place_buffers = quiet.place_buffers && sizing.exact;
         Programs programs = {placed};
         programs[0].microbatches = layout.microbatches;
         Runner run(quiet, std::move(programs));
-        lower(run, {in.config, quiet, layout, *plan}, lists);
+        lower(run, {in.config, quiet, layout, sizing.exact ? in.plan : *plan_of_fewer}, lists);
         std::vector<int64_t> out;
         for (const P& p : run.programs()) out.push_back(arena_of(p, of_step.microbatches));
         return out;

@@ -32,9 +32,9 @@ struct PassReport {
 
 struct CompileOptions {
     ops::KernelCatalog catalog;
-    std::string stop_after;                      // a pass's name; empty: all
-    std::vector<std::string> skip;               // passes switched off where the program stays legal (see optional_passes)
-    std::vector<ir::EntryKind> entries = {};     // what is compiled; empty: train, and eval where validation.enable
+    std::string stop_after;                   // a pass's name; empty: all
+    std::vector<std::string> skip;            // passes switched off where the program stays legal (see optional_passes)
+    std::vector<ir::EntryKind> entries = {};  // what is compiled; empty: train, and eval where validation.enable
     Microbatches microbatches = Microbatches::All;
     passes::RouteOptions route = {};             // where ranks run; not said: all in one process
     bool verify = true;                          // the programs after each pass. A search verifies what it chooses

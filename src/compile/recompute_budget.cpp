@@ -91,8 +91,7 @@ public:
 
     const std::vector<int64_t>& of(const std::vector<SaveList>& lists, const Sizing& sizing) {
         for (const Known& k : known_) {
-            if (k.lists == lists && k.sizing.pipeline_rank == sizing.pipeline_rank &&
-                k.sizing.place_buffers == sizing.place_buffers)
+            if (k.lists == lists && k.sizing.pipeline_rank == sizing.pipeline_rank && k.sizing.exact == sizing.exact)
                 return k.bytes;
         }
         known_.push_back({lists, sizing, bytes_(lists, sizing)});

@@ -14,11 +14,12 @@
 
 namespace lockstep::compile {
 
-// How the programs that some lists lead to are sized: all, or that of one pipeline rank; with the offsets of buffers, or by the
-// least bytes that any offsets need, which takes a fraction of the time.
+// How the programs that some lists lead to are sized: all, or that of one pipeline rank. Not exact: with as few microbatches as
+// fill every rank, and by the least bytes that any offsets of buffers need. This is at most what is exact, in a fraction of the
+// time.
 struct Sizing {
     std::optional<int64_t> pipeline_rank = {};
-    bool place_buffers = true;
+    bool exact = true;
 };
 // The arenas, in bytes, by pipeline rank.
 using ArenaBytes = std::function<std::vector<int64_t>(const std::vector<passes::SaveList>&, const Sizing&)>;

@@ -43,12 +43,13 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole);
 enum class Microbatches {
     All,      // such a program alone is run
     Steady,   // enough that each further one takes as long as the one before, and needs no memory but its input
-    Fullest,  // enough that each further one needs no memory but its input
+    Fullest,  // enough that each further one needs hardly any memory but its input
 };
 
 // How many microbatches that is of a step of these blocks. Every rank must hold as many microbatches as it ever will. All of the
 // step stand for it if the schedule does not reach that state (GPipe, LoopedBFS, a CSV file), or if several stages a rank take
-// microbatches in rounds that are not of one a rank. Steady: also if the schedule settles late (InterleavedZeroBubble).
+// microbatches in rounds that are not of one a rank. Steady: also if the schedule settles late (InterleavedZeroBubble,
+// ZBVZeroBubble), so that ranks may wait, or hold transfers and gradients side by side, for the first time after many rounds.
 int64_t count_of(Microbatches which, const Config& config, const Layout& layout, const std::vector<ir::Block>& blocks);
 
 // Which kinds of backwards a schedule has: whole ones, ones in two parts (input, weight), or both.

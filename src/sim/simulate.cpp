@@ -376,7 +376,7 @@ public:
 
 private:
     std::optional<Steady> of_;
-    std::map<int, double> busy_s_;  // of each link, by its number; of each rank's computing thread, by -1 less its own
+    std::map<int, double> busy_s_;      // of each link, by its number; of each rank's computing thread, by -1 less its own
     double before_s_ = 0, last_s_ = 0;  // of the backwards of Steady::before and Steady::last
 };
 

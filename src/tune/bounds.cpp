@@ -125,7 +125,7 @@ struct Bounds::Impl {
         return at->second;
     }
 
-    // How many microbatches of the family are played: those that the plan has, or enough to fill the pipeline.
+    // How many microbatches of the family are played: enough to fill the pipeline.
     int64_t played(const Choice& f) {
         const auto [at, is_new] = played_microbatches.try_emplace({f.pipeline, f.schedule, f.stages_per_rank, f.microbatches});
         if (is_new) at->second = microbatches_to_play(f);
@@ -134,7 +134,7 @@ struct Bounds::Impl {
     int64_t microbatches_to_play(const Choice& f) const {
         const compile::Config config = problem.config(f);
         const compile::Layout layout = compile::or_throw(compile::layout_of(config, problem.space.dims));
-        return compile::count_of(compile::Microbatches::Steady, config, layout, problem.prefix.program.blocks);
+        return compile::count_of(compile::Microbatches::Fullest, config, layout, problem.prefix.program.blocks);
     }
 
     const Played& play(const Choice& member) {
@@ -222,7 +222,8 @@ struct Bounds::Impl {
             h.begin_s = begin_s;
             const double all_s = begin_s + h.busy_s * microbatches - slowed * received_s;
             h.end_s = std::max(h.end_s, all_s);
-            out.step_s = std::max({out.step_s, h.end_s, all_s + (follows_table(f) ? behind_s(table.rows[r], stages, delays_s) : 0)});
+            out.step_s =
+                std::max({out.step_s, h.end_s, all_s + (follows_table(f) ? behind_s(table.rows[r], stages, delays_s) : 0)});
             most_s = std::max(most_s, h.busy_s);
         }
         // The plan leaves microbatches out, too, and says that each takes as long as on the busiest rank at least.

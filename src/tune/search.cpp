@@ -48,7 +48,8 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
     sim::StepTime time = sim::time_of(c.programs, ir::EntryKind::Train, problem.cluster(), problem.machine.rank_threads,
                                       compile::local_link(config));
     out.is_least = microbatches == Microbatches::Fullest && c.microbatches_for_each() > 1;
-    if (out.is_least) time.microbatch_s = time.busiest_s;
+    // Of two microbatches of the busiest part, one may meet more collectives than the other, which slow it down.
+    if (out.is_least) time.microbatch_s = 0.999 * time.busiest_s;
     out.step_s = planning::step_s(c, time);
     return out;
 }
@@ -57,7 +58,7 @@ compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choic
                                      std::optional<int64_t> pipeline_rank) {
     compile::CompileOptions options = problem.machine.options;
     options.only_pipeline_rank = pipeline_rank;
-    options.microbatches = Microbatches::Fullest;
+    if (pipeline_rank) options.microbatches = Microbatches::Fullest;
     options.place_buffers = are_placed(problem, bytes);
     const auto compiled = compile::compile(problem.prefix, problem.config(choice), options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
@@ -96,15 +97,12 @@ public:
             const TimeBound bound = bounds_.coarse(f);
             push({bound.step_s, bound.limit, next_++, false, f});
         }
-        while (!queue_.empty()) {
-            const Candidate c = queue_.top();
-            if (options_.prune && c.bound_s >= worst_of_best()) break;
-            queue_.pop();
-            if (c.is_member) plan(c.choice);
-            else expand(c.choice);
-        }
+        do explore();
+        while (!place_best());
         for (; !queue_.empty(); queue_.pop()) cut(queue_.top());
         if (options_.solve_recompute) solve_recompute();
+        while (!place_best()) {
+        }
         place_front();
         rank();
         for (const auto& [limit, c] : cuts_) found_.cuts.push_back(c);
@@ -113,6 +111,16 @@ public:
     }
 
 private:
+    void explore() {
+        while (!queue_.empty()) {
+            const Candidate c = queue_.top();
+            if (options_.prune && c.bound_s >= worst_of_best()) break;
+            queue_.pop();
+            if (c.is_member) plan(c.choice);
+            else expand(c.choice);
+        }
+    }
+
     void push(Candidate c) { queue_.push(std::move(c)); }
 
     int64_t capacity() const { return problem_.machine.capacity.bytes.value_or(std::numeric_limits<int64_t>::max()); }
@@ -182,30 +190,41 @@ private:
         }
         auto& planned = std::get<Planned>(result);
         if (planned.is_least) return cut({planned.step_s, Limit::Rounds, 0, true, choice});
-        if (planned.step_s < worst_of_best()) place(planned);
         found_.all.push_back(planned);
         if (planned.fits) keep(planned);
         else smallest(choice, planned.bytes);
         if (options_.progress) options_.progress({std::ssize(found_.all), std::ssize(queue_), best_s_});
     }
 
-    void place(Planned& planned) {
-        if (planned.is_placed || !planned.fits) return;
-        planned.bytes = std::get<int64_t>(bytes_of(problem_, planned.choice, Bytes::Placed));
-        planned.fits = planned.bytes <= capacity();
-        planned.is_placed = true;
+    std::vector<Planned>::iterator known(const Choice& c) {
+        return std::find_if(found_.all.begin(), found_.all.end(), [&](const Planned& p) { return p.choice == c; });
+    }
+
+    // Gives these their offsets. False: one had none; now it may not fit, and its budget may save less.
+    bool place(const std::vector<Planned>& some) {
+        bool were_placed = true;
+        for (const Planned& p : some) {
+            if (p.is_placed) continue;
+            were_placed = false;
+            *known(p.choice) = std::get<Planned>(plan_of(problem_, p.choice));
+        }
+        return were_placed;
+    }
+
+    // The best so far. False: others may have taken the places of what does not fit.
+    bool place_best() {
+        rank();
+        if (place(found_.best)) return true;
+        best_.clear(), best_s_ = 0;
+        for (const Planned& p : found_.all) {
+            if (p.fits) keep(p);
+        }
+        return false;
     }
 
     // Until every layout that no other beats in both bytes and time has its offsets.
     void place_front() {
-        for (bool changed = true; changed;) {
-            changed = false;
-            for (const Planned& p : pareto_front(found_.all)) {
-                if (p.is_placed) continue;
-                changed = true;
-                place(
-                    *std::find_if(found_.all.begin(), found_.all.end(), [&](const Planned& q) { return q.choice == p.choice; }));
-            }
+        while (!place(pareto_front(found_.all))) {
         }
     }
 
@@ -213,8 +232,7 @@ private:
     compile::OrRefusal<Planned> plan_if_fullest_fits(const Choice& choice) {
         constexpr int64_t kWorthIt = 8;  // pipeline ranks, from which on two are a small part of all
         if (!options_.prune) return plan_of(problem_, choice);
-        if (choice.pipeline == 1) return plan_of(problem_, choice, Bytes::Least);
-        if (choice.recompute == RecomputeMode::Budget) return plan_if_worth(choice);
+        if (choice.pipeline == 1 || choice.recompute == RecomputeMode::Budget) return plan_of(problem_, choice, Bytes::Least);
         std::set<int64_t> ranks = {bounds_.fullest(choice).rank};
         if (choice.pipeline >= kWorthIt) ranks.insert({0, choice.pipeline - 1});
         for (const int64_t rank : ranks) {
@@ -257,7 +275,7 @@ private:
             Choice none = p.choice, solved = p.choice;
             none.recompute = RecomputeMode::None;
             solved.recompute = RecomputeMode::Budget, solved.budget_bytes = *problem_.machine.capacity.bytes;
-            if (bounds_.of_member(none).step_s < p.step_s) plan(solved);
+            if (bounds_.of_member(none).step_s < p.step_s && known(solved) == found_.all.end()) plan(solved);
         }
     }
 

@@ -71,8 +71,8 @@ TEST(RecomputeBudget, PlansEachListOnce) {
     std::vector<std::pair<std::vector<passes::SaveList>, bool>> planned;
     compile::save_lists(compile::config_of(small_recipe(settings)).activation_checkpoint, placed,
                         [&](const std::vector<passes::SaveList>& lists, const compile::Sizing& sizing) {
-                            EXPECT_EQ(std::count(planned.begin(), planned.end(), std::pair(lists, sizing.place_buffers)), 0);
-                            planned.emplace_back(lists, sizing.place_buffers);
+                            EXPECT_EQ(std::count(planned.begin(), planned.end(), std::pair(lists, sizing.exact)), 0);
+                            planned.emplace_back(lists, sizing.exact);
                             const ir::Program p = passes::recompute(placed, lists);
                             int64_t bytes = 0;  // of all frames
                             for (const ir::Block& b : p.blocks) {
@@ -100,7 +100,7 @@ TEST(RecomputeBudget, FitsEveryRank) {
             for (const passes::SaveList& list : of) {
                 if (list.values.empty()) again += list.instances.empty() ? 6 : static_cast<int64_t>(list.instances.size());
             }
-            const int64_t gap = sizing.place_buffers ? 150 : 0;
+            const int64_t gap = sizing.exact ? 150 : 0;
             const std::vector<int64_t> bytes = {1100 - 100 * again, 1090 - 100 * again + gap};
             ++(sizing.pipeline_rank ? of_one : of_all);
             return sizing.pipeline_rank ? std::vector{bytes[static_cast<size_t>(*sizing.pipeline_rank)]} : bytes;

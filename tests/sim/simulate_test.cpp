@@ -113,7 +113,7 @@ TEST(Simulate, FewMicrobatchesStandForAllWithoutAPipeline) {
 }
 
 TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
-    const auto counts = std::map<std::string, int64_t>{{"1F1B", 28}, {"ZB-H1", 28}, {"Interleaved1F1B", 20}, {"ZBVZeroBubble", 20}};
+    const auto counts = std::map<std::string, int64_t>{{"1F1B", 28}, {"ZB-H1", 28}, {"Interleaved1F1B", 20}};
     for (const auto& [schedule, count] : counts) {
         const compile::Compiled few = pipeline_of(schedule.c_str(), Microbatches::Steady),
                                 all = pipeline_of(schedule.c_str(), Microbatches::All);
@@ -134,16 +134,19 @@ TEST(Simulate, FewMicrobatchesOfAPipelineStandForAll) {
             EXPECT_NEAR((a.step_time_s + more * a.microbatch_s) / b.step_time_s, 1, 2.5e-3) << schedule << devices;
         }
     }
-    for (const char* schedule : {"GPipe", "LoopedBFS", "InterleavedZeroBubble"})
+    for (const char* schedule : {"GPipe", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble"})
         EXPECT_EQ(pipeline_of(schedule, Microbatches::Steady).programs[0].microbatches, 60) << schedule;
 }
 
-TEST(Simulate, FewMicrobatchesNeedTheBytesOfAll) {
+TEST(Simulate, FewMicrobatchesNeedAboutTheBytesOfAll) {
     for (const char* schedule : {"1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble"}) {
-        const compile::Compiled few = pipeline_of(schedule, Microbatches::Fullest), all = pipeline_of(schedule, Microbatches::All);
+        const compile::Compiled few = pipeline_of(schedule, Microbatches::Fullest),
+                                all = pipeline_of(schedule, Microbatches::All);
         EXPECT_LE(few.programs[0].microbatches, 28) << schedule;
-        const auto reports = compile::reports_of(few), whole = compile::reports_of(all);
-        for (size_t k = 0; k < 4; ++k) EXPECT_EQ(reports[k].bytes, whole[k].bytes) << schedule << ", pipeline rank " << k;
+        for (size_t k = 0; k < 4; ++k) {
+            EXPECT_LE(few.arena_bytes(few.programs[k]), all.arena_bytes(all.programs[k])) << schedule << ", pipeline rank " << k;
+            EXPECT_GE(few.arena_bytes(few.programs[k]), 0.98 * static_cast<double>(all.arena_bytes(all.programs[k])));
+        }
     }
 }
 

@@ -1,7 +1,11 @@
 // Every layout of small spaces, planned: no bound exceeds it, and the pruned search finds what the exhaustive one finds.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -14,6 +18,7 @@
 namespace lockstep::testing {
 namespace {
 
+using compile::Microbatches;
 using compile::PartitionPreset;
 using tune::Choice;
 using tune::Found;
@@ -133,6 +138,40 @@ TEST(TuneSearch, BytesOfARankAreThoseOfThePlan) {
         EXPECT_EQ(std::get<Planned>(least).step_s, std::get<Planned>(plan).step_s) << text_of(c);
         EXPECT_LE(std::get<Planned>(least).bytes, std::get<Planned>(plan).bytes) << text_of(c);
         EXPECT_GE(static_cast<double>(std::get<Planned>(least).bytes), 0.9 * static_cast<double>(std::get<Planned>(plan).bytes));
+    }
+}
+
+// A plan plays few microbatches of a long step. Its seconds are those of the step played whole, and what must hold of
+// Planned::is_least holds.
+TEST(TuneSearch, FewMicrobatchesStandForWholeSteps) {
+    const std::map<std::string, double> bar_of = {
+        {"1F1B", 1e-3}, {"Interleaved1F1B", 1e-3}, {"ZB-H1", 5e-3}, {"ZBVZeroBubble", 1e-9}, {"InterleavedZeroBubble", 1e-9}};
+    const Problem p = problem(8, {{"model.n_layers", "16"}}, 96);
+    std::map<std::string, std::vector<Choice>> long_ones;
+    for (const Choice& f : p.space.families) {
+        if (f.pipeline > 1 && f.microbatches >= 6 * f.pipeline) long_ones[f.schedule].push_back(f);
+    }
+    std::mt19937 random(7);
+    for (const auto& [schedule, bar] : bar_of) {
+        double most = 0, sum = 0;
+        int count = 0;
+        for (int tried = 0; tried < 200 && count < 40; ++tried) {
+            const std::vector<Choice>& families = long_ones.at(schedule);
+            const std::vector<Choice> members = p.space.members(families[random() % families.size()]);
+            const Choice c = members[random() % members.size()];
+            const auto few = tune::plan_of(p, c, tune::Bytes::Least),
+                       all = tune::plan_of(p, c, tune::Bytes::Least, Microbatches::All),
+                       least = tune::plan_of(p, c, tune::Bytes::Least, Microbatches::Fullest);
+            if (compile::refusal_of(all) || !std::get<Planned>(all).fits) continue;
+            const double whole_s = std::get<Planned>(all).step_s, off = std::get<Planned>(few).step_s / whole_s - 1;
+            EXPECT_LE(std::abs(off), bar) << text_of(c);
+            EXPECT_LE(std::get<Planned>(least).step_s, (1 + bar) * whole_s) << text_of(c);
+            EXPECT_EQ(std::get<Planned>(few).bytes, std::get<Planned>(all).bytes) << text_of(c);
+            EXPECT_LE(std::get<Planned>(least).bytes, std::get<Planned>(all).bytes) << text_of(c);
+            most = std::max(most, std::abs(off)), sum += std::abs(off), ++count;
+        }
+        EXPECT_EQ(count, 40) << schedule;
+        fmt::print("{}: off by {:.2g} in the mean of {} layouts, by {:.2g} at most\n", schedule, sum / count, count, most);
     }
 }
 
