@@ -275,7 +275,9 @@ private:
             Choice none = p.choice, solved = p.choice;
             none.recompute = RecomputeMode::None;
             solved.recompute = RecomputeMode::Budget, solved.budget_bytes = *problem_.machine.capacity.bytes;
-            if (bounds_.of_member(none).step_s < p.step_s && known(solved) == found_.all.end()) plan(solved);
+            const auto saves_all = known(none);  // a budget would save no less
+            const bool fits = saves_all != found_.all.end() && saves_all->fits;
+            if (!fits && bounds_.of_member(none).step_s < p.step_s && known(solved) == found_.all.end()) plan(solved);
         }
     }
 
