@@ -17,6 +17,7 @@ inline double element(const void* data, Dtype type, int64_t i) {
         case Dtype::F32: return static_cast<double>(static_cast<const float*>(data)[i]);
         case Dtype::BF16: return static_cast<double>(static_cast<const Bf16*>(data)[i]);
         case Dtype::F16: return static_cast<double>(static_cast<const F16*>(data)[i]);
+        case Dtype::I8: return static_cast<double>(static_cast<const int8_t*>(data)[i]);
         case Dtype::I32: break;
     }
     return static_cast<double>(static_cast<const int32_t*>(data)[i]);
@@ -30,6 +31,7 @@ inline void set_element(void* data, Dtype type, int64_t i, double value) {
         case Dtype::BF16: static_cast<Bf16*>(data)[i] = Bf16(static_cast<float>(value)); break;
         case Dtype::F16: static_cast<F16*>(data)[i] = F16(static_cast<float>(value)); break;
         case Dtype::I32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value); break;
+        case Dtype::I8: static_cast<int8_t*>(data)[i] = static_cast<int8_t>(value); break;
     }
 }
 
@@ -41,6 +43,7 @@ constexpr std::string_view file_type(Dtype t) {
         case Dtype::I32: return "I32";
         case Dtype::BF16: return "BF16";
         case Dtype::F16: return "F16";
+        case Dtype::I8: return "I8";
     }
     return "";
 }

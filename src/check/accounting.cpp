@@ -212,8 +212,11 @@ private:
             if (!unit) continue;
             const ir::Unit& u = *unit;
             const UnitInstance at = place(r, u, c.instance);
-            const bool weights = p_.has_role(port, StateRole::Weights) || (port.kind == PortKind::Params && !u.is_gathered());
-            const bool read = port.kind == PortKind::Params;  // a window of gathered weights is of one unit instance too
+            const bool copy = p_.has_role(port, StateRole::Secondary);
+            const bool weights =
+                copy || p_.has_role(port, StateRole::Weights) || (port.kind == PortKind::Params && !u.is_gathered());
+            // A copy of weights, and a window of gathered ones, are of one unit instance too.
+            const bool read = copy || port.kind == PortKind::Params;
             if (read || (port.kind == PortKind::State && p_.state_of(port).scope == ir::Scope::Run)) own(i, b.buffer, at);
             if (weights && updated_.contains(at) && r.kind != RoutineKind::Update && r.kind != RoutineKind::Transfer)
                 fail(i, "reads weights after their update");

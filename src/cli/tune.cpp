@@ -12,6 +12,7 @@
 #include "cli/number_flags.h"
 #include "cli/page_file.h"
 #include "cli/tune_page.h"
+#include "planning/topology.h"
 #include "telemetry/console.h"
 #include "telemetry/wrap.h"
 #include "tune/devices.h"
@@ -60,8 +61,9 @@ compile::Config own_layout(compile::Config config) {
 Asked asked(const TuneArgs& args) {
     Asked a;
     a.reading = planning::announced(args.recipe);
+    a.cluster_file = cluster_file_of(args, compile::config_of(a.reading.recipe));
+    planning::set_levels(a.reading.recipe, a.cluster_file);
     a.config = compile::config_of(a.reading.recipe);
-    a.cluster_file = cluster_file_of(args, a.config);
     a.cluster = sim::read_cluster(a.cluster_file, args.cluster.empty() ? "cluster.file" : "--cluster", a.config.cluster.stack);
     const auto own = compile::layout_of(own_layout(a.config), compile::dims_of(a.config));
     const UserError* refusal = compile::refusal_of(own);

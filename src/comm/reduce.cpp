@@ -50,6 +50,7 @@ void combine_by(Dtype type, const void* a, const void* b, void* out, int64_t cou
         case Dtype::I32: return combine_as<int32_t, Op>(a, b, out, count);
         case Dtype::BF16: return combine_as<Bf16, Op>(a, b, out, count);
         case Dtype::F16: return combine_as<F16, Op>(a, b, out, count);
+        case Dtype::I8: return combine_as<int8_t, Op>(a, b, out, count);
     }
 }
 

@@ -59,11 +59,25 @@ constexpr auto words_of(ReshardAfterForward) {
     return std::to_array<Word<ReshardAfterForward>>({{"default", Default}, {"always", Always}, {"never", Never}});
 }
 
-enum class PartitionPreset { Default, None, Zero1, Zero2, Zero3 };
+enum class PartitionPreset { Default, None, Ddp, Zero1, Zero2, Zero3, Hsdp, Mics, Hpz, ThreeLevel };
 constexpr auto words_of(PartitionPreset) {
     using enum PartitionPreset;
-    return std::to_array<Word<PartitionPreset>>(
-        {{"default", Default}, {"none", None}, {"zero1", Zero1}, {"zero2", Zero2}, {"zero3", Zero3}});
+    return std::to_array<Word<PartitionPreset>>({{"default", Default},
+                                                 {"none", None},
+                                                 {"ddp", Ddp},
+                                                 {"zero1", Zero1},
+                                                 {"zero2", Zero2},
+                                                 {"zero3", Zero3},
+                                                 {"hsdp", Hsdp},
+                                                 {"mics", Mics},
+                                                 {"hpz", Hpz},
+                                                 {"three_level", ThreeLevel}});
+}
+
+enum class Quantized { None, Int8 };
+constexpr auto words_of(Quantized) {
+    using enum Quantized;
+    return std::to_array<Word<Quantized>>({{"none", None}, {"int8", Int8}});
 }
 
 enum class ReduceWhen { Default, Microbatch, Step };
@@ -119,9 +133,10 @@ constexpr auto words_of(CommThread) {
 // training.dataset. A name of torchtitan's, such as c4, stands for Prepared.
 enum class Dataset { Prepared, Synthetic };
 
-// partition.weights, .gradients, .optimizer: over how many data ranks. Number: over `ranks`.
+// partition.weights, .secondary_weights, .gradients, .optimizer: over the data ranks of which level. Package, Node: those that share one. Shard:
+// data_parallel_shard. World: all. Number: `ranks` of them.
 struct Split {
-    enum class Over { Preset, One, Shard, World, Number } over = Over::Preset;
+    enum class Over { Preset, One, Package, Node, Shard, World, Number } over = Over::Preset;
     int64_t ranks = 0;
     bool operator==(const Split&) const = default;
 };
@@ -215,9 +230,11 @@ struct Config {
 
     struct Partition {
         PartitionPreset preset = PartitionPreset::Default;
-        Split weights, gradients, optimizer;
+        Split weights, secondary_weights, gradients, optimizer;
+        Quantized quantized_weights = Quantized::None;
         ReduceWhen reduce_gradients = ReduceWhen::Default;
         bool operator==(const Partition&) const = default;
+        bool names_levels() const;  // of the machine: a package or a node
     } partition;
 
     struct Checkpoint {
@@ -278,6 +295,7 @@ struct Config {
 
     struct Cluster {
         int64_t ranks = 0, ranks_per_host = 0, ranks_per_process = 1;
+        int64_t ranks_per_package = 0, ranks_per_node = 0;  // 0: not known
         std::string file, stack;
         double memory_gib_per_rank = 0, reserve_gib_per_rank = 0;
         bool operator==(const Cluster&) const = default;

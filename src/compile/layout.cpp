@@ -98,40 +98,145 @@ bool cut_for(int64_t n, const mesh::Degrees& degrees, Cuts& cuts) {
     return false;
 }
 
-// Over how many ranks a state is split: by its own key, else as the preset says.
-int64_t ranks_of(const Split& split, int64_t of_preset, int64_t shard, int64_t data) {
-    switch (split.over) {
-        case Split::Over::Preset: return of_preset;
-        case Split::Over::One: return 1;
-        case Split::Over::Shard: return shard;
-        case Split::Over::World: return data;
-        case Split::Over::Number: return split.ranks;
+using Over = Split::Over;
+
+struct Preset {
+    PartitionPreset name;
+    Over weights, secondary, gradients, optimizer;
+};
+constexpr Preset kPresets[] = {
+    {PartitionPreset::None, Over::One, Over::One, Over::One, Over::One},               // replicated data parallelism
+    {PartitionPreset::Ddp, Over::One, Over::One, Over::One, Over::One},                // the same
+    {PartitionPreset::Zero1, Over::One, Over::One, Over::One, Over::Shard},            // arXiv 1910.02054
+    {PartitionPreset::Zero2, Over::One, Over::One, Over::Shard, Over::Shard},          // the same
+    {PartitionPreset::Zero3, Over::Shard, Over::One, Over::Shard, Over::Shard},        // the same; FSDP, arXiv 2304.11277
+    {PartitionPreset::Default, Over::Shard, Over::One, Over::Shard, Over::Shard},      // as zero3
+    {PartitionPreset::Hsdp, Over::Shard, Over::One, Over::Shard, Over::Shard},         // arXiv 2304.11277, with replicas
+    {PartitionPreset::Mics, Over::Node, Over::One, Over::Node, Over::Node},            // arXiv 2205.00119
+    {PartitionPreset::Hpz, Over::Shard, Over::Node, Over::Shard, Over::Shard},         // arXiv 2306.10209
+    {PartitionPreset::ThreeLevel, Over::Package, Over::One, Over::Node, Over::World},  // arXiv 2501.04266
+};
+
+const Preset& preset_of(const Config::Partition& p) {
+    return *std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& known) { return known.name == p.preset; });
+}
+
+// By its own key, else as the preset says.
+Over level_of(const Split& own, Over of_preset) { return own.over == Over::Preset ? of_preset : own.over; }
+
+// The data ranks that split a state: by its own key, else as the preset says.
+class Splits {
+public:
+    Splits(const Config& config, const mesh::Degrees& degrees) : config_(config) {
+        const auto [pp, replicate, dp_shard, cp, tp] = degrees;
+        tp_ = tp, shard_ = dp_shard * cp, data_ = replicate * shard_;
     }
-    throw InternalError("layout: a split of no kind");
+
+    Objection set(const char* key, const Split& own, Over of_preset, int64_t& ranks) const {
+        const Over over = level_of(own, of_preset);
+        const Config::Cluster& c = config_.cluster;
+        switch (over) {
+            case Over::One: ranks = 1; return std::nullopt;
+            case Over::Shard: ranks = shard_; return std::nullopt;
+            case Over::World: ranks = data_; return std::nullopt;
+            case Over::Number: ranks = own.ranks; return std::nullopt;
+            case Over::Package:
+                if (c.ranks_per_package == 0)
+                    return UserError(
+                        "recipe.level_unknown", "cluster.ranks_per_package",
+                        fmt::format("{}: nothing says how many ranks a package has; set cluster.ranks_per_package, or "
+                                    "cluster.file to a file with links of packages, nodes and all",
+                                    said(key, own, "package")));
+                return of_level(said(key, own, "package"), c.ranks_per_package, ranks);
+            case Over::Node: {
+                const int64_t node = c.ranks_per_node > 0 ? c.ranks_per_node : c.ranks_per_host;
+                if (node == 0) ranks = data_;  // one host
+                return node == 0 ? std::nullopt : of_level(said(key, own, "node"), node, ranks);
+            }
+            case Over::Preset: break;
+        }
+        throw InternalError("layout: a split of no kind");
+    }
+
+    std::string text() const { return fmt::format("data_parallel_shard_degree ({})", shard_); }
+    int64_t data() const { return data_; }
+
+private:
+    std::string said(const char* key, const Split& own, const char* level) const {
+        if (own.over != Over::Preset) return fmt::format("{}{} = {}", config_.where(key), key, level);
+        return fmt::format("{}partition.preset = {} makes {} = {}", config_.where("partition.preset"),
+                           word_of(config_.partition.preset), key, level);
+    }
+
+    // A level's ranks hold whole tensor-parallel groups.
+    Objection of_level(const std::string& said, int64_t level, int64_t& ranks) const {
+        if (level % tp_ != 0)
+            return UserError(
+                "recipe.level_divides", "partition",
+                fmt::format("{}: its {} ranks are no multiple of parallelism.tensor_parallel_degree = {}, whose ranks "
+                            "hold different parts of each parameter; choose a wider level or a lower degree",
+                            said, level, tp_));
+        ranks = std::min(level / tp_, data_);
+        return std::nullopt;
+    }
+
+    const Config& config_;
+    int64_t tp_, shard_, data_;
+};
+
+// The second copy of the weights: 0 where none is asked for, or where it would be what it is a copy of, as on one node.
+Objection settle_copy(const Config& config, const Preset& preset, passes::PartitionOptions& o) {
+    const Config::Partition& p = config.partition;
+    const Over copy = level_of(p.secondary_weights, preset.secondary), weights = level_of(p.weights, preset.weights);
+    const char* const key = "partition.secondary_weights";
+    const auto no = [&](const std::string& why) {
+        return UserError(
+            "recipe.secondary_weights", key,
+            fmt::format("{}{} over {} data rank{}: {}", config.where(key), key, o.secondary, o.secondary == 1 ? "" : "s", why));
+    };
+    if (copy == Over::Package || copy == Over::Node) o.secondary = std::min(o.secondary, o.weights);
+    if (copy != Over::One && weights == Over::One)
+        return no("partition.weights = none leaves nothing to copy; leave it out, or say partition.weights");
+    if (copy == Over::One || o.secondary == o.weights) {
+        o.secondary = 0;
+        return std::nullopt;
+    }
+    if (o.weights % o.secondary != 0) return no(fmt::format("must divide the {} data ranks of partition.weights", o.weights));
+    if (o.secondary == 1)
+        return no(
+            "each rank would keep all weights; say parallelism.fsdp_reshard_after_forward = never, or choose a wider level");
+    return std::nullopt;
 }
 
 Objection set_partition(const Config& config, const mesh::Degrees& degrees, passes::PartitionOptions& o, Cuts& cuts) {
     const Config::Partition& p = config.partition;
-    const auto [pp, replicate, dp_shard, cp, tp] = degrees;
-    const int64_t shard = dp_shard * cp, data = replicate * shard;  // over which a preset splits; all with the same parameters
-    switch (p.preset) {
-        case PartitionPreset::None: break;
-        case PartitionPreset::Zero1: o.states = shard; break;
-        case PartitionPreset::Zero2: o.gradients = o.states = shard; break;
-        case PartitionPreset::Zero3:
-        case PartitionPreset::Default: o.weights = o.gradients = o.states = shard; break;
-    }
-    o.weights = ranks_of(p.weights, o.weights, shard, data);
-    o.gradients = ranks_of(p.gradients, o.gradients, shard, data);
-    o.states = ranks_of(p.optimizer, o.states, shard, data);
-    const std::pair<const char*, int64_t> splits[] = {
-        {"partition.weights", o.weights}, {"partition.gradients", o.gradients}, {"partition.optimizer", o.states}};
-    for (const auto& [key, n] : splits) {
+    const Preset& preset = preset_of(p);
+    const Splits splits(config, degrees);
+    if (Objection no = splits.set("partition.weights", p.weights, preset.weights, o.weights)) return no;
+    if (Objection no = splits.set("partition.secondary_weights", p.secondary_weights, preset.secondary, o.secondary)) return no;
+    if (Objection no = splits.set("partition.gradients", p.gradients, preset.gradients, o.gradients)) return no;
+    if (Objection no = splits.set("partition.optimizer", p.optimizer, preset.optimizer, o.states)) return no;
+    if (Objection no = settle_copy(config, preset, o)) return no;
+    o.quantized_weights = p.quantized_weights != Quantized::None;
+    if (o.quantized_weights && level_of(p.weights, preset.weights) == Over::One)
+        return UserError("recipe.quantized_weights", "partition.quantized_weights",
+                         fmt::format("{}partition.quantized_weights = int8: partition.weights = none, so that no weights are "
+                                     "gathered; leave it out, or split them",
+                                     config.where("partition.quantized_weights")));
+    if (p.preset == PartitionPreset::Hsdp && config.parallelism.data_parallel_replicate_degree == 1)
+        return UserError("recipe.hsdp", "partition.preset",
+                         fmt::format("{}partition.preset = hsdp: nothing is replicated with "
+                                     "parallelism.data_parallel_replicate_degree = 1; raise it, or say zero3",
+                                     config.where("partition.preset")));
+    const std::pair<const char*, int64_t> ranks_of[] = {{"partition.secondary_weights", std::max<int64_t>(o.secondary, 1)},
+                                                        {"partition.weights", o.weights},
+                                                        {"partition.gradients", o.gradients},
+                                                        {"partition.optimizer", o.states}};
+    for (const auto& [key, n] : ranks_of) {
         if (cut_for(n, degrees, cuts)) continue;
         return UserError("recipe.split_divides", key,
-                         fmt::format("{} = {}: must divide data_parallel_shard_degree ({}) or be a multiple of it that divides "
-                                     "the {} data ranks",
-                                     key, n, shard, data));
+                         fmt::format("{} = {}: must divide {} or be a multiple of it that divides the {} data ranks", key, n,
+                                     splits.text(), splits.data()));
     }
     if (o.gradients % o.weights != 0 || o.states % o.gradients != 0)
         return UserError("recipe.partition_order", "partition.optimizer",
@@ -209,6 +314,13 @@ Objection check_divisible(const Config& config, const Layout& l, const std::vect
 }
 
 }  // namespace
+
+bool Config::Partition::names_levels() const {
+    const Preset& preset = preset_of(*this);
+    const Over levels[] = {level_of(weights, preset.weights), level_of(secondary_weights, preset.secondary),
+                           level_of(gradients, preset.gradients), level_of(optimizer, preset.optimizer)};
+    return std::any_of(std::begin(levels), std::end(levels), [](Over s) { return s == Over::Package || s == Over::Node; });
+}
 
 OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& dims) {
     Layout l;

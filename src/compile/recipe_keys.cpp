@@ -31,7 +31,7 @@ bool is_downloaded(const std::string& text) {
     return false;
 }
 
-Allowed split() { return one_of({"", "none", "shard", "world"}).or_form("a number of data ranks", is_count); }
+Allowed split() { return one_of({"", "none", "package", "node", "shard", "world"}).or_form("a number of data ranks", is_count); }
 
 }  // namespace
 
@@ -247,21 +247,27 @@ const std::vector<RecipeKey>& recipe_keys() {
                          from_to(0, 1024)),
 
         partition.acts("preset", &C::Partition::preset,
-                       "none, zero1, zero2 or zero3; default: zero3 over the data_parallel_shard ranks"),
+                       "ddp (or none), zero1, zero2, zero3, hsdp, mics, hpz or three_level: over which data ranks weights, "
+                       "gradients and optimizer states are sharded; default: zero3 over the data_parallel_shard ranks"),
         partition.acts("weights", &C::Partition::weights,
-                       "data ranks over which weights are sharded: none, shard, world or a number; overrides the preset",
+                       "data ranks over which weights are sharded: none, package, node, shard, world or a number; overrides the "
+                       "preset",
                        split()),
-        partition.acts("gradients", &C::Partition::gradients,
-                       "data ranks over which gradients are sharded: none, shard, world or a number; overrides the preset",
+        partition.acts("secondary_weights", &C::Partition::secondary_weights,
+                       "data ranks over which a second copy of the weights is sharded, as partition.weights. A step fetches it "
+                       "once and gathers from it; fewer ranks than those of partition.weights, as those of a node; none: no copy",
+                       split()),
+        partition.acts("gradients", &C::Partition::gradients, "data ranks over which gradients are sharded: as partition.weights",
                        split()),
         partition.acts("optimizer", &C::Partition::optimizer,
-                       "data ranks over which optimizer states are sharded: none, shard, world or a number; overrides the preset",
-                       split()),
+                       "data ranks over which optimizer states are sharded: as partition.weights", split()),
+        partition.acts("quantized_weights", &C::Partition::quantized_weights,
+                       "int8: gathers and fetches of weights carry int8 with a scale for each 256 elements. Every layout computes "
+                       "with the weights that this leaves; norms and biases are not quantized; none: as they are"),
         partition.acts("reduce_gradients", &C::Partition::reduce_gradients,
                        "when sharded gradients are reduced. microbatch: after each microbatch; step: once a step, which needs "
                        "whole gradients "
                        "until then; default: microbatch, with a pipeline step"),
-        {"partition.secondary_weights", std::string(), S::Only, "a second copy of the weights within a node"},
 
         checkpoint.acts("enable", &C::Checkpoint::enable, "write checkpoints, and resume from the latest one"),
         checkpoint.acts("folder", &C::Checkpoint::folder, "folder of checkpoints, under job.dump_folder unless absolute"),
@@ -403,6 +409,14 @@ const std::vector<RecipeKey>& recipe_keys() {
             from_to(0, kMostRanks)),
         cluster.acts("ranks_per_process", &C::Cluster::ranks_per_process, "ranks per process, with cluster.ranks_per_host",
                      from_to(1, kMostRanks)),
+        cluster.acts("ranks_per_package", &C::Cluster::ranks_per_package,
+                     "ranks on one package, as the two halves of an MI250X, for partition.* = package. 0: from the links of "
+                     "cluster.file",
+                     from_to(0, kMostRanks)),
+        cluster.acts("ranks_per_node", &C::Cluster::ranks_per_node,
+                     "ranks on one node, for partition.* = node. 0: those on a host of the job, or of cluster.file; one host has "
+                     "all ranks",
+                     from_to(0, kMostRanks)),
         cluster.acts(
             "file", &C::Cluster::file,
             "cluster file (clusters/*.toml, or of `lockstep bench`): `check`, `plan` and `show` compile for that machine's "

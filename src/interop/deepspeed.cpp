@@ -228,12 +228,14 @@ private:
         if ((name == "cpu_offload" || name == "cpu_offload_params") && value != false)
             return refuse(key, value, "offload to another memory is not in this version of Lockstep: leave it out");
         if (name == "zero_hpz_partition_size" && value != 1)
-            return refuse(key, value,
-                          "a second copy of the weights within a node is not in this version of Lockstep: leave it out");
+            return map(key, value, "partition.secondary_weights", std::to_string(integer(key, value)));
         if (name.starts_with("zero_quantized") && value != false)
             return refuse(key, value, "weights and gradients are not quantized here: leave it out");
-        if (name == "mics_shard_size" && value != -1)
-            return refuse(key, value, "give --parallelism.data_parallel_shard_degree in its place");
+        if (name == "mics_shard_size" && value != -1) {
+            for (const char* state : {"partition.weights", "partition.gradients", "partition.optimizer"})
+                map(key, value, state, std::to_string(integer(key, value)));
+            return;
+        }
         no_effect(key, value, "how weights are gathered and gradients reduced follows from the program");
     }
 

@@ -190,6 +190,7 @@ private:
         u.padded = c.integer();
         c.expect("weights");
         u.weights = axes(c, " ");
+        u.secondary = c.accept_word("secondary") ? axes(c, " ") : u.weights;
         c.expect("gradients");
         u.gradients = axes(c, " ");
         c.expect("optimizer");
@@ -200,6 +201,7 @@ private:
             if (!type) c.fail("an element type");
             *t = *type;
         }
+        u.quantized_weights = c.accept_word("quantized_weights");
         u.mirror = c.accept_word("mirror");
         program_.units.push_back(std::move(u));
     }

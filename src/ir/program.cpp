@@ -241,10 +241,9 @@ std::string_view name_of(PortRole role) {
 }
 std::string_view name_of(StateRole role) {
     constexpr std::array<std::string_view, kStateRoles> names = {
-        "weights",      "master",        "moment",     "gradients",      "reduced",
-        "copy",         "cache",         "steps",      "learning_rate",  "loss_sum",
-        "target_count", "inverse_count", "total_loss", "total_count",    "squared_norm",
-        "control",      "loss_scale",    "loss_seed",  "growth_tracker", "loss_scale_window"};
+        "weights",     "secondary",    "master",        "moment",     "gradients",    "reduced",        "copy",
+        "cache",       "steps",        "learning_rate", "loss_sum",   "target_count", "inverse_count",  "total_loss",
+        "total_count", "squared_norm", "control",       "loss_scale", "loss_seed",    "growth_tracker", "loss_scale_window"};
     return names[static_cast<size_t>(role)];
 }
 std::string_view name_of(Scope scope) {
@@ -257,7 +256,7 @@ std::string_view name_of(Access access) {
 }
 std::string_view name_of(RoutineKind kind) {
     constexpr std::array<std::string_view, kRoutineKinds> names = {
-        "begin",  "forward", "loss",         "backward",    "backward_input", "backward_weight", "transfer",
+        "begin",  "forward", "loss",         "backward",    "backward_input", "backward_weight", "transfer", "fetch",
         "gather", "free",    "reduce_micro", "reduce_step", "stats",          "update",          "snapshot"};
     return names[static_cast<size_t>(kind)];
 }

@@ -152,6 +152,7 @@ enum class RoutineKind {
     BackwardInput,   // the gradient of a block's input alone,
     BackwardWeight,  // and, later, those of its weights: together a Backward
     Transfer,        // sends, receives or waits: to or from another pipeline rank
+    Fetch,           // a copy of the weights for one entry, split less than they are
     Gather,
     Free,
     ReduceMicro,
@@ -160,7 +161,7 @@ enum class RoutineKind {
     Update,
     Snapshot
 };
-constexpr int kRoutineKinds = 14;
+constexpr int kRoutineKinds = 15;
 inline bool is_forward(RoutineKind kind) { return kind == RoutineKind::Forward || kind == RoutineKind::Loss; }
 inline bool is_backward(RoutineKind kind) {
     return kind == RoutineKind::Backward || kind == RoutineKind::BackwardInput || kind == RoutineKind::BackwardWeight;
@@ -268,17 +269,23 @@ struct Unit {
     bool mirror = false;  // a copy of parameters that another pipeline rank updates
     int64_t padded = 0;
     AxisList weights, gradients, optimizer;
+    // Over which what is gathered is split: the weights; or a copy in the type of forward and backward that each entry fetches,
+    // split over fewer ranks (hpZ of arXiv 2306.10209).
+    AxisList secondary;
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
     // moments; of gradients on their way between ranks. (What adds gradients up is float32 at least.)
     Dtype compute = Dtype::F32, storage = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
+    bool quantized_weights = false;  // what is gathered of segments with decay is int8 (qwZ of arXiv 2306.10209)
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
 
     // Does a call of this routine bind the unit's instance of its own number?
     bool is_of(const Routine& r) const { return r.unit.empty() ? r.block == block : r.unit == name; }
 
-    // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split or wider?
-    bool is_gathered() const { return !weights.empty() || storage != compute; }
+    // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split, wider or
+    // quantized?
+    bool is_gathered() const { return !weights.empty() || storage != compute || quantized_weights; }
+    bool is_fetched() const { return secondary != weights; }
     // Do the optimizer's weights lie beside its moments, apart from the weights that forward and backward read?
     bool has_master() const { return master != storage; }
 };
@@ -286,7 +293,8 @@ struct Unit {
 // What a state is for.
 enum class StateRole {
     // Of a unit's parameters:
-    Weights,    // as forward and backward read or gather them
+    Weights,    // as forward and backward read, gather or fetch them
+    Secondary,  // the copy of an entry, from which forward and backward gather
     Master,     // the weights that the optimizer changes, where those are apart from Weights
     Moment,     // what the optimizer remembers of past gradients
     Gradients,  // sums over the step
@@ -310,7 +318,7 @@ enum class StateRole {
     GrowthTracker,    // steps since the scale changed that counted,
     LossScaleWindow,  // and how many of them double it
 };
-constexpr int kStateRoles = 20;
+constexpr int kStateRoles = 21;
 
 // How long a state keeps its value.
 enum class Scope {

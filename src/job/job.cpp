@@ -8,6 +8,7 @@
 #include "job/agreement.h"
 #include "planning/machine.h"
 #include "planning/recipe_args.h"
+#include "planning/topology.h"
 #include "planning/types.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
@@ -18,6 +19,7 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
     const auto start = std::chrono::steady_clock::now();
     auto job = std::make_unique<Job>();
     job->recipe = std::move(recipe);
+    planning::set_levels(job->recipe, "", group);
     if (group) {
         planning::take_ranks(job->recipe, *group);
         require_same_job(job->recipe, flags, *group);

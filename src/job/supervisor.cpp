@@ -19,6 +19,7 @@
 #include "job/hosts.h"
 #include "job/stopping.h"
 #include "planning/machine.h"
+#include "planning/topology.h"
 #include "telemetry/console.h"
 
 namespace lockstep::job {
@@ -53,6 +54,7 @@ public:
             throw UserError("launch.command", "--",
                             "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
         recipe_ = planning::announced(args_.recipe).recipe;
+        planning::set_levels(recipe_, "");
         planning::use_instruction_set(compile::config_of(recipe_));
         processes_ = args_.processes;
         for (const Host& h : hosts_.all()) processes_ += h.slots;

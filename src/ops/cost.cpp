@@ -85,7 +85,7 @@ std::vector<const CostRow*> rows_for(const CostTable& table, const CostKey& key)
 CostKey cost_key(const mesh::Mesh& mesh, const Routine& r, const Op& op, int threads) {
     CostKey key{op.kind, op.kernel, std::string(name_of(r.tensors[op.out[0]].dtype)), "", threads, {}, 0, 0};
     for (TensorId t : op.in) {
-        if (r.tensors[t].dtype != Dtype::I32) {
+        if (!is_integer(r.tensors[t].dtype)) {
             key.dtype = name_of(r.tensors[t].dtype);
             break;
         }

@@ -129,6 +129,7 @@ std::vector<OpRule> loss_rules();
 std::vector<OpRule> collective_rules();
 std::vector<OpRule> block_rules();
 std::vector<OpRule> optimizer_rules();
+std::vector<OpRule> quantize_rules();
 std::vector<OpRule> fused_rules();
 
 }  // namespace lockstep::ops

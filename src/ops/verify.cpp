@@ -275,6 +275,7 @@ private:
     // weights after their update.
     void types_of_unit(const Routine& r) {
         const ir::Unit* u = p_.unit(r.unit);
+        if (u && (r.kind == ir::RoutineKind::Fetch || r.kind == ir::RoutineKind::Gather)) weights_cross_as(r, *u);
         const bool reduces = r.kind == ir::RoutineKind::ReduceMicro || r.kind == ir::RoutineKind::ReduceStep;
         if (!u || (r.kind != ir::RoutineKind::Update && !reduces)) return;
         const auto wrong = [&](const std::string& what) { fail("precision", fmt::format("{}: {}", r.name, what)); };
@@ -289,6 +290,21 @@ private:
         }
         if (r.kind == ir::RoutineKind::Update && updates != u->segments.size())
             wrong(fmt::format("{} segments are updated, not {}", updates, u->segments.size()));
+    }
+
+    // Weights with decay cross ranks as int8 where the unit says so, and nowhere else; a copy is gathered as it was fetched.
+    void weights_cross_as(const Routine& r, const ir::Unit& u) {
+        const bool quantized = u.quantized_weights && !(u.is_fetched() && r.kind == ir::RoutineKind::Gather);
+        for (const Op& op : r.ops) {
+            if (!rule(op.kind).collective) continue;
+            for (const TensorId t : op.in) {
+                const ir::Tensor& x = r.tensors[t];
+                const auto segment = static_cast<size_t>(x.dims.at(0));
+                const bool decays = segment < u.segments.size() && u.segments[segment].decay;
+                if (x.dtype == Dtype::I8 ? !quantized : quantized && decays)
+                    fail("precision", fmt::format("{}: {} crosses ranks as {}", r.name, x.name, name_of(x.dtype)));
+            }
+        }
     }
 
     // Does the op write what forward reads, or what is gathered for it?
@@ -496,7 +512,8 @@ private:
 
     void unit(const ir::Unit& u) {
         if (!p_.block(u.block)) return fail("unit", fmt::format("{} is of the block {}, which is not there", u.name, u.block));
-        if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients))
+        if (!mesh::starts_with(u.gradients, u.weights) || !mesh::starts_with(u.optimizer, u.gradients) ||
+            !mesh::starts_with(u.weights, u.secondary))
             return fail("unit", u.name + ": its splits are not nested");
         int64_t end = 0;
         for (const ir::Segment& s : u.segments) {

@@ -196,7 +196,8 @@ namespace {
 MemoryKind memory_of(StateRole role) {
     using enum StateRole;
     switch (role) {
-        case Weights: return MemoryKind::Weights;
+        case Weights:
+        case Secondary: return MemoryKind::Weights;
         case Master:
         case Moment:
         case Steps: return MemoryKind::Optimizer;

@@ -24,13 +24,14 @@ bool only_communicates(const ir::Routine& r) {
            std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
 }
 
+bool gathers(const ir::Routine& r) { return r.kind == RoutineKind::Fetch || r.kind == RoutineKind::Gather; }
+
 // By routine. A gather that only casts, and a reduction without other ranks, are computation.
 std::vector<Stream> streams_of(const ir::Program& p) {
     std::vector<Stream> out;
     for (size_t i = 0; i < p.routines.size(); ++i) {
         const ir::Routine& r = p.routines[i];
-        const bool of_unit =
-            r.kind == RoutineKind::Gather || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
+        const bool of_unit = gathers(r) || r.kind == RoutineKind::ReduceMicro || r.kind == RoutineKind::ReduceStep;
         const bool of_block = ir::is_forward(r.kind) || ir::is_backward(r.kind);
         const bool in_parts = r.part > 0 || (i + 1 < p.routines.size() && p.routines[i + 1].part == 1);
         const bool beside = of_unit ? communicates(r) : of_block && in_parts && only_communicates(r);
@@ -41,9 +42,7 @@ std::vector<Stream> streams_of(const ir::Program& p) {
 
 // Moves every group of gathers in front of the computation that uses the group `depth` before it.
 std::vector<Call> prefetch(const ir::Program& p, const std::vector<Stream>& streams, std::vector<Call> calls, int64_t depth) {
-    const auto is_gather = [&](const Call& c) {
-        return p.routines[c.routine].kind == RoutineKind::Gather && streams[c.routine] == Stream::Comm;
-    };
+    const auto is_gather = [&](const Call& c) { return gathers(p.routines[c.routine]) && streams[c.routine] == Stream::Comm; };
     if (std::none_of(calls.begin(), calls.end(), is_gather)) return calls;
     std::vector<size_t> first_use;  // position behind each group of gathers, in order
     std::vector<std::vector<Call>> groups;

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/quantized.h"
 #include "base/round.h"
 #include "ops/builder.h"
 #include "passes/select_kernels.h"
@@ -73,7 +74,8 @@ AxisList data_shards(const mesh::Mesh& m, const ir::Parameter& p) {
 
 // What the parameters of a unit have in common besides their block and type.
 ir::Unit with_splits(ir::Unit like, const AxisList& shards) {
-    for (AxisList* split : {&like.weights, &like.gradients, &like.optimizer}) *split = mesh::subtract(*split, shards);
+    for (AxisList* split : {&like.weights, &like.secondary, &like.gradients, &like.optimizer})
+        *split = mesh::subtract(*split, shards);
     like.storage = like.weights == like.optimizer ? like.master : like.compute;
     return like;
 }
@@ -103,7 +105,9 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         ensure(mesh::is_subset(unit.optimizer, s.grad_partial),
                "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
-        s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * multiple);
+        // Blocks of int8 begin where segments do, and no two ranks share one.
+        const int64_t shards_of = unit.quantized_weights && s.decay ? std::max(multiple, kQuantizedBlock) : multiple;
+        s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * shards_of);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));
     }
@@ -158,12 +162,14 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     const bool trains = !partial.empty();  // else parameters are only read: no gradients, no states of an optimizer
     ir::Unit splits;
     splits.weights = prefix_of_size(program.mesh, data, options.weights);
+    splits.secondary = options.secondary > 0 ? prefix_of_size(program.mesh, data, options.secondary) : splits.weights;
     splits.gradients = trains ? prefix_of_size(program.mesh, data, options.gradients) : splits.weights;
     splits.optimizer = trains ? prefix_of_size(program.mesh, data, options.states) : splits.weights;
     splits.compute = options.compute;
     splits.master = options.master;
     splits.reduce = options.reduce;
     const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
+    splits.quantized_weights = options.quantized_weights;
     const int64_t multiple = std::max(options.pad_elements, line);
     ir::Unit whole;  // what stays wide
     whole.compute = whole.storage = whole.master = whole.reduce = options.master;

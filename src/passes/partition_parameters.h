@@ -1,6 +1,8 @@
 // Requires: final routines; every gradient's placement (its partial axes) known.
 // Produces: flat padded units of parameters (embedding, each layer, head) in segments of equal treatment, and their routines:
-//     gather        full = all_gather(weights) over the weights' split; a grouped launch, one member a segment
+//     fetch         where asked for: secondary = all_gather(weights), split over the innermost ranks of the weights' split
+//                   alone, once an entry (hpZ of arXiv 2306.10209)
+//     gather        full = all_gather of secondary, or of the weights, over its split; a grouped launch, one member a segment
 //     free          the gathered copy ends
 //     reduce_micro  gradients += reduce_scatter(local) over the gradients' split, after each microbatch
 //     reduce_step   what is still partial, on shards: reduce_scatter over the rest of the optimizer's split, then all_reduce
@@ -27,6 +29,7 @@ namespace lockstep::passes {
 
 struct PartitionOptions {
     int64_t weights = 1, gradients = 1, states = 1;  // over how many data ranks each is split; divisors, ascending
+    int64_t secondary = 0;                           // so the copy of an entry; a divisor of `weights`. 0: there is none
     Optimizer optimizer = optimizer_called({});
     double max_norm = 1.0;        // 0: no clipping
     double least_loss_scale = 1;  // of a dynamic one
@@ -34,7 +37,8 @@ struct PartitionOptions {
     // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
     // the parameters' type is kept, and `update` casts it from the master weights.
     Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
+    bool quantized_weights = false;  // gathers and fetches carry int8 (qwZ of arXiv 2306.10209)
+    int64_t pad_elements = 16;       // segments are padded to a multiple of optimizer x this
     bool snapshot = false;
 };
 

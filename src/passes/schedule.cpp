@@ -67,6 +67,7 @@ private:
         entry_ = {entry, {}};
         bindings_.begin_entry(entry);
         of_block_.clear();
+        fetched_.clear();
         for (const ir::Block& b : p_.blocks) of_block_[b.name];
         for (const Routine& r : p_.routines) {
             if (!r.block.empty() && r.entry == entry) of_block_[r.block].push_back(&r);
@@ -158,8 +159,11 @@ private:
         for (const UnitId u : params_of_[static_cast<size_t>(index_of(r))]) {
             const UnitInstance place = {u, instance_of(unit(u), run)};
             if (!unit(u).is_gathered()) continue;
-            if (!gathered_.contains(place) && !still_gathered(unit(u), place.second))
+            if (!gathered_.contains(place) && !still_gathered(unit(u), place.second)) {
+                if (unit(u).is_fetched() && fetched_.insert(place).second)
+                    call(of_unit(RoutineKind::Fetch, u), place.second, run.microbatch);
                 call(of_unit(RoutineKind::Gather, u), place.second, run.microbatch);
+            }
             gathered_[place] = run.stage;
         }
         for (int64_t chunk = 0; chunk < r.chunks; ++chunk) call(r, run.instance, run.microbatch, chunk);
@@ -385,6 +389,7 @@ private:
     ir::Entry entry_;
     std::map<int64_t, std::deque<Run>> sent_;   // by peer: what is not awaited yet
     std::map<UnitInstance, int64_t> gathered_;  // units that stay gathered: the stage that used them last
+    std::set<UnitInstance> fetched_;            // in this entry
 };
 
 }  // namespace

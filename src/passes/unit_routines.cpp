@@ -5,8 +5,10 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
+#include "base/quantized.h"
 #include "ops/builder.h"
 #include "passes/collective_op.h"
 #include "passes/orthogonal_update.h"
@@ -42,6 +44,7 @@ public:
 
     std::vector<Routine> reading() {
         std::vector<Routine> out;
+        if (unit_.is_fetched()) out.push_back(fetch());
         if (unit_.is_gathered()) {
             out.push_back(gather());
             out.push_back(free());
@@ -195,18 +198,83 @@ private:
         }
     }
 
+    Routine fetch() const {
+        Routine r = start("fetch", ir::RoutineKind::Fetch);
+        const AxisList over(unit_.weights.begin() + static_cast<long>(unit_.secondary.size()), unit_.weights.end());
+        const auto weights = flat(r, StateRole::Weights, Access::Read);
+        gather_from(r, weights, flat(r, StateRole::Secondary, Access::Write), over, "a copy for the whole entry");
+        return r;
+    }
+
     Routine gather() const {
         Routine r = start("gather", ir::RoutineKind::Gather);
-        auto weights = flat(r, StateRole::Weights, Access::Read);
+        const auto weights = flat(r, unit_.is_fetched() ? StateRole::Secondary : StateRole::Weights, Access::Read);
         const auto full = flat(r, "full", PortKind::Params, Access::Write, unit_.compute);
-        if (unit_.storage != unit_.compute) {
-            const auto narrow = unit_.weights.empty() ? full : temporaries(r, "narrow", unit_.weights, unit_.compute);
-            cast(r, weights, narrow, "forward and backward read a narrower type than is kept");
-            weights = narrow;
-        }
-        if (!unit_.weights.empty())
-            r.ops.push_back(collective("all_gather", weights, full, unit_.weights, "one launch for all segments"));
+        gather_from(r, weights, full, unit_.secondary, "one launch for all segments");
         return r;
+    }
+
+    // to = all_gather(from) over these axes, in the type of `to`. A copy holds what was quantized when it was fetched.
+    void gather_from(Routine& r, std::vector<TensorId> from, const std::vector<TensorId>& to, const AxisList& over,
+                     const char* note) const {
+        const bool quantizes = unit_.quantized_weights && !(unit_.is_fetched() && r.kind == ir::RoutineKind::Gather);
+        if (r.tensors[from[0]].dtype != unit_.compute) {
+            const bool done = over.empty() && !quantizes;
+            const auto narrow = done ? to : temporaries(r, "narrow", r.tensors[from[0]].placement.dims[0], unit_.compute);
+            cast(r, from, narrow, "forward and backward read a narrower type than is kept");
+            from = narrow;
+        }
+        if (quantizes) gather_quantized(r, from, to, over);
+        else if (!over.empty()) r.ops.push_back(collective("all_gather", from, to, over, note));
+    }
+
+    // Also over no ranks, so that every layout computes with the same weights. Segments without decay, as those of norms, are few
+    // and sensitive: they stay as they are.
+    void gather_quantized(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
+                          const AxisList& over) const {
+        std::vector<TensorId> sent, received, plain, whole;
+        for (size_t i = 0; i < from.size(); ++i) {
+            if (!unit_.segments[i].decay) {
+                plain.push_back(from[i]), whole.push_back(to[i]);
+                continue;
+            }
+            const ir::DimId bytes = quantized_dim(r, r.tensors[from[i]].dims[0]);
+            const auto make = [&](const char* name, ir::Placement at) {
+                const TensorId t = Builder(r).make({fmt::format("{}{}", name, i), {bytes}, Dtype::I8});
+                r.tensors[t].placement = std::move(at);
+                return t;
+            };
+            const TensorId own = make("quantized", r.tensors[from[i]].placement);
+            sent.push_back(own);
+            received.push_back(over.empty() ? own : make("received", r.tensors[to[i]].placement));
+            r.ops.push_back(quantizing("quantize", from[i], own, "what crosses ranks is int8"));
+            r.ops.back().attrs["least"] = static_cast<int64_t>(least_exponent(unit_.compute));
+        }
+        if (!over.empty() && !sent.empty())
+            r.ops.push_back(collective("all_gather", sent, received, over, "int8 with a scale for each block"));
+        for (size_t i = 0, k = 0; i < from.size(); ++i) {
+            if (unit_.segments[i].decay) r.ops.push_back(quantizing("dequantize", received[k++], to[i], ""));
+        }
+        if (!plain.empty() && !over.empty())
+            r.ops.push_back(collective("all_gather", plain, whole, over, "norms and biases are not quantized"));
+        for (size_t i = 0; over.empty() && i < plain.size(); ++i) {
+            ir::Op op;
+            op.kind = "rename", op.in = {plain[i]}, op.out = {whole[i]};
+            r.ops.push_back(std::move(op));
+        }
+    }
+    static ir::DimId quantized_dim(Routine& r, ir::DimId of) {
+        const std::string name = r.dims[of].name + ".q8";
+        if (const ir::DimId known = r.dim(name); known >= 0) return known;
+        const int64_t bytes = quantized_bytes(r.dims[of].size);
+        r.dims.push_back({name, bytes, bytes, ir::DimRole::Flat});
+        return static_cast<ir::DimId>(r.dims.size()) - 1;
+    }
+    static ir::Op quantizing(const char* kind, TensorId from, TensorId to, const char* note) {
+        ir::Op op;
+        op.kind = kind, op.in = {from}, op.out = {to}, op.note = note;
+        op.attrs["block"] = kQuantizedBlock;
+        return op;
     }
 
     Routine free() const {
@@ -317,8 +385,9 @@ private:
             cast(r, updated, narrow, "what forward and backward read, from the master weights");
             updated = narrow;
         }
-        if (!rest.empty())
-            r.ops.push_back(collective("all_gather", updated, weights, rest, "weights are split less than the optimizer"));
+        const char* const note = "weights are split less than the optimizer";
+        if (!rest.empty() && unit_.has_master()) gather_from(r, updated, weights, rest, note);
+        else if (!rest.empty()) r.ops.push_back(collective("all_gather", updated, weights, rest, note));
         return r;
     }
 

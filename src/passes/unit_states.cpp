@@ -38,6 +38,7 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
     weights.init.reset();
     if (updates && unit.has_master()) weights.copy_of = program.state(StateRole::Master, unit.name);
     else if (!unit.mirror) weights.saved = "{}";
+    if (unit.is_fetched()) add("secondary", StateRole::Secondary, Scope::Step, unit.compute, unit.secondary, {});
     if (!sums) return;
     for (size_t k = 0; updates && k < options.optimizer.rules.size(); ++k) {
         std::vector<int> served;

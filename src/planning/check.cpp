@@ -7,6 +7,7 @@ namespace lockstep::planning {
 
 Checked check(compile::Recipe recipe, const std::string& cluster_file) {
     Checked c;
+    set_levels(recipe, cluster_file);
     open_run_data(recipe, MissingData::Assume);
     const compile::Config config = compile::config_of(recipe);
     c.machine = machine_of(config, cluster_file);

@@ -8,6 +8,7 @@
 #include "base/round.h"
 #include "ops/rule.h"
 #include "planning/run_data.h"
+#include "planning/topology.h"
 
 namespace lockstep::planning {
 namespace {
@@ -49,6 +50,7 @@ Plan make_plan(const compile::Config& config, Machine machine) {
 }
 
 Plan make_plan(compile::Recipe recipe, const std::string& cluster_file) {
+    set_levels(recipe, cluster_file);
     open_run_data(recipe, MissingData::Assume);
     const compile::Config config = compile::config_of(recipe);
     if (cluster_file.empty() && config.cluster.file.empty())

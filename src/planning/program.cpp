@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "planning/run_data.h"
+#include "planning/topology.h"
 
 namespace lockstep::planning {
 
@@ -22,6 +23,7 @@ void require_passes(const ProgramOptions& options) {
 
 MachineProgram program_of(compile::Recipe recipe, const ProgramOptions& options) {
     require_passes(options);
+    set_levels(recipe, "");
     open_run_data(recipe, MissingData::Assume);
     const compile::Config config = compile::config_of(recipe);
     Machine machine = machine_of(config, "");

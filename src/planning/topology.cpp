@@ -39,6 +39,27 @@ mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const c
     return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
 }
 
+void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group) {
+    compile::Config config = compile::config_of(recipe);
+    if (!config.partition.names_levels()) return;
+    const auto set = [&](const char* key, int64_t open, int64_t ranks, const std::string& origin) {
+        if (open == 0 && ranks > 0) recipe.set(key, compile::Value(ranks), origin);
+    };
+    int64_t& node = config.cluster.ranks_per_node;
+    if (group && !group->is_alone() && node == 0) {
+        config.partition = {};  // the number of ranks does not depend on it
+        node = group->ranks_on_a_host(compile::layout_of(config).ranks);
+        set("cluster.ranks_per_node", 0, node, "hosts");
+    }
+    const std::string& file = cluster_file.empty() ? config.cluster.file : cluster_file;
+    if (file.empty()) return;
+    const sim::Cluster cluster = sim::read_cluster(file, cluster_file.empty() ? "cluster.file" : "--cluster");
+    const size_t levels = cluster.links.size();  // the last of which joins nodes
+    if (levels > 2) set("cluster.ranks_per_package", config.cluster.ranks_per_package, cluster.links[levels - 3].ranks, file);
+    const int64_t of_host = levels > 1 ? cluster.ranks_of_host() : cluster.hosts.ranks;
+    set("cluster.ranks_per_node", std::max(node, config.cluster.ranks_per_host), of_host, file);
+}
+
 std::vector<int> hosts_described(const std::optional<sim::Cluster>& cluster, const mesh::Topology& compiled_for, int64_t ranks) {
     if (!compiled_for.host_of_rank.empty()) return compiled_for.host_of_rank;
     if (!cluster || cluster->links.size() < 2) return {};

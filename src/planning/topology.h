@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "compile/recipe.h"
 #include "compile/traffic.h"
 #include "mesh/algorithms.h"
 #include "sim/cluster.h"
@@ -21,6 +22,11 @@ struct RanksByHost {
     int64_t of_host = 0, of_process = 1;
 };
 RanksByHost ranks_by_host(const compile::Config& config);
+
+// Sets cluster.ranks_per_package and ranks_per_node where the recipe's partition names a package or a node and leaves open how
+// many ranks have one: as many as a host of `group` has; else as the links or hosts of `cluster_file` say, empty: of
+// cluster.file. What stays open is refused by the layout, or is one host. UserError cluster.*.
+void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group = nullptr);
 
 // The cluster of cluster.file, where it describes devices or hosts.
 std::optional<sim::Cluster> described_cluster(const compile::Config& config);

@@ -151,6 +151,7 @@ void fill_whole_numbers(std::vector<std::byte>& buffer, Dtype type, int number) 
         case Dtype::I32: return put_elements(buffer, [&] { return static_cast<int32_t>(number); });
         case Dtype::BF16: return put_elements(buffer, [&] { return Bf16(static_cast<float>(number)); });
         case Dtype::F16: return put_elements(buffer, [&] { return F16(static_cast<float>(number)); });
+        case Dtype::I8: return put_elements(buffer, [&] { return static_cast<int8_t>(number); });
     }
 }
 
@@ -167,6 +168,7 @@ void fill(std::vector<std::byte>& buffer, Dtype type, std::mt19937& random) {
         case Dtype::I32: return put([&] { return static_cast<int32_t>(random()); });
         case Dtype::BF16: return put([&] { return Bf16(static_cast<float>(number())); });
         case Dtype::F16: return put([&] { return F16(static_cast<float>(number() / 0x1p28)); });  // so that sums are finite
+        case Dtype::I8: return put([&] { return static_cast<int8_t>(random()); });
     }
 }
 

@@ -383,19 +383,76 @@ const ErrorCase kErrors[] = {
          compile_with({{"partition.preset", "zero4"}});
      },
      "recipe.unknown_word", "partition.preset",
-     "partition.preset = \"zero4\": must be default, none, zero1, zero2 or zero3; the nearest is zero1"},
+     "partition.preset = \"zero4\": must be default, none, ddp, zero1, zero2, zero3, hsdp, mics, hpz or three_level; the nearest "
+     "is zero1"},
     {"split",
      [] {
          compile_with({{"partition.weights", "some"}});
      },
      "recipe.unknown_word", "partition.weights",
-     "partition.weights = \"some\": must be empty, none, shard, world or a number of data ranks; the nearest is none"},
+     "partition.weights = \"some\": must be empty, none, package, node, shard, world or a number of data ranks; the nearest is "
+     "none"},
     {"split_divides",
      [] {
          compile_with({{kShard, "4"}, {kReplicate, "2"}, {"partition.optimizer", "3"}});
      },
      "recipe.split_divides", "partition.optimizer",
      "partition.optimizer = 3: must divide data_parallel_shard_degree (4) or be a multiple of it that divides the 8 data ranks"},
+    {"level_unknown",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.preset", "three_level"}});
+     },
+     "recipe.level_unknown", "cluster.ranks_per_package",
+     "flag --partition.preset: partition.preset = three_level makes partition.weights = package: nothing says how many ranks a "
+     "package has; set cluster.ranks_per_package, or cluster.file to a file with links of packages, nodes and all"},
+    {"level_divides",
+     [] {
+         compile_with({{kShard, "4"}, {kTp, "2"}, {"partition.weights", "node"}, {"cluster.ranks_per_node", "3"}});
+     },
+     "recipe.level_divides", "partition",
+     "flag --partition.weights: partition.weights = node: its 3 ranks are no multiple of parallelism.tensor_parallel_degree = 2, "
+     "whose ranks hold different parts of each parameter; choose a wider level or a lower degree"},
+    {"level_of_other_ranks",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.preset", "mics"}, {"cluster.ranks_per_node", "3"}});
+     },
+     "recipe.split_divides", "partition.weights",
+     "partition.weights = 3: must divide data_parallel_shard_degree (4) or be a multiple of it that divides the 4 data ranks"},
+    {"hsdp",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.preset", "hsdp"}});
+     },
+     "recipe.hsdp", "partition.preset",
+     "flag --partition.preset: partition.preset = hsdp: nothing is replicated with parallelism.data_parallel_replicate_degree = "
+     "1; raise it, or say zero3"},
+    {"copy_of_nothing",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.preset", "zero2"}, {"partition.secondary_weights", "2"}});
+     },
+     "recipe.secondary_weights", "partition.secondary_weights",
+     "flag --partition.secondary_weights: partition.secondary_weights over 2 data ranks: partition.weights = none leaves nothing "
+     "to copy; leave it out, or say partition.weights"},
+    {"copy_divides",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.secondary_weights", "3"}});
+     },
+     "recipe.secondary_weights", "partition.secondary_weights",
+     "flag --partition.secondary_weights: partition.secondary_weights over 3 data ranks: must divide the 4 data ranks of "
+     "partition.weights"},
+    {"whole_copy",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.preset", "hpz"}, {"cluster.ranks_per_node", "1"}});
+     },
+     "recipe.secondary_weights", "partition.secondary_weights",
+     "partition.secondary_weights over 1 data rank: each rank would keep all weights; say "
+     "parallelism.fsdp_reshard_after_forward = never, or choose a wider level"},
+    {"quantized_nothing",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.preset", "zero2"}, {"partition.quantized_weights", "int8"}});
+     },
+     "recipe.quantized_weights", "partition.quantized_weights",
+     "flag --partition.quantized_weights: partition.quantized_weights = int8: partition.weights = none, so that no weights are "
+     "gathered; leave it out, or split them"},
     {"split_order",
      [] {
          compile_with({{kShard, "4"}, {"partition.gradients", "2"}});

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <initializer_list>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -26,6 +28,7 @@ public:
         batch();
         pipeline();
         partition();
+        quantization();
         optimizer();
         set("training.dtype", dtype_ == Dtype::F64 ? "float64" : "float32");
         if (mixed_) precision();
@@ -41,7 +44,8 @@ public:
         degrees();
         set_microbatch(one_of({1, 1, 2}));
         pipeline();
-        for (const char* state : {"weights", "gradients", "optimizer"}) set(fmt::format("partition.{}", state).c_str(), "");
+        for (const char* state : {"weights", "secondary_weights", "gradients", "optimizer"})
+            set(fmt::format("partition.{}", state).c_str(), "");
         partition();
         execution();
         set("parallelism.enable_async_tensor_parallel", chance(0.5));
@@ -181,19 +185,49 @@ private:
         set("training.document_mask", chance(0.4));
     }
 
+    // Blocks of int8 are those of the parameters on one rank where no other tensor-parallel rank has a part of them. What is
+    // rounded to a narrow type may differ by a rounding, which quantization makes larger.
+    void quantization() {
+        const std::set<std::string> splits = {"zero3", "default", "mics", "three_level"};
+        if (tp_ > 1 || mixed_ || dtype_ != Dtype::F64 || !splits.contains(recipe_.text("partition.preset"))) return;
+        if (recipe_.text("partition.weights").empty() && chance(0.4)) set("partition.quantized_weights", "int8");
+    }
+
+    // Over which a second copy of weights can be split that are split over n; n: there is none.
+    static std::vector<int64_t> divisors(int64_t n) {
+        std::vector<int64_t> out = {n};
+        for (int64_t d = 2; d < n; ++d) {
+            if (n % d == 0) out.push_back(d);
+        }
+        return out;
+    }
+
+    // Data ranks over which a state can be split that is split over at least `from`.
+    std::vector<int64_t> legal_splits(int64_t from) const {
+        std::vector<int64_t> legal;
+        for (int64_t n = from; n <= shard_ * replicate_; n += from) {
+            const bool fits = n <= shard_ ? shard_ % n == 0 : n % shard_ == 0 && shard_ * replicate_ % n == 0;
+            if (fits) legal.push_back(n);
+        }
+        return legal;
+    }
+
     // A preset, or three splits of one's own in ascending order.
     void partition() {
-        set("partition.preset", one_of({"none", "zero1", "zero1", "zero2", "zero2", "zero3", "default"}));
+        const int64_t package = one_of(legal_splits(1)), node = one_of(legal_splits(package));
+        set("cluster.ranks_per_package", package * tp_), set("cluster.ranks_per_node", node * tp_);
+        set("partition.preset",
+            one_of({"none", "zero1", "zero1", "zero2", "zero2", "zero3", "default", "mics", "three_level", "three_level"}));
+        if (chance(0.25)) {
+            set("partition.preset", "zero3");
+            set("partition.secondary_weights", one_of(divisors(shard_)));
+            return;
+        }
         if (chance(0.6)) return;
         int64_t split = 1;
         for (const char* key : {"partition.weights", "partition.gradients", "partition.optimizer"}) {
-            std::vector<int64_t> legal;
-            for (int64_t n = split; n <= shard_ * replicate_; n += split) {
-                const bool fits = n <= shard_ ? shard_ % n == 0 : n % shard_ == 0 && shard_ * replicate_ % n == 0;
-                if (fits) legal.push_back(n);
-            }
-            split = one_of(legal);
-            set(key, split == shard_ && chance(0.3) ? "shard" : std::to_string(split));
+            split = one_of(legal_splits(split));
+            set(key, split == shard_ && chance(0.3) ? "shard" : split == node && chance(0.3) ? "node" : std::to_string(split));
         }
     }
 
@@ -253,6 +287,8 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed, const std::func
 Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
     for (uint64_t next = seed;; next += 1'000'003) {
         Draw d{next, Drawer(next, dtype, false).again(recipe), {}};
+        const bool quantizes = d.recipe.text("partition.quantized_weights") != "none";
+        if (quantizes && d.recipe.integer("parallelism.tensor_parallel_degree") > 1) continue;
         try {
             d.compiled = compile_recipe(d.recipe, backend_of(dtype));
             return d;
@@ -272,7 +308,11 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     one.set("parallelism.fsdp_reshard_after_forward", "default");
     one.set("partition.reduce_gradients", "default");
     one.set("partition.preset", "none");
-    for (const char* state : {"weights", "gradients", "optimizer"}) one.set(fmt::format("partition.{}", state), "none");
+    one.set("cluster.ranks_per_package", "0");
+    one.set("cluster.ranks_per_node", "0");
+    for (const char* state : {"weights", "secondary_weights", "gradients", "optimizer"})
+        one.set(fmt::format("partition.{}", state), "none");
+    if (recipe.text("partition.quantized_weights") != "none") one.set("partition.weights", "shard");
     one.set("training.fuse_loss", "false");
     one.set("training.loss_scale", "0");
     one.set("activation_checkpoint.mode", "none");

@@ -1,4 +1,5 @@
 #include "tests/ops/op_cases.h"
+#include "base/quantized.h"
 
 #include <algorithm>
 #include <limits>
@@ -265,6 +266,13 @@ std::vector<OpCase> make_cases() {
          ""},
         {"two", "pack", {fixed("group"), fixed("head_dim")}, {final_of("long")}, {{"begins", std::vector<int64_t>{3, 64}}}, ""},
         {"same", "reshape", {fixed("batch seq")}, {final_of("seq batch")}, {}, ""},
+        {"blocks",
+         "quantize",
+         {fixed("blocks")},
+         {{"bytes", -1, false, Dtype::I8}},
+         {{"block", kQuantizedBlock}, {"least", int64_t{-120}}},
+         ""},
+        {"blocks", "dequantize", {fixed("bytes", Fill::Quantized)}, {final_of("blocks")}, {{"block", kQuantizedBlock}}, ""},
         {"norm", "sum_squares", {fixed("flat")}, {{"", -1, false, Dtype::F64}}, {{"count_if", std::vector<int64_t>{}}}, ""},
         {"norm_on_one_owner",
          "sum_squares",
@@ -301,6 +309,8 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
         if (c.split == name) n *= 2;
         r.dims.push_back({name, n, name == "padded" ? n - 3 : n});
     }
+    constexpr int64_t kElements = 3 * kQuantizedBlock, kBytes = quantized_bytes(kElements);
+    r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"bytes", kBytes, kBytes});
     r.dims[r.dim("kv_seq")].size = r.dims[r.dim("kv_seq")].valid = r.dims[r.dim("seq")].size;
     ops::Builder b(r);
     const auto dims = [&](const std::string& text) {
@@ -316,9 +326,10 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
                             dims(c.in[i].dims),
-                            ids                             ? Dtype::I32
-                            : c.in[i].fill == Fill::Control ? Dtype::F64
-                                                            : Dtype::F32));
+                            ids                               ? Dtype::I32
+                            : c.in[i].fill == Fill::Quantized ? Dtype::I8
+                            : c.in[i].fill == Fill::Control   ? Dtype::F64
+                                                              : Dtype::F32));
     }
     ir::Op op;
     op.kind = c.kind;
@@ -372,6 +383,11 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             case Fill::Positions: out[i] = static_cast<double>(i % row % 4); break;  // restarts with each document
             case Fill::Documents: out[i] = static_cast<double>(i % row / 4); break;
             case Fill::Noise: out[i] = static_cast<double>(static_cast<int32_t>(random())); break;
+            case Fill::Quantized:
+                out[i] = static_cast<double>(i % (kQuantizedBlock + 1) == kQuantizedBlock
+                                                 ? -static_cast<int64_t>(random() % 12)
+                                                 : static_cast<int64_t>(random() % 255) - 127);
+                break;
             case Fill::Control: break;
         }
     }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/registry/norms.h"
 #include "kernels/cpu/registry/optimizer.h"
 #include "kernels/cpu/registry/products.h"
+#include "kernels/cpu/registry/quantize.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -28,7 +29,7 @@ void add_of_type(Registry& r) {
     add<Attention<T>, AttentionBackward<T>, AttentionBackward<T, int32_t>>(r);
     add<SumRows<T>, Bias<T>, BiasGelu<T>, BiasGeluBackward<T>, Dropout<T>, BiasDropoutAdd<T, T>, BiasDropoutAdd<T, T, int32_t>>(
         r);
-    add<MaskPadding<T>, CrossEntropyBackward<T>>(r);
+    add<MaskPadding<T>, CrossEntropyBackward<T>, Quantize<T>, Dequantize<T>>(r);
 }
 
 // A narrow T, and float beside it.

@@ -19,6 +19,7 @@
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/quantize.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -216,5 +217,7 @@ LOCKSTEP_KERNELS(Typed<Sgd>, sgd)
 LOCKSTEP_KERNELS(Typed<MuonMomentum>, muon_momentum)
 LOCKSTEP_KERNELS(Typed<Muon>, muon)
 LOCKSTEP_KERNEL(SumOfSquares, sum_of_squares)
+LOCKSTEP_KERNELS(Typed<Quantize>, quantize)
+LOCKSTEP_KERNELS(Typed<Dequantize>, dequantize)
 
 }  // namespace lockstep::kernels::cpu

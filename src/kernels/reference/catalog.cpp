@@ -35,6 +35,21 @@ void add_float(std::vector<Registered>& all, const char* op, int accumulates, bo
     add(Dtype::F16, gives<Dtype::F16>, convert)->workspace_bytes = bytes;
 }
 
+// From one float type to int8: float32 and float64 as they stand, narrow ones by copies in double.
+void add_quantize(std::vector<Registered>& all) {
+    const auto add = [&](bool (*takes)(const KernelContext&), Made (*make)(const KernelContext&)) {
+        Registered r;
+        r.op = "quantize", r.kernel = "reference.quantize", r.result = Dtype::I8;
+        r.takes = takes, r.make = make;
+        all.push_back(std::move(r));
+        return &all.back();
+    };
+    add(takes_one_type<Dtype::F32>, make_quantize<float>);
+    add(takes_one_type<Dtype::F64>, make_quantize<double>);
+    add(gives<Dtype::I8>, [](const KernelContext& c) { return make_converting(c, make_quantize<double>); })->workspace_bytes =
+        [](const KernelContext& c) { return converting_workspace_bytes(c.mesh, c.routine, c.op); };
+}
+
 // Elements that are moved and not looked at.
 template <Dtype type>
 void add_movement(std::vector<Registered>& all) {
@@ -69,6 +84,8 @@ const std::vector<Registered>& reference_kernels() {
         for (const char* op : {"max", "exp_shifted"}) add_float<make_loss<float>, make_loss<double>>(r, op, -1, false);
         for (const char* op : {"adamw", "adam", "sgd", "muon_momentum", "muon", "zero_padding", "inverse_count"})
             add_float<make_optimizer<float>, make_optimizer<double>>(r, op, -1, false);
+        add_float<make_quantize<float>, make_quantize<double>>(r, "dequantize", -1, false);
+        add_quantize(r);
         add_float<make_accumulate<float>, make_accumulate<double>>(r, "accumulate", -1, false);
         add_movement<Dtype::F32>(r), add_movement<Dtype::F64>(r), add_movement<Dtype::I32>(r);
         add_movement<Dtype::BF16>(r), add_movement<Dtype::F16>(r);

@@ -164,6 +164,7 @@ Made make_block_sum(const KernelContext& c) {
         case Dtype::F64: return make_sum_blocks<double>(c);
         case Dtype::BF16: return make_sum_blocks<Bf16>(c);
         case Dtype::F16: return make_sum_blocks<F16>(c);
+        case Dtype::I8:
         case Dtype::I32: break;
     }
     throw InternalError("sum_blocks: no sum of integers");

@@ -32,6 +32,8 @@ inline constexpr Dtype kDtypeOf<double> = Dtype::F64;
 template <>
 inline constexpr Dtype kDtypeOf<int32_t> = Dtype::I32;
 template <>
+inline constexpr Dtype kDtypeOf<int8_t> = Dtype::I8;
+template <>
 inline constexpr Dtype kDtypeOf<Bf16> = Dtype::BF16;
 template <>
 inline constexpr Dtype kDtypeOf<F16> = Dtype::F16;

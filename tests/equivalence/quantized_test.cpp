@@ -1,0 +1,92 @@
+// Weights that cross ranks as int8: every layout computes with the same ones, and that is what the plan counts.
+#include <gtest/gtest.h>
+
+#include "compile/traffic.h"
+#include "ops/verify.h"
+#include "tests/compile/recipes.h"
+#include "tests/equivalence/draw.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+compile::Recipe recipe_of(const Settings& settings) {
+    Settings all = {{"partition.quantized_weights", "int8"},
+                    {"cluster.ranks_per_package", "2"},
+                    {"cluster.ranks_per_node", "4"},
+                    {"model.n_layers", "4"},
+                    {"training.global_batch_size", "16"}};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return small_recipe(all);
+}
+
+const std::vector<Settings>& layouts() {
+    const char *const shard = "parallelism.data_parallel_shard_degree", *const preset = "partition.preset";
+    static const std::vector<Settings> all = {
+        {{shard, "4"}},
+        {{shard, "8"}, {preset, "hpz"}},
+        {{shard, "8"}, {preset, "mics"}, {"activation_checkpoint.mode", "full"}},
+        {{shard, "8"}, {preset, "three_level"}, {"parallelism.prefetch", "2"}},
+        {{shard, "2"}, {"parallelism.data_parallel_replicate_degree", "2"}, {preset, "hsdp"}},
+        {{shard, "2"}, {"parallelism.pipeline_parallel_degree", "2"}, {"parallelism.pipeline_parallel_schedule", "1F1B"}}};
+    return all;
+}
+
+TEST(QuantizedWeights, AreTheSameOnEveryLayout) {
+    const Settings exact = {{"training.dtype", "float64"}};
+    const Outcome one = run(one_rank(recipe_of(exact)), Backend::Reference, 3);
+    Settings plain = exact;
+    plain.push_back({"partition.quantized_weights", "none"});
+    EXPECT_GT(difference(one, run(one_rank(recipe_of(plain)), Backend::Reference, 3)), 1e-5) << "it is arithmetic of the recipe";
+    for (Settings settings : layouts()) {
+        settings.insert(settings.end(), exact.begin(), exact.end());
+        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
+        EXPECT_EQ(refusal(compiled), "");
+        std::string where;
+        EXPECT_LT(difference(one, run(recipe, compiled, 3), &where), 1e-10) << settings[1].second << ": " << where;
+    }
+}
+
+// Master weights in float32 and a copy in bfloat16, which each update renews, or each gather.
+TEST(QuantizedWeights, TrainInMixedPrecision) {
+    Settings mixed = {{"training.mixed_precision_param", "bfloat16"}};
+    const Outcome one = run(one_rank(recipe_of(mixed)), Backend::Cpu, 3);
+    for (Settings settings : layouts()) {
+        settings.insert(settings.end(), mixed.begin(), mixed.end());
+        const Outcome other = run(recipe_of(settings), Backend::Cpu, 3);
+        for (size_t step = 0; step < one.losses.size(); ++step) EXPECT_NEAR(other.losses[step] / one.losses[step], 1, 3e-3);
+    }
+}
+
+// Half the bytes of bfloat16, and one for each block of 256.
+TEST(QuantizedWeights, CrossRanksAsInt8) {
+    const auto gathered = [](const char* quantized) {
+        const compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"},
+                                                                     {"training.mixed_precision_param", "bfloat16"},
+                                                                     {"model.dim", "192"},
+                                                                     {"model.ffn_dim", "512"},
+                                                                     {"partition.quantized_weights", quantized}}),
+                                                          Backend::Cpu);
+        double bytes = 0;
+        for (const compile::GroupTraffic& g : compile::traffic_of(compiled, {})) {
+            const auto at = g.bytes.find("all_gather");
+            bytes += at == g.bytes.end() ? 0 : at->second;
+        }
+        return bytes;
+    };
+    const double share = gathered("int8") / gathered("none");
+    EXPECT_GT(share, 0.5 * 257 / 256);
+    EXPECT_LT(share, 0.53) << "norms are not quantized, and each rank has whole blocks";
+}
+
+TEST(QuantizedWeights, AreWhatTheUnitSays) {
+    compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"}}), Backend::Cpu);
+    for (ir::Unit& u : compiled.programs[0].units) u.quantized_weights = false;
+    const auto violation = ops::verify(compiled.programs[0]);
+    ASSERT_TRUE(violation);
+    EXPECT_NE(violation->message.find("crosses ranks as i8"), std::string::npos) << violation->message;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

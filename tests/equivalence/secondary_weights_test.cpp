@@ -1,0 +1,121 @@
+// A second copy of the weights, split over fewer ranks than they are and fetched once a step: it changes no bit, its fetch alone
+// crosses hosts, and a copy that is stale, missing or read too early is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "check/check.h"
+#include "compile/traffic.h"
+#include "tests/compile/recipes.h"
+#include "tests/equivalence/edit.h"
+#include "tests/equivalence/run.h"
+
+namespace lockstep::testing {
+namespace {
+
+compile::Recipe recipe_of(const Settings& settings) {
+    Settings all = {{"parallelism.data_parallel_shard_degree", "4"},
+                    {"cluster.ranks_per_node", "2"},
+                    {"model.n_layers", "3"},
+                    {"training.global_batch_size", "24"},
+                    {"training.local_batch_size", "2"}};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return small_recipe(all);
+}
+
+TEST(SecondaryWeights, ChangeNoBit) {
+    const std::vector<Settings> some = {
+        {},
+        {{"parallelism.prefetch", "0"}, {"training.mixed_precision_param", "bfloat16"}},
+        {{"parallelism.prefetch", "3"}, {"activation_checkpoint.mode", "full"}, {"runtime.comm_thread", "on"}},
+        {{"parallelism.pipeline_parallel_degree", "2"},
+         {"parallelism.pipeline_parallel_schedule", "Interleaved1F1B"},
+         {"parallelism.pipeline_parallel_layers_per_stage", "1"},
+         {"model.n_layers", "4"},
+         {"parallelism.fsdp_reshard_after_forward", "always"}}};
+    // Of two replicas of two ranks, so that both ways have the same groups of ranks, whose sums have one order.
+    for (Settings settings : some) {
+        settings.insert(settings.end(), {{"parallelism.data_parallel_shard_degree", "2"},
+                                         {"parallelism.data_parallel_replicate_degree", "2"},
+                                         {"partition.weights", "world"},
+                                         {"partition.gradients", "world"},
+                                         {"partition.optimizer", "world"}});
+        const Outcome without = run(recipe_of(settings), Backend::Cpu, 3);
+        settings.push_back({"partition.secondary_weights", "node"});
+        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
+        EXPECT_EQ(compiled.layout.partition.secondary, 2);
+        std::string where;
+        EXPECT_EQ(difference(without, run(recipe, compiled, 3), &where), 0) << where;
+    }
+}
+
+TEST(SecondaryWeights, CrossHostsOnceAStep) {
+    const mesh::Topology topology = {{0, 0, 1, 1}, 1};
+    const auto bytes = [&](const char* preset, const char* batch) {
+        const compile::Recipe recipe = recipe_of(
+            {{"partition.preset", preset}, {"partition.reduce_gradients", "step"}, {"training.global_batch_size", batch}});
+        return compile::bytes_by_host(compile_recipe(recipe, Backend::Cpu, {}, {topology, 0}), topology);
+    };
+    EXPECT_EQ(bytes("hpz", "8"), bytes("hpz", "64"));  // 1 microbatch, and 8
+    EXPECT_GT(bytes("zero3", "64")[0], 4 * bytes("hpz", "64")[0]);
+}
+
+bool is(const ir::Program& p, const ir::Call& c, ir::RoutineKind kind) { return p.routines[c.routine].kind == kind; }
+
+// Moves the first fetch of the training step to the position that `to` gives.
+template <class To>
+void move_fetch(ir::Program& p, const To& to) {
+    std::vector<ir::Call>& calls = train_calls(p);
+    const auto fetch = std::find_if(calls.begin(), calls.end(), [&](const auto& c) { return is(p, c, ir::RoutineKind::Fetch); });
+    ASSERT_NE(fetch, calls.end());
+    const auto from = static_cast<size_t>(fetch - calls.begin()), at = static_cast<size_t>(to(calls, from));
+    std::vector<size_t> order;
+    for (size_t i = 0; i < calls.size(); ++i) {
+        if (i != from) order.push_back(i);
+        if (i == at) order.push_back(from);
+    }
+    reorder(calls, order);
+}
+
+TEST(SecondaryWeights, AreRefusedWhereTheyAreNotFresh) {
+    const compile::Compiled compiled = compile_recipe(recipe_of({{"partition.preset", "hpz"}}), Backend::Cpu);
+    const auto refusal = [&](const std::function<void(ir::Program&)>& edit) {
+        ir::Program p = compiled.programs[0];
+        edit(p);
+        const std::vector<const ir::Program*> ranks(static_cast<size_t>(compiled.layout.ranks), &p);
+        const auto no = check::prove(ranks);
+        return no ? no->message : "";
+    };
+    EXPECT_EQ(refusal([](ir::Program&) {}), "");
+    const std::string missing = refusal([](ir::Program& p) {
+        remove_calls(p, [](const ir::Routine& r, const ir::Call&) { return r.kind == ir::RoutineKind::Fetch; });
+    });
+    EXPECT_NE(missing.find("gather"), std::string::npos) << missing;
+    EXPECT_NE(missing.find("secondary"), std::string::npos) << missing;
+    const std::string behind_its_reader = refusal([](ir::Program& p) {
+        move_fetch(p, [&](const std::vector<ir::Call>& calls, size_t from) {
+            const auto reader = std::find_if(calls.begin() + static_cast<long>(from), calls.end(), [&](const ir::Call& c) {
+                return is(p, c, ir::RoutineKind::Gather) && p.routines[c.routine].unit == p.routines[calls[from].routine].unit;
+            });
+            return reader - calls.begin();
+        });
+    });
+    EXPECT_NE(behind_its_reader.find("secondary"), std::string::npos) << behind_its_reader;
+    const std::string behind_the_update = refusal(
+        [](ir::Program& p) { move_fetch(p, [&](const std::vector<ir::Call>& calls, size_t) { return calls.size() - 1; }); });
+    EXPECT_NE(behind_the_update, "");
+    // A copy that is fetched again from what the step has changed, with nobody who reads it: stale the next time.
+    const std::string twice = refusal([](ir::Program& p) {
+        std::vector<ir::Call>& calls = train_calls(p);
+        const auto fetch =
+            std::find_if(calls.begin(), calls.end(), [&](const auto& c) { return is(p, c, ir::RoutineKind::Fetch); });
+        ir::Call again = *fetch;
+        again.waits = {static_cast<int>(calls.size()) - 1};
+        calls.push_back(again);
+    });
+    EXPECT_NE(twice.find("reads weights after their update"), std::string::npos) << twice;
+}
+
+}  // namespace
+}  // namespace lockstep::testing
