@@ -59,7 +59,7 @@ constexpr auto words_of(ReshardAfterForward) {
     return std::to_array<Word<ReshardAfterForward>>({{"default", Default}, {"always", Always}, {"never", Never}});
 }
 
-enum class PartitionPreset { Default, None, Ddp, Zero1, Zero2, Zero3, Hsdp, Mics, Hpz, ThreeLevel };
+enum class PartitionPreset { Default, None, Ddp, Zero1, Zero2, Zero3, Hsdp, Mics, Hpz, ZeroPp, ThreeLevel };
 constexpr auto words_of(PartitionPreset) {
     using enum PartitionPreset;
     return std::to_array<Word<PartitionPreset>>({{"default", Default},
@@ -71,13 +71,14 @@ constexpr auto words_of(PartitionPreset) {
                                                  {"hsdp", Hsdp},
                                                  {"mics", Mics},
                                                  {"hpz", Hpz},
+                                                 {"zeropp", ZeroPp},
                                                  {"three_level", ThreeLevel}});
 }
 
-enum class Quantized { None, Int8 };
+enum class Quantized { Default, None, Int8 };
 constexpr auto words_of(Quantized) {
     using enum Quantized;
-    return std::to_array<Word<Quantized>>({{"none", None}, {"int8", Int8}});
+    return std::to_array<Word<Quantized>>({{"default", Default}, {"none", None}, {"int8", Int8}});
 }
 
 enum class ReduceWhen { Default, Microbatch, Step };
@@ -231,7 +232,7 @@ struct Config {
     struct Partition {
         PartitionPreset preset = PartitionPreset::Default;
         Split weights, secondary_weights, gradients, optimizer;
-        Quantized quantized_weights = Quantized::None;
+        Quantized quantized_weights = Quantized::Default, quantized_gradients = Quantized::Default;
         ReduceWhen reduce_gradients = ReduceWhen::Default;
         bool operator==(const Partition&) const = default;
         bool names_levels() const;  // of the machine: a package or a node

@@ -103,18 +103,20 @@ using Over = Split::Over;
 struct Preset {
     PartitionPreset name;
     Over weights, secondary, gradients, optimizer;
+    bool quantized = false;
 };
 constexpr Preset kPresets[] = {
-    {PartitionPreset::None, Over::One, Over::One, Over::One, Over::One},               // replicated data parallelism
-    {PartitionPreset::Ddp, Over::One, Over::One, Over::One, Over::One},                // the same
-    {PartitionPreset::Zero1, Over::One, Over::One, Over::One, Over::Shard},            // arXiv 1910.02054
-    {PartitionPreset::Zero2, Over::One, Over::One, Over::Shard, Over::Shard},          // the same
-    {PartitionPreset::Zero3, Over::Shard, Over::One, Over::Shard, Over::Shard},        // the same; FSDP, arXiv 2304.11277
-    {PartitionPreset::Default, Over::Shard, Over::One, Over::Shard, Over::Shard},      // as zero3
-    {PartitionPreset::Hsdp, Over::Shard, Over::One, Over::Shard, Over::Shard},         // arXiv 2304.11277, with replicas
-    {PartitionPreset::Mics, Over::Node, Over::One, Over::Node, Over::Node},            // arXiv 2205.00119
-    {PartitionPreset::Hpz, Over::Shard, Over::Node, Over::Shard, Over::Shard},         // arXiv 2306.10209
-    {PartitionPreset::ThreeLevel, Over::Package, Over::One, Over::Node, Over::World},  // arXiv 2501.04266
+    {PartitionPreset::None, Over::One, Over::One, Over::One, Over::One},                 // replicated data parallelism
+    {PartitionPreset::Ddp, Over::One, Over::One, Over::One, Over::One},                  // the same
+    {PartitionPreset::Zero1, Over::One, Over::One, Over::One, Over::Shard},              // arXiv 1910.02054
+    {PartitionPreset::Zero2, Over::One, Over::One, Over::Shard, Over::Shard},            // the same
+    {PartitionPreset::Zero3, Over::Shard, Over::One, Over::Shard, Over::Shard},          // the same; FSDP, arXiv 2304.11277
+    {PartitionPreset::Default, Over::Shard, Over::One, Over::Shard, Over::Shard},        // as zero3
+    {PartitionPreset::Hsdp, Over::Shard, Over::One, Over::Shard, Over::Shard},           // arXiv 2304.11277, with replicas
+    {PartitionPreset::Mics, Over::Node, Over::One, Over::Node, Over::Node},              // arXiv 2205.00119
+    {PartitionPreset::Hpz, Over::Shard, Over::Node, Over::Shard, Over::Shard},           // arXiv 2306.10209
+    {PartitionPreset::ZeroPp, Over::Shard, Over::Node, Over::Shard, Over::Shard, true},  // the same
+    {PartitionPreset::ThreeLevel, Over::Package, Over::One, Over::Node, Over::World},    // arXiv 2501.04266
 };
 
 const Preset& preset_of(const Config::Partition& p) {
@@ -208,6 +210,25 @@ Objection settle_copy(const Config& config, const Preset& preset, passes::Partit
     return std::nullopt;
 }
 
+// What crosses ranks as int8; `data`: the data ranks.
+Objection settle_quantization(const Config& config, const Preset& preset, int64_t data, passes::PartitionOptions& o) {
+    const Config::Partition& p = config.partition;
+    const auto is_on = [&](Quantized own) { return own == Quantized::Default ? preset.quantized : own == Quantized::Int8; };
+    o.quantized_weights = is_on(p.quantized_weights), o.quantized_gradients = is_on(p.quantized_gradients);
+    if (o.quantized_weights && level_of(p.weights, preset.weights) == Over::One)
+        return UserError("recipe.quantized_weights", "partition.quantized_weights",
+                         fmt::format("{}partition.quantized_weights = int8: partition.weights = none, so that no weights are "
+                                     "gathered; leave it out, or split them",
+                                     config.where("partition.quantized_weights")));
+    if (o.quantized_gradients && o.states != data)
+        return UserError(
+            "recipe.quantized_gradients", "partition.quantized_gradients",
+            fmt::format("{}partition.quantized_gradients = int8: gradients are quantized on their way to the shards of "
+                        "the optimizer, which are over {} of {} data ranks; say partition.optimizer = world",
+                        config.where("partition.quantized_gradients"), o.states, data));
+    return std::nullopt;
+}
+
 Objection set_partition(const Config& config, const mesh::Degrees& degrees, passes::PartitionOptions& o, Cuts& cuts) {
     const Config::Partition& p = config.partition;
     const Preset& preset = preset_of(p);
@@ -217,12 +238,7 @@ Objection set_partition(const Config& config, const mesh::Degrees& degrees, pass
     if (Objection no = splits.set("partition.gradients", p.gradients, preset.gradients, o.gradients)) return no;
     if (Objection no = splits.set("partition.optimizer", p.optimizer, preset.optimizer, o.states)) return no;
     if (Objection no = settle_copy(config, preset, o)) return no;
-    o.quantized_weights = p.quantized_weights != Quantized::None;
-    if (o.quantized_weights && level_of(p.weights, preset.weights) == Over::One)
-        return UserError("recipe.quantized_weights", "partition.quantized_weights",
-                         fmt::format("{}partition.quantized_weights = int8: partition.weights = none, so that no weights are "
-                                     "gathered; leave it out, or split them",
-                                     config.where("partition.quantized_weights")));
+    if (Objection no = settle_quantization(config, preset, splits.data(), o)) return no;
     if (p.preset == PartitionPreset::Hsdp && config.parallelism.data_parallel_replicate_degree == 1)
         return UserError("recipe.hsdp", "partition.preset",
                          fmt::format("{}partition.preset = hsdp: nothing is replicated with "

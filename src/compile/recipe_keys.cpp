@@ -246,9 +246,10 @@ const std::vector<RecipeKey>& recipe_keys() {
         parallelism.acts("prefetch", &C::Parallelism::prefetch, "number of parameter units gathered ahead of the one in use",
                          from_to(0, 1024)),
 
-        partition.acts("preset", &C::Partition::preset,
-                       "ddp (or none), zero1, zero2, zero3, hsdp, mics, hpz or three_level: over which data ranks weights, "
-                       "gradients and optimizer states are sharded; default: zero3 over the data_parallel_shard ranks"),
+        partition.acts(
+            "preset", &C::Partition::preset,
+            "ddp (or none), zero1, zero2, zero3, hsdp, mics, hpz, zeropp or three_level: over which data ranks weights, "
+            "gradients and optimizer states are sharded; default: zero3 over the data_parallel_shard ranks"),
         partition.acts("weights", &C::Partition::weights,
                        "data ranks over which weights are sharded: none, package, node, shard, world or a number; overrides the "
                        "preset",
@@ -261,9 +262,16 @@ const std::vector<RecipeKey>& recipe_keys() {
                        split()),
         partition.acts("optimizer", &C::Partition::optimizer,
                        "data ranks over which optimizer states are sharded: as partition.weights", split()),
-        partition.acts("quantized_weights", &C::Partition::quantized_weights,
-                       "int8: gathers and fetches of weights carry int8 with a scale for each 256 elements. Every layout computes "
-                       "with the weights that this leaves; norms and biases are not quantized; none: as they are"),
+        partition.acts(
+            "quantized_weights", &C::Partition::quantized_weights,
+            "int8: gathers and fetches of weights carry int8 with a scale for each 256 elements. Every layout computes "
+            "with the weights that this leaves; norms and biases are not quantized. none: as they are; default: as the "
+            "preset says"),
+        partition.acts(
+            "quantized_gradients", &C::Partition::quantized_gradients,
+            "int8: ranks exchange gradients as int8 and add them up in float32, within a node first where a level names "
+            "it. Norms and biases are not quantized. This changes the arithmetic with the number of ranks. none: as "
+            "they are; default: as the preset says"),
         partition.acts("reduce_gradients", &C::Partition::reduce_gradients,
                        "when sharded gradients are reduced. microbatch: after each microbatch; step: once a step, which needs "
                        "whole gradients "

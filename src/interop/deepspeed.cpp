@@ -229,8 +229,14 @@ private:
             return refuse(key, value, "offload to another memory is not in this version of Lockstep: leave it out");
         if (name == "zero_hpz_partition_size" && value != 1)
             return map(key, value, "partition.secondary_weights", std::to_string(integer(key, value)));
+        if (name == "zero_quantized_weights" && value != false)
+            return map(key, value, "partition.quantized_weights", std::string("int8"));
+        if (name == "zero_quantized_gradients" && value != false)
+            return refuse(key, value,
+                          "gradients of DeepSpeed are int4 there, which is not in this version of Lockstep: leave it out, and give "
+                          "--partition.quantized_gradients=int8");
         if (name.starts_with("zero_quantized") && value != false)
-            return refuse(key, value, "weights and gradients are not quantized here: leave it out");
+            return refuse(key, value, "weights that are not trained are not quantized here: leave it out");
         if (name == "mics_shard_size" && value != -1) {
             for (const char* state : {"partition.weights", "partition.gradients", "partition.optimizer"})
                 map(key, value, state, std::to_string(integer(key, value)));

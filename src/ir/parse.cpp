@@ -202,6 +202,7 @@ private:
             *t = *type;
         }
         u.quantized_weights = c.accept_word("quantized_weights");
+        u.quantized_gradients = c.accept_word("quantized_gradients");
         u.mirror = c.accept_word("mirror");
         program_.units.push_back(std::move(u));
     }

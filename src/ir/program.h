@@ -275,7 +275,9 @@ struct Unit {
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
     // moments; of gradients on their way between ranks. (What adds gradients up is float32 at least.)
     Dtype compute = Dtype::F32, storage = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    bool quantized_weights = false;  // what is gathered of segments with decay is int8 (qwZ of arXiv 2306.10209)
+    // What is gathered of segments with decay is int8, and so are their gradients on the way to their shards (qwZ and qgZ of arXiv
+    // 2306.10209).
+    bool quantized_weights = false, quantized_gradients = false;
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
 
@@ -287,7 +289,7 @@ struct Unit {
     bool is_gathered() const { return !weights.empty() || storage != compute || quantized_weights; }
     bool is_fetched() const { return secondary != weights; }
     // Do the optimizer's weights lie beside its moments, apart from the weights that forward and backward read?
-    bool has_master() const { return master != storage; }
+    bool has_master() const { return master != storage || (quantized_weights && weights != optimizer); }
 };
 
 // What a state is for.

@@ -12,8 +12,9 @@ namespace lockstep::ops {
 const std::vector<OpRule>& all_rules() {
     static const std::vector<OpRule> rules = [] {
         std::vector<OpRule> all;
-        for (auto family : {einsum_rules, elementwise_rules, norm_rules, bias_rules, dropout_rules, embedding_rules, rope_rules,
-                            attention_rules, loss_rules, collective_rules, block_rules, optimizer_rules, quantize_rules, fused_rules}) {
+        for (auto family :
+             {einsum_rules, elementwise_rules, norm_rules, bias_rules, dropout_rules, embedding_rules, rope_rules,
+              attention_rules, loss_rules, collective_rules, block_rules, optimizer_rules, quantize_rules, fused_rules}) {
             for (OpRule& r : family()) all.push_back(std::move(r));
         }
         return all;

@@ -282,8 +282,13 @@ private:
         std::vector<bool> updated(r.tensors.size(), false);
         size_t updates = 0;
         for (const Op& op : r.ops) {
-            if (reduces && rule(op.kind).collective && r.tensors[op.in[0]].dtype != u->reduce)
-                wrong(fmt::format("gradients cross ranks as {}, not {}", name_of(r.tensors[op.in[0]].dtype), name_of(u->reduce)));
+            if (reduces && rule(op.kind).collective) {
+                // Those that are exchanged and then added up are int8 where the unit says so.
+                const Dtype expected = u->quantized_gradients && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
+                if (r.tensors[op.in[0]].dtype != expected)
+                    wrong(fmt::format("gradients cross ranks as {}, not {}", name_of(r.tensors[op.in[0]].dtype),
+                                      name_of(expected)));
+            }
             if (rule(op.kind).updates) updated[op.out[0]] = true, ++updates;
             if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && writes_weights(r, op) && !updated[op.in[0]])
                 wrong(fmt::format("{} is cast before its update", r.tensors[op.in[0]].name));

@@ -106,7 +106,8 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
                "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
         // Blocks of int8 begin where segments do, and no two ranks share one.
-        const int64_t shards_of = unit.quantized_weights && s.decay ? std::max(multiple, kQuantizedBlock) : multiple;
+        const int64_t shards_of =
+            (unit.quantized_weights || unit.quantized_gradients) && s.decay ? std::max(multiple, kQuantizedBlock) : multiple;
         s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * shards_of);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));
@@ -169,7 +170,7 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
     splits.master = options.master;
     splits.reduce = options.reduce;
     const int64_t line = kAlignmentBytes / bytes_of(splits.compute);  // shards, too, begin on cache lines
-    splits.quantized_weights = options.quantized_weights;
+    splits.quantized_weights = options.quantized_weights, splits.quantized_gradients = options.quantized_gradients;
     const int64_t multiple = std::max(options.pad_elements, line);
     ir::Unit whole;  // what stays wide
     whole.compute = whole.storage = whole.master = whole.reduce = options.master;

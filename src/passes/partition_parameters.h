@@ -37,8 +37,10 @@ struct PartitionOptions {
     // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
     // the parameters' type is kept, and `update` casts it from the master weights.
     Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    bool quantized_weights = false;  // gathers and fetches carry int8 (qwZ of arXiv 2306.10209)
-    int64_t pad_elements = 16;       // segments are padded to a multiple of optimizer x this
+    // Gathers and fetches carry int8; gradients are exchanged as int8 and added up in the type of their sums, over one sub-axis
+    // after the other (qwZ and qgZ of arXiv 2306.10209).
+    bool quantized_weights = false, quantized_gradients = false;
+    int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
     bool snapshot = false;
 };
 

@@ -289,6 +289,12 @@ private:
         const auto shard = flat(r, StateRole::Gradients, Access::Accumulate);
         clear_padding(r, local);
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
+        if (unit_.quantized_gradients) {
+            const auto reduced = temporaries(r, "reduced", unit_.gradients, sums());
+            reduce_quantized(r, local, reduced, unit_.gradients);
+            for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
+            return r;
+        }
         if (unit_.reduce != sums()) {
             const auto reduced = reduce_scatter_narrow(r, local, unit_.gradients, note);
             for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
@@ -311,9 +317,78 @@ private:
         return received;
     }
 
+    // to = the sums of `from` over the group, each rank its shard. Over one sub-axis after the other, from the innermost on, each
+    // rank sends every other one its part of a block of int8, and adds up what it receives: an element is quantized once for each
+    // sub-axis, however many ranks that has. Segments without decay go as they are.
+    void reduce_quantized(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
+                          const AxisList& group) const {
+        std::vector<TensorId> plain, summed;
+        for (size_t i = 0; i < from.size(); ++i) {
+            if (!unit_.segments[i].decay) plain.push_back(from[i]), summed.push_back(to[i]);
+        }
+        if (!plain.empty()) reduce_plain(r, plain, summed, group);
+        std::vector<TensorId> now = from;
+        for (size_t hop = 0; hop < group.size(); ++hop) {
+            const AxisList over = {group[hop]};
+            const bool is_last = hop + 1 == group.size();
+            std::vector<TensorId> sent, received;
+            for (size_t i = 0; i < from.size(); ++i) {
+                if (!unit_.segments[i].decay) continue;
+                const AxisList before = r.tensors[now[i]].placement.dims[0], after = mesh::join(before, over);
+                const ir::DimId bytes = quantized_dim(r, r.tensors[now[i]].dims[0]), ranks = ranks_dim(r, over);
+                const auto make = [&](const char* name, const AxisList& rows, const AxisList& columns) {
+                    const TensorId t = Builder(r).make({fmt::format("{}{}.{}", name, i, hop), {ranks, bytes}, Dtype::I8});
+                    r.tensors[t].placement = {{rows, columns}, {}, ir::Reduce::Sum};
+                    return t;
+                };
+                sent.push_back(make("quantized", over, before)), received.push_back(make("received", {}, after));
+                r.ops.push_back(quantizing("quantize", now[i], sent.back(), "what crosses ranks is int8"));
+                r.ops.back().attrs["least"] = static_cast<int64_t>(least_exponent(sums()));
+                if (is_last) now[i] = to[i];
+                else {
+                    const TensorId sum = Builder(r).make({fmt::format("sum{}.{}", i, hop), r.tensors[now[i]].dims, sums()});
+                    r.tensors[sum].placement = {{after}, {}, ir::Reduce::Sum};
+                    now[i] = sum;
+                }
+            }
+            if (sent.empty()) return;
+            ir::Op exchange;
+            exchange.kind = "all_to_all", exchange.in = sent, exchange.out = received, exchange.group = over;
+            exchange.attrs = {{"from", int64_t{0}}, {"to", int64_t{1}}};
+            exchange.note = "each rank receives the parts of its shard";
+            r.ops.push_back(std::move(exchange));
+            for (size_t i = 0, k = 0; i < from.size(); ++i) {
+                if (unit_.segments[i].decay) r.ops.push_back(quantizing("dequantize_sum", received[k++], now[i], ""));
+            }
+        }
+    }
+    void reduce_plain(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
+                      const AxisList& group) const {
+        const char* const note = "gradients of norms and biases are not quantized";
+        if (unit_.reduce == sums()) return r.ops.push_back(collective("reduce_scatter", from, to, group, note));
+        std::vector<TensorId> sent, received;
+        for (size_t i = 0; i < from.size(); ++i) {
+            sent.push_back(like(r, from[i], r.tensors[from[i]].name + ".sent"));
+            received.push_back(like(r, to[i], r.tensors[to[i]].name + ".received"));
+            r.tensors[sent.back()].dtype = r.tensors[received.back()].dtype = unit_.reduce;
+        }
+        cast(r, from, sent, "gradients cross ranks in this type");
+        r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
+        cast(r, received, to, "gradients add up in this type");
+    }
+    // One for each rank of the group.
+    ir::DimId ranks_dim(Routine& r, const AxisList& group) const {
+        const std::string name = "ranks." + mesh_.text(group);
+        if (const ir::DimId known = r.dim(name); known >= 0) return known;
+        const int64_t n = mesh_.size(group);
+        r.dims.push_back({name, n, n});
+        return static_cast<ir::DimId>(r.dims.size()) - 1;
+    }
+
     Routine reduce_step() const {
         Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
         const bool narrow = unit_.reduce != sums();
+        bool arrives_narrow = false;
         auto now = flat(r, StateRole::Gradients, Access::Update);
         if (unit_.gradients.empty()) clear_padding(r, now);
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
@@ -321,12 +396,13 @@ private:
         if (!rest.empty()) {
             const char* note = "down to the optimizer's shards";
             now = flat(r, StateRole::Reduced, Access::Write);
-            if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
+            arrives_narrow = narrow && !unit_.quantized_gradients;
+            if (unit_.quantized_gradients) reduce_quantized(r, carried, now, rest);
+            else if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
             else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
-            if (!narrow) carried = now;
-        } else if (narrow) {
-            carried = temporaries(r, "partial", unit_.optimizer, unit_.reduce);
+            if (!arrives_narrow) carried = now;
         }
+        if (narrow && !arrives_narrow) carried = temporaries(r, "partial", unit_.optimizer, unit_.reduce);
         const auto combined = narrow ? temporaries(r, "combined", unit_.optimizer, unit_.reduce) : now;
         // Segments that are partial over the same axes share a launch.
         std::map<AxisList, std::vector<size_t>> by_axes;
@@ -335,10 +411,10 @@ private:
         for (const auto& [axes, segments] : by_axes) {
             std::vector<TensorId> sums, members, reduced;
             for (size_t i : segments) sums.push_back(now[i]), members.push_back(carried[i]), reduced.push_back(combined[i]);
-            if (narrow && rest.empty() && !axes.empty()) cast(r, sums, members, "gradients cross ranks in this type");
+            if (narrow && !arrives_narrow && !axes.empty()) cast(r, sums, members, "gradients cross ranks in this type");
             if (!axes.empty())
                 r.ops.push_back(collective("all_reduce", members, reduced, axes, "sums that are still partial, on shards only"));
-            if (narrow && !(rest.empty() && axes.empty()))
+            if (narrow && (arrives_narrow || !axes.empty()))
                 cast(r, axes.empty() ? members : reduced, sums, "the norm and the update read this type");
         }
         return r;
@@ -380,7 +456,7 @@ private:
                 r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
         apply(r, own, updated);
-        if (unit_.has_master()) {
+        if (unit_.has_master() && unit_.master != unit_.storage) {
             const auto narrow = rest.empty() ? weights : temporaries(r, "narrow", unit_.optimizer, unit_.storage);
             cast(r, updated, narrow, "what forward and backward read, from the master weights");
             updated = narrow;

@@ -10,6 +10,14 @@ FSDP = degrees(data_parallel_shard=8)
 HSDP = degrees(data_parallel_shard=2, data_parallel_replicate=4)
 PIPELINE = [*degrees(tensor_parallel=2, pipeline_parallel=4), "--training.local_batch_size", "8", "--parallelism.pipeline_parallel_first_stage_less_layers", "-1",
             "--parallelism.pipeline_parallel_last_stage_less_layers", "-1"]
+NODES = [*FSDP, "--partition.weights", "node", "--partition.gradients", "node", "--partition.optimizer", "world"]
+INT8 = ["--partition.quantized_weights", "int8", "--partition.quantized_gradients", "int8"]
+PARTITIONS = {
+    "nodes": NODES,
+    "nodes, int8": [*NODES, *INT8],
+    "hpz": [*FSDP, "--partition.preset", "hpz"],
+    "zeropp": [*FSDP, "--partition.preset", "zeropp"],
+}
 
 
 def write_recipe(folder, name, dim, layers, vocab, seq):

@@ -20,9 +20,9 @@ import sys
 import tempfile
 
 from hosts import HEADER_BYTES, HOSTS, RANKS_A_HOST, mpirun, require_cluster, sent, set_rate, train
-from recipes import FSDP, HSDP, PIPELINE, degrees, write_recipe
+from recipes import FSDP, HSDP, PARTITIONS, PIPELINE, degrees, write_recipe
 
-LAYOUTS = {"FSDP 8": FSDP, "HSDP 2 x 4": HSDP, "tp 2 x pp 4, 1F1B": PIPELINE}
+LAYOUTS = {"FSDP 8": FSDP, "HSDP 2 x 4": HSDP, "tp 2 x pp 4, 1F1B": PIPELINE, **PARTITIONS}
 
 
 def lockstep_json(*command):

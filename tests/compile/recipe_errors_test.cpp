@@ -383,7 +383,8 @@ const ErrorCase kErrors[] = {
          compile_with({{"partition.preset", "zero4"}});
      },
      "recipe.unknown_word", "partition.preset",
-     "partition.preset = \"zero4\": must be default, none, ddp, zero1, zero2, zero3, hsdp, mics, hpz or three_level; the nearest "
+     "partition.preset = \"zero4\": must be default, none, ddp, zero1, zero2, zero3, hsdp, mics, hpz, zeropp or three_level; the "
+     "nearest "
      "is zero1"},
     {"split",
      [] {
@@ -446,6 +447,14 @@ const ErrorCase kErrors[] = {
      "recipe.secondary_weights", "partition.secondary_weights",
      "partition.secondary_weights over 1 data rank: each rank would keep all weights; say "
      "parallelism.fsdp_reshard_after_forward = never, or choose a wider level"},
+    {"quantized_over_replicas",
+     [] {
+         compile_with({{kShard, "2"}, {kReplicate, "2"}, {"partition.preset", "zeropp"}});
+     },
+     "recipe.quantized_gradients", "partition.quantized_gradients",
+     "partition.quantized_gradients = int8: gradients are quantized on their way to the shards of the optimizer, which are over "
+     "2 "
+     "of 4 data ranks; say partition.optimizer = world"},
     {"quantized_nothing",
      [] {
          compile_with({{kShard, "4"}, {"partition.preset", "zero2"}, {"partition.quantized_weights", "int8"}});

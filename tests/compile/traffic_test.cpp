@@ -82,6 +82,7 @@ TEST(Traffic, OfHostsIsWhatLeavesThem) {
     for (const char* parallelism :
          {"data_parallel_shard_degree = 4\n", "data_parallel_shard_degree = 2\ndata_parallel_replicate_degree = 2\n",
           "data_parallel_shard_degree = 4\n[partition]\npreset = \"hpz\"\n[cluster]\nranks_per_node = 2\n",
+          "data_parallel_shard_degree = 4\n[partition]\npreset = \"zeropp\"\n[cluster]\nranks_per_node = 2\n",
           "data_parallel_shard_degree = 4\n[partition]\npreset = \"three_level\"\n[cluster]\nranks_per_package = "
           "1\nranks_per_node "
           "= 2\n",

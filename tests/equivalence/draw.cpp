@@ -287,7 +287,7 @@ std::optional<Draw> draw(uint64_t seed, Dtype dtype, bool mixed, const std::func
 Draw other_layout(const compile::Recipe& recipe, uint64_t seed, Dtype dtype) {
     for (uint64_t next = seed;; next += 1'000'003) {
         Draw d{next, Drawer(next, dtype, false).again(recipe), {}};
-        const bool quantizes = d.recipe.text("partition.quantized_weights") != "none";
+        const bool quantizes = d.recipe.text("partition.quantized_weights") == "int8";
         if (quantizes && d.recipe.integer("parallelism.tensor_parallel_degree") > 1) continue;
         try {
             d.compiled = compile_recipe(d.recipe, backend_of(dtype));
@@ -312,7 +312,8 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     one.set("cluster.ranks_per_node", "0");
     for (const char* state : {"weights", "secondary_weights", "gradients", "optimizer"})
         one.set(fmt::format("partition.{}", state), "none");
-    if (recipe.text("partition.quantized_weights") != "none") one.set("partition.weights", "shard");
+    one.set("partition.quantized_gradients", "none");
+    if (recipe.text("partition.quantized_weights") == "int8") one.set("partition.weights", "shard");
     one.set("training.fuse_loss", "false");
     one.set("training.loss_scale", "0");
     one.set("activation_checkpoint.mode", "none");

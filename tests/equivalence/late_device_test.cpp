@@ -100,7 +100,7 @@ TEST(EquivalenceLateDevice, AWaitThatIsLeftOutShows) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "what it leaves out makes races, which the thread sanitizer reports";
 #endif
-    constexpr uint64_t kOrders = 12;
+    constexpr uint64_t kOrders = 40;
     constexpr int kPrograms = 6, kWaits = 8;
     int needed = 0, seen = 0, programs = 0;
     std::string missed;
@@ -129,7 +129,10 @@ TEST(EquivalenceLateDevice, AWaitThatIsLeftOutShows) {
             for (uint64_t order = 0; order < kOrders && !shows; ++order)
                 shows = !same(host, run(on_late_device(d->recipe, order), defect, 1));
             seen += shows;
-            if (!shows) missed += fmt::format("seed {}, call {}, wait {}\n", seed, c, calls[c].waits[w]);
+            if (!shows)
+                missed +=
+                    fmt::format("seed {}, call {} {}, wait {} {}\n", seed, c, defect.programs[0].routines[calls[c].routine].name,
+                                calls[c].waits[w], defect.programs[0].routines[calls[calls[c].waits[w]].routine].name);
         }
     }
     fmt::print("{} of {} waits that are needed and were left out showed\n{}", seen, needed, missed);

@@ -1,4 +1,5 @@
-// Weights that cross ranks as int8: every layout computes with the same ones, and that is what the plan counts.
+// Weights that cross ranks as int8: every layout computes with the same ones, and that is what the plan counts. Gradients that
+// are exchanged as int8.
 #include <gtest/gtest.h>
 
 #include "compile/traffic.h"
@@ -86,6 +87,48 @@ TEST(QuantizedWeights, AreWhatTheUnitSays) {
     const auto violation = ops::verify(compiled.programs[0]);
     ASSERT_TRUE(violation);
     EXPECT_NE(violation->message.find("crosses ranks as i8"), std::string::npos) << violation->message;
+}
+
+// Gradients that are exchanged as int8: within a quantum of those that are not, and the bytes of the plan.
+TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
+    for (Settings settings : layouts()) {
+        if (settings.back().second == "hsdp") settings.push_back({"partition.optimizer", "world"});
+        if (settings.back().second == "mics" || settings[1].second == "mics") continue;  // its optimizer has replicas
+        settings.push_back({"partition.quantized_weights", "none"});
+        const Outcome exact = run(recipe_of(settings), Backend::Cpu, 3);
+        settings.push_back({"partition.quantized_gradients", "int8"});
+        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
+        EXPECT_EQ(refusal(compiled), "");
+        const Outcome other = run(recipe, compiled, 3);
+        EXPECT_EQ(other.losses[0], exact.losses[0]) << "nothing has been reduced yet";
+        EXPECT_NE(other.grad_norms[0], exact.grad_norms[0]);
+        for (size_t step = 0; step < exact.losses.size(); ++step) {
+            EXPECT_NEAR(other.grad_norms[step] / exact.grad_norms[step], 1, 0.02) << settings[1].second;
+            EXPECT_NEAR(other.losses[step] / exact.losses[step], 1, 0.01) << settings[1].second;
+        }
+    }
+}
+
+TEST(QuantizedGradients, CrossRanksAsInt8) {
+    const auto exchanged = [](const char* quantized, const char* kind) {
+        const compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"},
+                                                                     {"model.dim", "192"},
+                                                                     {"model.ffn_dim", "512"},
+                                                                     {"partition.quantized_weights", "none"},
+                                                                     {"partition.quantized_gradients", quantized}}),
+                                                          Backend::Cpu);
+        double bytes = 0;
+        for (const compile::GroupTraffic& g : compile::traffic_of(compiled, {})) {
+            const auto at = g.bytes.find(kind);
+            bytes += at == g.bytes.end() ? 0 : at->second;
+        }
+        return bytes;
+    };
+    const double whole = exchanged("none", "reduce_scatter"), share = exchanged("int8", "all_to_all") / whole;
+    EXPECT_GT(share, 0.24);  // of float32
+    EXPECT_LT(share, 0.27);
+    EXPECT_LT(exchanged("int8", "reduce_scatter"), 0.02 * whole) << "norms alone";
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ void expect_format(Dtype type) {
             std::vector<int8_t> q(static_cast<size_t>(quantized_bytes(kElements))), again = q;
             std::vector<T> back(x.size());
             quantizing(pool, kBlocks, least, x.data(), q.data());
-            dequantizing(pool, kBlocks, q.data(), back.data());
+            dequantizing(pool, 1, kBlocks, q.data(), back.data());
             quantizing(pool, kBlocks, least, back.data(), again.data());
             EXPECT_EQ(q, again) << "what was dequantized is quantized to the same bytes";
             for (int64_t b = 0; b < kBlocks; ++b) {
@@ -89,7 +89,7 @@ TEST(CpuQuantize, WhatIsNoFiniteNumberMakesItsBlockNone) {
         x[5] = bad;
         std::vector<int8_t> q(static_cast<size_t>(quantized_bytes(2 * kQuantizedBlock)));
         quantize(pool, 2, least_exponent(Dtype::F32), x.data(), q.data());
-        dequantize(pool, 2, q.data(), back.data());
+        dequantize(pool, 1, 2, q.data(), back.data());
         for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(back[i]), i < static_cast<size_t>(kQuantizedBlock)) << i;
     }
 }

@@ -251,6 +251,7 @@ const Refusal kRefusals[] = {
     {"zero_padding", {"seq"}, {"seq"}, {}, "needs the attribute ranges"},
     {"quantize", {"seq"}, {"seq"}, {{"block", int64_t{256}}, {"least", int64_t{-120}}}, "it is between floats and int8"},
     {"dequantize", {"seq"}, {"seq"}, {}, "needs the attribute block"},
+    {"dequantize_sum", {"seq"}, {"seq"}, {{"block", int64_t{256}}}, "it is between floats and int8"},
     {"inverse_count", {"", ""}, {""}, {}, "takes 1 operands and gives 1 results, not 2 and 1"},
     {"copy", {"", ""}, {""}, {}, "takes 1 operands and gives 1 results, not 2 and 1"},
 };

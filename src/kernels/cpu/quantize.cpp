@@ -61,17 +61,24 @@ void quantize_of(ThreadPool& pool, int64_t blocks, int least, const T* x, int8_t
 }
 
 template <class T>
-void dequantize_of(ThreadPool& pool, int64_t blocks, const int8_t* q, T* x) {
+void dequantize_of(ThreadPool& pool, int64_t rows, int64_t blocks, const int8_t* q, T* x) {
+    constexpr int64_t kBytes = kQuantizedBlock + 1;
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(blocks, threads, thread);
         for (int64_t b = mine.begin; b < mine.end; ++b) {
-            alignas(64) float wide[kQuantizedBlock];
-            const int8_t* const from = q + b * (kQuantizedBlock + 1);
-            const int8_t e = from[kQuantizedBlock];
-            const float scale = e == kNotFinite ? std::numeric_limits<float>::quiet_NaN() : power_of_two(e);
-            for (int64_t k = 0; k < kQuantizedBlock; ++k) wide[k] = static_cast<float>(from[k]) * scale;
+            alignas(64) float sum[kQuantizedBlock];
+            for (int64_t row = 0; row < rows; ++row) {
+                const int8_t* const from = q + (row * blocks + b) * kBytes;
+                const int8_t e = from[kQuantizedBlock];
+                const float scale = e == kNotFinite ? std::numeric_limits<float>::quiet_NaN() : power_of_two(e);
+                if (row == 0) {
+                    for (int64_t k = 0; k < kQuantizedBlock; ++k) sum[k] = static_cast<float>(from[k]) * scale;
+                } else {
+                    for (int64_t k = 0; k < kQuantizedBlock; ++k) sum[k] += static_cast<float>(from[k]) * scale;
+                }
+            }
             T* const to = x + b * kQuantizedBlock;
-            for (int64_t k = 0; k < kQuantizedBlock; k += kLanes) store(to + k, load(wide + k, kLanes), kLanes);
+            for (int64_t k = 0; k < kQuantizedBlock; k += kLanes) store(to + k, load(sum + k, kLanes), kLanes);
         }
     });
 }

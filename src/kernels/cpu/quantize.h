@@ -13,8 +13,9 @@ namespace lockstep::kernels::cpu {
 template <class T>
 using Quantize = void(ThreadPool& pool, int64_t blocks, int least, const T* x, int8_t* q);
 extern Typed<Quantize> quantize;
+// The sum over rows of so many blocks, in their order, in float.
 template <class T>
-using Dequantize = void(ThreadPool& pool, int64_t blocks, const int8_t* q, T* x);
+using Dequantize = void(ThreadPool& pool, int64_t rows, int64_t blocks, const int8_t* q, T* x);
 extern Typed<Dequantize> dequantize;
 
 }  // namespace lockstep::kernels::cpu

@@ -84,7 +84,8 @@ const std::vector<Registered>& reference_kernels() {
         for (const char* op : {"max", "exp_shifted"}) add_float<make_loss<float>, make_loss<double>>(r, op, -1, false);
         for (const char* op : {"adamw", "adam", "sgd", "muon_momentum", "muon", "zero_padding", "inverse_count"})
             add_float<make_optimizer<float>, make_optimizer<double>>(r, op, -1, false);
-        add_float<make_quantize<float>, make_quantize<double>>(r, "dequantize", -1, false);
+        for (const char* op : {"dequantize", "dequantize_sum"})
+            add_float<make_quantize<float>, make_quantize<double>>(r, op, -1, false);
         add_quantize(r);
         add_float<make_accumulate<float>, make_accumulate<double>>(r, "accumulate", -1, false);
         add_movement<Dtype::F32>(r), add_movement<Dtype::F64>(r), add_movement<Dtype::I32>(r);

@@ -9,13 +9,18 @@ Made make_quantize(const KernelContext& c) {
     const bool quantizes = c.op.kind == "quantize";
     const int64_t n = c.elements(quantizes ? c.in(0) : c.out(0));
     if (!quantizes) {
+        const int64_t rows = c.elements(c.in(0)) / quantized_bytes(n);  // of dequantize: one
         return kernel_from([=](const KernelArgs& a) {
-            const int8_t* q = in<int8_t>(a, 0);
             T* x = static_cast<T*>(a.out[0]);
-            for (int64_t i = 0; i < n; i += kQuantizedBlock, q += kQuantizedBlock + 1) {
-                const int8_t e = q[kQuantizedBlock];
-                for (int64_t k = 0; k < kQuantizedBlock; ++k)
-                    x[i + k] = static_cast<T>(e == kNotFinite ? std::nan("") : std::ldexp(static_cast<double>(q[k]), e));
+            for (int64_t i = 0; i < n; ++i) {
+                double sum = 0;
+                for (int64_t row = 0; row < rows; ++row) {
+                    const int8_t* q =
+                        in<int8_t>(a, 0) + row * quantized_bytes(n) + quantized_bytes(i / kQuantizedBlock * kQuantizedBlock);
+                    const int8_t e = q[kQuantizedBlock];
+                    sum += e == kNotFinite ? std::nan("") : std::ldexp(static_cast<double>(q[i % kQuantizedBlock]), e);
+                }
+                x[i] = static_cast<T>(sum);
             }
         });
     }

@@ -29,7 +29,7 @@ Made make_loss(const KernelContext& c);  // max, exp_shifted, mask_padding
 template <class T>
 Made make_optimizer(const KernelContext& c);  // adamw, zero_padding, inverse_count
 template <class T>
-Made make_quantize(const KernelContext& c);  // quantize, dequantize
+Made make_quantize(const KernelContext& c);  // quantize, dequantize, dequantize_sum
 template <class T>
 Made make_accumulate(const KernelContext& c);
 Made make_movement(const KernelContext& c);   // rename, copy, slice, block, join_blocks, append: any element type

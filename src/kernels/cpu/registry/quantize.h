@@ -23,10 +23,15 @@ struct Dequantize {
     static constexpr Family kFamily{"dequantize", "cpu.dequantize"};
     using Types = T(int8_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([blocks = c.elements(c.out(0)) / kQuantizedBlock](const KernelArgs& k) {
-            cpu::dequantize(k.queue.pool(), blocks, in<int8_t>(k, 0), out<T>(k, 0));
+        const int64_t n = c.elements(c.out(0));
+        return kernel_from([blocks = n / kQuantizedBlock, rows = c.elements(c.in(0)) / quantized_bytes(n)](const KernelArgs& k) {
+            cpu::dequantize(k.queue.pool(), rows, blocks, in<int8_t>(k, 0), out<T>(k, 0));
         });
     }
+};
+template <class T>
+struct DequantizeSum : Dequantize<T> {
+    static constexpr Family kFamily{"dequantize_sum", "cpu.dequantize_sum"};
 };
 
 }  // namespace lockstep::kernels::registry
