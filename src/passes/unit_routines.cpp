@@ -5,13 +5,13 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <utility>
 
 #include "base/error.h"
-#include "base/quantized.h"
 #include "ops/builder.h"
 #include "passes/collective_op.h"
+#include "passes/flat_ops.h"
 #include "passes/orthogonal_update.h"
+#include "passes/quantized_transport.h"
 
 namespace lockstep::passes {
 namespace {
@@ -130,18 +130,6 @@ private:
         return out;
     }
 
-    // to[i] = from[i], in the type of `to`.
-    static void cast(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to, const char* note) {
-        for (size_t i = 0; i < from.size(); ++i) {
-            ir::Op op;
-            op.kind = "cast";
-            op.in = {from[i]};
-            op.out = {to[i]};
-            op.note = note;
-            r.ops.push_back(std::move(op));
-        }
-    }
-
     // Segments of shared parameters, by the pipeline rank that mirrors them; on a mirror, by their owner.
     using Mirrored = std::map<int64_t, std::vector<size_t>>;
     static Mirrored mirrored(const ir::Program& program, const ir::Unit& unit) {
@@ -179,12 +167,6 @@ private:
         }
         return r;
     }
-    static TensorId like(Routine& r, TensorId t, const std::string& name) {
-        const TensorId made = Builder(r).make({name, r.tensors[t].dims, r.tensors[t].dtype});
-        r.tensors[made].placement = r.tensors[t].placement;
-        return made;
-    }
-
     // Padding of gradients is garbage of the arena until it is cleared here.
     void clear_padding(Routine& r, const std::vector<TensorId>& flat) const {
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
@@ -224,57 +206,8 @@ private:
             cast(r, from, narrow, "forward and backward read a narrower type than is kept");
             from = narrow;
         }
-        if (quantizes) gather_quantized(r, from, to, over);
+        if (quantizes) gather_quantized(r, unit_, from, to, over);
         else if (!over.empty()) r.ops.push_back(collective("all_gather", from, to, over, note));
-    }
-
-    // Also over no ranks, so that every layout computes with the same weights. Segments without decay, as those of norms, are few
-    // and sensitive: they stay as they are.
-    void gather_quantized(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
-                          const AxisList& over) const {
-        std::vector<TensorId> sent, received, plain, whole;
-        for (size_t i = 0; i < from.size(); ++i) {
-            if (!unit_.segments[i].decay) {
-                plain.push_back(from[i]), whole.push_back(to[i]);
-                continue;
-            }
-            const ir::DimId bytes = quantized_dim(r, r.tensors[from[i]].dims[0]);
-            const auto make = [&](const char* name, ir::Placement at) {
-                const TensorId t = Builder(r).make({fmt::format("{}{}", name, i), {bytes}, Dtype::I8});
-                r.tensors[t].placement = std::move(at);
-                return t;
-            };
-            const TensorId own = make("quantized", r.tensors[from[i]].placement);
-            sent.push_back(own);
-            received.push_back(over.empty() ? own : make("received", r.tensors[to[i]].placement));
-            r.ops.push_back(quantizing("quantize", from[i], own, "what crosses ranks is int8"));
-            r.ops.back().attrs["least"] = static_cast<int64_t>(least_exponent(unit_.compute));
-        }
-        if (!over.empty() && !sent.empty())
-            r.ops.push_back(collective("all_gather", sent, received, over, "int8 with a scale for each block"));
-        for (size_t i = 0, k = 0; i < from.size(); ++i) {
-            if (unit_.segments[i].decay) r.ops.push_back(quantizing("dequantize", received[k++], to[i], ""));
-        }
-        if (!plain.empty() && !over.empty())
-            r.ops.push_back(collective("all_gather", plain, whole, over, "norms and biases are not quantized"));
-        for (size_t i = 0; over.empty() && i < plain.size(); ++i) {
-            ir::Op op;
-            op.kind = "rename", op.in = {plain[i]}, op.out = {whole[i]};
-            r.ops.push_back(std::move(op));
-        }
-    }
-    static ir::DimId quantized_dim(Routine& r, ir::DimId of) {
-        const std::string name = r.dims[of].name + ".q8";
-        if (const ir::DimId known = r.dim(name); known >= 0) return known;
-        const int64_t bytes = quantized_bytes(r.dims[of].size);
-        r.dims.push_back({name, bytes, bytes, ir::DimRole::Flat});
-        return static_cast<ir::DimId>(r.dims.size()) - 1;
-    }
-    static ir::Op quantizing(const char* kind, TensorId from, TensorId to, const char* note) {
-        ir::Op op;
-        op.kind = kind, op.in = {from}, op.out = {to}, op.note = note;
-        op.attrs["block"] = kQuantizedBlock;
-        return op;
     }
 
     Routine free() const {
@@ -291,7 +224,7 @@ private:
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
         if (unit_.quantized_gradients) {
             const auto reduced = temporaries(r, "reduced", unit_.gradients, sums());
-            reduce_quantized(r, local, reduced, unit_.gradients);
+            reduce_quantized(r, mesh_, unit_, local, reduced, unit_.gradients);
             for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
             return r;
         }
@@ -317,74 +250,6 @@ private:
         return received;
     }
 
-    // to = the sums of `from` over the group, each rank its shard. Over one sub-axis after the other, from the innermost on, each
-    // rank sends every other one its part of a block of int8, and adds up what it receives: an element is quantized once for each
-    // sub-axis, however many ranks that has. Segments without decay go as they are.
-    void reduce_quantized(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
-                          const AxisList& group) const {
-        std::vector<TensorId> plain, summed;
-        for (size_t i = 0; i < from.size(); ++i) {
-            if (!unit_.segments[i].decay) plain.push_back(from[i]), summed.push_back(to[i]);
-        }
-        if (!plain.empty()) reduce_plain(r, plain, summed, group);
-        std::vector<TensorId> now = from;
-        for (size_t hop = 0; hop < group.size(); ++hop) {
-            const AxisList over = {group[hop]};
-            const bool is_last = hop + 1 == group.size();
-            std::vector<TensorId> sent, received;
-            for (size_t i = 0; i < from.size(); ++i) {
-                if (!unit_.segments[i].decay) continue;
-                const AxisList before = r.tensors[now[i]].placement.dims[0], after = mesh::join(before, over);
-                const ir::DimId bytes = quantized_dim(r, r.tensors[now[i]].dims[0]), ranks = ranks_dim(r, over);
-                const auto make = [&](const char* name, const AxisList& rows, const AxisList& columns) {
-                    const TensorId t = Builder(r).make({fmt::format("{}{}.{}", name, i, hop), {ranks, bytes}, Dtype::I8});
-                    r.tensors[t].placement = {{rows, columns}, {}, ir::Reduce::Sum};
-                    return t;
-                };
-                sent.push_back(make("quantized", over, before)), received.push_back(make("received", {}, after));
-                r.ops.push_back(quantizing("quantize", now[i], sent.back(), "what crosses ranks is int8"));
-                r.ops.back().attrs["least"] = static_cast<int64_t>(least_exponent(sums()));
-                if (is_last) now[i] = to[i];
-                else {
-                    const TensorId sum = Builder(r).make({fmt::format("sum{}.{}", i, hop), r.tensors[now[i]].dims, sums()});
-                    r.tensors[sum].placement = {{after}, {}, ir::Reduce::Sum};
-                    now[i] = sum;
-                }
-            }
-            if (sent.empty()) return;
-            ir::Op exchange;
-            exchange.kind = "all_to_all", exchange.in = sent, exchange.out = received, exchange.group = over;
-            exchange.attrs = {{"from", int64_t{0}}, {"to", int64_t{1}}};
-            exchange.note = "each rank receives the parts of its shard";
-            r.ops.push_back(std::move(exchange));
-            for (size_t i = 0, k = 0; i < from.size(); ++i) {
-                if (unit_.segments[i].decay) r.ops.push_back(quantizing("dequantize_sum", received[k++], now[i], ""));
-            }
-        }
-    }
-    void reduce_plain(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
-                      const AxisList& group) const {
-        const char* const note = "gradients of norms and biases are not quantized";
-        if (unit_.reduce == sums()) return r.ops.push_back(collective("reduce_scatter", from, to, group, note));
-        std::vector<TensorId> sent, received;
-        for (size_t i = 0; i < from.size(); ++i) {
-            sent.push_back(like(r, from[i], r.tensors[from[i]].name + ".sent"));
-            received.push_back(like(r, to[i], r.tensors[to[i]].name + ".received"));
-            r.tensors[sent.back()].dtype = r.tensors[received.back()].dtype = unit_.reduce;
-        }
-        cast(r, from, sent, "gradients cross ranks in this type");
-        r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
-        cast(r, received, to, "gradients add up in this type");
-    }
-    // One for each rank of the group.
-    ir::DimId ranks_dim(Routine& r, const AxisList& group) const {
-        const std::string name = "ranks." + mesh_.text(group);
-        if (const ir::DimId known = r.dim(name); known >= 0) return known;
-        const int64_t n = mesh_.size(group);
-        r.dims.push_back({name, n, n});
-        return static_cast<ir::DimId>(r.dims.size()) - 1;
-    }
-
     Routine reduce_step() const {
         Routine r = start("reduce_step", ir::RoutineKind::ReduceStep);
         const bool narrow = unit_.reduce != sums();
@@ -397,7 +262,7 @@ private:
             const char* note = "down to the optimizer's shards";
             now = flat(r, StateRole::Reduced, Access::Write);
             arrives_narrow = narrow && !unit_.quantized_gradients;
-            if (unit_.quantized_gradients) reduce_quantized(r, carried, now, rest);
+            if (unit_.quantized_gradients) reduce_quantized(r, mesh_, unit_, carried, now, rest);
             else if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
             else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
             if (!arrives_narrow) carried = now;

@@ -1,0 +1,135 @@
+#include "passes/quantized_transport.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "base/quantized.h"
+#include "ops/builder.h"
+#include "passes/collective_op.h"
+#include "passes/flat_ops.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::AxisList;
+using ir::Routine;
+using ir::TensorId;
+using ops::Builder;
+
+// The dim of that name, made with this size if it is new.
+ir::DimId dim_called(Routine& r, const std::string& name, int64_t size, ir::DimRole role) {
+    if (const ir::DimId known = r.dim(name); known >= 0) return known;
+    r.dims.push_back({name, size, size, role});
+    return static_cast<ir::DimId>(r.dims.size()) - 1;
+}
+// Of the bytes of a flat segment.
+ir::DimId bytes_dim(Routine& r, ir::DimId of) {
+    const std::string name = r.dims[of].name + ".q8";
+    const int64_t bytes = quantized_bytes(r.dims[of].size);
+    return dim_called(r, name, bytes, ir::DimRole::Flat);
+}
+
+TensorId int8(Routine& r, const std::string& name, std::vector<ir::DimId> dims, std::vector<AxisList> placed) {
+    const TensorId t = Builder(r).make({name, std::move(dims), Dtype::I8});
+    r.tensors[t].placement = {std::move(placed), {}, ir::Reduce::Sum};
+    return t;
+}
+
+ir::Op between(const char* kind, TensorId from, TensorId to) {
+    ir::Op op;
+    op.kind = kind, op.in = {from}, op.out = {to};
+    op.attrs["block"] = kQuantizedBlock;
+    return op;
+}
+ir::Op quantize(TensorId from, TensorId to, Dtype type) {
+    ir::Op op = between("quantize", from, to);
+    op.attrs["least"] = static_cast<int64_t>(least_exponent(type));
+    op.note = "what crosses ranks is int8";
+    return op;
+}
+
+void reduce_plain(Routine& r, const ir::Unit& unit, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
+                  const AxisList& group) {
+    const char* const note = "gradients of norms and biases are not quantized";
+    if (r.tensors[from[0]].dtype == unit.reduce) return r.ops.push_back(collective("reduce_scatter", from, to, group, note));
+    std::vector<TensorId> sent, received;
+    for (size_t i = 0; i < from.size(); ++i) {
+        sent.push_back(like(r, from[i], r.tensors[from[i]].name + ".sent"));
+        received.push_back(like(r, to[i], r.tensors[to[i]].name + ".received"));
+        r.tensors[sent.back()].dtype = r.tensors[received.back()].dtype = unit.reduce;
+    }
+    cast(r, from, sent, "gradients cross ranks in this type");
+    r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
+    cast(r, received, to, "gradients add up in this type");
+}
+
+}  // namespace
+
+void gather_quantized(Routine& r, const ir::Unit& unit, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
+                      const AxisList& over) {
+    std::vector<TensorId> sent, received, plain, whole;
+    for (size_t i = 0; i < from.size(); ++i) {
+        if (!unit.segments[i].decay) {
+            plain.push_back(from[i]), whole.push_back(to[i]);
+            continue;
+        }
+        const ir::DimId bytes = bytes_dim(r, r.tensors[from[i]].dims[0]);
+        sent.push_back(int8(r, fmt::format("quantized{}", i), {bytes}, r.tensors[from[i]].placement.dims));
+        received.push_back(over.empty() ? sent.back()
+                                        : int8(r, fmt::format("received{}", i), {bytes}, r.tensors[to[i]].placement.dims));
+        r.ops.push_back(quantize(from[i], sent.back(), unit.compute));
+    }
+    if (!over.empty() && !sent.empty())
+        r.ops.push_back(collective("all_gather", sent, received, over, "int8 with a scale for each block"));
+    for (size_t i = 0, k = 0; i < from.size(); ++i) {
+        if (unit.segments[i].decay) r.ops.push_back(between("dequantize", received[k++], to[i]));
+    }
+    if (!plain.empty() && !over.empty())
+        r.ops.push_back(collective("all_gather", plain, whole, over, "norms and biases are not quantized"));
+    for (size_t i = 0; over.empty() && i < plain.size(); ++i) {
+        ir::Op op;
+        op.kind = "rename", op.in = {plain[i]}, op.out = {whole[i]};
+        r.ops.push_back(std::move(op));
+    }
+}
+
+void reduce_quantized(Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, const std::vector<TensorId>& from,
+                      const std::vector<TensorId>& to, const AxisList& group) {
+    std::vector<TensorId> plain, plain_sums;
+    std::vector<size_t> quantized;  // segments
+    for (size_t i = 0; i < from.size(); ++i) {
+        if (unit.segments[i].decay) quantized.push_back(i);
+        else plain.push_back(from[i]), plain_sums.push_back(to[i]);
+    }
+    if (!plain.empty()) reduce_plain(r, unit, plain, plain_sums, group);
+    if (quantized.empty()) return;
+    std::vector<TensorId> now = from;
+    for (size_t hop = 0; hop < group.size(); ++hop) {
+        const AxisList over = {group[hop]};
+        const ir::DimId ranks = dim_called(r, "ranks." + mesh.text(over), mesh.size(over), ir::DimRole::Other);
+        std::vector<TensorId> sent, received;
+        for (const size_t i : quantized) {
+            const AxisList before = r.tensors[now[i]].placement.dims[0], after = mesh::join(before, over);
+            const ir::DimId bytes = bytes_dim(r, r.tensors[now[i]].dims[0]);
+            sent.push_back(int8(r, fmt::format("quantized{}.{}", i, hop), {ranks, bytes}, {over, before}));
+            received.push_back(int8(r, fmt::format("received{}.{}", i, hop), {ranks, bytes}, {{}, after}));
+            r.ops.push_back(quantize(now[i], sent.back(), r.tensors[now[i]].dtype));
+            if (hop + 1 == group.size()) {
+                now[i] = to[i];
+            } else {
+                now[i] = like(r, now[i], fmt::format("sum{}.{}", i, hop));
+                r.tensors[now[i]].placement.dims = {after};
+            }
+        }
+        ir::Op exchange;
+        exchange.kind = "all_to_all", exchange.in = sent, exchange.out = received, exchange.group = over;
+        exchange.attrs = {{"from", int64_t{0}}, {"to", int64_t{1}}};
+        exchange.note = "each rank receives the parts of its shard";
+        r.ops.push_back(std::move(exchange));
+        for (size_t k = 0; k < quantized.size(); ++k) r.ops.push_back(between("dequantize_sum", received[k], now[quantized[k]]));
+    }
+}
+
+}  // namespace lockstep::passes
