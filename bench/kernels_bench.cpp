@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/quantized.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
@@ -24,6 +25,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/roof.h"
 
 namespace lockstep::kernels::cpu {
@@ -384,6 +386,22 @@ void sum_of_squares_all(benchmark::State& state) {
     measure_bytes(state, threads, 4.0 * kCount,
                   [&] { benchmark::DoNotOptimize(sum_of_squares(pool_of(threads), kCount, x.get(), workspace.get())); });
 }
+void quantize_floats(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 32 << 20;
+    const Floats x(kCount);
+    std::vector<int8_t> q(static_cast<size_t>(quantized_bytes(kCount)));
+    measure_bytes(state, threads, 5.0 * kCount,
+                  [&] { quantize(pool_of(threads), kCount / kQuantizedBlock, least_exponent(Dtype::F32), x.get(), q.data()); });
+}
+void dequantize_sum_of_four(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    constexpr int64_t kCount = 16 << 20, kRows = 4;
+    const Floats x(kCount);
+    const std::vector<int8_t> q(static_cast<size_t>(kRows * quantized_bytes(kCount)), 3);
+    measure_bytes(state, threads, (kRows + 4.0) * kCount,
+                  [&] { dequantize(pool_of(threads), kRows, kCount / kQuantizedBlock, q.data(), x.get()); });
+}
 void fork_join(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     for (auto _ : state) pool_of(threads).parallel([](int, int) {});
@@ -414,6 +432,8 @@ BENCHMARK(embedding_both)->Apply(one_and_two_threads);
 BENCHMARK(loss_all)->Apply(one_and_two_threads);
 BENCHMARK(adamw_step)->Apply(one_and_two_threads);
 BENCHMARK(sum_of_squares_all)->Apply(one_and_two_threads);
+BENCHMARK(quantize_floats)->Apply(one_and_two_threads);
+BENCHMARK(dequantize_sum_of_four)->Apply(one_and_two_threads);
 BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 
 }  // namespace
