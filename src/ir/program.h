@@ -275,8 +275,8 @@ struct Unit {
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
     // moments; of gradients on their way between ranks. (What adds gradients up is float32 at least.)
     Dtype compute = Dtype::F32, storage = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    // What is gathered of segments with decay is int8, and so are their gradients on the way to their shards (qwZ and qgZ of arXiv
-    // 2306.10209).
+    // What is gathered of segments with decay is int8, and so are their gradients on the way to their shards (qwZ and qgZ of
+    // arXiv 2306.10209).
     bool quantized_weights = false, quantized_gradients = false;
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
