@@ -14,13 +14,12 @@ namespace {
 constexpr auto kDtypeWords = std::to_array<Word<Dtype>>(
     {{"float32", Dtype::F32}, {"bfloat16", Dtype::BF16}, {"float16", Dtype::F16}, {"float64", Dtype::F64}});
 
-constexpr auto kSplits = std::to_array<Word<Split::Over>>(
-    {{"", Split::Over::Preset},
-     {"none", Split::Over::One},
-     {"package", Split::Over::Package},
-     {"node", Split::Over::Node},
-     {"shard", Split::Over::Shard},
-     {"world", Split::Over::World}});
+constexpr auto kSplits = std::to_array<Word<Split::Over>>({{"", Split::Over::Preset},
+                                                           {"none", Split::Over::One},
+                                                           {"package", Split::Over::Package},
+                                                           {"node", Split::Over::Node},
+                                                           {"shard", Split::Over::Shard},
+                                                           {"world", Split::Over::World}});
 
 }  // namespace
 

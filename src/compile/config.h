@@ -134,8 +134,8 @@ constexpr auto words_of(CommThread) {
 // training.dataset. A name of torchtitan's, such as c4, stands for Prepared.
 enum class Dataset { Prepared, Synthetic };
 
-// partition.weights, .secondary_weights, .gradients, .optimizer: over the data ranks of which level. Package, Node: those that share one. Shard:
-// data_parallel_shard. World: all. Number: `ranks` of them.
+// partition.weights, .secondary_weights, .gradients, .optimizer: over the data ranks of which level. Package, Node: those that
+// share one. Shard: data_parallel_shard. World: all. Number: `ranks` of them.
 struct Split {
     enum class Over { Preset, One, Package, Node, Shard, World, Number } over = Over::Preset;
     int64_t ranks = 0;
