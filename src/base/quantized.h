@@ -17,7 +17,7 @@ namespace lockstep {
 inline constexpr int64_t kQuantizedBlock = 256;  // elements
 inline constexpr int8_t kNotFinite = -128;
 
-// Elements of a type that takes so many bytes to be quantized. `elements` is a multiple of kQuantizedBlock.
+// The bytes that so many elements have in blocks. `elements` is a multiple of kQuantizedBlock.
 constexpr int64_t quantized_bytes(int64_t elements) { return elements / kQuantizedBlock * (kQuantizedBlock + 1); }
 
 // The least exponent of a scale: float16 has no smaller values than 2^-24.

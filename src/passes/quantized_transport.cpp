@@ -54,15 +54,7 @@ void reduce_plain(Routine& r, const ir::Unit& unit, const std::vector<TensorId>&
                   const AxisList& group) {
     const char* const note = "gradients of norms and biases are not quantized";
     if (r.tensors[from[0]].dtype == unit.reduce) return r.ops.push_back(collective("reduce_scatter", from, to, group, note));
-    std::vector<TensorId> sent, received;
-    for (size_t i = 0; i < from.size(); ++i) {
-        sent.push_back(like(r, from[i], r.tensors[from[i]].name + ".sent"));
-        received.push_back(like(r, to[i], r.tensors[to[i]].name + ".received"));
-        r.tensors[sent.back()].dtype = r.tensors[received.back()].dtype = unit.reduce;
-    }
-    cast(r, from, sent, "gradients cross ranks in this type");
-    r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
-    cast(r, received, to, "gradients add up in this type");
+    cast(r, reduce_scatter_narrow(r, from, group, unit.reduce, note), to, "gradients add up in this type");
 }
 
 }  // namespace

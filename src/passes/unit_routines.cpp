@@ -222,14 +222,14 @@ private:
         const auto shard = flat(r, StateRole::Gradients, Access::Accumulate);
         clear_padding(r, local);
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
-        if (unit_.quantized_gradients) {
-            const auto reduced = temporaries(r, "reduced", unit_.gradients, sums());
-            reduce_quantized(r, mesh_, unit_, local, reduced, unit_.gradients);
-            for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
-            return r;
-        }
-        if (unit_.reduce != sums()) {
-            const auto reduced = reduce_scatter_narrow(r, local, unit_.gradients, note);
+        if (unit_.quantized_gradients || unit_.reduce != sums()) {
+            std::vector<TensorId> reduced;
+            if (unit_.quantized_gradients) {
+                reduced = temporaries(r, "reduced", unit_.gradients, sums());
+                reduce_quantized(r, mesh_, unit_, local, reduced, unit_.gradients);
+            } else {
+                reduced = reduce_scatter_narrow(r, local, unit_.gradients, unit_.reduce, note);
+            }
             for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
             return r;
         }
@@ -237,17 +237,6 @@ private:
         for (size_t i = 0; i < shard.size(); ++i) op.accumulate.push_back(static_cast<int>(i));
         r.ops.push_back(std::move(op));
         return r;
-    }
-
-    // Gradients that cross ranks in a narrower type than they are summed in: cast, reduced.
-    std::vector<TensorId> reduce_scatter_narrow(Routine& r, const std::vector<TensorId>& from, const AxisList& group,
-                                                const char* note) const {
-        const AxisList before = r.tensors[from[0]].placement.dims[0];
-        const auto sent = temporaries(r, "sent", before, unit_.reduce);
-        const auto received = temporaries(r, "received", mesh::join(before, group), unit_.reduce);
-        cast(r, from, sent, "gradients cross ranks in this type");
-        r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
-        return received;
     }
 
     Routine reduce_step() const {
@@ -263,7 +252,7 @@ private:
             now = flat(r, StateRole::Reduced, Access::Write);
             arrives_narrow = narrow && !unit_.quantized_gradients;
             if (unit_.quantized_gradients) reduce_quantized(r, mesh_, unit_, carried, now, rest);
-            else if (narrow) carried = reduce_scatter_narrow(r, carried, rest, note);
+            else if (narrow) carried = reduce_scatter_narrow(r, carried, rest, unit_.reduce, note);
             else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
             if (!arrives_narrow) carried = now;
         }
@@ -321,14 +310,7 @@ private:
                 r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
         apply(r, own, updated);
-        if (unit_.has_master() && unit_.master != unit_.storage) {
-            const auto narrow = rest.empty() ? weights : temporaries(r, "narrow", unit_.optimizer, unit_.storage);
-            cast(r, updated, narrow, "what forward and backward read, from the master weights");
-            updated = narrow;
-        }
-        const char* const note = "weights are split less than the optimizer";
-        if (!rest.empty() && unit_.has_master()) gather_from(r, updated, weights, rest, note);
-        else if (!rest.empty()) r.ops.push_back(collective("all_gather", updated, weights, rest, note));
+        if (!rest.empty()) gather_from(r, updated, weights, rest, "weights are split less than the optimizer");
         return r;
     }
 

@@ -54,11 +54,10 @@ compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice
     return out;
 }
 
-compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,
-                                     std::optional<int64_t> pipeline_rank) {
+compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes, int64_t pipeline_rank) {
     compile::CompileOptions options = problem.machine.options;
     options.only_pipeline_rank = pipeline_rank;
-    if (pipeline_rank) options.microbatches = Microbatches::Fullest;
+    options.microbatches = Microbatches::Fullest;
     options.place_buffers = are_placed(problem, bytes);
     const auto compiled = compile::compile(problem.prefix, problem.config(choice), options);
     if (const UserError* refusal = compile::refusal_of(compiled)) return *refusal;
@@ -200,13 +199,16 @@ private:
         return std::find_if(found_.all.begin(), found_.all.end(), [&](const Planned& p) { return p.choice == c; });
     }
 
-    // Gives these their offsets. False: one had none; now it may not fit, and its budget may save less.
+    // Gives these their offsets. False: one had none; now it may not fit, and its budget may save less, or be refused.
     bool place(const std::vector<Planned>& some) {
         bool were_placed = true;
         for (const Planned& p : some) {
             if (p.is_placed) continue;
             were_placed = false;
-            *known(p.choice) = std::get<Planned>(plan_of(problem_, p.choice));
+            const auto placed = plan_of(problem_, p.choice);
+            Planned& now = *known(p.choice);
+            if (compile::refusal_of(placed)) now.fits = false, now.is_placed = true;
+            else now = std::get<Planned>(placed);
         }
         return were_placed;
     }

@@ -30,10 +30,8 @@ enum class Bytes { Placed, Least };
 compile::OrRefusal<Planned> plan_of(const Problem& problem, const Choice& choice, Bytes bytes = Bytes::Placed,
                                     compile::Microbatches microbatches = compile::Microbatches::Steady);
 
-// Bytes of the plan's fullest rank; or of one pipeline rank at least, whose program of the fullest microbatches alone is then
-// compiled.
-compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes,
-                                     std::optional<int64_t> pipeline_rank = {});
+// Bytes of one pipeline rank at least: only its program is compiled, and only of the fullest microbatches.
+compile::OrRefusal<int64_t> bytes_of(const Problem& problem, const Choice& choice, Bytes bytes, int64_t pipeline_rank);
 
 // Layouts that were not compiled, and the sentence why none of them can win.
 struct Cut {

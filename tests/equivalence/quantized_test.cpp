@@ -2,6 +2,8 @@
 // are exchanged as int8.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "compile/traffic.h"
 #include "ops/verify.h"
 #include "tests/compile/recipes.h"
@@ -45,7 +47,7 @@ TEST(QuantizedWeights, AreTheSameOnEveryLayout) {
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
         EXPECT_EQ(refusal(compiled), "");
         std::string where;
-        EXPECT_LT(difference(one, run(recipe, compiled, 3), &where), 1e-10) << settings[1].second << ": " << where;
+        EXPECT_LT(difference(one, run(recipe, compiled, 3), &where), 1e-10) << where << "\n" << recipe.toml();
     }
 }
 
@@ -60,21 +62,23 @@ TEST(QuantizedWeights, TrainInMixedPrecision) {
     }
 }
 
+// What all ranks send in collectives of a kind, of a model whose matrices are many blocks.
+double bytes_of_kind(const char* kind, Settings settings) {
+    settings.insert(settings.end(),
+                    {{"parallelism.data_parallel_shard_degree", "4"}, {"model.dim", "192"}, {"model.ffn_dim", "512"}});
+    double bytes = 0;
+    for (const compile::GroupTraffic& g : compile::traffic_of(compile_recipe(recipe_of(settings), Backend::Cpu), {})) {
+        const auto at = g.bytes.find(kind);
+        bytes += at == g.bytes.end() ? 0 : at->second;
+    }
+    return bytes;
+}
+
 // Half the bytes of bfloat16, and one for each block of 256.
 TEST(QuantizedWeights, CrossRanksAsInt8) {
     const auto gathered = [](const char* quantized) {
-        const compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"},
-                                                                     {"training.mixed_precision_param", "bfloat16"},
-                                                                     {"model.dim", "192"},
-                                                                     {"model.ffn_dim", "512"},
-                                                                     {"partition.quantized_weights", quantized}}),
-                                                          Backend::Cpu);
-        double bytes = 0;
-        for (const compile::GroupTraffic& g : compile::traffic_of(compiled, {})) {
-            const auto at = g.bytes.find("all_gather");
-            bytes += at == g.bytes.end() ? 0 : at->second;
-        }
-        return bytes;
+        return bytes_of_kind("all_gather",
+                             {{"training.mixed_precision_param", "bfloat16"}, {"partition.quantized_weights", quantized}});
     };
     const double share = gathered("int8") / gathered("none");
     EXPECT_GT(share, 0.5 * 257 / 256);
@@ -93,7 +97,8 @@ TEST(QuantizedWeights, AreWhatTheUnitSays) {
 TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
     for (Settings settings : layouts()) {
         if (settings.back().second == "hsdp") settings.push_back({"partition.optimizer", "world"});
-        if (settings.back().second == "mics" || settings[1].second == "mics") continue;  // its optimizer has replicas
+        const auto is_mics = [](const auto& s) { return s.second == "mics"; };
+        if (std::any_of(settings.begin(), settings.end(), is_mics)) continue;  // its optimizer has replicas
         settings.push_back({"partition.quantized_weights", "none"});
         const Outcome exact = run(recipe_of(settings), Backend::Cpu, 3);
         settings.push_back({"partition.quantized_gradients", "int8"});
@@ -104,26 +109,15 @@ TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
         EXPECT_EQ(other.losses[0], exact.losses[0]) << "nothing has been reduced yet";
         EXPECT_NE(other.grad_norms[0], exact.grad_norms[0]);
         for (size_t step = 0; step < exact.losses.size(); ++step) {
-            EXPECT_NEAR(other.grad_norms[step] / exact.grad_norms[step], 1, 0.02) << settings[1].second;
-            EXPECT_NEAR(other.losses[step] / exact.losses[step], 1, 0.01) << settings[1].second;
+            EXPECT_NEAR(other.grad_norms[step] / exact.grad_norms[step], 1, 0.02) << recipe.toml();
+            EXPECT_NEAR(other.losses[step] / exact.losses[step], 1, 0.01) << recipe.toml();
         }
     }
 }
 
 TEST(QuantizedGradients, CrossRanksAsInt8) {
     const auto exchanged = [](const char* quantized, const char* kind) {
-        const compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"},
-                                                                     {"model.dim", "192"},
-                                                                     {"model.ffn_dim", "512"},
-                                                                     {"partition.quantized_weights", "none"},
-                                                                     {"partition.quantized_gradients", quantized}}),
-                                                          Backend::Cpu);
-        double bytes = 0;
-        for (const compile::GroupTraffic& g : compile::traffic_of(compiled, {})) {
-            const auto at = g.bytes.find(kind);
-            bytes += at == g.bytes.end() ? 0 : at->second;
-        }
-        return bytes;
+        return bytes_of_kind(kind, {{"partition.quantized_weights", "none"}, {"partition.quantized_gradients", quantized}});
     };
     const double whole = exchanged("none", "reduce_scatter"), share = exchanged("int8", "all_to_all") / whole;
     EXPECT_GT(share, 0.24);  // of float32

@@ -13,7 +13,7 @@ namespace lockstep::kernels::cpu {
 template <class T>
 using Quantize = void(ThreadPool& pool, int64_t blocks, int least, const T* x, int8_t* q);
 extern Typed<Quantize> quantize;
-// The sum over rows of so many blocks, in their order, in float.
+// q: [rows x blocks x (kQuantizedBlock + 1)]; x: [blocks x kQuantizedBlock], the sum over rows in ascending order, in float.
 template <class T>
 using Dequantize = void(ThreadPool& pool, int64_t rows, int64_t blocks, const int8_t* q, T* x);
 extern Typed<Dequantize> dequantize;
