@@ -390,17 +390,19 @@ void quantize_floats(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 32 << 20;
     const Floats x(kCount);
-    std::vector<int8_t> q(static_cast<size_t>(quantized_bytes(kCount)));
-    measure_bytes(state, threads, 5.0 * kCount,
-                  [&] { quantize(pool_of(threads), kCount / kQuantizedBlock, least_exponent(Dtype::F32), x.get(), q.data()); });
+    const Quantization how{state.range(1), least_exponent(Dtype::F32), state.range(2) != 0};
+    std::vector<int8_t> q(static_cast<size_t>(quantized_bytes(kCount, how.bits)));
+    measure_bytes(state, threads, 4.0 * kCount + static_cast<double>(q.size()),
+                  [&] { quantize(pool_of(threads), kCount, how, x.get(), q.data()); });
 }
 void dequantize_sum_of_four(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     constexpr int64_t kCount = 16 << 20, kRows = 4;
     const Floats x(kCount);
-    const std::vector<int8_t> q(static_cast<size_t>(kRows * quantized_bytes(kCount)), 3);
-    measure_bytes(state, threads, (kRows + 4.0) * kCount,
-                  [&] { dequantize(pool_of(threads), kRows, kCount / kQuantizedBlock, q.data(), x.get()); });
+    const int64_t bits = state.range(1);
+    const std::vector<int8_t> q(static_cast<size_t>(kRows * quantized_bytes(kCount, bits)), 3);
+    measure_bytes(state, threads, 4.0 * kCount + static_cast<double>(q.size()),
+                  [&] { dequantize(pool_of(threads), kRows, kCount, bits, q.data(), x.get()); });
 }
 void fork_join(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
@@ -432,8 +434,16 @@ BENCHMARK(embedding_both)->Apply(one_and_two_threads);
 BENCHMARK(loss_all)->Apply(one_and_two_threads);
 BENCHMARK(adamw_step)->Apply(one_and_two_threads);
 BENCHMARK(sum_of_squares_all)->Apply(one_and_two_threads);
-BENCHMARK(quantize_floats)->Apply(one_and_two_threads);
-BENCHMARK(dequantize_sum_of_four)->Apply(one_and_two_threads);
+BENCHMARK(quantize_floats)
+    ->ArgNames({"threads", "bits", "stochastic"})
+    ->ArgsProduct({{1, 2}, {8, 4}, {0, 1}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(dequantize_sum_of_four)
+    ->ArgNames({"threads", "bits"})
+    ->ArgsProduct({{1, 2}, {8, 4}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK(fork_join)->Arg(1)->Arg(2)->UseRealTime();
 
 }  // namespace

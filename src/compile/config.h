@@ -75,10 +75,16 @@ constexpr auto words_of(PartitionPreset) {
                                                  {"three_level", ThreeLevel}});
 }
 
-enum class Quantized { Default, None, Int8 };
+enum class Quantized { Default, None, Int8, Int4 };
 constexpr auto words_of(Quantized) {
     using enum Quantized;
-    return std::to_array<Word<Quantized>>({{"default", Default}, {"none", None}, {"int8", Int8}});
+    return std::to_array<Word<Quantized>>({{"default", Default}, {"none", None}, {"int8", Int8}, {"int4", Int4}});
+}
+
+enum class Rounding { Default, Nearest, Stochastic };
+constexpr auto words_of(Rounding) {
+    using enum Rounding;
+    return std::to_array<Word<Rounding>>({{"default", Default}, {"nearest", Nearest}, {"stochastic", Stochastic}});
 }
 
 enum class ReduceWhen { Default, Microbatch, Step };
@@ -233,6 +239,7 @@ struct Config {
         PartitionPreset preset = PartitionPreset::Default;
         Split weights, secondary_weights, gradients, optimizer;
         Quantized quantized_weights = Quantized::Default, quantized_gradients = Quantized::Default;
+        Rounding gradient_rounding = Rounding::Default;
         ReduceWhen reduce_gradients = ReduceWhen::Default;
         bool operator==(const Partition&) const = default;
         bool names_levels() const;  // of the machine: a package or a node

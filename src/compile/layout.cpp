@@ -103,7 +103,7 @@ using Over = Split::Over;
 struct Preset {
     PartitionPreset name;
     Over weights, secondary, gradients, optimizer;
-    bool quantized = false;
+    int64_t quantized_weights = 0, quantized_gradients = 0;  // bits; 0: as they are
 };
 constexpr Preset kPresets[] = {
     {PartitionPreset::None, Over::One, Over::One, Over::One, Over::One},                 // replicated data parallelism
@@ -115,7 +115,7 @@ constexpr Preset kPresets[] = {
     {PartitionPreset::Hsdp, Over::Shard, Over::One, Over::Shard, Over::Shard},           // arXiv 2304.11277, with replicas
     {PartitionPreset::Mics, Over::Node, Over::One, Over::Node, Over::Node},              // arXiv 2205.00119
     {PartitionPreset::Hpz, Over::Shard, Over::Node, Over::Shard, Over::Shard},           // arXiv 2306.10209
-    {PartitionPreset::ZeroPp, Over::Shard, Over::Node, Over::Shard, Over::Shard, true},  // the same
+    {PartitionPreset::ZeroPp, Over::Shard, Over::Node, Over::Shard, Over::Shard, 8, 4},  // the same
     {PartitionPreset::ThreeLevel, Over::Package, Over::One, Over::Node, Over::World},    // arXiv 2501.04266
 };
 
@@ -210,22 +210,41 @@ Objection settle_copy(const Config& config, const Preset& preset, passes::Partit
     return std::nullopt;
 }
 
-// What crosses ranks as int8; `data`: the data ranks.
+// Bits of an element.
+int64_t bits_of(Quantized own, int64_t of_preset) {
+    switch (own) {
+        case Quantized::Default: return of_preset;
+        case Quantized::None: return 0;
+        case Quantized::Int8: return 8;
+        case Quantized::Int4: return 4;
+    }
+    throw InternalError("layout: a number of bits of no kind");
+}
+
+// What crosses ranks quantized; `data`: the data ranks.
 Objection settle_quantization(const Config& config, const Preset& preset, int64_t data, passes::PartitionOptions& o) {
     const Config::Partition& p = config.partition;
-    const auto is_on = [&](Quantized own) { return own == Quantized::Default ? preset.quantized : own == Quantized::Int8; };
-    o.quantized_weights = is_on(p.quantized_weights), o.quantized_gradients = is_on(p.quantized_gradients);
-    if (o.quantized_weights && level_of(p.weights, preset.weights) == Over::One)
+    o.quantized_weights = bits_of(p.quantized_weights, preset.quantized_weights);
+    o.quantized_gradients = bits_of(p.quantized_gradients, preset.quantized_gradients);
+    o.round_at_random =
+        p.gradient_rounding == Rounding::Stochastic || (p.gradient_rounding == Rounding::Default && o.quantized_gradients == 4);
+    if (p.quantized_weights == Quantized::Int4)
+        return UserError(
+            "recipe.quantized_weights", "partition.quantized_weights",
+            fmt::format("{}partition.quantized_weights = int4: weights of 15 values are too coarse to train with; say "
+                        "int8. Gradients may be int4 (partition.quantized_gradients)",
+                        config.where("partition.quantized_weights")));
+    if (o.quantized_weights != 0 && level_of(p.weights, preset.weights) == Over::One)
         return UserError("recipe.quantized_weights", "partition.quantized_weights",
                          fmt::format("{}partition.quantized_weights = int8: partition.weights = none, so that no weights are "
                                      "gathered; leave it out, or split them",
                                      config.where("partition.quantized_weights")));
-    if (o.quantized_gradients && o.states != data)
+    if (o.quantized_gradients != 0 && o.states != data)
         return UserError(
             "recipe.quantized_gradients", "partition.quantized_gradients",
-            fmt::format("{}partition.quantized_gradients = int8: gradients are quantized on their way to the shards of "
+            fmt::format("{}partition.quantized_gradients = int{}: gradients are quantized on their way to the shards of "
                         "the optimizer, which are over {} of {} data ranks; say partition.optimizer = world",
-                        config.where("partition.quantized_gradients"), o.states, data));
+                        config.where("partition.quantized_gradients"), o.quantized_gradients, o.states, data));
     return std::nullopt;
 }
 

@@ -269,9 +269,12 @@ const std::vector<RecipeKey>& recipe_keys() {
             "preset says"),
         partition.acts(
             "quantized_gradients", &C::Partition::quantized_gradients,
-            "int8: ranks exchange gradients as int8 and add them up in float32, within a node first where a level names "
+            "int8, int4: ranks exchange gradients so and add them up in float32, within a node first where a level names "
             "it. Norms and biases are not quantized. This changes the arithmetic with the number of ranks. none: as "
             "they are; default: as the preset says"),
+        partition.acts("gradient_rounding", &C::Partition::gradient_rounding,
+                       "how quantized gradients are rounded. nearest; stochastic: up or down at random, so that small gradients "
+                       "are not lost on average; default: nearest with int8, stochastic with int4"),
         partition.acts("reduce_gradients", &C::Partition::reduce_gradients,
                        "when sharded gradients are reduced. microbatch: after each microbatch; step: once a step, which needs "
                        "whole gradients "

@@ -232,10 +232,7 @@ private:
         if (name == "zero_quantized_weights" && value != false)
             return map(key, value, "partition.quantized_weights", std::string("int8"));
         if (name == "zero_quantized_gradients" && value != false)
-            return refuse(
-                key, value,
-                "gradients of DeepSpeed are int4 there, which is not in this version of Lockstep: leave it out, and give "
-                "--partition.quantized_gradients=int8");
+            return map(key, value, "partition.quantized_gradients", std::string("int4"));
         if (name.starts_with("zero_quantized") && value != false)
             return refuse(key, value, "weights that are not trained are not quantized here: leave it out");
         if (name == "mics_shard_size" && value != -1) {

@@ -201,8 +201,8 @@ private:
             if (!type) c.fail("an element type");
             *t = *type;
         }
-        u.quantized_weights = c.accept_word("quantized_weights");
-        u.quantized_gradients = c.accept_word("quantized_gradients");
+        if (c.accept_word("quantized_weights")) u.quantized_weights = c.integer();
+        if (c.accept_word("quantized_gradients")) u.quantized_gradients = c.integer();
         u.mirror = c.accept_word("mirror");
         program_.units.push_back(std::move(u));
     }

@@ -101,11 +101,12 @@ std::string axes(const mesh::Mesh& mesh, const AxisList& list) { return list.emp
 
 std::string print_unit(const mesh::Mesh& mesh, const Unit& u) {
     const std::string secondary = u.is_fetched() ? fmt::format(" secondary {}", axes(mesh, u.secondary)) : "";
+    const auto bits = [](const char* what, int64_t n) { return n == 0 ? "" : fmt::format(" {} {}", what, n); };
     std::string text = fmt::format("unit {}{} padded {} weights {}{} gradients {} optimizer {} types {} {} {} {}{}{}{}\n", u.name,
                                    u.block == u.name ? "" : " of " + u.block, u.padded, axes(mesh, u.weights), secondary,
                                    axes(mesh, u.gradients), axes(mesh, u.optimizer), name_of(u.compute), name_of(u.storage),
-                                   name_of(u.master), name_of(u.reduce), u.quantized_weights ? " quantized_weights" : "",
-                                   u.quantized_gradients ? " quantized_gradients" : "", u.mirror ? " mirror" : "");
+                                   name_of(u.master), name_of(u.reduce), bits("quantized_weights", u.quantized_weights),
+                                   bits("quantized_gradients", u.quantized_gradients), u.mirror ? " mirror" : "");
     for (const Segment& s : u.segments) {
         std::vector<std::string> members;
         for (const Member& m : s.members) members.push_back(fmt::format("{}+{}={}", m.param, m.begin, m.count));

@@ -275,9 +275,9 @@ struct Unit {
     // Element types: of the parameters in forward and backward; of the weights between steps; of the optimizer's weights and
     // moments; of gradients on their way between ranks. (What adds gradients up is float32 at least.)
     Dtype compute = Dtype::F32, storage = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    // What is gathered of segments with decay is int8, and so are their gradients on the way to their shards (qwZ and qgZ of
-    // arXiv 2306.10209).
-    bool quantized_weights = false, quantized_gradients = false;
+    // Bits of an element of what is gathered of segments with decay, and of their gradients on the way to their shards (qwZ and
+    // qgZ of arXiv 2306.10209): 8, 4, or 0, which is as they are.
+    int64_t quantized_weights = 0, quantized_gradients = 0;
     std::vector<Segment> segments;
     bool operator==(const Unit&) const = default;
 
@@ -286,10 +286,10 @@ struct Unit {
 
     // Do forward and backward read a buffer that lives for a while, made by `gather` from weights that are split, wider or
     // quantized?
-    bool is_gathered() const { return !weights.empty() || storage != compute || quantized_weights; }
+    bool is_gathered() const { return !weights.empty() || storage != compute || quantized_weights != 0; }
     bool is_fetched() const { return secondary != weights; }
     // Do the optimizer's weights lie beside its moments, apart from the weights that forward and backward read?
-    bool has_master() const { return master != storage || (quantized_weights && weights != optimizer); }
+    bool has_master() const { return master != storage || (quantized_weights != 0 && weights != optimizer); }
 };
 
 // What a state is for.

@@ -1,8 +1,9 @@
-// Flat states on their way between ranks, as blocks of int8 with a scale (base/quantized.h). State ops: no derivative, and
-// passes/partition_parameters places them.
-//   quantize(x [n]) -> q [n / block * (block + 1)] i8 {block, least}: least is the type's least exponent
-//   dequantize(q) -> x {block}
-//   dequantize_sum(q [ranks, n / block * (block + 1)]) -> x [n] {block}: the sum over the ranks, in their order
+// Flat states on their way between ranks, as blocks of int8 or int4 with a scale (base/quantized.h). State ops: no derivative,
+// and passes/partition_parameters places them. A block has n elements.
+//   quantize(x [N] [, steps]) -> q [quantized_bytes(N)] i8 {bits, least[, stream]}: least is the type's least exponent. With the
+//       number of steps it rounds at random, from the stream of that number
+//   dequantize(q) -> x {bits}
+//   dequantize_sum(q [ranks, quantized_bytes(N)]) -> x [N] {bits}: the sum over the ranks, in their order
 // What is quantized may stand in one row of a tensor with a row for each rank.
 #include "base/quantized.h"
 #include "ops/shapes.h"
@@ -14,21 +15,25 @@ std::string check_sizes(const Routine& r, const Op& op, TensorId floats, TensorI
     const ir::Tensor &x = r.tensors[floats], &q = r.tensors[bytes];
     if (q.dtype != Dtype::I8 || is_integer(x.dtype)) return "it is between floats and int8";
     if (x.dims.size() != 1 || q.dims.empty() || q.dims.size() > 2) return "it is of one dim, and of rows of bytes";
-    if (op.integer("block") != kQuantizedBlock) return fmt::format("its blocks have not {} elements", kQuantizedBlock);
-    const int64_t n = r.dims[x.dims[0]].size;
-    if (n % kQuantizedBlock != 0) return fmt::format("{} elements are no whole blocks", n);
-    if (r.dims[q.dims.back()].size != quantized_bytes(n)) return "it has not a byte for each element and block";
+    const int64_t bits = op.integer("bits"), n = r.dims[x.dims[0]].size;
+    if (bits != 8 && bits != 4) return fmt::format("its integers have {} bits, not 8 or 4", bits);
+    if (n % quantized_block(bits) != 0) return fmt::format("{} elements are no whole blocks", n);
+    if (r.dims[q.dims.back()].size != quantized_bytes(n, bits)) return "it has not the bytes of its elements and blocks";
     return "";
 }
 
 OpRule between(std::string_view name, bool quantizes) {
     OpRule r;
     r.name = name;
-    r.operands = r.results = 1;
-    r.attrs = {{"block", AttrType::Integer}};
-    if (quantizes) r.attrs.push_back({"least", AttrType::Integer});
-    r.check = [quantizes](const Routine& rt, const Op& op) {
-        return quantizes ? check_sizes(rt, op, op.in[0], op.out[0]) : check_sizes(rt, op, op.out[0], op.in[0]);
+    r.operands = quantizes ? -1 : 1, r.results = 1;
+    r.attrs = {{"bits", AttrType::Integer}};
+    if (quantizes) r.attrs.insert(r.attrs.end(), {{"least", AttrType::Integer}, {"stream", AttrType::Integer, true}});
+    r.check = [quantizes](const Routine& rt, const Op& op) -> std::string {
+        if (!quantizes) return check_sizes(rt, op, op.out[0], op.in[0]);
+        if (op.in.size() != (op.attrs.contains("stream") ? 2 : 1))
+            return "it takes floats, and the number of steps with a stream";
+        if (op.in.size() == 2 && !rt.tensors[op.in[1]].dims.empty()) return "the number of steps is one number";
+        return check_sizes(rt, op, op.in[0], op.out[0]);
     };
     r.of_states = true;
     return r;

@@ -283,11 +283,15 @@ private:
         size_t updates = 0;
         for (const Op& op : r.ops) {
             if (reduces && rule(op.kind).collective) {
-                // Those that are exchanged and then added up are int8 where the unit says so.
-                const Dtype expected = u->quantized_gradients && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
-                if (r.tensors[op.in[0]].dtype != expected)
-                    wrong(fmt::format("gradients cross ranks as {}, not {}", name_of(r.tensors[op.in[0]].dtype),
-                                      name_of(expected)));
+                // Those with decay are exchanged as integers and then added up, where the unit says so.
+                const bool quantized = u->quantized_gradients != 0;
+                const Dtype expected = quantized && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
+                for (const TensorId t : op.in) {
+                    const ir::Tensor& x = r.tensors[t];
+                    if (x.dtype != expected || (quantized && op.kind == "reduce_scatter" && decays(*u, x)))
+                        wrong(fmt::format("{}: gradients cross ranks as {}, not {}", x.name, name_of(x.dtype),
+                                          name_of(quantized ? Dtype::I8 : expected)));
+                }
             }
             if (rule(op.kind).updates) updated[op.out[0]] = true, ++updates;
             if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && writes_weights(r, op) && !updated[op.in[0]])
@@ -297,16 +301,20 @@ private:
             wrong(fmt::format("{} segments are updated, not {}", updates, u->segments.size()));
     }
 
+    // Is it a segment with decay of the unit? The dims of a unit's routine begin with those of its segments.
+    static bool decays(const ir::Unit& u, const ir::Tensor& t) {
+        const auto segment = static_cast<size_t>(t.dims.at(0));
+        return segment < u.segments.size() && u.segments[segment].decay;
+    }
+
     // Weights with decay cross ranks as int8 where the unit says so, and nowhere else; a copy is gathered as it was fetched.
     void weights_cross_as(const Routine& r, const ir::Unit& u) {
-        const bool quantized = u.quantized_weights && !(u.is_fetched() && r.kind == ir::RoutineKind::Gather);
+        const bool quantized = u.quantized_weights != 0 && !(u.is_fetched() && r.kind == ir::RoutineKind::Gather);
         for (const Op& op : r.ops) {
             if (!rule(op.kind).collective) continue;
             for (const TensorId t : op.in) {
                 const ir::Tensor& x = r.tensors[t];
-                const auto segment = static_cast<size_t>(x.dims.at(0));
-                const bool decays = segment < u.segments.size() && u.segments[segment].decay;
-                if (x.dtype == Dtype::I8 ? !quantized : quantized && decays)
+                if (x.dtype == Dtype::I8 ? !quantized : quantized && decays(u, x))
                     fail("precision", fmt::format("{}: {} crosses ranks as {}", r.name, x.name, name_of(x.dtype)));
             }
         }

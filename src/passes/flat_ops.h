@@ -31,22 +31,48 @@ inline ir::TensorId like(ir::Routine& r, ir::TensorId t, const std::string& name
     return made;
 }
 
+// Sums of gradients over a group, each rank its shard: over one sub-axis after the other, from the innermost on, so that what
+// goes to far ranks has been added up by near ones. Each hop ends in `after(axes, is_last)`: tensors of a shard over these axes.
+template <class After>
+std::vector<ir::TensorId> reduce_scatter(ir::Routine& r, std::vector<ir::TensorId> from, const ir::AxisList& group,
+                                         const char* note, const After& after) {
+    for (size_t hop = 0; hop < group.size(); ++hop) {
+        const bool last = hop + 1 == group.size();
+        const ir::AxisList over = {group[hop]};
+        const std::vector<ir::TensorId> to = after(mesh::join(r.tensors[from[0]].placement.dims[0], over), last);
+        r.ops.push_back(collective("reduce_scatter", from, to, over, last ? note : "near ranks first"));
+        from = to;
+    }
+    return from;
+}
+
+// New tensors of the types of `from`, placed so.
+inline std::vector<ir::TensorId> shards_like(ir::Routine& r, const std::vector<ir::TensorId>& from, const char* name,
+                                             const ir::AxisList& axes) {
+    std::vector<ir::TensorId> out;
+    for (size_t i = 0; i < from.size(); ++i) {
+        out.push_back(like(r, from[i], fmt::format("{}{}.{}", name, i, axes.size())));
+        r.tensors[out.back()].placement.dims = {axes};
+    }
+    return out;
+}
+
+// To these tensors.
+inline void reduce_scatter(ir::Routine& r, const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to,
+                           const ir::AxisList& group, const char* note) {
+    reduce_scatter(r, from, group, note,
+                   [&](const ir::AxisList& axes, bool last) { return last ? to : shards_like(r, from, "near", axes); });
+}
+
 // Gradients that cross ranks in a narrower type than they are summed in: cast, then reduced over the group. The result: shards in
 // that type.
 inline std::vector<ir::TensorId> reduce_scatter_narrow(ir::Routine& r, const std::vector<ir::TensorId>& from,
                                                        const ir::AxisList& group, Dtype type, const char* note) {
-    std::vector<ir::TensorId> sent, received;
-    const auto make = [&](const char* name, size_t i, const ir::AxisList& axes) {
-        const ir::TensorId t = like(r, from[i], fmt::format("{}{}", name, i));
-        r.tensors[t].dtype = type, r.tensors[t].placement.dims = {axes};
-        return t;
-    };
-    const ir::AxisList before = r.tensors[from[0]].placement.dims[0], after = mesh::join(before, group);
-    for (size_t i = 0; i < from.size(); ++i) sent.push_back(make("sent", i, before));
-    for (size_t i = 0; i < from.size(); ++i) received.push_back(make("received", i, after));
+    const std::vector<ir::TensorId> sent = shards_like(r, from, "sent", r.tensors[from[0]].placement.dims[0]);
+    for (const ir::TensorId t : sent) r.tensors[t].dtype = type;
     cast(r, from, sent, "gradients cross ranks in this type");
-    r.ops.push_back(collective("reduce_scatter", sent, received, group, note));
-    return received;
+    return reduce_scatter(r, sent, group, note,
+                          [&](const ir::AxisList& axes, bool) { return shards_like(r, sent, "received", axes); });
 }
 
 }  // namespace lockstep::passes

@@ -105,9 +105,9 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         ensure(mesh::is_subset(unit.optimizer, s.grad_partial),
                "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
-        // Blocks of int8 begin where segments do, and no two ranks share one.
-        const int64_t shards_of =
-            (unit.quantized_weights || unit.quantized_gradients) && s.decay ? std::max(multiple, kQuantizedBlock) : multiple;
+        // Blocks of quantized elements begin where segments do, and no two ranks share one.
+        const auto block = [&](int64_t bits) { return bits == 0 || !s.decay ? 1 : quantized_block(bits); };
+        const int64_t shards_of = std::max({multiple, block(unit.quantized_weights), block(unit.quantized_gradients)});
         s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * shards_of);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));

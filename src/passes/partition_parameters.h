@@ -37,10 +37,11 @@ struct PartitionOptions {
     // ranks. Where weights are split as the optimizer is, they are kept in `master` alone and `gather` casts them; else a copy in
     // the parameters' type is kept, and `update` casts it from the master weights.
     Dtype compute = Dtype::F32, master = Dtype::F32, reduce = Dtype::F32;
-    // Gathers and fetches carry int8; gradients are exchanged as int8 and added up in the type of their sums, over one sub-axis
-    // after the other (qwZ and qgZ of arXiv 2306.10209).
-    bool quantized_weights = false, quantized_gradients = false;
-    int64_t pad_elements = 16;  // segments are padded to a multiple of optimizer x this
+    // Bits of an element of what gathers and fetches carry, and of gradients, which are exchanged so and added up in the type of
+    // their sums, over one sub-axis after the other (qwZ and qgZ of arXiv 2306.10209): 8, 4, or 0, which is as they are.
+    int64_t quantized_weights = 0, quantized_gradients = 0;
+    bool round_at_random = false;  // quantized gradients
+    int64_t pad_elements = 16;     // segments are padded to a multiple of optimizer x this
     bool snapshot = false;
 };
 

@@ -25,35 +25,35 @@ ir::DimId dim_called(Routine& r, const std::string& name, int64_t size, ir::DimR
     return static_cast<ir::DimId>(r.dims.size()) - 1;
 }
 // Of the bytes of a flat segment.
-ir::DimId bytes_dim(Routine& r, ir::DimId of) {
-    const std::string name = r.dims[of].name + ".q8";
-    const int64_t bytes = quantized_bytes(r.dims[of].size);
+ir::DimId bytes_dim(Routine& r, ir::DimId of, int64_t bits) {
+    const std::string name = fmt::format("{}.q{}", r.dims[of].name, bits);
+    const int64_t bytes = quantized_bytes(r.dims[of].size, bits);
     return dim_called(r, name, bytes, ir::DimRole::Flat);
 }
 
-TensorId int8(Routine& r, const std::string& name, std::vector<ir::DimId> dims, std::vector<AxisList> placed) {
+TensorId bytes(Routine& r, const std::string& name, std::vector<ir::DimId> dims, std::vector<AxisList> placed) {
     const TensorId t = Builder(r).make({name, std::move(dims), Dtype::I8});
     r.tensors[t].placement = {std::move(placed), {}, ir::Reduce::Sum};
     return t;
 }
 
-ir::Op between(const char* kind, TensorId from, TensorId to) {
+ir::Op between(const char* kind, TensorId from, TensorId to, int64_t bits) {
     ir::Op op;
     op.kind = kind, op.in = {from}, op.out = {to};
-    op.attrs["block"] = kQuantizedBlock;
+    op.attrs["bits"] = bits;
     return op;
 }
-ir::Op quantize(TensorId from, TensorId to, Dtype type) {
-    ir::Op op = between("quantize", from, to);
+ir::Op quantize(TensorId from, TensorId to, int64_t bits, Dtype type) {
+    ir::Op op = between("quantize", from, to, bits);
     op.attrs["least"] = static_cast<int64_t>(least_exponent(type));
-    op.note = "what crosses ranks is int8";
+    op.note = bits == 8 ? "what crosses ranks is int8" : "what crosses ranks is int4, two in a byte";
     return op;
 }
 
 void reduce_plain(Routine& r, const ir::Unit& unit, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
                   const AxisList& group) {
     const char* const note = "gradients of norms and biases are not quantized";
-    if (r.tensors[from[0]].dtype == unit.reduce) return r.ops.push_back(collective("reduce_scatter", from, to, group, note));
+    if (r.tensors[from[0]].dtype == unit.reduce) return reduce_scatter(r, from, to, group, note);
     cast(r, reduce_scatter_narrow(r, from, group, unit.reduce, note), to, "gradients add up in this type");
 }
 
@@ -61,22 +61,23 @@ void reduce_plain(Routine& r, const ir::Unit& unit, const std::vector<TensorId>&
 
 void gather_quantized(Routine& r, const ir::Unit& unit, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
                       const AxisList& over) {
+    const int64_t bits = unit.quantized_weights;
     std::vector<TensorId> sent, received, plain, whole;
     for (size_t i = 0; i < from.size(); ++i) {
         if (!unit.segments[i].decay) {
             plain.push_back(from[i]), whole.push_back(to[i]);
             continue;
         }
-        const ir::DimId bytes = bytes_dim(r, r.tensors[from[i]].dims[0]);
-        sent.push_back(int8(r, fmt::format("quantized{}", i), {bytes}, r.tensors[from[i]].placement.dims));
+        const ir::DimId dim = bytes_dim(r, r.tensors[from[i]].dims[0], bits);
+        sent.push_back(bytes(r, fmt::format("quantized{}", i), {dim}, r.tensors[from[i]].placement.dims));
         received.push_back(over.empty() ? sent.back()
-                                        : int8(r, fmt::format("received{}", i), {bytes}, r.tensors[to[i]].placement.dims));
-        r.ops.push_back(quantize(from[i], sent.back(), unit.compute));
+                                        : bytes(r, fmt::format("received{}", i), {dim}, r.tensors[to[i]].placement.dims));
+        r.ops.push_back(quantize(from[i], sent.back(), bits, unit.compute));
     }
     if (!over.empty() && !sent.empty())
-        r.ops.push_back(collective("all_gather", sent, received, over, "int8 with a scale for each block"));
+        r.ops.push_back(collective("all_gather", sent, received, over, "integers with a scale for each block"));
     for (size_t i = 0, k = 0; i < from.size(); ++i) {
-        if (unit.segments[i].decay) r.ops.push_back(between("dequantize", received[k++], to[i]));
+        if (unit.segments[i].decay) r.ops.push_back(between("dequantize", received[k++], to[i], bits));
     }
     if (!plain.empty() && !over.empty())
         r.ops.push_back(collective("all_gather", plain, whole, over, "norms and biases are not quantized"));
@@ -87,8 +88,10 @@ void gather_quantized(Routine& r, const ir::Unit& unit, const std::vector<Tensor
     }
 }
 
-void reduce_quantized(Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, const std::vector<TensorId>& from,
-                      const std::vector<TensorId>& to, const AxisList& group) {
+void reduce_quantized(Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
+                      const std::vector<TensorId>& from, const std::vector<TensorId>& to, const AxisList& group) {
+    const mesh::Mesh& mesh = program.mesh;
+    const int64_t bits = unit.quantized_gradients;
     std::vector<TensorId> plain, plain_sums;
     std::vector<size_t> quantized;  // segments
     for (size_t i = 0; i < from.size(); ++i) {
@@ -97,6 +100,7 @@ void reduce_quantized(Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, 
     }
     if (!plain.empty()) reduce_plain(r, unit, plain, plain_sums, group);
     if (quantized.empty()) return;
+    const TensorId steps = at_random ? Builder(r).port(program, program.state(ir::StateRole::Steps), ir::Access::Read) : -1;
     std::vector<TensorId> now = from;
     for (size_t hop = 0; hop < group.size(); ++hop) {
         const AxisList over = {group[hop]};
@@ -104,10 +108,15 @@ void reduce_quantized(Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, 
         std::vector<TensorId> sent, received;
         for (const size_t i : quantized) {
             const AxisList before = r.tensors[now[i]].placement.dims[0], after = mesh::join(before, over);
-            const ir::DimId bytes = bytes_dim(r, r.tensors[now[i]].dims[0]);
-            sent.push_back(int8(r, fmt::format("quantized{}.{}", i, hop), {ranks, bytes}, {over, before}));
-            received.push_back(int8(r, fmt::format("received{}.{}", i, hop), {ranks, bytes}, {{}, after}));
-            r.ops.push_back(quantize(now[i], sent.back(), r.tensors[now[i]].dtype));
+            const ir::DimId dim = bytes_dim(r, r.tensors[now[i]].dims[0], bits);
+            sent.push_back(bytes(r, fmt::format("quantized{}.{}", i, hop), {ranks, dim}, {over, before}));
+            received.push_back(bytes(r, fmt::format("received{}.{}", i, hop), {ranks, dim}, {{}, after}));
+            r.ops.push_back(quantize(now[i], sent.back(), bits, r.tensors[now[i]].dtype));
+            if (at_random) {
+                const std::string place = fmt::format("{}.{}.{}", r.name, i, hop);
+                r.ops.back().in.push_back(steps);
+                r.ops.back().attrs["stream"] = static_cast<int64_t>(hash_name(place) >> 1);
+            }
             if (hop + 1 == group.size()) {
                 now[i] = to[i];
             } else {
@@ -120,7 +129,8 @@ void reduce_quantized(Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, 
         exchange.attrs = {{"from", int64_t{0}}, {"to", int64_t{1}}};
         exchange.note = "each rank receives the parts of its shard";
         r.ops.push_back(std::move(exchange));
-        for (size_t k = 0; k < quantized.size(); ++k) r.ops.push_back(between("dequantize_sum", received[k], now[quantized[k]]));
+        for (size_t k = 0; k < quantized.size(); ++k)
+            r.ops.push_back(between("dequantize_sum", received[k], now[quantized[k]], bits));
     }
 }
 

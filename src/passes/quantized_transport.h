@@ -1,5 +1,5 @@
-// How the flat segments of a unit cross ranks as int8 (base/quantized.h; qwZ and qgZ of arXiv 2306.10209). Segments without
-// decay, as those of norms and biases, are few and sensitive: they cross as they are.
+// How the flat segments of a unit cross ranks as int8 or int4 (base/quantized.h; qwZ and qgZ of arXiv 2306.10209). Segments
+// without decay, as those of norms and biases, are few and sensitive: they cross as they are.
 #pragma once
 
 #include <vector>
@@ -14,9 +14,9 @@ void gather_quantized(ir::Routine& r, const ir::Unit& unit, const std::vector<ir
                       const std::vector<ir::TensorId>& to, const ir::AxisList& over);
 
 // to = the sums of `from` over the group, each rank its shard. Over one sub-axis after the other, from the innermost on, each
-// rank sends every other one its part as int8, and adds up what it receives: an element is rounded once for each sub-axis,
+// rank sends every other one its part in few bits, and adds up what it receives: an element is rounded once for each sub-axis,
 // however many ranks that has. One tensor a segment, in the type in which gradients add up.
-void reduce_quantized(ir::Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, const std::vector<ir::TensorId>& from,
-                      const std::vector<ir::TensorId>& to, const ir::AxisList& group);
+void reduce_quantized(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
+                      const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to, const ir::AxisList& group);
 
 }  // namespace lockstep::passes

@@ -199,7 +199,7 @@ private:
     // to = all_gather(from) over these axes, in the type of `to`. A copy holds what was quantized when it was fetched.
     void gather_from(Routine& r, std::vector<TensorId> from, const std::vector<TensorId>& to, const AxisList& over,
                      const char* note) const {
-        const bool quantizes = unit_.quantized_weights && !(unit_.is_fetched() && r.kind == ir::RoutineKind::Gather);
+        const bool quantizes = unit_.quantized_weights != 0 && !(unit_.is_fetched() && r.kind == ir::RoutineKind::Gather);
         if (r.tensors[from[0]].dtype != unit_.compute) {
             const bool done = over.empty() && !quantizes;
             const auto narrow = done ? to : temporaries(r, "narrow", r.tensors[from[0]].placement.dims[0], unit_.compute);
@@ -222,20 +222,19 @@ private:
         const auto shard = flat(r, StateRole::Gradients, Access::Accumulate);
         clear_padding(r, local);
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
-        if (unit_.quantized_gradients || unit_.reduce != sums()) {
+        if (unit_.quantized_gradients != 0 || unit_.reduce != sums()) {
             std::vector<TensorId> reduced;
-            if (unit_.quantized_gradients) {
+            if (unit_.quantized_gradients != 0) {
                 reduced = temporaries(r, "reduced", unit_.gradients, sums());
-                reduce_quantized(r, mesh_, unit_, local, reduced, unit_.gradients);
+                reduce_quantized(r, program_, unit_, options_.round_at_random, local, reduced, unit_.gradients);
             } else {
                 reduced = reduce_scatter_narrow(r, local, unit_.gradients, unit_.reduce, note);
             }
             for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
             return r;
         }
-        ir::Op op = collective("reduce_scatter", local, shard, unit_.gradients, note);
-        for (size_t i = 0; i < shard.size(); ++i) op.accumulate.push_back(static_cast<int>(i));
-        r.ops.push_back(std::move(op));
+        reduce_scatter(r, local, shard, unit_.gradients, note);
+        for (size_t i = 0; i < shard.size(); ++i) r.ops.back().accumulate.push_back(static_cast<int>(i));
         return r;
     }
 
@@ -250,10 +249,11 @@ private:
         if (!rest.empty()) {
             const char* note = "down to the optimizer's shards";
             now = flat(r, StateRole::Reduced, Access::Write);
-            arrives_narrow = narrow && !unit_.quantized_gradients;
-            if (unit_.quantized_gradients) reduce_quantized(r, mesh_, unit_, carried, now, rest);
+            arrives_narrow = narrow && unit_.quantized_gradients == 0;
+            if (unit_.quantized_gradients != 0)
+                reduce_quantized(r, program_, unit_, options_.round_at_random, carried, now, rest);
             else if (narrow) carried = reduce_scatter_narrow(r, carried, rest, unit_.reduce, note);
-            else r.ops.push_back(collective("reduce_scatter", carried, now, rest, note));
+            else reduce_scatter(r, carried, now, rest, note);
             if (!arrives_narrow) carried = now;
         }
         if (narrow && !arrives_narrow) carried = temporaries(r, "partial", unit_.optimizer, unit_.reduce);

@@ -129,6 +129,20 @@ TEST_P(Interop, EachStatementIsInAList) {
     }
 }
 
+TEST(InteropDeepSpeed, ZeroPlusPlus) {
+    Scratch s;
+    s.write("ds.json",
+            R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+                "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8, "zero_quantized_weights": true,
+                                      "zero_quantized_gradients": true}})");
+    const Finished f = s.lockstep("check ds.json --ranks 16 --model.flavor debugmodel" + kCluster);
+    ASSERT_EQ(f.code, 0) << f.out << f.err;
+    expect_items(f.json()["from"], "mapped",
+                 {"zero_optimization.zero_hpz_partition_size = 8: partition.secondary_weights = \"8\"",
+                  "zero_optimization.zero_quantized_weights = true: partition.quantized_weights = \"int8\"",
+                  "zero_optimization.zero_quantized_gradients = true: partition.quantized_gradients = \"int4\""});
+}
+
 // The recipe that is written says the same as the run that it is made of.
 TEST_P(Interop, ItsRecipeIsThatOfTheRun) {
     const Sample& run = GetParam();

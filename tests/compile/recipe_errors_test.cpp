@@ -452,9 +452,16 @@ const ErrorCase kErrors[] = {
          compile_with({{kShard, "2"}, {kReplicate, "2"}, {"partition.preset", "zeropp"}});
      },
      "recipe.quantized_gradients", "partition.quantized_gradients",
-     "partition.quantized_gradients = int8: gradients are quantized on their way to the shards of the optimizer, which are over "
+     "partition.quantized_gradients = int4: gradients are quantized on their way to the shards of the optimizer, which are over "
      "2 "
      "of 4 data ranks; say partition.optimizer = world"},
+    {"quantized_to_int4",
+     [] {
+         compile_with({{kShard, "4"}, {"partition.quantized_weights", "int4"}});
+     },
+     "recipe.quantized_weights", "partition.quantized_weights",
+     "flag --partition.quantized_weights: partition.quantized_weights = int4: weights of 15 values are too coarse to train with; "
+     "say int8. Gradients may be int4 (partition.quantized_gradients)"},
     {"quantized_nothing",
      [] {
          compile_with({{kShard, "4"}, {"partition.preset", "zero2"}, {"partition.quantized_weights", "int8"}});

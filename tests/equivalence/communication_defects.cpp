@@ -37,6 +37,23 @@ bool reverse_group(Routine&, Op& op) {
     return op.group.size() > 1;
 }
 
+// Of two reductions, one after the other, each goes over the other's ranks.
+bool scatter_outer_first(Program& p) {
+    bool any = false;
+    for (Routine& r : p.routines) {
+        const bool reduces = std::find(kReductions.begin(), kReductions.end(), r.kind) != kReductions.end();
+        for (size_t k = 0; reduces && k + 1 < r.ops.size(); ++k) {
+            Op &first = r.ops[k], &second = r.ops[k + 1];
+            const bool follow = first.kind == "reduce_scatter" && second.kind == first.kind && second.in == first.out;
+            if (!follow || p.mesh.size(second.group) < p.mesh.size(first.group)) continue;  // more bytes than were planned
+            std::swap(first.group, second.group);
+            for (const TensorId t : first.out) r.tensors[t].placement.dims[0].back() = first.group[0];
+            any = true;
+        }
+    }
+    return any;
+}
+
 // Every rank keeps its own value where a sum was due.
 bool keep_own(Routine&, Op& op) {
     if (op.in.size() != 1 || op.in == op.out) return false;
@@ -168,7 +185,7 @@ std::vector<Defect> communication_defects() {
         {"gradients of shared keys and values are not summed over tp",
          in_programs([](Program& p) { return forget_tensor_parallel(p, true); })},
         {"the step's reduce_scatter keeps each rank's own part", on_program(slice_own)},
-        in_ops("gradients are scattered in reverse order", kReductions, "reduce_scatter", reverse_group),
+        {"gradients are scattered over outer ranks first", in_programs(scatter_outer_first)},
         in_ops("padding of gradients is not cleared", kReductions, "zero_padding", drop),
         in_ops("weights are gathered in reverse order", kGather, "all_gather", reverse_group),
         in_ops("the update cuts the wrong slice", kUpdate, "slice", reverse_group),

@@ -87,13 +87,13 @@ TEST(QuantizedWeights, CrossRanksAsInt8) {
 
 TEST(QuantizedWeights, AreWhatTheUnitSays) {
     compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"}}), Backend::Cpu);
-    for (ir::Unit& u : compiled.programs[0].units) u.quantized_weights = false;
+    for (ir::Unit& u : compiled.programs[0].units) u.quantized_weights = 0;
     const auto violation = ops::verify(compiled.programs[0]);
     ASSERT_TRUE(violation);
     EXPECT_NE(violation->message.find("crosses ranks as i8"), std::string::npos) << violation->message;
 }
 
-// Gradients that are exchanged as int8: within a quantum of those that are not, and the bytes of the plan.
+// Gradients that are exchanged as int8, or as int4 that is rounded at random: near those that are not.
 TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
     for (Settings settings : layouts()) {
         if (settings.back().second == "hsdp") settings.push_back({"partition.optimizer", "world"});
@@ -101,27 +101,51 @@ TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
         if (std::any_of(settings.begin(), settings.end(), is_mics)) continue;  // its optimizer has replicas
         settings.push_back({"partition.quantized_weights", "none"});
         const Outcome exact = run(recipe_of(settings), Backend::Cpu, 3);
-        settings.push_back({"partition.quantized_gradients", "int8"});
-        const compile::Recipe recipe = recipe_of(settings);
-        const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
-        EXPECT_EQ(refusal(compiled), "");
-        const Outcome other = run(recipe, compiled, 3);
-        EXPECT_EQ(other.losses[0], exact.losses[0]) << "nothing has been reduced yet";
-        EXPECT_NE(other.grad_norms[0], exact.grad_norms[0]);
-        for (size_t step = 0; step < exact.losses.size(); ++step) {
-            EXPECT_NEAR(other.grad_norms[step] / exact.grad_norms[step], 1, 0.02) << recipe.toml();
-            EXPECT_NEAR(other.losses[step] / exact.losses[step], 1, 0.01) << recipe.toml();
+        for (const char* quantized : {"int8", "int4"}) {
+            Settings all = settings;
+            all.push_back({"partition.quantized_gradients", quantized});
+            const compile::Recipe recipe = recipe_of(all);
+            const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
+            EXPECT_EQ(refusal(compiled), "");
+            const Outcome other = run(recipe, compiled, 3);
+            EXPECT_EQ(other.losses[0], exact.losses[0]) << "nothing has been reduced yet";
+            EXPECT_NE(other.grad_norms[0], exact.grad_norms[0]);
+            const double bound = std::string(quantized) == "int8" ? 0.02 : 0.2;
+            for (size_t step = 0; step < exact.losses.size(); ++step) {
+                EXPECT_NEAR(other.grad_norms[step] / exact.grad_norms[step], 1, bound) << recipe.toml();
+                EXPECT_NEAR(other.losses[step] / exact.losses[step], 1, bound / 2) << recipe.toml();
+            }
         }
     }
 }
 
-TEST(QuantizedGradients, CrossRanksAsInt8) {
+// The bits come from the step and the data: two runs agree, whatever kernels and threads they have; and rounding to nearest is
+// something else.
+TEST(QuantizedGradients, AreRoundedAtRandomTheSameEachTime) {
+    Settings settings = {{"parallelism.data_parallel_shard_degree", "4"}, {"partition.quantized_gradients", "int4"}};
+    const Outcome once = run(recipe_of(settings), Backend::Cpu, 3), again = run(recipe_of(settings), Backend::Cpu, 3);
+    EXPECT_EQ(difference(once, again), 0);
+    settings.push_back({"partition.gradient_rounding", "nearest"});
+    EXPECT_GT(difference(once, run(recipe_of(settings), Backend::Cpu, 3)), 0);
+}
+
+TEST(QuantizedGradients, AreWhatTheUnitSays) {
+    compile::Compiled compiled = compile_recipe(
+        recipe_of({{"parallelism.data_parallel_shard_degree", "4"}, {"partition.quantized_weights", "none"}}), Backend::Cpu);
+    for (ir::Unit& u : compiled.programs[0].units) u.quantized_gradients = 8;
+    const auto violation = ops::verify(compiled.programs[0]);
+    ASSERT_TRUE(violation);
+    EXPECT_NE(violation->message.find("gradients cross ranks as f32, not i8"), std::string::npos) << violation->message;
+}
+
+TEST(QuantizedGradients, CrossRanksInFewerBytes) {
     const auto exchanged = [](const char* quantized, const char* kind) {
         return bytes_of_kind(kind, {{"partition.quantized_weights", "none"}, {"partition.quantized_gradients", quantized}});
     };
     const double whole = exchanged("none", "reduce_scatter"), share = exchanged("int8", "all_to_all") / whole;
     EXPECT_GT(share, 0.24);  // of float32
     EXPECT_LT(share, 0.27);
+    EXPECT_NEAR(exchanged("int4", "all_to_all") / exchanged("int8", "all_to_all"), 17.0 / 32 * 256 / 257, 0.002);
     EXPECT_LT(exchanged("int8", "reduce_scatter"), 0.02 * whole) << "norms alone";
 }
 

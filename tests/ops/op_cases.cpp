@@ -22,6 +22,7 @@ ir::Attrs rope(int64_t sign, double factor) {
 }
 
 std::vector<OpCase> make_cases() {
+    const std::pair<const std::string, ir::Attr> kBits8 = {"bits", int64_t{8}}, kBits4 = {"bits", int64_t{4}};
     const std::vector<Operand> masks = {fixed(kRows, Fill::Positions), fixed(kKeys, Fill::Positions),
                                         fixed(kRows, Fill::Documents), fixed(kKeys, Fill::Documents)};
     std::vector<Operand> attention = {{kQ}, {kK}, {kK}};
@@ -266,19 +267,24 @@ std::vector<OpCase> make_cases() {
          ""},
         {"two", "pack", {fixed("group"), fixed("head_dim")}, {final_of("long")}, {{"begins", std::vector<int64_t>{3, 64}}}, ""},
         {"same", "reshape", {fixed("batch seq")}, {final_of("seq batch")}, {}, ""},
-        {"blocks",
+        {"int8", "quantize", {fixed("blocks")}, {{"int8", -1, false, Dtype::I8}}, {kBits8, {"least", int64_t{-120}}}, ""},
+        {"int4", "quantize", {fixed("blocks")}, {{"int4", -1, false, Dtype::I8}}, {kBits4, {"least", int64_t{-120}}}, ""},
+        {"int8_at_random",
          "quantize",
-         {fixed("blocks")},
-         {{"bytes", -1, false, Dtype::I8}},
-         {{"block", kQuantizedBlock}, {"least", int64_t{-120}}},
+         {fixed("blocks"), fixed("", Fill::Count)},
+         {{"int8", -1, false, Dtype::I8}},
+         {kBits8, {"least", int64_t{-120}}, {"stream", int64_t{5}}},
          ""},
-        {"blocks", "dequantize", {fixed("bytes", Fill::Quantized)}, {final_of("blocks")}, {{"block", kQuantizedBlock}}, ""},
-        {"rows",
-         "dequantize_sum",
-         {fixed("batch bytes", Fill::Quantized)},
-         {final_of("blocks")},
-         {{"block", kQuantizedBlock}},
+        {"int4_at_random",
+         "quantize",
+         {fixed("blocks"), fixed("", Fill::Count)},
+         {{"int4", -1, false, Dtype::I8}},
+         {kBits4, {"least", int64_t{-120}}, {"stream", int64_t{5}}},
          ""},
+        {"int8", "dequantize", {fixed("int8", Fill::Quantized)}, {final_of("blocks")}, {kBits8}, ""},
+        {"int4", "dequantize", {fixed("int4", Fill::Quantized)}, {final_of("blocks")}, {kBits4}, ""},
+        {"int8_rows", "dequantize_sum", {fixed("batch int8", Fill::Quantized)}, {final_of("blocks")}, {kBits8}, ""},
+        {"int4_rows", "dequantize_sum", {fixed("batch int4", Fill::Quantized)}, {final_of("blocks")}, {kBits4}, ""},
         {"norm", "sum_squares", {fixed("flat")}, {{"", -1, false, Dtype::F64}}, {{"count_if", std::vector<int64_t>{}}}, ""},
         {"norm_on_one_owner",
          "sum_squares",
@@ -315,8 +321,9 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
         if (c.split == name) n *= 2;
         r.dims.push_back({name, n, name == "padded" ? n - 3 : n});
     }
-    constexpr int64_t kElements = 3 * kQuantizedBlock, kBytes = quantized_bytes(kElements);
-    r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"bytes", kBytes, kBytes});
+    constexpr int64_t kElements = 768, kInt8 = quantized_bytes(kElements, 8), kInt4 = quantized_bytes(kElements, 4);
+    r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"int8", kInt8, kInt8});
+    r.dims.push_back({"int4", kInt4, kInt4});
     r.dims[r.dim("kv_seq")].size = r.dims[r.dim("kv_seq")].valid = r.dims[r.dim("seq")].size;
     ops::Builder b(r);
     const auto dims = [&](const std::string& text) {
@@ -332,10 +339,10 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
                             dims(c.in[i].dims),
-                            ids                               ? Dtype::I32
-                            : c.in[i].fill == Fill::Quantized ? Dtype::I8
-                            : c.in[i].fill == Fill::Control   ? Dtype::F64
-                                                              : Dtype::F32));
+                            ids                                                            ? Dtype::I32
+                            : c.in[i].fill == Fill::Quantized                              ? Dtype::I8
+                            : c.in[i].fill == Fill::Control || c.in[i].fill == Fill::Count ? Dtype::F64
+                                                                                           : Dtype::F32));
     }
     ir::Op op;
     op.kind = c.kind;
@@ -389,11 +396,15 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             case Fill::Positions: out[i] = static_cast<double>(i % row % 4); break;  // restarts with each document
             case Fill::Documents: out[i] = static_cast<double>(i % row / 4); break;
             case Fill::Noise: out[i] = static_cast<double>(static_cast<int32_t>(random())); break;
-            case Fill::Quantized:
-                out[i] = static_cast<double>(i % (kQuantizedBlock + 1) == kQuantizedBlock
+            case Fill::Quantized: {
+                const int64_t bits = r.dims[t.dims.back()].name == "int4" ? 4 : 8;
+                const int64_t block = quantized_bytes(quantized_block(bits), bits);
+                out[i] = static_cast<double>(static_cast<int64_t>(i) % block == block - 1
                                                  ? -static_cast<int64_t>(random() % 12)
                                                  : static_cast<int64_t>(random() % 255) - 127);
                 break;
+            }
+            case Fill::Count: out[i] = static_cast<double>(random() % 1000); break;
             case Fill::Control: break;
         }
     }

@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-enum class Fill { Normal, Positive, Ids, Targets, Positions, Documents, Noise, Control, Quantized };
+enum class Fill { Normal, Positive, Ids, Targets, Positions, Documents, Noise, Control, Quantized, Count };
 
 struct Operand {
     std::string dims;  // names, blank between them
@@ -39,7 +39,9 @@ inline void PrintTo(const OpCase& c, std::ostream* stream) { *stream << c.kind <
 const std::vector<OpCase>& op_cases();
 
 // Only what has no tokens, gradients of parameters and scalars, is ever added into a port.
-inline bool may_accumulate(const std::string& dims) { return dims.find("seq") == std::string::npos && dims != "bytes"; }
+inline bool may_accumulate(const std::string& dims) {
+    return dims.find("seq") == std::string::npos && dims.find("int") == std::string::npos;
+}
 
 // A routine with one op, in0, in1, .. its operands, and sizes drawn at random; results in the ports out0, out1, .. Results that
 // may not accumulate are written in any case.

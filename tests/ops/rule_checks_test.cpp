@@ -249,9 +249,9 @@ const Refusal kRefusals[] = {
      "takes 5 operands, or 6 with a loss scale, and gives 2 results"},
     {"update_loss_scale", {"", "", "", ""}, {"", ""}, {}, "needs the attribute least"},
     {"zero_padding", {"seq"}, {"seq"}, {}, "needs the attribute ranges"},
-    {"quantize", {"seq"}, {"seq"}, {{"block", int64_t{256}}, {"least", int64_t{-120}}}, "it is between floats and int8"},
-    {"dequantize", {"seq"}, {"seq"}, {}, "needs the attribute block"},
-    {"dequantize_sum", {"seq"}, {"seq"}, {{"block", int64_t{256}}}, "it is between floats and int8"},
+    {"quantize", {"seq"}, {"seq"}, {{"bits", int64_t{8}}, {"least", int64_t{-120}}}, "it is between floats and int8"},
+    {"dequantize", {"seq"}, {"seq"}, {}, "needs the attribute bits"},
+    {"dequantize_sum", {"seq"}, {"seq"}, {{"bits", int64_t{8}}}, "it is between floats and int8"},
     {"inverse_count", {"", ""}, {""}, {}, "takes 1 operands and gives 1 results, not 2 and 1"},
     {"copy", {"", ""}, {""}, {}, "takes 1 operands and gives 1 results, not 2 and 1"},
 };

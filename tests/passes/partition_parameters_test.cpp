@@ -70,7 +70,9 @@ TEST(PartitionParameters, ThreeSplitsNested) {
                                        {"partition.optimizer", "world"}});
     EXPECT_EQ(
         form(p),
-        "gather: all_gather(weights0) over dp_shard:(2)2\nreduce_micro: reduce_scatter(local0) over dp_shard:(2)2,dp_shard:(1)2\n"
+        "gather: all_gather(weights0) over dp_shard:(2)2\nreduce_micro: reduce_scatter(local0) over dp_shard:(2)2 "
+        "reduce_scatter(near0.1) over "
+        "dp_shard:(1)2\n"
         "reduce_step: reduce_scatter(gradients0) over dp_replicate\nupdate: all_gather(new0) over dp_shard:(1)2,dp_replicate\n");
     EXPECT_EQ(op_line(p, "update.layer", "own0").substr(0, 72),
               "own0: f32[flat0/dp_shard:(2)2/dp_shard:(1)2/dp_replicate] = slice(weight");

@@ -29,7 +29,7 @@ void add_of_type(Registry& r) {
     add<Attention<T>, AttentionBackward<T>, AttentionBackward<T, int32_t>>(r);
     add<SumRows<T>, Bias<T>, BiasGelu<T>, BiasGeluBackward<T>, Dropout<T>, BiasDropoutAdd<T, T>, BiasDropoutAdd<T, T, int32_t>>(
         r);
-    add<MaskPadding<T>, CrossEntropyBackward<T>, Quantize<T>, Dequantize<T>, DequantizeSum<T>>(r);
+    add<MaskPadding<T>, CrossEntropyBackward<T>, Quantize<T>, QuantizeAtRandom<T>, Dequantize<T>, DequantizeSum<T>>(r);
 }
 
 // A narrow T, and float beside it.

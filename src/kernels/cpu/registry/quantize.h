@@ -1,4 +1,4 @@
-// Blocks of int8.
+// Blocks of int8 and int4.
 #pragma once
 
 #include "base/quantized.h"
@@ -12,21 +12,29 @@ struct Quantize {
     static constexpr Family kFamily{"quantize", "cpu.quantize"};
     using Types = int8_t(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([blocks = c.elements(c.in(0)) / kQuantizedBlock,
-                            least = static_cast<int>(c.op.integer("least"))](const KernelArgs& k) {
-            cpu::quantize(k.queue.pool(), blocks, least, in<T>(k, 0), out<int8_t>(k, 0));
+        cpu::Quantization how{c.op.integer("bits"), static_cast<int>(c.op.integer("least"))};
+        how.at_random = c.op.in.size() == 2;
+        const int64_t stream = how.at_random ? c.op.integer("stream") : 0;
+        return kernel_from([elements = c.elements(c.in(0)), how, stream](const KernelArgs& k) {
+            cpu::Quantization now = how;
+            if (how.at_random) now.key = rounding_key(stream, *in<double>(k, 1));
+            cpu::quantize(k.queue.pool(), elements, now, in<T>(k, 0), out<int8_t>(k, 0));
         });
     }
+};
+template <class T>
+struct QuantizeAtRandom : Quantize<T> {
+    using Types = int8_t(T, double);  // the number of steps
 };
 template <class T>
 struct Dequantize {
     static constexpr Family kFamily{"dequantize", "cpu.dequantize"};
     using Types = T(int8_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        const int64_t n = c.elements(c.out(0));
-        return kernel_from([blocks = n / kQuantizedBlock, rows = c.elements(c.in(0)) / quantized_bytes(n)](const KernelArgs& k) {
-            cpu::dequantize(k.queue.pool(), rows, blocks, in<int8_t>(k, 0), out<T>(k, 0));
-        });
+        const int64_t n = c.elements(c.out(0)), bits = c.op.integer("bits");
+        const int64_t rows = c.elements(c.in(0)) / quantized_bytes(n, bits);
+        return kernel_from(
+            [=](const KernelArgs& k) { cpu::dequantize(k.queue.pool(), rows, n, bits, in<int8_t>(k, 0), out<T>(k, 0)); });
     }
 };
 template <class T>
