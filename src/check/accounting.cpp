@@ -55,6 +55,7 @@ public:
     std::string run() {
         for (size_t i = 0; i < e_.calls.size() && wrong_.empty(); ++i) call(static_cast<int>(i));
         if (e_.kind == EntryKind::Snapshot) complete_snapshot();
+        if (e_.kind == EntryKind::Outer) all_meet_once();
         if (!wrong_.empty() || e_.kind != EntryKind::Train) return wrong_;
         for (const ir::Unit& u : p_.units) {
             for (int64_t i : p_.instances(u)) {
@@ -218,7 +219,7 @@ private:
             // A copy of weights, and a window of gathered ones, are of one unit instance too.
             const bool read = copy || port.kind == PortKind::Params;
             if (read || (port.kind == PortKind::State && p_.state_of(port).scope == ir::Scope::Run)) own(i, b.buffer, at);
-            if (weights && updated_.contains(at) && r.kind != RoutineKind::Update && r.kind != RoutineKind::Transfer)
+            if (weights && updated_.contains(at) && !ir::updates_weights(r.kind) && r.kind != RoutineKind::Transfer)
                 fail(i, "reads weights after their update");
             if (port.kind == PortKind::Gradients && port.access == Access::Accumulate) contribute(i, r, static_cast<int>(k), b);
         }
@@ -229,6 +230,9 @@ private:
         if (r.kind == RoutineKind::Update) update(i, r, c);
         if ((r.kind == RoutineKind::Snapshot) != (e_.kind == EntryKind::Snapshot)) fail(i, "is in another entry than its own");
         if (r.kind == RoutineKind::Snapshot) snapshot(i, r, c);
+        const bool meets = r.kind == RoutineKind::Outer || r.kind == RoutineKind::Transfer;
+        if (e_.kind == EntryKind::Outer ? !meets : r.kind == RoutineKind::Outer) fail(i, "is in another entry than its own");
+        if (r.kind == RoutineKind::Outer && !updated_.insert({r.unit, c.instance}).second) fail(i, "meets a second time");
         if (r.kind == RoutineKind::Begin && r.port_of_state(p_.state(StateRole::InverseCount)) >= 0) {
             if (static_cast<int64_t>(count_.size()) != p_.microbatches) fail(i, "not every microbatch has been counted");
             if (inverse_read_) fail(i, "changes the number of targets after it was used");
@@ -324,8 +328,8 @@ private:
     bool exchanged(const std::string& unit, bool weights) const {
         for (size_t i = 0; i < p_.routines.size(); ++i) {
             const ir::Routine& r = p_.routines[i];
-            const bool asked =
-                ir::exchanges_states(r) && r.unit == unit && p_.has_role(r.ports[0], StateRole::Weights) == weights;
+            const bool asked = ir::exchanges_states(r) && r.unit == unit && r.entry == e_.kind &&
+                               p_.has_role(r.ports[0], StateRole::Weights) == weights;
             if (asked && !exchanged_.contains(static_cast<int>(i))) return false;
         }
         return true;
@@ -376,6 +380,25 @@ private:
         }
     }
 
+    // Each unit instance meets in one fragment, and its mirrors take what it has then.
+    void all_meet_once() {
+        std::map<UnitInstance, int> met;
+        for (const ir::Entry& e : p_.entries) {
+            for (const ir::Call& c : e.calls) {
+                const ir::Routine& r = p_.routines[static_cast<size_t>(c.routine)];
+                if (r.kind == RoutineKind::Outer) ++met[{r.unit, c.instance}];
+            }
+        }
+        for (const ir::Unit& u : p_.units) {
+            for (int64_t i : u.mirror ? std::vector<int64_t>{} : p_.instances(u)) {
+                if (wrong_.empty() && met[{u.name, i}] != 1)
+                    wrong_ = fmt::format("{}[{}] meets {} times", u.name, i, met[{u.name, i}]);
+                if (wrong_.empty() && updated_.contains({u.name, i}) && !exchanged(u.name, true))
+                    wrong_ = u.name + " is not given to its mirror";
+            }
+        }
+    }
+
     // What updates change is what snapshots copy, and only updates, which wait for the copies, change it.
     void complete_snapshot() {
         for (const ir::Entry& e : p_.entries) {
@@ -384,7 +407,7 @@ private:
                 for (size_t k = 0; k < c.bindings.size(); ++k) {
                     const int buffer = c.bindings[k].buffer;
                     if (r.ports[k].access == Access::Read || r.kind == RoutineKind::Snapshot || !wrong_.empty()) continue;
-                    const bool state = r.kind == RoutineKind::Update && r.ports[k].kind == PortKind::State &&
+                    const bool state = ir::updates_weights(r.kind) && r.ports[k].kind == PortKind::State &&
                                        r.ports[k].access == Access::Update;  // what is only written follows from another state
                     if (!state && copied_.contains(buffer))
                         wrong_ = fmt::format("{} changes {} without waiting for its copy", r.name, p_.buffers[buffer].name);

@@ -104,6 +104,8 @@ Json to_json(const planning::Plan& p) {
             {"exposed_communication_s", p.simulated.exposed_communication_s},
             {"hidden_communication_s", p.simulated.hidden_communication_s},
             {"hidden_by_async_tensor_parallel_s", p.simulated.hidden_in_parts_s},
+            {"meeting_s", p.meeting_s},
+            {"sync_steps", p.compiled.layout.sync_steps},
             {"fits", p.fits},
             {"needed_bytes", p.needed.bytes},
             {"stack_bytes", stack_bytes_json(p)},
@@ -161,6 +163,9 @@ void print(const planning::Plan& p) {
                p.simulated.hidden_in_parts_s > 0
                    ? fmt::format(", {} s of them by asynchronous tensor parallelism", known(p.simulated.hidden_in_parts_s))
                    : "");
+    if (p.meeting_s > 0)
+        fmt::print("islands       meet for {} s every {} steps: {} s of a step\n", known(p.meeting_s),
+                   p.compiled.layout.sync_steps, known(p.meeting_s / static_cast<double>(p.compiled.layout.sync_steps)));
     if (!p.hides_nothing.empty()) fmt::print("              {}\n", p.hides_nothing);
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",

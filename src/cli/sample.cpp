@@ -269,6 +269,7 @@ int sample(const SampleArgs& args, comm::ProcessGroup& group) {
                                                             {"parallelism.pipeline_parallel_degree", "1"},
                                                             {"parallelism.sequence_parallel", "false"},
                                                             {"cluster.ranks", "0"}});
+    job::keep_one_island(stored.recipe);
     const std::string run = args.keep ? run_of(stored.folder) : "";
     compile::Recipe& recipe = stored.recipe;
     const compile::Config config = compile::config_of(recipe);

@@ -129,6 +129,8 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
     run("partition_parameters", [&](P p) { return passes::partition_parameters(std::move(p), layout.partition, catalog); });
     run("schedule", [&](P p) {
         passes::ScheduleOptions o{{}, layout.reduce_gradients, layout.resident_stages};
+        const bool trains = p.routine(ir::RoutineKind::Stats, "") != nullptr;
+        if (trains && layout.partition.outer) o.fragments = layout.partition.outer->fragments;
         if (!stages.rows.empty()) o.rows = stages.rows[static_cast<size_t>(p.pipeline_rank)];
         return passes::schedule(std::move(p), o);
     });
@@ -295,7 +297,7 @@ int64_t Compiled::arena_bytes() const {
 
 int64_t Compiled::all_arena_bytes() const {
     int64_t bytes = 0;
-    for (const ir::Program& p : programs) bytes += arena_bytes(p) * layout.mesh.ranks();
+    for (const ir::Program& p : programs) bytes += arena_bytes(p) * layout.mesh.ranks() * layout.mesh.islands();
     return bytes;
 }
 

@@ -51,7 +51,7 @@ struct Compiled {
     std::vector<ir::Program> programs;  // by pipeline rank; before assign_stages one, of the whole model
     std::vector<PassReport> passes;
 
-    const ir::Program& of_rank(int64_t rank) const { return programs[static_cast<size_t>(rank / layout.mesh.ranks())]; }
+    const ir::Program& of_rank(int64_t rank) const { return programs[static_cast<size_t>(layout.mesh.pipeline_rank_of(rank))]; }
     std::vector<const ir::Program*> of_ranks() const;
     // Microbatches of the step for each that the programs have: 1, unless fewer were asked for.
     double microbatches_for_each() const;

@@ -93,6 +93,12 @@ constexpr auto words_of(ReduceWhen) {
     return std::to_array<Word<ReduceWhen>>({{"default", Default}, {"microbatch", Microbatch}, {"step", Step}});
 }
 
+enum class SemiSyncMethod { None, DiLoCo, LocalSgd };
+constexpr auto words_of(SemiSyncMethod) {
+    using enum SemiSyncMethod;
+    return std::to_array<Word<SemiSyncMethod>>({{"", None}, {"diloco", DiLoCo}, {"local_sgd", LocalSgd}});
+}
+
 enum class AsyncMode { Disabled, Async, AsyncWithPinnedMemory };
 constexpr auto words_of(AsyncMode) {
     using enum AsyncMode;
@@ -314,6 +320,16 @@ struct Config {
         std::string save_traces_folder = "comm_traces", save_traces_file_prefix = "rank_";
         bool operator==(const Comm&) const = default;
     } comm;
+
+    struct FaultTolerance {
+        bool enable = false;
+        SemiSyncMethod semi_sync_method = SemiSyncMethod::None;
+        int64_t group_size = 0, sync_steps = 5, num_fragments = 1;
+        bool should_quantize = false;
+        double fragment_update_alpha = 0, outer_lr = 0.7, outer_momentum = 0.9;
+        int64_t islands() const { return enable ? group_size : 1; }
+        bool operator==(const FaultTolerance&) const = default;
+    } fault_tolerance;
 
     // Of keys that were set, the file and line or the flag.
     std::map<std::string, std::string, std::less<>> origins;

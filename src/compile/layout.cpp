@@ -33,17 +33,19 @@ Objection set_degrees(const Config& config, mesh::Degrees& degrees, Layout& l) {
     const Config::Parallelism& p = config.parallelism;
     const int64_t ranks = config.cluster.ranks;
     const auto degree = [&](Axis a) -> int64_t& { return degrees[static_cast<size_t>(a)]; };
-    degrees = {p.pipeline_parallel_degree, p.data_parallel_replicate_degree, std::max<int64_t>(p.data_parallel_shard_degree, 1),
-               p.context_parallel_degree, p.tensor_parallel_degree};
+    degrees = {config.fault_tolerance.islands(), p.pipeline_parallel_degree,
+               p.data_parallel_replicate_degree, std::max<int64_t>(p.data_parallel_shard_degree, 1),
+               p.context_parallel_degree,        p.tensor_parallel_degree};
     if (Objection o = too_many_ranks(degrees)) return o;
     const auto product = [&] { return std::accumulate(degrees.begin(), degrees.end(), int64_t{1}, std::multiplies<>()); };
     if (p.data_parallel_shard_degree == -1 && ranks > 0) {
         const int64_t others = product();
         if (ranks % others != 0)
             return UserError("recipe.ranks", "cluster.ranks",
-                             fmt::format("{} ranks are not divisible by pipeline_parallel_degree x "
+                             fmt::format("{} ranks are not divisible by {}pipeline_parallel_degree x "
                                          "data_parallel_replicate_degree x {}tensor_parallel_degree = {}",
-                                         ranks, p.context_parallel_degree > 1 ? "context_parallel_degree x " : "", others));
+                                         ranks, config.fault_tolerance.enable ? "fault_tolerance.group_size x " : "",
+                                         p.context_parallel_degree > 1 ? "context_parallel_degree x " : "", others));
         degree(Axis::dp_shard) = ranks / others;
     }
     l.ranks = product();
@@ -60,8 +62,14 @@ Objection set_batch(const Config& config, Layout& l) {
     const bool pipeline = config.parallelism.pipeline_parallel_degree > 1;
     l.seq_len = t.seq_len;
     l.local_batch = pipeline ? config.parallelism.pipeline_parallel_microbatch_size : t.local_batch_size;
-    l.global_batch = t.global_batch_size == -1 ? t.local_batch_size * l.data_ranks : t.global_batch_size;
-    l.microbatches = ceil_div(l.global_batch, l.local_batch * l.data_ranks);
+    const int64_t islands = config.fault_tolerance.islands();
+    l.global_batch = t.global_batch_size == -1 ? t.local_batch_size * l.data_ranks * islands : t.global_batch_size;
+    if (l.global_batch % islands != 0)
+        return UserError("recipe.fault_tolerance", "training.global_batch_size",
+                         fmt::format("{}training.global_batch_size = {} is not divisible by fault_tolerance.group_size = {}, the "
+                                     "number of islands: change one of them",
+                                     config.where("training.global_batch_size"), l.global_batch, islands));
+    l.microbatches = ceil_div(l.global_batch / islands, l.local_batch * l.data_ranks);
     if (l.microbatches > kMostMicrobatches) {
         return UserError(
             "recipe.too_many_microbatches", "training.global_batch_size",
@@ -130,7 +138,7 @@ Over level_of(const Split& own, Over of_preset) { return own.over == Over::Prese
 class Splits {
 public:
     Splits(const Config& config, const mesh::Degrees& degrees) : config_(config) {
-        const auto [pp, replicate, dp_shard, cp, tp] = degrees;
+        const auto [islands, pp, replicate, dp_shard, cp, tp] = degrees;
         tp_ = tp, shard_ = dp_shard * cp, data_ = replicate * shard_;
     }
 
@@ -289,6 +297,39 @@ Objection set_partition(const Config& config, const mesh::Degrees& degrees, pass
     return std::nullopt;
 }
 
+// How islands meet.
+Objection set_meetings(const Config& config, passes::PartitionOptions& o) {
+    const Config::FaultTolerance& f = config.fault_tolerance;
+    const auto no = [&](const char* key, const std::string& what) {
+        const std::string name = std::string("fault_tolerance.") + key;
+        return UserError("recipe.fault_tolerance", name, config.where(name) + name + what);
+    };
+    if (!f.enable) return std::nullopt;
+    const bool diloco = f.semi_sync_method == SemiSyncMethod::DiLoCo;
+    if (f.semi_sync_method == SemiSyncMethod::None)
+        return no(
+            "enable",
+            " = true without fault_tolerance.semi_sync_method: replicas that meet each step and may be lost are not in this "
+            "version; say diloco or local_sgd, or leave it out");
+    if (f.group_size < 2)
+        return no("group_size", fmt::format(" = {}: it is the number of islands that meet, 2 at least", f.group_size));
+    if (f.sync_steps % f.num_fragments != 0)
+        return no("sync_steps",
+                  fmt::format(" = {} is not divisible by fault_tolerance.num_fragments = {}, whose parts of the model "
+                              "meet one after the other: change one of them",
+                              f.sync_steps, f.num_fragments));
+    for (const char* key : {"outer_lr", "outer_momentum"}) {
+        if (!diloco && config.is_set(std::string("fault_tolerance.") + key))
+            return no(key, " acts with fault_tolerance.semi_sync_method = diloco alone: leave it out");
+    }
+    const int64_t blocks = config.model.size("n_layers") + 2;  // with embedding and head
+    if (f.num_fragments > blocks)
+        return no("num_fragments", fmt::format(" = {}: the model has {} blocks; lower it", f.num_fragments, blocks));
+    o.outer = passes::OuterOptions{diloco ? f.outer_lr : 1, diloco ? f.outer_momentum : 0, f.fragment_update_alpha,
+                                   f.should_quantize, f.num_fragments};
+    return std::nullopt;
+}
+
 // How long parameters stay gathered, and how often gradients are reduced: with a pipeline, as torchtitan does it.
 void set_windows(const Config& config, Layout& l) {
     constexpr int64_t kAll = 1 << 30, kActive = 3;  // PyTorch keeps three stages of a rank that has more
@@ -360,6 +401,7 @@ bool Config::Partition::names_levels() const {
 OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& dims) {
     Layout l;
     mesh::Degrees degrees;
+    if (Objection o = set_meetings(config, l.partition)) return *o;
     if (Objection o = set_degrees(config, degrees, l)) return *o;
     if (Objection o = set_batch(config, l)) return *o;
     const int64_t tp = config.parallelism.tensor_parallel_degree;
@@ -367,6 +409,7 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
     l.vocab_multiple = tp;
     Cuts cuts;
     if (Objection o = set_partition(config, degrees, l.partition, cuts)) return *o;
+    if (l.partition.outer) l.sync_steps = config.fault_tolerance.sync_steps;
     cuts[Axis::tp] = {std::gcd(size_of(dims, ir::DimRole::KvHeads), tp)};
     l.mesh = mesh::Mesh::build(degrees, cuts);
     if (Objection o = check_divisible(config, l, dims)) return *o;

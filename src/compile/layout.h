@@ -15,9 +15,10 @@ namespace lockstep::compile {
 
 struct Layout {
     mesh::Mesh mesh;
-    int64_t ranks = 1, data_ranks = 1;
+    int64_t ranks = 1;         // of all islands
+    int64_t data_ranks = 1;    // of an island
     int64_t local_batch = 1;   // sequences of a microbatch on one data rank
-    int64_t global_batch = 1;  // sequences of a step that count; the rest of the last microbatch is masked
+    int64_t global_batch = 1;  // sequences of a step, of all islands, that count; the rest of the last microbatch is masked
     int64_t microbatches = 1;
     int64_t seq_len = 1;
     bool sequence_parallel = true;
@@ -25,7 +26,9 @@ struct Layout {
     passes::ReduceGradients reduce_gradients = passes::ReduceGradients::EachMicrobatch;
     int64_t resident_stages = 0;  // see passes/schedule.h
     int64_t vocab_multiple = 1;
+    int64_t sync_steps = 1;  // from one meeting of islands to the next
 
+    int64_t island_batch() const { return global_batch / mesh.islands(); }
     passes::BindSizesOptions sizes() const { return {mesh, microbatches, local_batch * data_ranks, vocab_multiple}; }
 };
 

@@ -51,7 +51,6 @@ Value fit(const Value& wanted, std::optional<Value> value, const std::string& ke
 // Keys of torchtitan's extensions (job.custom_config_module), by how they begin, and the technique that each is a part of.
 std::string technique_of_extension(std::string_view key) {
     constexpr std::pair<const char*, const char*> extensions[] = {
-        {"fault_tolerance.", "fault tolerance"},
         {"encoder.", "image generation"},
         {"inference.", "image generation"},
         {"training.classifier_free_guidance_prob", "image generation"},

@@ -68,6 +68,7 @@ const std::vector<RecipeKey>& recipe_keys() {
     const Section runtime("runtime", &C::runtime);
     const Section cluster("cluster", &C::cluster);
     const Section comm("comm", &C::comm);
+    const Section fault_tolerance("fault_tolerance", &C::fault_tolerance);
     using Strings = std::vector<std::string>;
     static const std::vector<RecipeKey> keys = {
         job.acts("dump_folder", &C::Job::dump_folder, "folder for everything that a run writes"),
@@ -483,13 +484,34 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"quantize.grouped_mm.float8.fqns", Strings{}, S::Ignored, "acts with model.converters alone"},
         {"quantize.grouped_mm.mx.recipe_name", std::string("mxfp8"), S::Ignored, "acts with model.converters alone"},
         {"quantize.grouped_mm.mx.fqns", Strings{}, S::Ignored, "acts with model.converters alone"},
-        {"fault_tolerance.enable", false, S::Only, "fault tolerance"},
-        {"fault_tolerance.process_group", std::string("gloo"), S::Ignored, "acts with fault_tolerance.enable alone"},
-        {"fault_tolerance.process_group_timeout_ms", int64_t{10000}, S::Ignored, "acts with fault_tolerance.enable alone"},
-        {"fault_tolerance.replica_id", int64_t{0}, S::Ignored, "acts with fault_tolerance.enable alone"},
-        {"fault_tolerance.group_size", int64_t{0}, S::Ignored, "acts with fault_tolerance.enable alone"},
-        {"fault_tolerance.min_replica_size", int64_t{1}, S::Ignored, "acts with fault_tolerance.enable alone"},
-        {"fault_tolerance.semi_sync_method", std::string(), S::Only, "fault tolerance"},
+        fault_tolerance.acts("enable", &C::FaultTolerance::enable,
+                             "train islands: copies of the model that meet every so many steps, as semi_sync_method says"),
+        fault_tolerance.acts("semi_sync_method", &C::FaultTolerance::semi_sync_method,
+                             "how islands meet. diloco: an outer optimizer takes a step along the mean of what they have "
+                             "changed; local_sgd: they take the mean of their weights"),
+        fault_tolerance.acts("group_size", &C::FaultTolerance::group_size,
+                             "number of islands; each has the ranks that the degrees of [parallelism] make",
+                             from_to(0, kMostRanks)),
+        fault_tolerance.acts("sync_steps", &C::FaultTolerance::sync_steps, "steps from one meeting to the next",
+                             from_to(1, kSteps)),
+        fault_tolerance.acts("num_fragments", &C::FaultTolerance::num_fragments,
+                             "parts of the model, each of which meets every sync_steps steps, one after the other",
+                             from_to(1, 4096)),
+        fault_tolerance.acts("should_quantize", &C::FaultTolerance::should_quantize,
+                             "what islands have changed crosses them as int8; norms and biases as they are"),
+        fault_tolerance.acts("fragment_update_alpha", &C::FaultTolerance::fragment_update_alpha,
+                             "share of its own weights that an island keeps when it meets the others", from_to(0, 1)),
+        fault_tolerance.acts("outer_lr", &C::FaultTolerance::outer_lr, "learning rate of diloco's outer optimizer",
+                             from_to(0, 1e6)),
+        fault_tolerance.acts("outer_momentum", &C::FaultTolerance::outer_momentum,
+                             "Nesterov's momentum of diloco's outer optimizer", from_to(0, 0.999999999)),
+        {"fault_tolerance.fragment_sync_delay", int64_t{0}, S::Only, "meetings that end while later steps run"},
+        {"fault_tolerance.module_fqns_per_model_fragment", Strings{}, S::Only, "fragments by the names of modules"},
+        {"fault_tolerance.process_group", std::string("gloo"), S::Ignored, "islands meet over the links of the job"},
+        {"fault_tolerance.process_group_timeout_ms", int64_t{10000}, S::Ignored,
+         "comm.train_timeout_seconds holds for meetings too"},
+        {"fault_tolerance.replica_id", int64_t{0}, S::Ignored, "an island's number follows from its ranks"},
+        {"fault_tolerance.min_replica_size", int64_t{1}, S::Ignored, "all islands meet"},
         {"experimental.custom_import", std::string(), S::Ignored, "there are no Python modules"},
         {"experimental.custom_args_module", std::string(), S::Ignored, "there are no Python modules"},
     };

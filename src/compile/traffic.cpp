@@ -15,12 +15,18 @@ namespace {
 
 using ByKind = std::map<std::string, double>;
 
-// f(routine, op, times) of every collective in which a rank of the program sends, so often in a step. `more`: microbatches of the
-// step for each of the program's.
-void each_that_sends(const ir::Program& p, double more, const std::function<void(const ir::Routine&, const ir::Op&, double)>& f) {
-    const std::vector<double> times = calls_stood_for(p, more);
+// f(routine, op, times) of every collective in which a rank of the program sends, so often in a step, on average; islands meet
+// every so many steps.
+void each_that_sends(const Compiled& compiled, const ir::Program& p,
+                     const std::function<void(const ir::Routine&, const ir::Op&, double)>& f) {
+    const std::vector<double> times = calls_stood_for(p, compiled.microbatches_for_each());
     std::vector<double> calls(p.routines.size());
-    for (const ir::Call& call : p.entry(ir::EntryKind::Train)->calls) ++calls[static_cast<size_t>(call.routine)];
+    for (const ir::Entry& e : p.entries) {
+        const double in_a_step = e.kind == ir::EntryKind::Train   ? 1
+                                 : e.kind == ir::EntryKind::Outer ? 1 / static_cast<double>(compiled.layout.sync_steps)
+                                                                  : 0;
+        for (const ir::Call& call : e.calls) calls[static_cast<size_t>(call.routine)] += in_a_step;
+    }
     for (size_t i = 0; i < calls.size(); ++i) {
         const ir::Routine& r = p.routines[i];
         for (const ir::Op& op : r.ops) {
@@ -33,9 +39,9 @@ void each_that_sends(const ir::Program& p, double more, const std::function<void
 }
 
 // What a rank of the program sends, by axes.
-std::map<mesh::AxisList, ByKind> sent_by(const ir::Program& p, double more) {
+std::map<mesh::AxisList, ByKind> sent_by(const Compiled& compiled, const ir::Program& p) {
     std::map<mesh::AxisList, ByKind> out;
-    each_that_sends(p, more, [&](const ir::Routine& r, const ir::Op& op, double times) {
+    each_that_sends(compiled, p, [&](const ir::Routine& r, const ir::Op& op, double times) {
         mesh::RingTraffic ring;
         const mesh::CollectiveTraits& traits = ir::traits_of(op);
         const int64_t members = traits.symmetric ? p.mesh.size(op.group) : 2;
@@ -74,7 +80,7 @@ double GroupTraffic::total_bytes() const {
 std::vector<GroupTraffic> traffic_of(const Compiled& compiled, const std::vector<int>& host_of) {
     std::map<mesh::AxisList, GroupTraffic> by_axes;
     for (const ir::Program& p : compiled.programs) {
-        for (const auto& [axes, kinds] : sent_by(p, compiled.microbatches_for_each())) {
+        for (const auto& [axes, kinds] : sent_by(compiled, p)) {
             GroupTraffic& g = by_axes[axes];
             for (const auto& [kind, bytes] : kinds) g.bytes[kind] = std::max(g.bytes[kind], bytes);
             if (g.first.empty()) place(g, p, axes, host_of);
@@ -93,7 +99,7 @@ std::vector<double> bytes_by_host(const Compiled& compiled, const mesh::Topology
     if (topology.is_one_process()) return out;
     for (const ir::Program& p : compiled.programs) {
         ops::PlacedGroups groups(p, topology);
-        each_that_sends(p, compiled.microbatches_for_each(), [&](const ir::Routine& r, const ir::Op& op, double times) {
+        each_that_sends(compiled, p, [&](const ir::Routine& r, const ir::Op& op, double times) {
             // What all stages meet in stands in every stage's program.
             if (ir::traits_of(op).symmetric && ir::crosses_pipeline(p, op) && p.pipeline_rank != 0) return;
             const ops::HostBytes sent = ops::bytes_sent(p, r, op, topology, groups);

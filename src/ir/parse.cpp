@@ -58,8 +58,7 @@ private:
         if (c.accept_word("state")) return state(c);
         if (c.accept_word("routine")) return routine(c);
         if (c.accept_word("buffer")) return buffer(c);
-        if (c.accept_word("entry"))
-            return void(program_.entries.push_back({enum_from<EntryKind>(c.name(), kEntryKinds, c.line()), {}}));
+        if (c.accept_word("entry")) return entry(c);
         if (c.accept_word("call")) return call(c);
         if (program_.routines.empty()) c.fail("a statement");
         Routine& r = program_.routines.back();
@@ -101,8 +100,9 @@ private:
     void mesh(Cursor& c) {
         mesh::Mesh& m = program_.mesh;
         for (mesh::Axis a : mesh::kAxes) {
-            if (a == mesh::Axis::pp && !c.accept_word("pp")) continue;  // left out where it is 1
-            if (a != mesh::Axis::pp) c.expect(mesh::name_of(a));
+            const bool optional = a == mesh::Axis::island || a == mesh::Axis::pp;  // left out where it is 1
+            if (optional && !c.accept_word(mesh::name_of(a))) continue;
+            if (!optional) c.expect(mesh::name_of(a));
             c.expect("=");
             m.degrees[static_cast<size_t>(a)] = c.integer(1, kMostRanks);
         }
@@ -117,7 +117,7 @@ private:
             c.expect(":(");
             s.pre = c.integer(1, kMostRanks);
             c.expect(")");
-            s.size = c.integer(2, kMostRanks / m.size(m.world()));
+            s.size = c.integer(2, kMostRanks / (m.size(m.world()) * m.size(m.whole(mesh::Axis::island))));
             m.sub_axes.push_back(s);
         }
     }
@@ -180,6 +180,11 @@ private:
             while (!c.at_end()) p.holders.push_back(c.integer());
         }
         program_.params.push_back(std::move(p));
+    }
+
+    void entry(Cursor& c) {
+        program_.entries.push_back({enum_from<EntryKind>(c.name(), kEntryKinds, c.line()), {}});
+        if (c.accept_word("fragment")) program_.entries.back().fragment = c.integer();
     }
 
     void unit(Cursor& c) {

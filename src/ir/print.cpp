@@ -181,7 +181,8 @@ std::string print(const Program& p, const Routine& r) {
 std::string print(const Program& p) {
     std::string text = "mesh";
     for (mesh::Axis a : mesh::kAxes) {
-        if (a != mesh::Axis::pp || p.mesh.degree(a) > 1) text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
+        if ((a != mesh::Axis::island && a != mesh::Axis::pp) || p.mesh.degree(a) > 1)
+            text += fmt::format(" {}={}", mesh::name_of(a), p.mesh.degree(a));
     }
     for (const mesh::SubAxis& s : p.mesh.sub_axes) text += fmt::format(" {}:({}){}", mesh::name_of(s.axis), s.pre, s.size);
     text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes);
@@ -199,7 +200,7 @@ std::string print(const Program& p) {
         text += "\n";
     }
     for (const Entry& e : p.entries) {
-        text += fmt::format("entry {}\n", name_of(e.kind));
+        text += fmt::format("entry {}{}\n", name_of(e.kind), e.fragment > 0 ? fmt::format(" fragment {}", e.fragment) : "");
         for (const Call& c : e.calls) text += print_call(p, c);
     }
     return text;

@@ -113,8 +113,8 @@ const Routine* Program::routine(RoutineKind kind, std::string_view of, EntryKind
     });
     return i < 0 ? nullptr : &routines[i];
 }
-const Entry* Program::entry(EntryKind kind) const {
-    const int i = index_where(entries, [&](const Entry& e) { return e.kind == kind; });
+const Entry* Program::entry(EntryKind kind, int64_t fragment) const {
+    const int i = index_where(entries, [&](const Entry& e) { return e.kind == kind && e.fragment == fragment; });
     return i < 0 ? nullptr : &entries[i];
 }
 int Program::buffer(std::string_view n) const { return index_by_name(buffers, n); }
@@ -231,7 +231,7 @@ std::string_view name_of(DimRole role) {
     return names[static_cast<size_t>(role)];
 }
 std::string_view name_of(EntryKind kind) {
-    constexpr std::array<std::string_view, kEntryKinds> names = {"train", "eval", "prefill", "decode", "snapshot"};
+    constexpr std::array<std::string_view, kEntryKinds> names = {"train", "eval", "prefill", "decode", "snapshot", "outer"};
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(PortRole role) {
@@ -241,9 +241,10 @@ std::string_view name_of(PortRole role) {
 }
 std::string_view name_of(StateRole role) {
     constexpr std::array<std::string_view, kStateRoles> names = {
-        "weights",     "secondary",    "master",        "moment",     "gradients",    "reduced",        "copy",
-        "cache",       "steps",        "learning_rate", "loss_sum",   "target_count", "inverse_count",  "total_loss",
-        "total_count", "squared_norm", "control",       "loss_scale", "loss_seed",    "growth_tracker", "loss_scale_window"};
+        "weights",        "secondary",        "master",      "moment",       "gradients",     "reduced",    "copy",
+        "anchor",         "outer_momentum",   "cache",       "steps",        "learning_rate", "loss_sum",   "target_count",
+        "inverse_count",  "total_loss",       "total_count", "squared_norm", "control",       "loss_scale", "loss_seed",
+        "growth_tracker", "loss_scale_window"};
     return names[static_cast<size_t>(role)];
 }
 std::string_view name_of(Scope scope) {
@@ -257,7 +258,7 @@ std::string_view name_of(Access access) {
 std::string_view name_of(RoutineKind kind) {
     constexpr std::array<std::string_view, kRoutineKinds> names = {
         "begin",  "forward", "loss",         "backward",    "backward_input", "backward_weight", "transfer", "fetch",
-        "gather", "free",    "reduce_micro", "reduce_step", "stats",          "update",          "snapshot"};
+        "gather", "free",    "reduce_micro", "reduce_step", "stats",          "update",          "snapshot", "outer"};
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(MemoryKind kind) {

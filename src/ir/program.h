@@ -101,8 +101,8 @@ struct Op {
     TensorId subject() const;  // its first result; of an op without results, its first operand
 };
 
-enum class EntryKind { Train, Eval, Prefill, Decode, Snapshot };
-constexpr int kEntryKinds = 5;
+enum class EntryKind { Train, Eval, Prefill, Decode, Snapshot, Outer };
+constexpr int kEntryKinds = 6;
 
 enum class PortKind {
     Value,      // an activation or cotangent that crosses routines
@@ -159,13 +159,17 @@ enum class RoutineKind {
     ReduceStep,
     Stats,
     Update,
-    Snapshot
+    Snapshot,
+    Outer  // islands meet: the outer optimizer's step on the mean of what they changed
 };
-constexpr int kRoutineKinds = 15;
+constexpr int kRoutineKinds = 16;
 inline bool is_forward(RoutineKind kind) { return kind == RoutineKind::Forward || kind == RoutineKind::Loss; }
 inline bool is_backward(RoutineKind kind) {
     return kind == RoutineKind::Backward || kind == RoutineKind::BackwardInput || kind == RoutineKind::BackwardWeight;
 }
+
+// Does it change weights that outlive the step?
+inline bool updates_weights(RoutineKind kind) { return kind == RoutineKind::Update || kind == RoutineKind::Outer; }
 
 struct Routine {
     std::string name;
@@ -295,13 +299,15 @@ struct Unit {
 // What a state is for.
 enum class StateRole {
     // Of a unit's parameters:
-    Weights,    // as forward and backward read, gather or fetch them
-    Secondary,  // the copy of an entry, from which forward and backward gather
-    Master,     // the weights that the optimizer changes, where those are apart from Weights
-    Moment,     // what the optimizer remembers of past gradients
-    Gradients,  // sums over the step
-    Reduced,    // the same on the optimizer's shards, where these are smaller than the gradients'
-    Copy,       // of the state `copy_of`, made by the entry `snapshot`
+    Weights,        // as forward and backward read, gather or fetch them
+    Secondary,      // the copy of an entry, from which forward and backward gather
+    Master,         // the weights that the optimizer changes, where those are apart from Weights
+    Moment,         // what the optimizer remembers of past gradients
+    Gradients,      // sums over the step
+    Reduced,        // the same on the optimizer's shards, where these are smaller than the gradients'
+    Copy,           // of the state `copy_of`, made by the entry `snapshot`
+    Anchor,         // the weights on which islands agreed when they met last,
+    OuterMomentum,  // and what the outer optimizer remembers of its steps
     // Of a block:
     Cache,  // keys and values of sequences that are being generated
     // Of the program, one value each:
@@ -320,7 +326,7 @@ enum class StateRole {
     GrowthTracker,    // steps since the scale changed that counted,
     LossScaleWindow,  // and how many of them double it
 };
-constexpr int kStateRoles = 21;
+constexpr int kStateRoles = 23;
 
 // How long a state keeps its value.
 enum class Scope {
@@ -348,6 +354,10 @@ struct State {
 
     std::string full_name() const;  // "weights.layer"
     bool is_weights() const { return role == StateRole::Weights || role == StateRole::Master; }
+    // Has it the values of the weights before the first step?
+    bool begins_as_weights() const { return is_weights() || role == StateRole::Anchor; }
+    // Do islands have the same values of it between steps?
+    bool is_of_all_islands() const { return role == StateRole::Anchor || role == StateRole::OuterMomentum; }
 };
 
 enum class MemoryKind { Weights, Gathered, Gradients, Optimizer, Activations, Workspace, Communication, Input, Snapshot };
@@ -386,6 +396,7 @@ struct Call {
 struct Entry {
     EntryKind kind = EntryKind::Train;
     std::vector<Call> calls;
+    int64_t fragment = 0;  // of Outer: which part of the model
     bool operator==(const Entry&) const = default;
 };
 
@@ -414,7 +425,7 @@ struct Program {
     // The first of a block or unit, or of neither ("").
     const Routine* routine(RoutineKind kind, std::string_view of, EntryKind entry = EntryKind::Train) const;
     int routine_index(std::string_view name) const;
-    const Entry* entry(EntryKind kind) const;
+    const Entry* entry(EntryKind kind, int64_t fragment = 0) const;
     int buffer(std::string_view name) const;
     int buffer(StateId state, int64_t instance) const;  // -1 where absent
 

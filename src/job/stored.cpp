@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/checksum.h"
@@ -53,6 +54,13 @@ Stored open_stored(const planning::RecipeArgs& args, const Settings& defaults) {
     if (args.ranks > 0) s.recipe.set("cluster.ranks", std::to_string(args.ranks));
     require_same_model(held, s.folder, s.recipe);
     return s;
+}
+
+void keep_one_island(compile::Recipe& recipe) {
+    if (!recipe.flag("fault_tolerance.enable")) return;
+    const int64_t ranks = recipe.integer("cluster.ranks"), islands = recipe.integer("fault_tolerance.group_size");
+    if (ranks > 0 && islands > 0) recipe.set("cluster.ranks", std::to_string(std::max<int64_t>(1, ranks / islands)));
+    recipe.set("fault_tolerance.enable", "false");
 }
 
 std::string tokenizer_sum(const std::string& file) {

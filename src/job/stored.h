@@ -29,6 +29,8 @@ Stored stored_at(const std::string& folder);
 using Settings = std::vector<std::pair<std::string, std::string>>;
 // UserError also checkpoint.other_architecture where a flag makes another model of it.
 Stored open_stored(const planning::RecipeArgs& args, const Settings& defaults);
+// Makes it the recipe of one of its islands, whose ranks are enough to use a model that is trained.
+void keep_one_island(compile::Recipe& recipe);
 
 // `given` (a tokenizer.json, or empty), else that of the checkpoint's folder, else that of the recipe's prepared data; nothing
 // where none of them exists.

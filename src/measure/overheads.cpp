@@ -11,7 +11,7 @@ namespace lockstep::measure {
 double step_overhead_s(int ranks) {
     std::vector<ir::Program> programs(1);
     ir::Program& program = programs[0];
-    program.mesh = mesh::Mesh::build({1, 1, ranks, 1, 1}, {});
+    program.mesh = mesh::Mesh::build({1, 1, 1, ranks, 1, 1}, {});
     program.entries.push_back({ir::EntryKind::Train, {}});
     runtime::Ranks all(programs, {});
     std::vector<double> times(200);

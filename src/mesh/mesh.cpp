@@ -9,7 +9,7 @@
 namespace lockstep::mesh {
 
 std::string_view name_of(Axis axis) {
-    constexpr std::array<std::string_view, kAxes.size()> names = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+    constexpr std::array<std::string_view, kAxes.size()> names = {"island", "pp", "dp_replicate", "dp_shard", "cp", "tp"};
     return names[static_cast<size_t>(axis)];
 }
 
@@ -17,7 +17,7 @@ std::string text(const Degrees& degrees) {
     std::string text;
     for (Axis a : kAxes) {
         const int64_t degree = degrees[static_cast<size_t>(a)];
-        const bool optional = a == Axis::pp || a == Axis::cp;
+        const bool optional = a == Axis::island || a == Axis::pp || a == Axis::cp;
         if (!optional || degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name_of(a), degree);
     }
     return text;
@@ -88,7 +88,11 @@ Mesh Mesh::build(const Degrees& degrees, const std::map<Axis, std::vector<int64_
 
 int64_t Mesh::ranks() const { return size(all()); }
 
-int64_t Mesh::world_ranks() const { return size(world()); }
+int64_t Mesh::world_ranks() const { return size(world()) * islands(); }
+
+int64_t Mesh::island_of(int64_t rank) const { return rank / size(world()); }
+
+int64_t Mesh::pipeline_rank_of(int64_t rank) const { return rank / ranks() % degree(Axis::pp); }
 
 AxisList Mesh::whole(Axis axis) const {
     AxisList out;
@@ -101,8 +105,10 @@ AxisList Mesh::whole(Axis axis) const {
 AxisList Mesh::all() const { return subtract(world(), whole(Axis::pp)); }
 
 AxisList Mesh::world() const {
-    AxisList out(sub_axes.size());
-    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int>(i);
+    AxisList out;
+    for (size_t i = 0; i < sub_axes.size(); ++i) {
+        if (sub_axes[i].axis != Axis::island) out.push_back(static_cast<int>(i));
+    }
     return out;
 }
 

@@ -1,7 +1,8 @@
-// The device mesh: named axes, cut into sub-axes, and the coordinates of ranks on them. Pipeline ranks (pp) are the outermost
-// axis; what is said of `all` sub-axes and of `ranks` is said of one pipeline rank, `world` is all of them.
-// A sub-axis is written axis:(pre)size as in Shardy: `pre` is the product of the sub-axes of the same axis before it.
-// Axes of degree 1 have no sub-axis. Ranks are numbered row-major, the first sub-axis outermost.
+// The device mesh: named axes, cut into sub-axes, and the coordinates of ranks on them. The outermost axis is that of islands,
+// which train copies of the model that differ and meet now and then (DiLoCo, arXiv 2311.08105); then come pipeline ranks (pp).
+// What is said of `all` sub-axes and of `ranks` is said of one pipeline rank of an island, `world` is an island. A sub-axis is
+// written axis:(pre)size as in Shardy: `pre` is the product of the sub-axes of the same axis before it. Axes of degree 1 have no
+// sub-axis. Ranks are numbered row-major, the first sub-axis outermost.
 #pragma once
 
 #include <array>
@@ -14,11 +15,11 @@
 
 namespace lockstep::mesh {
 
-enum class Axis { pp, dp_replicate, dp_shard, cp, tp };
-constexpr std::array<Axis, 5> kAxes = {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
+enum class Axis { island, pp, dp_replicate, dp_shard, cp, tp };
+constexpr std::array<Axis, 6> kAxes = {Axis::island, Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp};
 using Degrees = std::array<int64_t, kAxes.size()>;  // by axis
 std::string_view name_of(Axis axis);
-std::string text(const Degrees& degrees);  // "dp_replicate 1 x dp_shard 2 x tp 2"; pp and cp only where they are above 1
+std::string text(const Degrees& degrees);  // "dp_replicate 1 x dp_shard 2 x tp 2"; others only where they are above 1
 
 struct SubAxis {
     Axis axis;
@@ -39,7 +40,7 @@ bool contains(const AxisList& list, int sub_axis);
 bool starts_with(const AxisList& list, const AxisList& prefix);
 
 struct Mesh {
-    Degrees degrees = {1, 1, 1, 1, 1};
+    Degrees degrees = {1, 1, 1, 1, 1, 1};
     std::vector<SubAxis> sub_axes;
 
     // `cuts`: for an axis, the sizes of leading parts at which it is cut, e.g. tp 6 cut at {3} gives 3 x 2.
@@ -48,15 +49,18 @@ struct Mesh {
 
     int64_t degree(Axis axis) const { return degrees[static_cast<size_t>(axis)]; }
     AxisList whole(Axis axis) const;
-    AxisList all() const;    // of one pipeline rank: all but pp
-    AxisList world() const;  // with pp
-    int64_t ranks() const;   // of one pipeline rank
-    int64_t world_ranks() const;
+    AxisList all() const;         // of one pipeline rank of an island
+    AxisList world() const;       // of an island
+    int64_t ranks() const;        // of one pipeline rank of an island
+    int64_t world_ranks() const;  // of all islands
+    int64_t islands() const { return degree(Axis::island); }
+    int64_t island_of(int64_t rank) const;
+    int64_t pipeline_rank_of(int64_t rank) const;
     int64_t size(const AxisList& list) const;
     int64_t coordinate(int64_t rank, int sub_axis) const;
     int64_t index(int64_t rank, const AxisList& list) const;  // position of a rank along the list, major first
     std::vector<int64_t> group(int64_t rank,
-                               const AxisList& list) const;  // the ranks of the world that differ only along the list, by index
+                               const AxisList& list) const;  // the ranks that differ only along the list, by index
     std::string text(const AxisList& list) const;            // "tp" where all of tp stands in order, else "tp:(1)2,..."
     std::optional<AxisList> parse(std::string_view text) const;
     bool operator==(const Mesh&) const = default;

@@ -53,8 +53,8 @@ const std::vector<GroupsOfOneLayout>& PlacedGroups::of(const ir::Op& op) {
     std::vector<GroupsOfOneLayout>& out = at->second;
     if (!is_new) return out;
     std::set<std::vector<int>> seen;
-    const int64_t first = program_.pipeline_rank * program_.mesh.ranks();
-    for (int64_t rank = first; rank < first + program_.mesh.ranks(); ++rank) {
+    for (int64_t rank = 0; rank < program_.mesh.world_ranks(); ++rank) {
+        if (program_.mesh.pipeline_rank_of(rank) != program_.pipeline_rank) continue;
         const std::vector<int64_t> members = ir::members_of(program_, op, program_.mesh.group(rank, op.group));
         std::vector<int> ranks(members.begin(), members.end());
         if (!seen.insert(ranks).second) continue;

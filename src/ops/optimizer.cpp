@@ -12,6 +12,10 @@
 //   torch.optim.Muon). muon(w, o, control) -> w {weight_decay}: decoupled decay, then -lr o. unpack(flat) -> x.. {begins}: the
 //   tensors that stand at these elements of a rank's flat segment; pack, the other way, with zeros between them. reshape(x) -> y:
 //   the same elements in other dims. zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
+// When islands meet (DiLoCo, arXiv 2311.08105; streaming DiLoCo, 2501.18512):
+//   outer_gradient(anchor, w) -> g {scale}: scale (anchor - w), an island's share of the mean of what islands have changed
+//   outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step of sgd of the anchor along g; then
+//   w = anchor + alpha (w - anchor)
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -166,6 +170,19 @@ std::vector<OpRule> optimizer_rules() {
         const bool fits = (op.in.size() == 5 || op.in.size() == 6) && op.out.size() == 2;
         return fits ? std::string() : std::string("takes 5 operands, or 6 with a loss scale, and gives 2 results");
     };
+    std::vector<Attribute> of_outer = momentum;
+    of_outer.insert(of_outer.begin(), {"lr", AttrType::Number}), of_outer.push_back({"alpha", AttrType::Number});
+    OpRule outer = simple("outer_sgd", -1, -1, of_outer, {{0, 0}, {1, 1, true}, {2, 3, true}});
+    outer.check = [](const Routine&, const Op& op) {
+        const bool fits = op.out.size() == (op.number("momentum") != 0 ? 3 : 2) && op.in.size() == op.out.size() + 1;
+        return fits ? std::string() : std::string("takes weights, anchor, gradients, and a buffer where it has momentum");
+    };
+    OpRule outer_gradient = simple("outer_gradient", 2, 1, numbers({"scale"}));
+    for (OpRule* rule : {&outer, &outer_gradient}) {
+        rule->flops = [flops = rule == &outer ? 8.0 : 2.0](const mesh::Mesh& m, const Routine& r, const Op& op) {
+            return Flops{0, flops * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
+        };
+    }
     return {update_of(simple("adamw", 5, 3, adam, weights_and_moments), 12),
             update_of(simple("adam", 5, 3, adam, weights_and_moments), 14),
             update_of(sgd, 6),
@@ -176,6 +193,8 @@ std::vector<OpRule> optimizer_rules() {
             packing("pack", true),
             reshape(),
             squares,
+            outer_gradient,
+            outer,
             simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
             control,
             obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}), {{0, 0}, {1, 1}})),

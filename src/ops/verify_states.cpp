@@ -58,7 +58,8 @@ std::string wrong_ports_of_states(const ir::Program& p, const ir::Routine& r) {
     for (const ir::Port& port : r.ports) {
         if (port.kind != PortKind::State) continue;
         const ir::State& s = p.state_of(port);
-        if (s.scope != Scope::Step && port.access != Access::Read && s.writer != r.kind)
+        const bool writes = s.writer == r.kind || (s.writer == ir::RoutineKind::Update && ir::updates_weights(r.kind));
+        if (s.scope != Scope::Step && port.access != Access::Read && !writes)
             return fmt::format("{}: {} is changed by {} alone", r.name, s.full_name(),
                                s.writer ? name_of(*s.writer) : "who runs the step");
     }

@@ -12,6 +12,7 @@
 #include "base/quantized.h"
 #include "base/round.h"
 #include "ops/builder.h"
+#include "passes/quantized_transport.h"
 #include "passes/select_kernels.h"
 #include "passes/unit_routines.h"
 #include "passes/unit_states.h"
@@ -82,7 +83,8 @@ ir::Unit with_splits(ir::Unit like, const AxisList& shards) {
 
 // Of the block's parameters whose type is the unit's, and which `data_axes` shard.
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
-                   const ir::Unit& like, const AxisList& data_axes, int64_t multiple, const Optimizer& optimizer) {
+                   const ir::Unit& like, const AxisList& data_axes, int64_t multiple, const PartitionOptions& options) {
+    const bool meets_quantized = options.outer && options.outer->quantized;
     ir::Unit unit = with_splits(like, data_axes);
     unit.block = block.name;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
@@ -90,7 +92,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name || p.dtype != unit.compute || data_shards(program.mesh, p) != data_axes) continue;
         const AxisList shards = p.placement.used(), grad_partial = partial.empty() ? unit.optimizer : partial.at(p.key);
-        const int rule = partial.empty() ? 0 : optimizer.rule_of(p);
+        const int rule = partial.empty() ? 0 : options.optimizer.rule_of(p);
         ir::Segment& s = segments[{rule, grad_partial, !p.decay, shards, p.shared}];
         s.rule = rule;
         s.grad_partial = grad_partial;
@@ -107,7 +109,9 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         s.begin = unit.padded;
         // Blocks of quantized elements begin where segments do, and no two ranks share one.
         const auto block = [&](int64_t bits) { return bits == 0 || !s.decay ? 1 : quantized_block(bits); };
-        const int64_t shards_of = std::max({multiple, block(unit.quantized_weights), block(unit.quantized_gradients)});
+        const int64_t shards_of = std::max({multiple, block(unit.quantized_weights), block(unit.quantized_gradients),
+                                            meets_quantized ? block(kMeetingBits) : 1}) *
+                                  (meets_quantized ? program.mesh.islands() : 1);
         s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * shards_of);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));
@@ -181,7 +185,7 @@ ir::Program partition_parameters(ir::Program program, const PartitionOptions& op
                 if (p.block == block.name && p.dtype == like.compute) sharded_over.insert(data_shards(program.mesh, p));
             }
             for (const AxisList& axes : sharded_over) {
-                program.units.push_back(make_unit(program, block, partial, like, axes, multiple, options.optimizer));
+                program.units.push_back(make_unit(program, block, partial, like, axes, multiple, options));
                 program.units.back().name = block.name + suffix + (axes.empty() ? "" : "." + program.mesh.text(axes));
             }
         };

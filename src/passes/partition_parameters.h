@@ -11,6 +11,7 @@
 //     mirror.*      of a unit whose shared parameters other pipeline ranks mirror: before stats the owner adds the mirror's
 //                   reduced gradients to its own, after update the mirror takes the owner's weights
 //     update        the optimizer on its shard (of whole matrices: gathered for it), all_gather where weights are split less
+//     outer         where islands meet: the mean of what they have changed since moves the anchor, and weights follow it
 //     snapshot      where asked for: copies of all that update changes, for a checkpoint to be written from
 //   and `unit` on every port of parameters and gradients. weights | gradients | optimizer are nested prefixes of one list of
 //   data sub-axes, innermost first: replicated data parallelism, ZeRO-1, 2, 3 (arXiv 1910.02054), FSDP and HSDP (arXiv
@@ -21,11 +22,22 @@
 // Leaves alone: the mathematics of all blocks.
 #pragma once
 
+#include <optional>
+
 #include "ir/program.h"
 #include "ops/catalog.h"
 #include "passes/optimizer.h"
 
 namespace lockstep::passes {
+
+// How islands meet: DiLoCo (arXiv 2311.08105), in fragments (2501.18512). With lr 1 and without momentum weights become the mean
+// (local SGD, arXiv 1805.09767).
+struct OuterOptions {
+    double lr = 0.7, momentum = 0.9;  // of an SGD with Nesterov's momentum on the mean of what islands have changed
+    double alpha = 0;                 // the share of its own weights that an island keeps
+    bool quantized = false;           // what they have changed crosses islands as int8
+    int64_t fragments = 1;            // parts of the model that meet at different steps
+};
 
 struct PartitionOptions {
     int64_t weights = 1, gradients = 1, states = 1;  // over how many data ranks each is split; divisors, ascending
@@ -40,8 +52,9 @@ struct PartitionOptions {
     // Bits of an element of what gathers and fetches carry, and of gradients, which are exchanged so and added up in the type of
     // their sums, over one sub-axis after the other (qwZ and qgZ of arXiv 2306.10209): 8, 4, or 0, which is as they are.
     int64_t quantized_weights = 0, quantized_gradients = 0;
-    bool round_at_random = false;  // quantized gradients
-    int64_t pad_elements = 16;     // segments are padded to a multiple of optimizer x this
+    bool round_at_random = false;       // quantized gradients
+    std::optional<OuterOptions> outer;  // where the mesh has islands
+    int64_t pad_elements = 16;          // segments are padded to a multiple of optimizer x this
     bool snapshot = false;
 };
 

@@ -8,6 +8,9 @@
 
 namespace lockstep::passes {
 
+// Bits of an element of what islands have changed, where it crosses them quantized.
+inline constexpr int64_t kMeetingBits = 8;
+
 // to = all_gather(from) over these axes, of what was rounded; also over none, so that every layout computes with the same
 // weights. One tensor a segment, in the unit's type of parameters.
 void gather_quantized(ir::Routine& r, const ir::Unit& unit, const std::vector<ir::TensorId>& from,

@@ -49,6 +49,7 @@ public:
             p_.entries.push_back(std::move(entry_));
         }
         snapshot();
+        for (int64_t fragment = 0; fragment < options_.fragments; ++fragment) outer(fragment);
     }
 
 private:
@@ -351,6 +352,29 @@ private:
         if (!entry_.calls.empty()) p_.entries.push_back(std::move(entry_));
     }
 
+    // The meeting of islands, an entry for each part of the model.
+    void outer(int64_t fragment) {
+        begin(ir::EntryKind::Outer);
+        entry_.fragment = fragment;
+        for (const ir::Unit& u : p_.units) {
+            const Routine* r = p_.routine(RoutineKind::Outer, u.name, ir::EntryKind::Outer);
+            for (int64_t i : p_.instances(u)) {
+                if (r && is_of_fragment(u, i, fragment)) call(*r, i, 0);
+            }
+        }
+        exchange_with_mirrors(true, 0, [&](const ir::Unit& u) { return is_of_fragment(u, 0, fragment); });
+        p_.entries.push_back(std::move(entry_));
+    }
+    // Fragments are runs of the model's blocks, of equal numbers.
+    bool is_of_fragment(const ir::Unit& u, int64_t instance, int64_t fragment) const {
+        int64_t before = 0, all = 0;
+        for (const ir::Block& b : p_.blocks) {
+            if (b.name == u.block) before = all + instance - b.first;
+            all += b.count;
+        }
+        return before * options_.fragments / all == fragment;
+    }
+
     void totals() {
         for (const Routine& r : p_.routines) {
             if (r.entry == entry_.kind && r.kind == RoutineKind::Stats) call(r, 0, p_.microbatches - 1);
@@ -371,11 +395,17 @@ private:
         exchange_with_mirrors(true, m);
     }
 
-    // Gradients, or weights, of parameters that are on several pipeline ranks.
-    void exchange_with_mirrors(bool weights, int64_t m) {
+    // Gradients, or weights, of parameters that are on several pipeline ranks; of some units.
+    template <class Of>
+    void exchange_with_mirrors(bool weights, int64_t m, const Of& of) {
         for (const Routine& r : p_.routines) {
-            if (ir::exchanges_states(r) && p_.has_role(r.ports[0], ir::StateRole::Weights) == weights) call(r, 0, m);
+            if (ir::exchanges_states(r) && r.entry == entry_.kind && p_.has_role(r.ports[0], ir::StateRole::Weights) == weights &&
+                of(*p_.unit(r.unit)))
+                call(r, 0, m);
         }
+    }
+    void exchange_with_mirrors(bool weights, int64_t m) {
+        exchange_with_mirrors(weights, m, [](const ir::Unit&) { return true; });
     }
 
     ir::Program& p_;

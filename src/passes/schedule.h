@@ -23,6 +23,7 @@ struct ScheduleOptions {
     // Number of stages whose gathered parameters stay between uses: those that the row runs next. 0: parameters are freed after
     // each routine.
     int64_t resident_stages = 0;
+    int64_t fragments = 0;  // of the model, each with an entry in which islands meet
 };
 
 ir::Program schedule(ir::Program program, const ScheduleOptions& options);

@@ -59,10 +59,15 @@ public:
         for (const auto& [peer, segments] : mirrored_) {
             out.push_back(exchange(unit_.mirror ? Exchange::SendGradients : Exchange::AddGradients, peer, segments));
             out.push_back(exchange(unit_.mirror ? Exchange::ReceiveWeights : Exchange::SendWeights, peer, segments));
+            if (!options_.outer) continue;
+            Routine again = out.back();
+            again.name = "outer." + again.name, again.entry = ir::EntryKind::Outer;
+            out.push_back(std::move(again));
         }
         if (unit_.mirror) return out;
         out.push_back(stats());
         out.push_back(update());
+        if (options_.outer) out.push_back(outer());
         if (program_.state(StateRole::Copy, unit_.name) >= 0) out.push_back(snapshot());
         return out;
     }
@@ -298,6 +303,21 @@ private:
 
     Routine update() const {
         Routine r = start("update", ir::RoutineKind::Update);
+        change_weights(r, [&](const auto& own, const auto& updated) { apply(r, own, updated); });
+        return r;
+    }
+
+    Routine outer() const {
+        Routine r = start("outer", ir::RoutineKind::Outer);
+        r.entry = ir::EntryKind::Outer;
+        change_weights(r, [&](const auto& own, const auto& updated) { meet(r, own, updated); });
+        return r;
+    }
+
+    // f(own, updated) makes new weights from old ones on the optimizer's shards; here is how these come from the weights and go
+    // back to them.
+    template <class F>
+    void change_weights(Routine& r, const F& f) const {
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.weights.size()), unit_.optimizer.end());
         const auto weights = flat(r, StateRole::Weights, unit_.has_master() ? Access::Write : Access::Update);
         auto own = weights, updated = weights;
@@ -309,9 +329,46 @@ private:
             for (size_t i = 0; i < own.size(); ++i)
                 r.ops.push_back(collective("slice", {weights[i]}, {own[i]}, rest, "the optimizer's shard of the weights"));
         }
-        apply(r, own, updated);
+        f(own, updated);
         if (!rest.empty()) gather_from(r, updated, weights, rest, "weights are split less than the optimizer");
-        return r;
+    }
+
+    // The mean of what islands have changed since they met moves the anchor, and the weights follow it.
+    void meet(Routine& r, const std::vector<TensorId>& own, const std::vector<TensorId>& updated) const {
+        const OuterOptions& o = *options_.outer;
+        const auto anchors = flat(r, StateRole::Anchor, Access::Update);
+        std::vector<TensorId> buffers;
+        if (o.momentum != 0) buffers = flat(r, StateRole::OuterMomentum, Access::Update);
+        const auto shares = temporaries(r, "share", unit_.optimizer, sums()),
+                   means = temporaries(r, "mean", unit_.optimizer, sums());
+        for (size_t i = 0; i < own.size(); ++i) {
+            ir::Op op;
+            op.kind = "outer_gradient", op.in = {anchors[i], own[i]}, op.out = {shares[i]};
+            op.attrs["scale"] = 1 / static_cast<double>(mesh_.islands());
+            r.ops.push_back(std::move(op));
+        }
+        mean_of_islands(r, shares, means);
+        for (size_t i = 0; i < own.size(); ++i) {
+            ir::Op op;
+            op.kind = "outer_sgd";
+            op.in = {own[i], anchors[i], means[i]};
+            op.out = {updated[i], anchors[i]};
+            if (!buffers.empty()) op.in.push_back(buffers[i]), op.out.push_back(buffers[i]);
+            op.attrs = {{"lr", o.lr}, {"momentum", o.momentum}, {"nesterov", int64_t{1}}, {"alpha", o.alpha}};
+            r.ops.push_back(std::move(op));
+        }
+    }
+
+    void mean_of_islands(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to) const {
+        const AxisList islands = mesh_.whole(mesh::Axis::island);
+        if (!options_.outer->quantized)
+            return r.ops.push_back(collective("all_reduce", from, to, islands, "islands have the same mean"));
+        ir::Unit as = unit_;
+        as.quantized_weights = as.quantized_gradients = kMeetingBits;
+        as.compute = as.reduce = sums();
+        const auto parts = shards_like(r, from, "part", mesh::join(unit_.optimizer, islands));
+        reduce_quantized(r, program_, as, false, from, parts, islands);
+        gather_quantized(r, as, parts, to, islands);
     }
 
     // The optimizer on every segment: new weights from old ones.

@@ -52,6 +52,14 @@ void add_unit_states(ir::Program& program, const ir::Unit& unit, const Partition
             if (served.size() < unit.segments.size()) s.segments = served;
         }
     }
+    if (updates && options.outer) {
+        State& anchor = add("anchor", StateRole::Anchor, Scope::Run, unit.master, unit.optimizer, RoutineKind::Outer);
+        anchor.init.reset();
+        anchor.saved = "anchor.{}";
+        if (options.outer->momentum != 0)
+            add("outer_momentum", StateRole::OuterMomentum, Scope::Run, unit.master, unit.optimizer, RoutineKind::Outer).saved =
+                "outer_momentum.{}";
+    }
     add("gradients", StateRole::Gradients, Scope::Step, *sums, unit.gradients, {});
     if (unit.optimizer.size() > unit.gradients.size()) add("reduced", StateRole::Reduced, Scope::Step, *sums, unit.optimizer, {});
     const size_t states = program.states.size();

@@ -36,6 +36,11 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     plan.reports = compile::reports_of(plan.compiled);
     plan.simulated =
         sim::simulate(plan.compiled.programs, ir::EntryKind::Train, plan.cluster, plan.rank_threads, compile::local_link(config));
+    const int64_t fragments = plan.compiled.layout.partition.outer ? plan.compiled.layout.partition.outer->fragments : 0;
+    for (int64_t f = 0; f < fragments; ++f)
+        plan.meeting_s += sim::time_of(plan.compiled.programs, ir::EntryKind::Outer, plan.cluster, plan.rank_threads,
+                                       compile::local_link(config), f)
+                              .step_time_s;
     for (const ir::Timeline& t : plan.simulated.timelines)
         compile::add_step(plan.breakdowns.emplace_back(), 0, {&t, 1}, compile::name_of, plan.compiled.microbatches_for_each());
     const std::string dtype = compile::main_dtype(plan.compiled.programs[0]);

@@ -25,13 +25,17 @@ struct Plan {
     compile::Compiled compiled;
     std::vector<compile::StageReport> reports;  // by pipeline rank
     sim::Simulated simulated;
+    double meeting_s = 0;                        // of islands, of all parts of the model
     std::vector<compile::Breakdown> breakdowns;  // by pipeline rank
     double peak_flops_per_s = 0;                 // of a rank
     std::string hides_nothing;                   // why asynchronous tensor parallelism does
     Needed needed;
     bool fits = true;
 
-    double step_s() const { return planning::step_s(compiled, simulated); }
+    // With a step's share of a meeting.
+    double step_s() const {
+        return planning::step_s(compiled, simulated) + meeting_s / static_cast<double>(compiled.layout.sync_steps);
+    }
     double tokens_per_s() const {
         const auto tokens = static_cast<double>(compiled.layout.global_batch * compiled.layout.seq_len);
         return tokens / step_s();

@@ -15,7 +15,8 @@ Evaluator::Evaluator(Ranks& ranks, const BatchShape& shape)
     for (const auto& e : ranks.here()) {
         const ir::Program& p = e->program();
         loaders_.emplace_back(p, ir::EntryKind::Eval, e->rank(), whole);
-        if (p.buffer(p.state(ir::StateRole::TotalLoss), 0) >= 0) totals_ = e.get();
+        const bool has_totals = p.buffer(p.state(ir::StateRole::TotalLoss), 0) >= 0;
+        if (has_totals && p.mesh.island_of(e->rank()) == 0) totals_ = e.get();
     }
 }
 

@@ -84,8 +84,8 @@ void Executor::snapshot() {
     player_->snapshot(*program_.entry(ir::EntryKind::Snapshot));
 }
 
-void Executor::run(ir::EntryKind kind) {
-    const ir::Entry* entry = program_.entry(kind);
+void Executor::run(ir::EntryKind kind, int64_t fragment) {
+    const ir::Entry* entry = program_.entry(kind, fragment);
     if (!entry) throw InternalError(fmt::format("executor: the program has no entry {}", name_of(kind)));
     if (playing_.timeline) {
         for (std::vector<ir::TimedOp>& thread : playing_.timeline->threads) thread.clear();

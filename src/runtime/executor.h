@@ -45,7 +45,7 @@ public:
 
     // One step of an entry. Throws comm::Aborted where another rank failed; any other failure aborts all ranks first and names
     // rank, call and op.
-    void run(ir::EntryKind entry);
+    void run(ir::EntryKind entry, int64_t fragment = 0);
 
     const ir::Program& program() const { return program_; }
     int64_t rank() const { return rank_; }

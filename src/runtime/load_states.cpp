@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <functional>
 #include <vector>
 
 #include "base/checksum.h"
@@ -18,11 +19,15 @@ namespace {
 using checkpoint::TensorSource;
 using checkpoint::TensorSpec;
 
+// From which tensor of the source a state comes; "": from none, and it stays as it is.
+using NameOf = std::function<std::string(const ir::State&, const ir::Parameter&, int64_t instance, int64_t island)>;
+
 void require_same_model(const std::vector<ir::Program>& programs, const TensorSource& source, const WhichStates& which,
-                        const std::string& path) {
+                        const NameOf& name_of, const std::string& path) {
     for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
         if (!which(state)) return;
-        const std::string name = saved_name(state, param, i);
+        const std::string name = name_of(state, param, i, 0);
+        if (name.empty()) return;
         const TensorSpec spec = source.contains(name) ? source.spec(name) : TensorSpec{name, "absent", {}};
         if (is_float(spec.dtype) && spec.shape == global_shape(param)) return;
         if (!state.is_weights() && !source.contains(name))
@@ -38,21 +43,27 @@ void require_same_model(const std::vector<ir::Program>& programs, const TensorSo
     });
 }
 
-void load_states(Executor& e, const TensorSource& source, const WhichStates& which) {
+void load_states(Executor& e, const TensorSource& source, const WhichStates& which, const NameOf& name_of) {
     TensorSource::Cursor cursor;
-    write_states(e, which, [&](const Run& run, const ir::State& state, char* data) {
-        source.read_as(saved_name(state, *run.param, run.instance), run.global_begin, run.count, file_type(state.dtype), data,
-                       cursor);
-    });
+    const int64_t island = e.program().mesh.island_of(e.rank());
+    const auto read = [&](const Run& run, const ir::State& state, int buffer) {
+        const std::string name = name_of(state, *run.param, run.instance, island);
+        if (name.empty()) return;
+        const int64_t each = bytes_of(state.dtype);
+        e.write(buffer, run.local_begin * each, run.count * each,
+                [&](char* data) { source.read_as(name, run.global_begin, run.count, file_type(state.dtype), data, cursor); });
+    };
+    for_each_state_run(e, which, read);
 }
 
 // A rank's error is kept until all have ended, as it would end the job otherwise, and another checkpoint may be whole.
-void load_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const WhichStates& which) {
-    require_same_model(ranks.programs(), source, which, origin);
+void load_states(Ranks& ranks, const TensorSource& source, const std::string& origin, const WhichStates& which,
+                 const NameOf& name_of) {
+    require_same_model(ranks.programs(), source, which, name_of, origin);
     std::vector<std::exception_ptr> errors(ranks.here().size());
     ranks.parallel([&](Executor& e) {
         try {
-            load_states(e, source, which);
+            load_states(e, source, which, name_of);
         } catch (const UserError&) {
             errors[ranks.place(e.rank())] = std::current_exception();
         }
@@ -62,7 +73,24 @@ void load_states(Ranks& ranks, const TensorSource& source, const std::string& or
     }
 }
 
-bool is_of_optimizer(const ir::State& s) { return !s.saved.empty() && !s.is_weights(); }
+// The model: every island has the same, and an anchor begins as the weights.
+void load_model(Ranks& ranks, const TensorSource& source, const std::string& origin) {
+    load_states(ranks, source, origin, &ir::State::begins_as_weights,
+                [](const ir::State&, const ir::Parameter& param, int64_t i, int64_t) { return global_name(param, i); });
+}
+
+// How training stands beside it. What was saved by fewer islands is the first one's on the others; what was saved without any has
+// the anchor that the model has become, and an outer optimizer that remembers nothing.
+void load_training(Ranks& ranks, const TensorSource& source, const std::string& origin) {
+    const auto which = [](const ir::State& s) { return !s.saved.empty() || s.is_weights(); };
+    load_states(ranks, source, origin, which,
+                [&](const ir::State& state, const ir::Parameter& param, int64_t i, int64_t island) -> std::string {
+                    const std::string own = saved_name(state, param, i, island);
+                    if (source.contains(own)) return own;
+                    if (state.is_weights() || state.is_of_all_islands()) return "";
+                    return saved_name(state, param, i);
+                });
+}
 
 }  // namespace
 
@@ -78,13 +106,13 @@ std::unique_ptr<TensorSource> open_weights(const std::string& folder, const chec
 }
 
 void load_weights(Ranks& ranks, const TensorSource& source, const std::string& origin) {
-    ranks.group().together([&] { load_states(ranks, source, origin, &ir::State::is_weights); });
+    ranks.group().together([&] { load_model(ranks, source, origin); });
 }
 
 namespace {
 
 void load_weights_here(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest) {
-    load_states(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile, &ir::State::is_weights);
+    load_model(ranks, *open_weights(folder, manifest), folder + "/" + checkpoint::kModelFile);
 }
 
 checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, const LoadParts& parts) {
@@ -93,7 +121,7 @@ checkpoint::Manifest load_here(Trainer& trainer, const std::string& folder, cons
     const bool imported = m.steps == 0 && !m.has_optimizer();  // from elsewhere: moments are zero
     if (parts.optimizer && !imported) {
         const std::string& file = checkpoint::kOptimizerFile;
-        load_states(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file, is_of_optimizer);
+        load_training(trainer.ranks(), checkpoint::open_file(folder, m, file), folder + "/" + file);
         for (const auto& e : trainer.ranks().here()) set_saved_values(*e, m.values);
     }
     return m;

@@ -10,6 +10,7 @@
 namespace lockstep::runtime {
 
 Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape) : shape_(shape) {
+    if (entry == ir::EntryKind::Train) first_of_island_ = program.mesh.island_of(rank) * shape.global_batch;
     for (std::vector<int32_t>& s : sample_) s.resize(static_cast<size_t>(shape.seq_len));
     std::set<int> seen;
     for (const ir::Call& call : program.entry(entry)->calls) {
@@ -34,7 +35,8 @@ Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, co
     std::stable_sort(inputs_.begin(), inputs_.end(), [](const Input& a, const Input& b) { return a.microbatch < b.microbatch; });
 }
 
-void Loader::load(Executor& executor, int64_t first_sample, Fetch fetch) {
+void Loader::load(Executor& executor, int64_t first_of_step, Fetch fetch) {
+    const int64_t first_sample = first_of_step + first_of_island_;
     for (size_t begin = 0; begin < inputs_.size();) {
         size_t end = begin;
         while (end < inputs_.size() && inputs_[end].microbatch == inputs_[begin].microbatch) ++end;

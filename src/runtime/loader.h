@@ -15,7 +15,7 @@ namespace lockstep::runtime {
 
 struct BatchShape {
     int64_t microbatch;    // sequences of one microbatch over all data ranks
-    int64_t global_batch;  // sequences of a step that count; the rest are masked
+    int64_t global_batch;  // sequences of an island's step that count; the rest are masked
     int64_t seq_len;
     uint64_t seed = 0;  // of the noise that dropout is made from
 };
@@ -24,8 +24,8 @@ class Loader {
 public:
     Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape);
 
-    // Reads sample number first_sample + i as the i-th of the step, and makes its noise. `fetch` is Dataset::sample, or
-    // sequential for validation.
+    // Reads sample number first_sample + i as the i-th of the step (of all islands' steps, island after island), and makes its
+    // noise. `fetch` is Dataset::sample, or sequential for validation.
     using Fetch = FunctionRef<void(int64_t index, std::span<int32_t> ids, std::span<int32_t> targets, std::span<int32_t> pos,
                                    std::span<int32_t> doc)>;
     void load(Executor& executor, int64_t first_sample, Fetch fetch);
@@ -41,6 +41,7 @@ private:
         ir::PortRole::Ids, ir::PortRole::Targets, ir::PortRole::Positions, ir::PortRole::Documents, ir::PortRole::Noise};
 
     BatchShape shape_;
+    int64_t first_of_island_ = 0;
     std::vector<Input> inputs_;  // by microbatch
     bool has_noise_ = false;
     std::vector<int32_t> sample_[kCount];

@@ -34,7 +34,7 @@ public:
                 if (entry.calls[static_cast<size_t>(w)].stream != call.stream)
                     device_.wait(queue, *events[static_cast<size_t>(w)]);
             }
-            if (kind_of(call) == ir::RoutineKind::Update) device_.wait(queue, copied_);
+            if (ir::updates_weights(kind_of(call))) device_.wait(queue, copied_);
             give(entry, i, queue);
             if (events[i]) device_.record(queue, *events[i]);
         }

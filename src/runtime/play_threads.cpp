@@ -152,7 +152,7 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
     device::Queue& queue = playing_.device.queue(name);
     const int stream = queue.index();
     const bool computes = name == QueueName::Compute, of_step = name != QueueName::Snapshots;
-    if (playing_.program.routines[static_cast<size_t>(call.routine)].kind == ir::RoutineKind::Update) wait_for_snapshot();
+    if (ir::updates_weights(playing_.program.routines[static_cast<size_t>(call.routine)].kind)) wait_for_snapshot();
     if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
     const bool timed = of_step && playing_.timeline;  // snapshots run beside the step
     playing_.prepared.for_each(call, [&](const Launch& launch) {

@@ -99,7 +99,7 @@ void Ranks::pin(size_t place, ExecutorOptions& own) const {
 
 void Ranks::work(size_t place, const RanksOptions& options) {
     const int rank = transport_->first_rank() + static_cast<int>(place);
-    const ir::Program& program = programs_[static_cast<size_t>(rank / programs_[0].mesh.ranks())];
+    const ir::Program& program = programs_[static_cast<size_t>(programs_[0].mesh.pipeline_rank_of(rank))];
     ExecutorOptions own;
     own.threads = options.threads_per_rank, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
     own.flight_entries = options.flight_entries, own.delay_s = options.delay_s;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "base/elements.h"
 #include "base/error.h"
@@ -78,6 +80,22 @@ void Saver::write(checkpoint::Manifest manifest, SaveContents contents, const Mo
     }
 }
 
+namespace {
+
+// Of all islands.
+std::map<std::string, double> values_of(Ranks& ranks) {
+    if (ranks.programs()[0].mesh.islands() == 1) return saved_values(ranks.first());
+    using Json = nlohmann::json;
+    std::map<std::string, double> out;
+    for (const auto& e : ranks.here()) out.merge(saved_values(*e));
+    const std::vector<uint8_t> bytes = Json::to_cbor(Json(out));
+    for (const std::string& text : ranks.group().exchange({bytes.begin(), bytes.end()}))
+        out.merge(Json::from_cbor(text).get<std::map<std::string, double>>());
+    return out;
+}
+
+}  // namespace
+
 void Saver::save(SaveContents contents, const ModelForm& form) {
     const auto start = std::chrono::steady_clock::now();
     finish();
@@ -87,7 +105,7 @@ void Saver::save(SaveContents contents, const ModelForm& form) {
     m.steps = trainer_.progress().steps;
     m.samples_seen = trainer_.progress().samples_seen;
     m.tokens_seen = trainer_.progress().tokens_seen;
-    m.values = saved_values(trainer_.ranks().first());
+    m.values = values_of(trainer_.ranks());
     m.dtype = form.dtype.empty() ? file_type(p.units.front().master) : form.dtype;
     m.program_hash = program_hash_;
     m.recipe = recipe_;

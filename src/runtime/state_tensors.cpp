@@ -14,11 +14,15 @@ namespace lockstep::runtime {
 
 StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
     const std::vector<ir::Program>& programs = ranks.programs();
-    for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
-        const std::string name = saved_name(state, param, i);
-        names_[state.is_weights() ? checkpoint::kModelFile : checkpoint::kOptimizerFile].push_back(name);
-        tensors_[name] = {{name, std::string(file_type(state.dtype)), global_shape(param)}, {}};
-    });
+    for (int64_t island = 0; island < programs[0].mesh.islands(); ++island) {
+        for_each_saved(programs, [&](const ir::State& state, const ir::Parameter& param, int64_t i) {
+            if (island > 0 && state.is_of_all_islands()) return;
+            const std::string name = saved_name(state, param, i, island);
+            const bool of_model = state.is_weights() && island == 0;  // the others' weights are part of how training stands
+            names_[of_model ? checkpoint::kModelFile : checkpoint::kOptimizerFile].push_back(name);
+            tensors_[name] = {{name, std::string(file_type(state.dtype)), global_shape(param)}, {}};
+        });
+    }
     for (const auto& e : ranks.here()) add_parts(*e, bytes);
     for (auto& [name, tensor] : tensors_)
         std::sort(tensor.parts.begin(), tensor.parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
@@ -26,9 +30,10 @@ StateTensors::StateTensors(Ranks& ranks, StateBytes bytes) {
 
 void StateTensors::add_parts(Executor& executor, StateBytes bytes) {
     const ir::Program& p = executor.program();
+    const int64_t island = p.mesh.island_of(executor.rank());
     const auto add = [&](const Run& run, const ir::State& state, int buffer) {
-        if (!is_owner(p, *run.param, state.split, executor.rank())) return;
-        tensors_.find(saved_name(state, *run.param, run.instance))
+        if (!is_owner(p, *run.param, state.split, executor.rank()) || (island > 0 && state.is_of_all_islands())) return;
+        tensors_.find(saved_name(state, *run.param, run.instance, island))
             ->second.parts.push_back({run.global_begin, run.count, &executor, buffer, run.local_begin});
     };
     for_each_state_run(

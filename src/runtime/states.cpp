@@ -60,9 +60,14 @@ void write_states(Executor& executor, const WhichStates& which, const WriteRun& 
     });
 }
 
-std::string saved_name(const ir::State& state, const ir::Parameter& param, int64_t instance) {
+std::string of_island(std::string name, int64_t island) {
+    return island == 0 ? std::move(name) : fmt::format("island.{}.{}", island, name);
+}
+
+std::string saved_name(const ir::State& state, const ir::Parameter& param, int64_t instance, int64_t island) {
     std::string name = state.saved.empty() ? "{}" : state.saved;
-    return name.replace(name.find("{}"), 2, global_name(param, instance));
+    name.replace(name.find("{}"), 2, global_name(param, instance));
+    return of_island(std::move(name), state.is_of_all_islands() ? 0 : island);
 }
 
 namespace {
@@ -111,22 +116,26 @@ void for_each_saved_value(Executor& e, const F& f) {
 
 std::map<std::string, double> saved_values(Executor& executor) {
     std::map<std::string, double> out;
-    for_each_saved_value(executor, [&](const ir::State& s, ir::StateId id) { out[s.saved] = executor.value(id); });
+    const int64_t island = executor.program().mesh.island_of(executor.rank());
+    for_each_saved_value(executor,
+                         [&](const ir::State& s, ir::StateId id) { out[of_island(s.saved, island)] = executor.value(id); });
     return out;
 }
 
 void set_saved_values(Executor& executor, const std::map<std::string, double>& values) {
     for_each_saved_value(executor, [&](const ir::State& s, ir::StateId id) {
-        if (const auto at = values.find(s.saved); at != values.end()) executor.set_value(id, at->second);
+        auto at = values.find(of_island(s.saved, executor.program().mesh.island_of(executor.rank())));
+        if (at == values.end()) at = values.find(s.saved);
+        if (at != values.end()) executor.set_value(id, at->second);
     });
 }
 
 namespace {
 
-// Weights, and the copies of them that some units keep, from values_of(run)(global index).
+// Weights, the copies of them that some units keep, and anchors, from values_of(run)(global index).
 template <class ValuesOf>
 void fill(Executor& executor, const ValuesOf& values_of) {
-    write_states(executor, &ir::State::is_weights, [&](const Run& run, const ir::State& state, char* data) {
+    write_states(executor, &ir::State::begins_as_weights, [&](const Run& run, const ir::State& state, char* data) {
         const auto value = values_of(run);
         for (int64_t i = 0; i < run.count; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
     });
@@ -151,6 +160,7 @@ void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& t
 }
 
 void export_state(Executor& executor, const WhichStates& which, GlobalTensors& tensors) {
+    if (executor.program().mesh.island_of(executor.rank()) != 0) return;
     const ir::Program& p = executor.program();
     read_states(executor, which, [&](const Run& run, const ir::State& state, const char* data) {
         if (!is_owner(p, *run.param, state.split, executor.rank())) return;

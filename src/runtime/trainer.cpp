@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -21,6 +22,11 @@ using Clock = std::chrono::steady_clock;
 RanksOptions on_machine(RanksOptions options, std::shared_ptr<device::Machine> machine) {
     if (machine) options.machine = std::move(machine);
     return options;
+}
+
+double loss_scale_of(Executor& e) {
+    const ir::StateId id = e.program().state(ir::StateRole::LossScale);
+    return id < 0 ? 0.0 : e.value(id);
 }
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -47,7 +53,7 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
 }
 
 BatchShape batch_shape(const compile::Layout& layout) {
-    return {layout.local_batch * layout.data_ranks, layout.global_batch, layout.seq_len};
+    return {layout.local_batch * layout.data_ranks, layout.island_batch(), layout.seq_len};
 }
 
 Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
@@ -126,6 +132,52 @@ void Trainer::share(std::vector<ir::Timeline>& timelines) {
     }
 }
 
+// What the step has come to, from the step's control, which the ranks of an island share.
+void Trainer::read_control(StepResult& result) {
+    const auto control_of = [](Executor& e) {
+        double values[kernels::StepControl::kValues];
+        e.values(e.program().state(ir::StateRole::Control), values);
+        return kernels::StepControl::read(values);
+    };
+    const auto first = control_of(ranks_->first());
+    result.loss = first.loss, result.grad_norm = first.grad_norm, result.committed = first.commit;
+    result.next_loss_scale = loss_scale_of(ranks_->first());
+    const mesh::Mesh& mesh = compiled_.layout.mesh;
+    if (mesh.islands() == 1) return;
+    using Json = nlohmann::json;
+    std::map<int64_t, Json> own;  // by island: loss, norm, whether it counted, and whether all that was wrong is the scale
+    for (const auto& e : ranks_->here()) {
+        const auto control = control_of(*e);
+        const bool overflowed = !control.commit && loss_scale_of(*e) < result.loss_scale;
+        own[mesh.island_of(e->rank())] = {control.loss, control.grad_norm, control.commit, overflowed};
+    }
+    std::map<int64_t, Json> all;
+    const std::vector<uint8_t> bytes = Json::to_cbor(Json(own));
+    for (const std::string& text : ranks_->group().exchange({bytes.begin(), bytes.end()})) {
+        for (const auto& [island, values] : Json::from_cbor(text).get<std::map<int64_t, Json>>()) all[island] = values;
+    }
+    result.loss = result.grad_norm = 0, result.committed = true;
+    bool overflowed = true;
+    for (const auto& [island, values] : all) {
+        result.loss += values[0].get<double>() / static_cast<double>(all.size());
+        result.grad_norm = std::max(result.grad_norm, values[1].get<double>());
+        if (values[2].get<bool>()) continue;
+        result.committed = false;
+        overflowed = overflowed && values[3].get<bool>();
+    }
+    if (!result.committed) result.next_loss_scale = overflowed ? result.loss_scale / 2 : result.loss_scale;
+}
+
+// Fragments of the model meet in turn, at even distances; the last of them every sync_steps steps.
+void Trainer::meet(Executor& e) const {
+    const std::optional<passes::OuterOptions>& outer = compiled_.layout.partition.outer;
+    const int64_t sync_steps = compiled_.layout.sync_steps;
+    for (int64_t f = 0; outer && f < outer->fragments; ++f) {
+        const int64_t turn = (f + 1) * sync_steps / outer->fragments % sync_steps;
+        if ((progress_.steps + 1) % sync_steps == turn) e.run(ir::EntryKind::Outer, f);
+    }
+}
+
 StepResult Trainer::step() { return step(nullptr); }
 
 StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&timelines); }
@@ -133,11 +185,7 @@ StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&ti
 StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     StepResult result;
     result.lr = lr_.at(progress_.steps);
-    const auto loss_scale = [&] {
-        const ir::StateId id = ranks_->first().program().state(ir::StateRole::LossScale);
-        return id < 0 ? 0.0 : ranks_->first().value(id);
-    };
-    result.loss_scale = loss_scale();
+    result.loss_scale = loss_scale_of(ranks_->first());
     const bool shared = timelines && !ranks_->group().is_alone();
     if (shared) ranks_->group().exchange("");  // all begin at about the same time: that is zero on every process
     const Clock::time_point start = Clock::now();
@@ -156,17 +204,12 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         }
         e.run(ir::EntryKind::Train);
         e.record(nullptr, start);
+        meet(e);
     });
-    double control_values[kernels::StepControl::kValues];
-    ranks_->first().values(ranks_->first().program().state(ir::StateRole::Control), control_values);
-    const auto control = kernels::StepControl::read(control_values);  // the same on every rank
+    read_control(result);
     result.step = ++progress_.steps;
-    progress_.samples_seen += shape_.global_batch;
+    progress_.samples_seen += samples_per_step();
     progress_.tokens_seen += tokens_per_step();
-    result.loss = control.loss;
-    result.grad_norm = control.grad_norm;
-    result.committed = control.commit;
-    result.next_loss_scale = loss_scale();
     result.step_time_s = seconds_since(start);
     if (shared) share(*timelines);
     if (timelines) {

@@ -16,10 +16,10 @@
 namespace lockstep::runtime {
 
 struct StepResult {
-    int64_t step = 0;  // counted from 1
-    double loss = 0;   // mean over the step's valid targets
-    double grad_norm = 0, lr = 0;
-    bool committed = true;  // false: loss or norm was not finite and no state has changed, but for the loss scale
+    int64_t step = 0;              // counted from 1
+    double loss = 0;               // mean over the step's valid targets; with islands, the mean of theirs
+    double grad_norm = 0, lr = 0;  // with islands, the largest norm of theirs
+    bool committed = true;  // false: loss or norm was not finite and no state has changed (of an island), but for the loss scale
     // The scale of this step's loss, and of the next one's: half of it where gradients overflowed. 0: there is none.
     double loss_scale = 0, next_loss_scale = 0;
     // The scale alone was too large: another step may count.
@@ -61,10 +61,13 @@ public:
     void set_progress(const Progress& progress) { progress_ = progress; }
     void fill_weights(const ValueOf& value);
     GlobalTensors state(const WhichStates& which);
-    int64_t tokens_per_step() const { return shape_.global_batch * shape_.seq_len; }
+    int64_t samples_per_step() const { return shape_.global_batch * compiled_.layout.mesh.islands(); }
+    int64_t tokens_per_step() const { return samples_per_step() * shape_.seq_len; }
 
 private:
     StepResult step(std::vector<ir::Timeline>* timelines);
+    void meet(Executor& executor) const;
+    void read_control(StepResult& result);
     void share(std::vector<ir::Timeline>& timelines);
 
     const compile::Compiled& compiled_;

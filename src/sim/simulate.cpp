@@ -283,7 +283,7 @@ namespace {
 class Job {
 public:
     Job(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-        const compile::RankThreads& rank_threads, const mesh::Link& ring)
+        const compile::RankThreads& rank_threads, const mesh::Link& ring, int64_t fragment = 0)
         : programs_(programs),
           cluster_(cluster),
           groups_(programs),
@@ -293,7 +293,7 @@ public:
           ranks_(programs.size()) {
         parallel_for(programs.size(), [&](size_t i) {
             const ir::Program& p = programs[i];
-            entries_[i] = p.entry(entry);
+            entries_[i] = p.entry(entry, fragment);
             profiles_[i] =
                 profiles_of(p, *entries_[i], cluster, rank_threads, ring, [&](const ir::Op& op) { return groups_.of(p, op); });
             loaded_[i] = load(p, *entries_[i], profiles_[i], rank_threads, cluster);
@@ -309,7 +309,7 @@ public:
     // Devices share nothing; each computes and communicates at the same time.
     Machine machine() const {
         if (cluster_.devices) return {std::numeric_limits<double>::infinity(), 1, cluster_.beside_collective};
-        const int64_t copies = ranks_sharing_cores(cluster_, programs_[0].mesh.ranks());
+        const int64_t copies = ranks_sharing_cores(cluster_, programs_[0].mesh.ranks() * programs_[0].mesh.islands());
         return {static_cast<double>(cluster_.costs.cores), static_cast<double>(copies)};
     }
     std::vector<Event> events() const { return run(ranks_, groups_.members(), machine()); }
@@ -383,8 +383,8 @@ private:
 }  // namespace
 
 StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-                 const compile::RankThreads& rank_threads, const mesh::Link& ring) {
-    const Job job(programs, entry, cluster, rank_threads, ring);
+                 const compile::RankThreads& rank_threads, const mesh::Link& ring, int64_t fragment) {
+    const Job job(programs, entry, cluster, rank_threads, ring, fragment);
     const WorkTimes times = job.times();
     SteadyTimes steady(programs);
     double end_s = 0;

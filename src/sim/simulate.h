@@ -37,7 +37,7 @@ Simulated simulate(const std::vector<ir::Program>& programs, ir::EntryKind entry
 
 // The same step without its timelines, for who asks for many: times that differ from those of simulate() by rounding alone.
 StepTime time_of(const std::vector<ir::Program>& programs, ir::EntryKind entry, const Cluster& cluster,
-                 const compile::RankThreads& rank_threads, const mesh::Link& ring = {});
+                 const compile::RankThreads& rank_threads, const mesh::Link& ring = {}, int64_t fragment = 0);
 
 // When each call ends, in the order of calls, by rank.
 std::vector<std::vector<double>> ends_of_calls(const std::vector<ir::Program>& programs, ir::EntryKind entry,

@@ -21,6 +21,7 @@ const fs::path kRecipes = kSource / "tests/compile/torchtitan_recipes";
 struct Expected {
     int ranks = 0;
     std::vector<std::string> missing;
+    std::string flags = "";
 };
 
 const std::map<std::string, Expected>& expected() {
@@ -34,7 +35,7 @@ const std::map<std::string, Expected>& expected() {
         {"qwen3_1.7b", {8, {}}},
         {"qwen3_32b", {16, {}}},
         {"llama3_405b", {0, {"float8"}}},
-        {"llama3_ft_debug_model", {0, {"fault tolerance"}}},
+        {"llama3_ft_debug_model", {8, {}, " --fault_tolerance.group_size 2"}},
         {"llama4_debug_model", {0, {experts}}},
         {"llama4_17bx128e", {0, {experts}}},
         {"llama4_17bx16e", {0, {experts}}},
@@ -70,7 +71,7 @@ TEST_P(Torchtitan, IsCheckedOrRefusedOnceForAllReasons) {
     Scratch s;
     const std::string recipe = (kRecipes / (name + ".toml")).string();
     const Finished f = s.lockstep("check " + recipe + " --json --cluster " + (kSource / "clusters/h100.toml").string() +
-                                  (wanted.ranks > 0 ? " --ranks " + std::to_string(wanted.ranks) : ""));
+                                  (wanted.ranks > 0 ? " --ranks " + std::to_string(wanted.ranks) : "") + wanted.flags);
     if (!wanted.missing.empty()) {
         EXPECT_EQ(f.code, 1);
         const nlohmann::json error = f.json()["error"];

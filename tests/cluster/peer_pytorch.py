@@ -24,6 +24,7 @@ from model import Attention, Layer, Model, SwiGlu
 parser = argparse.ArgumentParser()
 for name in ("dim", "layers", "heads", "ffn", "vocab", "seq", "replicate", "steps"):
     parser.add_argument(f"--{name}", type=int, required=True)
+parser.add_argument("--microbatches", type=int, default=1)
 parser.add_argument("--address", required=True, help="of the first host")
 args = parser.parse_args()
 
@@ -41,14 +42,15 @@ for layer in model.layers:
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-tokens = torch.randint(0, args.vocab, (ranks, 1, args.seq + 1))[rank]
+tokens = torch.randint(0, args.vocab, (ranks, args.microbatches, 1, args.seq + 1))[rank]
 
 times = []
 for _ in range(args.steps + 2):
     dist.barrier()
     start = time.perf_counter()
-    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-    loss.backward()
+    for part in tokens:
+        loss = F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()) / args.microbatches
+        loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

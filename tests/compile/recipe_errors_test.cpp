@@ -73,7 +73,7 @@ const ErrorCase kErrors[] = {
      [] {
          compile::Recipe::from_text(
              "[model]\nname = \"llama4\"\nconverters = [\"quantize.linear.float8\"]\n"
-             "[parallelism]\nexpert_parallel_degree = 2\n[fault_tolerance]\nenable = true\nsync_steps = 5\n",
+             "[parallelism]\nexpert_parallel_degree = 2\n[fault_tolerance]\nfragment_sync_delay = 1\n",
              "run.toml")
              .require_available();
      },
@@ -81,7 +81,7 @@ const ErrorCase kErrors[] = {
      "run.toml:2: asks for what this version of Lockstep does not have:\n"
      "  experts (model.name = \"llama4\", parallelism.expert_parallel_degree = 2)\n"
      "  float8 (model.converters = [\"quantize.linear.float8\"])\n"
-     "  fault tolerance (fault_tolerance.enable = true, fault_tolerance.sync_steps = 5)\n"
+     "  meetings that end while later steps run (fault_tolerance.fragment_sync_delay = 1)\n"
      "Leave these keys out, or set them to their defaults (`lockstep recipe KEY` prints a default)"},
     {"several_mistakes", [] { parse("[training]\nstepz = 3\nseq_len = \"many\"\n"); }, "recipe.unknown_key", "training.stepz",
      "run.toml:2: there is no key training.stepz; the nearest is training.steps\n"
@@ -455,6 +455,60 @@ const ErrorCase kErrors[] = {
      "partition.quantized_gradients = int4: gradients are quantized on their way to the shards of the optimizer, which are over "
      "2 "
      "of 4 data ranks; say partition.optimizer = world"},
+    {"islands_without_a_method",
+     [] {
+         compile_with({{"fault_tolerance.enable", "true"}, {"fault_tolerance.group_size", "2"}});
+     },
+     "recipe.fault_tolerance", "fault_tolerance.enable",
+     "flag --fault_tolerance.enable: fault_tolerance.enable = true without fault_tolerance.semi_sync_method: replicas that meet "
+     "each step and may be lost are not in this version; say diloco or local_sgd, or leave it out"},
+    {"one_island",
+     [] {
+         compile_with({{"fault_tolerance.enable", "true"}, {"fault_tolerance.semi_sync_method", "diloco"}});
+     },
+     "recipe.fault_tolerance", "fault_tolerance.group_size",
+     "fault_tolerance.group_size = 0: it is the number of islands that meet, 2 at least"},
+    {"batch_of_islands",
+     [] {
+         compile_with({{"fault_tolerance.enable", "true"},
+                       {"fault_tolerance.semi_sync_method", "diloco"},
+                       {"fault_tolerance.group_size", "3"},
+                       {"training.global_batch_size", "4"}});
+     },
+     "recipe.fault_tolerance", "training.global_batch_size",
+     "flag --training.global_batch_size: training.global_batch_size = 4 is not divisible by fault_tolerance.group_size = 3, the "
+     "number of islands: change one of them"},
+    {"fragments_of_meetings",
+     [] {
+         compile_with({{"fault_tolerance.enable", "true"},
+                       {"fault_tolerance.semi_sync_method", "diloco"},
+                       {"fault_tolerance.group_size", "2"},
+                       {"fault_tolerance.num_fragments", "2"}});
+     },
+     "recipe.fault_tolerance", "fault_tolerance.sync_steps",
+     "fault_tolerance.sync_steps = 5 is not divisible by fault_tolerance.num_fragments = 2, whose parts of the model meet one "
+     "after "
+     "the other: change one of them"},
+    {"fragments_of_blocks",
+     [] {
+         compile_with({{"fault_tolerance.enable", "true"},
+                       {"fault_tolerance.semi_sync_method", "diloco"},
+                       {"fault_tolerance.group_size", "2"},
+                       {"fault_tolerance.num_fragments", "5"}});
+     },
+     "recipe.fault_tolerance", "fault_tolerance.num_fragments",
+     "flag --fault_tolerance.num_fragments: fault_tolerance.num_fragments = 5: the model has 4 blocks; lower it"},
+    {"outer_lr_of_local_sgd",
+     [] {
+         compile_with({{"fault_tolerance.enable", "true"},
+                       {"fault_tolerance.semi_sync_method", "local_sgd"},
+                       {"fault_tolerance.group_size", "2"},
+                       {"fault_tolerance.outer_lr", "0.5"}});
+     },
+     "recipe.fault_tolerance", "fault_tolerance.outer_lr",
+     "flag --fault_tolerance.outer_lr: fault_tolerance.outer_lr acts with fault_tolerance.semi_sync_method = diloco alone: leave "
+     "it "
+     "out"},
     {"quantized_to_int4",
      [] {
          compile_with({{kShard, "4"}, {"partition.quantized_weights", "int4"}});

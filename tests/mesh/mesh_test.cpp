@@ -10,28 +10,28 @@ namespace lockstep::mesh {
 namespace {
 
 TEST(MeshBuild, AxesOfDegreeOneHaveNoSubAxis) {
-    EXPECT_TRUE(Mesh::build({1, 1, 1, 1, 1}, {}).sub_axes.empty());
-    EXPECT_EQ(Mesh::build({1, 1, 1, 1, 1}, {}).ranks(), 1);
-    const Mesh m = Mesh::build({1, 1, 2, 1, 3}, {});
+    EXPECT_TRUE(Mesh::build({1, 1, 1, 1, 1, 1}, {}).sub_axes.empty());
+    EXPECT_EQ(Mesh::build({1, 1, 1, 1, 1, 1}, {}).ranks(), 1);
+    const Mesh m = Mesh::build({1, 1, 1, 2, 1, 3}, {});
     EXPECT_EQ(m.sub_axes, (std::vector<SubAxis>{{Axis::dp_shard, 1, 2}, {Axis::tp, 1, 3}}));
     EXPECT_EQ(m.ranks(), 6);
 }
 
 TEST(MeshBuild, CutsAreMergedToOneChain) {
-    const Mesh m = Mesh::build({1, 1, 1, 1, 24}, {{Axis::tp, {4, 2, 4, 1, 24}}});
+    const Mesh m = Mesh::build({1, 1, 1, 1, 1, 24}, {{Axis::tp, {4, 2, 4, 1, 24}}});
     EXPECT_EQ(m.sub_axes, (std::vector<SubAxis>{{Axis::tp, 1, 2}, {Axis::tp, 2, 2}, {Axis::tp, 4, 6}}));
     EXPECT_EQ(m.ranks(), 24);
 }
 
 TEST(MeshBuild, CutsMustDivideEachOther) {
     for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{5}, std::vector<int64_t>{2, 3}}) {
-        EXPECT_THROW(Mesh::build({1, 1, 1, 1, 12}, {{Axis::tp, cuts}}), InternalError);
+        EXPECT_THROW(Mesh::build({1, 1, 1, 1, 1, 12}, {{Axis::tp, cuts}}), InternalError);
     }
 }
 
 class MeshOfFour : public ::testing::Test {
 protected:
-    const Mesh m = Mesh::build({1, 2, 4, 1, 4}, {{Axis::dp_shard, {2}}, {Axis::tp, {2}}});
+    const Mesh m = Mesh::build({1, 1, 2, 4, 1, 4}, {{Axis::dp_shard, {2}}, {Axis::tp, {2}}});
     // dp_replicate 0, dp_shard 1 2, tp 3 4
 };
 

@@ -90,7 +90,7 @@ TEST(Dropout, TheMaskIsOfThePlaceTheLayerTheSeedAndTheSample) {
 
 TEST(Dropout, ShardsDropWhatTheWholeDrops) {
     const std::vector<double> whole = mask("a", {}, 1);
-    const mesh::Mesh two = mesh::Mesh::build({1, 1, 1, 1, 2}, {});
+    const mesh::Mesh two = mesh::Mesh::build({1, 1, 1, 1, 1, 2}, {});
     for (int64_t rank = 0; rank < 2; ++rank) {
         const std::vector<double> part = mask("a", {}, 1, two, rank);
         for (int64_t t = 0; t < kTokens; ++t) {

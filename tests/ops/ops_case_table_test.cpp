@@ -14,7 +14,7 @@ namespace {
 
 using Values = std::map<std::string, std::vector<double>>;
 
-mesh::Mesh mesh_of(const OpCase& c) { return mesh::Mesh::build({1, 1, 1, 1, c.split.empty() ? 1 : 2}, {}); }
+mesh::Mesh mesh_of(const OpCase& c) { return mesh::Mesh::build({1, 1, 1, 1, 1, c.split.empty() ? 1 : 2}, {}); }
 
 std::vector<std::string> names_of(const ir::Routine& r, ir::Access access) {
     std::vector<std::string> out;

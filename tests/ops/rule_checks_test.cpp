@@ -248,6 +248,12 @@ const Refusal kRefusals[] = {
      {{"max_norm", 1.0}, {"beta1", 0.9}, {"beta2", 0.9}},
      "takes 5 operands, or 6 with a loss scale, and gives 2 results"},
     {"update_loss_scale", {"", "", "", ""}, {"", ""}, {}, "needs the attribute least"},
+    {"outer_gradient", {"seq", "seq"}, {"seq"}, {}, "needs the attribute scale"},
+    {"outer_sgd",
+     {"seq", "seq", "seq"},
+     {"seq", "seq"},
+     {{"lr", 0.7}, {"momentum", 0.9}, {"nesterov", int64_t{1}}, {"alpha", 0.0}},
+     "takes weights, anchor, gradients, and a buffer where it has momentum"},
     {"zero_padding", {"seq"}, {"seq"}, {}, "needs the attribute ranges"},
     {"quantize", {"seq"}, {"seq"}, {{"bits", int64_t{8}}, {"least", int64_t{-120}}}, "it is between floats and int8"},
     {"dequantize", {"seq"}, {"seq"}, {}, "needs the attribute bits"},
@@ -314,7 +320,7 @@ TEST(OpFlops, RecomputeIsExecutedButNotCounted) {
 }
 
 TEST(OpMatmul, ShapesAreLocalAndTransposesFollowStorage) {
-    const mesh::Mesh mesh = mesh::Mesh::build({1, 1, 1, 1, 2}, {});
+    const mesh::Mesh mesh = mesh::Mesh::build({1, 1, 1, 1, 1, 2}, {});
     const auto shape = [&](std::vector<ir::DimId> a, std::vector<ir::DimId> b, std::vector<ir::DimId> y) {
         ir::Routine r;
         r.dims = {{"m", 6, 6}, {"n", 10, 10}, {"k", 14, 14}, {"j", 3, 3}};

@@ -50,7 +50,8 @@ void add_narrow(Registry& r) {
 // Weights and what optimizers remember as T.
 template <class T>
 void add_updates(Registry& r) {
-    add<AdamW<T>, Adam<T>, SgdWithMomentum<T>, Sgd<T>, MuonMomentum<T>, Muon<T>>(r);
+    add<AdamW<T>, Adam<T>, SgdWithMomentum<T>, Sgd<T>, MuonMomentum<T>, Muon<T>, OuterGradient<T>, OuterSgd<T>,
+        OuterSgdWithMomentum<T>>(r);
 }
 
 }  // namespace

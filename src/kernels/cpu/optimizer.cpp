@@ -13,6 +13,8 @@ extern const Typed<AdamW> adamw;
 extern const Typed<Sgd> sgd;
 extern const Typed<MuonMomentum> muon_momentum;
 extern const Typed<Muon> muon;
+extern const Typed<OuterGradient> outer_gradient;
+extern const Typed<OuterSgd> outer_sgd;
 SumOfSquares sum_of_squares;
 
 namespace {
@@ -74,17 +76,35 @@ void adamw_of(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g
     else adam_loop<false>(pool, n, factors, g, w, m, v);
 }
 
+// The direction of a step with momentum; b: what it remembers, or nullptr.
+template <class T>
+LOCKSTEP_INLINE Vec direction_of(const MomentumStep& s, Vec grad, T* b, int64_t i, int64_t lanes) {
+    if (b == nullptr) return grad;
+    const Vec buffer = load(b + i, lanes) * s.momentum + grad;
+    store(b + i, buffer, lanes);
+    return s.nesterov ? grad + buffer * s.momentum : buffer;
+}
+
 template <class T>
 void sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, T* w, T* b) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
         const Vec old = load(w + i, lanes), grad = load(g + i, lanes) * s.grad_scale + old * s.l2;
-        Vec direction = grad;
-        if (b != nullptr) {
-            const Vec buffer = load(b + i, lanes) * s.momentum + grad;
-            direction = s.nesterov ? grad + buffer * s.momentum : buffer;
-            store(b + i, buffer, lanes);
-        }
-        store(w + i, old - direction * s.lr, lanes);
+        store(w + i, old - direction_of(s, grad, b, i, lanes) * s.lr, lanes);
+    });
+}
+
+template <class T>
+void outer_gradient_of(ThreadPool& pool, int64_t n, float scale, const T* anchor, const T* w, float* g) {
+    for_each_vector(
+        pool, n, [=](int64_t i, int64_t lanes) { store(g + i, (load(anchor + i, lanes) - load(w + i, lanes)) * scale, lanes); });
+}
+
+template <class T>
+void outer_sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, float alpha, const float* g, T* w, T* anchor, T* b) {
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
+        const Vec agreed = load(anchor + i, lanes) - direction_of(s, load(g + i, lanes), b, i, lanes) * s.lr;
+        store(anchor + i, agreed, lanes);
+        store(w + i, alpha == 0 ? agreed : agreed + (load(w + i, lanes) - agreed) * alpha, lanes);
     });
 }
 
@@ -126,5 +146,7 @@ constinit const Typed<AdamW> adamw([]<class T>() { return adamw_of<T>; });
 constinit const Typed<Sgd> sgd([]<class T>() { return sgd_of<T>; });
 constinit const Typed<MuonMomentum> muon_momentum([]<class T>() { return muon_momentum_of<T>; });
 constinit const Typed<Muon> muon([]<class T>() { return muon_of<T>; });
+constinit const Typed<OuterGradient> outer_gradient([]<class T>() { return outer_gradient_of<T>; });
+constinit const Typed<OuterSgd> outer_sgd([]<class T>() { return outer_sgd_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

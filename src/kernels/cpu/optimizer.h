@@ -40,6 +40,15 @@ template <class T>
 using Muon = void(ThreadPool& pool, int64_t n, float keep, float lr, const float* o, T* w);
 extern Typed<Muon> muon;
 
+// g = scale (anchor - w).
+template <class T>
+using OuterGradient = void(ThreadPool& pool, int64_t n, float scale, const T* anchor, const T* w, float* g);
+extern Typed<OuterGradient> outer_gradient;
+// As Sgd of the anchor; then w = anchor + alpha (w - anchor).
+template <class T>
+using OuterSgd = void(ThreadPool& pool, int64_t n, const MomentumStep& step, float alpha, const float* g, T* w, T* anchor, T* b);
+extern Typed<OuterSgd> outer_sgd;
+
 struct SquareSum {
     double sum = 0;          // inf or NaN where a square is
     int64_t non_finite = 0;  // elements that are inf or NaN

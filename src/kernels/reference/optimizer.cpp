@@ -70,6 +70,32 @@ Made make_muon(const KernelContext& c) {
     });
 }
 
+template <class T>
+Made make_outer(const KernelContext& c) {
+    const int64_t n = c.elements(c.in(0));
+    if (c.op.kind == "outer_gradient")
+        return kernel_from([n, scale = c.op.number("scale")](const KernelArgs& a) {
+            for (int64_t i = 0; i < n; ++i)
+                static_cast<T*>(a.out[0])[i] =
+                    static_cast<T>(scale * (static_cast<double>(in<T>(a, 0)[i]) - static_cast<double>(in<T>(a, 1)[i])));
+        });
+    const double lr = c.op.number("lr"), mu = c.op.number("momentum"), alpha = c.op.number("alpha");
+    const bool nesterov = c.op.integer("nesterov") != 0, remembers = c.op.out.size() == 3;
+    return kernel_from([=](const KernelArgs& a) {
+        const T *w0 = in<T>(a, 0), *g0 = in<T>(a, 2);
+        T *w = static_cast<T*>(a.out[0]), *anchor = static_cast<T*>(a.out[1]);
+        T* const b = remembers ? static_cast<T*>(a.out[2]) : nullptr;
+        for (int64_t i = 0; i < n; ++i) {
+            const double g = static_cast<double>(g0[i]), b1 = b ? mu * static_cast<double>(b[i]) + g : 0;
+            const double direction = !b ? g : nesterov ? g + mu * b1 : b1;
+            const double agreed = static_cast<double>(anchor[i]) - lr * direction;
+            w[i] = static_cast<T>(agreed + alpha * (static_cast<double>(w0[i]) - agreed));
+            anchor[i] = static_cast<T>(agreed);
+            if (b) b[i] = static_cast<T>(b1);
+        }
+    });
+}
+
 }  // namespace
 
 template <class T>
@@ -84,6 +110,7 @@ Made make_optimizer(const KernelContext& c) {
                 std::fill(static_cast<T*>(a.out[0]) + ranges[i], static_cast<T*>(a.out[0]) + ranges[i + 1], T(0));
         });
     }
+    if (c.op.kind == "outer_gradient" || c.op.kind == "outer_sgd") return make_outer<T>(c);
     if (c.op.kind == "sgd") return make_sgd<T>(c);
     if (c.op.kind == "muon_momentum") return make_muon_momentum<T>(c);
     if (c.op.kind == "muon") return make_muon<T>(c);

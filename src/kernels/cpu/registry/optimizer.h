@@ -112,6 +112,37 @@ struct Muon {  // w, orthogonal update, control -> w
     }
 };
 
+template <class T>
+struct OuterGradient {  // anchor, w -> g
+    static constexpr Family kFamily{"outer_gradient", "cpu.outer_gradient"};
+    using Types = float(T, T);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([scale = number(c, "scale"), n = c.elements(c.in(0))](const KernelArgs& k) {
+            cpu::outer_gradient(k.queue.pool(), n, scale, in<T>(k, 0), in<T>(k, 1), out(k, 0));
+        });
+    }
+};
+template <class T, bool remembers>
+struct OuterSgds {  // w, anchor, g[, buffer] -> w, anchor[, buffer]
+    static constexpr Family kFamily{"outer_sgd", "cpu.outer_sgd"};
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        cpu::MomentumStep step = momentum_step(c.op);
+        step.lr = number(c, "lr");
+        return kernel_from([step, alpha = number(c, "alpha"), n = c.elements(c.in(0))](const KernelArgs& k) {
+            cpu::outer_sgd(k.queue.pool(), n, step, alpha, in(k, 2), weights_of<T>(k, n), out<T>(k, 1),
+                           remembers ? out<T>(k, 2) : nullptr);
+        });
+    }
+};
+template <class T>
+struct OuterSgd : OuterSgds<T, false> {
+    using Types = std::tuple<T, T>(T, T, float);
+};
+template <class T>
+struct OuterSgdWithMomentum : OuterSgds<T, true> {
+    using Types = std::tuple<T, T, T>(T, T, float, T);
+};
+
 struct SumSquares {
     static constexpr Family kFamily{"sum_squares", "cpu.sum_squares", 0};
     using Types = double(float);

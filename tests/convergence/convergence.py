@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Do low-bandwidth techniques train as well? The demo's model, 1,000 steps, three seeds; each technique against exact
+communication with the same seed and data, by the loss of the whole held-out split.
+
+    python3 tests/convergence/convergence.py build/release/lockstep [--only int8] [--seeds 1 2 3] [--out build/convergence]
+
+Four ranks on two nodes of two (by the recipe, not by the machine), so that gradients are rounded at two levels. Runs that are
+done are kept in the folder, and a call that was stopped goes on. Exit code 1: a technique's mean difference is beyond its bar.
+"""
+import argparse
+import json
+import math
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LAYOUT = {"parallelism.pipeline_parallel_degree": 1, "parallelism.tensor_parallel_degree": 1,
+          "parallelism.data_parallel_shard_degree": 4, "cluster.ranks_per_node": 2, "partition.preset": "hpz",
+          "training.local_batch_size": 4}
+ISLANDS = {**LAYOUT, "parallelism.data_parallel_shard_degree": 2, "fault_tolerance.enable": "true",
+           "fault_tolerance.semi_sync_method": "diloco", "fault_tolerance.group_size": 2, "fault_tolerance.sync_steps": 10}
+# Settings, and by how much the held-out loss may be above the exact one's, on average.
+TECHNIQUES = {
+    "exact": (LAYOUT, None),
+    "int8": ({**LAYOUT, "partition.quantized_weights": "int8", "partition.quantized_gradients": "int8"}, 0.003),
+    "int4": ({**LAYOUT, "partition.preset": "zeropp"}, 0.01),
+    "int4_nearest": ({**LAYOUT, "partition.preset": "zeropp", "partition.gradient_rounding": "nearest"}, None),
+    "islands": (ISLANDS, 0.02),
+    "islands_int8": ({**ISLANDS, "fault_tolerance.should_quantize": "true"}, 0.02),
+}
+LEAST_TOKENS = 400_000
+
+
+def lockstep(program, *arguments):
+    return subprocess.run([program, *map(str, arguments)], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def data(program, folder):
+    if not (folder / "data/manifest.json").exists():
+        subprocess.run([ROOT / "scripts/demo_text.sh", folder / "text"], check=True)
+        lockstep(program, "data", "prepare", folder / "text", "--out", folder / "data", "--vocab", 4096, "--heldout", 0.42,
+                 "--overwrite")
+    return folder / "data"
+
+
+def run(program, folder, name, settings, seed, steps):
+    done = folder / f"{name}.{seed}.json"
+    if done.exists():
+        return json.loads(done.read_text())
+    out = folder / f"{name}.{seed}"
+    shutil.rmtree(out, ignore_errors=True)
+    settings = {**settings, "debug.seed": seed, "training.steps": steps, "training.dataset_path": data(program, folder),
+                "job.dump_folder": out, "validation.enable": "false", "checkpoint.interval": 100_000}
+    trained = json.loads(lockstep(program, "train", "recipes/demo.toml", "--json",
+                                  *(f"--{key}={value}" for key, value in settings.items())))
+    evaluated = json.loads(lockstep(program, "eval", out, "--json"))
+    result = {"name": name, "seed": seed, "steps": steps, "heldout_loss": evaluated["loss"],
+              "heldout_tokens": evaluated["tokens"], "step_time_s": trained["step_time_s"]}
+    shutil.rmtree(out)
+    done.write_text(json.dumps(result))
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--only", choices=TECHNIQUES, nargs="+", default=list(TECHNIQUES), help="techniques to run beside exact")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/convergence")
+    args = parser.parse_args()
+    args.program = str(pathlib.Path(args.program).resolve())
+    args.out = args.out.resolve()
+    args.out.mkdir(parents=True, exist_ok=True)
+    loss = {}
+    for seed in args.seeds:
+        for name in dict.fromkeys(["exact", *args.only]):
+            result = run(args.program, args.out, name, TECHNIQUES[name][0], seed, args.steps)
+            loss[name, seed] = result["heldout_loss"]
+            print(f"seed {seed} {name:14} held-out loss {result['heldout_loss']:.5f} of {result['heldout_tokens']} tokens, "
+                  f"{result['step_time_s']:.3f} s a step", file=sys.stderr, flush=True)
+            if args.steps >= 1000 and result["heldout_tokens"] < LEAST_TOKENS:
+                sys.exit(f"{result['heldout_tokens']} held-out tokens are fewer than {LEAST_TOKENS}")
+    fails = []
+    print(f"{'technique':14} {'mean':>9} {'deviation':>9} {'bar':>7}   by seed")
+    for name in dict.fromkeys(args.only):
+        if name == "exact":
+            continue
+        bar = TECHNIQUES[name][1]
+        differences = [loss[name, seed] / loss["exact", seed] - 1 for seed in args.seeds]
+        mean, spread = statistics.fmean(differences), statistics.stdev(differences) if len(differences) > 1 else math.nan
+        limit = "" if bar is None else f"{100 * bar:.1f} %"
+        print(f"{name:14} {100 * mean:+7.3f} % {100 * spread:7.3f} % {limit:>7}   "
+              + ", ".join(f"{100 * d:+.3f} %" for d in differences))
+        if bar is not None and not mean <= bar:
+            fails.append(name)
+    if fails:
+        sys.exit("beyond the bar: " + ", ".join(fails))
+
+
+if __name__ == "__main__":
+    main()
