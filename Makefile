@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-peers crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -129,6 +129,16 @@ cluster-failures: configure  ## ranks and hosts of that cluster killed, stopped 
 	scripts/install_dependencies.sh iproute2
 	$(build) --target lockstep
 	tests/cluster/cluster.sh 4 200mbit tests/cluster/failures.py build/release/lockstep
+
+cluster-partitions: configure  ## low-bandwidth partitionings by turns on that cluster, beside plans and PyTorch; goes on where it was stopped; as root; needs PyPI; an hour
+	scripts/install_dependencies.sh iproute2
+	$(build) --target lockstep
+	$(call python,peers,bench/peers/requirements.txt)
+	tests/cluster/cluster.sh 4 200mbit build/peers/bin/python tests/cluster/partitions.py build/release/lockstep
+
+convergence: configure  ## 1,000 steps with int8, int4 and islands against exact ones, three seeds each; goes on where it was stopped; an hour
+	$(build) --target lockstep
+	python3 tests/convergence/convergence.py build/release/lockstep
 
 cluster-peers: configure  ## FSDP and HSDP beside PyTorch's over gloo on that cluster, alternately; as root; needs PyPI
 	scripts/install_dependencies.sh iproute2

@@ -62,7 +62,7 @@ Asked asked(const TuneArgs& args) {
     Asked a;
     a.reading = planning::announced(args.recipe);
     a.cluster_file = cluster_file_of(args, compile::config_of(a.reading.recipe));
-    planning::set_levels(a.reading.recipe, a.cluster_file);
+    planning::set_levels(a.reading.recipe, a.cluster_file, nullptr, true);
     a.config = compile::config_of(a.reading.recipe);
     a.cluster = sim::read_cluster(a.cluster_file, args.cluster.empty() ? "cluster.file" : "--cluster", a.config.cluster.stack);
     const auto own = compile::layout_of(own_layout(a.config), compile::dims_of(a.config));

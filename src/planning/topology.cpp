@@ -39,9 +39,9 @@ mesh::Topology topology_of(const compile::Config& config, int64_t ranks, const c
     return cluster ? sim::topology_of(*cluster, ranks) : mesh::Topology{};
 }
 
-void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group) {
+void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group, bool any_partition) {
     compile::Config config = compile::config_of(recipe);
-    if (!config.partition.names_levels()) return;
+    if (!any_partition && !config.partition.names_levels()) return;
     const auto set = [&](const char* key, int64_t open, int64_t ranks, const std::string& origin) {
         if (open == 0 && ranks > 0) recipe.set(key, compile::Value(ranks), origin);
     };

@@ -23,10 +23,11 @@ struct RanksByHost {
 };
 RanksByHost ranks_by_host(const compile::Config& config);
 
-// Sets cluster.ranks_per_package and ranks_per_node where the recipe's partition names a package or a node and leaves open how
-// many ranks have one: as many as a host of `group` has; else as the links or hosts of `cluster_file` say, empty: of
-// cluster.file. What stays open is refused by the layout, or is one host. UserError cluster.*.
-void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group = nullptr);
+// Sets cluster.ranks_per_package and ranks_per_node where the recipe's partition names a package or a node (or `any_partition`
+// may) and the recipe leaves open how many ranks have one: as many as a host of `group` has; else as the links or hosts of
+// `cluster_file` say, empty: of cluster.file. What stays open is refused by the layout, or is one host. UserError cluster.*.
+void set_levels(compile::Recipe& recipe, const std::string& cluster_file, const comm::ProcessGroup* group = nullptr,
+                bool any_partition = false);
 
 // The cluster of cluster.file, where it describes devices or hosts.
 std::optional<sim::Cluster> described_cluster(const compile::Config& config);

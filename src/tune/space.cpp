@@ -143,6 +143,8 @@ std::vector<std::pair<std::string, std::string>> settings_of(const Config& c) {
     number("parallelism.pipeline_parallel_last_stage_less_layers", p.pipeline_parallel_last_stage_less_layers);
     number("parallelism.prefetch", p.prefetch);
     set("partition.preset", compile::word_of(c.partition.preset));
+    set("partition.quantized_weights", compile::word_of(c.partition.quantized_weights));
+    set("partition.quantized_gradients", compile::word_of(c.partition.quantized_gradients));
     set("activation_checkpoint.mode", compile::word_of(c.activation_checkpoint.mode));
     if (c.activation_checkpoint.mode == RecomputeMode::Selective) set("activation_checkpoint.selective_ac_option", "op");
     if (c.activation_checkpoint.mode == RecomputeMode::Budget)
@@ -166,7 +168,12 @@ compile::Config with(const Config& base, const Choice& c, int64_t global_batch) 
     p.pipeline_parallel_layers_per_stage =
         by_cost || c.pipeline == 1 ? 0 : base.model.size("n_layers") / (c.pipeline * c.stages_per_rank);
     p.pipeline_parallel_first_stage_less_layers = p.pipeline_parallel_last_stage_less_layers = by_cost ? -1 : 0;
-    out.partition = {};
+    if (c.partition == PartitionPreset::None) out.partition = {};  // replicated, whatever the recipe splits
+    // What a preset quantizes is arithmetic, which stays.
+    const bool quantizes = base.partition.preset == PartitionPreset::ZeroPp && c.partition != PartitionPreset::None;
+    for (auto [own, of_preset] : {std::pair{&out.partition.quantized_weights, compile::Quantized::Int8},
+                                  std::pair{&out.partition.quantized_gradients, compile::Quantized::Int4}})
+        if (quantizes && *own == compile::Quantized::Default) *own = of_preset;
     out.partition.preset = c.partition;
     out.activation_checkpoint.mode = c.recompute;
     out.activation_checkpoint.selective_ac_option = {c.recompute == RecomputeMode::Selective ? 0 : 2};
@@ -207,16 +214,34 @@ std::string text_of(const Choice& c) {
 
 std::vector<Choice> Space::members(const Choice& family) const {
     std::vector<Choice> out;
+    const Config::Partition& p = base.partition;
+    const auto names = [](const compile::Split& s) { return s.over != compile::Split::Over::Preset; };
+    const bool named = names(p.weights) || names(p.secondary_weights) || names(p.gradients) || names(p.optimizer);
+    const bool plain = !named && p.preset != PartitionPreset::ZeroPp && p.quantized_weights == compile::Quantized::Default &&
+                       p.quantized_gradients == compile::Quantized::Default;
     const auto add = [&](const Choice& c) {
-        if (allowed_member(base, c)) out.push_back(c);
+        const bool of_levels = c.partition > PartitionPreset::Zero3;
+        const auto exists = [&] { return !compile::refusal_of(compile::layout_of(with(base, c, global_batch), dims)); };
+        if (allowed_member(base, c) && ((plain && !of_levels) || exists())) out.push_back(c);
     };
+    if (named) {  // levels that the recipe names leave nothing to choose
+        Choice c = family;
+        c.partition = p.preset == PartitionPreset::None ? PartitionPreset::Ddp : p.preset;
+        for (const int64_t replicate : divisors(family.data)) {
+            c.replicate = replicate;
+            add(c);
+        }
+        return out;
+    }
+    const int64_t node = base.cluster.ranks_per_node / family.tensor;  // data ranks of one
+    const bool on_nodes = node > 1 && family.data > node && family.data % node == 0;
     // Gradients of several microbatches in a pipeline are reduced once, with ZeRO-1 as with ZeRO-2, which takes no more bytes.
     const bool zero1_is_zero2 = family.pipeline > 1 && family.microbatches > 1 && !is_held(base, "partition.preset");
     for (const int64_t replicate : divisors(family.data)) {
         Choice c = family;
         c.replicate = replicate;
         if (c.shard() == 1) {
-            c.partition = PartitionPreset::None;
+            c.partition = plain ? PartitionPreset::None : PartitionPreset::Zero3;
             add(c);
             continue;
         }
@@ -227,6 +252,12 @@ std::vector<Choice> Space::members(const Choice& family) const {
                 c.prefetch = prefetch;
                 if (preset == PartitionPreset::Zero3 || prefetch == 1) add(c);
             }
+        }
+        c.prefetch = 1;
+        const PartitionPreset copied = p.preset == PartitionPreset::ZeroPp ? PartitionPreset::ZeroPp : PartitionPreset::Hpz;
+        for (const PartitionPreset preset : {PartitionPreset::Mics, copied, PartitionPreset::ThreeLevel}) {
+            c.partition = preset;
+            if (on_nodes && replicate == 1) add(c);
         }
     }
     return out;

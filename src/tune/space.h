@@ -3,7 +3,7 @@
 //
 // The space is a list of families. A family fixes what decides the time of the pipeline: degrees, schedule, microbatch,
 // recompute. Its members differ in how states are split over its data ranks, and in prefetch. Keys that a flag of the command set
-// are held.
+// are held; so are levels of [partition] that the recipe names, and what crosses ranks quantized.
 #pragma once
 
 #include <cstdint>

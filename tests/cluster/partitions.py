@@ -62,6 +62,7 @@ def measure(args, runs, recipe, a_host, rate, rounds):
     cluster = runs.folder / f"cluster-{key}.toml"
     if not cluster.exists():
         os.replace(cluster_file(args.lockstep, str(runs.folder), args.machine, **where), cluster)
+    args.machine = args.machine or str(cluster)  # its kernels
     steps, planned, sent = {}, {}, {}
     for name, flags in layouts(ranks, a_host).items():
         planned[name] = plan_s(args.lockstep, recipe, str(cluster), *flags, *batch, *placed)

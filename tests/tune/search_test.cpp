@@ -303,6 +303,48 @@ TEST(TuneSpace, ALayoutIsReadBackFromItsConfiguration) {
     }
 }
 
+// With packages of 2 ranks and nodes of 4, on two nodes.
+std::vector<std::pair<std::string, std::string>> on_nodes(std::vector<std::pair<std::string, std::string>> more = {}) {
+    more.insert(more.end(), {{"parallelism.pipeline_parallel_degree", "1"},
+                             {"parallelism.tensor_parallel_degree", "1"},
+                             {"cluster.ranks_per_package", "2"},
+                             {"cluster.ranks_per_node", "4"}});
+    return more;
+}
+
+TEST(TuneSpace, HasTheLevelsOfTheMachine) {
+    const Problem p = problem(8, on_nodes());
+    std::map<PartitionPreset, int> found;
+    for (const Choice& c : choices_of(p)) {
+        ++found[c.partition];
+        EXPECT_FALSE(compile::refusal_of(tune::plan_of(p, c))) << text_of(c);
+    }
+    for (const PartitionPreset preset : {PartitionPreset::Mics, PartitionPreset::Hpz, PartitionPreset::ThreeLevel})
+        EXPECT_GT(found[preset], 0) << compile::word_of(preset);
+    EXPECT_EQ(found[PartitionPreset::ZeroPp], 0) << "it is other arithmetic";
+}
+
+// What a recipe says of levels and of quantized communication stays, in the search and in the recipe that it writes.
+TEST(TuneSpace, KeepsWhatTheRecipeSaysOfPartitions) {
+    const Problem levels = problem(8, on_nodes({{"partition.weights", "2"}, {"partition.optimizer", "world"}}));
+    ASSERT_FALSE(choices_of(levels).empty());
+    for (const Choice& c : choices_of(levels)) {
+        EXPECT_EQ(compile::layout_of(levels.config(c)).partition.weights, 2) << text_of(c);
+        EXPECT_EQ(compile::layout_of(levels.config(c)).partition.states, 8) << text_of(c);
+    }
+    for (const auto& keys : {on_nodes({{"partition.preset", "zeropp"}}), on_nodes({{"partition.quantized_weights", "int8"}})}) {
+        const Problem quantized = problem(8, keys);
+        ASSERT_FALSE(choices_of(quantized).empty());
+        for (const Choice& c : choices_of(quantized)) {
+            EXPECT_EQ(compile::layout_of(quantized.config(c)).partition.quantized_weights, 8) << text_of(c);
+            const auto settings = tune::settings_of(quantized.config(c));
+            EXPECT_NE(std::find(settings.begin(), settings.end(),
+                                std::pair<std::string, std::string>("partition.quantized_weights", "int8")),
+                      settings.end());
+        }
+    }
+}
+
 TEST(TuneSpace, RefusesABatchThatNoLayoutDivides) {
     try {
         problem(
