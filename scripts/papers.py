@@ -37,7 +37,7 @@ MEASURES = {
     "hardware FLOPs, % of 191.5 TFLOP/s": lambda p, first: 100 * p["mfu"] * 4 / 3,
     "hardware TFLOP/s of a device, of 312": lambda p, first: 312 * p["mfu"] * 4 / 3,
     "speed of a device, % of the first row's": lambda p, first: 100 * speed_of_device(p) / speed_of_device(first),
-    "speed, times that of ZeRO-3": None,
+    "speed of a device, times the first row's": lambda p, first: speed_of_device(p) / speed_of_device(first),
 }
 
 

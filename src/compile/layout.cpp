@@ -229,8 +229,8 @@ int64_t bits_of(Quantized own, int64_t of_preset) {
     throw InternalError("layout: a number of bits of no kind");
 }
 
-// What crosses ranks quantized; `data`: the data ranks.
-Objection settle_quantization(const Config& config, const Preset& preset, int64_t data, passes::PartitionOptions& o) {
+// What crosses ranks quantized.
+Objection settle_quantization(const Config& config, const Preset& preset, passes::PartitionOptions& o) {
     const Config::Partition& p = config.partition;
     o.quantized_weights = bits_of(p.quantized_weights, preset.quantized_weights);
     o.quantized_gradients = bits_of(p.quantized_gradients, preset.quantized_gradients);
@@ -247,12 +247,6 @@ Objection settle_quantization(const Config& config, const Preset& preset, int64_
                          fmt::format("{}partition.quantized_weights = int8: partition.weights = none, so that no weights are "
                                      "gathered; leave it out, or split them",
                                      config.where("partition.quantized_weights")));
-    if (o.quantized_gradients != 0 && o.states != data)
-        return UserError(
-            "recipe.quantized_gradients", "partition.quantized_gradients",
-            fmt::format("{}partition.quantized_gradients = int{}: gradients are quantized on their way to the shards of "
-                        "the optimizer, which are over {} of {} data ranks; say partition.optimizer = world",
-                        config.where("partition.quantized_gradients"), o.quantized_gradients, o.states, data));
     return std::nullopt;
 }
 
@@ -265,7 +259,7 @@ Objection set_partition(const Config& config, const mesh::Degrees& degrees, pass
     if (Objection no = splits.set("partition.gradients", p.gradients, preset.gradients, o.gradients)) return no;
     if (Objection no = splits.set("partition.optimizer", p.optimizer, preset.optimizer, o.states)) return no;
     if (Objection no = settle_copy(config, preset, o)) return no;
-    if (Objection no = settle_quantization(config, preset, splits.data(), o)) return no;
+    if (Objection no = settle_quantization(config, preset, o)) return no;
     if (p.preset == PartitionPreset::Hsdp && config.parallelism.data_parallel_replicate_degree == 1)
         return UserError("recipe.hsdp", "partition.preset",
                          fmt::format("{}partition.preset = hsdp: nothing is replicated with "

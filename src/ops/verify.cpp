@@ -284,10 +284,12 @@ private:
         for (const Op& op : r.ops) {
             if (reduces && rule(op.kind).collective) {
                 // Those with decay are exchanged as integers and then added up, where the unit says so.
-                const bool quantized = u->quantized_gradients != 0;
-                const Dtype expected = quantized && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
+                // What replicas then share is gathered, norms and biases in the type in which they add up.
+                const bool quantized = u->quantized_gradients != 0, shares = quantized && op.kind == "all_gather";
                 for (const TensorId t : op.in) {
                     const ir::Tensor& x = r.tensors[t];
+                    if (shares && (x.dtype == Dtype::I8 || !decays(*u, x))) continue;
+                    const Dtype expected = quantized && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
                     if (x.dtype != expected || (quantized && op.kind == "reduce_scatter" && decays(*u, x)))
                         wrong(fmt::format("{}: gradients cross ranks as {}, not {}", x.name, name_of(x.dtype),
                                           name_of(quantized ? Dtype::I8 : expected)));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -109,9 +110,11 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         s.begin = unit.padded;
         // Blocks of quantized elements begin where segments do, and no two ranks share one.
         const auto block = [&](int64_t bits) { return bits == 0 || !s.decay ? 1 : quantized_block(bits); };
+        const mesh::AxisList replicas = unit.quantized_gradients == 0 ? AxisList{} : replicas_of(program.mesh, unit, s);
+        const int64_t share = std::max(program.mesh.size(replicas), meets_quantized ? program.mesh.islands() : 1);
         const int64_t shards_of = std::max({multiple, block(unit.quantized_weights), block(unit.quantized_gradients),
-                                            meets_quantized ? block(kMeetingBits) : 1}) *
-                                  (meets_quantized ? program.mesh.islands() : 1);
+                                            share > 1 ? block(kSharedBits) : 1}) *
+                                  std::lcm(program.mesh.size(replicas), meets_quantized ? program.mesh.islands() : 1);
         s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * shards_of);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -132,6 +133,24 @@ void reduce_quantized(Routine& r, const ir::Program& program, const ir::Unit& un
         for (size_t k = 0; k < quantized.size(); ++k)
             r.ops.push_back(between("dequantize_sum", received[k], now[quantized[k]], bits));
     }
+}
+
+ir::AxisList replicas_of(const mesh::Mesh& mesh, const ir::Unit& unit, const ir::Segment& segment) {
+    AxisList out = mesh::subtract(segment.grad_partial, mesh::unite(unit.optimizer, mesh.whole(mesh::Axis::tp)));
+    std::reverse(out.begin(), out.end());
+    return out;
+}
+
+void all_reduce_quantized(Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
+                          const std::vector<TensorId>& from, const std::vector<TensorId>& to, const AxisList& scattered,
+                          const AxisList& shared) {
+    const AxisList group = mesh::join(scattered, shared);
+    if (shared.empty()) return reduce_quantized(r, program, unit, at_random, from, to, group);
+    const auto parts = shards_like(r, to, "part", mesh::join(r.tensors[from[0]].placement.dims[0], group));
+    reduce_quantized(r, program, unit, at_random, from, parts, group);
+    ir::Unit as = unit;
+    as.quantized_weights = kSharedBits, as.compute = r.tensors[to[0]].dtype;
+    gather_quantized(r, as, parts, to, shared);
 }
 
 }  // namespace lockstep::passes

@@ -8,8 +8,12 @@
 
 namespace lockstep::passes {
 
-// Bits of an element of what islands have changed, where it crosses them quantized.
-inline constexpr int64_t kMeetingBits = 8;
+// Bits of an element of what ranks share, where it crosses them quantized: sums of gradients that replicas must have alike, and
+// the mean of what islands have changed.
+inline constexpr int64_t kSharedBits = 8;
+
+// Over which a segment's gradients are partial beside the optimizer's split, innermost first: ranks that update the same.
+ir::AxisList replicas_of(const mesh::Mesh& mesh, const ir::Unit& unit, const ir::Segment& segment);
 
 // to = all_gather(from) over these axes, of what was rounded; also over none, so that every layout computes with the same
 // weights. One tensor a segment, in the unit's type of parameters.
@@ -21,5 +25,11 @@ void gather_quantized(ir::Routine& r, const ir::Unit& unit, const std::vector<ir
 // however many ranks that has. One tensor a segment, in the type in which gradients add up.
 void reduce_quantized(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
                       const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to, const ir::AxisList& group);
+
+// to = the sums of `from` over `scattered`, then `shared`: each rank its shard of the first, which ranks of the second have alike.
+// As reduce_quantized over both, and then a gather in kSharedBits.
+void all_reduce_quantized(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
+                          const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to, const ir::AxisList& scattered,
+                          const ir::AxisList& shared);
 
 }  // namespace lockstep::passes

@@ -251,12 +251,13 @@ private:
         if (unit_.gradients.empty()) clear_padding(r, now);
         const AxisList rest(unit_.optimizer.begin() + static_cast<long>(unit_.gradients.size()), unit_.optimizer.end());
         auto carried = now;  // what the collectives work on: `now`, or a narrower copy of it
-        if (!rest.empty()) {
+        const bool quantized = unit_.quantized_gradients != 0;
+        const AxisList replicas = quantized ? replicas_of(mesh_, unit_, unit_.segments[0]) : AxisList{};
+        if (!rest.empty() || !replicas.empty()) {
             const char* note = "down to the optimizer's shards";
-            now = flat(r, StateRole::Reduced, Access::Write);
-            arrives_narrow = narrow && unit_.quantized_gradients == 0;
-            if (unit_.quantized_gradients != 0)
-                reduce_quantized(r, program_, unit_, options_.round_at_random, carried, now, rest);
+            if (!rest.empty()) now = flat(r, StateRole::Reduced, Access::Write);
+            arrives_narrow = narrow && !quantized;
+            if (quantized) all_reduce_quantized(r, program_, unit_, options_.round_at_random, carried, now, rest, replicas);
             else if (narrow) carried = reduce_scatter_narrow(r, carried, rest, unit_.reduce, note);
             else reduce_scatter(r, carried, now, rest, note);
             if (!arrives_narrow) carried = now;
@@ -266,7 +267,7 @@ private:
         // Segments that are partial over the same axes share a launch.
         std::map<AxisList, std::vector<size_t>> by_axes;
         for (size_t i = 0; i < unit_.segments.size(); ++i)
-            by_axes[mesh::subtract(unit_.segments[i].grad_partial, unit_.optimizer)].push_back(i);
+            by_axes[mesh::subtract(unit_.segments[i].grad_partial, mesh::unite(unit_.optimizer, replicas))].push_back(i);
         for (const auto& [axes, segments] : by_axes) {
             std::vector<TensorId> sums, members, reduced;
             for (size_t i : segments) sums.push_back(now[i]), members.push_back(carried[i]), reduced.push_back(combined[i]);
@@ -364,11 +365,8 @@ private:
         if (!options_.outer->quantized)
             return r.ops.push_back(collective("all_reduce", from, to, islands, "islands have the same mean"));
         ir::Unit as = unit_;
-        as.quantized_weights = as.quantized_gradients = kMeetingBits;
-        as.compute = as.reduce = sums();
-        const auto parts = shards_like(r, from, "part", mesh::join(unit_.optimizer, islands));
-        reduce_quantized(r, program_, as, false, from, parts, islands);
-        gather_quantized(r, as, parts, to, islands);
+        as.quantized_gradients = kSharedBits, as.reduce = sums();
+        all_reduce_quantized(r, program_, as, false, from, to, {}, islands);
     }
 
     // The optimizer on every segment: new weights from old ones.

@@ -447,14 +447,6 @@ const ErrorCase kErrors[] = {
      "recipe.secondary_weights", "partition.secondary_weights",
      "partition.secondary_weights over 1 data rank: each rank would keep all weights; say "
      "parallelism.fsdp_reshard_after_forward = never, or choose a wider level"},
-    {"quantized_over_replicas",
-     [] {
-         compile_with({{kShard, "2"}, {kReplicate, "2"}, {"partition.preset", "zeropp"}});
-     },
-     "recipe.quantized_gradients", "partition.quantized_gradients",
-     "partition.quantized_gradients = int4: gradients are quantized on their way to the shards of the optimizer, which are over "
-     "2 "
-     "of 4 data ranks; say partition.optimizer = world"},
     {"islands_without_a_method",
      [] {
          compile_with({{"fault_tolerance.enable", "true"}, {"fault_tolerance.group_size", "2"}});

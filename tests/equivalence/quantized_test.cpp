@@ -6,6 +6,7 @@
 
 #include "compile/traffic.h"
 #include "ops/verify.h"
+#include "runtime/replicas.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/draw.h"
 #include "tests/equivalence/run.h"
@@ -96,9 +97,6 @@ TEST(QuantizedWeights, AreWhatTheUnitSays) {
 // Gradients that are exchanged as int8, or as int4 that is rounded at random: near those that are not.
 TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
     for (Settings settings : layouts()) {
-        if (settings.back().second == "hsdp") settings.push_back({"partition.optimizer", "world"});
-        const auto is_mics = [](const auto& s) { return s.second == "mics"; };
-        if (std::any_of(settings.begin(), settings.end(), is_mics)) continue;  // its optimizer has replicas
         settings.push_back({"partition.quantized_weights", "none"});
         const Outcome exact = run(recipe_of(settings), Backend::Cpu, 3);
         for (const char* quantized : {"int8", "int4"}) {
@@ -117,6 +115,23 @@ TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
             }
         }
     }
+}
+
+// Ranks that update the same shard have the same bits of its gradients, and so of everything after.
+TEST(QuantizedGradients, LeaveReplicasAlike) {
+    size_t with_replicas = 0;
+    for (Settings settings : layouts()) {
+        settings.insert(settings.end(), {{"partition.quantized_gradients", "int4"}, {"partition.quantized_weights", "none"}});
+        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
+        const data::SyntheticSource data = synthetic_data(recipe, compiled);
+        runtime::Trainer trainer(compile::config_of(recipe), compiled, data);
+        start(trainer, recipe);
+        for (int step = 0; step < 3; ++step) trainer.step();
+        EXPECT_TRUE(runtime::replica_differences(trainer.ranks()).empty()) << recipe.toml();
+        with_replicas += compiled.layout.partition.states < compiled.layout.data_ranks ? 1 : 0;
+    }
+    EXPECT_EQ(with_replicas, 2u);  // mics and hsdp
 }
 
 // The bits come from the step and the data: two runs agree, whatever kernels and threads they have; and rounding to nearest is
