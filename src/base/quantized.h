@@ -21,11 +21,14 @@ namespace lockstep {
 inline constexpr int8_t kNotFinite = -128;
 
 // Elements of a block. Four bits have 15 values, so that fewer elements must share a scale.
-constexpr int64_t quantized_block(int64_t bits) { return bits == 4 ? 32 : 256; }
+constexpr int64_t quantized_block(int64_t bits) { return bits == 4 ? 32 : bits == 8 ? 256 : 1; }
+
+// More bits are those of a float, which goes beside quantized ones as it is.
+constexpr bool is_quantized(int64_t bits) { return bits <= 8; }
 
 // The bytes that so many elements have in blocks. `elements` is a multiple of a block.
 constexpr int64_t quantized_bytes(int64_t elements, int64_t bits) {
-    return elements * bits / 8 + elements / quantized_block(bits);
+    return elements * bits / 8 + (is_quantized(bits) ? elements / quantized_block(bits) : 0);
 }
 
 // The least exponent of a scale: float16 has no smaller values than 2^-24.

@@ -1,7 +1,7 @@
 // Flat states on their way between ranks, as blocks of int8 or int4 with a scale (base/quantized.h). State ops: no derivative,
 // and passes/partition_parameters places them. A block has n elements.
 //   quantize(x [N] [, steps]) -> q [quantized_bytes(N)] i8 {bits, least[, stream]}: least is the type's least exponent. With the
-//       number of steps it rounds at random, from the stream of that number
+//       number of steps it rounds at random, from the stream of that number. With the bits of x's own type it is x as it is
 //   dequantize(q) -> x {bits}
 //   dequantize_sum(q [ranks, quantized_bytes(N)]) -> x [N] {bits}: the sum over the ranks, in their order
 // What is quantized may stand in one row of a tensor with a row for each rank.
@@ -16,7 +16,8 @@ std::string check_sizes(const Routine& r, const Op& op, TensorId floats, TensorI
     if (q.dtype != Dtype::I8 || is_integer(x.dtype)) return "it is between floats and int8";
     if (x.dims.size() != 1 || q.dims.empty() || q.dims.size() > 2) return "it is of one dim, and of rows of bytes";
     const int64_t bits = op.integer("bits"), n = r.dims[x.dims[0]].size;
-    if (bits != 8 && bits != 4) return fmt::format("its integers have {} bits, not 8 or 4", bits);
+    if (bits != 8 && bits != 4 && bits != 8 * bytes_of(x.dtype))
+        return fmt::format("its elements have {} bits, not 8, 4 or those of a float", bits);
     if (n % quantized_block(bits) != 0) return fmt::format("{} elements are no whole blocks", n);
     if (r.dims[q.dims.back()].size != quantized_bytes(n, bits)) return "it has not the bytes of its elements and blocks";
     return "";

@@ -290,11 +290,13 @@ private:
                     const ir::Tensor& x = r.tensors[t];
                     if (shares && (x.dtype == Dtype::I8 || !decays(*u, x))) continue;
                     const Dtype expected = quantized && op.kind == "all_to_all" ? Dtype::I8 : u->reduce;
-                    if (x.dtype != expected || (quantized && op.kind == "reduce_scatter" && decays(*u, x)))
+                    if (x.dtype != expected || (quantized && op.kind == "reduce_scatter"))
                         wrong(fmt::format("{}: gradients cross ranks as {}, not {}", x.name, name_of(x.dtype),
                                           name_of(quantized ? Dtype::I8 : expected)));
                 }
             }
+            if (reduces && op.kind == "quantize" && !crosses_as_said(*u, r.tensors[op.in[0]], op.integer("bits")))
+                wrong(fmt::format("{} crosses ranks in {} bits", r.tensors[op.in[0]].name, op.integer("bits")));
             if (rule(op.kind).updates) updated[op.out[0]] = true, ++updates;
             if (r.kind == ir::RoutineKind::Update && op.kind == "cast" && writes_weights(r, op) && !updated[op.in[0]])
                 wrong(fmt::format("{} is cast before its update", r.tensors[op.in[0]].name));
@@ -307,6 +309,11 @@ private:
     static bool decays(const ir::Unit& u, const ir::Tensor& t) {
         const auto segment = static_cast<size_t>(t.dims.at(0));
         return segment < u.segments.size() && u.segments[segment].decay;
+    }
+
+    // Gradients with decay in the unit's bits, or in 8 where replicas share them; others as they are.
+    static bool crosses_as_said(const ir::Unit& u, const ir::Tensor& t, int64_t bits) {
+        return decays(u, t) ? bits == u.quantized_gradients || bits == 8 : bits == 8 * bytes_of(t.dtype);
     }
 
     // Weights with decay cross ranks as int8 where the unit says so, and nowhere else; a copy is gathered as it was fetched.

@@ -47,15 +47,15 @@ ir::Op between(const char* kind, TensorId from, TensorId to, int64_t bits) {
 ir::Op quantize(TensorId from, TensorId to, int64_t bits, Dtype type) {
     ir::Op op = between("quantize", from, to, bits);
     op.attrs["least"] = static_cast<int64_t>(least_exponent(type));
-    op.note = bits == 8 ? "what crosses ranks is int8" : "what crosses ranks is int4, two in a byte";
+    op.note = bits == 8   ? "what crosses ranks is int8"
+              : bits == 4 ? "what crosses ranks is int4, two in a byte"
+                          : "norms and biases cross ranks as they are";
     return op;
 }
 
-void reduce_plain(Routine& r, const ir::Unit& unit, const std::vector<TensorId>& from, const std::vector<TensorId>& to,
-                  const AxisList& group) {
-    const char* const note = "gradients of norms and biases are not quantized";
-    if (r.tensors[from[0]].dtype == unit.reduce) return reduce_scatter(r, from, to, group, note);
-    cast(r, reduce_scatter_narrow(r, from, group, unit.reduce, note), to, "gradients add up in this type");
+// Of an element of a segment's gradients on their way: norms and biases go as they are, in the same launch.
+int64_t bits_of(const ir::Unit& unit, size_t segment, Dtype type) {
+    return unit.segments[segment].decay ? unit.quantized_gradients : 8 * bytes_of(type);
 }
 
 }  // namespace
@@ -92,28 +92,22 @@ void gather_quantized(Routine& r, const ir::Unit& unit, const std::vector<Tensor
 void reduce_quantized(Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
                       const std::vector<TensorId>& from, const std::vector<TensorId>& to, const AxisList& group) {
     const mesh::Mesh& mesh = program.mesh;
-    const int64_t bits = unit.quantized_gradients;
-    std::vector<TensorId> plain, plain_sums;
-    std::vector<size_t> quantized;  // segments
-    for (size_t i = 0; i < from.size(); ++i) {
-        if (unit.segments[i].decay) quantized.push_back(i);
-        else plain.push_back(from[i]), plain_sums.push_back(to[i]);
-    }
-    if (!plain.empty()) reduce_plain(r, unit, plain, plain_sums, group);
-    if (quantized.empty()) return;
-    const TensorId steps = at_random ? Builder(r).port(program, program.state(ir::StateRole::Steps), ir::Access::Read) : -1;
+    const bool draws =
+        at_random && std::any_of(unit.segments.begin(), unit.segments.end(), [](const ir::Segment& s) { return s.decay; });
+    const TensorId steps = draws ? Builder(r).port(program, program.state(ir::StateRole::Steps), ir::Access::Read) : -1;
     std::vector<TensorId> now = from;
     for (size_t hop = 0; hop < group.size(); ++hop) {
         const AxisList over = {group[hop]};
         const ir::DimId ranks = dim_called(r, "ranks." + mesh.text(over), mesh.size(over), ir::DimRole::Other);
         std::vector<TensorId> sent, received;
-        for (const size_t i : quantized) {
+        for (size_t i = 0; i < from.size(); ++i) {
             const AxisList before = r.tensors[now[i]].placement.dims[0], after = mesh::join(before, over);
+            const int64_t bits = bits_of(unit, i, r.tensors[now[i]].dtype);
             const ir::DimId dim = bytes_dim(r, r.tensors[now[i]].dims[0], bits);
             sent.push_back(bytes(r, fmt::format("quantized{}.{}", i, hop), {ranks, dim}, {over, before}));
             received.push_back(bytes(r, fmt::format("received{}.{}", i, hop), {ranks, dim}, {{}, after}));
             r.ops.push_back(quantize(now[i], sent.back(), bits, r.tensors[now[i]].dtype));
-            if (at_random) {
+            if (draws && is_quantized(bits)) {
                 const std::string place = fmt::format("{}.{}.{}", r.name, i, hop);
                 r.ops.back().in.push_back(steps);
                 r.ops.back().attrs["stream"] = static_cast<int64_t>(hash_name(place) >> 1);
@@ -130,8 +124,8 @@ void reduce_quantized(Routine& r, const ir::Program& program, const ir::Unit& un
         exchange.attrs = {{"from", int64_t{0}}, {"to", int64_t{1}}};
         exchange.note = "each rank receives the parts of its shard";
         r.ops.push_back(std::move(exchange));
-        for (size_t k = 0; k < quantized.size(); ++k)
-            r.ops.push_back(between("dequantize_sum", received[k], now[quantized[k]], bits));
+        for (size_t i = 0; i < from.size(); ++i)
+            r.ops.push_back(between("dequantize_sum", received[i], now[i], bits_of(unit, i, r.tensors[now[i]].dtype)));
     }
 }
 

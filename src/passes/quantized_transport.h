@@ -26,10 +26,10 @@ void gather_quantized(ir::Routine& r, const ir::Unit& unit, const std::vector<ir
 void reduce_quantized(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
                       const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to, const ir::AxisList& group);
 
-// to = the sums of `from` over `scattered`, then `shared`: each rank its shard of the first, which ranks of the second have alike.
-// As reduce_quantized over both, and then a gather in kSharedBits.
+// to = the sums of `from` over `scattered`, then `shared`: each rank its shard of the first, which ranks of the second have
+// alike. As reduce_quantized over both, and then a gather in kSharedBits.
 void all_reduce_quantized(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, bool at_random,
-                          const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to, const ir::AxisList& scattered,
-                          const ir::AxisList& shared);
+                          const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to,
+                          const ir::AxisList& scattered, const ir::AxisList& shared);
 
 }  // namespace lockstep::passes

@@ -15,6 +15,7 @@ INT8 = ["--partition.quantized_weights", "int8", "--partition.quantized_gradient
 PARTITIONS = {
     "nodes": NODES,
     "nodes, int8": [*NODES, *INT8],
+    "nodes, int8 int4": [*NODES, *INT8[:2], "--partition.quantized_gradients", "int4"],
     "hpz": [*FSDP, "--partition.preset", "hpz"],
     "zeropp": [*FSDP, "--partition.preset", "zeropp"],
 }

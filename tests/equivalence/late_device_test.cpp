@@ -100,7 +100,7 @@ TEST(EquivalenceLateDevice, AWaitThatIsLeftOutShows) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "what it leaves out makes races, which the thread sanitizer reports";
 #endif
-    constexpr uint64_t kOrders = 40;
+    constexpr uint64_t kOrders = 150;
     constexpr int kPrograms = 6, kWaits = 8;
     int needed = 0, seen = 0, programs = 0;
     std::string missed;

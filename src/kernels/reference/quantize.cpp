@@ -20,6 +20,14 @@ template <class T>
 Made make_dequantize(const KernelContext& c) {
     const int64_t n = c.elements(c.out(0)), bits = c.op.integer("bits"), block = quantized_block(bits);
     const int64_t rows = c.elements(c.in(0)) / quantized_bytes(n, bits);  // of dequantize: one
+    if (!is_quantized(bits))
+        return kernel_from([=](const KernelArgs& a) {
+            for (int64_t i = 0; i < n; ++i) {
+                double sum = 0;
+                for (int64_t row = 0; row < rows; ++row) sum += static_cast<double>(in<T>(a, 0)[row * n + i]);
+                static_cast<T*>(a.out[0])[i] = static_cast<T>(sum);
+            }
+        });
     return kernel_from([=](const KernelArgs& a) {
         T* x = static_cast<T*>(a.out[0]);
         for (int64_t i = 0; i < n; ++i) {
@@ -40,6 +48,8 @@ template <class T>
 Made make_quantize(const KernelContext& c) {
     if (c.op.kind != "quantize") return make_dequantize<T>(c);
     const int64_t n = c.elements(c.in(0)), bits = c.op.integer("bits"), block = quantized_block(bits);
+    if (!is_quantized(bits))
+        return kernel_from([n](const KernelArgs& a) { std::copy_n(in<T>(a, 0), n, static_cast<T*>(a.out[0])); });
     const int least = static_cast<int>(c.op.integer("least"));
     const bool at_random = c.op.in.size() == 2;
     const int64_t stream = at_random ? c.op.integer("stream") : 0;
