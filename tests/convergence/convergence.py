@@ -21,7 +21,8 @@ LAYOUT = {"parallelism.pipeline_parallel_degree": 1, "parallelism.tensor_paralle
           "parallelism.data_parallel_shard_degree": 4, "cluster.ranks_per_node": 2, "partition.preset": "hpz",
           "training.local_batch_size": 4}
 ISLANDS = {**LAYOUT, "parallelism.data_parallel_shard_degree": 2, "fault_tolerance.enable": "true",
-           "fault_tolerance.semi_sync_method": "diloco", "fault_tolerance.group_size": 2, "fault_tolerance.sync_steps": 10}
+           "fault_tolerance.semi_sync_method": "local_sgd", "fault_tolerance.group_size": 2, "fault_tolerance.sync_steps": 10}
+DILOCO = {**ISLANDS, "fault_tolerance.semi_sync_method": "diloco"}
 # Settings, and by how much the held-out loss may be above the exact one's, on average.
 TECHNIQUES = {
     "exact": (LAYOUT, None),
@@ -30,6 +31,8 @@ TECHNIQUES = {
     "int4_nearest": ({**LAYOUT, "partition.preset": "zeropp", "partition.gradient_rounding": "nearest"}, None),
     "islands": (ISLANDS, 0.02),
     "islands_int8": ({**ISLANDS, "fault_tolerance.should_quantize": "true"}, 0.02),
+    "diloco": ({**DILOCO, "fault_tolerance.outer_momentum": 0.4}, 0.02),
+    "diloco_default": (DILOCO, None),
 }
 LEAST_TOKENS = 400_000
 
