@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -129,6 +129,11 @@ cluster-failures: configure  ## ranks and hosts of that cluster killed, stopped 
 	scripts/install_dependencies.sh iproute2
 	$(build) --target lockstep
 	tests/cluster/cluster.sh 4 200mbit tests/cluster/failures.py build/release/lockstep
+
+cluster-islands: configure  ## islands of that cluster, each a job of its own, killed, stopped and cut off; as root
+	scripts/install_dependencies.sh iproute2
+	$(build) --target lockstep
+	tests/cluster/cluster.sh 4 200mbit tests/cluster/island_failures.py build/release/lockstep
 
 cluster-partitions: configure  ## low-bandwidth partitionings by turns on that cluster, beside plans and PyTorch; goes on where it was stopped; as root; needs PyPI; an hour
 	scripts/install_dependencies.sh iproute2

@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(ca-certificates python3 g++ cmake ninja-build mold pkg-config
           libdnnl-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libpcre2-dev libutf8proc-dev libxxhash-dev
-          zlib1g-dev libzstd-dev libsnappy-dev libeigen3-dev
+          zlib1g-dev libzstd-dev libsnappy-dev libeigen3-dev libzmq3-dev cppzmq-dev
           libpython3-dev pybind11-dev python3-numpy
           libgtest-dev libbenchmark-dev openmpi-bin libopenmpi-dev "$@")
 
@@ -14,7 +14,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     cat >&2 <<MESSAGE
 This script installs with apt, which is not here. Please install
   a C++20 compiler (GCC 12 or later), CMake 3.25 or later, Ninja, pkg-config; ccache and mold are optional
-  toml++, nlohmann-json, CLI11, fmt, spdlog, PCRE2 (8 bit), utf8proc, xxHash, zlib, zstd, snappy, Eigen, GoogleTest; Python 3; Google Benchmark for \`make bench\`; oneDNN, an MPI and pybind11 with numpy (for the Python module) are optional
+  toml++, nlohmann-json, CLI11, fmt, spdlog, PCRE2 (8 bit), utf8proc, xxHash, zlib, zstd, snappy, Eigen, ZeroMQ with cppzmq, GoogleTest; Python 3; Google Benchmark for \`make bench\`; oneDNN, an MPI and pybind11 with numpy (for the Python module) are optional
 then run make again with LOCKSTEP_SKIP_INSTALL=1.
 MESSAGE
     exit 1

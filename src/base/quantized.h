@@ -9,9 +9,9 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 #include "base/dtype.h"
 #include "base/random.h"
@@ -26,7 +26,7 @@ constexpr int64_t quantized_block(int64_t bits) { return bits == 4 ? 32 : bits =
 // More bits are those of a float, which goes beside quantized ones as it is.
 constexpr bool is_quantized(int64_t bits) { return bits <= 8; }
 
-// The bytes that so many elements have in blocks. `elements` is a multiple of a block.
+// Bytes of these elements in blocks. `elements` is a multiple of a block.
 constexpr int64_t quantized_bytes(int64_t elements, int64_t bits) {
     return elements * bits / 8 + (is_quantized(bits) ? elements / quantized_block(bits) : 0);
 }
@@ -43,21 +43,25 @@ inline int exponent_for(double most, int least, int64_t bits) {
     return std::clamp(m <= 1 - std::ldexp(1.0, -b) ? k - b : k - b + 1, least, 126);
 }
 
+// x as blocks of int8, each element rounded to nearest, and back. Whole blocks. T: float, double.
+template <class T>
+void to_int8(std::span<const T> x, std::span<char> q);
+template <class T>
+void from_int8(std::span<const char> q, std::span<T> x);
+
 // Rounding at random. The bits depend on the step, on the place (`stream`: which tensor; `index`: which element of it) and on
 // the value, so that they are the same for every number of threads and in a run that was resumed.
 constexpr uint32_t rounding_key(int64_t stream, double steps) {
     return static_cast<uint32_t>(splitmix64(static_cast<uint64_t>(stream) + splitmix64(static_cast<uint64_t>(steps))));
 }
-// U: uint32_t, or vectors of it; `value`: the bits of the element as a float.
-template <class U>
-[[gnu::always_inline]] constexpr U rounding_bits(uint32_t key, U index, U value) {
-    return mix32<U>(value ^ (index * 0x9e3779b9u + key));
+// `value`: the bits of the element as a float.
+[[gnu::always_inline]] constexpr uint32_t rounding_bits(uint32_t key, uint32_t index, uint32_t value) {
+    return mix32(value ^ (index * 0x9e3779b9u + key));
 }
 // v, or the integer above or below it in size: above with the probability of its fraction.
-template <class T>
-T rounded_at_random(T v, uint32_t bits) {
-    const T size = std::abs(v), below = std::floor(size);
-    return std::copysign(below + (static_cast<T>(bits >> 8) * T(0x1p-24) < size - below ? 1 : 0), v);
+inline double rounded_at_random(double v, uint32_t bits) {
+    const double size = std::abs(v), below = std::floor(size);
+    return std::copysign(below + (static_cast<double>(bits >> 8) * 0x1p-24 < size - below ? 1 : 0), v);
 }
 
 }  // namespace lockstep

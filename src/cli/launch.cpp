@@ -39,21 +39,23 @@ int launch(const LaunchArgs& args) {
     const job::Supervised s = job::supervise(args.options);
     if (args.json) {
         Json attempts = Json::array();
-        for (const job::Attempt& a : s.attempts)
+        for (const job::Attempt& a : s.attempts) {
             attempts.push_back({{"attempt", attempts.size() + 1},
                                 {"hosts", a.hosts},
                                 {"code", a.code},
                                 {"time_s", a.time_s},
                                 {"from_step", a.from_step},
                                 {"to_step", a.to_step}});
+            if (a.island) attempts.back()["island"] = *a.island;
+        }
         print_json(Json{{"code", s.code}, {"step", s.step}, {"attempts", attempts}});
     }
     if (s.code != kDone || s.attempts.size() > 1) {
         for (size_t i = 0; i < s.attempts.size(); ++i) {
             const job::Attempt& a = s.attempts[i];
-            telemetry::info(fmt::format("launch: attempt {}: step {} to {}, {:.1f} s, exit code {}{}", i + 1, a.from_step,
-                                        a.to_step, a.time_s, a.code,
-                                        a.hosts.empty() ? "" : fmt::format(", on {}", fmt::join(a.hosts, " "))));
+            telemetry::info(fmt::format("launch: attempt {}{}: step {} to {}, {:.1f} s, exit code {}{}", i + 1,
+                                        a.island ? fmt::format(" (island {})", *a.island) : "", a.from_step, a.to_step, a.time_s,
+                                        a.code, a.hosts.empty() ? "" : fmt::format(", on {}", fmt::join(a.hosts, " "))));
         }
     }
     if (s.code == kFailed && job::remembered_signal() == 0)
@@ -83,6 +85,8 @@ Command add_launch(CLI::App& app) {
     command->add_option(
         "--agent", args->options.agent,
         "program that runs a command on a host, to ask whether it answers and to end processes there (default ssh)");
+    command->add_option("--meet-at", args->options.meet_at,
+                        "host:port at which islands reach this host (default: its name, and a port that is free)");
     command->add_option("--mpirun", args->options.mpirun, "mpirun with its options");
     command->add_flag("--json", args->json, "one JSON object on standard output at the end");
     command->footer("Example: lockstep launch --hosts n0:8,n1:8 -- train recipes/llama3_8b.toml --checkpoint.enable true");

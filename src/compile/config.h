@@ -327,7 +327,10 @@ struct Config {
         int64_t group_size = 0, sync_steps = 5, num_fragments = 1;
         bool should_quantize = false;
         double fragment_update_alpha = 0, outer_lr = 0.7, outer_momentum = 0.9;
-        int64_t islands() const { return enable ? group_size : 1; }
+        int64_t replica_id = -1;  // which of the islands this job is; -1: all are in it
+        bool is_job() const { return enable && replica_id >= 0; }
+        int64_t islands() const { return enable && !is_job() ? group_size : 1; }  // of this job,
+        int64_t jobs() const { return is_job() ? group_size : 1; }                // and jobs that are one each
         bool operator==(const FaultTolerance&) const = default;
     } fault_tolerance;
 

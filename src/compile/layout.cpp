@@ -62,7 +62,7 @@ Objection set_batch(const Config& config, Layout& l) {
     const bool pipeline = config.parallelism.pipeline_parallel_degree > 1;
     l.seq_len = t.seq_len;
     l.local_batch = pipeline ? config.parallelism.pipeline_parallel_microbatch_size : t.local_batch_size;
-    const int64_t islands = config.fault_tolerance.islands();
+    const int64_t islands = config.fault_tolerance.islands() * config.fault_tolerance.jobs();
     l.global_batch = t.global_batch_size == -1 ? t.local_batch_size * l.data_ranks * islands : t.global_batch_size;
     if (l.global_batch % islands != 0)
         return UserError("recipe.fault_tolerance", "training.global_batch_size",
@@ -307,6 +307,8 @@ Objection set_meetings(const Config& config, passes::PartitionOptions& o) {
             "version; say diloco or local_sgd, or leave it out");
     if (f.group_size < 2)
         return no("group_size", fmt::format(" = {}: it is the number of islands that meet, 2 at least", f.group_size));
+    if (f.replica_id >= f.group_size)
+        return no("replica_id", fmt::format(" = {}: islands have the numbers 0 to {}", f.replica_id, f.group_size - 1));
     if (f.sync_steps % f.num_fragments != 0)
         return no("sync_steps",
                   fmt::format(" = {} is not divisible by fault_tolerance.num_fragments = {}, whose parts of the model "
@@ -319,8 +321,13 @@ Objection set_meetings(const Config& config, passes::PartitionOptions& o) {
     const int64_t blocks = config.model.size("n_layers") + 2;  // with embedding and head
     if (f.num_fragments > blocks)
         return no("num_fragments", fmt::format(" = {}: the model has {} blocks; lower it", f.num_fragments, blocks));
-    o.outer = passes::OuterOptions{diloco ? f.outer_lr : 1, diloco ? f.outer_momentum : 0, f.fragment_update_alpha,
-                                   f.should_quantize, f.num_fragments};
+    o.outer = passes::OuterOptions{diloco ? f.outer_lr : 1,
+                                   diloco ? f.outer_momentum : 0,
+                                   f.fragment_update_alpha,
+                                   f.should_quantize,
+                                   f.num_fragments,
+                                   f.group_size,
+                                   f.is_job()};
     return std::nullopt;
 }
 
@@ -404,6 +411,7 @@ OrRefusal<Layout> layout_of(const Config& config, const std::vector<ir::Dim>& di
     Cuts cuts;
     if (Objection o = set_partition(config, degrees, l.partition, cuts)) return *o;
     if (l.partition.outer) l.sync_steps = config.fault_tolerance.sync_steps;
+    if (config.fault_tolerance.is_job()) l.jobs = config.fault_tolerance.group_size, l.job = config.fault_tolerance.replica_id;
     cuts[Axis::tp] = {std::gcd(size_of(dims, ir::DimRole::KvHeads), tp)};
     l.mesh = mesh::Mesh::build(degrees, cuts);
     if (Objection o = check_divisible(config, l, dims)) return *o;

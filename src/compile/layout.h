@@ -28,7 +28,10 @@ struct Layout {
     int64_t vocab_multiple = 1;
     int64_t sync_steps = 1;  // from one meeting of islands to the next
 
-    int64_t island_batch() const { return global_batch / mesh.islands(); }
+    int64_t jobs = 1, job = 0;  // islands that are jobs of their own, and which of them this is
+
+    int64_t islands() const { return mesh.islands() * jobs; }
+    int64_t island_batch() const { return global_batch / islands(); }
     passes::BindSizesOptions sizes() const { return {mesh, microbatches, local_batch * data_ranks, vocab_multiple}; }
 };
 

@@ -485,7 +485,7 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"quantize.grouped_mm.mx.recipe_name", std::string("mxfp8"), S::Ignored, "acts with model.converters alone"},
         {"quantize.grouped_mm.mx.fqns", Strings{}, S::Ignored, "acts with model.converters alone"},
         fault_tolerance.acts("enable", &C::FaultTolerance::enable,
-                             "train islands: copies of the model that meet every so many steps, as semi_sync_method says"),
+                             "train islands: copies of the model that meet every sync_steps steps, as semi_sync_method says"),
         fault_tolerance.acts("semi_sync_method", &C::FaultTolerance::semi_sync_method,
                              "how islands meet. diloco: an outer optimizer takes a step along the mean of what they have "
                              "changed; local_sgd: they take the mean of their weights"),
@@ -510,8 +510,10 @@ const std::vector<RecipeKey>& recipe_keys() {
         {"fault_tolerance.process_group", std::string("gloo"), S::Ignored, "islands meet over the links of the job"},
         {"fault_tolerance.process_group_timeout_ms", int64_t{10000}, S::Ignored,
          "comm.train_timeout_seconds holds for meetings too"},
-        {"fault_tolerance.replica_id", int64_t{0}, S::Ignored, "an island's number follows from its ranks"},
-        {"fault_tolerance.min_replica_size", int64_t{1}, S::Ignored, "all islands meet"},
+        fault_tolerance.acts("replica_id", &C::FaultTolerance::replica_id,
+                             "which of the islands this job is, as `lockstep launch` sets it; -1: all are in one job",
+                             from_to(-1, kMostRanks)),
+        {"fault_tolerance.min_replica_size", int64_t{1}, S::Ignored, "islands that are there meet"},
         {"experimental.custom_import", std::string(), S::Ignored, "there are no Python modules"},
         {"experimental.custom_args_module", std::string(), S::Ignored, "there are no Python modules"},
     };
@@ -525,6 +527,7 @@ std::string default_difference(std::string_view key) {
         {"validation.dataset", "\"c4_validation\"; here the held-out split of the training data"},
         {"validation.local_batch_size", "8; here a validation has the batches of training"},
         {"validation.seq_len", "2048; here a validation has the sequences of training"},
+        {"fault_tolerance.replica_id", "0; here all islands are in one job until `lockstep launch` numbers them"},
         {"debug.seed", "None, which draws a seed; here a run is the same each time"},
     };
     for (const auto& [name, why] : differences) {

@@ -16,7 +16,7 @@ namespace {
 using ByKind = std::map<std::string, double>;
 
 // f(routine, op, times) of every collective in which a rank of the program sends, so often in a step, on average; islands meet
-// every so many steps.
+// every sync_steps steps.
 void each_that_sends(const Compiled& compiled, const ir::Program& p,
                      const std::function<void(const ir::Routine&, const ir::Op&, double)>& f) {
     const std::vector<double> times = calls_stood_for(p, compiled.microbatches_for_each());

@@ -1,5 +1,6 @@
 #include "job/hosts.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -53,7 +54,7 @@ std::vector<Host> hosts_of(const std::string& list) {
     return out;
 }
 
-pid_t start(const std::vector<std::string>& command) {
+pid_t start(const std::vector<std::string>& command, Output output) {
     std::vector<char*> words;
     for (const std::string& w : command) words.push_back(const_cast<char*>(w.c_str()));
     words.push_back(nullptr);
@@ -61,6 +62,7 @@ pid_t start(const std::vector<std::string>& command) {
     if (pid == 0) {
         setpgid(0, 0);  // signals of the terminal come to the supervisor, which hands them on
         signal(SIGUSR1, SIG_IGN);
+        if (output == Output::Dropped) dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
         execvp(words[0], words.data());
         std::_Exit(127);
     }

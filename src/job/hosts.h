@@ -21,7 +21,8 @@ std::vector<Host> hosts_of(const std::string& list);
 
 // A child in a process group of its own: signals of the terminal do not reach it. It ignores SIGUSR1, and so do the processes
 // that it starts until they catch it: one that is asked to stop before it listens goes on.
-pid_t start(const std::vector<std::string>& command);
+enum class Output { Shown, Dropped };  // what it prints on standard output
+pid_t start(const std::vector<std::string>& command, Output output = Output::Shown);
 // Its status once it has ended.
 int await_end(pid_t pid);
 // Exit code, or 128 + signal.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "job/agreement.h"
@@ -14,6 +15,21 @@
 #include "telemetry/metrics.h"
 
 namespace lockstep::job {
+namespace {
+
+// To meet other islands, where this job is one of them.
+std::optional<comm::islands::Invitation> invitation_of(const compile::Config& config) {
+    if (!config.fault_tolerance.is_job()) return std::nullopt;
+    if (const char* file = std::getenv(comm::islands::kInvitation)) return comm::islands::read_invitation(file);
+    const char* const key = "fault_tolerance.replica_id";
+    throw UserError(
+        "job.island", key,
+        fmt::format("{}{} = {}: this job would be one of {} islands, which `lockstep launch` starts and lets meet: start "
+                    "them with it, or leave {} out, and all islands are in this job",
+                    config.where(key), key, config.fault_tolerance.replica_id, config.fault_tolerance.group_size, key));
+}
+
+}  // namespace
 
 std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group, const Facts& flags) {
     const auto start = std::chrono::steady_clock::now();
@@ -25,6 +41,7 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
         require_same_job(job->recipe, flags, *group);
     }
     planning::use_instruction_set(compile::config_of(job->recipe));
+    const std::optional<comm::islands::Invitation> islands = invitation_of(compile::config_of(job->recipe));
     if (const std::string slow = planning::slow_types_warning(compile::values_of(job->recipe)); !slow.empty())
         telemetry::warn(slow);
     job->data = planning::open_run_data(job->recipe, planning::MissingData::Refuse);
@@ -36,7 +53,7 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
                                planning::capacity_here(config, job->compiled.layout.ranks, group));
     if (group) require_same_programs(job->compiled, *group);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
-    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, group);
+    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, group, nullptr, islands);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return job;
 }

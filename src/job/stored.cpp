@@ -59,7 +59,8 @@ Stored open_stored(const planning::RecipeArgs& args, const Settings& defaults) {
 void keep_one_island(compile::Recipe& recipe) {
     if (!recipe.flag("fault_tolerance.enable")) return;
     const int64_t ranks = recipe.integer("cluster.ranks"), islands = recipe.integer("fault_tolerance.group_size");
-    if (ranks > 0 && islands > 0) recipe.set("cluster.ranks", std::to_string(std::max<int64_t>(1, ranks / islands)));
+    const bool is_one = recipe.integer("fault_tolerance.replica_id") >= 0;
+    if (ranks > 0 && islands > 0 && !is_one) recipe.set("cluster.ranks", std::to_string(std::max<int64_t>(1, ranks / islands)));
     recipe.set("fault_tolerance.enable", "false");
 }
 

@@ -7,14 +7,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <thread>
 
 #include "base/error.h"
+#include "base/output_file.h"
 #include "checkpoint/folder.h"
+#include "comm/islands/service.h"
 #include "compile/layout.h"
 #include "job/hosts.h"
 #include "job/stopping.h"
@@ -32,6 +39,7 @@ constexpr auto kLook = std::chrono::milliseconds(20), kLookForRecords = std::chr
                kPause = std::chrono::milliseconds(500), kTellAgain = std::chrono::milliseconds(2000);
 // What ranks get to end by themselves once there are flight records, which they write just before they do.
 constexpr int kGraceSeconds = 3;
+constexpr int64_t kLongestPause = 20;  // times kPause
 
 // Of the newest file in a folder; the least time where there is none.
 std::filesystem::file_time_type newest_in(const std::string& folder) {
@@ -42,41 +50,58 @@ std::filesystem::file_time_type newest_in(const std::string& folder) {
     return newest;
 }
 
+// A job as one supervisor looks after it: all of a launch, or one of its islands.
+struct Part {
+    std::vector<Host> hosts;
+    compile::Recipe recipe;
+    int64_t processes = 0;  // 0: one for each rank
+    std::optional<int64_t> island;
+    Words environment;  // NAME=value
+    Output output = Output::Shown;
+};
+
+// What the supervisors of islands have in common.
+struct Islands {
+    comm::islands::Service service;
+    std::vector<std::atomic<bool>> go_on;  // by island: it runs, and its attempts are not in vain
+
+    Islands(const comm::islands::ServiceOptions& options)
+        : service(options, [](const std::string& line) { telemetry::info("launch: " + line); }),
+          go_on(static_cast<size_t>(options.meetings.islands)) {
+        for (std::atomic<bool>& g : go_on) g = true;
+    }
+    // For good.
+    void leave(int64_t island) {
+        go_on[static_cast<size_t>(island)] = false;
+        service.lost(island);
+    }
+    bool others_go_on(int64_t island) const {
+        for (size_t i = 0; i < go_on.size(); ++i) {
+            if (static_cast<int64_t>(i) != island && go_on[i]) return true;
+        }
+        return false;
+    }
+};
+
 class Launch {
 public:
-    explicit Launch(const SupervisorOptions& args) : args_(args), hosts_(hosts_of(args.hosts), args.agent) {
-        if (!args_.command.empty() && args_.command[0] != "train")
-            throw UserError(
-                "launch.command", "--",
-                fmt::format("launch starts train, but the command after -- is {}: write lockstep launch -- train recipe.toml",
-                            args_.command[0]));
-        if (args_.recipe.path.empty())
-            throw UserError("launch.command", "--",
-                            "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
-        recipe_ = planning::announced(args_.recipe).recipe;
-        planning::set_levels(recipe_, "");
-        planning::use_instruction_set(compile::config_of(recipe_));
-        processes_ = args_.processes;
+    Launch(const SupervisorOptions& args, Part part, Islands* islands)
+        : args_(args), part_(std::move(part)), islands_(islands), hosts_(part_.hosts, args.agent), processes_(part_.processes) {
         for (const Host& h : hosts_.all()) processes_ += h.slots;
-        compile::Config config = compile::config_of(recipe_);
+        compile::Recipe& recipe = part_.recipe;
+        compile::Config config = compile::config_of(recipe);
         if (config.leaves_ranks_open() && processes_ > 0) {
-            recipe_.set("cluster.ranks", std::to_string(processes_));
-            config = compile::config_of(recipe_);
+            recipe.set("cluster.ranks", std::to_string(processes_));
+            config = compile::config_of(recipe);
         }
         whole_ = compile::layout_of(config);
         if (processes_ == 0) processes_ = whole_.ranks;
         const std::filesystem::path folder = config.job.dump_folder;
         root_ = folder / config.checkpoint.folder;
         records_ = folder / config.comm.save_traces_folder;
-        if (!config.checkpoint.enable || config.checkpoint.interval < 1)
-            telemetry::warn(
-                "launch: without checkpoint.enable = true and a checkpoint.interval every restart begins at the first step");
     }
 
     Supervised run() {
-        if (geteuid() == 0)  // mpirun asks twice
-            setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-        remember_signals(Again::IsRemembered);
         int64_t in_vain = 0;
         std::vector<Host> live = hosts_.answers(hosts_.clean(0));
         for (int64_t attempt = 1;; ++attempt) {
@@ -87,20 +112,24 @@ public:
             const Clock::time_point start = Clock::now();
             if (command) {
                 telemetry::info(fmt::format("launch: {}", fmt::join(*command, " ")));
-                code = wait_for(job::start(*command), live, cleaned);
+                if (islands_) islands_->service.expect(*part_.island, in_vain <= args_.max_restarts);
+                code = wait_for(job::start(*command, part_.output), live, cleaned);
+                if (islands_ && code == kDone) islands_->service.done(*part_.island);
             } else {
+                if (islands_) islands_->service.lost(*part_.island);  // nobody waits for it
                 telemetry::warn(
-                    fmt::format("launch: no {} processes are left for one replica", whole_.ranks / whole_.data_ranks));
+                    islands_ ? fmt::format("launch: {}the hosts of this island do not all answer", name())
+                             : fmt::format("launch: no {} processes are left for one replica", whole_.ranks / whole_.data_ranks));
             }
-            attempts_.push_back(
-                {names_of(live), code, std::chrono::duration<double>(Clock::now() - start).count(), before, last_step()});
+            attempts_.push_back({part_.island, names_of(live), code, std::chrono::duration<double>(Clock::now() - start).count(),
+                                 before, last_step()});
             constexpr int kNotRunnable = 126, kNotFound = 127;  // as a shell says it
             if (attempts_.size() == 1 && (code == kNotRunnable || code == kNotFound))
                 throw UserError(
                     "launch.mpirun", "--mpirun",
                     fmt::format("launch: {} cannot be started: install Open MPI, or give its path with --mpirun", args_.mpirun));
             if (code == kStopped)
-                telemetry::info(fmt::format("launch: checkpoint written: {}; go on with the same command",
+                telemetry::info(fmt::format("launch: {}checkpoint written: {}; go on with the same command", name(),
                                             checkpoint::folder_of(root_, last_step())));
             if (code == kDone || code == kStopped) {
                 if (live.size() < hosts_.all().size())
@@ -108,19 +137,23 @@ public:
                 return finish(code);
             }
             in_vain = last_step() > before ? 0 : in_vain + 1;
-            std::this_thread::sleep_for(in_vain * kPause);  // hosts may come back
+            if (islands_) islands_->go_on[static_cast<size_t>(*part_.island)] = in_vain <= args_.max_restarts;
+            if (islands_ && command) islands_->service.expect(*part_.island, in_vain <= args_.max_restarts);
+            std::this_thread::sleep_for(std::min(in_vain, kLongestPause) * kPause);  // hosts may come back
             const size_t had = live.size();
             live = hosts_.answers(cleaned.empty() ? hosts_.clean(0) : cleaned);
             // 1 is also what mpirun says when it has lost a host.
             if (code <= kUsage && in_vain > 0 && live.size() >= had) return finish(code);
             if (remembered_signal() != 0) {
                 telemetry::error(fmt::format(
-                    "launch: ended after {} without a checkpoint of its last step; {}", signal_name(remembered_signal()),
+                    "launch: {}ended after {} without a checkpoint of its last step; {}", name(),
+                    signal_name(remembered_signal()),
                     last_step() > 0 ? "the last one is " + checkpoint::folder_of(root_, last_step()) : "there is none"));
                 return finish(kFailed);
             }
-            if (in_vain > args_.max_restarts) return finish(kFailed);
-            telemetry::warn(fmt::format("launch: exit code {}; again from step {}", code, last_step()));
+            // An island may come back as long as there are others to come back to.
+            if (in_vain > args_.max_restarts && !(islands_ && islands_->others_go_on(*part_.island))) return finish(kFailed);
+            telemetry::warn(fmt::format("launch: {}exit code {}; again from step {}", name(), code, last_step()));
         }
     }
 
@@ -136,6 +169,9 @@ private:
         return steps.empty() ? 0 : steps.back();
     }
 
+    // To begin a line with.
+    std::string name() const { return part_.island ? fmt::format("island {}: ", *part_.island) : std::string(); }
+
     // mpirun with as many data-parallel replicas as there is room for, and the batch of all.
     std::optional<Words> command_for(const std::vector<Host>& live) const {
         int64_t slots = hosts_.here() ? processes_ : 0;
@@ -147,6 +183,7 @@ private:
         while (replicate * shard * part > slots * each && shard > 1) --shard;
         const int64_t ranks = replicate * shard * part;
         if (ranks > slots * each || ranks % each != 0) return std::nullopt;
+        if (islands_ && ranks < whole_.ranks) return std::nullopt;  // islands are alike
         Words out;
         for (std::istringstream words(args_.mpirun); words >> out.emplace_back();) {
         }
@@ -157,13 +194,22 @@ private:
             for (const Host& h : live) list.push_back(fmt::format("{}:{}", h.name, h.slots));
             out.insert(out.end(), {"--host", fmt::format("{}", fmt::join(list, ","))});
         }
-        out.insert(out.end(), {"env", hosts_.mark(), std::filesystem::read_symlink("/proc/self/exe").string()});
+        out.insert(out.end(), {"env", hosts_.mark()});
+        out.insert(out.end(), part_.environment.begin(), part_.environment.end());
+        out.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
         out.insert(out.end(), args_.command.begin(), args_.command.end());
         const auto set = [&](const char* key, int64_t value) {
             out.insert(out.end(), {fmt::format("--{}", key), std::to_string(value)});
         };
         set("parallelism.data_parallel_replicate_degree", replicate), set("parallelism.data_parallel_shard_degree", shard);
         set("cluster.ranks", ranks), set("training.global_batch_size", whole_.global_batch);
+        if (part_.island) {
+            const compile::Config config = compile::config_of(part_.recipe);
+            set("fault_tolerance.replica_id", *part_.island);
+            out.insert(out.end(), {"--job.dump_folder", config.job.dump_folder});
+            if (part_.output == Output::Dropped && std::find(out.begin(), out.end(), "--quiet") == out.end())
+                out.push_back("--quiet");
+        }
         if (ranks < whole_.ranks)
             telemetry::warn(fmt::format("launch: {} of {} data-parallel ranks, with the same global batch of {}",
                                         replicate * shard, whole_.data_ranks, whole_.global_batch));
@@ -175,6 +221,7 @@ private:
     // cleaned, as after the loss of a host. When the hosts have answered, mpirun is killed.
     int wait_for(pid_t pid, const std::vector<Host>& used, std::vector<Asked>& cleaned) const {
         const auto before = newest_in(records_);
+        const int64_t from_step = last_step();
         Clock::time_point looked = Clock::now();
         Hosts::Lookout lookout(hosts_, used);
         Stop stop(*this);
@@ -191,6 +238,7 @@ private:
             }
             if (Clock::now() - looked < kLookForRecords) continue;
             looked = Clock::now();
+            if (islands_ && last_step() > from_step) islands_->go_on[static_cast<size_t>(*part_.island)] = true;
             if (newest_in(records_) != before) {
                 cleaned = hosts_.clean(kGraceSeconds);
             } else if (const std::string why = lookout.loss(); !why.empty()) {
@@ -248,19 +296,185 @@ private:
         std::vector<Asked> told_;
     };
 
-    Supervised finish(int code) const { return {code, last_step(), attempts_}; }
+    Supervised finish(int code) const {
+        if (islands_) islands_->leave(*part_.island);
+        return {code, last_step(), attempts_};
+    }
 
     const SupervisorOptions& args_;
+    Part part_;
+    Islands* const islands_;
     const Hosts hosts_;
-    compile::Recipe recipe_;
     compile::Layout whole_;
     int64_t processes_ = 0;       // where no host is gone
     std::string root_, records_;  // folders of checkpoints, of flight records
     std::vector<Attempt> attempts_;
 };
 
+// The job of the command, as a whole.
+Part whole_of(const SupervisorOptions& args) {
+    if (!args.command.empty() && args.command[0] != "train")
+        throw UserError(
+            "launch.command", "--",
+            fmt::format("launch starts train, but the command after -- is {}: write lockstep launch -- train recipe.toml",
+                        args.command[0]));
+    if (args.recipe.path.empty())
+        throw UserError("launch.command", "--",
+                        "nothing to start: write the command after --, as in lockstep launch -- train recipe.toml");
+    Part whole{hosts_of(args.hosts), planning::announced(args.recipe).recipe, args.processes, {}, {}, Output::Shown};
+    planning::set_levels(whole.recipe, "");
+    const compile::Config config = compile::config_of(whole.recipe);
+    planning::use_instruction_set(config);
+    if (!config.checkpoint.enable || config.checkpoint.interval < 1)
+        telemetry::warn(
+            "launch: without checkpoint.enable = true and a checkpoint.interval every restart begins at the first step");
+    return whole;
+}
+
+// The hosts, in their order, in equal parts.
+std::vector<std::vector<Host>> parts_of(const std::vector<Host>& hosts, int64_t islands) {
+    int64_t slots = 0;
+    for (const Host& h : hosts) slots += h.slots;
+    const int64_t each = slots / islands;
+    if (slots % islands != 0)
+        throw UserError("launch.islands", "--hosts",
+                        fmt::format("launch: {} processes cannot be shared out among fault_tolerance.group_size = {} islands: "
+                                    "each has equally many; change one of them",
+                                    slots, islands));
+    std::vector<std::vector<Host>> out(static_cast<size_t>(islands));
+    int64_t taken = 0;
+    for (const Host& h : hosts) {
+        for (int64_t left = h.slots; left > 0;) {
+            const int64_t here = std::min(left, each - taken % each);
+            out[static_cast<size_t>(taken / each)].push_back({h.name, here});
+            taken += here, left -= here;
+        }
+    }
+    return out;
+}
+
+// host:port of --meet-at, or what stands for it.
+comm::islands::ServiceOptions service_of(const SupervisorOptions& args, const compile::Config& config, bool here) {
+    comm::islands::ServiceOptions o;
+    o.meetings.islands = config.fault_tolerance.group_size;
+    if (const int64_t timeout_s = config.comm.train_timeout_seconds; timeout_s > 0)
+        o.meetings.patience_s = static_cast<double>(timeout_s) / 2;
+    if (args.meet_at.empty()) {
+        std::array<char, 256> name{};
+        if (!here && gethostname(name.data(), name.size() - 1) == 0) o.host = name.data();
+        return o;
+    }
+    const size_t colon = args.meet_at.rfind(':');
+    o.host = args.meet_at.substr(0, colon);
+    const std::string port = colon == std::string::npos ? "0" : args.meet_at.substr(colon + 1);
+    constexpr int kMostPort = 65535;
+    const bool is_number = !port.empty() && port.size() < 6 && port.find_first_not_of("0123456789") == std::string::npos;
+    if (o.host.empty() || !is_number || (o.port = std::stoi(port)) > kMostPort)
+        throw UserError(
+            "launch.meet_at", "--meet-at",
+            fmt::format("--meet-at {}: it must be a host's name, or name:port with a port up to {}", args.meet_at, kMostPort));
+    return o;
+}
+
+// A file that only its owner can read, as long as the launch runs; no other launch has one of this name.
+struct Secret {
+    std::string file;
+    Secret(const std::filesystem::path& folder, const comm::islands::Invitation& invitation) {
+        std::random_device random;
+        file = (folder / fmt::format("islands-{:08x}{:08x}.json", random(), random())).string();
+        comm::islands::write_invitation(file, invitation);
+    }
+    ~Secret() {
+        std::error_code ignored;
+        std::filesystem::remove(file, ignored);
+    }
+    Secret(const Secret&) = delete;
+    Secret& operator=(const Secret&) = delete;
+};
+
+// Of an island's run, in that of the first one.
+std::string folder_of(const std::filesystem::path& first, int64_t island) {
+    return (first / fmt::format("island.{}", island)).string();
+}
+
+// A job for each island.
+Supervised supervise_islands(const SupervisorOptions& args, const Part& whole, const compile::Config& config) {
+    const int64_t count = config.fault_tolerance.group_size;
+    const bool here = whole.hosts.empty();
+    if (const int64_t processes = here ? whole.processes : 0; processes % count != 0)
+        throw UserError("launch.islands", "--processes",
+                        fmt::format("--processes {} cannot be shared out among fault_tolerance.group_size = {} islands: each has "
+                                    "equally many",
+                                    processes, count));
+    const std::vector<std::vector<Host>> hosts = parts_of(whole.hosts, count);
+    Islands islands(service_of(args, config, here));
+    const std::filesystem::path folder = config.job.dump_folder;
+    make_folder(folder);
+    const Secret secret(folder, islands.service.invitation());
+    std::vector<std::unique_ptr<Launch>> launches;
+    for (int64_t i = 0; i < count; ++i) {
+        const auto k = static_cast<size_t>(i);
+        Part part{hosts[k],
+                  whole.recipe,
+                  whole.processes / count,
+                  i,
+                  {fmt::format("{}={}", comm::islands::kInvitation, secret.file)},
+                  i == 0 ? Output::Shown : Output::Dropped};
+        part.recipe.set("fault_tolerance.replica_id", std::to_string(i));
+        if (config.cluster.ranks > 0) part.recipe.set("cluster.ranks", std::to_string(config.cluster.ranks / count));
+        if (i > 0) part.recipe.set("job.dump_folder", folder_of(folder, i));
+        islands.service.expect(i);  // nobody begins before all have been started
+        launches.push_back(std::make_unique<Launch>(args, std::move(part), &islands));
+    }
+    std::vector<Supervised> ends(launches.size());
+    std::vector<std::exception_ptr> errors(launches.size());
+    std::vector<std::thread> threads;
+    for (size_t k = 0; k < launches.size(); ++k) {
+        threads.emplace_back([&, k] {
+            try {
+                ends[k] = launches[k]->run();
+            } catch (...) {
+                errors[k] = std::current_exception();
+                islands.leave(static_cast<int64_t>(k));
+            }
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    for (const std::exception_ptr& e : errors) {
+        if (e) std::rethrow_exception(e);
+    }
+    // The first one's folder is that of the job.
+    Supervised out{ends[0].code, ends[0].step, {}};
+    for (size_t k = 0; k < ends.size(); ++k) {
+        out.attempts.insert(out.attempts.end(), ends[k].attempts.begin(), ends[k].attempts.end());
+        if (ends[k].code == out.code) continue;
+        const std::string where = k == 0 ? folder.string() : folder_of(folder, static_cast<int64_t>(k));
+        telemetry::warn(
+            fmt::format("launch: island {} ended with exit code {} at step {}: {}", k, ends[k].code, ends[k].step, where));
+    }
+    return out;
+}
+
 }  // namespace
 
-Supervised supervise(const SupervisorOptions& options) { return Launch(options).run(); }
+Supervised supervise(const SupervisorOptions& options) {
+    const Part whole = whole_of(options);
+    if (geteuid() == 0)  // mpirun asks twice
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0), setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    const compile::Config config = compile::config_of(whole.recipe);
+    if (config.fault_tolerance.enable && config.fault_tolerance.replica_id >= 0)
+        throw UserError("launch.islands", "fault_tolerance.replica_id",
+                        fmt::format("{}fault_tolerance.replica_id = {}: launch starts all islands and numbers them itself; leave "
+                                    "it out",
+                                    config.where("fault_tolerance.replica_id"), config.fault_tolerance.replica_id));
+    if (!config.fault_tolerance.enable) {
+        Launch launch(options, whole, nullptr);
+        remember_signals(Again::IsRemembered);
+        return launch.run();
+    }
+    compile::layout_of(config);  // what is wrong with islands is said before any is started
+    remember_signals(Again::IsRemembered);
+    return supervise_islands(options, whole, config);
+}
 
 }  // namespace lockstep::job

@@ -1,8 +1,10 @@
 // Starts a job over hosts, looks after it and starts it again: from its last checkpoint, with fewer data-parallel replicas where
-// hosts are gone, with all of them where they are back.
+// hosts are gone, with all of them where they are back. Islands (docs/islands.md) are a job each, which meet in a service of the
+// supervisor; one that is started again takes the state of another.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@ struct SupervisorOptions {
     int64_t processes = 0;     // without hosts; 0: as many as ranks
     int64_t max_restarts = 3;  // in a row without a new checkpoint
     int64_t grace_s = 300;     // from a signal until what still runs is ended
+    std::string meet_at;       // host:port by which islands reach this one; empty: its name, and a port that is free
     std::string agent = "ssh";
     std::string mpirun =
         "mpirun --bind-to none -mca mpi_yield_when_idle 1 -mca odls_base_sigkill_timeout 0 -mca oob_tcp_keepalive_time 2 "
@@ -25,6 +28,7 @@ struct SupervisorOptions {
 };
 
 struct Attempt {
+    std::optional<int64_t> island;
     std::vector<std::string> hosts;
     int code = kFailed;
     double time_s = 0;
@@ -33,7 +37,7 @@ struct Attempt {
 
 struct Supervised {
     int code = kFailed;
-    int64_t step = 0;  // of the latest checkpoint
+    int64_t step = 0;  // of the latest checkpoint; of all islands
     std::vector<Attempt> attempts;
 };
 

@@ -82,6 +82,9 @@ public:
 
     int run() {
         checkpoints_.resume();
+        if (job_.trainer->join_islands())
+            telemetry::info(fmt::format("island {}: the state is now that of another island, at step {}",
+                                        job_.compiled.layout.job, job_.trainer->progress().steps));
         keep_recipe();
         checkpoint_ = checkpoints_.latest();
         log_.start(job_.trainer->progress().steps > 0 ? checkpoint_ : "");
@@ -107,6 +110,7 @@ public:
             stopping_.after_step(r, checkpoints_.longest_save_s());
             if (options_.on_step && !options_.on_step(report_of(r))) stopping_.ask();
         }
+        if (job_.trainer->progress().steps >= steps_) job_.trainer->admit_islands();  // they need not do the last steps alone
         return end();
     }
 

@@ -14,8 +14,11 @@
 //   the same elements in other dims. zero_padding(x) -> x {ranges}: clears [begin, end) pairs of a flat buffer.
 // When islands meet (DiLoCo, arXiv 2311.08105; streaming DiLoCo, 2501.18512):
 //   outer_gradient(anchor, w) -> g {scale}: scale (anchor - w), an island's share of the mean of what islands have changed
-//   outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step of sgd of the anchor along g; then
-//   w = anchor + alpha (w - anchor)
+//   meet(g) -> g {islands, bits, count_if}: where islands are jobs of their own, islands / n times the sum over the n that are
+//   present, of which this is one (runtime/meet.h). With 8 bits, what crosses them is int8 (base/quantized.h). On ranks that do
+//   not count nothing: another one has it outer_sgd(w, anchor, g[, b]) -> w, anchor[, b] {lr, momentum, nesterov, alpha}: a step
+//   of sgd of the anchor along g; then w = anchor + alpha (w - anchor)
+#include "base/quantized.h"
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -183,6 +186,16 @@ std::vector<OpRule> optimizer_rules() {
             return Flops{0, flops * static_cast<double>(ir::local_elements(m, r, r.tensors[op.in[0]]))};
         };
     }
+    OpRule meet =
+        simple("meet", 1, 1, {{"islands", AttrType::Integer}, {"bits", AttrType::Integer}, {"count_if", AttrType::Integers}});
+    meet.check = [](const Routine& r, const Op& op) {
+        const ir::Tensor& x = r.tensors[op.in[0]];
+        const int64_t bits = op.integer("bits");
+        if (bits != 0 && bits != 8) return fmt::format("crosses islands as it is or in 8 bits, not in {}", bits);
+        if (is_integer(x.dtype) || x.dims.size() != 1) return std::string("is of floats of one dim");
+        const int64_t n = r.dims[x.dims[0]].size;
+        return n % quantized_block(bits) == 0 ? std::string() : fmt::format("has {} elements, which are no whole blocks", n);
+    };
     return {update_of(simple("adamw", 5, 3, adam, weights_and_moments), 12),
             update_of(simple("adam", 5, 3, adam, weights_and_moments), 14),
             update_of(sgd, 6),
@@ -195,6 +208,7 @@ std::vector<OpRule> optimizer_rules() {
             squares,
             outer_gradient,
             outer,
+            meet,
             simple("owned", -1, 1, {{"count_if", AttrType::Integers}}),
             control,
             obeying_control(simple("update_loss_scale", 4, 2, numbers({"least"}), {{0, 0}, {1, 1}})),

@@ -1,5 +1,5 @@
 // Flat states on their way between ranks, as blocks of int8 or int4 with a scale (base/quantized.h). State ops: no derivative,
-// and passes/partition_parameters places them. A block has n elements.
+// and passes/partition_parameters places them.
 //   quantize(x [N] [, steps]) -> q [quantized_bytes(N)] i8 {bits, least[, stream]}: least is the type's least exponent. With the
 //       number of steps it rounds at random, from the stream of that number. With the bits of x's own type it is x as it is
 //   dequantize(q) -> x {bits}

@@ -31,21 +31,6 @@ inline ir::TensorId like(ir::Routine& r, ir::TensorId t, const std::string& name
     return made;
 }
 
-// Sums of gradients over a group, each rank its shard: over one sub-axis after the other, from the innermost on, so that what
-// goes to far ranks has been added up by near ones. Each hop ends in `after(axes, is_last)`: tensors of a shard over these axes.
-template <class After>
-std::vector<ir::TensorId> reduce_scatter(ir::Routine& r, std::vector<ir::TensorId> from, const ir::AxisList& group,
-                                         const char* note, const After& after) {
-    for (size_t hop = 0; hop < group.size(); ++hop) {
-        const bool last = hop + 1 == group.size();
-        const ir::AxisList over = {group[hop]};
-        const std::vector<ir::TensorId> to = after(mesh::join(r.tensors[from[0]].placement.dims[0], over), last);
-        r.ops.push_back(collective("reduce_scatter", from, to, over, last ? note : "near ranks first"));
-        from = to;
-    }
-    return from;
-}
-
 // New tensors of the types of `from`, placed so.
 inline std::vector<ir::TensorId> shards_like(ir::Routine& r, const std::vector<ir::TensorId>& from, const char* name,
                                              const ir::AxisList& axes) {
@@ -57,11 +42,20 @@ inline std::vector<ir::TensorId> shards_like(ir::Routine& r, const std::vector<i
     return out;
 }
 
-// To these tensors.
-inline void reduce_scatter(ir::Routine& r, const std::vector<ir::TensorId>& from, const std::vector<ir::TensorId>& to,
-                           const ir::AxisList& group, const char* note) {
-    reduce_scatter(r, from, group, note,
-                   [&](const ir::AxisList& axes, bool last) { return last ? to : shards_like(r, from, "near", axes); });
+// Sums of gradients over a group, each rank its shard: over one sub-axis after the other, from the innermost on, so that what
+// goes to far ranks has been added up by near ones. The last hop ends in `to`; empty: in new tensors, as the others do. The
+// result: where it ends.
+inline std::vector<ir::TensorId> reduce_scatter(ir::Routine& r, std::vector<ir::TensorId> from,
+                                                const std::vector<ir::TensorId>& to, const ir::AxisList& group,
+                                                const char* note) {
+    for (size_t hop = 0; hop < group.size(); ++hop) {
+        const bool last = hop + 1 == group.size();
+        const ir::AxisList over = {group[hop]}, after = mesh::join(r.tensors[from[0]].placement.dims[0], over);
+        const std::vector<ir::TensorId> sums = last && !to.empty() ? to : shards_like(r, from, "near", after);
+        r.ops.push_back(collective("reduce_scatter", from, sums, over, last ? note : "near ranks first"));
+        from = sums;
+    }
+    return from;
 }
 
 // Gradients that cross ranks in a narrower type than they are summed in: cast, then reduced over the group. The result: shards in
@@ -71,8 +65,7 @@ inline std::vector<ir::TensorId> reduce_scatter_narrow(ir::Routine& r, const std
     const std::vector<ir::TensorId> sent = shards_like(r, from, "sent", r.tensors[from[0]].placement.dims[0]);
     for (const ir::TensorId t : sent) r.tensors[t].dtype = type;
     cast(r, from, sent, "gradients cross ranks in this type");
-    return reduce_scatter(r, sent, group, note,
-                          [&](const ir::AxisList& axes, bool) { return shards_like(r, sent, "received", axes); });
+    return reduce_scatter(r, sent, {}, group, note);
 }
 
 }  // namespace lockstep::passes

@@ -86,6 +86,7 @@ ir::Unit with_splits(ir::Unit like, const AxisList& shards) {
 ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std::map<std::string, AxisList>& partial,
                    const ir::Unit& like, const AxisList& data_axes, int64_t multiple, const PartitionOptions& options) {
     const bool meets_quantized = options.outer && options.outer->quantized;
+    const bool meets_blocks = meets_quantized && options.outer->are_jobs;
     ir::Unit unit = with_splits(like, data_axes);
     unit.block = block.name;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
@@ -111,10 +112,10 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         // Blocks of quantized elements begin where segments do, and no two ranks share one.
         const auto block = [&](int64_t bits) { return bits == 0 || !s.decay ? 1 : quantized_block(bits); };
         const mesh::AxisList replicas = unit.quantized_gradients == 0 ? AxisList{} : replicas_of(program.mesh, unit, s);
-        const int64_t share = std::max(program.mesh.size(replicas), meets_quantized ? program.mesh.islands() : 1);
-        const int64_t shards_of = std::max({multiple, block(unit.quantized_weights), block(unit.quantized_gradients),
-                                            share > 1 ? block(kSharedBits) : 1}) *
-                                  std::lcm(program.mesh.size(replicas), meets_quantized ? program.mesh.islands() : 1);
+        // Of a shard, where several ranks have the same one and each adds up a part of it.
+        const int64_t parts = std::lcm(program.mesh.size(replicas), meets_quantized ? program.mesh.islands() : 1);
+        const int64_t shards_of = parts * std::max({multiple, block(unit.quantized_weights), block(unit.quantized_gradients),
+                                                    parts > 1 || meets_blocks ? block(kSharedBits) : 1});
         s.padded = round_up(s.members.back().begin + s.members.back().count, program.mesh.size(unit.optimizer) * shards_of);
         unit.padded += s.padded;
         unit.segments.push_back(std::move(s));

@@ -37,6 +37,8 @@ struct OuterOptions {
     double alpha = 0;                 // the share of its own weights that an island keeps
     bool quantized = false;           // what they have changed crosses islands as int8
     int64_t fragments = 1;            // parts of the model that meet at different steps
+    int64_t islands = 2;
+    bool are_jobs = false;  // of their own, beside this one; else they are an axis of the mesh
 };
 
 struct PartitionOptions {

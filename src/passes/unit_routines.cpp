@@ -10,6 +10,7 @@
 #include "ops/builder.h"
 #include "passes/collective_op.h"
 #include "passes/flat_ops.h"
+#include "passes/mean_of_islands.h"
 #include "passes/orthogonal_update.h"
 #include "passes/quantized_transport.h"
 
@@ -227,19 +228,16 @@ private:
         const auto shard = flat(r, StateRole::Gradients, Access::Accumulate);
         clear_padding(r, local);
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
-        if (unit_.quantized_gradients != 0 || unit_.reduce != sums()) {
-            std::vector<TensorId> reduced;
-            if (unit_.quantized_gradients != 0) {
-                reduced = temporaries(r, "reduced", unit_.gradients, sums());
-                reduce_quantized(r, program_, unit_, options_.round_at_random, local, reduced, unit_.gradients);
-            } else {
-                reduced = reduce_scatter_narrow(r, local, unit_.gradients, unit_.reduce, note);
-            }
-            for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
+        const bool quantized = unit_.quantized_gradients != 0;
+        if (!quantized && unit_.reduce == sums()) {
+            reduce_scatter(r, local, shard, unit_.gradients, note);
+            for (size_t i = 0; i < shard.size(); ++i) r.ops.back().accumulate.push_back(static_cast<int>(i));
             return r;
         }
-        reduce_scatter(r, local, shard, unit_.gradients, note);
-        for (size_t i = 0; i < shard.size(); ++i) r.ops.back().accumulate.push_back(static_cast<int>(i));
+        const auto reduced = quantized ? temporaries(r, "reduced", unit_.gradients, sums())
+                                       : reduce_scatter_narrow(r, local, unit_.gradients, unit_.reduce, note);
+        if (quantized) reduce_quantized(r, program_, unit_, options_.round_at_random, local, reduced, unit_.gradients);
+        for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
         return r;
     }
 
@@ -345,10 +343,10 @@ private:
         for (size_t i = 0; i < own.size(); ++i) {
             ir::Op op;
             op.kind = "outer_gradient", op.in = {anchors[i], own[i]}, op.out = {shares[i]};
-            op.attrs["scale"] = 1 / static_cast<double>(mesh_.islands());
+            op.attrs["scale"] = 1 / static_cast<double>(o.islands);
             r.ops.push_back(std::move(op));
         }
-        mean_of_islands(r, shares, means);
+        mean_of_islands(r, program_, unit_, o, shares, means);
         for (size_t i = 0; i < own.size(); ++i) {
             ir::Op op;
             op.kind = "outer_sgd";
@@ -358,15 +356,6 @@ private:
             op.attrs = {{"lr", o.lr}, {"momentum", o.momentum}, {"nesterov", int64_t{1}}, {"alpha", o.alpha}};
             r.ops.push_back(std::move(op));
         }
-    }
-
-    void mean_of_islands(Routine& r, const std::vector<TensorId>& from, const std::vector<TensorId>& to) const {
-        const AxisList islands = mesh_.whole(mesh::Axis::island);
-        if (!options_.outer->quantized)
-            return r.ops.push_back(collective("all_reduce", from, to, islands, "islands have the same mean"));
-        ir::Unit as = unit_;
-        as.quantized_gradients = kSharedBits, as.reduce = sums();
-        all_reduce_quantized(r, program_, as, false, from, to, {}, islands);
     }
 
     // The optimizer on every segment: new weights from old ones.

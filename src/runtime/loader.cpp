@@ -10,7 +10,8 @@
 namespace lockstep::runtime {
 
 Loader::Loader(const ir::Program& program, ir::EntryKind entry, int64_t rank, const BatchShape& shape) : shape_(shape) {
-    if (entry == ir::EntryKind::Train) first_of_island_ = program.mesh.island_of(rank) * shape.global_batch;
+    if (entry == ir::EntryKind::Train)
+        first_of_island_ = (shape.first_island + program.mesh.island_of(rank)) * shape.global_batch;
     for (std::vector<int32_t>& s : sample_) s.resize(static_cast<size_t>(shape.seq_len));
     std::set<int> seen;
     for (const ir::Call& call : program.entry(entry)->calls) {

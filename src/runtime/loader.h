@@ -17,7 +17,8 @@ struct BatchShape {
     int64_t microbatch;    // sequences of one microbatch over all data ranks
     int64_t global_batch;  // sequences of an island's step that count; the rest are masked
     int64_t seq_len;
-    uint64_t seed = 0;  // of the noise that dropout is made from
+    uint64_t seed = 0;         // of the noise that dropout is made from
+    int64_t first_island = 0;  // of the ranks here, where islands are jobs
 };
 
 class Loader {

@@ -4,6 +4,7 @@
 #include "ir/timeline.h"
 #include "ops/algorithms.h"
 #include "ops/rule.h"
+#include "runtime/meet.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -58,13 +59,13 @@ std::span<const comm::Request> Launch::requests_in(comm::Request (&room)[kMaxOpe
 }
 
 Prepared::Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads,
-                   const DelayOf& delay_s)
+                   const DelayOf& delay_s, comm::islands::Member* islands)
     : program_(program) {
-    for (const ir::Routine& r : program.routines) code_.push_back(code_of(r, rank, communicator, threads, delay_s));
+    for (const ir::Routine& r : program.routines) code_.push_back(code_of(r, rank, communicator, threads, delay_s, islands));
 }
 
 Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Communicator& communicator, int threads,
-                                 const DelayOf& delay_s) const {
+                                 const DelayOf& delay_s, comm::islands::Member* islands) const {
     Code code;
     for (const ir::Tensor& t : r.tensors) {
         const ir::Tensor* root = &t;
@@ -85,6 +86,7 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Commu
         } else {
             p.is_view = ir::is_view(r, op);
             if (delay_s) p.delay_s = delay_s(r, op);
+            else if (islands && op.kind == "meet") p.kernel = meet_through(*islands, {program_.mesh, r, op, rank, threads});
             else p.kernel = kernels::make_kernel({program_.mesh, r, op, rank, threads});
         }
         if (!op.accumulate.empty()) {

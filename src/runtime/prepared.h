@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/islands/member.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::runtime {
@@ -37,7 +38,9 @@ class Prepared {
 public:
     // Without the arena: for_each needs it. delay_s: see ExecutorOptions.
     using DelayOf = std::function<double(const ir::Routine&, const ir::Op&)>;
-    Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s);
+    // `islands`: through which this rank meets other islands; none: the op `meet` is that of one that is alone.
+    Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s,
+             comm::islands::Member* islands);
 
     void set_arena(char* arena) { arena_ = arena; }
     char* buffer(int index) const { return arena_ + program_.buffers[static_cast<size_t>(index)].offset_bytes; }
@@ -72,8 +75,8 @@ private:
         std::vector<Address> addresses;  // by tensor
         std::vector<PreparedOp> ops;
     };
-    Code code_of(const ir::Routine& routine, int64_t rank, comm::Communicator& communicator, int threads,
-                 const DelayOf& delay_s) const;
+    Code code_of(const ir::Routine& routine, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s,
+                 comm::islands::Member* islands) const;
     void fill(const Code& code, size_t index, Launch& launch) const;
 
     const ir::Program& program_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <random>
 #include <string>
 
 #include "base/error.h"
@@ -51,8 +52,9 @@ Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& optio
       transport_(transport_of(*machine_, group_, static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
       processors_of_(group_.exchange(own_processors(group_))) {
     const auto n = static_cast<size_t>(transport_->ranks_here());
-    communicators_.resize(n), executors_.resize(n), errors_.resize(n);
+    communicators_.resize(n), members_.resize(n), executors_.resize(n), errors_.resize(n);
     for (size_t r = 0; r < n; ++r) communicators_[r] = transport_->communicator(transport_->first_rank() + static_cast<int>(r));
+    if (options.islands) meet_islands(options);
     running_ = static_cast<int>(n);
     for (size_t r = 0; r < n; ++r) threads_.emplace_back([this, r, options] { work(r, options); });
     std::unique_lock lock(mutex_);
@@ -80,6 +82,20 @@ Ranks::~Ranks() {
     if (std::uncaught_exceptions() > exceptions_) group_.abort(fmt::format("process {} ended early", group_.process()));
 }
 
+void Ranks::meet_islands(const RanksOptions& options) {
+    std::random_device random;
+    const uint64_t own = (uint64_t{random()} << 32 | random()) | 1;
+    const uint64_t session = std::stoull(group_.exchange(std::to_string(own))[0]);
+    for (size_t r = 0; r < members_.size(); ++r) {
+        comm::Communicator& c = *communicators_[r];
+        // Throws where the job has been aborted.
+        const auto attend = [&c, alone = c.add_group({c.rank()})] { c.barrier(0, alone); };
+        members_[r] = std::make_unique<comm::islands::Member>(*options.islands,
+                                                              comm::islands::Place{options.island, c.rank(), c.ranks(), session},
+                                                              options.island_timeout_s, attend);
+    }
+}
+
 // Pins each thread to a processor: its own, or one of several that equal numbers of threads share. All threads then take equally
 // long. The system's scheduler does not know of barriers: without pinning it sometimes gives one rank a whole processor while the
 // others share another.
@@ -102,7 +118,7 @@ void Ranks::work(size_t place, const RanksOptions& options) {
     const ir::Program& program = programs_[static_cast<size_t>(programs_[0].mesh.pipeline_rank_of(rank))];
     ExecutorOptions own;
     own.threads = options.threads_per_rank, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
-    own.flight_entries = options.flight_entries, own.delay_s = options.delay_s;
+    own.flight_entries = options.flight_entries, own.delay_s = options.delay_s, own.islands = members_[place].get();
     pin(place, own);
     const auto attempt = [&](const auto& f) {
         try {

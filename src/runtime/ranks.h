@@ -6,11 +6,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "base/function_ref.h"
+#include "comm/islands/member.h"
 #include "comm/process_group.h"
 #include "runtime/executor.h"
 
@@ -25,6 +27,9 @@ struct RanksOptions {
     comm::ProcessGroup* group = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
     std::shared_ptr<device::Machine> machine;                          // whose devices the ranks have; none: the host
+    std::optional<comm::islands::Invitation> islands;                  // where this job meets others; none: it meets nobody,
+    int64_t island = 0;                                                // which of them it is,
+    double island_timeout_s = 100;                                     // and how long they may say nothing; 0: for ever
 };
 
 class Ranks {
@@ -39,6 +44,8 @@ public:
     // Those of this process, by place().
     std::span<const std::unique_ptr<Executor>> here() const { return executors_; }
     size_t place(int64_t rank) const { return static_cast<size_t>(rank - transport_->first_rank()); }
+    // Through which the rank at a place meets other islands; null: it meets none.
+    comm::islands::Member* member(size_t place) { return members_[place].get(); }
     Executor& executor(int rank) { return *executors_.at(place(rank)); }
     Executor& first() { return *executors_.front(); }
     const std::vector<ir::Program>& programs() const { return programs_; }
@@ -52,6 +59,7 @@ public:
 
 private:
     void work(size_t place, const RanksOptions& options);
+    void meet_islands(const RanksOptions& options);
     void pin(size_t place, ExecutorOptions& own) const;
 
     const std::vector<ir::Program>& programs_;
@@ -63,6 +71,7 @@ private:
     const std::vector<std::string> processors_of_;  // by process: which ones it may use
     // By place:
     std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+    std::vector<std::unique_ptr<comm::islands::Member>> members_;
     std::vector<std::unique_ptr<Executor>> executors_;
     std::vector<std::exception_ptr> errors_;
     std::vector<std::thread> threads_;

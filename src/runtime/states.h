@@ -33,7 +33,7 @@ void write_states(Executor& executor, const WhichStates& which, const WriteRun& 
 // Under which name a checkpoint holds a state's part of a parameter. Weights that are not saved themselves, as they are a copy,
 // have the name of the weights. What islands have apart begins with their number, but for those of the first.
 std::string saved_name(const ir::State& state, const ir::Parameter& param, int64_t instance, int64_t island = 0);
-std::string of_island(std::string name, int64_t island);
+std::string of_island(std::string name, int64_t island);  // "island.1.steps"; of the first as it is
 
 // f(state, param, instance) for all that checkpoints hold of the units of these programs, one a pipeline rank: state after state,
 // weights first, each in the order of the model.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -14,13 +16,16 @@
 #include "base/processors.h"
 #include "device/late.h"
 #include "kernels/step_control.h"
+#include "runtime/meet.h"
 
 namespace lockstep::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-RanksOptions on_machine(RanksOptions options, std::shared_ptr<device::Machine> machine) {
+RanksOptions with(RanksOptions options, std::shared_ptr<device::Machine> machine,
+                  const std::optional<comm::islands::Invitation>& islands) {
     if (machine) options.machine = std::move(machine);
+    options.islands = islands;
     return options;
 }
 
@@ -47,24 +52,26 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
     o.flight_entries = config.comm.trace_buf_size;
     o.links.link = compile::local_link(config);
     o.group = group;
+    o.island = layout.job, o.island_timeout_s = static_cast<double>(config.comm.train_timeout_seconds);
     if (config.debug.device == compile::DeviceKind::Late)
         o.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
     return o;
 }
 
 BatchShape batch_shape(const compile::Layout& layout) {
-    return {layout.local_batch * layout.data_ranks, layout.island_batch(), layout.seq_len};
+    return {layout.local_batch * layout.data_ranks, layout.island_batch(), layout.seq_len, 0, layout.job};
 }
 
 Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
-                 comm::ProcessGroup* group, std::shared_ptr<device::Machine> machine)
+                 comm::ProcessGroup* group, std::shared_ptr<device::Machine> machine,
+                 const std::optional<comm::islands::Invitation>& islands)
     : compiled_(compiled),
       source_(source),
       lr_(config),
       rank_threads_(rank_threads_of(config, compiled.layout.ranks, group)),
       shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.programs,
-                                     on_machine(ranks_options(config, compiled.layout, group), std::move(machine)))) {
+                                     with(ranks_options(config, compiled.layout, group), std::move(machine), islands))) {
     shape_.seed = static_cast<uint64_t>(config.debug.seed);
     for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
     if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);
@@ -132,8 +139,16 @@ void Trainer::share(std::vector<ir::Timeline>& timelines) {
     }
 }
 
+// By place, where there are islands, which may differ in it; else none: a step allocates nothing.
+std::vector<double> Trainer::loss_scales() const {
+    std::vector<double> out;
+    if (compiled_.layout.mesh.islands() == 1) return out;
+    for (const auto& e : ranks_->here()) out.push_back(loss_scale_of(*e));
+    return out;
+}
+
 // What the step has come to, from the step's control, which the ranks of an island share.
-void Trainer::read_control(StepResult& result) {
+void Trainer::read_control(const std::vector<double>& scales_before, StepResult& result) {
     const auto control_of = [](Executor& e) {
         double values[kernels::StepControl::kValues];
         e.values(e.program().state(ir::StateRole::Control), values);
@@ -148,7 +163,7 @@ void Trainer::read_control(StepResult& result) {
     std::map<int64_t, Json> own;  // by island: loss, norm, whether it counted, and whether all that was wrong is the scale
     for (const auto& e : ranks_->here()) {
         const auto control = control_of(*e);
-        const bool overflowed = !control.commit && loss_scale_of(*e) < result.loss_scale;
+        const bool overflowed = !control.commit && loss_scale_of(*e) < scales_before[ranks_->place(e->rank())];
         own[mesh.island_of(e->rank())] = {control.loss, control.grad_norm, control.commit, overflowed};
     }
     std::map<int64_t, Json> all;
@@ -168,14 +183,51 @@ void Trainer::read_control(StepResult& result) {
     if (!result.committed) result.next_loss_scale = overflowed ? result.loss_scale / 2 : result.loss_scale;
 }
 
-// Fragments of the model meet in turn, at even distances; the last of them every sync_steps steps.
-void Trainer::meet(Executor& e) const {
-    const std::optional<passes::OuterOptions>& outer = compiled_.layout.partition.outer;
+// After the step that is under way? Fragments of the model meet in turn, at even distances; the last of them every sync_steps
+// steps.
+bool Trainer::meets(int64_t fragment) const {
     const int64_t sync_steps = compiled_.layout.sync_steps;
-    for (int64_t f = 0; outer && f < outer->fragments; ++f) {
-        const int64_t turn = (f + 1) * sync_steps / outer->fragments % sync_steps;
-        if ((progress_.steps + 1) % sync_steps == turn) e.run(ir::EntryKind::Outer, f);
+    const int64_t turn = (fragment + 1) * sync_steps / compiled_.layout.partition.outer->fragments % sync_steps;
+    return (progress_.steps + 1) % sync_steps == turn;
+}
+
+void Trainer::meet(Executor& e) {
+    const std::optional<passes::OuterOptions>& outer = compiled_.layout.partition.outer;
+    if (!outer) return;
+    if (comm::islands::Member* member = ranks_->member(ranks_->place(e.rank()))) member->begin(progress_.steps + 1);
+    for (int64_t f = 0; f < outer->fragments; ++f) {
+        if (meets(f)) e.run(ir::EntryKind::Outer, f);
     }
+}
+
+// As the service says, which says the same to all ranks.
+bool Trainer::share_state(FunctionRef<comm::islands::Turn(comm::islands::Member&, Executor&)> turn_of) {
+    using What = comm::islands::Turn::What;
+    std::vector<Progress> progress(ranks_->here().size(), progress_);
+    std::atomic<bool> taken = false;
+    ranks_->parallel([&](Executor& e) {
+        comm::islands::Member& member = *ranks_->member(ranks_->place(e.rank()));
+        Progress& p = progress[ranks_->place(e.rank())];
+        std::array<int64_t, 3> numbers = {p.steps, p.samples_seen, p.tokens_seen};
+        const What what = turn_of(member, e).what;
+        if (what == What::Give) give_state(member, e, numbers);
+        if (what != What::Take) return;
+        take_state(member, e, numbers);
+        p = {numbers[0], numbers[1], numbers[2]};
+        taken = true;
+    });
+    progress_ = progress.front();
+    return taken;
+}
+
+bool Trainer::join_islands() {
+    if (!ranks_->member(0)) return false;
+    const std::string model = meeting_text(compiled_.programs);
+    return share_state([&](comm::islands::Member& m, Executor& e) { return m.arrive(progress_.steps, model, anchor_text(e)); });
+}
+
+void Trainer::admit_islands() {
+    if (ranks_->member(0)) share_state([&](comm::islands::Member& m, Executor&) { return m.after(progress_.steps); });
 }
 
 StepResult Trainer::step() { return step(nullptr); }
@@ -185,10 +237,13 @@ StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&ti
 StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
     StepResult result;
     result.lr = lr_.at(progress_.steps);
+    const std::vector<double> scales = loss_scales();
     result.loss_scale = loss_scale_of(ranks_->first());
     const bool shared = timelines && !ranks_->group().is_alone();
     if (shared) ranks_->group().exchange("");  // all begin at about the same time: that is zero on every process
     const Clock::time_point start = Clock::now();
+    bool met = false;
+    for (int64_t f = 0; compiled_.layout.partition.outer && f < compiled_.layout.partition.outer->fragments; ++f) met |= meets(f);
     ranks_->parallel([&](Executor& e) {
         ir::Timeline* timeline = timelines ? &(*timelines)[static_cast<size_t>(e.rank())] : nullptr;
         e.record(timeline, start);
@@ -206,10 +261,11 @@ StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
         e.record(nullptr, start);
         meet(e);
     });
-    read_control(result);
+    read_control(scales, result);
     result.step = ++progress_.steps;
     progress_.samples_seen += samples_per_step();
     progress_.tokens_seen += tokens_per_step();
+    if (met) admit_islands();
     result.step_time_s = seconds_since(start);
     if (shared) share(*timelines);
     if (timelines) {

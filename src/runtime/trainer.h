@@ -42,9 +42,18 @@ BatchShape batch_shape(const compile::Layout& layout);
 class Trainer {
 public:
     // `source` is shared by the ranks here and outlives the trainer, as does the process group; none: all ranks are here.
-    // `machine`: whose devices the ranks have; none: that of debug.device. Weights have their initial values.
+    // `machine`: whose devices the ranks have; none: that of debug.device. `islands`: where islands that are jobs of their own
+    // meet; none: this one is alone. Weights have their initial values.
     Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
-            comm::ProcessGroup* group = nullptr, std::shared_ptr<device::Machine> machine = nullptr);
+            comm::ProcessGroup* group = nullptr, std::shared_ptr<device::Machine> machine = nullptr,
+            const std::optional<comm::islands::Invitation>& islands = {});
+
+    // Where other islands are jobs of their own: waits until they are ready for this one, before its first step. True: it has
+    // taken the state of another one, which was further.
+    bool join_islands();
+    // Between two steps: gives this island's state to others that wait for one, if there are any. A step in which islands meet
+    // ends so.
+    void admit_islands();
 
     StepResult step();
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;
@@ -61,13 +70,16 @@ public:
     void set_progress(const Progress& progress) { progress_ = progress; }
     void fill_weights(const ValueOf& value);
     GlobalTensors state(const WhichStates& which);
-    int64_t samples_per_step() const { return shape_.global_batch * compiled_.layout.mesh.islands(); }
+    int64_t samples_per_step() const { return shape_.global_batch * compiled_.layout.islands(); }
     int64_t tokens_per_step() const { return samples_per_step() * shape_.seq_len; }
 
 private:
     StepResult step(std::vector<ir::Timeline>* timelines);
-    void meet(Executor& executor) const;
-    void read_control(StepResult& result);
+    bool meets(int64_t fragment) const;
+    void meet(Executor& executor);
+    bool share_state(FunctionRef<comm::islands::Turn(comm::islands::Member&, Executor&)> turn_of);
+    std::vector<double> loss_scales() const;
+    void read_control(const std::vector<double>& scales_before, StepResult& result);
     void share(std::vector<ir::Timeline>& timelines);
 
     const compile::Compiled& compiled_;

@@ -1,11 +1,13 @@
-// Islands: copies of the model that train apart and meet every so many steps. k islands are held to k runs on one rank, which
+// Islands: copies of the model that train apart and meet every few steps. k islands are held to k runs on one rank, which
 // code of the test joins as DiLoCo says (arXiv 2311.08105, algorithm 1; fragments: 2501.18512).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
+#include "comm/islands/service.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/draw.h"
 #include "tests/equivalence/run.h"
@@ -157,6 +159,96 @@ TEST(Islands, AreRunsOnOneRankThatMeet) {
         std::string where;
         EXPECT_LT(difference(expected, run(recipe, compiled, kSteps), &where), 1e-10) << where << "\n" << recipe.toml();
     }
+}
+
+// Islands as jobs of their own, each on threads of this process, which meet in the service of a launch; the first one's outcome,
+// with the losses and norms of all.
+Outcome as_jobs(const compile::Recipe& recipe, const Meetings& m, int steps) {
+    comm::islands::Service service({{m.islands, 30}, "127.0.0.1", 0}, [](const std::string&) {});
+    for (int64_t i = 0; i < m.islands; ++i) service.expect(i);
+    std::vector<Outcome> all(static_cast<size_t>(m.islands));
+    std::vector<std::thread> threads;
+    for (int64_t i = 0; i < m.islands; ++i) {
+        threads.emplace_back([&, i] {
+            compile::Recipe own = recipe;
+            own.set("fault_tolerance.replica_id", std::to_string(i));
+            const compile::Compiled compiled = compile_recipe(own, Backend::Reference);
+            EXPECT_EQ(refusal(compiled), "") << own.toml();
+            EXPECT_EQ(compiled.layout.mesh.islands(), 1);
+            const data::SyntheticSource data = synthetic_data(own, compiled);
+            runtime::Trainer trainer(compile::config_of(own), compiled, data, nullptr, nullptr, service.invitation());
+            start(trainer, own);
+            EXPECT_FALSE(trainer.join_islands());
+            go_on(trainer, steps, all[static_cast<size_t>(i)]);
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    Outcome out = all[0];
+    for (size_t step = 0; step < out.losses.size(); ++step) {
+        out.losses[step] = out.grad_norms[step] = 0;
+        for (const Outcome& o : all) {
+            out.losses[step] += o.losses[step] / static_cast<double>(all.size());
+            out.grad_norms[step] = std::max(out.grad_norms[step], o.grad_norms[step]);
+        }
+    }
+    return out;
+}
+
+TEST(Islands, AsJobsOfTheirOwnAreTheSame) {
+    constexpr int kSteps = 6;
+    for (const Case& c : cases()) {
+        const compile::Recipe alone = recipe_of(c.layout), recipe = with_islands(alone, c.meetings);
+        std::string where;
+        EXPECT_LT(difference(joined(alone, c.meetings, kSteps), as_jobs(recipe, c.meetings, kSteps), &where), 1e-10)
+            << where << "\n"
+            << recipe.toml();
+    }
+}
+
+TEST(Islands, AsJobsMeetQuantized) {
+    for (const Case& c : {cases()[1], cases()[4], cases()[6]}) {
+        compile::Recipe recipe = with_islands(recipe_of(c.layout), c.meetings);
+        const Outcome exact = run(recipe, Backend::Reference, 4);
+        recipe.set("fault_tolerance.should_quantize", "true");
+        const Outcome other = as_jobs(recipe, c.meetings, 4);
+        EXPECT_GT(difference(exact, other), 0);
+        for (size_t step = 0; step < exact.losses.size(); ++step)
+            EXPECT_NEAR(other.losses[step] / exact.losses[step], 1, 0.01) << recipe.toml();
+    }
+}
+
+// An island that begins behind the others takes the state of one of them, to the bit, and goes on with its own data.
+TEST(Islands, OneThatIsBehindTakesAState) {
+    const Meetings m{.islands = 2, .every = 2, .fragments = 2};
+    const compile::Recipe recipe = with_islands(recipe_of({{"parallelism.data_parallel_shard_degree", "2"}}), m);
+    comm::islands::Service service({{2, 30}, "127.0.0.1", 0}, [](const std::string&) {});
+    std::vector<Outcome> all(2);
+    std::vector<int64_t> taken_at(2, -1);
+    std::vector<runtime::GlobalTensors> moments(2);
+    std::vector<std::thread> threads;
+    for (int64_t i = 0; i < 2; ++i) service.expect(i);
+    for (int64_t i = 0; i < 2; ++i) {
+        threads.emplace_back([&, i] {
+            const auto k = static_cast<size_t>(i);
+            compile::Recipe own = recipe;
+            own.set("fault_tolerance.replica_id", std::to_string(i));
+            const compile::Compiled compiled = compile_recipe(own, Backend::Reference);
+            const data::SyntheticSource data = synthetic_data(own, compiled);
+            runtime::Trainer trainer(compile::config_of(own), compiled, data, nullptr, nullptr, service.invitation());
+            start(trainer, own);
+            if (i == 0) trainer.set_progress({.steps = 10, .samples_seen = 10 * kBatch, .tokens_seen = 1});
+            if (trainer.join_islands()) taken_at[k] = trainer.progress().steps;
+            moments[k] = trainer.state(runtime::saved_as("exp_avg.{}"));
+            EXPECT_EQ(trainer.progress().samples_seen, 10 * kBatch);
+            go_on(trainer, 4, all[k]);
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(taken_at, (std::vector<int64_t>{-1, 10}));
+    EXPECT_EQ(moments[0], moments[1]);
+    EXPECT_NE(all[0].losses, all[1].losses) << "their data are their own";
+    // The fragment that has met last.
+    EXPECT_EQ(all[0].weights.at("lm_head.weight"), all[1].weights.at("lm_head.weight"));
 }
 
 // Weights that are averaged are those of an outer optimizer with a rate of 1 and without momentum.

@@ -19,6 +19,14 @@ constexpr uint32_t kInfinity = 0x7f800000;
 
 float power_of_two(int e) { return std::bit_cast<float>(static_cast<uint32_t>(e + 127) << 23); }
 
+// Hardware fetches ahead within a page, of which a few blocks are one: these bytes of a later block are asked for here.
+constexpr int64_t kBytesAhead = 8192;
+template <int64_t bytes>
+void fetch_ahead(const void* of) {
+    constexpr int64_t kLine = 64;
+    for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(static_cast<const char*>(of) + kBytesAhead + at);
+}
+
 template <int64_t block, class T>
 void widen_block(const T* x, float* out) {
     for (int64_t k = 0; k < block; k += kLanes) store(out + k, load(x + k, kLanes), kLanes);
@@ -52,6 +60,7 @@ void quantize_as(ThreadPool& pool, int64_t elements, const Quantization& how, co
             alignas(64) float wide[kBlock];
             alignas(64) int8_t rounded[kBlock];
             int8_t* const to = q + b * kBytes;
+            fetch_ahead<kBlock * sizeof(T)>(x + b * kBlock);
             widen_block<kBlock>(x + b * kBlock, wide);
             const uint32_t most = largest_bits<kBlock>(wide);
             if (most >= kInfinity) {
@@ -97,6 +106,7 @@ void quantize_of(ThreadPool& pool, int64_t elements, const Quantization& how, co
 template <int64_t bits, bool adds>
 void add_block(const int8_t* q, float* sum) {
     constexpr int64_t kBlock = quantized_block(bits);
+    fetch_ahead<quantized_bytes(kBlock, bits)>(q);
     const int8_t e = q[quantized_bytes(kBlock, bits) - 1];
     const float scale = e == kNotFinite ? std::numeric_limits<float>::quiet_NaN() : power_of_two(e);
     const auto add = [scale](float& to, int value) {

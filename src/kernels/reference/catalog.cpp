@@ -82,8 +82,8 @@ const std::vector<Registered>& reference_kernels() {
         for (const char* op : {"attention", "attention_backward"})
             add_float<make_attention<float>, make_attention<double>>(r, op, -1, false);
         for (const char* op : {"max", "exp_shifted"}) add_float<make_loss<float>, make_loss<double>>(r, op, -1, false);
-        for (const char* op :
-             {"adamw", "adam", "sgd", "muon_momentum", "muon", "outer_gradient", "outer_sgd", "zero_padding", "inverse_count"})
+        for (const char* op : {"adamw", "adam", "sgd", "muon_momentum", "muon", "outer_gradient", "meet", "outer_sgd",
+                               "zero_padding", "inverse_count"})
             add_float<make_optimizer<float>, make_optimizer<double>>(r, op, -1, false);
         for (const char* op : {"dequantize", "dequantize_sum"})
             add_float<make_quantize<float>, make_quantize<double>>(r, op, -1, false);

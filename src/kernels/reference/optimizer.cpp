@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "base/error.h"
+#include "base/quantized.h"
 #include "kernels/reference/reference.h"
 #include "kernels/step_control.h"
 
@@ -70,6 +73,26 @@ Made make_muon(const KernelContext& c) {
     });
 }
 
+// Of an island that is alone.
+template <class T>
+Made make_meet(const KernelContext& c) {
+    const int64_t n = c.elements(c.in(0)), bits = c.op.integer("bits");
+    return kernel_from([n, bits, islands = c.op.integer("islands")](const KernelArgs& a) {
+        const std::span<const T> x(in<T>(a, 0), static_cast<size_t>(n));
+        const std::span<T> y(static_cast<T*>(a.out[0]), static_cast<size_t>(n));
+        std::vector<char> q(static_cast<size_t>(bits != 0 ? quantized_bytes(n, bits) : 0));
+        const auto round = [&] {
+            if (bits == 0) return;
+            to_int8(std::span<const T>(y), std::span(q));
+            from_int8(std::span<const char>(q), y);
+        };
+        std::copy(x.begin(), x.end(), y.begin());
+        round();
+        for (T& v : y) v *= static_cast<T>(islands);
+        round();
+    });
+}
+
 template <class T>
 Made make_outer(const KernelContext& c) {
     const int64_t n = c.elements(c.in(0));
@@ -79,6 +102,7 @@ Made make_outer(const KernelContext& c) {
                 static_cast<T*>(a.out[0])[i] =
                     static_cast<T>(scale * (static_cast<double>(in<T>(a, 0)[i]) - static_cast<double>(in<T>(a, 1)[i])));
         });
+    if (c.op.kind == "meet") return make_meet<T>(c);
     const double lr = c.op.number("lr"), mu = c.op.number("momentum"), alpha = c.op.number("alpha");
     const bool nesterov = c.op.integer("nesterov") != 0, remembers = c.op.out.size() == 3;
     return kernel_from([=](const KernelArgs& a) {
@@ -110,7 +134,7 @@ Made make_optimizer(const KernelContext& c) {
                 std::fill(static_cast<T*>(a.out[0]) + ranges[i], static_cast<T*>(a.out[0]) + ranges[i + 1], T(0));
         });
     }
-    if (c.op.kind == "outer_gradient" || c.op.kind == "outer_sgd") return make_outer<T>(c);
+    if (c.op.kind == "outer_gradient" || c.op.kind == "meet" || c.op.kind == "outer_sgd") return make_outer<T>(c);
     if (c.op.kind == "sgd") return make_sgd<T>(c);
     if (c.op.kind == "muon_momentum") return make_muon_momentum<T>(c);
     if (c.op.kind == "muon") return make_muon<T>(c);

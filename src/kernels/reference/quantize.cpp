@@ -1,6 +1,7 @@
 #include "base/quantized.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/reference/reference.h"
 

@@ -1,0 +1,39 @@
+// What ranks of islands and the service where they meet tell each other: a header in CBOR, then bytes. See service.h.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep::comm::islands {
+
+// From a rank. Arrive: may it begin, at its step? Mean: its part of a mean over the islands. After: a meeting has ended; is there
+// more to do? Give, Take: a piece of an island's state. Done: with giving or taking.
+// From the service. Wait: ask again. GoOn, DoGive, DoTake: answers to Arrive and After. Result: of Mean, Give or Take. LeftOut:
+// the island meets the others no longer, Refused: it never will; `text` says why.
+enum class Kind { Arrive, Mean, After, Give, Take, Done, Wait, GoOn, DoGive, DoTake, Result, LeftOut, Refused };
+
+struct Header {
+    Kind kind = Kind::Wait;
+    int64_t island = 0, rank = 0, ranks = 1;  // of an island
+    uint64_t session = 0;                     // one start of an island: it differs between two
+    int64_t step = 0;                         // of training; the names of a piece: it,
+    int64_t launch = 0, piece = 0;            // which launch of the rank in this step, and which piece of that
+    int64_t bits = 0;                         // Mean: of an element, as sent: 64 and 32 are floats, 8 is in blocks of int8
+    uint64_t checksum = 0;                    // of the bytes that follow
+    std::string model;                        // Arrive: what islands must have alike,
+    std::string anchor;                       // and what they have alike where they have met at the same meetings
+    std::string text;                         // LeftOut, Refused: why
+};
+
+std::string to_bytes(const Header& header);
+// False: it is none.
+bool from_bytes(const char* data, size_t size, Header& header);
+
+// The most bytes of a piece.
+inline constexpr int64_t kPieceBytes = int64_t{1} << 20;
+// Pieces of a rank on their way at a time.
+inline constexpr int64_t kPiecesInFlight = 8;
+
+}  // namespace lockstep::comm::islands

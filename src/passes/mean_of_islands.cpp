@@ -1,0 +1,46 @@
+#include "passes/mean_of_islands.h"
+
+#include "passes/collective_op.h"
+#include "passes/flat_ops.h"
+#include "passes/quantized_transport.h"
+
+namespace lockstep::passes {
+namespace {
+
+using ir::AxisList;
+using ir::TensorId;
+
+// Of ranks that have the same, the first one meets the other islands, so that what all get is the same whoever is present.
+void mean_of_jobs(ir::Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, const OuterOptions& options,
+                  const std::vector<TensorId>& from, const std::vector<TensorId>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+        const ir::Segment& segment = unit.segments[i];
+        const AxisList same = mesh::subtract(mesh.all(), mesh::unite(unit.optimizer, segment.shards));
+        const bool replicated = mesh.size(same) > 1;
+        const TensorId met = replicated ? like(r, to[i], "met") : to[i];
+        ir::Op op;
+        op.kind = "meet", op.in = {from[i]}, op.out = {met};
+        op.attrs = {{"islands", options.islands},
+                    {"bits", options.quantized && segment.decay ? kSharedBits : 0},
+                    {"count_if", std::vector<int64_t>(same.begin(), same.end())}};
+        r.ops.push_back(std::move(op));
+        if (!replicated) continue;
+        ir::Op all = collective("broadcast", {met}, {to[i]}, same, "the others have the same");
+        all.attrs["root"] = int64_t{0};
+        r.ops.push_back(std::move(all));
+    }
+}
+
+}  // namespace
+
+void mean_of_islands(ir::Routine& r, const ir::Program& program, const ir::Unit& unit, const OuterOptions& options,
+                     const std::vector<TensorId>& from, const std::vector<TensorId>& to) {
+    if (options.are_jobs) return mean_of_jobs(r, program.mesh, unit, options, from, to);
+    const AxisList islands = program.mesh.whole(mesh::Axis::island);
+    if (!options.quantized) return r.ops.push_back(collective("all_reduce", from, to, islands, "islands have the same mean"));
+    ir::Unit as = unit;
+    as.quantized_gradients = kSharedBits;
+    all_reduce_quantized(r, program, as, false, from, to, {}, islands);
+}
+
+}  // namespace lockstep::passes

@@ -1,0 +1,30 @@
+// Islands that are jobs of their own, as a job's ranks know them: the op `meet`, and the state that an island takes from another
+// one.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/islands/member.h"
+#include "kernels/kernel.h"
+#include "runtime/executor.h"
+
+namespace lockstep::runtime {
+
+// The kernel of `meet` on a rank: through the service, which the member knows. Both outlive it.
+std::unique_ptr<kernels::Kernel> meet_through(comm::islands::Member& member, const kernels::KernelContext& context);
+
+// What islands must have alike to meet: the states of all programs, and what they meet in.
+std::string meeting_text(const std::vector<ir::Program>& programs);
+// A checksum of what a rank's island has in common with others that have met at the same meetings.
+std::string anchor_text(Executor& executor);
+
+// Everything that outlives a step, with a few numbers of the caller's: to the islands that take it, or from the one that gives
+// it.
+void give_state(comm::islands::Member& member, Executor& executor, std::span<const int64_t> numbers);
+void take_state(comm::islands::Member& member, Executor& executor, std::span<int64_t> numbers);
+
+}  // namespace lockstep::runtime
