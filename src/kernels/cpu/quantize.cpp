@@ -56,6 +56,7 @@ void quantize_as(ThreadPool& pool, int64_t elements, const Quantization& how, co
     constexpr int64_t kBlock = quantized_block(bits), kBytes = quantized_bytes(kBlock, bits);
     pool.parallel([&](int thread, int threads) {
         const Range mine = split(elements / kBlock, threads, thread);
+        const uint32_t key = how.key;
         for (int64_t b = mine.begin; b < mine.end; ++b) {
             alignas(64) float wide[kBlock];
             alignas(64) int8_t rounded[kBlock];
@@ -70,23 +71,24 @@ void quantize_as(ThreadPool& pool, int64_t elements, const Quantization& how, co
             }
             const int e = exponent_of<bits>(most, how.least);
             const float scale = power_of_two(-e);
-            int8_t* const into = bits == 8 ? to : rounded;
             if constexpr (at_random) {
                 const auto first = static_cast<uint32_t>(b * kBlock);
                 for (int64_t k = 0; k < kBlock; ++k) {
                     const uint32_t value = std::bit_cast<uint32_t>(wide[k]);
-                    const uint32_t chance = rounding_bits(how.key, first + static_cast<uint32_t>(k), value) >> 8;
+                    const uint32_t chance = rounding_bits(key, first + static_cast<uint32_t>(k), value) >> 8;
                     // v is below 2^24: what is cut off is its fraction.
                     const float v = std::abs(wide[k] * scale);
                     const auto below = static_cast<int32_t>(v);
                     const float fraction = v - static_cast<float>(below);
                     const int32_t size = below + (static_cast<float>(static_cast<int32_t>(chance)) * 0x1p-24f < fraction ? 1 : 0);
-                    into[k] = static_cast<int8_t>(static_cast<int32_t>(value) < 0 ? -size : size);
+                    rounded[k] = static_cast<int8_t>(static_cast<int32_t>(value) < 0 ? -size : size);
                 }
             } else {
-                for (int64_t k = 0; k < kBlock; ++k) into[k] = nearest(wide[k] * scale);
+                for (int64_t k = 0; k < kBlock; ++k) rounded[k] = nearest(wide[k] * scale);
             }
-            if constexpr (bits == 4) {
+            if constexpr (bits == 8) {
+                std::copy(rounded, rounded + kBlock, to);
+            } else {
                 for (int64_t k = 0; k < kBlock / 2; ++k)
                     to[k] = static_cast<int8_t>((rounded[k] & 15) | (rounded[k + kBlock / 2] << 4));
             }
