@@ -44,8 +44,8 @@ TEST(TorchtitanKeys, AreKnownWithTheirDefaults) {
             EXPECT_EQ(why, "") << name;
         }
     }
-    EXPECT_EQ(differing, (std::set<std::string>{"fault_tolerance.replica_id", "model.hf_assets_path", "training.dataset", "validation.dataset",
-                                                "validation.local_batch_size", "validation.seq_len"}));
+    EXPECT_EQ(differing, (std::set<std::string>{"fault_tolerance.replica_id", "model.hf_assets_path", "training.dataset",
+                                                "validation.dataset", "validation.local_batch_size", "validation.seq_len"}));
 }
 
 TEST(TorchtitanKeys, TheDefaultsThatMatterMost) {
