@@ -70,9 +70,10 @@ struct Islands {
           go_on(static_cast<size_t>(options.meetings.islands)) {
         for (std::atomic<bool>& g : go_on) g = true;
     }
+    void set_going_on(int64_t island, bool does) { go_on[static_cast<size_t>(island)] = does; }
     // For good.
     void leave(int64_t island) {
-        go_on[static_cast<size_t>(island)] = false;
+        set_going_on(island, false);
         service.lost(island);
     }
     bool others_go_on(int64_t island) const {
@@ -137,7 +138,7 @@ public:
                 return finish(code);
             }
             in_vain = last_step() > before ? 0 : in_vain + 1;
-            if (islands_) islands_->go_on[static_cast<size_t>(*part_.island)] = in_vain <= args_.max_restarts;
+            if (islands_) islands_->set_going_on(*part_.island, in_vain <= args_.max_restarts);
             if (islands_ && command) islands_->service.expect(*part_.island, in_vain <= args_.max_restarts);
             std::this_thread::sleep_for(std::min(in_vain, kLongestPause) * kPause);  // hosts may come back
             const size_t had = live.size();
@@ -183,7 +184,7 @@ private:
         while (replicate * shard * part > slots * each && shard > 1) --shard;
         const int64_t ranks = replicate * shard * part;
         if (ranks > slots * each || ranks % each != 0) return std::nullopt;
-        if (islands_ && ranks < whole_.ranks) return std::nullopt;  // islands are alike
+        if (islands_ && ranks < whole_.ranks) return std::nullopt;  // all islands have equally many ranks
         Words out;
         for (std::istringstream words(args_.mpirun); words >> out.emplace_back();) {
         }
@@ -204,9 +205,8 @@ private:
         set("parallelism.data_parallel_replicate_degree", replicate), set("parallelism.data_parallel_shard_degree", shard);
         set("cluster.ranks", ranks), set("training.global_batch_size", whole_.global_batch);
         if (part_.island) {
-            const compile::Config config = compile::config_of(part_.recipe);
             set("fault_tolerance.replica_id", *part_.island);
-            out.insert(out.end(), {"--job.dump_folder", config.job.dump_folder});
+            out.insert(out.end(), {"--job.dump_folder", part_.recipe.text("job.dump_folder")});
             if (part_.output == Output::Dropped && std::find(out.begin(), out.end(), "--quiet") == out.end())
                 out.push_back("--quiet");
         }
@@ -238,7 +238,7 @@ private:
             }
             if (Clock::now() - looked < kLookForRecords) continue;
             looked = Clock::now();
-            if (islands_ && last_step() > from_step) islands_->go_on[static_cast<size_t>(*part_.island)] = true;
+            if (islands_ && last_step() > from_step) islands_->set_going_on(*part_.island, true);
             if (newest_in(records_) != before) {
                 cleaned = hosts_.clean(kGraceSeconds);
             } else if (const std::string why = lookout.loss(); !why.empty()) {
@@ -401,11 +401,11 @@ std::string folder_of(const std::filesystem::path& first, int64_t island) {
 Supervised supervise_islands(const SupervisorOptions& args, const Part& whole, const compile::Config& config) {
     const int64_t count = config.fault_tolerance.group_size;
     const bool here = whole.hosts.empty();
-    if (const int64_t processes = here ? whole.processes : 0; processes % count != 0)
+    if (whole.processes % count != 0)
         throw UserError("launch.islands", "--processes",
                         fmt::format("--processes {} cannot be shared out among fault_tolerance.group_size = {} islands: each has "
                                     "equally many",
-                                    processes, count));
+                                    whole.processes, count));
     const std::vector<std::vector<Host>> hosts = parts_of(whole.hosts, count);
     Islands islands(service_of(args, config, here));
     const std::filesystem::path folder = config.job.dump_folder;

@@ -37,7 +37,7 @@ struct Attempt {
 
 struct Supervised {
     int code = kFailed;
-    int64_t step = 0;  // of the latest checkpoint; of all islands
+    int64_t step = 0;  // of the latest checkpoint; of islands that of the first one
     std::vector<Attempt> attempts;
 };
 

@@ -2,8 +2,10 @@
 // nothing. Backends (reference/, cpu/) register their kernels, of which the compiler gets a catalog.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/instruction_sets.h"
@@ -24,6 +26,11 @@ struct KernelContext {
     const ir::Tensor& out(size_t i) const { return routine.tensors[op.out[i]]; }
     int64_t elements(const ir::Tensor& t) const { return ir::local_elements(mesh, routine, t); }
     int64_t size(const ir::Tensor& t, int position) const { return ir::local_size(mesh, routine, t, position); }
+    // By the attribute count_if: is this rank's coordinate 0 on all of these sub-axes?
+    bool counts() const {
+        const auto& axes = std::get<std::vector<int64_t>>(op.attrs.at("count_if"));
+        return std::all_of(axes.begin(), axes.end(), [&](int64_t a) { return mesh.coordinate(rank, static_cast<int>(a)) == 0; });
+    }
     // Global index of this rank's first element along a dim of the tensor.
     int64_t first_index(const ir::Tensor& t, int position) const {
         return mesh.index(rank, t.placement.dims[position]) * size(t, position);

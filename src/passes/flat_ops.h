@@ -31,6 +31,11 @@ inline ir::TensorId like(ir::Routine& r, ir::TensorId t, const std::string& name
     return made;
 }
 
+// Along which ranks hold the same elements of a segment as the optimizer splits it.
+inline ir::AxisList same_along(const mesh::Mesh& mesh, const ir::Unit& unit, const ir::Segment& segment) {
+    return mesh::subtract(mesh.all(), mesh::unite(unit.optimizer, segment.shards));
+}
+
 // New tensors of the types of `from`, placed so.
 inline std::vector<ir::TensorId> shards_like(ir::Routine& r, const std::vector<ir::TensorId>& from, const char* name,
                                              const ir::AxisList& axes) {

@@ -10,12 +10,13 @@ namespace {
 using ir::AxisList;
 using ir::TensorId;
 
-// Of ranks that have the same, the first one meets the other islands, so that what all get is the same whoever is present.
+// Of ranks that hold the same elements the first one meets the other islands, and the rest get the mean from it. So they agree
+// also where an island is lost during the meeting.
 void mean_of_jobs(ir::Routine& r, const mesh::Mesh& mesh, const ir::Unit& unit, const OuterOptions& options,
                   const std::vector<TensorId>& from, const std::vector<TensorId>& to) {
     for (size_t i = 0; i < from.size(); ++i) {
         const ir::Segment& segment = unit.segments[i];
-        const AxisList same = mesh::subtract(mesh.all(), mesh::unite(unit.optimizer, segment.shards));
+        const AxisList same = same_along(mesh, unit, segment);
         const bool replicated = mesh.size(same) > 1;
         const TensorId met = replicated ? like(r, to[i], "met") : to[i];
         ir::Op op;

@@ -291,7 +291,7 @@ private:
         const TensorId norm2 = b.port(program_, program_.state(StateRole::SquaredNorm), Access::Accumulate);
         r.tensors[norm2].placement.partial = mesh_.world();
         for (size_t i = 0; i < unit_.segments.size(); ++i) {
-            const AxisList counted = mesh::subtract(mesh_.all(), mesh::unite(unit_.optimizer, unit_.segments[i].shards));
+            const AxisList counted = same_along(mesh_, unit_, unit_.segments[i]);
             const TensorId squares = b.op("sum_squares", {grads[i]}, {{"squares", {}, Dtype::F64}},
                                           {{"count_if", std::vector<int64_t>(counted.begin(), counted.end())}})[0];
             r.tensors[squares].placement.partial = mesh_.world();

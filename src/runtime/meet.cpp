@@ -50,10 +50,7 @@ std::string anchor_text(Executor& e) {
 }
 
 std::unique_ptr<kernels::Kernel> meet_through(comm::islands::Member& member, const kernels::KernelContext& c) {
-    const auto& same = std::get<std::vector<int64_t>>(c.op.attrs.at("count_if"));
-    const bool counts =
-        std::all_of(same.begin(), same.end(), [&](int64_t a) { return c.mesh.coordinate(c.rank, static_cast<int>(a)) == 0; });
-    return kernels::kernel_from([&member, counts, type = c.in(0).dtype, n = c.elements(c.in(0)),
+    return kernels::kernel_from([&member, counts = c.counts(), type = c.in(0).dtype, n = c.elements(c.in(0)),
                                  bits = c.op.integer("bits")](const kernels::KernelArgs& a) {
         if (counts) member.mean(type, a.in[0], a.out[0], n, bits);
     });

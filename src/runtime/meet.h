@@ -17,9 +17,9 @@ namespace lockstep::runtime {
 // The kernel of `meet` on a rank: through the service, which the member knows. Both outlive it.
 std::unique_ptr<kernels::Kernel> meet_through(comm::islands::Member& member, const kernels::KernelContext& context);
 
-// What islands must have alike to meet: the states of all programs, and what they meet in.
+// A checksum of the states of all programs and of the routines that meet. Islands with another one cannot meet.
 std::string meeting_text(const std::vector<ir::Program>& programs);
-// A checksum of what a rank's island has in common with others that have met at the same meetings.
+// A checksum of a rank's anchors and outer momentum. They are equal on islands that have been at the same meetings.
 std::string anchor_text(Executor& executor);
 
 // Everything that outlives a step, with a few numbers of the caller's: to the islands that take it, or from the one that gives

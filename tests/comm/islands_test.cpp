@@ -162,7 +162,7 @@ TEST(IslandMeetings, LetOneThatComesBackTakeAState) {
     EXPECT_EQ(hall.ask(Kind::Arrive, 1, 5), Kind::DoTake);
     EXPECT_EQ(hall.sent.back().header.step, 20);
     hall.sent.clear();
-    // A piece goes through once both are there, whoever is first.
+    // A piece is handed over when the giver and the taker have both asked.
     Header give = hall.header(Kind::Give, 0, 20), take = hall.header(Kind::Take, 1, 20);
     hall.meetings.take("0.0", give, "state", 0);
     EXPECT_TRUE(hall.sent.empty());
@@ -337,7 +337,7 @@ TEST(IslandMeetings, RefuseWhatIsNotTheSame) {
     EXPECT_EQ(hall.ask(Kind::Arrive, 2, 0), Kind::Wait);
     EXPECT_EQ(hall.ask(Kind::Arrive, 1, 0, 0, 1, "another"), Kind::Refused);
     EXPECT_EQ(hall.sent.back().header.text, "its states are not those of island 0: islands have one model and one layout");
-    EXPECT_EQ(hall.ask(Kind::Arrive, 1, 0, 0, 1, "another"), Kind::Refused) << "whoever of it asks";
+    EXPECT_EQ(hall.ask(Kind::Arrive, 1, 0, 0, 1, "another"), Kind::Refused) << "every rank of it is told";
     EXPECT_EQ(hall.ask(Kind::Arrive, 2, 0), Kind::GoOn) << "nobody waits for it";
     EXPECT_EQ(hall.ask(Kind::Arrive, 0, 0), Kind::GoOn);
     hall.sent.clear();
@@ -382,6 +382,12 @@ protected:
     static constexpr double kTimeoutS = 20;
     Member member(int64_t island, uint64_t session = 1, int64_t rank = 0, int64_t ranks = 1) {
         return Member(service.invitation(), {island, rank, ranks, session}, kTimeoutS, [] {});
+    }
+    static float mean_at(Member& m, int64_t step, float x) {
+        float mean = 0;
+        m.begin(step);
+        m.mean(Dtype::F32, &x, &mean, 1, 0);
+        return mean;
     }
     void SetUp() override {
         for (int64_t i = 0; i < 2; ++i) service.expect(i);
@@ -436,25 +442,19 @@ TEST_F(IslandSockets, AStateGoesOver) {
         m.take(std::span(taken).first(1'000'000));
         m.take(std::span(taken).subspan(1'000'000));
         m.done();
-        float x = 3, mean = 0;
-        m.begin(20);
-        m.mean(Dtype::F32, &x, &mean, 1, 0);
-        EXPECT_EQ(mean, 4);
+        EXPECT_EQ(mean_at(m, 20, 3), 4);
     });
     Member m = member(0);
     EXPECT_EQ(m.arrive(10, "p").what, Turn::What::Give);
     m.give(std::span(state).first(1'000'000));
     m.give(std::span(state).subspan(1'000'000));
     m.done();
-    float x = 1, mean = 0;
-    m.begin(20);
-    m.mean(Dtype::F32, &x, &mean, 1, 0);
-    EXPECT_EQ(mean, 4);
+    EXPECT_EQ(mean_at(m, 20, 1), 4);
     behind.join();
     EXPECT_EQ(taken, state);
 }
 
-// Who has not the secret of this launch is not heard, and whoever has another one's service waits in vain and says so.
+// The service does not hear a rank without the secret of this launch. Such a rank gives up with a message.
 TEST_F(IslandSockets, AreClosedToStrangers) {
     const KeyPair own = new_keys();
     Invitation forged = service.invitation();

@@ -6,6 +6,7 @@
 
 namespace lockstep::comm::islands {
 
+inline constexpr const char* kThisHost = "127.0.0.1";
 inline constexpr const char* kInvitation = "LOCKSTEP_ISLANDS";  // of the environment: the file
 
 // Keys are of CurveZMQ, in Z85: the service's public one, and a pair that is the launch's secret.
@@ -14,7 +15,7 @@ struct Invitation {
     std::string service_key, public_key, secret_key;
 };
 
-// Readable by its owner alone. UserError output.* where it cannot be written.
+// Readable by its owner alone. UserError file.cannot_write.
 void write_invitation(const std::string& path, const Invitation& invitation);
 // UserError islands.invitation.
 Invitation read_invitation(const std::string& path);

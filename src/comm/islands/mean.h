@@ -7,7 +7,7 @@
 
 namespace lockstep::comm::islands {
 
-// Whole elements of so many bits, or whole blocks of them?
+// Are these bytes whole floats (32 or 64 bits), or whole blocks of int8 (8 bits)?
 bool are_elements(size_t bytes, int64_t bits);
 
 // islands / n times the sum of n parts, of which each is 1 / islands of what an island has: of all islands their mean, of fewer

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/islands/mean.h"
 
@@ -192,8 +193,8 @@ void Meetings::piece(const Peer& from, const Header& h, std::string bytes) {
     Exchanges& exchanges = is_mean ? means_ : copies_;
     Exchange& e = exchanges[name];
     if (e.parts.empty()) e.first_s = now_s_, e.bits = h.bits;
-    const bool alike = e.bits == h.bits && (e.parts.empty() || e.parts.begin()->second.bytes.size() == bytes.size());
-    if (is_mean && (!alike || !are_elements(bytes.size(), h.bits))) {
+    const bool same_size = e.bits == h.bits && (e.parts.empty() || e.parts.begin()->second.bytes.size() == bytes.size());
+    if (is_mean && (!same_size || !are_elements(bytes.size(), h.bits))) {
         const std::string why = "it sent something else to a mean than the others did";
         answer(from, Kind::LeftOut, h, {}, why);
         return leave(h.island, why);

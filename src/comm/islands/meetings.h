@@ -35,7 +35,7 @@ public:
 
     // An island's job is about to be started, or started again. Awaited: nobody begins without it.
     void expect(int64_t island, bool awaited = true);
-    // It was lost for now, or has done all of its steps.
+    // Its job has failed, or has taken all of its steps.
     void lost(int64_t island);
     void done(int64_t island);
     // What a rank sends. What is no message of such a rank is dropped.

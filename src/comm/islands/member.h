@@ -3,8 +3,8 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <span>
+#include <stdexcept>
 #include <string>
 
 #include "base/dtype.h"
@@ -34,8 +34,8 @@ public:
     // timeout_s: how long the service may say nothing; 0: for ever.
     Member(const Invitation& invitation, const Place& place, double timeout_s, std::function<void()> attend);
 
-    // Before the first step, which is at `step`: waits until the others are ready for this island. `model`: what all must have
-    // alike (UserError islands.other_model); `anchor`: what islands have alike that have met at the same meetings.
+    // Before the first step, which is at `step`: waits until the others are ready for this island. `model` must be equal on all
+    // islands (UserError islands.other_model). An island at the same step with another `anchor` takes a state.
     Turn arrive(int64_t step, const std::string& model, const std::string& anchor = "");
     // Between two steps, after a meeting.
     Turn after(int64_t step);

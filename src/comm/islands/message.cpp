@@ -1,5 +1,7 @@
 #include "comm/islands/message.h"
 
+#include <nlohmann/json.hpp>
+
 namespace lockstep::comm::islands {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Header, kind, island, rank, ranks, session, step, launch, piece, bits, checksum, model, anchor,

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 namespace lockstep::comm::islands {
 
@@ -22,8 +20,8 @@ struct Header {
     int64_t launch = 0, piece = 0;            // which launch of the rank in this step, and which piece of that
     int64_t bits = 0;                         // Mean: of an element, as sent: 64 and 32 are floats, 8 is in blocks of int8
     uint64_t checksum = 0;                    // of the bytes that follow
-    std::string model;                        // Arrive: what islands must have alike,
-    std::string anchor;                       // and what they have alike where they have met at the same meetings
+    std::string model;                        // Arrive: a checksum of the states; islands must have equal ones
+    std::string anchor;                       // Arrive: a checksum of what meetings have made; else an island takes a state
     std::string text;                         // LeftOut, Refused: why
 };
 

@@ -15,8 +15,8 @@ namespace lockstep::comm::islands {
 
 struct ServiceOptions {
     MeetingsOptions meetings;
-    std::string host = "127.0.0.1";  // by which islands find this one (socket.h)
-    int port = 0;                    // 0: a free one
+    std::string host = kThisHost;  // by which islands find this one (socket.h)
+    int port = 0;                  // 0: a free one
 };
 
 class Service {

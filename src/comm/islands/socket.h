@@ -18,8 +18,6 @@ struct KeyPair {
 };
 KeyPair new_keys();
 
-inline constexpr const char* kThisHost = "127.0.0.1";
-
 // Of a rank. Used by one thread at a time. It connects by itself. A connection that breaks is made again, but what was on its way
 // is lost, and who waits for it gives up in the end.
 class MemberSocket {
@@ -35,7 +33,7 @@ private:
     const std::unique_ptr<Parts> parts_;
 };
 
-// Of the service. Who has not the secret of the invitation is refused by the library before anything of it is read here.
+// Of the service. The library refuses a connection without the secret of the invitation before this class reads anything of it.
 class ServiceSocket {
 public:
     // Reached by the name `host`: of this host, or kThisHost, which no other one can reach. Port 0: a free one. UserError

@@ -8,15 +8,9 @@
 namespace lockstep::kernels::reference {
 namespace {
 
-// Is this rank the one that counts: coordinate 0 on all listed sub-axes?
-bool counts(const KernelContext& c) {
-    const auto& axes = std::get<std::vector<int64_t>>(c.op.attrs.at("count_if"));
-    return std::all_of(axes.begin(), axes.end(), [&](int64_t a) { return c.mesh.coordinate(c.rank, static_cast<int>(a)) == 0; });
-}
-
 template <class T>
 Made make_sum_squares(const KernelContext& c) {
-    return kernel_from([n = c.elements(c.in(0)), owner = counts(c), op = c.op](const KernelArgs& a) {
+    return kernel_from([n = c.elements(c.in(0)), owner = c.counts(), op = c.op](const KernelArgs& a) {
         double sum = 0;
         for (int64_t i = 0; owner && i < n; ++i) sum += static_cast<double>(in<T>(a, 0)[i]) * static_cast<double>(in<T>(a, 0)[i]);
         store<double>(a, op, 0)(0, sum);
@@ -60,7 +54,7 @@ Made make_update_loss_scale(const KernelContext& c) {
 Made make_scalars(const KernelContext& c) {
     if (c.op.kind == "update_loss_scale") return make_update_loss_scale(c);
     if (c.op.kind == "owned") {
-        return kernel_from([owner = counts(c) && !c.op.in.empty()](const KernelArgs& a) {
+        return kernel_from([owner = c.counts() && !c.op.in.empty()](const KernelArgs& a) {
             *static_cast<double*>(a.out[0]) = owner ? *in<double>(a, 0) : 0;
         });
     }
