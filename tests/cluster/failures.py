@@ -22,14 +22,14 @@ import tempfile
 import threading
 import time
 
-from hosts import HOSTS, NAMES, RANKS_A_HOST, cluster, cluster_sh, environment, require_cluster
+from hosts import HOSTS, NAMES, RANKS_A_HOST, cluster, launch, require_cluster
 from recipes import degrees, write_recipe
 
 KINDS = {"rank killed": 10, "rank stopped": 10, "host killed": 10, "link cut": 15}  # bound, s
 OF_A_RANK = ["rank killed", "rank stopped"]
 BATCH, INTERVAL, TIMEOUT_S, TOLERANCE = 24, 5, 4, 1e-4
 DETECTED = re.compile(r"has not been heard of|no rank made progress|noticed that|ORTE|launch: exit code")
-STEP = re.compile(r"step +(\d+) +loss")
+STEP = re.compile(r"^ *(\d+)/\d+ +[\d.]")  # a row of the table of steps
 
 
 def processes():
@@ -56,14 +56,7 @@ class Job:
         self.attempts = []  # {"begun", "hosts", "from", "steps": [(time, step)]}
         self.said = []      # (time, line) of what says that something has failed
         self.text = []
-        hosts = ",".join(f"{h}:{RANKS_A_HOST}" for h in NAMES)
-        agent = os.path.join(folder, "agent.sh")
-        with open(agent, "w") as f:
-            f.write(f'#!/bin/sh\nexec {cluster_sh} on "$@"\n')
-        os.chmod(agent, 0o755)
-        self.process = subprocess.Popen(
-            [lockstep, "launch", "--json", "--hosts", hosts, "--agent", agent, "--mpirun", "mpirun", "--", "train", recipe, *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = launch(lockstep, folder, ["train", recipe, *flags])
         self.thread = threading.Thread(target=self.listen, daemon=True)
         self.thread.start()
 

@@ -45,6 +45,17 @@ def mpirun(command, hosts=HOSTS, a_host=RANKS_A_HOST):
     return done.stdout
 
 
+def launch(lockstep, folder, command, *options):
+    """A supervisor over all hosts, started; its agent is written to the folder."""
+    agent = os.path.join(folder, "agent.sh")
+    with open(agent, "w") as f:
+        f.write(f'#!/bin/sh\nexec {cluster_sh} on "$@"\n')
+    os.chmod(agent, 0o755)
+    hosts = ",".join(f"{h}:{RANKS_A_HOST}" for h in NAMES)
+    return subprocess.Popen([lockstep, "launch", "--json", "--hosts", hosts, "--agent", agent, "--mpirun", "mpirun", *options, "--", *command],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
 def last_json(text):
     return json.loads(text.strip().splitlines()[-1])
 

@@ -23,7 +23,7 @@ import threading
 import time
 
 from failures import processes
-from hosts import HOSTS, NAMES, RANKS_A_HOST, cluster, cluster_sh, environment, require_cluster
+from hosts import HOSTS, NAMES, RANKS_A_HOST, cluster, launch, require_cluster
 from recipes import degrees, write_recipe
 
 KINDS = ["rank killed", "rank stopped", "host killed", "link cut"]
@@ -34,14 +34,7 @@ LEFT, IN = re.compile(r"island (\d+) is left out of meetings"), re.compile(r"isl
 class Job:
     def __init__(self, lockstep, recipe, folder, flags):
         self.folder, self.left, self.entered, self.text = folder, [], [], []
-        agent = os.path.join(folder, "agent.sh")
-        with open(agent, "w") as f:
-            f.write(f'#!/bin/sh\nexec {cluster_sh} on "$@"\n')
-        os.chmod(agent, 0o755)
-        hosts = ",".join(f"{h}:{RANKS_A_HOST}" for h in NAMES)
-        self.process = subprocess.Popen(
-            [lockstep, "launch", "--json", "--hosts", hosts, "--agent", agent, "--mpirun", "mpirun", "--max-restarts", "100", "--", "train", recipe, *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = launch(lockstep, folder, ["train", recipe, *flags], "--max-restarts", "100")
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
@@ -181,11 +174,10 @@ def main():
             folders = [out] + [os.path.join(out, f"island.{i}") for i in range(1, HOSTS)]
             last = max(int(weights(f)[0][5:]) for f in folders)
             end = (last // SYNC + 2) * SYNC
-            hosts = ",".join(f"{h}:{RANKS_A_HOST}" for h in NAMES)
-            done = subprocess.run([os.path.abspath(args.lockstep), "launch", "--json", "--hosts", hosts, "--agent", os.path.join(out, "agent.sh"), "--mpirun", "mpirun",
-                                   "--", "train", recipe, *flags, "--training.steps", str(end)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+            done = launch(os.path.abspath(args.lockstep), out, ["train", recipe, *flags, "--training.steps", str(end)])
+            _, said = done.communicate()
             if done.returncode != 0:
-                wrong.append(f"the run to step {end} ends with code {done.returncode}: {done.stderr[-2000:]}")
+                wrong.append(f"the run to step {end} ends with code {done.returncode}: {said[-2000:]}")
             elif len(all_ends := {weights(f) for f in folders}) != 1:
                 wrong.append(f"the islands differ after the last meeting: {all_ends}")
             else:
