@@ -18,7 +18,8 @@ namespace {
 
 constexpr double kLong_s = 0.25;  // of a launch whose rate counts
 constexpr int64_t kMostBytes = 64 << 20;
-constexpr int kLaunches = 3, kSmallLaunches = 200;
+constexpr int kLaunches = 3, kSmallLaunches = 200, kBusyLaunches = 16, kRounds = 11;
+constexpr double kWork_s = 8e-3;  // before a launch: longer than a turn of the system's scheduler
 
 double cpu_s() {
     rusage u{};
@@ -45,6 +46,11 @@ struct Rate {
     double busiest_bytes = 0;      // between hosts, of one launch of one group
     double within_bytes = 0;       // between processes of a host, of the busiest process
     double time_s = 0, cpu_s = 0;  // of one launch; cpu_s of all processes
+};
+
+// What is timed: kWork_s of a core, a launch, or the one and then the other.
+struct Turn {
+    bool works = false, launches = true;
 };
 
 class Links {
@@ -79,14 +85,22 @@ public:
     }
     mesh::GroupLayout layout(const std::vector<int>& ranks) const { return mesh::group_layout(ranks, transport_->topology()); }
 
-    // Seconds of a message: of a launch that is nothing but them.
+    // Seconds of a message: of a launch that is nothing but them, by processes that compute before each launch as a step's do.
+    // Where processes outnumber the cores, a message also waits until its receiver gets a core.
     double latency_s(const std::vector<int>& ranks) {
         const mesh::GroupLayout l = layout(ranks);
         double value = 0, sum = 0;
         comm::Request q = comm::all_reduce(Dtype::F64, &value, &sum, 1);
         q.algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Direct, mesh::ReduceBy::Everywhere};
-        const double time_s = timed(ranks, q, kSmallLaunches).time_s;
-        return time_s / (mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.algorithm));
+        const double messages = mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.algorithm);
+        std::vector<double> differences;
+        for (int round = 0; round < kRounds; ++round) {
+            const double alone_s = timed(ranks, q, kBusyLaunches, {.works = true, .launches = false}).time_s;
+            differences.push_back(timed(ranks, q, kBusyLaunches, {.works = true}).time_s - alone_s);
+        }
+        std::nth_element(differences.begin(), differences.begin() + kRounds / 2, differences.end());
+        const double idle_s = timed(ranks, q, kSmallLaunches).time_s;
+        return std::max(idle_s, differences[kRounds / 2]) / messages;
     }
 
     // CPU seconds that a process spends on polling in a second of waiting for another.
@@ -121,18 +135,34 @@ public:
     }
 
 private:
-    Rate timed(const std::vector<int>& ranks, const comm::Request& q, int launches) {
+    Rate timed(const std::vector<int>& ranks, const comm::Request& q, int launches, Turn turn = {}) {
         const comm::GroupId group = rank_->add_group(ranks);
         processes_.exchange("");
         rank_->barrier(0, group);
         const double cpu = cpu_s();
         const double start_s = now_s();
-        for (int i = 0; i < launches; ++i) rank_->run(0, group, q);
+        for (int i = 0; i < launches; ++i) {
+            if (turn.works) work();
+            if (turn.launches) rank_->run(0, group, q);
+        }
+        if (!turn.launches) rank_->barrier(0, group);
         const double time_s = now_s() - start_s;
         Rate out;
         out.cpu_s = sum_of(processes_, cpu_s() - cpu) / launches;
         out.time_s = most_of(processes_, time_s) / launches;
         return out;
+    }
+
+    static void work() {
+        const auto thread_s = [] {
+            timespec t{};
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+            return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+        };
+        volatile double sum = 0;
+        for (const double end_s = thread_s() + kWork_s; thread_s() < end_s;) {
+            for (int i = 0; i < 10000; ++i) sum = sum + i;
+        }
     }
 
     comm::ProcessGroup& processes_;
