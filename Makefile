@@ -8,7 +8,7 @@ SECONDS ?= 60
 build = cmake --build --preset release -j $(JOBS)
 # $(call python,NAME,FILE): a virtual environment build/NAME with the packages of a requirements file
 python = scripts/install_dependencies.sh python3-venv && (test -x build/$(1)/bin/pip || python3 -m venv build/$(1)) && build/$(1)/bin/pip install -q -r $(2)
-sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h')
+sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 

@@ -7,7 +7,11 @@
 
 namespace lockstep {
 
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define LOCKSTEP_ALWAYS_INLINE __host__ __device__ __forceinline__
+#else
 #define LOCKSTEP_ALWAYS_INLINE [[gnu::always_inline]]
+#endif
 
 struct Bf16 {
     uint16_t bits;

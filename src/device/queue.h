@@ -15,11 +15,12 @@ inline constexpr int kQueues = 4;
 class Queue {
 public:
     // Without a pool no kernel of the host can run in it; without a device it is the thread that uses it.
-    explicit Queue(QueueName name, ThreadPool* pool = nullptr, Device* device = nullptr)
-        : name_(name), pool_(pool), device_(device) {}
+    explicit Queue(QueueName name, ThreadPool* pool = nullptr, Device* device = nullptr, void* handle = nullptr)
+        : name_(name), pool_(pool), device_(device), handle_(handle) {}
 
     QueueName name() const { return name_; }
     int index() const { return static_cast<int>(name_); }
+    void* handle() const { return handle_; }
     ThreadPool& pool() const {
         ensure(pool_, "queue: it has no threads for kernels");
         return *pool_;
@@ -33,6 +34,7 @@ private:
     QueueName name_;
     ThreadPool* pool_;
     Device* device_;
+    void* handle_;
 };
 
 }  // namespace lockstep::device

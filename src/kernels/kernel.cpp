@@ -22,6 +22,11 @@ ops::KernelEntry entry_of(const Registered& r, int threads) {
     return e;
 }
 
+std::vector<const std::vector<Registered>*>& backends() {
+    static std::vector<const std::vector<Registered>*> all = {&cpu_kernels(), &reference_kernels()};
+    return all;
+}
+
 void add(const std::vector<Registered>& kernels, const InstructionSets& has, bool slower, ops::KernelCatalog& catalog) {
     for (const Registered& r : kernels) {
         const bool is_slower = r.is_slower && r.is_slower(has), is_available = !r.is_available || r.is_available(has);
@@ -33,10 +38,14 @@ void add(const std::vector<Registered>& kernels, const InstructionSets& has, boo
 
 }  // namespace
 
+void add_to(ops::KernelCatalog& catalog, const std::vector<Registered>& kernels) { add(kernels, {}, false, catalog); }
+
+void add_backend(const std::vector<Registered>& kernels) { backends().push_back(&kernels); }
+
 ops::KernelCatalog reference_catalog() {
     ops::KernelCatalog catalog;
     catalog.name = "reference";
-    add(reference_kernels(), {}, false, catalog);
+    add_to(catalog, reference_kernels());
     return catalog;
 }
 
@@ -52,7 +61,7 @@ ops::KernelCatalog cpu_catalog(int threads, const InstructionSets& of) {
 ops::KernelCatalog cpu_catalog(int threads) { return cpu_catalog(threads, cpu::instruction_sets_here()); }
 
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context) {
-    for (const std::vector<Registered>* backend : {&cpu_kernels(), &reference_kernels()}) {
+    for (const std::vector<Registered>* backend : backends()) {
         for (const Registered& r : *backend) {
             if (context.op.kernel == r.kernel && context.op.kind == r.op && r.takes(context)) return r.make(context);
         }

@@ -72,9 +72,15 @@ const std::vector<Registered>& reference_kernels();
 // Vectorised; float32, bfloat16 and float16.
 const std::vector<Registered>& cpu_kernels();
 
+// Kernels of a device that this process has found; they outlive it. make_kernel knows them from now on. Before any kernel is
+// made.
+void add_backend(const std::vector<Registered>& kernels);
+
 // By op.kernel, op.kind and element types. Throws InternalError where no backend has it.
 std::unique_ptr<Kernel> make_kernel(const KernelContext& context);
 
+// After those that the catalog has: of several for one op and types the first is taken.
+void add_to(ops::KernelCatalog& catalog, const std::vector<Registered>& kernels);
 ops::KernelCatalog reference_catalog();
 // What the CPU kernels lack (float64, small scalars) the reference serves. `of`: the processor, which need not be this one; only
 // kernels of this one can be made. Without it: this one, as kernels/cpu/isa.h says.

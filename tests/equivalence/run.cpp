@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "kernels/kernel.h"
 #include "runtime/parameters.h"
+#include "tests/kernels/emulated_gpu.h"
 
 namespace lockstep::testing {
 namespace {
@@ -18,6 +19,15 @@ double wide_value(const ir::Parameter& p, int64_t instance, uint64_t seed, int64
     return value + 0.2 * normal_draw(splitmix64(seed) ^ hash_name(runtime::global_name(p, instance)), static_cast<uint64_t>(i));
 }
 
+ops::KernelCatalog catalog_of(Backend backend, int threads) {
+    switch (backend) {
+        case Backend::Reference: return kernels::reference_catalog();
+        case Backend::Cpu: return kernels::cpu_catalog(threads);
+        case Backend::EmulatedGpu: break;
+    }
+    return emulated_gpu_catalog(kernels::cpu_kernels(), threads);
+}
+
 }  // namespace
 
 compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip,
@@ -26,7 +36,7 @@ compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend,
     const int64_t set = recipe.integer("runtime.threads_per_rank");
     const int threads = static_cast<int>(set > 0 ? set : static_cast<int64_t>(usable_cpus().size()));
     compile::CompileOptions options;
-    options.catalog = backend == Backend::Reference ? kernels::reference_catalog() : kernels::cpu_catalog(threads);
+    options.catalog = catalog_of(backend, threads);
     options.skip = skip;
     options.route = route;
     return compile::compile(recipe, options);

@@ -15,7 +15,8 @@ struct Outcome {
     runtime::GlobalTensors weights;
 };
 
-enum class Backend { Reference, Cpu };
+// EmulatedGpu: products and attention by the kernels of the host.
+enum class Backend { Reference, Cpu, EmulatedGpu };
 
 compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend, const std::vector<std::string>& skip = {},
                                  const passes::RouteOptions& route = {});

@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <set>
 
+#include "kernels/gpu/catalog.h"
+#include "kernels/gpu/emulator.h"
 #include "passes/select_kernels.h"
+#include "tests/kernels/emulated_gpu.h"
 #include "tests/ops/interpreter.h"
 #include "tests/ops/op_cases.h"
 
@@ -108,8 +112,12 @@ struct Drawn {
     int threads = 1;
 };
 
+using Catalog = std::function<ops::KernelCatalog(int threads)>;
+const Catalog kCpu = [](int threads) { return kernels::cpu_catalog(threads); };
+const Catalog kGpu = [](int) { return emulated_gpu_catalog(kernels::reference_kernels()); };
+
 Drawn draw(const OpCase& c, const mesh::Mesh& mesh, unsigned seed, Results kind,
-           const std::function<ir::Routine(ir::Routine)>& typed) {
+           const std::function<ir::Routine(ir::Routine)>& typed, const Catalog& catalog = kCpu) {
     std::mt19937 random(seed);
     Drawn d;
     d.threads = 1 + static_cast<int>(seed % 2);
@@ -122,7 +130,7 @@ Drawn draw(const OpCase& c, const mesh::Mesh& mesh, unsigned seed, Results kind,
         d.values[name].resize(static_cast<size_t>(ir::local_elements(mesh, d.fast, d.fast.tensors[d.fast.find(name)])));
         for (double& v : d.values[name]) v = static_cast<double>(random() % 2001) / 1000 - 1;
     }
-    passes::select_kernels(mesh, d.fast, kernels::cpu_catalog(d.threads));
+    passes::select_kernels(mesh, d.fast, catalog(d.threads));
     passes::select_kernels(mesh, d.exact, kernels::reference_catalog());
     return d;
 }
@@ -250,6 +258,55 @@ TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideNarrowTypes) {
     }
 }
 
+// On the emulator, with the warps of a block in three orders: equal bits, near the reference.
+void expect_gpu_agrees(const Drawn& d, const mesh::Mesh& mesh, double tolerance, const std::string& what) {
+    using kernels::gpu::emulator::Order;
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+        for (bool fresh : {true, false}) {
+            std::vector<Values> got;
+            for (const Order order : {Order::Ascending, Order::Descending, Order::Shuffled}) {
+                kernels::gpu::emulator::set_order(order, 7);
+                got.push_back(results(mesh, d.fast, rank, 1, d.values, fresh));
+            }
+            expect_close(results(mesh, d.exact, rank, 1, d.values, fresh), got[0], tolerance, what);
+            for (const auto& [name, values] : got[0]) {
+                for (size_t order : {1, 2})
+                    EXPECT_EQ(std::memcmp(values.data(), got[order].at(name).data(), values.size() * sizeof(double)), 0)
+                        << what << ", " << name << ": another order of warps gives other bits";
+            }
+        }
+    }
+}
+
+std::set<std::string> kinds_on_a_gpu() {
+    std::set<std::string> kinds;
+    for (const kernels::Registered& r : kernels::gpu::all_kernels()) kinds.insert(r.op);
+    return kinds;
+}
+std::vector<OpCase> gpu_cases() {
+    std::vector<OpCase> out = op_cases();
+    std::erase_if(out, [kinds = kinds_on_a_gpu()](const OpCase& c) { return !kinds.contains(c.kind); });
+    return out;
+}
+
+class OpTableGpu : public OpTable {};
+
+TEST_P(OpTableGpu, KernelsAgreeWithTheReferenceInAnyOrderOfWarps) {
+    const OpCase& c = GetParam();
+    const mesh::Mesh mesh = mesh_of(c);
+    const auto as_it_is = [](ir::Routine r) { return r; };
+    for (unsigned seed = 0; seed < 6; ++seed) {
+        const Dtype narrow = kNarrow[seed % 2];
+        const std::string what = title(c) + ", seed " + std::to_string(seed);
+        for (const Results kind : {Results::Written, Results::Accumulated})
+            expect_gpu_agrees(draw(c, mesh, seed, kind, as_it_is, kGpu), mesh, 1e-5, what);
+        const auto in_narrow_types = [&](ir::Routine r) { return in_narrow(narrow, std::move(r), seed % 4 < 2); };
+        const auto beside_narrow = [&](ir::Routine r) { return with_a_wide_stream(narrow, std::move(r)); };
+        expect_gpu_agrees(draw(c, mesh, seed, Results::Written, in_narrow_types, kGpu), mesh, 0x1p-6, what + ", narrow");
+        expect_gpu_agrees(draw(c, mesh, seed, Results::Written, beside_narrow, kGpu), mesh, 0x1p-6, what + ", on a stream");
+    }
+}
+
 // A shard's op is a part of a sum only: nothing to differentiate by itself.
 std::vector<OpCase> differentiable_cases() {
     std::vector<OpCase> out = op_cases();
@@ -317,8 +374,27 @@ TEST_P(OpTableDerivative, IsThatOfFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Ops, OpTable, ::testing::ValuesIn(op_cases()), [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableOnStream, ::testing::ValuesIn(stream_cases()),
                          [](const auto& info) { return title(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ops, OpTableGpu, ::testing::ValuesIn(gpu_cases()), [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return title(info.param); });
+
+// The kernels that a catalog chooses for the cases.
+void add_chosen(const ops::KernelCatalog& catalog, std::set<std::string>& used) {
+    for (OpCase c : op_cases()) {
+        const mesh::Mesh mesh;
+        c.split.clear();
+        for (unsigned seed = 0; seed < 12; ++seed) {  // kernels of one query serve some sizes only
+            std::mt19937 random(seed);
+            ir::Routine r = make_routine(c, mesh, random, Results::Written);
+            if (has_derivative(c)) r = with_derivative(c, mesh, r);
+            for (const ir::Routine& typed : {r, in_narrow(Dtype::BF16, r, false)}) {
+                ir::Routine selected = typed;
+                passes::select_kernels(mesh, selected, catalog);
+                for (const ir::Op& op : selected.ops) used.insert(op.kernel);
+            }
+        }
+    }
+}
 
 TEST(OpTableCoverage, EveryCpuKernelHasACase) {
     std::set<std::string> used;
@@ -332,26 +408,26 @@ TEST(OpTableCoverage, EveryCpuKernelHasACase) {
         std::erase_if(catalogs.emplace_back(kernels::cpu_catalog(1)).entries,
                       [&](const ops::KernelEntry& e) { return products.contains(e.kernel) && e.kernel != product; });
     }
-    for (const OpCase& c : op_cases()) {
-        const mesh::Mesh mesh;
-        OpCase whole = c;
-        whole.split.clear();
-        for (unsigned seed = 0; seed < 12; ++seed) {  // kernels of one query serve some sizes only
-            std::mt19937 random(seed);
-            ir::Routine r = make_routine(whole, mesh, random, Results::Written);
-            if (has_derivative(whole)) r = with_derivative(whole, mesh, r);
-            for (const ir::Routine& typed : {r, in_narrow(Dtype::BF16, r, false)}) {
-                for (const ops::KernelCatalog& catalog : catalogs) {
-                    ir::Routine selected = typed;
-                    passes::select_kernels(mesh, selected, catalog);
-                    for (const ir::Op& op : selected.ops) used.insert(op.kernel);
-                }
-            }
-        }
-    }
+    for (const ops::KernelCatalog& catalog : catalogs) add_chosen(catalog, used);
     for (const ops::KernelEntry& e : kernels::cpu_catalog(1).entries) {
         EXPECT_TRUE(!e.kernel.starts_with("cpu.") || used.contains(e.kernel)) << e.kernel;
     }
+}
+
+TEST(OpTableCoverage, EveryGpuKernelHasACase) {
+    std::set<std::string> used;
+    add_chosen(kGpu(1), used);
+    for (const kernels::Registered& r : kernels::gpu::all_kernels()) EXPECT_TRUE(used.contains(r.kernel)) << r.kernel;
+}
+
+// And einsum with two operands.
+TEST(OpTableCoverage, OpsWithoutAGpuKernel) {
+    std::set<std::string> without;
+    const std::set<std::string> kinds = kinds_on_a_gpu();
+    for (const kernels::Registered& r : kernels::cpu_kernels()) {
+        if (!kinds.contains(r.op)) without.insert(r.op);
+    }
+    EXPECT_EQ(without, (std::set<std::string>{"addmm", "attention", "attention_backward", "qkv_rope"}));
 }
 
 TEST(OpTableCoverage, EveryDerivativeHasACase) {

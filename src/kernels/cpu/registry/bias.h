@@ -1,34 +1,11 @@
 // Biases, GELU, dropout, the sum with the residual stream.
 #pragma once
 
-#include "base/random.h"
 #include "kernels/cpu/bias.h"
-#include "kernels/cpu/registry/registry.h"
-#include "ops/dropout.h"
+#include "kernels/dropped.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels::registry {
-
-// What an op drops (ops/dropout.h), but for the layer and the noise, which come with a call.
-struct Dropped {
-    bool drops = false;
-    uint64_t site = 0;
-    uint32_t threshold = 0;
-    float scale = 1;
-
-    explicit Dropped(const ir::Op& op) : drops(ops::has_dropout(op)) {
-        if (!drops) return;
-        site = static_cast<uint64_t>(op.integer("rng_key"));
-        threshold = dropout_threshold(op.number("dropout"));
-        scale = static_cast<float>(1 / (1 - op.number("dropout")));
-    }
-    uint64_t stream(const KernelArgs& k) const { return dropout_stream(site, static_cast<uint64_t>(k.instance)); }
-    cpu::DropoutMask mask(const KernelArgs& k, int noise, uint32_t first_index) const {
-        return {ids(k, noise), stream(k), threshold, first_index, scale};
-    }
-};
-inline uint32_t first_of_last_dim(const KernelContext& c, const ir::Tensor& x) {
-    return static_cast<uint32_t>(c.first_index(x, static_cast<int>(x.dims.size()) - 1));
-}
 
 template <class T>
 struct Bias {
@@ -77,7 +54,7 @@ struct Dropout {
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
             [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
-                cpu::dropout(k.queue.pool(), z.rows, z.n, in<T>(k, 0), drop.mask(k, 1, first), out<T>(k, 0));
+                cpu::dropout(k.queue.pool(), z.rows, z.n, in<T>(k, 0), drop.mask<cpu::DropoutMask>(k, 1, first), out<T>(k, 0));
             });
     }
 };
@@ -89,7 +66,7 @@ struct BiasDropoutAdd {  // x, b, residual[, noise]
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
             [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
-                const cpu::DropoutMask mask = drop.drops ? drop.mask(k, 3, first) : cpu::DropoutMask{};
+                const cpu::DropoutMask mask = drop.drops ? drop.mask<cpu::DropoutMask>(k, 3, first) : cpu::DropoutMask{};
                 cpu::bias_dropout_add(k.queue.pool(), z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<S>(k, 2), mask, out<S>(k, 0));
             });
     }
@@ -99,11 +76,7 @@ template <class T>
 struct SumRows {  // over the first dims: the gradient of a bias
     static constexpr Family kFamily{"einsum", "cpu.sum_rows", 0};
     using Types = float(T);
-    static bool serves(const KernelContext& c) {
-        if (c.op.in.size() != 1) return false;
-        const std::vector<ir::DimId>&x = c.in(0).dims, &sum = c.out(0).dims;
-        return !sum.empty() && sum.size() < x.size() && std::equal(sum.rbegin(), sum.rend(), x.rbegin());
-    }
+    static bool serves(const KernelContext& c) { return sums_rows(c); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_over(c, c.in(0), c.out(0)), adds = c.op.accumulates(0)](const KernelArgs& k) {
             cpu::sum_rows(k.queue.pool(), z.rows, z.n, in<T>(k, 0), out(k, 0), adds && !k.fresh);

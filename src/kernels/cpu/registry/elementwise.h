@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/elementwise.h"
-#include "kernels/cpu/registry/registry.h"
+#include "kernels/registry.h"
 #include "ops/rope.h"
 
 namespace lockstep::kernels::registry {

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/loss.h"
-#include "kernels/cpu/registry/registry.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels::registry {
 
@@ -25,9 +25,8 @@ struct MaskPadding {
     using Types = T(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const ir::Tensor& x = c.in(0);
-        const int last = static_cast<int>(x.dims.size()) - 1;
         const RowsOf z = rows_of(c, x);
-        const int64_t valid = std::clamp<int64_t>(c.routine.dims[x.dims[last]].valid - c.first_index(x, last), 0, z.n);
+        const int64_t valid = valid_columns(c, x);
         return kernel_from([=, fill = T(number(c, "fill")), n = c.elements(x)](const KernelArgs& k) {
             const T* source = in<T>(k, 0);
             if (source != out<T>(k, 0)) cpu::add(k.queue.pool(), n, &source, 1, out<T>(k, 0));

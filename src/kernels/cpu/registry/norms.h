@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/norm.h"
-#include "kernels/cpu/registry/registry.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels::registry {
 

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/optimizer.h"
-#include "kernels/cpu/registry/registry.h"
+#include "kernels/registry.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::kernels::registry {

@@ -4,7 +4,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/qkv_rope.h"
-#include "kernels/cpu/registry/registry.h"
+#include "kernels/registry.h"
 #include "ops/rope.h"
 
 namespace lockstep::kernels::registry {

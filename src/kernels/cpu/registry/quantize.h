@@ -6,7 +6,7 @@
 #include "base/quantized.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/quantize.h"
-#include "kernels/cpu/registry/registry.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels::registry {
 

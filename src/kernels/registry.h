@@ -1,4 +1,4 @@
-// How the CPU backend registers its kernels. Each is a struct:
+// How a backend registers its kernels. Each is a struct:
 //   kFamily: the op that it serves, its name, and which result may add or stand in place
 //   Types: the element types that it takes and gives, as the type of a function: std::tuple<T, float>(T, int32_t). The last
 //     operand's type stands for any more operands
@@ -97,6 +97,17 @@ inline RowsOf rows_of(const KernelContext& c, const ir::Tensor& t) {
 // Rows that are as long as a bias.
 inline RowsOf rows_over(const KernelContext& c, const ir::Tensor& x, const ir::Tensor& bias) {
     return {c.elements(x) / c.elements(bias), c.elements(bias)};
+}
+// Whether an einsum of one operand sums over its first dims.
+inline bool sums_rows(const KernelContext& c) {
+    if (c.op.in.size() != 1) return false;
+    const std::vector<ir::DimId>&x = c.in(0).dims, &sum = c.out(0).dims;
+    return !sum.empty() && sum.size() < x.size() && std::equal(sum.rbegin(), sum.rend(), x.rbegin());
+}
+// Of this rank's columns of x, those that are not padding.
+inline int64_t valid_columns(const KernelContext& c, const ir::Tensor& x) {
+    const int last = static_cast<int>(x.dims.size()) - 1;
+    return std::clamp<int64_t>(c.routine.dims[x.dims[last]].valid - c.first_index(x, last), 0, c.size(x, last));
 }
 inline float number(const KernelContext& c, const char* key) { return static_cast<float>(c.op.number(key)); }
 

@@ -1,0 +1,12 @@
+// The kernels of GPUs, one source for CUDA, HIP and the emulator. What is linked decides where they run.
+#pragma once
+
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace lockstep::kernels::gpu {
+
+const std::vector<Registered>& all_kernels();
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,208 @@
+// What a kernel here may say of a GPU: the words that nvcc, hipcc and the emulator (for g++ and clang++) all know. No kernel
+// names a vendor. A kernel is a `__global__` function; it is started by launch().
+//   - Lanes exchange with shuffle_xor() in groups of 32, whether a warp has 32 lanes or 64. All lanes take part.
+//   - No kernel adds atomically: sums have one order, so that equal input gives equal bits.
+//   - Memory is read and written through load() and store(), 16 bytes at a time where the data allows it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/gpu/types.h"
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#else
+#include <cuda_runtime.h>
+#endif
+#else
+#include <cmath>
+#include <source_location>
+#include <utility>
+
+#include "kernels/gpu/emulator.h"
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+#endif
+
+// Before a loop that has few and a known number of turns; before one that hardly ever runs.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
+#else
+#define UNROLL
+#define NO_UNROLL
+#endif
+
+// The bytes that a launch asks for, as an array of T in a kernel.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define SHARED_MEMORY(T, name)                                     \
+    extern __shared__ __align__(128) unsigned char name##_bytes[]; \
+    T* const name = reinterpret_cast<T*>(name##_bytes)
+#else
+#define SHARED_MEMORY(T, name) T* const name = reinterpret_cast<T*>(::lockstep::kernels::gpu::emulator::shared_memory())
+#endif
+
+namespace lockstep::kernels::gpu {
+
+inline constexpr int kLanes = 32;
+
+struct Grid {
+    unsigned blocks, threads;  // of a block
+    unsigned shared_bytes = 0;
+};
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+
+// Throws where the last launch was refused.
+void check_launch();
+
+#if defined(__HIPCC__)
+using NativeStream = hipStream_t;
+__device__ __forceinline__ float shuffle_xor(float v, int mask) { return __shfl_xor(v, mask, kLanes); }
+__device__ __forceinline__ double shuffle_xor(double v, int mask) { return __shfl_xor(v, mask, kLanes); }
+#else
+using NativeStream = cudaStream_t;
+__device__ __forceinline__ float shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+__device__ __forceinline__ double shuffle_xor(double v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+#endif
+__device__ __forceinline__ void block_barrier() { __syncthreads(); }
+__device__ __forceinline__ unsigned thread() { return threadIdx.x; }
+__device__ __forceinline__ unsigned threads() { return blockDim.x; }
+__device__ __forceinline__ unsigned block() { return blockIdx.x; }
+__device__ __forceinline__ unsigned blocks() { return gridDim.x; }
+
+template <class... P, class... A>
+void launch(void (*kernel)(P...), const Grid& grid, Stream stream, A... arguments) {
+    kernel<<<grid.blocks, grid.threads, grid.shared_bytes, static_cast<NativeStream>(stream)>>>(static_cast<P>(arguments)...);
+    check_launch();
+}
+
+#else
+
+template <class T>
+T shuffle_xor(T v, int mask, const std::source_location& where = std::source_location::current()) {
+    T other;
+    emulator::exchange(&v, &other, sizeof v, (emulator::place.thread.x % kLanes) ^ static_cast<unsigned>(mask), where);
+    return other;
+}
+inline void block_barrier(const std::source_location& where = std::source_location::current()) { emulator::block_barrier(where); }
+inline unsigned thread() { return emulator::place.thread.x; }
+inline unsigned threads() { return emulator::place.block_size.x; }
+inline unsigned block() { return emulator::place.block.x; }
+inline unsigned blocks() { return emulator::place.grid_size.x; }
+
+template <class... P, class... A>
+void launch(void (*kernel)(P...), const Grid& grid, Stream, A... arguments) {
+    emulator::run({grid.blocks}, {grid.threads}, grid.shared_bytes, [&] { kernel(static_cast<P>(arguments)...); });
+}
+
+#endif
+
+// Storage types to and from float, by the processor's own conversions: to the nearest, ties to even, as base/ does it.
+template <class T>
+__device__ __forceinline__ float widen(T x) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, F16>) {
+        float wide;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+        return wide;
+    }
+#endif
+    return static_cast<float>(x);
+}
+template <class T>
+__device__ __forceinline__ T narrow(float x) {
+#if defined(__CUDA_ARCH__)
+    T out;
+    if constexpr (std::is_same_v<T, F16>) {
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+        return out;
+    } else if constexpr (std::is_same_v<T, Bf16>) {
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(x));
+        return out;
+    }
+#endif
+    return static_cast<T>(x);
+}
+
+// W elements that lie side by side, in float.
+template <int W>
+struct Floats {
+    float v[W];
+    __device__ float& operator[](int i) { return v[i]; }
+    __device__ float operator[](int i) const { return v[i]; }
+};
+
+struct alignas(16) Chunk {
+    uint32_t words[4];
+};
+
+// Requires, where the W elements fill chunks of 16 bytes: p is aligned to 16.
+template <int W, class T>
+__device__ __forceinline__ Floats<W> load(const T* p) {
+    T held[W];
+    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
+        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
+        UNROLL
+        for (unsigned i = 0; i < W * sizeof(T) / sizeof(Chunk); ++i) chunks[i] = reinterpret_cast<const Chunk*>(p)[i];
+        memcpy(held, chunks, sizeof held);
+    } else {
+        UNROLL
+        for (int i = 0; i < W; ++i) held[i] = p[i];
+    }
+    Floats<W> out;
+    UNROLL
+    for (int i = 0; i < W; ++i) out[i] = widen(held[i]);
+    return out;
+}
+template <int W, class T>
+__device__ __forceinline__ void store(T* p, const Floats<W>& x) {
+    T held[W];
+    UNROLL
+    for (int i = 0; i < W; ++i) held[i] = narrow<T>(x[i]);
+    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
+        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
+        memcpy(chunks, held, sizeof held);
+        UNROLL
+        for (unsigned i = 0; i < W * sizeof(T) / sizeof(Chunk); ++i) reinterpret_cast<Chunk*>(p)[i] = chunks[i];
+    } else {
+        UNROLL
+        for (int i = 0; i < W; ++i) p[i] = held[i];
+    }
+}
+
+// Whether kernels may take W = kWide at once: rows of n elements, and where they begin.
+inline constexpr int kWide = 8;
+template <class... T>
+bool is_wide(int64_t n, const T*... begins) {
+    return n % kWide == 0 && ((reinterpret_cast<uintptr_t>(begins) % sizeof(Chunk) == 0) && ...);
+}
+
+// `of` all values of `Threads` threads that stand side by side, in one order, for each of them. `parts`: shared, one for each 32
+// threads of the block; not needed for 32.
+template <int Threads, class T, class F>
+__device__ __forceinline__ T reduce_over(T v, T* parts, F of) {
+    UNROLL
+    for (int mask = kLanes / 2; mask > 0; mask /= 2) v = of(v, shuffle_xor(v, mask));
+    if constexpr (Threads > kLanes) {
+        block_barrier();  // parts have been read
+        if (thread() % kLanes == 0) parts[thread() / kLanes] = v;
+        block_barrier();
+        v = parts[0];
+        UNROLL
+        for (int i = 1; i < Threads / kLanes; ++i) v = of(v, parts[i]);
+    }
+    return v;
+}
+template <int Threads, class T>
+__device__ __forceinline__ T sum_over(T v, T* parts) {
+    return reduce_over<Threads>(v, parts, [](T a, T b) { return a + b; });
+}
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,30 @@
+// Kernels in which no element looks at another: a functor that does W elements at a time, at(i) for those from i on.
+#pragma once
+
+#include "kernels/gpu/dialect.h"
+
+namespace lockstep::kernels::gpu {
+
+inline constexpr int kEachThreads = 256;
+inline constexpr int64_t kEachBlocks = 8 * 264;  // more would wait for a processor: eight such blocks fit into one
+
+template <int W, class F>
+__global__ void __launch_bounds__(kEachThreads) each_kernel(int64_t n, F f) {
+    const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
+                  own = static_cast<int64_t>(block()) * kEachThreads + thread();
+    for (int64_t i = own; i < n / W; i += all) f.template at<W>(i * W);
+    NO_UNROLL
+    for (int64_t i = n / W * W + own; i < n; i += all) f.template at<1>(i);
+}
+
+// wide: whether f.at<kWide>() may be called for multiples of kWide.
+template <class F>
+void for_each(Stream stream, int64_t n, bool wide, const F& f) {
+    if (n == 0) return;
+    const int64_t pieces = wide ? (n + kWide - 1) / kWide : n, wanted = (pieces + kEachThreads - 1) / kEachThreads;
+    const Grid grid = {static_cast<unsigned>(wanted < kEachBlocks ? wanted : kEachBlocks), kEachThreads};
+    if (wide) launch(each_kernel<kWide, F>, grid, stream, n, f);
+    else launch(each_kernel<1, F>, grid, stream, n, f);
+}
+
+}  // namespace lockstep::kernels::gpu

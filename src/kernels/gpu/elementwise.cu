@@ -1,0 +1,185 @@
+#include "kernels/gpu/elementwise.h"
+
+#include "kernels/gpu/each.h"
+#include "kernels/gpu/gelu.h"
+
+namespace lockstep::kernels::gpu {
+namespace {
+
+template <class T>
+struct AddOf {
+    const T* inputs[kMostTerms];
+    int count;
+    T* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> sum = load<W>(inputs[0] + i);
+        for (int k = 1; k < count; ++k) {
+            const Floats<W> x = load<W>(inputs[k] + i);
+            UNROLL
+            for (int j = 0; j < W; ++j) sum[j] += x[j];
+        }
+        store(out + i, sum);
+    }
+};
+
+template <class T>
+struct ScaleOf {
+    const T* x;
+    float factor;
+    T* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> y = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) y[j] *= factor;
+        store(out + i, y);
+    }
+};
+
+template <class From, class To>
+struct CastOf {
+    const From* x;
+    To* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        store(out + i, load<W>(x + i));
+    }
+};
+
+template <class T>
+struct AccumulateOf {
+    const T* x;
+    float* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> v = load<W>(x + i);
+        Floats<W> sum = load<W>(out + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) sum[j] += v[j];
+        store(out + i, sum);
+    }
+};
+
+template <class T>
+struct SwiGluOf {
+    const T *gate, *up;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> g = load<W>(gate + i), u = load<W>(up + i);
+        Floats<W> out;
+        UNROLL
+        for (int j = 0; j < W; ++j) out[j] = g[j] * sigmoid(g[j]) * u[j];
+        store(y + i, out);
+    }
+};
+
+template <class T>
+struct SwiGluBackwardOf {
+    const T *dy, *gate, *up;
+    T *d_gate, *d_up;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> d = load<W>(dy + i), g = load<W>(gate + i), u = load<W>(up + i);
+        Floats<W> of_gate, of_up;
+        UNROLL
+        for (int j = 0; j < W; ++j) {
+            const float s = sigmoid(g[j]);
+            of_up[j] = d[j] * g[j] * s;
+            of_gate[j] = d[j] * u[j] * s * (1.0f + g[j] * (1.0f - s));
+        }
+        store(d_gate + i, of_gate);
+        store(d_up + i, of_up);
+    }
+};
+
+template <class T>
+struct BiasOf {
+    const T *x, *b;
+    int64_t n;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> of_row = load<W>(b + i % n);
+        Floats<W> v = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) v[j] += of_row[j];
+        store(y + i, v);
+    }
+};
+
+template <class T>
+struct BiasGeluOf {
+    const T *x, *b;
+    int64_t n;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> of_row = load<W>(b + i % n);
+        Floats<W> v = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) {
+            const float t = v[j] + of_row[j];
+            v[j] = t * gelu_share(t);
+        }
+        store(y + i, v);
+    }
+};
+
+}  // namespace
+
+template <class T>
+void add(Stream stream, int64_t n, const T* const* inputs, int count, T* out) {
+    AddOf<T> f = {{}, count, out};
+    bool wide = is_wide(0, out);
+    for (int k = 0; k < count; ++k) f.inputs[k] = inputs[k], wide = wide && is_wide(0, inputs[k]);
+    for_each(stream, n, wide, f);
+}
+template <class T>
+void scale(Stream stream, int64_t n, const T* x, float factor, T* out) {
+    for_each(stream, n, is_wide(0, x, out), ScaleOf<T>{x, factor, out});
+}
+template <class From, class To>
+void cast(Stream stream, int64_t n, const From* x, To* out) {
+    for_each(stream, n, is_wide(0, x, out), CastOf<From, To>{x, out});
+}
+template <class T>
+void accumulate(Stream stream, int64_t n, const T* x, float* out) {
+    for_each(stream, n, is_wide(0, x, out), AccumulateOf<T>{x, out});
+}
+template <class T>
+void swiglu(Stream stream, int64_t n, const T* gate, const T* up, T* y) {
+    for_each(stream, n, is_wide(0, gate, up, y), SwiGluOf<T>{gate, up, y});
+}
+template <class T>
+void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up) {
+    for_each(stream, n, is_wide(0, dy, gate, up, d_gate, d_up), SwiGluBackwardOf<T>{dy, gate, up, d_gate, d_up});
+}
+template <class T>
+void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
+    for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T>{x, b, n, y});
+}
+template <class T>
+void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
+    for_each(stream, rows * n, is_wide(n, x, b, y), BiasGeluOf<T>{x, b, n, y});
+}
+#define COPY(T)                                                                              \
+    template void add<T>(Stream, int64_t, const T* const*, int, T*);                         \
+    template void scale<T>(Stream, int64_t, const T*, float, T*);                            \
+    template void accumulate<T>(Stream, int64_t, const T*, float*);                          \
+    template void swiglu<T>(Stream, int64_t, const T*, const T*, T*);                        \
+    template void swiglu_backward<T>(Stream, int64_t, const T*, const T*, const T*, T*, T*); \
+    template void bias<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                 \
+    template void bias_gelu<T>(Stream, int64_t, int64_t, const T*, const T*, T*);
+LOCKSTEP_OF_ONE_TYPE(COPY)
+#undef COPY
+template void cast<float, float>(Stream, int64_t, const float*, float*);
+template void cast<float, Bf16>(Stream, int64_t, const float*, Bf16*);
+template void cast<float, F16>(Stream, int64_t, const float*, F16*);
+template void cast<Bf16, float>(Stream, int64_t, const Bf16*, float*);
+template void cast<F16, float>(Stream, int64_t, const F16*, float*);
+template void cast<Bf16, Bf16>(Stream, int64_t, const Bf16*, Bf16*);
+template void cast<F16, F16>(Stream, int64_t, const F16*, F16*);
+
+}  // namespace lockstep::kernels::gpu

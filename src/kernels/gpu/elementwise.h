@@ -1,0 +1,33 @@
+// Sums, casts, SwiGLU, GELU with its bias. Shapes and formulas as in kernels/cpu/elementwise.h and bias.h. Outputs
+// may alias inputs of their type. T: how the data is stored.
+#pragma once
+
+#include "kernels/gpu/types.h"
+
+namespace lockstep::kernels::gpu {
+
+inline constexpr int kMostTerms = 64;
+
+// out = inputs[0] + inputs[1] + .., in this order; 1 <= count <= kMostTerms.
+template <class T>
+void add(Stream stream, int64_t n, const T* const* inputs, int count, T* out);
+template <class T>
+void scale(Stream stream, int64_t n, const T* x, float factor, T* out);
+// out = x in the other storage type.
+template <class From, class To>
+void cast(Stream stream, int64_t n, const From* x, To* out);
+template <class T>
+void accumulate(Stream stream, int64_t n, const T* x, float* out);
+
+template <class T>
+void swiglu(Stream stream, int64_t n, const T* gate, const T* up, T* y);
+template <class T>
+void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
+
+// x, y: [rows, n]; b: [n].
+template <class T>
+void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y);
+template <class T>
+void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y);
+
+}  // namespace lockstep::kernels::gpu

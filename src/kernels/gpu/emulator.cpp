@@ -1,0 +1,285 @@
+#include "kernels/gpu/emulator.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace lockstep::kernels::gpu::emulator {
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 227 << 10, kAlignment = 128;
+
+[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
+
+std::string line_of(const Where& where) {
+    return fmt::format("{} in {}, line {}", where.function_name(), where.file_name(), where.line());
+}
+bool same(const Where& a, const Where& b) {
+    return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+
+// A stack to run on. switch_to leaves the one and goes on with the other.
+#if defined(__x86_64__)
+struct Stack {
+    void* top = nullptr;
+};
+extern "C" void lockstep_switch_stack(void** from, void* to);
+asm(R"(
+.text
+.type lockstep_switch_stack,@function
+lockstep_switch_stack:
+    pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
+    ret
+.size lockstep_switch_stack,.-lockstep_switch_stack
+)");
+void switch_to(Stack& from, Stack& to) { lockstep_switch_stack(&from.top, to.top); }
+void begin(Stack& stack, char* memory, void (*enter)()) {
+    void** top = reinterpret_cast<void**>(memory + kStackBytes - 64);
+    *--top = nullptr;  // the alignment that a function finds when it is called
+    *--top = reinterpret_cast<void*>(enter);
+    stack.top = top - 6;  // the saved registers
+}
+#else
+using Stack = ucontext_t;
+void switch_to(Stack& from, Stack& to) { swapcontext(&from, &to); }
+void begin(Stack& stack, char* memory, void (*enter)()) {
+    getcontext(&stack);
+    stack.uc_stack.ss_sp = memory, stack.uc_stack.ss_size = kStackBytes, stack.uc_link = nullptr;
+    makecontext(&stack, enter, 0);
+}
+#endif
+
+// Threads that meet: how many have come, and at which place of the source.
+struct Meeting {
+    unsigned arrived = 0, generation = 0;
+    Where where;
+};
+
+struct Fiber {
+    Stack stack;
+    Index index;
+    const Meeting* waits = nullptr;  // at which it waits, since its generation
+    unsigned generation = 0;
+    Where where;
+    bool ended = false;
+};
+
+struct Warp {
+    Meeting meeting;
+    unsigned alive = 0;
+    std::byte given[kLanes][kMostExchanged];
+};
+
+struct Chosen {
+    Order order;
+    uint32_t seed;
+};
+std::atomic<Chosen> chosen{Chosen{Order::Ascending, 0}};
+
+// The order of one launch.
+class Arrangement {
+public:
+    explicit Arrangement(Chosen c) : order_(c.order), random_(c.seed) {}
+    template <class T>
+    void arrange(std::vector<T>& list) {
+        if (order_ == Order::Descending) std::reverse(list.begin(), list.end());
+        if (order_ == Order::Shuffled) std::shuffle(list.begin(), list.end(), random_);
+    }
+
+private:
+    Order order_;
+    std::mt19937_64 random_;
+};
+
+std::vector<unsigned> first_numbers(unsigned n) {
+    std::vector<unsigned> list(n);
+    std::iota(list.begin(), list.end(), 0u);
+    return list;
+}
+
+class Block {
+public:
+    Block() : shared_(kSharedBytes + kAlignment) {
+        void* memory =
+            mmap(nullptr, kStackBytes * kMostThreads, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        stacks_ = static_cast<char*>(memory);
+    }
+    ~Block() { munmap(stacks_, kStackBytes * kMostThreads); }
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    std::byte* shared() {
+        const auto address = reinterpret_cast<uintptr_t>(shared_.data());
+        return shared_.data() + (kAlignment - address % kAlignment) % kAlignment;
+    }
+
+    void run(Size size, size_t shared_bytes, const std::function<void()>& body, Arrangement& order);
+    void barrier(const Where& where) { meet(meeting_, alive_, where); }
+    void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where);
+
+private:
+    static void enter();
+    void end();
+    void meet(Meeting& meeting, unsigned members, const Where& where);
+    static void pass(Meeting& meeting) { meeting.arrived = 0, ++meeting.generation; }
+    bool can_go_on(const Fiber& f) const { return !f.ended && (!f.waits || f.waits->generation != f.generation); }
+    [[noreturn]] void refuse_deadlock() const;
+    Warp& warp() { return warps_[current_ / kLanes]; }
+
+    std::vector<std::byte> shared_;
+    char* stacks_ = nullptr;
+    const std::function<void()>* body_ = nullptr;
+    std::vector<Fiber> fibers_;
+    std::vector<Warp> warps_;
+    Meeting meeting_;
+    unsigned alive_ = 0, current_ = 0;
+    Stack main_;
+    std::exception_ptr error_;
+};
+thread_local std::unique_ptr<Block> block;
+
+void Block::run(Size size, size_t shared_bytes, const std::function<void()>& body, Arrangement& order) {
+    const unsigned threads = size.x * size.y * size.z;
+    body_ = &body, error_ = nullptr;
+    std::memset(shared(), 0xff, shared_bytes);
+    fibers_.assign(threads, {}), warps_.assign((threads + kLanes - 1) / kLanes, {});
+    meeting_ = {}, alive_ = threads;
+    for (unsigned t = 0; t < threads; ++t) {
+        fibers_[t].index = {t % size.x, t / size.x % size.y, t / (size.x * size.y)};
+        ++warps_[t / kLanes].alive;
+        begin(fibers_[t].stack, stacks_ + kStackBytes * t, &Block::enter);
+    }
+    std::vector<unsigned> warps = first_numbers(static_cast<unsigned>(warps_.size()));
+    order.arrange(warps);
+    std::vector<std::vector<unsigned>> lanes;
+    for (unsigned w : warps) {
+        lanes.push_back(first_numbers(warps_[w].alive));
+        order.arrange(lanes.back());
+        for (unsigned& lane : lanes.back()) lane += w * kLanes;
+    }
+    while (alive_ > 0) {
+        bool moved = false;
+        for (const std::vector<unsigned>& warp : lanes) {
+            for (bool again = true; again;) {
+                again = false;
+                for (unsigned t : warp) {
+                    if (!can_go_on(fibers_[t])) continue;
+                    current_ = t, place.thread = fibers_[t].index, fibers_[t].waits = nullptr;
+                    again = moved = true;
+                    switch_to(main_, fibers_[t].stack);
+                    if (error_) std::rethrow_exception(error_);
+                }
+            }
+        }
+        if (!moved) refuse_deadlock();
+    }
+}
+
+void Block::enter() {
+    Block& b = *block;
+    try {
+        (*b.body_)();
+    } catch (...) {
+        b.error_ = std::current_exception();
+    }
+    b.end();
+}
+
+// Threads that have ended count at a block's barrier as if they had come, as on the hardware.
+void Block::end() {
+    Fiber& f = fibers_[current_];
+    f.ended = true;
+    --warp().alive;
+    if (--alive_ == meeting_.arrived && alive_ > 0) pass(meeting_);
+    switch_to(f.stack, main_);
+    std::abort();
+}
+
+void Block::meet(Meeting& meeting, unsigned members, const Where& where) {
+    if (meeting.arrived == 0) meeting.where = where;
+    if (!same(meeting.where, where))
+        refuse(fmt::format("some threads of a block are at {}, others at {}", line_of(meeting.where), line_of(where)));
+    if (++meeting.arrived == members) return pass(meeting);
+    Fiber& f = fibers_[current_];
+    f.waits = &meeting, f.generation = meeting.generation, f.where = where;
+    switch_to(f.stack, main_);
+}
+
+// The second meeting: nobody gives anew before all have taken.
+void Block::exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {
+    Warp& w = warp();
+    if (w.alive < kLanes) refuse(fmt::format("only {} lanes of a warp are left at {}", w.alive, line_of(where)));
+    if (lane >= kLanes || bytes > kMostExchanged) refuse("no such exchange: " + line_of(where));
+    std::memcpy(w.given[current_ % kLanes], own, bytes);
+    meet(w.meeting, kLanes, where);
+    std::memcpy(other, w.given[lane], bytes);
+    meet(w.meeting, kLanes, where);
+}
+
+void Block::refuse_deadlock() const {
+    std::string text;
+    std::optional<Where> last;
+    for (unsigned t = 0; t < fibers_.size(); ++t) {
+        const Fiber& f = fibers_[t];
+        if (f.ended || (last && same(*last, f.where))) continue;
+        text += fmt::format("{}thread {} at {}", text.empty() ? "" : "; ", t, line_of(f.where));
+        last = f.where;
+    }
+    refuse(fmt::format("threads of block {} wait for each other: {}", place.block.x, text));
+}
+
+}  // namespace
+
+thread_local Place place;
+
+void set_order(Order order, uint32_t seed) { chosen = Chosen{order, seed}; }
+
+void run(Size grid, Size size, size_t shared_bytes, const std::function<void()>& body) {
+    const uint64_t threads = uint64_t{size.x} * size.y * size.z;
+    if (threads == 0 || threads > kMostThreads || size.z > 64) refuse(fmt::format("no GPU takes a block of {} threads", threads));
+    if (shared_bytes > kSharedBytes) refuse(fmt::format("no GPU has {} bytes of shared memory for a block", shared_bytes));
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+        refuse(fmt::format("no GPU takes a grid of {} x {} x {} blocks", grid.x, grid.y, grid.z));
+    if (!block) block = std::make_unique<Block>();
+    Arrangement order(chosen);
+    std::vector<unsigned> blocks = first_numbers(grid.x);
+    order.arrange(blocks);
+    place.grid_size = grid, place.block_size = size;
+    for (unsigned z = 0; z < grid.z; ++z) {
+        for (unsigned y = 0; y < grid.y; ++y) {
+            for (unsigned x : blocks) {
+                place.block = {x, y, z};
+                block->run(size, shared_bytes, body, order);
+            }
+        }
+    }
+}
+
+std::byte* shared_memory() { return block->shared(); }
+void block_barrier(const Where& where) { block->barrier(where); }
+void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {
+    block->exchange(own, other, bytes, lane, where);
+}
+
+}  // namespace lockstep::kernels::gpu::emulator

@@ -1,0 +1,44 @@
+// Runs kernels written for a GPU on a processor, for tests: a block of threads on one thread of the host. Each thread of the
+// block is a fiber, which leaves the processor only at a barrier of its block or an exchange with its warp. What a GPU leaves
+// undefined is refused here with a line of the source: lanes of a warp that wait at different places, a barrier that not all
+// threads reach, an exchange with a lane that has ended. Shared memory that is sized at the launch starts as NaN. A warp runs
+// until all of its lanes wait for others or have ended, then the next one does: the warps of a block drift as far apart as a GPU
+// lets them. In which order they run is chosen (Order). A kernel whose result depends on it has a race.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+
+namespace lockstep::kernels::gpu::emulator {
+
+struct Size {
+    unsigned x = 1, y = 1, z = 1;
+};
+using Index = Size;
+
+enum class Order { Ascending, Descending, Shuffled };
+// Of warps in a block, lanes in a warp, and blocks in a grid; for all launches of this process from now on.
+void set_order(Order order, uint32_t seed = 0);
+
+// Of the thread of a GPU that runs now.
+struct Place {
+    Index thread, block;
+    Size block_size, grid_size;
+};
+extern thread_local Place place;
+
+// Runs `body` for every thread of every block. Throws std::runtime_error where a GPU would do anything.
+void run(Size grid, Size block, size_t shared_bytes, const std::function<void()>& body);
+
+// From within `body`:
+using Where = std::source_location;
+std::byte* shared_memory();
+void block_barrier(const Where& where);
+// Gives `bytes` of `own` to the warp and gets those of `lane`. All 32 lanes take part, at one place of the source.
+void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where);
+inline constexpr size_t kMostExchanged = 64;
+inline constexpr unsigned kLanes = 32, kMostThreads = 1024;
+
+}  // namespace lockstep::kernels::gpu::emulator

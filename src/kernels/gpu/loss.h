@@ -1,0 +1,16 @@
+// Cross-entropy on a shard of the vocabulary, in pieces between which ranks reduce. Shapes and formulas as in kernels/cpu/loss.h.
+#pragma once
+
+#include "kernels/gpu/types.h"
+
+namespace lockstep::kernels::gpu {
+
+void row_max(Stream stream, int64_t rows, int64_t n, const float* logits, float* m);
+void cross_entropy(Stream stream, int64_t rows, int64_t n, const float* logits, const float* m, const int32_t* targets,
+                   int64_t first_id, float* z, float* t);
+// d_logits may alias logits.
+template <class T>
+void cross_entropy_backward(Stream stream, int64_t rows, int64_t n, const float* d_z, const float* d_t, const float* logits,
+                            const float* m, const int32_t* targets, int64_t first_id, T* d_logits);
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,202 @@
+#include "kernels/gpu/tokens.h"
+
+#include "base/random.h"
+#include "kernels/gpu/each.h"
+
+namespace lockstep::kernels::gpu {
+namespace {
+
+template <class S, class T>
+struct EmbeddingOf {
+    const int32_t* ids;
+    const T* table;
+    int64_t first_id, rows, hidden;
+    S* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t row = ids[i / hidden] - first_id;
+        Floats<W> x = {};
+        if (row >= 0 && row < rows) x = load<W>(table + row * hidden + i % hidden);
+        store(out + i, x);
+    }
+};
+
+constexpr int64_t kIdBlocks = 64;  // that share the ids of the vocabulary between them
+
+// A block has a part of the columns and of the ids. It looks at all tokens, in order, so that every row has one order of sums.
+template <int W, class T>
+__global__ void __launch_bounds__(kEachThreads, 4)
+    embedding_backward_kernel(int64_t tokens, int64_t hidden, int64_t column_blocks, const int32_t* ids, int64_t first_id,
+                              int64_t rows, const T* d_out, bool adds, float* d_table) {
+    const int64_t part = block() / column_blocks, parts = blocks() / column_blocks;
+    const int64_t i = (block() % column_blocks * kEachThreads + thread()) * W;
+    if (i >= hidden) return;
+    if (!adds) {
+        for (int64_t row = part; row < rows; row += parts) store(d_table + row * hidden + i, Floats<W>{});
+    }
+    for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t row = ids[t] - first_id;
+        if (row < 0 || row >= rows || row % parts != part) continue;
+        const Floats<W> d = load<W>(d_out + t * hidden + i);
+        Floats<W> sum = load<W>(d_table + row * hidden + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) sum[j] += d[j];
+        store(d_table + row * hidden + i, sum);
+    }
+}
+
+// Within 2e-7. The angle is reduced in double to a quarter of a turn around 0, so that long contexts lose nothing; then Taylor
+// polynomials in float, whose next terms are below 1e-8.
+__device__ __forceinline__ void sine_cosine(double angle, float& sine, float& cosine) {
+    constexpr double kHalfPi = 1.57079632679489661923;
+    const double quarters = rint(angle * (1 / kHalfPi));
+    const auto r = static_cast<float>(angle - quarters * kHalfPi), r2 = r * r;
+    const float s = ((((1 / 362880.0f) * r2 - 1 / 5040.0f) * r2 + 1 / 120.0f) * r2 - 1 / 6.0f) * r2 * r + r;
+    const float c = ((((1 / 40320.0f) * r2 - 1 / 720.0f) * r2 + 1 / 24.0f) * r2 - 0.5f) * r2 + 1;
+    const auto quadrant = static_cast<int64_t>(quarters);
+    sine = quadrant & 1 ? c : s, cosine = quadrant & 1 ? s : c;
+    if (quadrant & 2) sine = -sine;
+    if ((quadrant + 1) & 2) cosine = -cosine;
+}
+
+// Of W pairs of a head.
+template <class T>
+struct RopeOf {
+    int64_t heads, half;
+    const T* x;
+    const int32_t* positions;
+    Frequencies frequencies;
+    float sign;
+    T* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t head = i / half, first = i % half, from = head * 2 * half + first;
+        const double position = positions[head / heads];
+        Floats<W> a = load<W>(x + from), b = load<W>(x + from + half);
+        UNROLL
+        for (int j = 0; j < W; ++j) {
+            float sine, cosine;
+            sine_cosine(position * frequencies.of[first + j], sine, cosine);
+            sine *= sign;
+            const float low = a[j] * cosine - b[j] * sine;
+            b[j] = b[j] * cosine + a[j] * sine;
+            a[j] = low;
+        }
+        store(out + from, a);
+        store(out + from + half, b);
+    }
+};
+
+// `x` with what is dropped as 0; elements from `column` on of a row.
+template <int W>
+__device__ __forceinline__ Floats<W> kept(const DropoutMask& mask, int64_t row, int64_t column, Floats<W> x) {
+    const uint64_t key = dropout_row(mask.stream, static_cast<uint32_t>(mask.noise[row]));
+    UNROLL
+    for (int j = 0; j < W; ++j) {
+        const uint32_t index = mask.first_index + static_cast<uint32_t>(column + j);
+        const uint32_t bits = dropout_bits<uint32_t>(index, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
+        x[j] = bits >= mask.threshold ? x[j] * mask.scale : 0.0f;
+    }
+    return x;
+}
+
+template <class T>
+struct DropoutOf {
+    int64_t n;
+    const T* x;
+    DropoutMask mask;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        store(y + i, kept(mask, i / n, i % n, load<W>(x + i)));
+    }
+};
+
+template <class S, class T>
+struct BiasDropoutAddOf {
+    int64_t n;
+    const S* x;
+    const T* b;
+    const S* residual;
+    DropoutMask mask;
+    S* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> v = load<W>(x + i), sum = load<W>(residual + i);
+        const Floats<W> of_column = load<W>(b + i % n);
+        UNROLL
+        for (int j = 0; j < W; ++j) v[j] += of_column[j];
+        if (mask.noise) v = kept(mask, i / n, i % n, v);
+        UNROLL
+        for (int j = 0; j < W; ++j) sum[j] += v[j];
+        store(y + i, sum);
+    }
+};
+
+template <class T>
+struct MaskPaddingOf {
+    int64_t n, valid;
+    float fill;
+    const T* x;
+    T* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t column = i % n;
+        Floats<W> v = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) v[j] = column + j < valid ? v[j] : fill;
+        store(out + i, v);
+    }
+};
+
+}  // namespace
+
+template <class S, class T>
+void embedding(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows, const T* table,
+               S* out) {
+    for_each(stream, tokens * hidden, is_wide(hidden, table, out), EmbeddingOf<S, T>{ids, table, first_id, rows, hidden, out});
+}
+
+template <class T>
+void embedding_backward(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
+                        const T* d_out, bool adds, float* d_table) {
+    const bool wide = is_wide(hidden, d_out, d_table);
+    const int64_t a_block = int64_t{kEachThreads} * (wide ? kWide : 1), column_blocks = (hidden + a_block - 1) / a_block;
+    const Grid grid = {static_cast<unsigned>(column_blocks * (rows < kIdBlocks ? rows : kIdBlocks)), kEachThreads};
+    if (grid.blocks == 0) return;
+    launch(wide ? embedding_backward_kernel<kWide, T> : embedding_backward_kernel<1, T>, grid, stream, tokens, hidden,
+           column_blocks, ids, first_id, rows, d_out, adds, d_table);
+}
+template <class T>
+void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x, const int32_t* positions,
+          const Frequencies& frequencies, float sign, T* out) {
+    for_each(stream, tokens * heads * half, is_wide(half, x, out), RopeOf<T>{heads, half, x, positions, frequencies, sign, out});
+}
+template <class T>
+void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y) {
+    for_each(stream, rows * n, is_wide(n, x, y), DropoutOf<T>{n, x, mask, y});
+}
+template <class S, class T>
+void bias_dropout_add(Stream stream, int64_t rows, int64_t n, const S* x, const T* b, const S* residual, const DropoutMask& mask,
+                      S* y) {
+    for_each(stream, rows * n, is_wide(n, x, b, residual, y), BiasDropoutAddOf<S, T>{n, x, b, residual, mask, y});
+}
+template <class T>
+void mask_padding(Stream stream, int64_t rows, int64_t n, int64_t valid, float fill, const T* x, T* out) {
+    for_each(stream, rows * n, is_wide(n, x, out), MaskPaddingOf<T>{n, valid, fill, x, out});
+}
+
+#define COPY(T)                                                                                                              \
+    template void embedding_backward<T>(Stream, int64_t, int64_t, const int32_t*, int64_t, int64_t, const T*, bool, float*); \
+    template void rope<T>(Stream, int64_t, int64_t, int64_t, const T*, const int32_t*, const Frequencies&, float, T*);       \
+    template void dropout<T>(Stream, int64_t, int64_t, const T*, const DropoutMask&, T*);                                    \
+    template void mask_padding<T>(Stream, int64_t, int64_t, int64_t, float, const T*, T*);
+LOCKSTEP_OF_ONE_TYPE(COPY)
+#undef COPY
+#define COPY(S, T)                                                                                           \
+    template void embedding<S, T>(Stream, int64_t, int64_t, const int32_t*, int64_t, int64_t, const T*, S*); \
+    template void bias_dropout_add<S, T>(Stream, int64_t, int64_t, const S*, const T*, const S*, const DropoutMask&, S*);
+LOCKSTEP_ON_STREAM(COPY)
+#undef COPY
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,45 @@
+// What knows of tokens: the embedding, rotary positions, dropout, padded columns. Shapes and formulas as in
+// kernels/cpu/elementwise.h and bias.h. T: how activations are stored, S: the residual stream.
+#pragma once
+
+#include "kernels/gpu/types.h"
+
+namespace lockstep::kernels::gpu {
+
+// table: [rows, hidden] of the vocabulary from first_id on; out: [tokens, hidden], zero for ids elsewhere.
+template <class S, class T>
+void embedding(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows, const T* table,
+               S* out);
+// d_table[id] = or += d_out[token], in the order of the tokens.
+template <class T>
+void embedding_backward(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
+                        const T* d_out, bool adds, float* d_table);
+
+// For half of a head's dim. A kernel gets them as they are, so that no memory of the device has to hold them.
+struct Frequencies {
+    static constexpr int kMost = 256;
+    double of[kMost];
+};
+// x, out: [tokens, heads, 2 half]; half <= Frequencies::kMost; out may alias x.
+template <class T>
+void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x, const int32_t* positions,
+          const Frequencies& frequencies, float sign, T* out);
+
+// What is dropped, as kernels/cpu/bias.h says.
+struct DropoutMask {
+    const int32_t* noise = nullptr;  // [rows]; nullptr: nothing is dropped
+    uint64_t stream = 0;
+    uint32_t threshold = 0, first_index = 0;
+    float scale = 1;
+};
+template <class T>
+void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y);
+template <class S, class T>
+void bias_dropout_add(Stream stream, int64_t rows, int64_t n, const S* x, const T* b, const S* residual, const DropoutMask& mask,
+                      S* y);
+
+// out = x [rows, n] with `fill` in the columns from `valid` on.
+template <class T>
+void mask_padding(Stream stream, int64_t rows, int64_t n, int64_t valid, float fill, const T* x, T* out);
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,253 @@
+#include "kernels/gpu/update.h"
+
+#include "kernels/gpu/each.h"
+
+namespace lockstep::kernels::gpu {
+namespace {
+
+// Where the scalars stand in a control, as StepControl::read has them.
+enum Control { kLr, kClip, kCommit, kBiasCorrection1, kBiasCorrection2 };
+
+// As the loop over elements needs them.
+struct Factors {
+    float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size, l2;
+    __device__ Factors(const AdamStep& s, const double* control)
+        : grad_scale(static_cast<float>(control[kClip])),
+          keep(static_cast<float>(1 - control[kLr] * s.weight_decay)),
+          one_minus_beta1(static_cast<float>(1 - s.beta1)),
+          beta2(static_cast<float>(s.beta2)),
+          one_minus_beta2(static_cast<float>(1 - s.beta2)),
+          root_correction(static_cast<float>(1 / sqrt(control[kBiasCorrection2]))),
+          eps(static_cast<float>(s.eps)),
+          step_size(static_cast<float>(control[kLr] / control[kBiasCorrection1])),
+          l2(s.l2) {}
+};
+
+template <int W, class T>
+__device__ __forceinline__ void update(const Factors& f, const float* g, T* w, T* m, T* v) {
+    const Floats<W> grads = load<W>(g);
+    Floats<W> weights = load<W>(w), firsts = load<W>(m), seconds = load<W>(v);
+    UNROLL
+    for (int j = 0; j < W; ++j) {
+        float grad = grads[j] * f.grad_scale;
+        if (f.l2 != 0) grad += weights[j] * f.l2;
+        firsts[j] += (grad - firsts[j]) * f.one_minus_beta1;
+        seconds[j] = seconds[j] * f.beta2 + grad * grad * f.one_minus_beta2;
+        weights[j] = weights[j] * f.keep - firsts[j] / (sqrtf(seconds[j]) * f.root_correction + f.eps) * f.step_size;
+    }
+    store(w, weights);
+    store(m, firsts);
+    store(v, seconds);
+}
+
+template <int W, class T>
+__global__ void __launch_bounds__(kEachThreads, 4)
+    adam_kernel(int64_t n, AdamStep step, const double* control, const float* g, T* w, T* m, T* v) {
+    if (control[kCommit] == 0) return;
+    const Factors factors(step, control);
+    const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
+                  own = static_cast<int64_t>(block()) * kEachThreads + thread();
+    for (int64_t i = own * W; i + W <= n; i += all * W) update<W>(factors, g + i, w + i, m + i, v + i);
+    NO_UNROLL
+    for (int64_t i = n / W * W + own; i < n; i += all) update<1>(factors, g + i, w + i, m + i, v + i);
+}
+
+// The direction of a step with momentum; b: what it remembers from element i on, or nullptr.
+template <int W, class T>
+__device__ __forceinline__ Floats<W> direction_of(const MomentumStep& s, Floats<W> grad, T* b, int64_t i) {
+    if (!b) return grad;
+    Floats<W> buffer = load<W>(b + i);
+    UNROLL
+    for (int j = 0; j < W; ++j) {
+        buffer[j] = buffer[j] * s.momentum + grad[j];
+        grad[j] = s.nesterov ? grad[j] + buffer[j] * s.momentum : buffer[j];
+    }
+    store(b + i, buffer);
+    return grad;
+}
+
+template <class T>
+struct SgdOf {
+    MomentumStep step;
+    const double* control;
+    const float* g;
+    T *w, *b;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        if (control[kCommit] == 0) return;
+        const auto scale = static_cast<float>(control[kClip]), lr = static_cast<float>(control[kLr]);
+        Floats<W> weights = load<W>(w + i), grads = load<W>(g + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) grads[j] = grads[j] * scale + weights[j] * step.l2;
+        grads = direction_of(step, grads, b, i);
+        UNROLL
+        for (int j = 0; j < W; ++j) weights[j] -= grads[j] * lr;
+        store(w + i, weights);
+    }
+};
+
+template <class T>
+struct MuonMomentumOf {
+    MomentumStep step;
+    const double* control;
+    const float* g;
+    float* u;
+    T* b;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> out = {};
+        if (control[kCommit] != 0) {
+            const auto scale = static_cast<float>(control[kClip]);
+            const Floats<W> grads = load<W>(g + i);
+            Floats<W> buffer = load<W>(b + i);
+            UNROLL
+            for (int j = 0; j < W; ++j) {
+                const float grad = grads[j] * scale;
+                buffer[j] += (grad - buffer[j]) * (1 - step.momentum);
+                out[j] = step.nesterov ? grad + (buffer[j] - grad) * step.momentum : buffer[j];
+            }
+            store(b + i, buffer);
+        }
+        store(u + i, out);
+    }
+};
+
+template <class T>
+struct MuonOf {
+    double weight_decay;
+    const double* control;
+    const float* o;
+    T* w;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        if (control[kCommit] == 0) return;
+        const auto keep = static_cast<float>(1 - control[kLr] * weight_decay), lr = static_cast<float>(control[kLr]);
+        const Floats<W> directions = load<W>(o + i);
+        Floats<W> weights = load<W>(w + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) weights[j] = weights[j] * keep - directions[j] * lr;
+        store(w + i, weights);
+    }
+};
+
+template <class T>
+struct OuterGradientOf {
+    float scale;
+    const T *anchor, *w;
+    float* g;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> weights = load<W>(w + i);
+        Floats<W> out = load<W>(anchor + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) out[j] = (out[j] - weights[j]) * scale;
+        store(g + i, out);
+    }
+};
+
+template <class T>
+struct OuterSgdOf {
+    MomentumStep step;
+    float lr, alpha;
+    const float* g;
+    T *w, *anchor, *b;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const Floats<W> directions = direction_of(step, load<W>(g + i), b, i);
+        Floats<W> agreed = load<W>(anchor + i), weights = load<W>(w + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) {
+            agreed[j] -= directions[j] * lr;
+            weights[j] = alpha == 0 ? agreed[j] : agreed[j] + (weights[j] - agreed[j]) * alpha;
+        }
+        store(anchor + i, agreed);
+        store(w + i, weights);
+    }
+};
+
+constexpr int64_t kPerBlock = 16 * 1024;  // elements of which a block makes one sum
+constexpr int64_t kMostSums = 1024;       // beyond, a block takes more
+
+int64_t sums_of(int64_t n) {
+    const int64_t blocks = (n + kPerBlock - 1) / kPerBlock;
+    return blocks < kMostSums ? blocks : kMostSums;
+}
+
+template <int W>
+__global__ void __launch_bounds__(kEachThreads) squares_kernel(int64_t n, const float* x, double* sums) {
+    __shared__ double parts[kEachThreads / kLanes];
+    const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
+                  own = static_cast<int64_t>(block()) * kEachThreads + thread();
+    double sum = 0;
+    for (int64_t i = own * W; i + W <= n; i += all * W) {
+        const Floats<W> v = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) sum += static_cast<double>(v[j]) * v[j];
+    }
+    NO_UNROLL
+    for (int64_t i = n / W * W + own; i < n; i += all) sum += static_cast<double>(x[i]) * x[i];
+    sum = sum_over<kEachThreads>(sum, parts);
+    if (thread() == 0) sums[block()] = sum;
+}
+
+__global__ void __launch_bounds__(kEachThreads) total_kernel(int64_t count, const double* sums, bool adds, double* total) {
+    __shared__ double parts[kEachThreads / kLanes];
+    double sum = 0;
+    for (int64_t i = thread(); i < count; i += kEachThreads) sum += sums[i];
+    sum = sum_over<kEachThreads>(sum, parts);
+    if (thread() == 0) *total = adds ? *total + sum : sum;
+}
+
+}  // namespace
+
+template <class T>
+void adam(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
+    if (n == 0) return;
+    const bool wide = is_wide(0, g, w, m, v);
+    const int64_t a_block = int64_t{kEachThreads} * (wide ? kWide : 1), wanted = (n + a_block - 1) / a_block;
+    const Grid grid = {static_cast<unsigned>(wanted < kEachBlocks ? wanted : kEachBlocks), kEachThreads};
+    launch(wide ? adam_kernel<kWide, T> : adam_kernel<1, T>, grid, stream, n, step, control, g, w, m, v);
+}
+
+template <class T>
+void sgd(Stream stream, int64_t n, const MomentumStep& step, const double* control, const float* g, T* w, T* b) {
+    for_each(stream, n, is_wide(0, g, w, b), SgdOf<T>{step, control, g, w, b});
+}
+template <class T>
+void muon_momentum(Stream stream, int64_t n, const MomentumStep& step, const double* control, const float* g, float* u, T* b) {
+    for_each(stream, n, is_wide(0, g, u, b), MuonMomentumOf<T>{step, control, g, u, b});
+}
+template <class T>
+void muon(Stream stream, int64_t n, double weight_decay, const double* control, const float* o, T* w) {
+    for_each(stream, n, is_wide(0, o, w), MuonOf<T>{weight_decay, control, o, w});
+}
+template <class T>
+void outer_gradient(Stream stream, int64_t n, float scale, const T* anchor, const T* w, float* g) {
+    for_each(stream, n, is_wide(0, anchor, w, g), OuterGradientOf<T>{scale, anchor, w, g});
+}
+template <class T>
+void outer_sgd(Stream stream, int64_t n, const MomentumStep& step, float lr, float alpha, const float* g, T* w, T* anchor, T* b) {
+    for_each(stream, n, is_wide(0, g, w, anchor, b), OuterSgdOf<T>{step, lr, alpha, g, w, anchor, b});
+}
+
+int64_t sum_of_squares_workspace_bytes(int64_t n) { return sums_of(n) * static_cast<int64_t>(sizeof(double)); }
+
+void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, double* sums) {
+    const int64_t count = counts ? sums_of(n) : 0;
+    if (count > 0)
+        launch(is_wide(0, x) ? squares_kernel<kWide> : squares_kernel<1>, {static_cast<unsigned>(count), kEachThreads}, stream, n,
+               x, sums);
+    launch(total_kernel, {1, kEachThreads}, stream, count, sums, adds, total);
+}
+
+#define COPY(T)                                                                                                    \
+    template void adam<T>(Stream, int64_t, const AdamStep&, const double*, const float*, T*, T*, T*);              \
+    template void sgd<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, T*, T*);               \
+    template void muon_momentum<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, float*, T*); \
+    template void muon<T>(Stream, int64_t, double, const double*, const float*, T*);                               \
+    template void outer_gradient<T>(Stream, int64_t, float, const T*, const T*, float*);                           \
+    template void outer_sgd<T>(Stream, int64_t, const MomentumStep&, float, float, const float*, T*, T*, T*);
+LOCKSTEP_OF_ONE_TYPE(COPY)
+#undef COPY
+
+}  // namespace lockstep::kernels::gpu

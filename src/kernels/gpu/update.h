@@ -1,0 +1,41 @@
+// The updates of optimizers and the sum of squares of gradients. Formulas as in kernels/cpu/optimizer.h. The scalars of the step
+// (kernels/step_control.h) are read where they stand on the device, so that nobody waits for them.
+#pragma once
+
+#include "kernels/gpu/types.h"
+
+namespace lockstep::kernels::gpu {
+
+struct AdamStep {
+    double beta1 = 0, beta2 = 0, eps = 0;
+    double weight_decay = 0;  // of the weights: AdamW
+    float l2 = 0;             // of the weights, added to the gradient: Adam
+};
+// All of n elements; w, m and v in place. control: [StepControl::kValues]; without its commit nothing changes.
+template <class T>
+void adam(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v);
+
+struct MomentumStep {
+    float momentum = 0, l2 = 0;  // l2: the share of the weights that is added to the gradient
+    bool nesterov = false;
+};
+// b: what is remembered, or nullptr.
+template <class T>
+void sgd(Stream stream, int64_t n, const MomentumStep& step, const double* control, const float* g, T* w, T* b);
+// Without the step's commit u is 0.
+template <class T>
+void muon_momentum(Stream stream, int64_t n, const MomentumStep& step, const double* control, const float* g, float* u, T* b);
+template <class T>
+void muon(Stream stream, int64_t n, double weight_decay, const double* control, const float* o, T* w);
+
+template <class T>
+void outer_gradient(Stream stream, int64_t n, float scale, const T* anchor, const T* w, float* g);
+template <class T>
+void outer_sgd(Stream stream, int64_t n, const MomentumStep& step, float lr, float alpha, const float* g, T* w, T* anchor, T* b);
+
+// total = or += the sum of x^2, in double. sums: sum_of_squares_workspace_bytes. counts: whether this rank's elements count; 0
+// else.
+void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, double* sums);
+int64_t sum_of_squares_workspace_bytes(int64_t n);
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Kernels of GPUs, compiled by nvcc: no kernel spills registers or has a stack, none takes more registers than here, and where a
+kernel does several elements at once its accesses to global memory have 16 bytes.
+
+    gpu_compile.py SOURCE_FOLDER [--arch 80 90a] [--nvcc NVCC]
+
+Exit code 77: there is no nvcc."""
+import argparse
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+REGISTERS = {"norm": 160, "columns": 128, "update": 80, "elementwise": 64, "tokens": 128, "loss": 48, "quantize": 64}
+# Kernels that do eight elements at once; and how many accesses of fewer than 16 bytes each file's may have: a row's or a step's
+# scalars, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
+WIDE = re.compile(r"(each|adam|squares|embedding_backward)_kernelILi8E|kernelILi\d+ELi8E")
+NARROW = {"norm": 22, "columns": 5, "update": 25, "elementwise": 9, "tokens": 10, "loss": 6, "quantize": None}
+
+
+def compile_one(nvcc, root, source, arch, folder):
+    out = os.path.join(folder, f"{source.stem}.{arch}")
+    flags = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-I{root}/src", f"-gencode=arch=compute_{arch},code=sm_{arch}"]
+    run = subprocess.run([nvcc, *flags, "-Xptxas", "-v", "-cubin", "--keep", "--keep-dir", folder, str(source), "-o", out + ".cubin"],
+                         capture_output=True, text=True)
+    if run.returncode != 0 or "warning" in run.stderr:
+        sys.exit(f"{source}, sm_{arch}:\n{run.stdout}{run.stderr}")
+    ptx = next(pathlib.Path(folder).glob(f"{source.stem}*.ptx")).read_text()
+    return run.stderr, ptx
+
+
+def faults(name, arch, log, ptx):
+    kernels = re.findall(r"Compiling entry function '(\S+)'.*?\n.*?\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores.*?\n.*?Used (\d+) registers", log)
+    if not kernels:
+        yield f"{name}, sm_{arch}: no kernel was compiled"
+    for kernel, stack, spills, registers in kernels:
+        if stack != "0" or spills != "0":
+            yield f"{kernel}, sm_{arch}: {stack} bytes of stack, {spills} of spills"
+        if int(registers) > REGISTERS[name]:
+            yield f"{kernel}, sm_{arch}: {registers} registers; at most {REGISTERS[name]}"
+    for kernel, body in re.findall(r"\.entry (\S+?)\(.*?\{(.*?)\n\}", ptx, flags=re.S):
+        if NARROW[name] is None or not WIDE.search(kernel):
+            continue
+        widths = collections.Counter("wide" if ".v4" in line else "narrow" for line in re.findall(r"\b(?:ld|st)\.global\S*", body))
+        if widths["wide"] == 0:
+            yield f"{kernel}, sm_{arch}: no access has 16 bytes"
+        if widths["narrow"] > NARROW[name]:
+            yield f"{kernel}, sm_{arch}: {widths['narrow']} accesses have fewer than 16 bytes; at most {NARROW[name]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root")
+    parser.add_argument("--arch", nargs="+", default=["80", "90a"])
+    parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    args = parser.parse_args()
+    if not os.path.exists(args.nvcc):
+        print(f"no nvcc at {args.nvcc}: not tested")
+        sys.exit(77)
+    sources = sorted(pathlib.Path(args.root, "src/kernels/gpu").glob("*.cu"))
+    jobs = [(source, arch) for source in sources for arch in args.arch]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        def run(job):
+            source, arch = job
+            own = os.path.join(folder, f"{source.stem}_{arch}")
+            os.mkdir(own)
+            return list(faults(source.stem, arch, *compile_one(args.nvcc, args.root, source, arch, own)))
+        found = [fault for one in pool.map(run, jobs) for fault in one]
+    print("\n".join(found) or f"{len(sources)} files, {len(args.arch)} architectures: nothing found")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
