@@ -8,7 +8,7 @@
 namespace lockstep {
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
-#define LOCKSTEP_ALWAYS_INLINE __host__ __device__ __forceinline__
+#define LOCKSTEP_ALWAYS_INLINE __host__ __device__ inline __attribute__((always_inline))
 #else
 #define LOCKSTEP_ALWAYS_INLINE [[gnu::always_inline]]
 #endif
