@@ -97,6 +97,10 @@ __global__ void reads_what_nobody_wrote(float* out) {
     block_barrier();
     out[thread()] = shared[thread()];
 }
+__global__ void writes_beyond(float*) {
+    SHARED_MEMORY(float, shared);
+    shared[thread()] = 1;
+}
 __global__ void does_nothing(float*) {}
 
 TEST(GpuEmulator, RefusesWhatAGpuLeavesUndefined) {
@@ -118,6 +122,12 @@ TEST(GpuEmulator, RefusesWhatNoGpuTakes) {
     EXPECT_NE(refusal(does_nothing, {1, 32, 1 << 20}, none).find("bytes of shared memory"), std::string::npos);
     EXPECT_NE(refusal(does_nothing, {0, 32}, none).find("a grid of 0"), std::string::npos);
     EXPECT_EQ(refusal(does_nothing, {1, 1024}, none), "none");
+}
+
+TEST(GpuEmulator, RefusesWritesBeyondSharedMemory) {
+    float* const none = nullptr;
+    EXPECT_EQ(refusal(writes_beyond, {1, 32, 32 * sizeof(float)}, none), "none");
+    EXPECT_NE(refusal(writes_beyond, {1, 32, 31 * sizeof(float)}, none).find("beyond its 124 bytes"), std::string::npos);
 }
 
 TEST(GpuEmulator, SharedMemoryStartsAsNan) {

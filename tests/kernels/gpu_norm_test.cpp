@@ -1,4 +1,4 @@
-// Norms and losses of a GPU, on the emulator, in the shapes that choose their paths: short and long rows, wide and narrow
+// Norms, losses and sums of a GPU, on the emulator, in the shapes that choose their paths: short and long rows, wide and narrow
 // accesses, rows longer than what a thread keeps, more rows than blocks.
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include "kernels/gpu/emulator.h"
 #include "kernels/gpu/loss.h"
 #include "kernels/gpu/norm.h"
+#include "kernels/gpu/tokens.h"
 #include "kernels/gpu/update.h"
 
 namespace lockstep::testing {
@@ -28,11 +29,12 @@ std::vector<float> draw(size_t n, unsigned seed) {
     return x;
 }
 
-// The largest difference, over the largest value.
+// The largest difference, over the largest value; infinite where something is not a number.
 double error(const std::vector<float>& got, const std::vector<double>& want) {
-    double worst = 0, most = 1e-30;
+    double worst = got.size() == want.size() ? 0 : INFINITY, most = 1e-30;
     for (size_t i = 0; i < want.size(); ++i) {
-        worst = std::max(worst, std::abs(got[i] - want[i]));
+        const double apart = std::abs(got[i] - want[i]);
+        if (!(apart <= worst)) worst = std::isnan(apart) ? INFINITY : apart;
         most = std::max(most, std::abs(want[i]));
     }
     return worst / most;
@@ -141,6 +143,49 @@ TEST(GpuLoss, EveryPathAgreesWithDouble) {
             if (order == Order::Ascending) first = got_z;
             EXPECT_EQ(got_z, first) << z.n;
         }
+    }
+}
+
+// More rows of the table than blocks share, and more columns than one block has.
+TEST(GpuEmbedding, BackwardAddsInTheOrderOfTokens) {
+    for (const int64_t hidden : {int64_t{300}, int64_t{2056}}) {
+        constexpr int64_t kRows = 200, kTokens = 90, kFirst = 50;
+        std::vector<int32_t> ids(kTokens);
+        for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<int32_t>(kFirst - 3 + static_cast<int64_t>(t * t % 29) * 8);
+        const std::vector<float> d = draw(static_cast<size_t>(kTokens * hidden), 9);
+        for (const bool adds : {false, true}) {
+            std::vector<float> want(static_cast<size_t>(kRows * hidden), adds ? 0.5f : 0.0f);
+            for (size_t t = 0; t < ids.size(); ++t) {
+                const int64_t row = ids[t] - kFirst;
+                if (row < 0 || row >= kRows) continue;
+                for (int64_t i = 0; i < hidden; ++i)
+                    want[static_cast<size_t>(row * hidden + i)] += d[t * static_cast<size_t>(hidden) + static_cast<size_t>(i)];
+            }
+            for (const Order order : {Order::Ascending, Order::Descending, Order::Shuffled}) {
+                emulator::set_order(order, 11);
+                std::vector<float> got(want.size(), 0.5f);
+                embedding_backward(nullptr, kTokens, hidden, ids.data(), kFirst, kRows, d.data(), adds, got.data());
+                EXPECT_TRUE(got == want) << hidden << (adds ? ", added" : "");
+            }
+        }
+    }
+}
+
+TEST(GpuColumns, OfLongAndShortRowsAgreeWithDouble) {
+    for (const Shape& z : kShapes) {
+        const auto rows = static_cast<size_t>(z.rows), n = static_cast<size_t>(z.n);
+        const std::vector<float> x = draw(rows * n, 10);
+        std::vector<double> want(n, 0.5);
+        for (size_t i = 0; i < x.size(); ++i) want[i % n] += x[i];
+        std::vector<std::vector<float>> got;
+        for (const Order order : {Order::Ascending, Order::Descending, Order::Shuffled}) {
+            emulator::set_order(order, 11);
+            std::vector<float> sums(static_cast<size_t>(sum_rows_workspace_bytes(z.rows, z.n)) / sizeof(float));
+            got.emplace_back(n, 0.5f);
+            sum_rows(nullptr, z.rows, z.n, x.data(), true, got.back().data(), sums.data());
+        }
+        EXPECT_LE(error(got[0], want), 2e-6) << z.rows << " x " << z.n;
+        EXPECT_TRUE(got[0] == got[1] && got[0] == got[2]) << z.rows << " x " << z.n;
     }
 }
 

@@ -330,8 +330,8 @@ const std::vector<OpCase>& op_cases() {
 
 ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& random, Results results) {
     const std::map<std::string, std::vector<int64_t>> sizes = {
-        {"batch", {1, 2, 3}},   {"seq", {1, 5, 7}},       {"kv_seq", {1, 5, 7}}, {"hidden", {3, 17, 33}}, {"kv_heads", {1, 3}},
-        {"group", {1, 2, 3}},   {"head_dim", {2, 6, 16}}, {"ffn", {5, 9, 31}},   {"vocab", {11, 19}},     {"padded", {8, 24}},
+        {"batch", {1, 2, 3}},   {"seq", {1, 5, 7}},       {"kv_seq", {1, 5, 7}}, {"hidden", {3, 17, 24}}, {"kv_heads", {1, 3}},
+        {"group", {1, 2, 3}},   {"head_dim", {2, 6, 16}}, {"ffn", {5, 9, 32}},   {"vocab", {11, 19}},     {"padded", {8, 24}},
         {"flat", {1, 16, 100}}, {"control", {7}},         {"long", {128, 300}}};
     ir::Routine r;
     r.name = "case";

@@ -258,9 +258,27 @@ TEST_P(OpTableOnStream, CpuKernelsAgreeWithTheReferenceBesideNarrowTypes) {
     }
 }
 
+std::set<std::string> kinds_on_a_gpu() {
+    std::set<std::string> kinds;
+    for (const kernels::Registered& r : kernels::gpu::all_kernels()) kinds.insert(r.op);
+    return kinds;
+}
+// What the CPU has a kernel for, a GPU has, too; but for products.
+void expect_kernels_of_a_gpu(const mesh::Mesh& mesh, const ir::Routine& r, const std::string& what) {
+    static const std::set<std::string> kinds = kinds_on_a_gpu();
+    for (const ir::Op& op : r.ops) {
+        if (!kinds.contains(op.kind) || op.kind == "einsum" || op.kernel.starts_with("gpu.")) continue;
+        const kernels::KernelContext context{mesh, r, op, 0, 1};
+        for (const kernels::Registered& cpu : kernels::cpu_kernels())
+            EXPECT_FALSE(cpu.op == op.kind && cpu.takes(context) && (!cpu.serves || cpu.serves(context)))
+                << what << ": " << op.kind << " by " << op.kernel << ", where the CPU has " << cpu.kernel;
+    }
+}
+
 // On the emulator, with the warps of a block in three orders: equal bits, near the reference.
 void expect_gpu_agrees(const Drawn& d, const mesh::Mesh& mesh, double tolerance, const std::string& what) {
     using kernels::gpu::emulator::Order;
+    expect_kernels_of_a_gpu(mesh, d.fast, what);
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
         for (bool fresh : {true, false}) {
             std::vector<Values> got;
@@ -278,11 +296,6 @@ void expect_gpu_agrees(const Drawn& d, const mesh::Mesh& mesh, double tolerance,
     }
 }
 
-std::set<std::string> kinds_on_a_gpu() {
-    std::set<std::string> kinds;
-    for (const kernels::Registered& r : kernels::gpu::all_kernels()) kinds.insert(r.op);
-    return kinds;
-}
 std::vector<OpCase> gpu_cases() {
     std::vector<OpCase> out = op_cases();
     std::erase_if(out, [kinds = kinds_on_a_gpu()](const OpCase& c) { return !kinds.contains(c.kind); });

@@ -284,7 +284,7 @@ template <class T>
 struct SumRowsOf {  // over the first dims: the gradient of a bias
     static constexpr Family kFamily{"einsum", "gpu.sum_rows", 0};
     using Types = float(T);
-    static bool serves(const KernelContext& c) { return sums_rows(c); }
+    static bool serves(const KernelContext& c) { return sums_rows(c) && c.elements(c.out(0)) <= kMostColumns; }
     static int64_t workspace_bytes(const KernelContext& c) {
         const RowsOf z = rows_over(c, c.in(0), c.out(0));
         return sum_rows_workspace_bytes(z.rows, z.n);
@@ -337,15 +337,11 @@ struct DequantizeOf {
     static int64_t rows(const KernelContext& c) {
         return c.elements(c.in(0)) / quantized_bytes(c.elements(c.out(0)), c.op.integer("bits"));
     }
-    static bool serves(const KernelContext& c) { return is_quantized(c.op.integer("bits")) || rows(c) <= kMostTerms; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const int64_t n = c.elements(c.out(0)), bits = c.op.integer("bits");
         if (!is_quantized(bits))
-            return kernel_from([n, terms = static_cast<int>(rows(c))](const KernelArgs& k) {
-                std::array<const T*, kMostTerms> parts;
-                for (int row = 0; row < terms; ++row) parts[static_cast<size_t>(row)] = in<T>(k, 0) + row * n;
-                gpu::add(stream_of(k), n, parts.data(), terms, out<T>(k, 0));
-            });
+            return kernel_from(
+                [n, rows = rows(c)](const KernelArgs& k) { add_rows(stream_of(k), rows, n, in<T>(k, 0), out<T>(k, 0)); });
         return kernel_from([n, bits = static_cast<int>(bits), rows = rows(c)](const KernelArgs& k) {
             dequantize(stream_of(k), rows, n, bits, in<int8_t>(k, 0), out<T>(k, 0));
         });

@@ -15,6 +15,9 @@ inline int64_t sum_rows_workspace_bytes(int64_t rows, int64_t n) {
 // out [n] = or += the columns of sums [count, n], in ascending order.
 void add_columns(Stream stream, int64_t count, int64_t n, const float* sums, bool adds, float* out);
 
+// Beyond, the sums of all blocks would take more than a gigabyte.
+inline constexpr int64_t kMostColumns = 1 << 20;
+
 // out [n] = or += the columns of x [rows, n]. sums: sum_rows_workspace_bytes.
 template <class T>
 void sum_rows(Stream stream, int64_t rows, int64_t n, const T* x, bool adds, float* out, float* sums);

@@ -139,7 +139,7 @@ struct Floats {
     __device__ float operator[](int i) const { return v[i]; }
 };
 
-struct alignas(16) Chunk {
+struct __attribute__((may_alias, aligned(16))) Chunk {
     uint32_t words[4];
 };
 

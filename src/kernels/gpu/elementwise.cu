@@ -24,6 +24,23 @@ struct AddOf {
 };
 
 template <class T>
+struct AddRowsOf {
+    const T* x;
+    int64_t rows, n;
+    T* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> sum = {};
+        for (int64_t row = 0; row < rows; ++row) {
+            const Floats<W> v = load<W>(x + row * n + i);
+            UNROLL
+            for (int j = 0; j < W; ++j) sum[j] += v[j];
+        }
+        store(out + i, sum);
+    }
+};
+
+template <class T>
 struct ScaleOf {
     const T* x;
     float factor;
@@ -137,6 +154,10 @@ void add(Stream stream, int64_t n, const T* const* inputs, int count, T* out) {
     for_each(stream, n, wide, f);
 }
 template <class T>
+void add_rows(Stream stream, int64_t rows, int64_t n, const T* x, T* out) {
+    for_each(stream, n, is_wide(n, x, out), AddRowsOf<T>{x, rows, n, out});
+}
+template <class T>
 void scale(Stream stream, int64_t n, const T* x, float factor, T* out) {
     for_each(stream, n, is_wide(0, x, out), ScaleOf<T>{x, factor, out});
 }
@@ -166,6 +187,7 @@ void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T
 }
 #define COPY(T)                                                                              \
     template void add<T>(Stream, int64_t, const T* const*, int, T*);                         \
+    template void add_rows<T>(Stream, int64_t, int64_t, const T*, T*);                       \
     template void scale<T>(Stream, int64_t, const T*, float, T*);                            \
     template void accumulate<T>(Stream, int64_t, const T*, float*);                          \
     template void swiglu<T>(Stream, int64_t, const T*, const T*, T*);                        \

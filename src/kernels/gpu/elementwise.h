@@ -11,6 +11,9 @@ inline constexpr int kMostTerms = 64;
 // out = inputs[0] + inputs[1] + .., in this order; 1 <= count <= kMostTerms.
 template <class T>
 void add(Stream stream, int64_t n, const T* const* inputs, int count, T* out);
+// out = the sum of the rows of x [rows, n], in ascending order.
+template <class T>
+void add_rows(Stream stream, int64_t rows, int64_t n, const T* x, T* out);
 template <class T>
 void scale(Stream stream, int64_t n, const T* x, float factor, T* out);
 // out = x in the other storage type.

@@ -24,7 +24,7 @@
 namespace lockstep::kernels::gpu::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 227 << 10, kAlignment = 128;
+constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 48 << 10, kAlignment = 128;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
@@ -162,7 +162,7 @@ thread_local std::unique_ptr<Block> block;
 void Block::run(Size size, size_t shared_bytes, const std::function<void()>& body, Arrangement& order) {
     const unsigned threads = size.x * size.y * size.z;
     body_ = &body, error_ = nullptr;
-    std::memset(shared(), 0xff, shared_bytes);
+    std::memset(shared(), 0xff, kSharedBytes);
     fibers_.assign(threads, {}), warps_.assign((threads + kLanes - 1) / kLanes, {});
     meeting_ = {}, alive_ = threads;
     for (unsigned t = 0; t < threads; ++t) {
@@ -194,6 +194,9 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
         }
         if (!moved) refuse_deadlock();
     }
+    const auto is_untouched = [](std::byte b) { return b == std::byte{0xff}; };
+    if (!std::all_of(shared() + shared_bytes, shared() + kSharedBytes, is_untouched))
+        refuse(fmt::format("a kernel writes beyond its {} bytes of shared memory", shared_bytes));
 }
 
 void Block::enter() {
