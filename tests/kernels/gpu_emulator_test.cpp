@@ -124,6 +124,15 @@ TEST(GpuEmulator, RefusesWhatNoGpuTakes) {
     EXPECT_EQ(refusal(does_nothing, {1, 1024}, none), "none");
 }
 
+__global__ void copies_eight(const float* x, float* out) { store(out, load<8>(x)); }
+
+TEST(GpuEmulator, RefusesAccessesThatAreNotAligned) {
+    alignas(16) float x[12] = {}, out[12] = {};
+    EXPECT_EQ(refusal(copies_eight, {1, 1}, x, out), "none");
+    EXPECT_NE(refusal(copies_eight, {1, 1}, x + 1, out).find("reads or writes 16 bytes"), std::string::npos);
+    EXPECT_NE(refusal(copies_eight, {1, 1}, x, out + 2).find("reads or writes 16 bytes"), std::string::npos);
+}
+
 TEST(GpuEmulator, RefusesWritesBeyondSharedMemory) {
     float* const none = nullptr;
     EXPECT_EQ(refusal(writes_beyond, {1, 32, 32 * sizeof(float)}, none), "none");

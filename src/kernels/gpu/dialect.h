@@ -39,6 +39,12 @@
 #define NO_UNROLL
 #endif
 
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define CHECK_ALIGNMENT(address, bytes)
+#else
+#define CHECK_ALIGNMENT(address, bytes) ::lockstep::kernels::gpu::emulator::check_alignment(address, bytes)
+#endif
+
 // The bytes that a launch asks for, as an array of T in a kernel.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define SHARED_MEMORY(T, name)                                     \
@@ -143,9 +149,14 @@ struct __attribute__((may_alias, aligned(16))) Chunk {
     uint32_t words[4];
 };
 
-// Requires, where the W elements fill chunks of 16 bytes: p is aligned to 16.
+// Of the accesses by which W elements are read and written.
+template <int W, class T>
+inline constexpr size_t kAccessBytes = W * sizeof(T) % sizeof(Chunk) == 0 ? sizeof(Chunk) : alignof(T);
+
+// Requires: p is a multiple of kAccessBytes.
 template <int W, class T>
 __device__ __forceinline__ Floats<W> load(const T* p) {
+    CHECK_ALIGNMENT(p, (kAccessBytes<W, T>));
     T held[W];
     if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
         Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
@@ -163,6 +174,7 @@ __device__ __forceinline__ Floats<W> load(const T* p) {
 }
 template <int W, class T>
 __device__ __forceinline__ void store(T* p, const Floats<W>& x) {
+    CHECK_ALIGNMENT(p, (kAccessBytes<W, T>));
     T held[W];
     UNROLL
     for (int i = 0; i < W; ++i) held[i] = narrow<T>(x[i]);

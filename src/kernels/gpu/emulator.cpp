@@ -279,6 +279,11 @@ void run(Size grid, Size size, size_t shared_bytes, const std::function<void()>&
     }
 }
 
+void check_alignment(const void* address, size_t bytes) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
+        refuse(fmt::format("thread {} of block {} reads or writes {} bytes at {}, which is no multiple", place.thread.x,
+                           place.block.x, bytes, address));
+}
 std::byte* shared_memory() { return block->shared(); }
 void block_barrier(const Where& where) { block->barrier(where); }
 void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {

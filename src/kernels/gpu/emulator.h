@@ -33,6 +33,8 @@ extern thread_local Place place;
 void run(Size grid, Size block, size_t shared_bytes, const std::function<void()>& body);
 
 // From within `body`:
+// Refuses an address that is no multiple of `bytes`, as a GPU does.
+void check_alignment(const void* address, size_t bytes);
 using Where = std::source_location;
 std::byte* shared_memory();
 void block_barrier(const Where& where);
