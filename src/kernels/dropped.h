@@ -23,12 +23,9 @@ struct Dropped {
     uint64_t stream(const KernelArgs& k) const { return dropout_stream(site, static_cast<uint64_t>(k.instance)); }
     // Mask: a backend's, of noise, stream, threshold, first index and scale.
     template <class Mask>
-    Mask mask(const KernelArgs& k, int noise, uint32_t first_index) const {
-        return {ids(k, noise), stream(k), threshold, first_index, scale};
+    Mask mask(const KernelArgs& k, int noise, int64_t first_index) const {
+        return {ids(k, noise), stream(k), threshold, static_cast<uint32_t>(first_index), scale};
     }
 };
-inline uint32_t first_of_last_dim(const KernelContext& c, const ir::Tensor& x) {
-    return static_cast<uint32_t>(c.first_index(x, static_cast<int>(x.dims.size()) - 1));
-}
 
 }  // namespace lockstep::kernels::registry

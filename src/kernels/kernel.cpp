@@ -54,7 +54,7 @@ ops::KernelCatalog cpu_catalog(int threads, const InstructionSets& of) {
     catalog.name = "cpu";
     catalog.threads = threads;
     for (const bool slower : {false, true}) add(cpu_kernels(), of, slower, catalog);
-    add(reference_kernels(), of, false, catalog);
+    add_to(catalog, reference_kernels());
     return catalog;
 }
 

@@ -109,6 +109,10 @@ inline int64_t valid_columns(const KernelContext& c, const ir::Tensor& x) {
     const int last = static_cast<int>(x.dims.size()) - 1;
     return std::clamp<int64_t>(c.routine.dims[x.dims[last]].valid - c.first_index(x, last), 0, c.size(x, last));
 }
+inline int64_t first_of_last_dim(const KernelContext& c, const ir::Tensor& x) {
+    return c.first_index(x, static_cast<int>(x.dims.size()) - 1);
+}
+inline bool is_gelu(const KernelContext& c) { return c.op.text("fn") == "gelu"; }
 inline float number(const KernelContext& c, const char* key) { return static_cast<float>(c.op.number(key)); }
 
 }  // namespace lockstep::kernels::registry

@@ -16,12 +16,6 @@ struct Span {
     double core_s = 0;  // of this thread
 };
 
-double core_s() {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // One launch by `members` threads on the processors that ranks would have, as in a step: operands were written just before and
 // lie in their writer's cache, results go where nobody was lately. From the arrival of the last until all are through, and what
 // a thread computes meanwhile; the lower quartiles.
@@ -59,12 +53,12 @@ ops::CollectiveCost launch(const std::vector<int>& cpus, double cold_bytes, int 
                 const comm::Request q = request();
                 std::fill_n(a.begin(), read, 1.0f);
                 me.barrier(0, group);
-                span.core_s = -core_s();
+                span.core_s = -core_of_thread_s();
                 span.start_s = now_s();
                 me.run(0, group, q);
                 if (q.kind == mesh::Collective::Send) me.wait(0, group);
                 span.end_s = now_s();
-                span.core_s += core_s();
+                span.core_s += core_of_thread_s();
             }
         });
     }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/function_ref.h"
 #include "base/processors.h"
 #include "comm/launch.h"
 #include "measure/stopwatch.h"
@@ -48,10 +49,13 @@ struct Rate {
     double time_s = 0, cpu_s = 0;  // of one launch; cpu_s of all processes
 };
 
-// What is timed: kWork_s of a core, a launch, or the one and then the other.
-struct Turn {
-    bool works = false, launches = true;
-};
+// kWork_s of a core.
+void work() {
+    volatile double sum = 0;
+    for (const double end_s = core_of_thread_s() + kWork_s; core_of_thread_s() < end_s;) {
+        for (int i = 0; i < 10000; ++i) sum = sum + i;
+    }
+}
 
 class Links {
 public:
@@ -93,14 +97,15 @@ public:
         comm::Request q = comm::all_reduce(Dtype::F64, &value, &sum, 1);
         q.algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Direct, mesh::ReduceBy::Everywhere};
         const double messages = mesh::latencies_of_agreement(l) + mesh::latencies(l, mesh::Collective::AllReduce, *q.algorithm);
+        const comm::GroupId group = rank_->add_group(ranks);
+        const auto launch = [&] { rank_->run(0, group, q); };
         std::vector<double> differences;
         for (int round = 0; round < kRounds; ++round) {
-            const double alone_s = timed(ranks, q, kBusyLaunches, {.works = true, .launches = false}).time_s;
-            differences.push_back(timed(ranks, q, kBusyLaunches, {.works = true}).time_s - alone_s);
+            const double alone_s = timed(group, kBusyLaunches, [] { work(); }).time_s;
+            differences.push_back(timed(group, kBusyLaunches, [&] { work(), launch(); }).time_s - alone_s);
         }
         std::nth_element(differences.begin(), differences.begin() + kRounds / 2, differences.end());
-        const double idle_s = timed(ranks, q, kSmallLaunches).time_s;
-        return std::max(idle_s, differences[kRounds / 2]) / messages;
+        return std::max(timed(group, kSmallLaunches, launch).time_s, differences[kRounds / 2]) / messages;
     }
 
     // CPU seconds that a process spends on polling in a second of waiting for another.
@@ -118,6 +123,7 @@ public:
     // Of a launch that takes long enough for its rate to be that of the links.
     Rate rate(const std::vector<int>& ranks, mesh::Collective kind) {
         const mesh::GroupLayout l = layout(ranks);
+        const comm::GroupId group = rank_->add_group(ranks);
         for (int64_t count = 1 << 14;; count *= 4) {
             const int64_t bytes = 4 * count, all_bytes = bytes * l.members();
             a_.resize(static_cast<size_t>(count * l.members()), 1.0f), b_.resize(a_.size());
@@ -125,8 +131,9 @@ public:
                                   ? comm::all_gather(Dtype::F32, a_.data(), b_.data(), 1, count, 1)
                                   : comm::reduce_scatter(Dtype::F32, a_.data(), b_.data(), 1, count, 1);
             q.algorithm = mesh::choose_algorithm(l, kind, bytes);
-            if (timed(ranks, q, 1).time_s < kLong_s && all_bytes * 4 <= kMostBytes) continue;
-            Rate r = timed(ranks, q, kLaunches);
+            const auto launch = [&] { rank_->run(0, group, q); };
+            if (timed(group, 1, launch).time_s < kLong_s && all_bytes * 4 <= kMostBytes) continue;
+            Rate r = timed(group, kLaunches, launch);
             const mesh::Sent sent = mesh::bytes_sent(l, kind, *q.algorithm, static_cast<double>(bytes));
             r.busiest_bytes = *std::max_element(sent.by_host.begin(), sent.by_host.end());
             r.within_bytes = *std::max_element(sent.by_part.begin(), sent.by_part.end());
@@ -135,34 +142,18 @@ public:
     }
 
 private:
-    Rate timed(const std::vector<int>& ranks, const comm::Request& q, int launches, Turn turn = {}) {
-        const comm::GroupId group = rank_->add_group(ranks);
+    // Of one call of many, by the process that takes longest.
+    Rate timed(comm::GroupId group, int calls, FunctionRef<void()> call) {
         processes_.exchange("");
         rank_->barrier(0, group);
         const double cpu = cpu_s();
         const double start_s = now_s();
-        for (int i = 0; i < launches; ++i) {
-            if (turn.works) work();
-            if (turn.launches) rank_->run(0, group, q);
-        }
-        if (!turn.launches) rank_->barrier(0, group);
+        for (int i = 0; i < calls; ++i) call();
         const double time_s = now_s() - start_s;
         Rate out;
-        out.cpu_s = sum_of(processes_, cpu_s() - cpu) / launches;
-        out.time_s = most_of(processes_, time_s) / launches;
+        out.cpu_s = sum_of(processes_, cpu_s() - cpu) / calls;
+        out.time_s = most_of(processes_, time_s) / calls;
         return out;
-    }
-
-    static void work() {
-        const auto thread_s = [] {
-            timespec t{};
-            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-            return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-        };
-        volatile double sum = 0;
-        for (const double end_s = thread_s() + kWork_s; thread_s() < end_s;) {
-            for (int i = 0; i < 10000; ++i) sum = sum + i;
-        }
     }
 
     comm::ProcessGroup& processes_;

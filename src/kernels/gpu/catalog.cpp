@@ -189,7 +189,7 @@ template <class T>
 struct BiasGeluOf {
     static constexpr Family kFamily{"bias_gelu", "gpu.bias_gelu"};
     using Types = T(T, T);
-    static bool serves(const KernelContext& c) { return c.op.text("fn") == "gelu"; }
+    static bool serves(const KernelContext& c) { return is_gelu(c); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
             bias_gelu(stream_of(k), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
@@ -237,9 +237,6 @@ struct RopeOf {
     }
 };
 
-uint32_t first_of_last(const KernelContext& c, const ir::Tensor& x) {
-    return static_cast<uint32_t>(c.first_index(x, static_cast<int>(x.dims.size()) - 1));
-}
 template <class T>
 struct DropoutOf {
     static constexpr Family kFamily{"dropout", "gpu.dropout", -1, true};
@@ -247,7 +244,7 @@ struct DropoutOf {
     static bool serves(const KernelContext& c) { return c.in(0).dims.size() == c.in(1).dims.size() + 1; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
-            [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last(c, c.in(0))](const KernelArgs& k) {
+            [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
                 dropout(stream_of(k), z.rows, z.n, in<T>(k, 0), drop.mask<DropoutMask>(k, 1, first), out<T>(k, 0));
             });
     }
@@ -258,7 +255,7 @@ struct BiasDropoutAddOf {  // x, b, residual[, noise]
     using Types = S(S, T, S, Noise...);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
-            [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last(c, c.in(0))](const KernelArgs& k) {
+            [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
                 const DropoutMask mask = drop.drops ? drop.mask<DropoutMask>(k, 3, first) : DropoutMask{};
                 bias_dropout_add(stream_of(k), z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<S>(k, 2), mask, out<S>(k, 0));
             });
@@ -268,7 +265,7 @@ template <class T>
 struct BiasGeluBackwardOf {  // d_y, x, b -> d_x, d_b
     static constexpr Family kFamily{"bias_gelu_backward", "gpu.bias_gelu_backward", 1};
     using Types = std::tuple<T, float>(T, T, T);
-    static bool serves(const KernelContext& c) { return c.op.text("fn") == "gelu"; }
+    static bool serves(const KernelContext& c) { return is_gelu(c); }
     static int64_t workspace_bytes(const KernelContext& c) {
         const RowsOf z = rows_over(c, c.in(1), c.in(2));
         return sum_rows_workspace_bytes(z.rows, z.n);
@@ -360,14 +357,11 @@ struct MaxOf {
             [z = rows_of(c, c.in(0))](const KernelArgs& k) { row_max(stream_of(k), z.rows, z.n, in(k, 0), out(k, 0)); });
     }
 };
-int64_t first_column(const KernelContext& c, const ir::Tensor& logits) {
-    return c.first_index(logits, static_cast<int>(logits.dims.size()) - 1);
-}
 struct CrossEntropyOf {  // logits, m, targets -> z, t
     static constexpr Family kFamily{"cross_entropy", "gpu.cross_entropy"};
     using Types = std::tuple<float, float>(float, float, int32_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(0)), first = first_column(c, c.in(0))](const KernelArgs& k) {
+        return kernel_from([z = rows_of(c, c.in(0)), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
             cross_entropy(stream_of(k), z.rows, z.n, in(k, 0), in(k, 1), ids(k, 2), first, out(k, 0), out(k, 1));
         });
     }
@@ -377,7 +371,7 @@ struct CrossEntropyBackwardOf {  // d_z, d_t, logits, m, targets -> d_logits
     static constexpr Family kFamily{"cross_entropy_backward", "gpu.cross_entropy_backward", -1, true};
     using Types = T(float, float, float, float, int32_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(2)), first = first_column(c, c.in(2))](const KernelArgs& k) {
+        return kernel_from([z = rows_of(c, c.in(2)), first = first_of_last_dim(c, c.in(2))](const KernelArgs& k) {
             cross_entropy_backward(stream_of(k), z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first,
                                    out<T>(k, 0));
         });

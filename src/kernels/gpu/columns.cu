@@ -41,12 +41,10 @@ struct GeluRows {
 template <int Threads, int W, class R>
 __global__ void __launch_bounds__(kBlock) sum_rows_kernel(int64_t rows, int n, R x, float* sums) {
     SHARED_MEMORY(float, shared);
-    constexpr int kGroups = kBlock / Threads;
     float* const own = sums + static_cast<int64_t>(block()) * n;
     ColumnSums<Threads, W> sum(own);
     bool first = true;
-    for (int64_t row = static_cast<int64_t>(block()) * kGroups + thread() / Threads; row < rows;
-         row += static_cast<int64_t>(blocks()) * kGroups, first = false)
+    for (int64_t row = first_row<Threads>(); row < rows; row += rows_at_once<Threads>(), first = false)
         for_pieces<Threads, W>(n, [&](int k, int i) { sum.add(k, i, x.template at<W>(row, n, i), first); });
     sum.write(n, own, shared);
 }

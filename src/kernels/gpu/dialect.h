@@ -11,12 +11,21 @@
 
 #include "kernels/gpu/types.h"
 
+// UNROLL, NO_UNROLL: before a loop that has few and a known number of turns; before one that hardly ever runs.
+// CHECK_ALIGNMENT: refuses an address that is no multiple, where an emulator can.
+// SHARED_MEMORY: the bytes that a launch asks for, as an array of T in a kernel.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #if defined(__HIPCC__)
 #include <hip/hip_runtime.h>
 #else
 #include <cuda_runtime.h>
 #endif
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
+#define CHECK_ALIGNMENT(address, bytes)
+#define SHARED_MEMORY(T, name)                                     \
+    extern __shared__ __align__(128) unsigned char name##_bytes[]; \
+    T* const name = reinterpret_cast<T*>(name##_bytes)
 #else
 #include <cmath>
 #include <source_location>
@@ -28,29 +37,9 @@
 #define __forceinline__ inline
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
-#endif
-
-// Before a loop that has few and a known number of turns; before one that hardly ever runs.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define UNROLL _Pragma("unroll")
-#define NO_UNROLL _Pragma("unroll 1")
-#else
 #define UNROLL
 #define NO_UNROLL
-#endif
-
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define CHECK_ALIGNMENT(address, bytes)
-#else
 #define CHECK_ALIGNMENT(address, bytes) ::lockstep::kernels::gpu::emulator::check_alignment(address, bytes)
-#endif
-
-// The bytes that a launch asks for, as an array of T in a kernel.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define SHARED_MEMORY(T, name)                                     \
-    extern __shared__ __align__(128) unsigned char name##_bytes[]; \
-    T* const name = reinterpret_cast<T*>(name##_bytes)
-#else
 #define SHARED_MEMORY(T, name) T* const name = reinterpret_cast<T*>(::lockstep::kernels::gpu::emulator::shared_memory())
 #endif
 
@@ -79,7 +68,6 @@ __device__ __forceinline__ double shuffle_xor(double v, int mask) { return __shf
 #endif
 __device__ __forceinline__ void block_barrier() { __syncthreads(); }
 __device__ __forceinline__ unsigned thread() { return threadIdx.x; }
-__device__ __forceinline__ unsigned threads() { return blockDim.x; }
 __device__ __forceinline__ unsigned block() { return blockIdx.x; }
 __device__ __forceinline__ unsigned blocks() { return gridDim.x; }
 
@@ -99,7 +87,6 @@ T shuffle_xor(T v, int mask, const std::source_location& where = std::source_loc
 }
 inline void block_barrier(const std::source_location& where = std::source_location::current()) { emulator::block_barrier(where); }
 inline unsigned thread() { return emulator::place.thread.x; }
-inline unsigned threads() { return emulator::place.block_size.x; }
 inline unsigned block() { return emulator::place.block.x; }
 inline unsigned blocks() { return emulator::place.grid_size.x; }
 

@@ -8,8 +8,9 @@ namespace lockstep::kernels::gpu {
 inline constexpr int kEachThreads = 256;
 inline constexpr int64_t kEachBlocks = 8 * 264;  // more would wait for a processor: eight such blocks fit into one
 
+// f.at<W>(i) for this thread's part of n elements, W at a time; then at<1> for those that are left at the end.
 template <int W, class F>
-__global__ void __launch_bounds__(kEachThreads) each_kernel(int64_t n, F f) {
+__device__ __forceinline__ void for_own(int64_t n, F&& f) {
     const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
                   own = static_cast<int64_t>(block()) * kEachThreads + thread();
     for (int64_t i = own; i < n / W; i += all) f.template at<W>(i * W);
@@ -17,14 +18,24 @@ __global__ void __launch_bounds__(kEachThreads) each_kernel(int64_t n, F f) {
     for (int64_t i = n / W * W + own; i < n; i += all) f.template at<1>(i);
 }
 
+template <int W, class F>
+__global__ void __launch_bounds__(kEachThreads) each_kernel(int64_t n, F f) {
+    for_own<W>(n, f);
+}
+
+// A thread for each of these pieces, as long as there are enough blocks.
+inline Grid grid_of_pieces(int64_t pieces) {
+    const int64_t wanted = (pieces + kEachThreads - 1) / kEachThreads;
+    return {static_cast<unsigned>(wanted < kEachBlocks ? wanted : kEachBlocks), kEachThreads};
+}
+inline Grid grid_of_elements(int64_t n, bool wide) { return grid_of_pieces(wide ? (n + kWide - 1) / kWide : n); }
+
 // wide: whether f.at<kWide>() may be called for multiples of kWide.
 template <class F>
 void for_each(Stream stream, int64_t n, bool wide, const F& f) {
     if (n == 0) return;
-    const int64_t pieces = wide ? (n + kWide - 1) / kWide : n, wanted = (pieces + kEachThreads - 1) / kEachThreads;
-    const Grid grid = {static_cast<unsigned>(wanted < kEachBlocks ? wanted : kEachBlocks), kEachThreads};
-    if (wide) launch(each_kernel<kWide, F>, grid, stream, n, f);
-    else launch(each_kernel<1, F>, grid, stream, n, f);
+    if (wide) launch(each_kernel<kWide, F>, grid_of_elements(n, wide), stream, n, f);
+    else launch(each_kernel<1, F>, grid_of_elements(n, wide), stream, n, f);
 }
 
 }  // namespace lockstep::kernels::gpu

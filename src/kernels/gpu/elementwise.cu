@@ -111,35 +111,24 @@ struct SwiGluBackwardOf {
     }
 };
 
-template <class T>
+struct Same {
+    __device__ float operator()(float x) const { return x; }
+};
+struct Gelu {
+    __device__ float operator()(float x) const { return x * gelu_share(x); }
+};
+// y = f(x + b).
+template <class T, class F>
 struct BiasOf {
     const T *x, *b;
     int64_t n;
     T* y;
     template <int W>
     __device__ void at(int64_t i) const {
-        const Floats<W> of_row = load<W>(b + i % n);
+        const Floats<W> of_column = load<W>(b + i % n);
         Floats<W> v = load<W>(x + i);
         UNROLL
-        for (int j = 0; j < W; ++j) v[j] += of_row[j];
-        store(y + i, v);
-    }
-};
-
-template <class T>
-struct BiasGeluOf {
-    const T *x, *b;
-    int64_t n;
-    T* y;
-    template <int W>
-    __device__ void at(int64_t i) const {
-        const Floats<W> of_row = load<W>(b + i % n);
-        Floats<W> v = load<W>(x + i);
-        UNROLL
-        for (int j = 0; j < W; ++j) {
-            const float t = v[j] + of_row[j];
-            v[j] = t * gelu_share(t);
-        }
+        for (int j = 0; j < W; ++j) v[j] = F()(v[j] + of_column[j]);
         store(y + i, v);
     }
 };
@@ -179,11 +168,11 @@ void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const
 }
 template <class T>
 void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
-    for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T>{x, b, n, y});
+    for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Same>{x, b, n, y});
 }
 template <class T>
 void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
-    for_each(stream, rows * n, is_wide(n, x, b, y), BiasGeluOf<T>{x, b, n, y});
+    for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Gelu>{x, b, n, y});
 }
 #define COPY(T)                                                                              \
     template void add<T>(Stream, int64_t, const T* const*, int, T*);                         \

@@ -25,7 +25,7 @@ void set_order(Order order, uint32_t seed = 0);
 // Of the thread of a GPU that runs now.
 struct Place {
     Index thread, block;
-    Size block_size, grid_size;
+    Size grid_size;
 };
 extern thread_local Place place;
 

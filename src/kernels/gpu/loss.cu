@@ -8,7 +8,7 @@ namespace {
 template <int Threads, int W>
 __global__ void __launch_bounds__(kBlock) row_max_kernel(int64_t rows, int n, const float* logits, float* m) {
     __shared__ float parts[kBlock / kLanes];
-    const int64_t row = static_cast<int64_t>(block()) * (kBlock / Threads) + thread() / Threads;
+    const int64_t row = first_row<Threads>();
     if (row >= rows) return;
     float most = -INFINITY;
     for_pieces<Threads, W>(n, [&](int, int i) {
@@ -24,7 +24,7 @@ template <int Threads, int W>
 __global__ void __launch_bounds__(kBlock) cross_entropy_kernel(int64_t rows, int n, const float* logits, const float* m,
                                                                const int32_t* targets, int64_t first_id, float* z, float* t) {
     __shared__ float parts[kBlock / kLanes];
-    const int64_t row = static_cast<int64_t>(block()) * (kBlock / Threads) + thread() / Threads;
+    const int64_t row = first_row<Threads>();
     if (row >= rows) return;
     const float* const x = logits + row * n;
     const float most = m[row];
@@ -45,7 +45,7 @@ template <int Threads, int W, class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_backward_kernel(int64_t rows, int n, const float* d_z, const float* d_t, const float* logits, const float* m,
                                   const int32_t* targets, int64_t first_id, T* d_logits) {
-    const int64_t row = static_cast<int64_t>(block()) * (kBlock / Threads) + thread() / Threads;
+    const int64_t row = first_row<Threads>();
     if (row >= rows) return;
     const float most = m[row], of_z = d_z[row], of_t = d_t[row];
     const int64_t column = targets[row] < 0 ? -1 : targets[row] - first_id;

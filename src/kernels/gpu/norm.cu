@@ -9,7 +9,7 @@ namespace {
 template <int Threads, int W, bool centered, class S, class T, class Weight>
 __global__ void __launch_bounds__(kBlock, 2) norm_kernel(int64_t rows, int n, Norm<S, T, Weight> a) {
     __shared__ float parts[kBlock / kLanes];
-    const int64_t row = static_cast<int64_t>(block()) * (kBlock / Threads) + thread() / Threads;
+    const int64_t row = first_row<Threads>();
     if (row >= rows) return;
     const S* const x = a.x + row * n;
     const S* const normed = a.residual ? a.s + row * n : x;
@@ -64,14 +64,12 @@ template <int Threads, int W, bool centered, class S, class Weight>
 __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel(int64_t rows, int n, NormBackward<S, Weight> a) {
     __shared__ float parts[kBlock / kLanes];
     SHARED_MEMORY(float, shared);
-    constexpr int kGroups = kBlock / Threads;
     constexpr int kKept = centered ? 1 : 2;  // beside the sums a thread has no registers left for more
     float* const sums_w = a.sums + static_cast<int64_t>(block()) * n;
     float* const sums_b = sums_w + static_cast<int64_t>(blocks()) * n;
     ColumnSums<Threads, W> dw(sums_w), db(sums_b);
     bool first = true;
-    for (int64_t row = static_cast<int64_t>(block()) * kGroups + thread() / Threads; row < rows;
-         row += static_cast<int64_t>(blocks()) * kGroups) {
+    for (int64_t row = first_row<Threads>(); row < rows; row += rows_at_once<Threads>()) {
         const float rstd = a.rstd[row], mean = centered ? a.mean[row] : 0.0f;
         const int64_t at = row * n;
         Floats<W> grads[kKept] = {}, normals[kKept] = {};

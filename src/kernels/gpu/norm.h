@@ -43,7 +43,7 @@ void layer_norm_backward(Stream stream, int64_t rows, int64_t n, const NormBackw
 
 // sums: 1 for dw, 2 for db too.
 inline int64_t norm_backward_workspace_bytes(int64_t rows, int64_t n, int sums) {
-    return sums * blocks_of_sums(rows) * n * static_cast<int64_t>(sizeof(float));
+    return sums * sum_rows_workspace_bytes(rows, n);
 }
 
 }  // namespace lockstep::kernels::gpu

@@ -93,11 +93,8 @@ struct DequantizeOf {
 
 template <int bits, class T>
 void start_quantize(Stream stream, int64_t elements, const Quantization& how, const T* x, int8_t* q) {
-    const int64_t count = elements / quantized_block(bits), groups = kEachThreads / kLanes,
-                  wanted = (count + groups - 1) / groups;
-    if (count == 0) return;
-    launch(quantize_kernel<bits, T>, {static_cast<unsigned>(wanted < kEachBlocks ? wanted : kEachBlocks), kEachThreads}, stream,
-           count, how, x, q);
+    const int64_t count = elements / quantized_block(bits);
+    if (count > 0) launch(quantize_kernel<bits, T>, grid_of_pieces(count * kLanes), stream, count, how, x, q);
 }
 template <int bits, class T>
 void start_dequantize(Stream stream, int64_t rows, int64_t elements, const int8_t* q, T* x) {

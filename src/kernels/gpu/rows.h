@@ -19,6 +19,16 @@ __device__ __forceinline__ void for_pieces(int n, F f) {
     for (; i < n; i += Threads * W) f(kHeld, i);
 }
 
+// Of this thread's group: rows first_row(), first_row() + rows_at_once(), ..
+template <int Threads>
+__device__ __forceinline__ int64_t first_row() {
+    return static_cast<int64_t>(block()) * (kBlock / Threads) + thread() / Threads;
+}
+template <int Threads>
+__device__ __forceinline__ int64_t rows_at_once() {
+    return static_cast<int64_t>(blocks()) * (kBlock / Threads);
+}
+
 // start(the number of threads that share a row, W). Rows that cannot be read 16 bytes at a time are rare, and have one kind.
 template <class Start>
 void by_shape(int64_t n, bool wide, Start start) {

@@ -23,33 +23,34 @@ struct Factors {
           l2(s.l2) {}
 };
 
-template <int W, class T>
-__device__ __forceinline__ void update(const Factors& f, const float* g, T* w, T* m, T* v) {
-    const Floats<W> grads = load<W>(g);
-    Floats<W> weights = load<W>(w), firsts = load<W>(m), seconds = load<W>(v);
-    UNROLL
-    for (int j = 0; j < W; ++j) {
-        float grad = grads[j] * f.grad_scale;
-        if (f.l2 != 0) grad += weights[j] * f.l2;
-        firsts[j] += (grad - firsts[j]) * f.one_minus_beta1;
-        seconds[j] = seconds[j] * f.beta2 + grad * grad * f.one_minus_beta2;
-        weights[j] = weights[j] * f.keep - firsts[j] / (sqrtf(seconds[j]) * f.root_correction + f.eps) * f.step_size;
+template <class T>
+struct AdamOf {
+    Factors f;
+    const float* g;
+    T *w, *m, *v;
+    template <int W>
+    __device__ __forceinline__ void at(int64_t i) const {
+        const Floats<W> grads = load<W>(g + i);
+        Floats<W> weights = load<W>(w + i), firsts = load<W>(m + i), seconds = load<W>(v + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) {
+            float grad = grads[j] * f.grad_scale;
+            if (f.l2 != 0) grad += weights[j] * f.l2;
+            firsts[j] += (grad - firsts[j]) * f.one_minus_beta1;
+            seconds[j] = seconds[j] * f.beta2 + grad * grad * f.one_minus_beta2;
+            weights[j] = weights[j] * f.keep - firsts[j] / (sqrtf(seconds[j]) * f.root_correction + f.eps) * f.step_size;
+        }
+        store(w + i, weights);
+        store(m + i, firsts);
+        store(v + i, seconds);
     }
-    store(w, weights);
-    store(m, firsts);
-    store(v, seconds);
-}
+};
 
+// A thread works out the factors once.
 template <int W, class T>
 __global__ void __launch_bounds__(kEachThreads, 4)
     adam_kernel(int64_t n, AdamStep step, const double* control, const float* g, T* w, T* m, T* v) {
-    if (control[kCommit] == 0) return;
-    const Factors factors(step, control);
-    const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
-                  own = static_cast<int64_t>(block()) * kEachThreads + thread();
-    for (int64_t i = own * W; i + W <= n; i += all * W) update<W>(factors, g + i, w + i, m + i, v + i);
-    NO_UNROLL
-    for (int64_t i = n / W * W + own; i < n; i += all) update<1>(factors, g + i, w + i, m + i, v + i);
+    if (control[kCommit] != 0) for_own<W>(n, AdamOf<T>{Factors(step, control), g, w, m, v});
 }
 
 // The direction of a step with momentum; b: what it remembers from element i on, or nullptr.
@@ -173,20 +174,23 @@ int64_t sums_of(int64_t n) {
     return blocks < kMostSums ? blocks : kMostSums;
 }
 
-template <int W>
-__global__ void __launch_bounds__(kEachThreads) squares_kernel(int64_t n, const float* x, double* sums) {
-    __shared__ double parts[kEachThreads / kLanes];
-    const int64_t all = static_cast<int64_t>(blocks()) * kEachThreads,
-                  own = static_cast<int64_t>(block()) * kEachThreads + thread();
+struct SquaresOf {
+    const float* x;
     double sum = 0;
-    for (int64_t i = own * W; i + W <= n; i += all * W) {
+    template <int W>
+    __device__ __forceinline__ void at(int64_t i) {
         const Floats<W> v = load<W>(x + i);
         UNROLL
         for (int j = 0; j < W; ++j) sum += static_cast<double>(v[j]) * v[j];
     }
-    NO_UNROLL
-    for (int64_t i = n / W * W + own; i < n; i += all) sum += static_cast<double>(x[i]) * x[i];
-    sum = sum_over<kEachThreads>(sum, parts);
+};
+
+template <int W>
+__global__ void __launch_bounds__(kEachThreads) squares_kernel(int64_t n, const float* x, double* sums) {
+    __shared__ double parts[kEachThreads / kLanes];
+    SquaresOf own{x};
+    for_own<W>(n, own);
+    const double sum = sum_over<kEachThreads>(own.sum, parts);
     if (thread() == 0) sums[block()] = sum;
 }
 
@@ -204,9 +208,7 @@ template <class T>
 void adam(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
     if (n == 0) return;
     const bool wide = is_wide(0, g, w, m, v);
-    const int64_t a_block = int64_t{kEachThreads} * (wide ? kWide : 1), wanted = (n + a_block - 1) / a_block;
-    const Grid grid = {static_cast<unsigned>(wanted < kEachBlocks ? wanted : kEachBlocks), kEachThreads};
-    launch(wide ? adam_kernel<kWide, T> : adam_kernel<1, T>, grid, stream, n, step, control, g, w, m, v);
+    launch(wide ? adam_kernel<kWide, T> : adam_kernel<1, T>, grid_of_elements(n, wide), stream, n, step, control, g, w, m, v);
 }
 
 template <class T>

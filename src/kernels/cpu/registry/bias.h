@@ -18,7 +18,6 @@ struct Bias {
     }
 };
 
-inline bool is_gelu(const KernelContext& c) { return c.op.text("fn") == "gelu"; }
 template <class T>
 struct BiasGelu {
     static constexpr Family kFamily{"bias_gelu", "cpu.bias_gelu"};

@@ -35,14 +35,11 @@ struct MaskPadding {
     }
 };
 
-inline int64_t first_column(const KernelContext& c, const ir::Tensor& logits) {
-    return c.first_index(logits, static_cast<int>(logits.dims.size()) - 1);
-}
 struct CrossEntropy {  // logits, m, targets -> z, t
     static constexpr Family kFamily{"cross_entropy", "cpu.cross_entropy"};
     using Types = std::tuple<float, float>(float, float, int32_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(0)), first = first_column(c, c.in(0))](const KernelArgs& k) {
+        return kernel_from([z = rows_of(c, c.in(0)), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
             cpu::cross_entropy(k.queue.pool(), z.rows, z.n, in(k, 0), in(k, 1), ids(k, 2), first, out(k, 0), out(k, 1));
         });
     }
@@ -52,7 +49,7 @@ struct CrossEntropyBackward {  // d_z, d_t, logits, m, targets -> d_logits
     static constexpr Family kFamily{"cross_entropy_backward", "cpu.cross_entropy_backward", -1, true};
     using Types = T(float, float, float, float, int32_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(2)), first = first_column(c, c.in(2))](const KernelArgs& k) {
+        return kernel_from([z = rows_of(c, c.in(2)), first = first_of_last_dim(c, c.in(2))](const KernelArgs& k) {
             cpu::cross_entropy_backward(k.queue.pool(), z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first,
                                         out<T>(k, 0));
         });

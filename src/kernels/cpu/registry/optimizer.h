@@ -148,11 +148,8 @@ struct SumSquares {
     using Types = double(float);
     static int64_t workspace_bytes(const KernelContext& c) { return cpu::sum_of_squares_workspace_bytes(c.elements(c.in(0))); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        const auto& axes = std::get<std::vector<int64_t>>(c.op.attrs.at("count_if"));
-        const bool owner =
-            std::all_of(axes.begin(), axes.end(), [&](int64_t a) { return c.mesh.coordinate(c.rank, static_cast<int>(a)) == 0; });
-        return kernel_from([n = c.elements(c.in(0)), owner, adds = c.op.accumulates(0)](const KernelArgs& k) {
-            const double sum = owner ? cpu::sum_of_squares(k.queue.pool(), n, in(k, 0), k.workspace).sum : 0;
+        return kernel_from([n = c.elements(c.in(0)), counts = c.counts(), adds = c.op.accumulates(0)](const KernelArgs& k) {
+            const double sum = counts ? cpu::sum_of_squares(k.queue.pool(), n, in(k, 0), k.workspace).sum : 0;
             double& total = *static_cast<double*>(k.out[0]);
             total = adds && !k.fresh ? total + sum : sum;
         });
