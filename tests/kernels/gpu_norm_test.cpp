@@ -57,16 +57,15 @@ Results run(const Shape& z, bool centered, const std::vector<float>& x, const st
     Results r;
     r.y.resize(rows * n), r.mean.resize(rows), r.rstd.resize(rows), r.dx.resize(rows * n), r.dw.assign(n, 0.5f), r.db.resize(n);
     std::vector<float> sums(static_cast<size_t>(norm_backward_workspace_bytes(z.rows, z.n, 2)) / sizeof(float));
-    const Norm<float, float, float> norm = {x.data(), nullptr,    w.data(),      b.data(),     1e-5f,
-                                            nullptr,  r.y.data(), r.mean.data(), r.rstd.data()};
-    const NormBackward<float, float> backward = {dy.data(),   x.data(),    w.data(),    r.mean.data(), r.rstd.data(), nullptr,
-                                                 r.dx.data(), r.dw.data(), r.db.data(), true,          sums.data()};
+    const float* const none = nullptr;
     if (centered) {
-        layer_norm(nullptr, z.rows, z.n, norm);
-        layer_norm_backward(nullptr, z.rows, z.n, backward);
+        layer_norm(nullptr, z.rows, z.n, x.data(), w.data(), b.data(), 1e-5f, r.y.data(), r.mean.data(), r.rstd.data());
+        layer_norm_backward(nullptr, z.rows, z.n, dy.data(), x.data(), w.data(), r.mean.data(), r.rstd.data(), none, r.dx.data(),
+                            r.dw.data(), true, r.db.data(), sums.data());
     } else {
-        rms_norm(nullptr, z.rows, z.n, norm);
-        rms_norm_backward(nullptr, z.rows, z.n, backward);
+        rms_norm(nullptr, z.rows, z.n, x.data(), w.data(), 1e-5f, r.y.data(), r.rstd.data());
+        rms_norm_backward(nullptr, z.rows, z.n, dy.data(), x.data(), w.data(), r.rstd.data(), none, r.dx.data(), r.dw.data(),
+                          true, sums.data());
     }
     return r;
 }
@@ -164,7 +163,7 @@ TEST(GpuEmbedding, BackwardAddsInTheOrderOfTokens) {
             for (const Order order : {Order::Ascending, Order::Descending, Order::Shuffled}) {
                 emulator::set_order(order, 11);
                 std::vector<float> got(want.size(), 0.5f);
-                embedding_backward(nullptr, kTokens, hidden, ids.data(), kFirst, kRows, d.data(), adds, got.data());
+                embedding_backward(nullptr, kTokens, hidden, ids.data(), kFirst, kRows, d.data(), got.data(), adds);
                 EXPECT_TRUE(got == want) << hidden << (adds ? ", added" : "");
             }
         }
@@ -182,7 +181,7 @@ TEST(GpuColumns, OfLongAndShortRowsAgreeWithDouble) {
             emulator::set_order(order, 11);
             std::vector<float> sums(static_cast<size_t>(sum_rows_workspace_bytes(z.rows, z.n)) / sizeof(float));
             got.emplace_back(n, 0.5f);
-            sum_rows(nullptr, z.rows, z.n, x.data(), true, got.back().data(), sums.data());
+            sum_rows(nullptr, z.rows, z.n, x.data(), got.back().data(), true, sums.data());
         }
         EXPECT_LE(error(got[0], want), 2e-6) << z.rows << " x " << z.n;
         EXPECT_TRUE(got[0] == got[1] && got[0] == got[2]) << z.rows << " x " << z.n;

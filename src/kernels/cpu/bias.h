@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/dropout_mask.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -26,15 +27,6 @@ using BiasGeluBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T
                               bool accumulate_db, void* workspace);
 extern Typed<BiasGeluBackward> bias_gelu_backward;
 int64_t row_sums_workspace_bytes(int64_t n, int threads);
-
-// What is dropped (base/random.h): element i of row r where dropout_bits(dropout_row(stream, noise[r]), first_index + i) is below
-// the threshold; the rest is multiplied by scale. Without noise nothing is.
-struct DropoutMask {
-    const int32_t* noise = nullptr;  // [rows]
-    uint64_t stream = 0;
-    uint32_t threshold = 0, first_index = 0;
-    float scale = 1;
-};
 
 // y = dropout(x).
 template <class T>

@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "base/quantized.h"
-#include "kernels/dropped.h"
-#include "kernels/gpu/columns.h"
-#include "kernels/gpu/elementwise.h"
-#include "kernels/gpu/loss.h"
-#include "kernels/gpu/norm.h"
+#include "kernels/gpu/backend.h"
 #include "kernels/gpu/quantize.h"
-#include "kernels/gpu/tokens.h"
 #include "kernels/gpu/update.h"
-#include "kernels/registry.h"
+#include "kernels/registry/lists.h"
 #include "ops/rope.h"
 
 namespace lockstep::kernels::gpu {
@@ -20,209 +15,10 @@ namespace {
 using namespace registry;
 
 Stream stream_of(const KernelArgs& k) { return k.queue.handle(); }
-float* sums_of(const KernelArgs& k) { return static_cast<float*>(k.workspace); }
 
-template <class S, class T, class W>
-struct RmsNormOf {
-    static constexpr Family kFamily{"rmsnorm", "gpu.rmsnorm"};
-    using Types = std::tuple<T, float>(S, W);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(0)), eps = number(c, "eps")](const KernelArgs& k) {
-            const Norm<S, T, W> a = {in<S>(k, 0), nullptr, in<W>(k, 1), nullptr, eps, nullptr, out<T>(k, 0), nullptr, out(k, 1)};
-            rms_norm(stream_of(k), z.rows, z.n, a);
-        });
-    }
-};
-template <class S, class T, class W>
-struct AddRmsNormOf {  // x, residual, w -> s, y, rstd
-    static constexpr Family kFamily{"add_rmsnorm", "gpu.rmsnorm", -1, true};
-    using Types = std::tuple<S, T, float>(S, S, W);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(0)), eps = number(c, "eps")](const KernelArgs& k) {
-            const Norm<S, T, W> a = {in<S>(k, 0),  in<S>(k, 1),  in<W>(k, 2), nullptr,  eps,
-                                     out<S>(k, 0), out<T>(k, 1), nullptr,     out(k, 2)};
-            rms_norm(stream_of(k), z.rows, z.n, a);
-        });
-    }
-};
-template <class S, class T, class W>
-struct LayerNormOf {
-    static constexpr Family kFamily{"layernorm", "gpu.layernorm"};
-    using Types = std::tuple<T, float, float>(S, W, W);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(0)), eps = number(c, "eps")](const KernelArgs& k) {
-            const Norm<S, T, W> a = {in<S>(k, 0), nullptr,      in<W>(k, 1), in<W>(k, 2), eps,
-                                     nullptr,     out<T>(k, 0), out(k, 1),   out(k, 2)};
-            layer_norm(stream_of(k), z.rows, z.n, a);
-        });
-    }
-};
-
-// d_y, x, w, rstd -> d_x, d_w; after `also` operands, one that is added to d_x.
-template <class S, class W, int also>
-struct RmsNormBackwards {
-    static int64_t workspace_bytes(const KernelContext& c) {
-        const RowsOf z = rows_of(c, c.in(1));
-        return norm_backward_workspace_bytes(z.rows, z.n, 1);
-    }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-            const NormBackward<S, W> a = {in<S>(k, also),   in<S>(k, also + 1), in<W>(k, also + 2),
-                                          nullptr,          in(k, also + 3),    also == 1 ? in<S>(k, 0) : nullptr,
-                                          out<S>(k, 0),     out(k, 1),          nullptr,
-                                          adds && !k.fresh, sums_of(k)};
-            rms_norm_backward(stream_of(k), z.rows, z.n, a);
-        });
-    }
-};
-template <class S, class W>
-struct RmsNormBackwardOf : RmsNormBackwards<S, W, 0> {
-    static constexpr Family kFamily{"rmsnorm_backward", "gpu.rmsnorm_backward", 1};
-    using Types = std::tuple<S, float>(S, S, W, float);
-};
-template <class S, class W>
-struct RmsNormBackwardAddOf : RmsNormBackwards<S, W, 1> {
-    static constexpr Family kFamily{"rmsnorm_backward_add", "gpu.rmsnorm_backward", 1, true};
-    using Types = std::tuple<S, float>(S, S, S, W, float);
-};
-// d_y, x, w, b, mean, rstd -> d_x, d_w, d_b; `also` as above.
-template <class S, class W, int also>
-struct LayerNormBackwards {
-    static int64_t workspace_bytes(const KernelContext& c) {
-        const RowsOf z = rows_of(c, c.in(1));
-        return norm_backward_workspace_bytes(z.rows, z.n, 2);
-    }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(1)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-            const NormBackward<S, W> a = {in<S>(k, also),   in<S>(k, also + 1), in<W>(k, also + 2),
-                                          in(k, also + 4),  in(k, also + 5),    also == 1 ? in<S>(k, 0) : nullptr,
-                                          out<S>(k, 0),     out(k, 1),          out(k, 2),
-                                          adds && !k.fresh, sums_of(k)};
-            layer_norm_backward(stream_of(k), z.rows, z.n, a);
-        });
-    }
-};
-template <class S, class W>
-struct LayerNormBackwardOf : LayerNormBackwards<S, W, 0> {
-    static constexpr Family kFamily{"layernorm_backward", "gpu.layernorm_backward", 1};
-    using Types = std::tuple<S, float, float>(S, S, W, W, float, float);
-};
-template <class S, class W>
-struct LayerNormBackwardAddOf : LayerNormBackwards<S, W, 1> {
-    static constexpr Family kFamily{"layernorm_backward_add", "gpu.layernorm_backward", 1, true};
-    using Types = std::tuple<S, float, float>(S, S, S, W, W, float, float);
-};
-
-template <class T>
-struct AddOf {
-    static constexpr Family kFamily{"add", "gpu.add", -1, true};
-    using Types = T(T);
-    static bool serves(const KernelContext& c) { return c.op.in.size() <= kMostTerms; }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([n = c.elements(c.out(0)), terms = static_cast<int>(c.op.in.size())](const KernelArgs& k) {
-            std::array<const T*, kMostTerms> inputs;
-            for (int i = 0; i < terms; ++i) inputs[static_cast<size_t>(i)] = in<T>(k, i);
-            gpu::add(stream_of(k), n, inputs.data(), terms, out<T>(k, 0));
-        });
-    }
-};
-template <class T>
-struct ScaleOf {
-    static constexpr Family kFamily{"scale", "gpu.scale", -1, true};
-    using Types = T(T);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([n = c.elements(c.out(0)), f = number(c, "c")](const KernelArgs& k) {
-            scale(stream_of(k), n, in<T>(k, 0), f, out<T>(k, 0));
-        });
-    }
-};
-template <class From, class To>
-struct CastOf {
-    static constexpr Family kFamily{"cast", "gpu.cast"};
-    using Types = To(From);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [n = c.elements(c.out(0))](const KernelArgs& k) { cast(stream_of(k), n, in<From>(k, 0), out<To>(k, 0)); });
-    }
-};
-template <class T>
-struct AccumulateOf {
-    static constexpr Family kFamily{"accumulate", "gpu.accumulate"};
-    using Types = float(T);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
-            if (k.fresh) cast(stream_of(k), n, in<T>(k, 0), out(k, 0));
-            else accumulate(stream_of(k), n, in<T>(k, 0), out(k, 0));
-        });
-    }
-};
-template <class T>
-struct SwiGluOf {
-    static constexpr Family kFamily{"swiglu", "gpu.swiglu"};
-    using Types = T(T, T);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [n = c.elements(c.out(0))](const KernelArgs& k) { swiglu(stream_of(k), n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0)); });
-    }
-};
-template <class T>
-struct SwiGluBackwardOf {  // d_y, gate, up -> d_gate, d_up
-    static constexpr Family kFamily{"swiglu_backward", "gpu.swiglu_backward"};
-    using Types = std::tuple<T, T>(T, T, T);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
-            swiglu_backward(stream_of(k), n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out<T>(k, 1));
-        });
-    }
-};
-template <class T>
-struct BiasOf {
-    static constexpr Family kFamily{"bias", "gpu.bias", -1, true};
-    using Types = T(T, T);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
-            bias(stream_of(k), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
-        });
-    }
-};
-template <class T>
-struct BiasGeluOf {
-    static constexpr Family kFamily{"bias_gelu", "gpu.bias_gelu"};
-    using Types = T(T, T);
-    static bool serves(const KernelContext& c) { return is_gelu(c); }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_over(c, c.in(0), c.in(1))](const KernelArgs& k) {
-            bias_gelu(stream_of(k), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
-        });
-    }
-};
-template <class S, class T>
-struct GatherOf {
-    static constexpr Family kFamily{"gather", "gpu.gather"};
-    using Types = S(T, int32_t);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [table = rows_of(c, c.in(0)), tokens = c.elements(c.in(1)), first = c.first_index(c.in(0), 0)](const KernelArgs& k) {
-                embedding(stream_of(k), tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), out<S>(k, 0));
-            });
-    }
-};
-
-template <class T>
-struct ScatterOf {
-    static constexpr Family kFamily{"scatter", "gpu.scatter", 0};
-    using Types = float(T, int32_t);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([table = rows_of(c, c.out(0)), tokens = c.elements(c.in(1)), first = c.first_index(c.out(0), 0),
-                            adds = c.op.accumulates(0)](const KernelArgs& k) {
-            embedding_backward(stream_of(k), tokens, table.n, ids(k, 1), first, table.rows, in<T>(k, 0), adds && !k.fresh,
-                               out(k, 0));
-        });
-    }
-};
 template <class T>
 struct RopeOf {
-    static constexpr Family kFamily{"rope", "gpu.rope", -1, true};
+    static constexpr Family kFamily{"rope", "rope", -1, true};
     using Types = T(T, int32_t);
     static bool serves(const KernelContext& c) { return rows_of(c, c.in(0)).n / 2 <= Frequencies::kMost; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
@@ -238,64 +34,8 @@ struct RopeOf {
 };
 
 template <class T>
-struct DropoutOf {
-    static constexpr Family kFamily{"dropout", "gpu.dropout", -1, true};
-    using Types = T(T, int32_t);
-    static bool serves(const KernelContext& c) { return c.in(0).dims.size() == c.in(1).dims.size() + 1; }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
-                dropout(stream_of(k), z.rows, z.n, in<T>(k, 0), drop.mask<DropoutMask>(k, 1, first), out<T>(k, 0));
-            });
-    }
-};
-template <class S, class T, class... Noise>
-struct BiasDropoutAddOf {  // x, b, residual[, noise]
-    static constexpr Family kFamily{"bias_dropout_add", "gpu.bias_dropout_add", -1, true};
-    using Types = S(S, T, S, Noise...);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [z = rows_of(c, c.in(0)), drop = Dropped(c.op), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
-                const DropoutMask mask = drop.drops ? drop.mask<DropoutMask>(k, 3, first) : DropoutMask{};
-                bias_dropout_add(stream_of(k), z.rows, z.n, in<S>(k, 0), in<T>(k, 1), in<S>(k, 2), mask, out<S>(k, 0));
-            });
-    }
-};
-template <class T>
-struct BiasGeluBackwardOf {  // d_y, x, b -> d_x, d_b
-    static constexpr Family kFamily{"bias_gelu_backward", "gpu.bias_gelu_backward", 1};
-    using Types = std::tuple<T, float>(T, T, T);
-    static bool serves(const KernelContext& c) { return is_gelu(c); }
-    static int64_t workspace_bytes(const KernelContext& c) {
-        const RowsOf z = rows_over(c, c.in(1), c.in(2));
-        return sum_rows_workspace_bytes(z.rows, z.n);
-    }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_over(c, c.in(1), c.in(2)), adds = c.op.accumulates(1)](const KernelArgs& k) {
-            bias_gelu_backward(stream_of(k), z.rows, z.n, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), adds && !k.fresh,
-                               out(k, 1), sums_of(k));
-        });
-    }
-};
-template <class T>
-struct SumRowsOf {  // over the first dims: the gradient of a bias
-    static constexpr Family kFamily{"einsum", "gpu.sum_rows", 0};
-    using Types = float(T);
-    static bool serves(const KernelContext& c) { return sums_rows(c) && c.elements(c.out(0)) <= kMostColumns; }
-    static int64_t workspace_bytes(const KernelContext& c) {
-        const RowsOf z = rows_over(c, c.in(0), c.out(0));
-        return sum_rows_workspace_bytes(z.rows, z.n);
-    }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_over(c, c.in(0), c.out(0)), adds = c.op.accumulates(0)](const KernelArgs& k) {
-            sum_rows(stream_of(k), z.rows, z.n, in<T>(k, 0), adds && !k.fresh, out(k, 0), sums_of(k));
-        });
-    }
-};
-
-template <class T>
 struct MaskPaddingOf {
-    static constexpr Family kFamily{"mask_padding", "gpu.mask_padding", -1, true};
+    static constexpr Family kFamily{"mask_padding", "mask_padding", -1, true};
     using Types = T(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from(
@@ -306,7 +46,7 @@ struct MaskPaddingOf {
 };
 template <class T>
 struct QuantizeOf {
-    static constexpr Family kFamily{"quantize", "gpu.quantize"};
+    static constexpr Family kFamily{"quantize", "quantize"};
     using Types = int8_t(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const int64_t n = c.elements(c.in(0)), bits = c.op.integer("bits");
@@ -329,7 +69,7 @@ struct QuantizeAtRandomOf : QuantizeOf<T> {
 };
 template <class T>
 struct DequantizeOf {
-    static constexpr Family kFamily{"dequantize", "gpu.dequantize"};
+    static constexpr Family kFamily{"dequantize", "dequantize"};
     using Types = T(int8_t);
     static int64_t rows(const KernelContext& c) {
         return c.elements(c.in(0)) / quantized_bytes(c.elements(c.out(0)), c.op.integer("bits"));
@@ -346,36 +86,7 @@ struct DequantizeOf {
 };
 template <class T>
 struct DequantizeSumOf : DequantizeOf<T> {
-    static constexpr Family kFamily{"dequantize_sum", "gpu.dequantize_sum"};
-};
-
-struct MaxOf {
-    static constexpr Family kFamily{"max", "gpu.max"};
-    using Types = float(float);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from(
-            [z = rows_of(c, c.in(0))](const KernelArgs& k) { row_max(stream_of(k), z.rows, z.n, in(k, 0), out(k, 0)); });
-    }
-};
-struct CrossEntropyOf {  // logits, m, targets -> z, t
-    static constexpr Family kFamily{"cross_entropy", "gpu.cross_entropy"};
-    using Types = std::tuple<float, float>(float, float, int32_t);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(0)), first = first_of_last_dim(c, c.in(0))](const KernelArgs& k) {
-            cross_entropy(stream_of(k), z.rows, z.n, in(k, 0), in(k, 1), ids(k, 2), first, out(k, 0), out(k, 1));
-        });
-    }
-};
-template <class T>
-struct CrossEntropyBackwardOf {  // d_z, d_t, logits, m, targets -> d_logits
-    static constexpr Family kFamily{"cross_entropy_backward", "gpu.cross_entropy_backward", -1, true};
-    using Types = T(float, float, float, float, int32_t);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([z = rows_of(c, c.in(2)), first = first_of_last_dim(c, c.in(2))](const KernelArgs& k) {
-            cross_entropy_backward(stream_of(k), z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), in(k, 3), ids(k, 4), first,
-                                   out<T>(k, 0));
-        });
-    }
+    static constexpr Family kFamily{"dequantize_sum", "dequantize_sum"};
 };
 
 // The new weights, where they stand elsewhere than the old ones.
@@ -403,14 +114,14 @@ struct Adams {  // w, g, m, v, control -> w, m, v
 };
 template <class T>
 struct AdamWOf : Adams<T> {
-    static constexpr Family kFamily{"adamw", "gpu.adam"};
+    static constexpr Family kFamily{"adamw", "adam"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return Adams<T>::make_with(c, decaying(c.op.number("weight_decay"), 0));
     }
 };
 template <class T>
 struct AdamOf : Adams<T> {
-    static constexpr Family kFamily{"adam", "gpu.adam"};
+    static constexpr Family kFamily{"adam", "adam"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return Adams<T>::make_with(c, decaying(0, number(c, "weight_decay")));
     }
@@ -423,7 +134,7 @@ MomentumStep momentum_step(const ir::Op& op) {
 }
 template <class T, bool remembers>
 struct Sgds {  // w, g[, buffer], control -> w[, buffer]
-    static constexpr Family kFamily{"sgd", "gpu.sgd"};
+    static constexpr Family kFamily{"sgd", "sgd"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         MomentumStep step = momentum_step(c.op);
         step.l2 = number(c, "weight_decay");
@@ -443,7 +154,7 @@ struct SgdWithMomentumOf : Sgds<T, true> {
 };
 template <class T>
 struct MuonMomentumOf {  // g, buffer, control -> u, buffer
-    static constexpr Family kFamily{"muon_momentum", "gpu.muon_momentum"};
+    static constexpr Family kFamily{"muon_momentum", "muon_momentum"};
     using Types = std::tuple<float, T>(float, T, double);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([step = momentum_step(c.op), n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -453,7 +164,7 @@ struct MuonMomentumOf {  // g, buffer, control -> u, buffer
 };
 template <class T>
 struct MuonOf {  // w, orthogonal update, control -> w
-    static constexpr Family kFamily{"muon", "gpu.muon"};
+    static constexpr Family kFamily{"muon", "muon"};
     using Types = T(T, float, double);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -463,7 +174,7 @@ struct MuonOf {  // w, orthogonal update, control -> w
 };
 template <class T>
 struct OuterGradientOf {  // anchor, w -> g
-    static constexpr Family kFamily{"outer_gradient", "gpu.outer_gradient"};
+    static constexpr Family kFamily{"outer_gradient", "outer_gradient"};
     using Types = float(T, T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([factor = number(c, "scale"), n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -473,7 +184,7 @@ struct OuterGradientOf {  // anchor, w -> g
 };
 template <class T, bool remembers>
 struct OuterSgds {  // w, anchor, g[, buffer] -> w, anchor[, buffer]
-    static constexpr Family kFamily{"outer_sgd", "gpu.outer_sgd"};
+    static constexpr Family kFamily{"outer_sgd", "outer_sgd"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([step = momentum_step(c.op), lr = number(c, "lr"), alpha = number(c, "alpha"),
                             n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -492,7 +203,7 @@ struct OuterSgdWithMomentumOf : OuterSgds<T, true> {
 };
 
 struct SumSquaresOf {
-    static constexpr Family kFamily{"sum_squares", "gpu.sum_squares", 0};
+    static constexpr Family kFamily{"sum_squares", "sum_squares", 0};
     using Types = double(float);
     static int64_t workspace_bytes(const KernelContext& c) { return sum_of_squares_workspace_bytes(c.elements(c.in(0))); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
@@ -504,19 +215,19 @@ struct SumSquaresOf {
 };
 
 using Registry = std::vector<Registered>;
+
 template <class... Kernels>
 void register_all(Registry& r) {
-    (r.push_back(registered<Kernels>()), ...);
+    add_all<Backend, Kernels...>(r);
 }
 
 // Parameters and activations as T.
 template <class T>
 void register_type(Registry& r) {
-    register_all<AddOf<T>, ScaleOf<T>, AccumulateOf<T>, SwiGluOf<T>, SwiGluBackwardOf<T>, BiasOf<T>, BiasGeluOf<T>>(r);
-    register_all<BiasGeluBackwardOf<T>, SumRowsOf<T>, RopeOf<T>, DropoutOf<T>, ScatterOf<T>, MaskPaddingOf<T>>(r);
-    register_all<CrossEntropyBackwardOf<T>, AdamWOf<T>, AdamOf<T>, SgdOf<T>, SgdWithMomentumOf<T>, MuonMomentumOf<T>>(r);
-    register_all<QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>, DequantizeSumOf<T>>(r);
-    register_all<MuonOf<T>, OuterGradientOf<T>, OuterSgdOf<T>, OuterSgdWithMomentumOf<T>>(r);
+    add_common<Backend, T>(r);
+    register_all<RopeOf<T>, MaskPaddingOf<T>, QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>, DequantizeSumOf<T>>(r);
+    register_all<AdamWOf<T>, AdamOf<T>, SgdOf<T>, SgdWithMomentumOf<T>, MuonMomentumOf<T>, MuonOf<T>>(r);
+    register_all<OuterGradientOf<T>, OuterSgdOf<T>, OuterSgdWithMomentumOf<T>>(r);
 }
 
 }  // namespace
@@ -524,24 +235,13 @@ void register_type(Registry& r) {
 const Registry& all_kernels() {
     static const Registry all = [] {
         Registry r;
-        register_all<MaxOf, CrossEntropyOf, SumSquaresOf>(r);
+        register_all<SumSquaresOf>(r);
+        add_common_of_float<Backend>(r);
 #define COPY(T) register_type<T>(r);
         LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY
-#define COPY(T) register_all<CastOf<float, T>, CastOf<T, float>>(r);
-        COPY(Bf16)
-        COPY(F16)
-#undef COPY
-#define COPY(S, T) register_all<GatherOf<S, T>, BiasDropoutAddOf<S, T>, BiasDropoutAddOf<S, T, int32_t>>(r);
-        LOCKSTEP_ON_STREAM(COPY)
-#undef COPY
-#define COPY(S, T, W) register_all<RmsNormOf<S, T, W>, AddRmsNormOf<S, T, W>, LayerNormOf<S, T, W>>(r);
-        LOCKSTEP_NORMS(COPY)
-#undef COPY
-#define COPY(S, W) \
-    register_all<RmsNormBackwardOf<S, W>, RmsNormBackwardAddOf<S, W>, LayerNormBackwardOf<S, W>, LayerNormBackwardAddOf<S, W>>(r);
-        LOCKSTEP_NORM_BACKWARDS(COPY)
-#undef COPY
+        add_common_beside_float<Backend, Bf16>(r);
+        add_common_beside_float<Backend, F16>(r);
         return r;
     }();
     return all;

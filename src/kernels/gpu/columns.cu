@@ -66,18 +66,20 @@ void add_columns(Stream stream, int64_t count, int64_t n, const float* sums, boo
 }
 
 template <class T>
-void sum_rows(Stream stream, int64_t rows, int64_t n, const T* x, bool adds, float* out, float* sums) {
-    start(stream, rows, n, is_wide(n, x, sums), Rows<T>{x}, adds, out, sums);
+void sum_rows(Stream stream, int64_t rows, int64_t n, const T* x, float* out, bool adds, void* sums) {
+    float* const own = static_cast<float*>(sums);
+    start(stream, rows, n, is_wide(n, x, own), Rows<T>{x}, adds, out, own);
 }
 template <class T>
-void bias_gelu_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* x, const T* b, T* dx, bool adds, float* db,
-                        float* sums) {
-    start(stream, rows, n, is_wide(n, dy, x, b, dx, sums), GeluRows<T>{dy, x, b, dx}, adds, db, sums);
+void bias_gelu_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* x, const T* b, T* dx, float* db, bool adds,
+                        void* sums) {
+    float* const own = static_cast<float*>(sums);
+    start(stream, rows, n, is_wide(n, dy, x, b, dx, own), GeluRows<T>{dy, x, b, dx}, adds, db, own);
 }
 
-#define COPY(T)                                                                          \
-    template void sum_rows<T>(Stream, int64_t, int64_t, const T*, bool, float*, float*); \
-    template void bias_gelu_backward<T>(Stream, int64_t, int64_t, const T*, const T*, const T*, T*, bool, float*, float*);
+#define COPY(T)                                                                         \
+    template void sum_rows<T>(Stream, int64_t, int64_t, const T*, float*, bool, void*); \
+    template void bias_gelu_backward<T>(Stream, int64_t, int64_t, const T*, const T*, const T*, T*, float*, bool, void*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY
 

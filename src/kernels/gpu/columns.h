@@ -20,11 +20,11 @@ inline constexpr int64_t kMostColumns = 1 << 20;
 
 // out [n] = or += the columns of x [rows, n]. sums: sum_rows_workspace_bytes.
 template <class T>
-void sum_rows(Stream stream, int64_t rows, int64_t n, const T* x, bool adds, float* out, float* sums);
+void sum_rows(Stream stream, int64_t rows, int64_t n, const T* x, float* out, bool adds, void* sums);
 
 // dx = dy gelu'(x + b), and db [n] = or += its columns. x, dy, dx: [rows, n]; dx may alias dy. sums as above.
 template <class T>
-void bias_gelu_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* x, const T* b, T* dx, bool adds, float* db,
-                        float* sums);
+void bias_gelu_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* x, const T* b, T* dx, float* db, bool adds,
+                        void* sums);
 
 }  // namespace lockstep::kernels::gpu

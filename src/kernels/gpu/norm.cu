@@ -6,6 +6,18 @@
 namespace lockstep::kernels::gpu {
 namespace {
 
+// The norm of s = x + residual, or, without a residual, of x (s is not written). y = (x - mean) rstd w + b; RMSNorm has neither a
+// mean nor b. x, residual, s, y: [rows, n]; w, b: [n]; mean, rstd: [rows]. s may alias x or residual, y what is of its type.
+template <class S, class T, class W>
+struct Norm {
+    const S *x, *residual;
+    const W *w, *b;
+    float eps;
+    S* s;
+    T* y;
+    float *mean, *rstd;
+};
+
 template <int Threads, int W, bool centered, class S, class T, class Weight>
 __global__ void __launch_bounds__(kBlock, 2) norm_kernel(int64_t rows, int n, Norm<S, T, Weight> a) {
     __shared__ float parts[kBlock / kLanes];
@@ -57,6 +69,19 @@ __global__ void __launch_bounds__(kBlock, 2) norm_kernel(int64_t rows, int n, No
     a.rstd[row] = rstd;
     if (centered) a.mean[row] = mean;
 }
+
+// dx: [rows, n], may alias dy or also; also: added to dx, or nullptr. dw, db: [n]; dw is replaced or added to, db replaced.
+template <class S, class W>
+struct NormBackward {
+    const S *dy, *x;
+    const W* w;
+    const float *mean, *rstd;
+    const S* also;
+    S* dx;
+    float *dw, *db;
+    bool adds_dw;
+    float* sums;
+};
 
 // With g = dy w and xn = (x - mean) rstd: dx = rstd (g - mean(g) - xn mean(g xn)) + also; sums of dy xn, and of dy, over the rows
 // of a block. RMSNorm has no mean(g).
@@ -142,30 +167,43 @@ void start_backward(Stream stream, int64_t rows, int64_t n, const NormBackward<S
 }  // namespace
 
 template <class S, class T, class W>
-void rms_norm(Stream stream, int64_t rows, int64_t n, const Norm<S, T, W>& norm) {
-    start_norm<false>(stream, rows, n, norm);
+void rms_norm(Stream stream, int64_t rows, int64_t n, const S* x, const W* w, float eps, T* y, float* rstd) {
+    start_norm<false>(stream, rows, n, Norm<S, T, W>{x, nullptr, w, nullptr, eps, nullptr, y, nullptr, rstd});
 }
 template <class S, class T, class W>
-void layer_norm(Stream stream, int64_t rows, int64_t n, const Norm<S, T, W>& norm) {
-    start_norm<true>(stream, rows, n, norm);
+void add_rms_norm(Stream stream, int64_t rows, int64_t n, const S* x, const S* residual, const W* w, float eps, S* s, T* y,
+                  float* rstd) {
+    start_norm<false>(stream, rows, n, Norm<S, T, W>{x, residual, w, nullptr, eps, s, y, nullptr, rstd});
+}
+template <class S, class T, class W>
+void layer_norm(Stream stream, int64_t rows, int64_t n, const S* x, const W* w, const W* b, float eps, T* y, float* mean,
+                float* rstd) {
+    start_norm<true>(stream, rows, n, Norm<S, T, W>{x, nullptr, w, b, eps, nullptr, y, mean, rstd});
 }
 template <class S, class W>
-void rms_norm_backward(Stream stream, int64_t rows, int64_t n, const NormBackward<S, W>& norm) {
-    start_backward<false>(stream, rows, n, norm);
+void rms_norm_backward(Stream stream, int64_t rows, int64_t n, const S* dy, const S* x, const W* w, const float* rstd,
+                       const S* also, S* dx, float* dw, bool adds_dw, void* workspace) {
+    float* const sums = static_cast<float*>(workspace);
+    start_backward<false>(stream, rows, n, NormBackward<S, W>{dy, x, w, nullptr, rstd, also, dx, dw, nullptr, adds_dw, sums});
 }
 template <class S, class W>
-void layer_norm_backward(Stream stream, int64_t rows, int64_t n, const NormBackward<S, W>& norm) {
-    start_backward<true>(stream, rows, n, norm);
+void layer_norm_backward(Stream stream, int64_t rows, int64_t n, const S* dy, const S* x, const W* w, const float* mean,
+                         const float* rstd, const S* also, S* dx, float* dw, bool adds_dw, float* db, void* workspace) {
+    float* const sums = static_cast<float*>(workspace);
+    start_backward<true>(stream, rows, n, NormBackward<S, W>{dy, x, w, mean, rstd, also, dx, dw, db, adds_dw, sums});
 }
 
-#define COPY(S, T, W)                                                                \
-    template void rms_norm<S, T, W>(Stream, int64_t, int64_t, const Norm<S, T, W>&); \
-    template void layer_norm<S, T, W>(Stream, int64_t, int64_t, const Norm<S, T, W>&);
+#define COPY(S, T, W)                                                                                                   \
+    template void rms_norm<S, T, W>(Stream, int64_t, int64_t, const S*, const W*, float, T*, float*);                   \
+    template void add_rms_norm<S, T, W>(Stream, int64_t, int64_t, const S*, const S*, const W*, float, S*, T*, float*); \
+    template void layer_norm<S, T, W>(Stream, int64_t, int64_t, const S*, const W*, const W*, float, T*, float*, float*);
 LOCKSTEP_NORMS(COPY)
 #undef COPY
-#define COPY(S, W)                                                                              \
-    template void rms_norm_backward<S, W>(Stream, int64_t, int64_t, const NormBackward<S, W>&); \
-    template void layer_norm_backward<S, W>(Stream, int64_t, int64_t, const NormBackward<S, W>&);
+#define COPY(S, W)                                                                                                              \
+    template void rms_norm_backward<S, W>(Stream, int64_t, int64_t, const S*, const S*, const W*, const float*, const S*, S*,   \
+                                          float*, bool, void*);                                                                 \
+    template void layer_norm_backward<S, W>(Stream, int64_t, int64_t, const S*, const S*, const W*, const float*, const float*, \
+                                            const S*, S*, float*, bool, float*, void*);
 LOCKSTEP_NORM_BACKWARDS(COPY)
 #undef COPY
 

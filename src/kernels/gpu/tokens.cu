@@ -159,7 +159,7 @@ void embedding(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids
 
 template <class T>
 void embedding_backward(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
-                        const T* d_out, bool adds, float* d_table) {
+                        const T* d_out, float* d_table, bool adds) {
     const bool wide = is_wide(hidden, d_out, d_table);
     const int64_t a_block = int64_t{kEachThreads} * (wide ? kWide : 1), column_blocks = (hidden + a_block - 1) / a_block;
     const Grid grid = {static_cast<unsigned>(column_blocks * (rows < kIdBlocks ? rows : kIdBlocks)), kEachThreads};
@@ -187,7 +187,7 @@ void mask_padding(Stream stream, int64_t rows, int64_t n, int64_t valid, float f
 }
 
 #define COPY(T)                                                                                                              \
-    template void embedding_backward<T>(Stream, int64_t, int64_t, const int32_t*, int64_t, int64_t, const T*, bool, float*); \
+    template void embedding_backward<T>(Stream, int64_t, int64_t, const int32_t*, int64_t, int64_t, const T*, float*, bool); \
     template void rope<T>(Stream, int64_t, int64_t, int64_t, const T*, const int32_t*, const Frequencies&, float, T*);       \
     template void dropout<T>(Stream, int64_t, int64_t, const T*, const DropoutMask&, T*);                                    \
     template void mask_padding<T>(Stream, int64_t, int64_t, int64_t, float, const T*, T*);

@@ -2,6 +2,7 @@
 // kernels/cpu/elementwise.h and bias.h. T: how activations are stored, S: the residual stream.
 #pragma once
 
+#include "kernels/dropout_mask.h"
 #include "kernels/gpu/types.h"
 
 namespace lockstep::kernels::gpu {
@@ -13,7 +14,7 @@ void embedding(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids
 // d_table[id] = or += d_out[token], in the order of the tokens.
 template <class T>
 void embedding_backward(Stream stream, int64_t tokens, int64_t hidden, const int32_t* ids, int64_t first_id, int64_t rows,
-                        const T* d_out, bool adds, float* d_table);
+                        const T* d_out, float* d_table, bool adds);
 
 // For half of a head's dim. A kernel gets them as they are, so that no memory of the device has to hold them.
 struct Frequencies {
@@ -25,13 +26,6 @@ template <class T>
 void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x, const int32_t* positions,
           const Frequencies& frequencies, float sign, T* out);
 
-// What is dropped, as kernels/cpu/bias.h says.
-struct DropoutMask {
-    const int32_t* noise = nullptr;  // [rows]; nullptr: nothing is dropped
-    uint64_t stream = 0;
-    uint32_t threshold = 0, first_index = 0;
-    float scale = 1;
-};
 template <class T>
 void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y);
 template <class S, class T>

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/matmul.h"
-#include "kernels/cpu/registry/bias.h"
+#include "kernels/registry/bias.h"
 
 namespace lockstep::kernels::registry {
 
@@ -38,7 +38,7 @@ struct ForwardAttention {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out,
 };
 template <class T>
 struct Attention : ForwardAttention<T> {
-    static constexpr Family kFamily{"attention", "cpu.attention"};
+    static constexpr Family kFamily{"attention", "attention"};
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_workspace_bytes(attention_shape(c, 0), c.threads);
     }
@@ -46,7 +46,7 @@ struct Attention : ForwardAttention<T> {
 };
 template <class T>
 struct AttentionAmx : ForwardAttention<T> {
-    static constexpr Family kFamily{"attention", "cpu.attention_amx"};
+    static constexpr Family kFamily{"attention", "attention_amx"};
     static bool is_available(const InstructionSets& has) { return has.amx; }
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_workspace_bytes(attention_shape(c, 0), c.threads, cpu::AttentionKernel::amx);
@@ -55,7 +55,7 @@ struct AttentionAmx : ForwardAttention<T> {
 };
 template <class T>
 struct AttentionRow : ForwardAttention<T> {  // of one query: no block of queries to fill
-    static constexpr Family kFamily{"attention", "cpu.attention_row"};
+    static constexpr Family kFamily{"attention", "attention_row"};
     static bool serves(const KernelContext& c) { return attention_shape(c, 0).seq == 1 && !ops::has_dropout(c.op); }
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_row_workspace_bytes(attention_shape(c, 0), c.threads);
@@ -78,7 +78,7 @@ struct BackwardAttention {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out (no
 };
 template <class T, class... Noise>
 struct AttentionBackward : BackwardAttention<T, Noise...> {
-    static constexpr Family kFamily{"attention_backward", "cpu.attention_backward"};
+    static constexpr Family kFamily{"attention_backward", "attention_backward"};
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_backward_workspace_bytes(attention_shape(c, 1), c.threads);
     }
@@ -88,7 +88,7 @@ struct AttentionBackward : BackwardAttention<T, Noise...> {
 };
 template <class T, class... Noise>
 struct AttentionBackwardAmx : BackwardAttention<T, Noise...> {
-    static constexpr Family kFamily{"attention_backward", "cpu.attention_backward_amx"};
+    static constexpr Family kFamily{"attention_backward", "attention_backward_amx"};
     static bool is_available(const InstructionSets& has) { return has.amx; }
     static int64_t workspace_bytes(const KernelContext& c) {
         return cpu::attention_backward_workspace_bytes(attention_shape(c, 1), c.threads, cpu::AttentionKernel::amx);

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/optimizer.h"
-#include "kernels/registry.h"
+#include "kernels/registry/registry.h"
 #include "kernels/step_control.h"
 
 namespace lockstep::kernels::registry {
@@ -36,7 +36,7 @@ struct Adams {  // w, g, m, v, control -> w, m, v
 };
 template <class T>
 struct AdamW : Adams<T> {
-    static constexpr Family kFamily{"adamw", "cpu.adamw"};
+    static constexpr Family kFamily{"adamw", "adamw"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         cpu::AdamWStep step;
         step.weight_decay = c.op.number("weight_decay");
@@ -45,7 +45,7 @@ struct AdamW : Adams<T> {
 };
 template <class T>
 struct Adam : Adams<T> {
-    static constexpr Family kFamily{"adam", "cpu.adamw"};
+    static constexpr Family kFamily{"adam", "adamw"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         cpu::AdamWStep step;
         step.l2 = number(c, "weight_decay");
@@ -61,7 +61,7 @@ inline cpu::MomentumStep momentum_step(const ir::Op& op) {
 
 template <class T, bool remembers>
 struct Sgds {  // w, g[, buffer], control -> w[, buffer]
-    static constexpr Family kFamily{"sgd", "cpu.sgd"};
+    static constexpr Family kFamily{"sgd", "sgd"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         cpu::MomentumStep fixed = momentum_step(c.op);
         fixed.l2 = number(c, "weight_decay");
@@ -86,7 +86,7 @@ struct SgdWithMomentum : Sgds<T, true> {
 
 template <class T>
 struct MuonMomentum {  // g, buffer, control -> u, buffer
-    static constexpr Family kFamily{"muon_momentum", "cpu.muon_momentum"};
+    static constexpr Family kFamily{"muon_momentum", "muon_momentum"};
     using Types = std::tuple<float, T>(float, T, double);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([fixed = momentum_step(c.op), n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -100,7 +100,7 @@ struct MuonMomentum {  // g, buffer, control -> u, buffer
 };
 template <class T>
 struct Muon {  // w, orthogonal update, control -> w
-    static constexpr Family kFamily{"muon", "cpu.muon"};
+    static constexpr Family kFamily{"muon", "muon"};
     using Types = T(T, float, double);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -114,7 +114,7 @@ struct Muon {  // w, orthogonal update, control -> w
 
 template <class T>
 struct OuterGradient {  // anchor, w -> g
-    static constexpr Family kFamily{"outer_gradient", "cpu.outer_gradient"};
+    static constexpr Family kFamily{"outer_gradient", "outer_gradient"};
     using Types = float(T, T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([scale = number(c, "scale"), n = c.elements(c.in(0))](const KernelArgs& k) {
@@ -124,7 +124,7 @@ struct OuterGradient {  // anchor, w -> g
 };
 template <class T, bool remembers>
 struct OuterSgds {  // w, anchor, g[, buffer] -> w, anchor[, buffer]
-    static constexpr Family kFamily{"outer_sgd", "cpu.outer_sgd"};
+    static constexpr Family kFamily{"outer_sgd", "outer_sgd"};
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         cpu::MomentumStep step = momentum_step(c.op);
         step.lr = number(c, "lr");
@@ -144,7 +144,7 @@ struct OuterSgdWithMomentum : OuterSgds<T, true> {
 };
 
 struct SumSquares {
-    static constexpr Family kFamily{"sum_squares", "cpu.sum_squares", 0};
+    static constexpr Family kFamily{"sum_squares", "sum_squares", 0};
     using Types = double(float);
     static int64_t workspace_bytes(const KernelContext& c) { return cpu::sum_of_squares_workspace_bytes(c.elements(c.in(0))); }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {

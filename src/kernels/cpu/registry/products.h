@@ -4,7 +4,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/qkv_rope.h"
-#include "kernels/registry.h"
+#include "kernels/registry/registry.h"
 #include "ops/rope.h"
 
 namespace lockstep::kernels::registry {
@@ -50,10 +50,10 @@ struct Matmul {
     }
     static bool is_slower(const InstructionSets& has) { return kernel == cpu::MatmulKernel::bf16_dot && !has.fast_bf16_dot; }
 
-    static constexpr const char* kName = kernel == cpu::MatmulKernel::amx        ? "cpu.matmul_amx"
-                                         : kernel == cpu::MatmulKernel::bf16_dot ? "cpu.matmul_bf16"
-                                         : kernel == cpu::MatmulKernel::onednn   ? "cpu.matmul_onednn"
-                                                                                 : "cpu.matmul";
+    static constexpr const char* kName = kernel == cpu::MatmulKernel::amx        ? "matmul_amx"
+                                         : kernel == cpu::MatmulKernel::bf16_dot ? "matmul_bf16"
+                                         : kernel == cpu::MatmulKernel::onednn   ? "matmul_onednn"
+                                                                                 : "matmul";
 };
 template <class In, class Out, cpu::MatmulKernel kernel = cpu::MatmulKernel::packed>
 struct Einsum : Matmul<In, Out, kernel> {
@@ -68,7 +68,7 @@ struct Addmm : Matmul<In, float, kernel> {
 
 template <class T>
 struct QkvRope {  // x, wq, wk, wv, pos -> q, k, v
-    static constexpr Family kFamily{"qkv_rope", "cpu.qkv_rope"};
+    static constexpr Family kFamily{"qkv_rope", "qkv_rope"};
     using Types = std::tuple<T, T, T>(T, T, T, T, int32_t);
     static cpu::QkvRope shape_of(const KernelContext& c) {
         cpu::QkvRope shape;

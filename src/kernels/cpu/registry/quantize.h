@@ -6,13 +6,13 @@
 #include "base/quantized.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/quantize.h"
-#include "kernels/registry.h"
+#include "kernels/registry/registry.h"
 
 namespace lockstep::kernels::registry {
 
 template <class T>
 struct Quantize {
-    static constexpr Family kFamily{"quantize", "cpu.quantize"};
+    static constexpr Family kFamily{"quantize", "quantize"};
     using Types = int8_t(T);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         cpu::Quantization how{c.op.integer("bits"), static_cast<int>(c.op.integer("least"))};
@@ -36,7 +36,7 @@ struct QuantizeAtRandom : Quantize<T> {
 };
 template <class T>
 struct Dequantize {
-    static constexpr Family kFamily{"dequantize", "cpu.dequantize"};
+    static constexpr Family kFamily{"dequantize", "dequantize"};
     using Types = T(int8_t);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const int64_t n = c.elements(c.out(0)), bits = c.op.integer("bits");
@@ -53,7 +53,7 @@ struct Dequantize {
 };
 template <class T>
 struct DequantizeSum : Dequantize<T> {
-    static constexpr Family kFamily{"dequantize_sum", "cpu.dequantize_sum"};
+    static constexpr Family kFamily{"dequantize_sum", "dequantize_sum"};
 };
 
 }  // namespace lockstep::kernels::registry

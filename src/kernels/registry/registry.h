@@ -1,10 +1,14 @@
 // How a backend registers its kernels. Each is a struct:
-//   kFamily: the op that it serves, its name, and which result may add or stand in place
+//   kFamily: the op that it serves, its name within its backend, and which result may add or stand in place
 //   Types: the element types that it takes and gives, as the type of a function: std::tuple<T, float>(T, int32_t). The last
 //     operand's type stands for any more operands
 //   make(context): the kernel for one op of a rank
 // and, where it asks more than the op and the types or needs a workspace, serves(context) and workspace_bytes(context), to which
 // the context's rank is unknown. T: how data is stored; S: the residual stream; W: weights of norms (typed.h).
+// A kernel that several backends have takes the backend as B, a struct with
+//   kName: what the names of its kernels begin with
+//   place(args): what its functions get first: threads, or the vendor's queue
+//   the functions, with the arguments of kernels/cpu/*.h (cpu/backend.h, gpu/backend.h)
 #pragma once
 
 #include <algorithm>
@@ -62,11 +66,12 @@ bool takes(const KernelContext& c) {
     return true;
 }
 
+// `backend`: what names of kernels begin with.
 template <class Kernel>
-Registered registered() {
+Registered registered(const std::string& backend) {
     constexpr Family f = Kernel::kFamily;
     Registered r;
-    r.op = f.op, r.kernel = f.kernel, r.result = Signature<typename Kernel::Types>::kOut[0];
+    r.op = f.op, r.kernel = backend + "." + f.kernel, r.result = Signature<typename Kernel::Types>::kOut[0];
     r.accumulates = f.accumulates, r.in_place = f.in_place;
     r.takes = takes<Kernel>, r.make = Kernel::make;
     if constexpr (requires { &Kernel::serves; }) r.serves = Kernel::serves;
@@ -74,6 +79,11 @@ Registered registered() {
     if constexpr (requires { &Kernel::is_available; }) r.is_available = Kernel::is_available;
     if constexpr (requires { &Kernel::is_slower; }) r.is_slower = Kernel::is_slower;
     return r;
+}
+
+template <class B, class... Kernels>
+void add_all(std::vector<Registered>& list) {
+    (list.push_back(registered<Kernels>(B::kName)), ...);
 }
 
 template <class T = float>
