@@ -169,6 +169,7 @@ std::vector<OpRule> optimizer_rules() {
     // and 2, grad norm, loss}, steps; commit is 1 where norm and loss are finite. The norm is that of gradients / scale, which
     // the clip coefficient divides them by.
     OpRule control = simple("step_control", -1, -1, numbers({"max_norm", "beta1", "beta2"}), {{1, 3, true}});
+    control.wide_in = {2};
     control.check = [](const Routine&, const Op& op) {
         const bool fits = (op.in.size() == 5 || op.in.size() == 6) && op.out.size() == 2;
         return fits ? std::string() : std::string("takes 5 operands, or 6 with a loss scale, and gives 2 results");

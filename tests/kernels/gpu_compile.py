@@ -16,11 +16,11 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-REGISTERS = {"norm": 160, "columns": 128, "update": 80, "elementwise": 64, "tokens": 128, "loss": 48, "quantize": 64}
+REGISTERS = {"norm": 160, "columns": 128, "update": 80, "elementwise": 64, "tokens": 128, "loss": 48, "quantize": 64, "movement": 80, "any_type": 80}
 # Kernels that do eight elements at once; and how many accesses of fewer than 16 bytes each file's may have: a row's or a step's
 # scalars, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
 WIDE = re.compile(r"(each|adam|squares|embedding_backward)_kernelILi8E|kernelILi\d+ELi8E")
-NARROW = {"norm": 22, "columns": 5, "update": 25, "elementwise": 9, "tokens": 10, "loss": 6, "quantize": None}
+NARROW = {"norm": 22, "columns": 5, "update": 25, "elementwise": 9, "tokens": 10, "loss": 6, "quantize": None, "movement": None, "any_type": None}
 
 
 def compile_one(nvcc, root, source, arch, folder):

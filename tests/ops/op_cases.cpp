@@ -182,7 +182,7 @@ std::vector<OpCase> make_cases() {
         {"dropped_on_half_of_the_heads", "attention", attention_with_noise, attends, with(whole, drop), "kv_heads"},
         {"keys",
          "append",
-         {fixed(kK), fixed("batch seq kv_heads head_dim"), fixed(kRows, Fill::Positions)},
+         {fixed(kK), fixed("batch seq kv_heads head_dim"), fixed(kRows, Fill::Places)},
          {{kK, 0, false}},
          {},
          ""},
@@ -286,6 +286,35 @@ std::vector<OpCase> make_cases() {
          ""},
         {"two", "pack", {fixed("group"), fixed("head_dim")}, {final_of("long")}, {{"begins", std::vector<int64_t>{3, 64}}}, ""},
         {"same", "reshape", {fixed("batch seq")}, {final_of("seq batch")}, {}, ""},
+        {"same", "copy", {fixed("batch seq")}, {final_of("batch seq")}, {}, ""},
+        {"two_ranges",
+         "zero_padding",
+         {fixed("long")},
+         {{"long", 0, false}},
+         {{"ranges", std::vector<int64_t>{3, 7, 100, 128}}},
+         ""},
+        {"count", "inverse_count", {fixed("", Fill::Count)}, {final_of("")}, {}, ""},
+        {"own", "owned", {fixed("", Fill::Count)}, {{"", -1, false, Dtype::F64}}, {{"count_if", std::vector<int64_t>{}}}, ""},
+        {"step",
+         "step_control",
+         {fixed("", Fill::Count), fixed("", Fill::Count), fixed("", Fill::Positive), fixed("", Fill::Count),
+          fixed("", Fill::Count)},
+         {{"control", -1, false, Dtype::F64}, {"", 3, false}},
+         {{"max_norm", 1.0}, {"beta1", 0.9}, {"beta2", 0.95}},
+         ""},
+        {"scaled_step",
+         "step_control",
+         {fixed("", Fill::Count), fixed("", Fill::Count), fixed("", Fill::Positive), fixed("", Fill::Count),
+          fixed("", Fill::Count), fixed("", Fill::Count)},
+         {{"control", -1, false, Dtype::F64}, {"", 3, false}},
+         {{"max_norm", 0.0}, {"beta1", 0.9}, {"beta2", 0.95}},
+         ""},
+        {"step",
+         "update_loss_scale",
+         {fixed("", Fill::Count), fixed("", Fill::Count), fixed("", Fill::Count), fixed("control", Fill::Control)},
+         {{"", 0, false}, {"", 1, false}},
+         {{"least", 1.0}},
+         ""},
         {"int8", "quantize", {fixed("blocks")}, {{"int8", -1, false, Dtype::I8}}, {kBits8, {"least", int64_t{-120}}}, ""},
         {"int4", "quantize", {fixed("blocks")}, {{"int4", -1, false, Dtype::I8}}, {kBits4, {"least", int64_t{-120}}}, ""},
         {"int8_at_random",
@@ -353,7 +382,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     std::vector<ir::TensorId> in;
     for (size_t i = 0; i < c.in.size(); ++i) {
         const bool ids = c.in[i].fill == Fill::Ids || c.in[i].fill == Fill::Targets || c.in[i].fill == Fill::Positions ||
-                         c.in[i].fill == Fill::Documents || c.in[i].fill == Fill::Noise;
+                         c.in[i].fill == Fill::Places || c.in[i].fill == Fill::Documents || c.in[i].fill == Fill::Noise;
         const bool updated =
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
@@ -413,6 +442,7 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             case Fill::Ids: out[i] = static_cast<double>(random() % vocab); break;
             case Fill::Targets: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(random() % vocab); break;
             case Fill::Positions: out[i] = static_cast<double>(i % row % 4); break;  // restarts with each document
+            case Fill::Places: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(row - 1 - i % row); break;
             case Fill::Documents: out[i] = static_cast<double>(i % row / 4); break;
             case Fill::Noise: out[i] = static_cast<double>(static_cast<int32_t>(random())); break;
             case Fill::Quantized: {

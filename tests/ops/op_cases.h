@@ -11,7 +11,8 @@
 
 namespace lockstep::testing {
 
-enum class Fill { Normal, Positive, Ids, Targets, Positions, Documents, Noise, Control, Quantized, Count };
+// Places: of rows, no two alike; some are none.
+enum class Fill { Normal, Positive, Ids, Targets, Positions, Places, Documents, Noise, Control, Quantized, Count };
 
 struct Operand {
     std::string dims;  // names, blank between them

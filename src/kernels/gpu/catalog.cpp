@@ -242,6 +242,7 @@ const Registry& all_kernels() {
 #undef COPY
         add_common_beside_float<Backend, Bf16>(r);
         add_common_beside_float<Backend, F16>(r);
+        add_any_type(r);
         return r;
     }();
     return all;

@@ -9,4 +9,7 @@ namespace lockstep::kernels::gpu {
 
 const std::vector<Registered>& all_kernels();
 
+// Part of it: kernels of any element type.
+void add_any_type(std::vector<Registered>& all);
+
 }  // namespace lockstep::kernels::gpu

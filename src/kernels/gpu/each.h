@@ -30,12 +30,16 @@ inline Grid grid_of_pieces(int64_t pieces) {
 }
 inline Grid grid_of_elements(int64_t n, bool wide) { return grid_of_pieces(wide ? (n + kWide - 1) / kWide : n); }
 
+// One at a time.
+template <class F>
+void for_each(Stream stream, int64_t n, const F& f) {
+    if (n > 0) launch(each_kernel<1, F>, grid_of_elements(n, false), stream, n, f);
+}
 // wide: whether f.at<kWide>() may be called for multiples of kWide.
 template <class F>
 void for_each(Stream stream, int64_t n, bool wide, const F& f) {
-    if (n == 0) return;
-    if (wide) launch(each_kernel<kWide, F>, grid_of_elements(n, wide), stream, n, f);
-    else launch(each_kernel<1, F>, grid_of_elements(n, wide), stream, n, f);
+    if (!wide) return for_each(stream, n, f);
+    if (n > 0) launch(each_kernel<kWide, F>, grid_of_elements(n, true), stream, n, f);
 }
 
 }  // namespace lockstep::kernels::gpu

@@ -94,7 +94,7 @@ const std::vector<Registered>& reference_kernels() {
         for (const char* op : {"sum_squares", "owned", "step_control", "update_loss_scale"}) {
             Registered scalar;
             scalar.op = op, scalar.kernel = std::string("reference.") + op, scalar.result = Dtype::F64;
-            scalar.accumulates = 0;
+            if (scalar.op == "sum_squares") scalar.accumulates = 0;
             scalar.takes = gives<Dtype::F64>, scalar.make = make_scalars;
             r.push_back(std::move(scalar));
         }

@@ -1,0 +1,274 @@
+// Which ops of any element type the kernels of movement.h and any_type.h serve.
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/gpu/any_type.h"
+#include "kernels/gpu/catalog.h"
+#include "kernels/gpu/movement.h"
+#include "kernels/registry/registry.h"
+
+namespace lockstep::kernels::gpu {
+namespace {
+
+using namespace registry;
+using Made = std::unique_ptr<Kernel>;
+
+Stream stream_of(const KernelArgs& k) { return k.queue.handle(); }
+
+Made make_copy(const KernelContext& c) {
+    return kernel_from([bytes = ir::local_bytes(c.mesh, c.routine, c.out(0))](const KernelArgs& k) {
+        copy(stream_of(k), bytes, k.in[0], k.out[0]);
+    });
+}
+
+// A tensor as blocks along a dim: `outer` rows of `count` blocks, of `bytes` each.
+struct Blocks {
+    int64_t outer = 1, bytes, count, index;  // index: this rank's own
+    Blocks(const KernelContext& c, const ir::Tensor& block, const ir::Tensor& whole) : bytes(bytes_of(block.dtype)) {
+        const auto dim = static_cast<size_t>(c.op.integer("dim"));
+        for (size_t i = 0; i < block.dims.size(); ++i) (i < dim ? outer : bytes) *= c.size(block, static_cast<int>(i));
+        count = c.size(whole, static_cast<int>(dim)) / c.size(block, static_cast<int>(dim));
+        index = c.mesh.index(c.rank, c.op.group);
+    }
+};
+// Block `at` of operand 0.
+Made make_cut(const Blocks& b, int64_t at) {
+    return kernel_from([=](const KernelArgs& k) {
+        copy_rows(stream_of(k), {b.outer, b.bytes, b.count * b.bytes, b.bytes}, in<char>(k, 0) + at * b.bytes, k.out[0]);
+    });
+}
+Made make_slice(const KernelContext& c) {
+    const Blocks b(c, c.out(0), c.in(0));
+    return make_cut(b, b.index);
+}
+Made make_block(const KernelContext& c) {
+    const Blocks b(c, c.out(0), c.in(0));
+    return make_cut(b, (b.index + c.op.integer("shift")) % b.count);
+}
+Made make_join_blocks(const KernelContext& c) {
+    return kernel_from([b = Blocks(c, c.in(0), c.out(0))](const KernelArgs& k) {
+        for (int64_t i = 0; i < b.count; ++i) {
+            const int64_t at = (b.index - i + b.count) % b.count;
+            copy_rows(stream_of(k), {b.outer, b.bytes, b.bytes, b.count * b.bytes}, k.in[i], out<char>(k, 0) + at * b.bytes);
+        }
+    });
+}
+// Operand i is what the rank i before this one has.
+Made make_sum_blocks(const KernelContext& c) {
+    Reduction r = {};
+    r.type = c.out(0).dtype, r.ranks = static_cast<int>(c.op.in.size());
+    return kernel_from([r, n = c.elements(c.out(0)), index = c.mesh.index(c.rank, c.op.group)](const KernelArgs& k) mutable {
+        for (int64_t rank = 0; rank < r.ranks; ++rank) r.in[rank] = k.in[(index - rank + r.ranks) % r.ranks];
+        r.out[0] = k.out[0];
+        reduce(stream_of(k), n, r);
+    });
+}
+
+Made make_append(const KernelContext& c) {
+    Append shape = {};
+    shape.seq = c.size(c.in(1), 1), shape.count = c.size(c.in(1), 0) * shape.seq, shape.length = c.size(c.in(0), 1);
+    shape.row_bytes = ir::local_bytes(c.mesh, c.routine, c.in(1)) / shape.count;
+    return kernel_from([shape](const KernelArgs& k) { append(stream_of(k), shape, ids(k, 2), k.in[1], k.out[0]); });
+}
+
+// Tensors and where they begin in a flat one, in bytes.
+struct Piece {
+    int64_t begin, bytes;
+};
+std::vector<Piece> pieces(const KernelContext& c, const std::vector<ir::TensorId>& tensors) {
+    const auto& begins = std::get<std::vector<int64_t>>(c.op.attrs.at("begins"));
+    std::vector<Piece> all;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const ir::Tensor& t = c.routine.tensors[tensors[i]];
+        all.push_back({begins[i] * bytes_of(t.dtype), ir::local_bytes(c.mesh, c.routine, t)});
+    }
+    return all;
+}
+Made make_unpack(const KernelContext& c) {
+    return kernel_from([all = pieces(c, c.op.out)](const KernelArgs& k) {
+        for (size_t i = 0; i < all.size(); ++i) copy(stream_of(k), all[i].bytes, in<char>(k, 0) + all[i].begin, k.out[i]);
+    });
+}
+Made make_pack(const KernelContext& c) {
+    return kernel_from([all = pieces(c, c.op.in), bytes = ir::local_bytes(c.mesh, c.routine, c.out(0))](const KernelArgs& k) {
+        int64_t end = 0;
+        const auto zero_to = [&](int64_t next) { fill_zero(stream_of(k), next - end, out<char>(k, 0) + end); };
+        for (size_t i = 0; i < all.size(); ++i) {
+            zero_to(all[i].begin);
+            copy(stream_of(k), all[i].bytes, k.in[i], out<char>(k, 0) + all[i].begin);
+            end = all[i].begin + all[i].bytes;
+        }
+        zero_to(bytes);
+    });
+}
+Made make_zero_padding(const KernelContext& c) {
+    return kernel_from(
+        [ranges = std::get<std::vector<int64_t>>(c.op.attrs.at("ranges")), size = bytes_of(c.out(0).dtype)](const KernelArgs& k) {
+            for (size_t i = 0; i + 1 < ranges.size(); i += 2)
+                fill_zero(stream_of(k), (ranges[i + 1] - ranges[i]) * size, out<char>(k, 0) + ranges[i] * size);
+        });
+}
+
+// Of the operands from `first` on.
+Einsum einsum_of(const KernelContext& c, size_t first) {
+    Einsum e;
+    e.operands = static_cast<int>(c.op.in.size() - first);
+    std::vector<ir::DimId> seen;
+    const auto add = [&](const ir::Tensor& t, int& count, int64_t& product) {
+        for (size_t i = 0; i < t.dims.size(); ++i) {
+            if (std::find(seen.begin(), seen.end(), t.dims[i]) != seen.end()) continue;
+            ensure(seen.size() < Einsum::kMostDims, "gpu.einsum: too many dims");
+            const size_t d = seen.size();
+            seen.push_back(t.dims[i]);
+            e.sizes[d] = c.size(t, static_cast<int>(i)), product *= e.sizes[d], ++count;
+            for (size_t k = 0; k < static_cast<size_t>(e.operands); ++k) {
+                const ir::Tensor& operand = c.in(first + k);
+                int64_t stride = 1;
+                for (size_t j = operand.dims.size(); j-- > 0; stride *= c.size(operand, static_cast<int>(j))) {
+                    if (operand.dims[j] == t.dims[i]) e.strides[k][d] = stride;
+                }
+            }
+        }
+    };
+    add(c.out(0), e.outer, e.results);
+    for (size_t k = first; k < c.op.in.size(); ++k) add(c.in(k), e.inner, e.terms);
+    return e;
+}
+bool serves_einsum(const KernelContext& c) {
+    std::vector<ir::DimId> dims;
+    for (const std::vector<ir::TensorId>* list : {&c.op.in, &c.op.out}) {
+        for (ir::TensorId t : *list) dims.insert(dims.end(), c.routine.tensors[t].dims.begin(), c.routine.tensors[t].dims.end());
+    }
+    std::sort(dims.begin(), dims.end());
+    const auto count = std::unique(dims.begin(), dims.end()) - dims.begin();
+    return c.op.in.size() <= Einsum::kMostOperands && count <= Einsum::kMostDims;
+}
+// An einsum; or addmm, whose operand 0 is added to.
+Made make_einsum(const KernelContext& c) {
+    const bool is_addmm = c.op.kind == "addmm";
+    const size_t first = is_addmm ? 1 : 0;
+    std::vector<Dtype> types;
+    for (ir::TensorId t : c.op.in) types.push_back(c.routine.tensors[t].dtype);
+    return kernel_from([e = einsum_of(c, first), first, types, type = c.out(0).dtype, is_addmm, adds = c.op.accumulates(0),
+                        bytes = ir::local_bytes(c.mesh, c.routine, c.out(0))](const KernelArgs& k) {
+        AnyIn in[Einsum::kMostOperands] = {};
+        for (size_t i = first; i < types.size(); ++i) in[i - first] = {k.in[i], types[i]};
+        if (is_addmm) copy(stream_of(k), bytes, k.in[0], k.out[0]);
+        einsum(stream_of(k), e, in, {k.out[0], type, is_addmm || (adds && !k.fresh)});
+    });
+}
+
+UnaryOf unary_of(const ir::Op& op) {
+    static const std::map<std::string, Unary> by_name = {{"valid", Unary::Valid},
+                                                         {"log", Unary::Log},
+                                                         {"recip", Unary::Recip},
+                                                         {"silu", Unary::Silu},
+                                                         {"dsilu", Unary::SiluSlope},
+                                                         {"gelu", Unary::Gelu},
+                                                         {"dgelu", Unary::GeluSlope},
+                                                         {"gelu_erf", Unary::GeluErf},
+                                                         {"dgelu_erf", Unary::GeluErfSlope},
+                                                         {"rsqrt_mean", Unary::RsqrtMean},
+                                                         {"inverse_norm", Unary::InverseNorm}};
+    const auto it = by_name.find(op.text("fn"));
+    ensure(it != by_name.end(), "gpu.unary does not know " + op.text("fn"));
+    UnaryOf f = {it->second};
+    if (f.fn == Unary::RsqrtMean) f.factor = 1.0 / static_cast<double>(op.integer("n"));
+    if (f.fn == Unary::RsqrtMean || f.fn == Unary::InverseNorm) f.eps = op.number("eps");
+    return f;
+}
+Made make_unary(const KernelContext& c) {
+    return kernel_from([f = unary_of(c.op), n = c.elements(c.out(0)), x = c.in(0).dtype, y = c.out(0).dtype,
+                        adds = c.op.accumulates(0)](const KernelArgs& k) {
+        unary(stream_of(k), n, f, {k.in[0], x}, {k.out[0], y, adds && !k.fresh});
+    });
+}
+
+// Sums of any types; of one, a cast or a gradient that is added up.
+Made make_sum(const KernelContext& c) {
+    Terms terms = {static_cast<int>(c.op.in.size()), {}};
+    for (size_t i = 0; i < c.op.in.size(); ++i) terms.of[i].type = c.in(i).dtype;
+    const bool accumulates = c.op.kind == "accumulate";
+    return kernel_from([terms, accumulates, n = c.elements(c.out(0)), type = c.out(0).dtype](const KernelArgs& k) mutable {
+        for (int i = 0; i < terms.count; ++i) terms.of[i].data = k.in[i];
+        add_any(stream_of(k), n, terms, {k.out[0], type, accumulates && !k.fresh});
+    });
+}
+bool serves_sum(const KernelContext& c) { return c.op.in.size() <= kMostAnyTerms; }
+
+Made make_pick(const KernelContext& c) {
+    const bool picks = c.op.kind == "pick";
+    const ir::Tensor& of_vocab = picks ? c.in(0) : c.out(0);
+    const Picked shape = {c.elements(c.in(1)), rows_of(c, of_vocab).n, first_of_last_dim(c, of_vocab)};
+    return kernel_from([shape, picks, x = c.in(0).dtype, y = c.out(0).dtype](const KernelArgs& k) {
+        (picks ? pick : unpick)(stream_of(k), shape, ids(k, 1), {k.in[0], x}, {k.out[0], y});
+    });
+}
+Made make_exp_shifted(const KernelContext& c) {
+    return kernel_from(
+        [z = rows_of(c, c.in(0)), x = c.in(0).dtype, row = c.in(1).dtype, y = c.out(0).dtype](const KernelArgs& k) {
+            exp_shifted(stream_of(k), z.rows, z.n, {k.in[0], x}, {k.in[1], row}, {k.out[0], y});
+        });
+}
+
+Made make_owned(const KernelContext& c) {
+    return kernel_from([counts = c.counts() && !c.op.in.empty()](const KernelArgs& k) {
+        owned(stream_of(k), counts ? in<double>(k, 0) : nullptr, out<double>(k, 0));
+    });
+}
+Made make_inverse_count(const KernelContext& c) {
+    return kernel_from([type = c.out(0).dtype](const KernelArgs& k) {
+        inverse_count(stream_of(k), in<double>(k, 0), {k.out[0], type});
+    });
+}
+Made make_step_control(const KernelContext& c) {
+    const Control how = {c.op.number("max_norm"), c.op.number("beta1"), c.op.number("beta2")};
+    return kernel_from([how, type = c.in(2).dtype, is_scaled = c.op.in.size() == 6](const KernelArgs& k) {
+        step_control(stream_of(k), how, in<double>(k, 0), in<double>(k, 1), {k.in[2], type}, in<double>(k, 4),
+                     is_scaled ? in<double>(k, 5) : nullptr, out<double>(k, 0), out<double>(k, 1));
+    });
+}
+Made make_update_loss_scale(const KernelContext& c) {
+    return kernel_from([least = c.op.number("least")](const KernelArgs& k) {
+        update_loss_scale(stream_of(k), least, in<double>(k, 0), in<double>(k, 1), in<double>(k, 2), in<double>(k, 3),
+                          out<double>(k, 0), out<double>(k, 1));
+    });
+}
+
+constexpr Dtype kFloats[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16};
+constexpr Dtype kMoved[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16, Dtype::I32};
+
+}  // namespace
+
+void add_any_type(std::vector<Registered>& all) {
+    const auto add = [&](std::span<const Dtype> results, const char* op, Made (*make)(const KernelContext&),
+                         bool (*serves)(const KernelContext&) = nullptr, int accumulates = -1, bool in_place = false) {
+        for (Dtype result : results) {
+            Registered r;
+            r.op = op, r.kernel = std::string("gpu.") + op, r.result = result, r.accumulates = accumulates, r.in_place = in_place;
+            r.takes = [](const KernelContext&) { return true; };
+            r.serves = serves, r.make = make;
+            all.push_back(std::move(r));
+        }
+    };
+    for (const char* op : {"rename", "copy", "reshape"}) add(kMoved, op, make_copy);
+    add(kMoved, "slice", make_slice), add(kMoved, "block", make_block), add(kMoved, "join_blocks", make_join_blocks);
+    add(kMoved, "append", make_append), add(kMoved, "pack", make_pack), add(kMoved, "unpack", make_unpack);
+    const auto few_ranks = [](const KernelContext& c) { return c.op.in.size() <= Reduction::kMost; };
+    add(kFloats, "sum_blocks", make_sum_blocks, few_ranks);
+    add(kFloats, "zero_padding", make_zero_padding);
+    add(kFloats, "einsum", make_einsum, serves_einsum, 0);
+    add(kFloats, "addmm", make_einsum, serves_einsum, -1, true);
+    add(kFloats, "unary", make_unary, nullptr, -1, true);
+    add(kFloats, "add", make_sum, serves_sum, -1, true), add(kFloats, "cast", make_sum), add(kFloats, "accumulate", make_sum);
+    add(kFloats, "pick", make_pick), add(kFloats, "unpick", make_pick), add(kFloats, "exp_shifted", make_exp_shifted);
+    const Dtype scalar[] = {Dtype::F64};
+    add(kFloats, "inverse_count", make_inverse_count);
+    add(scalar, "owned", make_owned), add(scalar, "step_control", make_step_control);
+    add(scalar, "update_loss_scale", make_update_loss_scale);
+}
+
+}  // namespace lockstep::kernels::gpu

@@ -1,0 +1,213 @@
+#include "kernels/gpu/movement.h"
+
+#include "kernels/gpu/each.h"
+
+namespace lockstep::kernels::gpu {
+namespace {
+
+// The largest unit in which bytes can be moved that begin and end at multiples of `all`.
+template <class Start>
+void by_unit(uintptr_t all, Start start) {
+    if (all % sizeof(Chunk) == 0) start(Chunk{});
+    else if (all % sizeof(uint32_t) == 0) start(uint32_t{});
+    else start(uint8_t{});
+}
+template <class... T>
+uintptr_t bits_of(const T*... pointers) {
+    return (reinterpret_cast<uintptr_t>(pointers) | ...);
+}
+
+template <class Unit>
+__device__ __forceinline__ void move(const void* from, void* to, int64_t from_bytes, int64_t to_bytes) {
+    const auto* const f = reinterpret_cast<const Unit*>(static_cast<const char*>(from) + from_bytes);
+    auto* const t = reinterpret_cast<Unit*>(static_cast<char*>(to) + to_bytes);
+    CHECK_ALIGNMENT(f, sizeof(Unit));
+    CHECK_ALIGNMENT(t, sizeof(Unit));
+    *t = *f;
+}
+
+template <class Unit>
+struct RowsMoved {
+    Rows rows;
+    const void* from;
+    void* to;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t units = rows.bytes / static_cast<int64_t>(sizeof(Unit)), row = i / units,
+                      column = i % units * static_cast<int64_t>(sizeof(Unit));
+        move<Unit>(from, to, row * rows.from_stride + column, row * rows.to_stride + column);
+    }
+};
+
+template <class Unit>
+struct Zeros {
+    void* to;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        static_cast<Unit*>(to)[i] = Unit{};
+    }
+};
+
+template <class Unit>
+struct RowsAppended {
+    Append shape;
+    const int32_t* positions;
+    const void* x;
+    void* cache;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t units = shape.row_bytes / static_cast<int64_t>(sizeof(Unit)), row = i / units,
+                      column = i % units * static_cast<int64_t>(sizeof(Unit)), position = positions[row];
+        if (position < 0 || position >= shape.length) return;
+        move<Unit>(x, cache, row * shape.row_bytes + column,
+                   (row / shape.seq * shape.length + position) * shape.row_bytes + column);
+    }
+};
+
+// What elements are combined in; they are rounded to T after each.
+template <class T>
+struct WideOf {
+    using Type = T;
+};
+template <>
+struct WideOf<Bf16> {
+    using Type = float;
+};
+template <>
+struct WideOf<F16> {
+    using Type = float;
+};
+template <>
+struct WideOf<int32_t> {
+    using Type = uint32_t;  // sums wrap
+};
+
+// W elements as they are stored.
+template <int W, class T>
+struct Stored {
+    T v[W];
+};
+template <int W, class T>
+__device__ __forceinline__ Stored<W, T> stored(const void* at, int64_t i) {
+    const T* const p = static_cast<const T*>(at) + i;
+    Stored<W, T> out;
+    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
+        CHECK_ALIGNMENT(p, sizeof(Chunk));
+        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
+        UNROLL
+        for (unsigned k = 0; k < W * sizeof(T) / sizeof(Chunk); ++k) chunks[k] = reinterpret_cast<const Chunk*>(p)[k];
+        memcpy(out.v, chunks, sizeof out.v);
+    } else {
+        UNROLL
+        for (int k = 0; k < W; ++k) out.v[k] = p[k];
+    }
+    return out;
+}
+template <int W, class T>
+__device__ __forceinline__ void write(void* at, int64_t i, const Stored<W, T>& x) {
+    T* const p = static_cast<T*>(at) + i;
+    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
+        CHECK_ALIGNMENT(p, sizeof(Chunk));
+        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
+        memcpy(chunks, x.v, sizeof x.v);
+        UNROLL
+        for (unsigned k = 0; k < W * sizeof(T) / sizeof(Chunk); ++k) reinterpret_cast<Chunk*>(p)[k] = chunks[k];
+    } else {
+        UNROLL
+        for (int k = 0; k < W; ++k) p[k] = x.v[k];
+    }
+}
+
+template <class T, bool is_max>
+struct ReductionOf {
+    Reduction r;
+
+    template <int W>
+    __device__ static void combine(Stored<W, T>& sum, const Stored<W, T>& more) {
+        UNROLL
+        for (int k = 0; k < W; ++k) {
+            if constexpr (is_max) {
+                const auto a = widen_any(sum.v[k]), b = widen_any(more.v[k]);
+                if (!(a >= b || a != a)) sum.v[k] = more.v[k];
+            } else {
+                using Wide = typename WideOf<T>::Type;
+                sum.v[k] = narrow_any(static_cast<Wide>(widen_any(sum.v[k])) + static_cast<Wide>(widen_any(more.v[k])));
+            }
+        }
+    }
+    template <int W>
+    __device__ Stored<W, T> combined(int first, int end, int64_t i) const {
+        Stored<W, T> sum = stored<W, T>(r.in[first], i);
+        for (int k = first + 1; k < end; ++k) combine<W>(sum, stored<W, T>(r.in[k], i));
+        return sum;
+    }
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int run = r.level > 1 && r.level < r.ranks ? r.level : r.ranks;
+        Stored<W, T> sum = combined<W>(0, run, i);
+        for (int first = run; first < r.ranks; first += run)
+            combine<W>(sum, combined<W>(first, first + run < r.ranks ? first + run : r.ranks, i));
+        for (int k = 0; k < r.results; ++k) {
+            Stored<W, T> result = sum;
+            if (r.accumulate) {
+                result = stored<W, T>(r.out[k], i);
+                combine<W>(result, sum);
+            }
+            write(r.out[k], i, result);
+        }
+    }
+
+private:
+    __device__ static auto widen_any(T x) {
+        if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, F16>) return widen(x);
+        else return x;
+    }
+    template <class Wide>
+    __device__ static T narrow_any(Wide x) {
+        if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, F16>) return narrow<T>(x);
+        else return static_cast<T>(x);
+    }
+};
+
+template <class T>
+void reduce_as(Stream stream, int64_t n, const Reduction& r) {
+    uintptr_t bits = 0;
+    for (int k = 0; k < r.ranks; ++k) bits |= bits_of(r.in[k]);
+    for (int k = 0; k < r.results; ++k) bits |= bits_of(r.out[k]);
+    const bool wide = bits % sizeof(Chunk) == 0 && sizeof(T) * kWide % sizeof(Chunk) == 0;
+    if (r.is_max) for_each(stream, n, wide, ReductionOf<T, true>{r});
+    else for_each(stream, n, wide, ReductionOf<T, false>{r});
+}
+
+}  // namespace
+
+void copy_rows(Stream stream, const Rows& rows, const void* from, void* to) {
+    if (from == to || rows.count == 0 || rows.bytes == 0) return;
+    const auto strides = static_cast<uintptr_t>(rows.count > 1 ? rows.from_stride | rows.to_stride : 0);
+    by_unit(bits_of(from, to) | static_cast<uintptr_t>(rows.bytes) | strides, [&]<class Unit>(Unit) {
+        for_each(stream, rows.count * (rows.bytes / static_cast<int64_t>(sizeof(Unit))), RowsMoved<Unit>{rows, from, to});
+    });
+}
+void copy(Stream stream, int64_t bytes, const void* from, void* to) { copy_rows(stream, {1, bytes, 0, 0}, from, to); }
+void fill_zero(Stream stream, int64_t bytes, void* to) {
+    by_unit(bits_of(to) | static_cast<uintptr_t>(bytes),
+            [&]<class Unit>(Unit) { for_each(stream, bytes / static_cast<int64_t>(sizeof(Unit)), Zeros<Unit>{to}); });
+}
+void append(Stream stream, const Append& shape, const int32_t* positions, const void* x, void* cache) {
+    by_unit(bits_of(x, cache) | static_cast<uintptr_t>(shape.row_bytes), [&]<class Unit>(Unit) {
+        for_each(stream, shape.count * (shape.row_bytes / static_cast<int64_t>(sizeof(Unit))),
+                 RowsAppended<Unit>{shape, positions, x, cache});
+    });
+}
+void reduce(Stream stream, int64_t n, const Reduction& r) {
+    switch (r.type) {
+        case Dtype::F32: return reduce_as<float>(stream, n, r);
+        case Dtype::F64: return reduce_as<double>(stream, n, r);
+        case Dtype::I32: return reduce_as<int32_t>(stream, n, r);
+        case Dtype::BF16: return reduce_as<Bf16>(stream, n, r);
+        case Dtype::F16: return reduce_as<F16>(stream, n, r);
+        case Dtype::I8: return reduce_as<int8_t>(stream, n, r);
+    }
+}
+
+}  // namespace lockstep::kernels::gpu
