@@ -27,6 +27,7 @@
 #include "data/utf8.h"
 #include "job/stopping.h"
 #include "kernels/cpu/isa.h"
+#include "plugins/gpu_module.h"
 #include "telemetry/console.h"
 
 namespace lockstep::cli {
@@ -109,10 +110,9 @@ bool is_set_in_environment(const char* name) {
 
 std::string version_text() {
     const BuildInfo& build = build_info();
-    return fmt::format(
-        "lockstep {} ({}, {})\nkernels: CPU, {} on this processor; this build has none for GPUs\nranks: threads, and {}",
-        build.version, build.commit, build.compiler, kernels::cpu::instruction_sets(),
-        comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
+    return fmt::format("lockstep {} ({}, {})\nkernels: CPU, {} on this processor\nGPU: {}\nranks: threads, and {}", build.version,
+                       build.commit, build.compiler, kernels::cpu::instruction_sets(), plugins::gpu_text(),
+                       comm::mpi::is_built() ? "processes by " + comm::mpi::library() : "no processes (built without MPI)");
 }
 
 // CLI11 takes an empty word for a number's 0 and for a text's default, and a number that is too large for the largest one. A word

@@ -69,7 +69,7 @@ public:
         Rounds& rounds = self.rounds[channel_index];
         if (const std::optional<Collective> kind = one_sided(requests)) {
             if (kind == Collective::Send) return send(channel, rounds, requests);
-            if (kind == Collective::Recv) return receive(channel_index, self, requests);
+            if (kind == Collective::Recv) return receive(queue, self, requests);
             if (!channel.received.wait_for(++rounds.waited)) leave();
             return;
         }
@@ -82,7 +82,8 @@ public:
         const bool matches = std::all_of(launch.begin(), launch.end(), [&](Requests r) { return same_shapes(r, launch[0]); });
         std::string difference;
         if (matches) {
-            for (size_t index = 0; index < requests.size(); ++index) local::execute(launch, index, self.position);
+            for (size_t index = 0; index < requests.size(); ++index)
+                local::execute(host_moves(), queue, launch, index, self.position);
             const auto held = local::link_time(transport_.options().link, requests, members);
             if (held.count() > 0) std::this_thread::sleep_until(began + held);
         } else {
@@ -103,7 +104,8 @@ private:
         if (!channel.sent.add()) leave();
     }
 
-    void receive(int channel_index, Membership& self, Requests requests) {
+    void receive(device::Queue& queue, Membership& self, Requests requests) {
+        const int channel_index = queue.index();
         local::Channel& channel = self.group->channels[channel_index];
         uint32_t& received = self.rounds[channel_index].messages;
         if (!channel.sent.wait_for(received + 1)) leave();
@@ -112,7 +114,7 @@ private:
         std::string difference;
         if (!channel.sent.is_closed()) {
             const Requests launch[] = {pending.requests, requests};
-            if (same_shapes(launch[0], launch[1])) local::receive(pending.requests, requests);
+            if (same_shapes(launch[0], launch[1])) local::receive(host_moves(), queue, pending.requests, requests);
             else difference = difference_in(*self.group, channel_index, launch);
         }
         channel.copying = false;

@@ -1,10 +1,8 @@
 #include "comm/local_copy.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "comm/block_rows.h"
-#include "comm/reduce.h"
 
 namespace lockstep::comm::local {
 namespace {
@@ -14,8 +12,10 @@ constexpr int64_t kLineBytes = 64;
 // One request of a launch, seen from one member.
 class Share {
 public:
-    Share(std::span<const Requests> launch, size_t index, int position)
-        : launch_(launch),
+    Share(const Moves& moves, device::Queue& queue, std::span<const Requests> launch, size_t index, int position)
+        : moves_(moves),
+          queue_(queue),
+          launch_(launch),
           index_(index),
           position_(position),
           members_(static_cast<int>(launch.size())),
@@ -27,23 +27,15 @@ public:
         // Starting with the own block keeps members from reading the same buffer at the same time.
         for (int step = 0; step < members_; ++step) {
             const int from = (position_ + step) % members_;
-            for (int64_t o = 0; o < mine_.outer; ++o) {
-                copy(out(position_) + (o * members_ + from) * run_bytes, in(from) + o * run_bytes, run_bytes);
-            }
+            moves_.copy(queue_, {mine_.outer, run_bytes, run_bytes, members_ * run_bytes}, in(from),
+                        out(position_) + from * run_bytes);
         }
     }
 
     void reduce_scatter() const {
         const int64_t run = mine_.dim * mine_.inner;
         for (int64_t o = 0; o < mine_.outer; ++o) {
-            reduce_run((o * members_ + position_) * run, run, [&](const std::byte* sum, int64_t at_bytes, int64_t count) {
-                std::byte* to = out(position_) + o * run * element_bytes_ + at_bytes;
-                if (mine_.accumulate) {
-                    combine(mine_.type, mine_.op, to, sum, to, count);
-                } else {
-                    copy(to, sum, count * element_bytes_);
-                }
-            });
+            reduce((o * members_ + position_) * run, run, 1, [&](int) { return out(position_) + o * run * element_bytes_; });
         }
     }
 
@@ -54,18 +46,20 @@ public:
         const int64_t share = (total + members_ - 1) / members_;
         const int64_t slice = (share + line - 1) / line * line;  // whole lines, so that slices share none
         const int64_t begin = std::min(total, position_ * slice), end = std::min(total, begin + slice);
-        reduce_run(begin, end - begin, [&](const std::byte* sum, int64_t at_bytes, int64_t count) {
-            for (int k = 0; k < members_; ++k) copy(out(k) + begin * element_bytes_ + at_bytes, sum, count * element_bytes_);
-        });
+        reduce(begin, end - begin, members_, [&](int k) { return out(k) + begin * element_bytes_; });
     }
 
+    // Rows of a block are cut where those of the result are.
     void all_to_all() const {
         const int64_t run_bytes = mine_.dim * mine_.inner * element_bytes_, run_out_bytes = mine_.block_bytes() / mine_.outer_out;
         for (int step = 0; step < members_; ++step) {
             const int from = (position_ + step) % members_;
             for (int64_t o = 0; o < mine_.outer; ++o) {
-                write_rows(out(position_) + from * run_out_bytes, run_out_bytes, members_ * run_out_bytes, o * run_bytes,
-                           in(from) + (o * members_ + position_) * run_bytes, run_bytes);
+                const std::byte* block = in(from) + (o * members_ + position_) * run_bytes;
+                for_rows(run_out_bytes, members_ * run_out_bytes, o * run_bytes, run_bytes,
+                         [&](int64_t to, int64_t at, int64_t bytes) {
+                             copy(out(position_) + from * run_out_bytes + to, block + at, bytes);
+                         });
             }
         }
     }
@@ -79,17 +73,19 @@ private:
     const std::byte* in(int member) const { return static_cast<const std::byte*>(of(member).in); }
     std::byte* out(int member) const { return static_cast<std::byte*>(of(member).out); }
 
-    static void copy(std::byte* to, const std::byte* from, int64_t bytes) {
-        if (to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+    void copy(std::byte* to, const std::byte* from, int64_t bytes) const { moves_.copy(queue_, {1, bytes, 0, 0}, from, to); }
+
+    // Elements begin .. begin + count of all ins, to where out(result) says.
+    template <class Out>
+    void reduce(int64_t begin, int64_t count, int results, Out result) const {
+        if (count == 0) return;
+        const auto from = [&](int member) -> const void* { return in(member) + begin * element_bytes_; };
+        const auto to = [&](int k) -> void* { return result(k); };
+        moves_.reduce(queue_, {mine_.type, mine_.op, members_, mine_.level(), from, results, to, mine_.accumulate, count});
     }
 
-    // store() as in reduce_in_chunks, of elements begin .. begin + count of all ins.
-    template <class Store>
-    void reduce_run(int64_t begin, int64_t count, Store store) const {
-        const auto run = [&](int member) { return in(member) + begin * element_bytes_; };
-        reduce_in_chunks(mine_.type, mine_.op, members_, mine_.level(), run, count, store);
-    }
-
+    const Moves& moves_;
+    device::Queue& queue_;
     std::span<const Requests> launch_;
     size_t index_;
     int position_, members_;
@@ -99,8 +95,8 @@ private:
 
 }  // namespace
 
-void execute(std::span<const Requests> launch, size_t index, int position) {
-    const Share share(launch, index, position);
+void execute(const Moves& moves, device::Queue& queue, std::span<const Requests> launch, size_t index, int position) {
+    const Share share(moves, queue, launch, index, position);
     const Request& mine = launch[static_cast<size_t>(position)][index];
     if (mine.block_elements() == 0) return;
     switch (mine.kind) {
@@ -124,10 +120,10 @@ std::chrono::duration<double> link_time(const mesh::Link& link, Requests request
     return std::chrono::duration<double>(ring.time_s(link));
 }
 
-void receive(Requests sent, Requests received) {
+void receive(const Moves& moves, device::Queue& queue, Requests sent, Requests received) {
     for (size_t i = 0; i < received.size(); ++i) {
         const int64_t bytes = received[i].block_bytes();
-        if (bytes > 0) std::memcpy(received[i].out, sent[i].in, static_cast<size_t>(bytes));
+        if (bytes > 0) moves.copy(queue, {1, bytes, 0, 0}, sent[i].in, received[i].out);
     }
 }
 

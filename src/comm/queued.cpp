@@ -117,14 +117,19 @@ private:
         std::vector<std::vector<Request>> all;
         for (const Member& m : channel.members) all.push_back(m.requests);
         launch(queue, std::move(all),
-               [position = self.position,
-                held = local::link_time(transport_.options().link, requests, count)](std::span<const Requests> launch) {
-                   for (size_t i = 0; i < launch[0].size(); ++i) local::execute(launch, i, position);
-                   if (held.count() > 0) std::this_thread::sleep_for(held);
+               [position = self.position, &queue, &moves = transport_.moves()](std::span<const Requests> launch) {
+                   for (size_t i = 0; i < launch[0].size(); ++i) local::execute(moves, queue, launch, i, position);
                });
+        hold(queue, requests, count);
         record(queue, own.finished);
         if (!channel.finish.arrive_and_wait(rounds.finish, count)) leave();
         wait_for_others(&Member::finished);
+    }
+
+    // For as long as the modelled links would take.
+    void hold(device::Queue& queue, Requests requests, int members) {
+        const auto held = local::link_time(transport_.options().link, requests, members);
+        if (held.count() > 0) queue.device().call(queue, [held] { std::this_thread::sleep_for(held); });
     }
 
     void send(device::Queue& queue, Membership& self, Requests requests) {
@@ -157,10 +162,10 @@ private:
         std::vector<Request> own(requests.begin(), requests.end());
         for (Request& r : own) r.in = nullptr;
         launch(queue, {pending.requests, std::move(own)},
-               [held = local::link_time(transport_.options().link, requests, 2)](std::span<const Requests> launch) {
-                   local::receive(launch[0], launch[1]);
-                   if (held.count() > 0) std::this_thread::sleep_for(held);
+               [&queue, &moves = transport_.moves()](std::span<const Requests> launch) {
+                   local::receive(moves, queue, launch[0], launch[1]);
                });
+        hold(queue, requests, 2);
         record(queue, pending.finished);
         if (!channel.received.add()) leave();
     }

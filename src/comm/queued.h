@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "comm/moves.h"
 #include "comm/one_process.h"
 
 namespace lockstep::comm {
@@ -17,8 +18,14 @@ extern template class OneProcess<queued::Group>;
 
 class QueuedTransport final : public OneProcess<queued::Group> {
 public:
-    explicit QueuedTransport(int ranks, LocalOptions options = {}) : OneProcess(ranks, options) {}
+    // `moves` outlives the transport.
+    explicit QueuedTransport(int ranks, LocalOptions options = {}, const Moves& moves = host_moves())
+        : OneProcess(ranks, options), moves_(moves) {}
     std::unique_ptr<Communicator> communicator(int rank) override;
+    const Moves& moves() const { return moves_; }
+
+private:
+    const Moves& moves_;
 };
 
 }  // namespace lockstep::comm

@@ -119,10 +119,10 @@ constexpr auto words_of(RecomputeMode) {
         {{"none", None}, {"full", Full}, {"selective", Selective}, {"budget", Budget}, {"memory_budget", MemoryBudget}});
 }
 
-enum class Kernels { Cpu, Reference };
+enum class Kernels { Cpu, Cuda, Reference };
 constexpr auto words_of(Kernels) {
     using enum Kernels;
-    return std::to_array<Word<Kernels>>({{"cpu", Cpu}, {"reference", Reference}});
+    return std::to_array<Word<Kernels>>({{"cpu", Cpu}, {"cuda", Cuda}, {"reference", Reference}});
 }
 
 enum class InstructionSet { Auto, Avx512, Avx2, Baseline };

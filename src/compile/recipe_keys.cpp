@@ -393,7 +393,8 @@ const std::vector<RecipeKey>& recipe_keys() {
                      "not change "
                      "the bits of a result",
                      from_to(0, 1024)),
-        runtime.acts("kernels", &C::Runtime::kernels, "cpu, or reference (plain loops in double precision)"),
+        runtime.acts("kernels", &C::Runtime::kernels,
+                     "cpu, cuda (a GPU, docs/gpu.md), or reference (plain loops in double precision)"),
         runtime.acts("instruction_set", &C::Runtime::instruction_set,
                      "of the cpu kernels: auto (the best one of this processor), avx512, avx2 or baseline. Results of two "
                      "instruction sets "

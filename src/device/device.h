@@ -35,20 +35,27 @@ public:
     virtual char* allocate(int64_t bytes, MemorySpace place) = 0;
     virtual Queue& queue(QueueName name) = 0;
 
-    virtual Event new_event() = 0;
+    // timed: time_s() may be asked for.
+    virtual Event new_event(bool timed = false) = 0;
     virtual void record(Queue& queue, Event event) = 0;
     // What is given to the queue from now on happens after the event, as it was recorded last.
     virtual void wait(Queue& queue, Event event) = 0;
     virtual bool done(Event event) = 0;
+    // When an event that is done happened, in seconds of std::chrono::steady_clock.
+    virtual double time_s(Event event) = 0;
 
     // Between two places of the device, or between the device and memory of MemorySpace::Host.
     virtual void copy(Queue& queue, void* to, const void* from, int64_t bytes) = 0;
     virtual void fill(Queue& queue, void* to, int byte, int64_t bytes) = 0;
-    // Code of the host that uses the memory, in the order of the queue: work(the addresses as it may follow them).
+    // Work that uses the memory, in the order of the queue: work(the addresses as it may use them). Where kernels are the host's,
+    // it is what they do; elsewhere it gives kernels to queue.handle(), before this returns.
     using Work = std::function<void(void* const* addresses)>;
     virtual void launch(Queue& queue, std::span<void* const> addresses, Work work) = 0;
-    // Returns when all that was given to the queue has happened.
+    // Code of the host that uses no memory of the device, in the order of the queue. On a thread of the device's choice.
+    virtual void call(Queue& queue, std::function<void()> code) = 0;
+    // Returns when all that was given to the queue has happened; when the event has.
     virtual void finish(Queue& queue) = 0;
+    virtual void finish(Event event) = 0;
 
     // f(memory of the host that holds these bytes), after what was given to the queue. At most kAccessBytes.
     virtual void read(Queue& queue, const void* from, int64_t bytes, FunctionRef<void(const char*)> f) = 0;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/error.h"
 #include "base/round.h"
 #include "device/device.h"
 
@@ -42,15 +43,18 @@ public:
     Queue& queue(QueueName name) override { return *queues_[static_cast<int>(name)]; }
 
     // What was given has happened, and with it every event.
-    Event new_event() override { return {}; }
+    Event new_event(bool) override { return {}; }
     void record(Queue&, Event) override {}
     void wait(Queue&, Event) override {}
     bool done(Event) override { return true; }
+    double time_s(Event) override { throw InternalError("host device: its events have no time"); }
     void finish(Queue&) override {}
+    void finish(Event) override {}
 
     void copy(Queue&, void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, static_cast<size_t>(bytes)); }
     void fill(Queue&, void* to, int byte, int64_t bytes) override { std::memset(to, byte, static_cast<size_t>(bytes)); }
     void launch(Queue&, std::span<void* const> addresses, Work work) override { work(addresses.data()); }
+    void call(Queue&, std::function<void()> code) override { code(); }
     void read(Queue&, const void* from, int64_t, FunctionRef<void(const char*)> f) override { f(static_cast<const char*>(from)); }
     void write(Queue&, void* to, int64_t, FunctionRef<void(char*)> f) override { f(static_cast<char*>(to)); }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -71,24 +72,35 @@ Event LateMachine::new_event() {
     return static_cast<Event>(events_.size() - 1);
 }
 
-Scheduler::Ticket LateMachine::recorded(Event event) const {
+LateMachine::Record LateMachine::recorded(Event event) const {
     const std::lock_guard lock(mutex_);
     return events_.at(static_cast<size_t>(event));
 }
 
 void LateMachine::record(int queue, Event event) {
-    Scheduler::Ticket ticket = scheduler_.give(queue);
+    const auto time_s = std::make_shared<double>();
+    const auto now_s = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+    Scheduler::Ticket ticket = scheduler_.give(queue, [time_s, now_s] { *time_s = now_s(); });
     const std::lock_guard lock(mutex_);
-    events_.at(static_cast<size_t>(event)) = std::move(ticket);
+    events_.at(static_cast<size_t>(event)) = {std::move(ticket), time_s};
 }
 
 void LateMachine::wait(int queue, Event event) {
-    if (Scheduler::Ticket ticket = recorded(event)) scheduler_.wait(queue, std::move(ticket));
+    if (Scheduler::Ticket ticket = recorded(event).ticket) scheduler_.wait(queue, std::move(ticket));
 }
 
 bool LateMachine::done(Event event) {
-    const Scheduler::Ticket ticket = recorded(event);
+    const Scheduler::Ticket ticket = recorded(event).ticket;
     return !ticket || scheduler_.done(ticket);
+}
+
+void LateMachine::finish(Event event) {
+    if (Scheduler::Ticket ticket = recorded(event).ticket) scheduler_.run_until(ticket);
+}
+
+double LateMachine::time_s(Event event) const {
+    const Record record = recorded(event);
+    return record.time_s ? *record.time_s : 0;
 }
 
 LateDevice::LateDevice(LateMachine& machine, const DeviceOptions& options) : machine_(machine) {
@@ -122,37 +134,9 @@ void LateDevice::launch(Queue& queue, std::span<void* const> addresses, Work wor
     machine_.scheduler().give(number_of(queue), [real = std::move(real), work = std::move(work)] { work(real.data()); });
 }
 
+void LateDevice::call(Queue& queue, std::function<void()> code) { machine_.scheduler().give(number_of(queue), std::move(code)); }
+
 void LateDevice::finish(Queue& queue) { machine_.scheduler().run_until(machine_.scheduler().give(number_of(queue))); }
-
-// Begins anew at the front when the queue has done what was copied before.
-char* LateDevice::room(Staging& staging, Queue& queue, int64_t bytes) {
-    ensure(bytes <= kAccessBytes, "late device: host code reads or writes too much at once");
-    if (!staging.memory) staging.memory = allocate(kAccessBytes, MemorySpace::Host);
-    ensure(staging.memory, "late device: no memory for staging");
-    if (staging.used + bytes > kAccessBytes) {
-        finish(queue);
-        staging.used = 0;
-    }
-    return staging.memory + std::exchange(staging.used, staging.used + round_up(bytes, kAlignmentBytes));
-}
-
-void LateDevice::read(Queue& queue, const void* from, int64_t bytes, FunctionRef<void(const char*)> f) {
-    Staging& staging = lanes_[queue.index()].out;
-    const std::lock_guard lock(staging.mutex);
-    staging.used = 0;  // each read has ended before the next
-    char* const memory = room(staging, queue, bytes);
-    copy(queue, memory, from, bytes);
-    finish(queue);
-    f(memory);
-}
-
-void LateDevice::write(Queue& queue, void* to, int64_t bytes, FunctionRef<void(char*)> f) {
-    Staging& staging = lanes_[queue.index()].in;
-    const std::lock_guard lock(staging.mutex);
-    char* const memory = room(staging, queue, bytes);
-    f(memory);
-    copy(queue, to, memory, bytes);
-}
 
 std::unique_ptr<Machine> late_machine(uint64_t seed) { return std::make_unique<LateMachine>(seed); }
 

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <string>
 
-#include "device/device.h"
 #include "device/scheduler.h"
+#include "device/staged.h"
 
 namespace lockstep::device {
 
@@ -30,55 +30,53 @@ public:
     void record(int queue, Event event);
     void wait(int queue, Event event);
     bool done(Event event);
+    void finish(Event event);
+    double time_s(Event event) const;
 
 private:
+    struct Record {  // of an event
+        Scheduler::Ticket ticket;
+        std::shared_ptr<const double> time_s;
+    };
     struct Block {
         char* address;  // as host code has it
         char* real;
         int64_t bytes;
     };
     const Block* find(const void* address) const;
-    Scheduler::Ticket recorded(Event event) const;
+    Record recorded(Event event) const;
 
     Scheduler scheduler_;
     mutable std::mutex mutex_;  // guards what follows
     std::vector<Block> blocks_;
-    std::vector<Scheduler::Ticket> events_;  // where each was recorded last
+    std::vector<Record> events_;  // as each was recorded last
 };
 
-class LateDevice : public Device {
+class LateDevice : public StagedDevice {
 public:
     LateDevice(LateMachine& machine, const DeviceOptions& options);
     ~LateDevice() override;  // after all that was given to it
 
-    bool is_host() const override { return false; }
     char* allocate(int64_t bytes, MemorySpace place) override { return machine_.allocate(bytes, place); }
     Queue& queue(QueueName name) override { return *lanes_[static_cast<size_t>(name)].queue; }
-    Event new_event() override { return machine_.new_event(); }
+    Event new_event(bool) override { return machine_.new_event(); }
     void record(Queue& queue, Event event) override { machine_.record(number_of(queue), event); }
     void wait(Queue& queue, Event event) override { machine_.wait(number_of(queue), event); }
     bool done(Event event) override { return machine_.done(event); }
+    double time_s(Event event) override { return machine_.time_s(event); }
     void copy(Queue& queue, void* to, const void* from, int64_t bytes) override;
     void fill(Queue& queue, void* to, int byte, int64_t bytes) override;
     void launch(Queue& queue, std::span<void* const> addresses, Work work) override;
+    void call(Queue& queue, std::function<void()> code) override;
     void finish(Queue& queue) override;
-    void read(Queue& queue, const void* from, int64_t bytes, FunctionRef<void(const char*)> f) override;
-    void write(Queue& queue, void* to, int64_t bytes, FunctionRef<void(char*)> f) override;
+    void finish(Event event) override { machine_.finish(event); }
 
 private:
-    // Memory of MemorySpace::Host through which host code reads, or writes.
-    struct Staging {
-        std::mutex mutex;
-        char* memory = nullptr;
-        int64_t used = 0;
-    };
     struct Lane {
         std::unique_ptr<ThreadPool> pool;
         std::unique_ptr<Queue> queue;
         int number = 0;  // of the scheduler's queue
-        Staging in, out;
     };
-    char* room(Staging& staging, Queue& queue, int64_t bytes);
     int number_of(const Queue& queue) const { return lanes_[static_cast<size_t>(queue.index())].number; }
 
     LateMachine& machine_;

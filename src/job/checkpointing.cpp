@@ -206,10 +206,13 @@ void Checkpointing::save_now(runtime::SaveContents contents) {
 void Checkpointing::after_step(const runtime::StepResult& r) {
     if (!saver_) return;
     saver_->check();
-    const int64_t interval = config_.checkpoint.interval;
-    const bool wanted = r.step % interval == 0 || (r.step == 1 && config_.checkpoint.enable_first_step_checkpoint);
-    const bool last_differs = r.step == config_.training.steps && last_is_model_only_;
-    if (wanted && (r.committed || r.overflowed()) && !last_differs) save_now(runtime::SaveContents::All);
+    if (saves_after(r.step) && (r.committed || r.overflowed())) save_now(runtime::SaveContents::All);
+}
+
+bool Checkpointing::saves_after(int64_t step) const {
+    const bool wanted = step % config_.checkpoint.interval == 0 || (step == 1 && config_.checkpoint.enable_first_step_checkpoint);
+    const bool last_differs = step == config_.training.steps && last_is_model_only_;
+    return saver_ && wanted && !last_differs;
 }
 
 void Checkpointing::at_end(End end) {

@@ -23,6 +23,8 @@ public:
     void resume();
     // Saves where the keys want a checkpoint after this step. A step that did not count is never saved.
     void after_step(const runtime::StepResult& r);
+    // Would it, if the step counts?
+    bool saves_after(int64_t step) const;
     // The checkpoint at the end of a run, unless there is one of this step. Waits until it is complete.
     enum class End { LastStep, Stopped };
     void at_end(End end);

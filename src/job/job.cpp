@@ -53,7 +53,8 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
                                planning::capacity_here(config, job->compiled.layout.ranks, group));
     if (group) require_same_programs(job->compiled, *group);
     job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
-    job->trainer = std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, group, nullptr, islands);
+    job->trainer =
+        std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, group, runtime::Backend{}, islands);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return job;
 }

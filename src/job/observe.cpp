@@ -12,12 +12,6 @@
 #include "telemetry/trace.h"
 
 namespace lockstep::job {
-namespace {
-
-constexpr int64_t kWarmUp = 2;  // steps that step_time_s leaves out too
-
-}  // namespace
-
 Observer::Observer(const ObserveArgs& args, runtime::Trainer& trainer, const compile::Compiled& compiled, int64_t steps)
     : args_(args), trainer_(trainer), compiled_(compiled) {
     trace_step_ = args.trace_step > 0 ? args.trace_step : std::min<int64_t>(steps, kWarmUp + 1);
@@ -33,10 +27,11 @@ Observer::Observer(const ObserveArgs& args, runtime::Trainer& trainer, const com
     declared_ = {costs.flops_per_s, costs.bytes_per_s};
 }
 
-runtime::StepResult Observer::step() {
+runtime::StepResult Observer::step(bool more) {
     ++taken_;
-    const bool traced = !args_.trace.empty() && taken_ == trace_step_, profiled = args_.profile && taken_ > kWarmUp;
-    if (!traced && !profiled) return trainer_.step();
+    const bool traced = traces(taken_), profiled = profiles(taken_);
+    if (!traced && !profiled)
+        return more && !traces(taken_ + 1) && !profiles(taken_ + 1) ? trainer_.step_and_begin_next() : trainer_.step();
     const runtime::StepResult result = trainer_.step(timelines_);
     ir::match_collectives(timelines_);
     if (traced && trainer_.ranks().group().is_first()) telemetry::write_trace(args_.trace, timelines_);

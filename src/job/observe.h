@@ -31,12 +31,16 @@ public:
     // `steps`: that the run is going to take.
     Observer(const ObserveArgs& args, runtime::Trainer& trainer, const compile::Compiled& compiled, int64_t steps);
 
-    // One step of training, recorded where something asks for it.
-    runtime::StepResult step();
+    // One step of training, recorded where something asks for it. `more`: nothing but another one follows.
+    runtime::StepResult step(bool more);
     // Where the time of the steps went, beside the roofs; none if no profile was asked for, or by another process than the first.
     std::optional<Profile> finish();
 
 private:
+    bool traces(int64_t step) const { return !args_.trace.empty() && step == trace_step_; }
+    bool profiles(int64_t step) const { return args_.profile && step > kWarmUp; }
+
+    static constexpr int64_t kWarmUp = 2;  // steps that step_time_s leaves out too
     const ObserveArgs args_;
     runtime::Trainer& trainer_;
     const compile::Compiled& compiled_;

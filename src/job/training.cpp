@@ -100,8 +100,11 @@ public:
             });
         }
         observer_.emplace(options_.observe, *job_.trainer, job_.compiled, steps_ - job_.trainer->progress().steps);
-        while (job_.trainer->progress().steps < steps_ && !stopping_.asked(group_)) {
-            const runtime::StepResult r = observer_->step();
+        while (job_.trainer->progress().steps < steps_) {
+            const bool stops = stopping_.asked(group_);
+            if (stops && !job_.trainer->has_begun_next()) break;
+            const bool more = !stops && !capture && !options_.on_step && !looks_after(job_.trainer->progress().steps + 1);
+            const runtime::StepResult r = observer_->step(more);
             if (capture) {
                 const auto watched = capture->take();
                 group_.together([&] { write_watched(r.step, watched); });
@@ -183,15 +186,24 @@ private:
         return checkpoints_.saves() ? kStopped : kFailed;
     }
 
+    bool validates_after(int64_t step) const {
+        return !job_.data.heldout.empty() && (step % config_.validation.freq == 0 || step == steps_);
+    }
+    bool compares_after(int64_t step) const { return replica_check_freq_ > 0 && step % replica_check_freq_ == 0; }
+    // Is the state that a step leaves wanted by anything but the next step?
+    bool looks_after(int64_t step) const {
+        return step >= steps_ || validates_after(step) || compares_after(step) || checkpoints_.saves_after(step);
+    }
+
     void after(const runtime::StepResult& r) {
         last_loss_ = r.loss;
         times_.push_back(r.step_time_s);
         counted_ |= r.committed;
-        const bool validate = !job_.data.heldout.empty() && (r.step % config_.validation.freq == 0 || r.step == steps_);
+        const bool validate = validates_after(r.step);
         if (validate) heldout_ = evaluate();
         validated_ = validate;
         log_.step(r, validate ? heldout_ : std::nullopt);
-        if (replica_check_freq_ > 0 && r.step % replica_check_freq_ == 0) check_replicas(r.step);
+        if (compares_after(r.step)) check_replicas(r.step);
         checkpoints_.after_step(r);  // after the log: a step that need not be done again must stand in it
         note_checkpoint();
     }

@@ -25,7 +25,8 @@ struct KernelEntry {
 
 struct KernelCatalog {
     std::string name;
-    std::string origin = {};  // the cluster file that lists it; empty: kernels of this build
+    std::string origin = {};           // the cluster file or key that asked for it; empty: kernels of this build serve every op
+    const char* key = "cluster.file";  // of messages about an op that none of the kernels serves
     // The first that serves is taken; where `costs` has rows of it and of others that serve, the one of least time.
     std::vector<KernelEntry> entries;
     int threads = 1;                                   // of a rank, for whom the kernels are made

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "base/error.h"
 #include "ops/builder.h"
@@ -107,16 +108,17 @@ private:
     Dtype wide_ = Dtype::F32;  // of what lies between: never bfloat16
 };
 
-// A catalog of a file may lack what this op needs; one of this build does not.
+// A catalog of a file or of a GPU may lack what this op needs; the host's does not.
 [[noreturn]] void refuse(const ops::KernelCatalog& catalog, const Routine& r, const Op& op) {
     const std::optional<Dtype> stored = ops::stored_as(r, op);
     const std::string what = fmt::format("{} on {}", op.kind, stored ? name_of(*stored) : "bf16 and f16");
     ensure(!catalog.origin.empty(), fmt::format("select_kernels: catalog {} has no kernel for {}", catalog.name, what));
-    throw UserError(
-        "catalog.no_kernel", "cluster.file",
-        fmt::format("{}: none of the kernels of {} serves {} (in {}): add the op to a [[catalog]] table, or train in a "
-                    "type that they serve (training.mixed_precision_param)",
-                    catalog.origin, catalog.name, what, r.name));
+    const bool is_file = std::string_view(catalog.key) == "cluster.file";
+    throw UserError("catalog.no_kernel", catalog.key,
+                    fmt::format("{}: none of the kernels of {} serves {} (in {}): {}, or train in a type that they serve "
+                                "(training.mixed_precision_param)",
+                                catalog.origin, catalog.name, what, r.name,
+                                is_file ? "add the op to a [[catalog]] table" : "choose runtime.kernels = \"cpu\""));
 }
 
 // Expands until every op has a kernel.

@@ -13,6 +13,7 @@
 #include "kernels/kernel.h"
 #include "ops/described_catalog.h"
 #include "planning/topology.h"
+#include "plugins/gpu_module.h"
 #include "runtime/trainer.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
@@ -70,11 +71,13 @@ Capacity declared(const compile::Config& config, int64_t reserve) {
 Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group) {
     const int64_t reserve = bytes_of_gib(config.cluster.reserve_gib_per_rank);
     if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
-    const int64_t memory = telemetry::machine_memory_bytes(), sharing = group ? group->ranks_on_a_host(ranks) : ranks;
+    const bool on_gpu = config.runtime.kernels == compile::Kernels::Cuda;
+    const int64_t memory = on_gpu ? plugins::gpu_module().memory_bytes : telemetry::machine_memory_bytes();
+    const int64_t sharing = group ? group->ranks_on_a_host(ranks) : ranks;
     return {memory / sharing - reserve,
-            with_reserve(
-                fmt::format("this machine's memory, {} / {} rank{}", telemetry::gib(memory), sharing, sharing == 1 ? "" : "s"),
-                reserve),
+            with_reserve(fmt::format("{} memory, {} / {} rank{}", on_gpu ? "the GPU's" : "this machine's", telemetry::gib(memory),
+                                     sharing, sharing == 1 ? "" : "s"),
+                         reserve),
             reserve};
 }
 
@@ -149,9 +152,27 @@ Kernels kernels_of(const compile::Config& config, const sim::Cluster& cluster, c
 
 }  // namespace
 
+namespace {
+ops::KernelCatalog catalog_of(compile::Kernels kernels, int threads) {
+    switch (kernels) {
+        case compile::Kernels::Cpu: break;
+        case compile::Kernels::Cuda: return plugins::gpu_catalog();
+        case compile::Kernels::Reference: return kernels::reference_catalog();
+    }
+    return kernels::cpu_catalog(threads);
+}
+std::string kernels_here(compile::Kernels kernels) {
+    switch (kernels) {
+        case compile::Kernels::Cpu: break;
+        case compile::Kernels::Cuda: return "kernels of " + plugins::gpu_module().description;
+        case compile::Kernels::Reference: return "reference kernels";
+    }
+    return cpu_kernels(kernels::cpu::instruction_sets_here());
+}
+}  // namespace
+
 ops::KernelCatalog catalog_here(const compile::Config& config, int threads) {
-    const bool reference = config.runtime.kernels == compile::Kernels::Reference;
-    ops::KernelCatalog catalog = reference ? kernels::reference_catalog() : kernels::cpu_catalog(threads);
+    ops::KernelCatalog catalog = catalog_of(config.runtime.kernels, threads);
     remove_disabled(config, catalog);
     catalog.costs = rows_of(config);
     return catalog;
@@ -205,8 +226,7 @@ Machine machine_of(const compile::Config& config, const std::string& flag) {
         m.options.microbatches = compile::Microbatches::Steady;
         m.rank_threads.threads_per_rank = m.options.catalog.threads;
         m.capacity = capacity_here(config, ranks, nullptr);
-        const bool reference = config.runtime.kernels == compile::Kernels::Reference;
-        m.kernels = {reference ? "reference kernels" : cpu_kernels(kernels::cpu::instruction_sets_here()), true};
+        m.kernels = {kernels_here(config.runtime.kernels), true};
     }
     if (config.cluster.memory_gib_per_rank > 0) return m;
     const std::string left_open = fmt::format(", and --ranks N: the recipe leaves the number of ranks open, and {} {} assumed",

@@ -43,8 +43,10 @@ Executor::~Executor() {
     for (int i = 0; i < device::kQueues; ++i) device_->finish(device_->queue(static_cast<QueueName>(i)));
 }
 
+// Copies are read beside a step.
 void Executor::read(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(const char*)> f) {
-    device_->read(device_->queue(QueueName::Loads), address(buffer, offset_bytes), bytes, f);
+    const bool is_copy = program_.buffers[static_cast<size_t>(buffer)].kind == ir::MemoryKind::Snapshot;
+    device_->read(device_->queue(is_copy ? QueueName::Snapshots : QueueName::Loads), address(buffer, offset_bytes), bytes, f);
 }
 
 void Executor::write(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(char*)> f) {
@@ -72,6 +74,32 @@ void Executor::set_value(ir::StateId state, double value) {
     write(buffer_of(state), 0, sizeof value, [&](char* data) { std::memcpy(data, &value, sizeof value); });
 }
 
+void Executor::note(ir::StateId state, int place) {
+    Note& note = notes_.at(static_cast<size_t>(place));
+    if (!note.memory) {
+        constexpr int64_t kBytes = kNoted * static_cast<int64_t>(sizeof(double));
+        if (device_->is_host()) notes_of_host_.resize(kNotes * kNoted);
+        note.memory = device_->is_host() ? static_cast<void*>(&notes_of_host_[static_cast<size_t>(place * kNoted)])
+                                         : device_->allocate(kBytes, device::MemorySpace::Host);
+        ensure(note.memory, "executor: no memory for what is noted");
+        note.made = device_->new_event();
+    }
+    const int buffer = buffer_of(state);
+    const ir::State& s = program_.states[static_cast<size_t>(state)];
+    const int64_t bytes = program_.buffers[static_cast<size_t>(buffer)].bytes;
+    ensure(s.dtype == Dtype::F64 && bytes <= kNoted * static_cast<int64_t>(sizeof(double)),
+           "executor: a state that is noted is small");
+    device::Queue& queue = device_->queue(QueueName::Loads);  // behind all that was started
+    device_->copy(queue, note.memory, address(buffer, 0), bytes);
+    device_->record(queue, *note.made);
+}
+
+void Executor::noted(int place, std::span<double> out) {
+    const Note& note = notes_.at(static_cast<size_t>(place));
+    device_->finish(*note.made);
+    std::memcpy(out.data(), note.memory, out.size_bytes());
+}
+
 void Executor::begin_snapshot() {
     const ir::Entry* entry = program_.entry(ir::EntryKind::Snapshot);
     ensure(entry, "executor: the program has no entry snapshot");
@@ -85,13 +113,18 @@ void Executor::snapshot() {
 }
 
 void Executor::run(ir::EntryKind kind, int64_t fragment) {
+    start(kind, fragment);
+    finish();
+}
+
+void Executor::start(ir::EntryKind kind, int64_t fragment) {
     const ir::Entry* entry = program_.entry(kind, fragment);
     if (!entry) throw InternalError(fmt::format("executor: the program has no entry {}", name_of(kind)));
     if (playing_.timeline) {
         for (std::vector<ir::TimedOp>& thread : playing_.timeline->threads) thread.clear();
     }
     ++playing_.runs;
-    player_->run(*entry);
+    player_->start(*entry);
 }
 
 }  // namespace lockstep::runtime

@@ -2,9 +2,11 @@
 // path allocates. Host code reaches the arena through read() and write() alone.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,9 +46,11 @@ public:
     // For how long updates have waited on the host for snapshots so far, seconds.
     double snapshot_wait_s() const { return player_->snapshot_wait_s(); }
 
-    // One step of an entry. Throws comm::Aborted where another rank failed; any other failure aborts all ranks first and names
-    // rank, call and op.
+    // One step of an entry: all of it, or its start, behind which host code may write and start the next. Throw comm::Aborted
+    // where another rank failed; any other failure aborts all ranks first and names rank, call and op.
     void run(ir::EntryKind entry, int64_t fragment = 0);
+    void start(ir::EntryKind entry, int64_t fragment = 0);
+    void finish() { player_->finish(); }
 
     const ir::Program& program() const { return program_; }
     int64_t rank() const { return rank_; }
@@ -61,6 +65,11 @@ public:
     double value(ir::StateId state);
     double value(ir::StateRole role) { return value(program_.state(role)); }
     void set_value(ir::StateId state, double value);
+    // Values of a state as what was started leaves them, which may be asked for while more is started: of each place in turn. At
+    // most kNoted.
+    static constexpr int64_t kNoted = 8, kNotes = 8;
+    void note(ir::StateId state, int place);
+    void noted(int place, std::span<double> out);
 
     // From now on every step writes when its ops ran into `timeline`, relative to `zero`; nullptr: none does. It must have room
     // for a step (ir::room_for): nothing is allocated.
@@ -84,6 +93,13 @@ private:
     Playing playing_;
     std::unique_ptr<Player> player_;
     std::atomic<bool> snapshot_begun_{false};
+    struct Note {
+        ir::StateId state = -1;
+        std::optional<device::Event> made;
+        void* memory = nullptr;
+    };
+    std::array<Note, kNotes> notes_;
+    std::vector<double> notes_of_host_;
 };
 
 }  // namespace lockstep::runtime

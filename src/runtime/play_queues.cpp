@@ -1,4 +1,5 @@
 #include <map>
+#include <span>
 #include <thread>
 
 #include "runtime/player.h"
@@ -17,10 +18,12 @@ public:
           loaded_(device_.new_event()),
           begun_(device_.new_event()),
           joined_(device_.new_event()),
+          ended_(device_.new_event()),
           copied_(device_.new_event()) {}
 
-    void run(const ir::Entry& entry) override {
+    void start(const ir::Entry& entry) override {
         device::Queue &compute = device_.queue(QueueName::Compute), &comm = device_.queue(QueueName::Comm);
+        timed_count_ = 0;
         // Both streams begin behind what host code has written, and end together.
         device_.record(device_.queue(QueueName::Loads), loaded_);
         device_.wait(compute, loaded_);
@@ -40,9 +43,15 @@ public:
         }
         device_.record(comm, joined_);
         device_.wait(compute, joined_);
-        device_.finish(compute);
+        device_.record(compute, ended_);
+        device_.wait(device_.queue(QueueName::Loads), ended_);
+    }
+
+    void finish() override {
+        device_.finish(device_.queue(QueueName::Compute));
         if (failed_) playing_.comm.barrier(0, playing_.comm.add_group({static_cast<int>(playing_.rank)}));  // throws the reason
         for (int stream : {0, 1}) playing_.begin_op(stream, playing_.runs, nullptr, -1, -1);
+        note_times();
     }
 
     void begin_snapshot(const ir::Entry& entry) override {
@@ -96,15 +105,32 @@ private:
         const ir::Entry* entry;
         int call, op, queue;
         int64_t run;
+        bool is_watched() const { return queue != static_cast<int>(QueueName::Snapshots); }  // they run beside steps
     };
-    // When the op begins. Of snapshots, which run beside steps, nothing is written down.
-    double begin(const OpRun& p) {
-        if (p.queue == static_cast<int>(QueueName::Snapshots)) return 0;
-        playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
-        return playing_.now_s();
+    void begin(const OpRun& p) {
+        if (p.is_watched()) playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
     }
-    void end(const OpRun& p, double start_s) {
-        if (p.queue != static_cast<int>(QueueName::Snapshots) && playing_.timeline) playing_.note(p.queue, p.call, p.op, start_s);
+
+    // Around an op, where a timeline is wanted: note_times() reads when both happened.
+    struct Timed {
+        OpRun place;
+        Event start, end;
+    };
+    template <class F>
+    void timed(const OpRun& place, device::Queue& queue, F give_op) {
+        if (!playing_.timeline || !place.is_watched()) return give_op();
+        if (timed_count_ == timed_.size()) timed_.push_back({place, device_.new_event(true), device_.new_event(true)});
+        Timed& t = timed_[timed_count_++];
+        t.place = place;
+        device_.record(queue, t.start);
+        give_op();
+        device_.record(queue, t.end);
+    }
+    void note_times() {
+        const double zero_s = std::chrono::duration<double>(playing_.zero.time_since_epoch()).count();
+        for (const Timed& t : std::span(timed_).first(timed_count_))
+            playing_.note(t.place.queue, t.place.call, t.place.op, device_.time_s(t.start) - zero_s,
+                          device_.time_s(t.end) - zero_s);
     }
 
     void give_kernel(const Launch& launch, const OpRun& place, device::Queue& queue) {
@@ -115,38 +141,38 @@ private:
         const auto run = [this, place, in, out, &queue, kernel = launch.kernel, fresh = launch.fresh, call = launch.call,
                           routine = launch.routine, op = launch.op](void* const* at) {
             if (failed_) return;
-            const double start_s = begin(place);
+            begin(place);
             try {
                 kernel->run({at, at + in, fresh, at[in + out], queue, call->instance});
             } catch (const std::exception& e) {
                 Launch where{};
                 where.call = call, where.routine = routine, where.op = op, where.index = place.op;
-                playing_.failure(where, e);  // run() throws it
+                playing_.failure(where, e);  // finish() throws it
                 failed_ = true;
             }
-            end(place, start_s);
         };
-        device_.launch(queue, addresses, run);
+        timed(place, queue, [&] { device_.launch(queue, addresses, run); });
     }
 
     // What waits in the queue for other ranks is the op that has begun last.
     void give_collective(const Launch& launch, const OpRun& place, device::Queue& queue) {
-        const auto start_s = std::make_shared<double>();
-        device_.launch(queue, {}, [this, place, start_s](void* const*) { *start_s = begin(place); });
-        comm::Request requests[kMaxOperands];
-        playing_.comm.run(queue, launch.group, launch.requests_in(requests));
-        device_.launch(queue, {}, [this, place, start_s](void* const*) { end(place, *start_s); });
+        timed(place, queue, [&] {
+            device_.launch(queue, {}, [this, place](void* const*) { begin(place); });
+            comm::Request requests[kMaxOperands];
+            playing_.comm.run(queue, launch.group, launch.requests_in(requests));
+        });
     }
 
     void give_delay(double delay_s, device::Queue& queue) {
-        device_.launch(queue, {},
-                       [delay_s](void* const*) { std::this_thread::sleep_for(std::chrono::duration<double>(delay_s)); });
+        device_.call(queue, [delay_s] { std::this_thread::sleep_for(std::chrono::duration<double>(delay_s)); });
     }
 
     Playing& playing_;
     device::Device& device_;
-    const Event loaded_, begun_, joined_, copied_;
+    const Event loaded_, begun_, joined_, ended_, copied_;
     std::map<const ir::Entry*, std::vector<std::optional<Event>>> events_;
+    std::vector<Timed> timed_;
+    size_t timed_count_ = 0;  // of this run
     std::atomic<bool> failed_{false};
 };
 

@@ -14,7 +14,7 @@ static_assert(comm::kSendsInFlight >= ir::kSendsInFlight);
 
 using device::QueueName;
 
-// The compute stream runs on the thread that calls run(). With a communication thread the comm stream has its own; without one
+// The compute stream runs on the thread that calls start(). With a communication thread the comm stream has its own; without one
 // both run inline, in the order of the list: the same sums in the same order. A snapshot runs on the thread that asks for it.
 class ThreadsPlayer final : public Player {
 public:
@@ -29,7 +29,8 @@ public:
         if (comm_thread_.joinable()) comm_thread_.join();
     }
 
-    void run(const ir::Entry& entry) override;
+    void start(const ir::Entry& entry) override;
+    void finish() override {}
 
     void begin_snapshot(const ir::Entry&) override { copying_ = true; }
     void snapshot(const ir::Entry& entry) override {
@@ -76,7 +77,7 @@ void ThreadsPlayer::wait_for_snapshot() {
     snapshot_wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void ThreadsPlayer::run(const ir::Entry& entry) {
+void ThreadsPlayer::start(const ir::Entry& entry) {
     try {
         ended_[0] = ended_[1] = -1;
         if (options_.comm_thread) {
@@ -107,7 +108,7 @@ void ThreadsPlayer::run_stream(const ir::Entry& entry, int stream) {
         const bool timed = playing_.timeline && !call.waits.empty();
         const double start_s = timed ? playing_.now_s() : 0;
         for (int w : call.waits) wait_for(static_cast<int>(entry.calls[static_cast<size_t>(w)].stream), w);
-        if (timed) playing_.note(stream, static_cast<int>(i), -1, start_s);
+        if (timed) playing_.note(stream, static_cast<int>(i), -1, start_s, playing_.now_s());
         run_call(entry, i, stream == 0 ? QueueName::Compute : QueueName::Comm);
         ended_[stream].store(static_cast<int>(i), std::memory_order_release);
         ended_[stream].notify_all();
@@ -175,7 +176,7 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
         } catch (const std::exception& e) {
             throw playing_.failure(launch, e);
         }
-        if (timed) playing_.note(stream, static_cast<int>(index), launch.index, start_s);
+        if (timed) playing_.note(stream, static_cast<int>(index), launch.index, start_s, playing_.now_s());
         if (of_step) playing_.watch(launch, queue);
     });
 }

@@ -43,8 +43,8 @@ struct Playing {
     std::function<void(const Produced&)> watcher = nullptr;
 
     double now_s() const { return std::chrono::duration<double>(Clock::now() - zero).count(); }
-    void note(int stream, int call, int op, double start_s) {
-        timeline->threads[static_cast<size_t>(stream)].push_back({call, op, start_s, now_s(), start_s});
+    void note(int stream, int call, int op, double start_s, double end_s) {
+        timeline->threads[static_cast<size_t>(stream)].push_back({call, op, start_s, end_s, start_s});
     }
     // A stream begins an op, or none.
     void begin_op(int stream, int64_t run, const ir::Entry* entry, int call, int op) {
@@ -63,8 +63,11 @@ struct Playing {
 class Player {
 public:
     virtual ~Player() = default;
-    // Returns when all of its calls have happened.
-    virtual void run(const ir::Entry& entry) = 0;
+    // Returns when all of its calls have been given to the queues: on the host, when they have happened. What host code writes
+    // from then on is written behind them, and what it reads is what they leave.
+    virtual void start(const ir::Entry& entry) = 0;
+    // Returns when all that was started has happened.
+    virtual void finish() = 0;
     // See Executor.
     virtual void begin_snapshot(const ir::Entry& entry) = 0;
     virtual void snapshot(const ir::Entry& entry) = 0;

@@ -31,15 +31,16 @@ std::string own_processors(const comm::ProcessGroup& group) {
                        kernel.empty() ? fmt::format("host {}", group.host_of(group.process())) : kernel);
 }
 
-std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, comm::ProcessGroup& group, int ranks,
-                                              const comm::LocalOptions& links) {
-    if (machine.is_host()) return group.transport(ranks, links);
+std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, const RanksOptions& options,
+                                              comm::ProcessGroup& group, int ranks) {
+    if (machine.is_host()) return group.transport(ranks, options.links);
     if (!group.is_alone())
-        throw UserError("job.device", "debug.device",
-                        fmt::format("the ranks of debug.device = \"late\" are threads of one process, and the job has {}: run it "
-                                    "in one process, or with debug.device = \"host\"",
-                                    group.processes()));
-    return std::make_unique<comm::QueuedTransport>(ranks, links);
+        throw UserError(
+            "job.device", "runtime.kernels",
+            fmt::format("the ranks of a GPU (runtime.kernels = \"cuda\") and of debug.device = \"late\" are threads of one "
+                        "process, and the job has {}: run it in one process, or with the host's kernels and device",
+                        group.processes()));
+    return std::make_unique<comm::QueuedTransport>(ranks, options.links, *options.backend.moves);
 }
 
 }  // namespace
@@ -48,8 +49,8 @@ Ranks::Ranks(const std::vector<ir::Program>& programs, const RanksOptions& optio
     : programs_(programs),
       group_(options.group ? *options.group : alone_),
       exceptions_(std::uncaught_exceptions()),
-      machine_(options.machine ? options.machine : device::host_machine()),
-      transport_(transport_of(*machine_, group_, static_cast<int>(programs[0].mesh.world_ranks()), options.links)),
+      machine_(options.backend.machine ? options.backend.machine : device::host_machine()),
+      transport_(transport_of(*machine_, options, group_, static_cast<int>(programs[0].mesh.world_ranks()))),
       processors_of_(group_.exchange(own_processors(group_))) {
     const auto n = static_cast<size_t>(transport_->ranks_here());
     communicators_.resize(n), members_.resize(n), executors_.resize(n), errors_.resize(n);

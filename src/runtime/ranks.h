@@ -13,10 +13,17 @@
 
 #include "base/function_ref.h"
 #include "comm/islands/member.h"
+#include "comm/moves.h"
 #include "comm/process_group.h"
 #include "runtime/executor.h"
 
 namespace lockstep::runtime {
+
+// Where ranks run; nothing: on the host.
+struct Backend {
+    std::shared_ptr<device::Machine> machine;        // whose devices they have
+    const comm::Moves* moves = &comm::host_moves();  // of collectives on devices that are not the host
+};
 
 struct RanksOptions {
     int threads_per_rank = 1;
@@ -26,10 +33,10 @@ struct RanksOptions {
     comm::LocalOptions links;
     comm::ProcessGroup* group = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here
     std::function<double(const ir::Routine&, const ir::Op&)> delay_s;  // see ExecutorOptions
-    std::shared_ptr<device::Machine> machine;                          // whose devices the ranks have; none: the host
-    std::optional<comm::islands::Invitation> islands;                  // where this job meets others; none: it meets nobody,
-    int64_t island = 0;                                                // which of them it is,
-    double island_timeout_s = 100;                                     // and how long they may say nothing; 0: for ever
+    Backend backend;
+    std::optional<comm::islands::Invitation> islands;  // where this job meets others; none: it meets nobody,
+    int64_t island = 0;                                // which of them it is,
+    double island_timeout_s = 100;                     // and how long they may say nothing; 0: for ever
 };
 
 class Ranks {

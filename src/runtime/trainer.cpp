@@ -16,22 +16,17 @@
 #include "base/processors.h"
 #include "device/late.h"
 #include "kernels/step_control.h"
+#include "plugins/gpu_module.h"
 #include "runtime/meet.h"
 
 namespace lockstep::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-RanksOptions with(RanksOptions options, std::shared_ptr<device::Machine> machine,
-                  const std::optional<comm::islands::Invitation>& islands) {
-    if (machine) options.machine = std::move(machine);
+RanksOptions with(RanksOptions options, Backend backend, const std::optional<comm::islands::Invitation>& islands) {
+    if (backend.machine) options.backend = std::move(backend);
     options.islands = islands;
     return options;
-}
-
-double loss_scale_of(Executor& e) {
-    const ir::StateId id = e.program().state(ir::StateRole::LossScale);
-    return id < 0 ? 0.0 : e.value(id);
 }
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -53,8 +48,18 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
     o.links.link = compile::local_link(config);
     o.group = group;
     o.island = layout.job, o.island_timeout_s = static_cast<double>(config.comm.train_timeout_seconds);
-    if (config.debug.device == compile::DeviceKind::Late)
-        o.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
+    const bool is_late = config.debug.device == compile::DeviceKind::Late;
+    if (config.runtime.kernels == compile::Kernels::Cuda) {
+        if (is_late)
+            throw UserError(
+                "recipe.device", "debug.device",
+                fmt::format("{}debug.device = \"late\" runs the kernels of the host, and runtime.kernels = \"cuda\" those of "
+                            "a GPU: leave one of them out",
+                            config.where("debug.device")));
+        o.backend = {plugins::gpu_module().machine(), plugins::gpu_module().moves};
+    } else if (is_late) {
+        o.backend.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
+    }
     return o;
 }
 
@@ -63,15 +68,14 @@ BatchShape batch_shape(const compile::Layout& layout) {
 }
 
 Trainer::Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
-                 comm::ProcessGroup* group, std::shared_ptr<device::Machine> machine,
-                 const std::optional<comm::islands::Invitation>& islands)
+                 comm::ProcessGroup* group, Backend backend, const std::optional<comm::islands::Invitation>& islands)
     : compiled_(compiled),
       source_(source),
       lr_(config),
       rank_threads_(rank_threads_of(config, compiled.layout.ranks, group)),
       shape_(batch_shape(compiled.layout)),
       ranks_(std::make_unique<Ranks>(compiled.programs,
-                                     with(ranks_options(config, compiled.layout, group), std::move(machine), islands))) {
+                                     with(ranks_options(config, compiled.layout, group), std::move(backend), islands))) {
     shape_.seed = static_cast<uint64_t>(config.debug.seed);
     for (const auto& e : ranks_->here()) loaders_.emplace_back(e->program(), ir::EntryKind::Train, e->rank(), shape_);
     if (compiled.programs[0].entry(ir::EntryKind::Eval)) evaluator_.emplace(*ranks_, shape_);
@@ -139,31 +143,41 @@ void Trainer::share(std::vector<ir::Timeline>& timelines) {
     }
 }
 
-// By place, where there are islands, which may differ in it; else none: a step allocates nothing.
-std::vector<double> Trainer::loss_scales() const {
-    std::vector<double> out;
-    if (compiled_.layout.mesh.islands() == 1) return out;
-    for (const auto& e : ranks_->here()) out.push_back(loss_scale_of(*e));
-    return out;
+namespace {
+
+// What is noted of a step, by whether its number is odd: its control, and the loss scale before and after it.
+enum Noted { kControl, kScaleBefore, kScaleAfter };
+int place_of(Noted what, int64_t step) { return 2 * what + static_cast<int>(step % 2); }
+void note(Executor& e, ir::StateRole role, Noted what, int64_t step) {
+    if (const ir::StateId id = e.program().state(role); id >= 0) e.note(id, place_of(what, step));
+}
+double noted_scale(Executor& e, Noted what, int64_t step) {
+    double scale = 0;
+    if (e.program().state(ir::StateRole::LossScale) >= 0) e.noted(place_of(what, step), {&scale, 1});
+    return scale;
+}
+kernels::StepControl noted_control(Executor& e, int64_t step) {
+    double values[kernels::StepControl::kValues];
+    e.noted(place_of(kControl, step), values);
+    return kernels::StepControl::read(values);
 }
 
+}  // namespace
+
 // What the step has come to, from the step's control, which the ranks of an island share.
-void Trainer::read_control(const std::vector<double>& scales_before, StepResult& result) {
-    const auto control_of = [](Executor& e) {
-        double values[kernels::StepControl::kValues];
-        e.values(e.program().state(ir::StateRole::Control), values);
-        return kernels::StepControl::read(values);
-    };
-    const auto first = control_of(ranks_->first());
+void Trainer::read_control(StepResult& result) {
+    const auto first = noted_control(ranks_->first(), result.step);
     result.loss = first.loss, result.grad_norm = first.grad_norm, result.committed = first.commit;
-    result.next_loss_scale = loss_scale_of(ranks_->first());
+    result.loss_scale = noted_scale(ranks_->first(), kScaleBefore, result.step);
+    result.next_loss_scale = noted_scale(ranks_->first(), kScaleAfter, result.step);
     const mesh::Mesh& mesh = compiled_.layout.mesh;
     if (mesh.islands() == 1) return;
     using Json = nlohmann::json;
     std::map<int64_t, Json> own;  // by island: loss, norm, whether it counted, and whether all that was wrong is the scale
     for (const auto& e : ranks_->here()) {
-        const auto control = control_of(*e);
-        const bool overflowed = !control.commit && loss_scale_of(*e) < scales_before[ranks_->place(e->rank())];
+        const auto control = noted_control(*e, result.step);
+        const bool overflowed =
+            !control.commit && noted_scale(*e, kScaleAfter, result.step) < noted_scale(*e, kScaleBefore, result.step);
         own[mesh.island_of(e->rank())] = {control.loss, control.grad_norm, control.commit, overflowed};
     }
     std::map<int64_t, Json> all;
@@ -230,43 +244,73 @@ void Trainer::admit_islands() {
     if (ranks_->member(0)) share_state([&](comm::islands::Member& m, Executor&) { return m.after(progress_.steps); });
 }
 
-StepResult Trainer::step() { return step(nullptr); }
+StepResult Trainer::step() { return step(nullptr, false); }
 
-StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&timelines); }
+// Where islands meet after a step, the next one begins with what they agree on.
+StepResult Trainer::step_and_begin_next() {
+    return step(nullptr, !ranks_->first().device().is_host() && !compiled_.layout.partition.outer);
+}
 
-StepResult Trainer::step(std::vector<ir::Timeline>* timelines) {
-    StepResult result;
-    result.lr = lr_.at(progress_.steps);
-    const std::vector<double> scales = loss_scales();
-    result.loss_scale = loss_scale_of(ranks_->first());
-    const bool shared = timelines && !ranks_->group().is_alone();
-    if (shared) ranks_->group().exchange("");  // all begin at about the same time: that is zero on every process
-    const Clock::time_point start = Clock::now();
-    bool met = false;
-    for (int64_t f = 0; compiled_.layout.partition.outer && f < compiled_.layout.partition.outer->fragments; ++f) met |= meets(f);
+StepResult Trainer::step(std::vector<ir::Timeline>& timelines) { return step(&timelines, false); }
+
+// The step behind those that have ended, or behind the one that was begun; `to_its_end`: all of it.
+Trainer::Begun Trainer::begin(std::vector<ir::Timeline>* timelines, bool to_its_end) {
+    const int64_t before = progress_.steps + (begun_ ? 1 : 0),
+                  samples_seen = progress_.samples_seen + (begun_ ? samples_per_step() : 0);
+    Begun begun;
+    begun.start = Clock::now();
+    StepResult& result = begun.result;
+    result.step = before + 1, result.lr = lr_.at(before);
+    const int64_t fragments = compiled_.layout.partition.outer ? compiled_.layout.partition.outer->fragments : 0;
+    for (int64_t f = 0; f < fragments; ++f) begun.meets |= meets(f);
     ranks_->parallel([&](Executor& e) {
         ir::Timeline* timeline = timelines ? &(*timelines)[static_cast<size_t>(e.rank())] : nullptr;
-        e.record(timeline, start);
+        e.record(timeline, begun.start);
         const Clock::time_point begin = Clock::now();
-        loaders_[ranks_->place(e.rank())].load(
-            e, progress_.samples_seen,
-            [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source_.sample(i, ids, targets, pos, doc); });
+        loaders_[ranks_->place(e.rank())].load(e, samples_seen, [&](int64_t i, auto ids, auto targets, auto pos, auto doc) {
+            source_.sample(i, ids, targets, pos, doc);
+        });
         e.set_value(e.program().state(ir::StateRole::LearningRate), result.lr);
+        note(e, ir::StateRole::LossScale, kScaleBefore, result.step);
         if (ranks_->place(e.rank()) == 0) result.data_time_s = seconds_since(begin);
         if (timeline) {
-            timeline->data_begin_s = std::chrono::duration<double>(begin - start).count();
-            timeline->data_end_s = seconds_since(start);
+            timeline->data_begin_s = std::chrono::duration<double>(begin - begun.start).count();
+            timeline->data_end_s = seconds_since(begun.start);
         }
-        e.run(ir::EntryKind::Train);
-        e.record(nullptr, start);
-        meet(e);
+        e.start(ir::EntryKind::Train);
+        note(e, ir::StateRole::Control, kControl, result.step);
+        note(e, ir::StateRole::LossScale, kScaleAfter, result.step);
+        if (to_its_end) end(e);
     });
-    read_control(scales, result);
-    result.step = ++progress_.steps;
+    begun.has_ended = to_its_end;
+    return begun;
+}
+
+// On the thread of its rank.
+void Trainer::end(Executor& e) {
+    e.finish();
+    e.record(nullptr, {});
+    meet(e);
+}
+
+StepResult Trainer::step(std::vector<ir::Timeline>* timelines, bool begins_next) {
+    const bool shared = timelines && !ranks_->group().is_alone();
+    if (shared) ranks_->group().exchange("");  // all begin at about the same time: that is zero on every process
+    if (!begun_) begun_ = begin(timelines, !begins_next);
+    std::optional<Begun> next;
+    if (begins_next) next = begin(nullptr, false);
+    else if (!begun_->has_ended) ranks_->parallel([&](Executor& e) { end(e); });
+    StepResult result = begun_->result;
+    read_control(result);
+    const bool met = begun_->meets;
+    const Clock::time_point start = std::max(begun_->start, ended_);
+    begun_ = std::move(next);
+    ++progress_.steps;
     progress_.samples_seen += samples_per_step();
     progress_.tokens_seen += tokens_per_step();
     if (met) admit_islands();
-    result.step_time_s = seconds_since(start);
+    ended_ = Clock::now();
+    result.step_time_s = std::chrono::duration<double>(ended_ - start).count();
     if (shared) share(*timelines);
     if (timelines) {
         for (ir::Timeline& t : *timelines) t.end_s = result.step_time_s;

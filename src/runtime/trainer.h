@@ -1,6 +1,7 @@
 // A compiled recipe with its data, ready to take steps. What to print, when to save and when to stop is the caller's.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -42,10 +43,10 @@ BatchShape batch_shape(const compile::Layout& layout);
 class Trainer {
 public:
     // `source` is shared by the ranks here and outlives the trainer, as does the process group; none: all ranks are here.
-    // `machine`: whose devices the ranks have; none: that of debug.device. `islands`: where islands that are jobs of their own
-    // meet; none: this one is alone. Weights have their initial values.
+    // `backend`: where the ranks run; nothing: as the recipe says. `islands`: where islands that are jobs of their own meet;
+    // none: this one is alone. Weights have their initial values.
     Trainer(const compile::Config& config, const compile::Compiled& compiled, const data::Source& source,
-            comm::ProcessGroup* group = nullptr, std::shared_ptr<device::Machine> machine = nullptr,
+            comm::ProcessGroup* group = nullptr, Backend backend = {},
             const std::optional<comm::islands::Invitation>& islands = {});
 
     // Where other islands are jobs of their own: waits until they are ready for this one, before its first step. True: it has
@@ -56,6 +57,10 @@ public:
     void admit_islands();
 
     StepResult step();
+    // As step(); on a GPU the next step is begun before the result of this one is waited for, so that the GPU never waits for the
+    // host. Then nothing but another step may follow.
+    StepResult step_and_begin_next();
+    bool has_begun_next() const { return begun_.has_value(); }
     // As step(), and writes when every rank's ops ran: timelines[r] of rank r (made by new_timelines;
     // ir::match_collectives then says who waited).
     StepResult step(std::vector<ir::Timeline>& timelines);
@@ -74,12 +79,19 @@ public:
     int64_t tokens_per_step() const { return samples_per_step() * shape_.seq_len; }
 
 private:
-    StepResult step(std::vector<ir::Timeline>* timelines);
+    StepResult step(std::vector<ir::Timeline>* timelines, bool begins_next);
     bool meets(int64_t fragment) const;
     void meet(Executor& executor);
     bool share_state(FunctionRef<comm::islands::Turn(comm::islands::Member&, Executor&)> turn_of);
-    std::vector<double> loss_scales() const;
-    void read_control(const std::vector<double>& scales_before, StepResult& result);
+    // A step that was begun and not ended.
+    struct Begun {
+        StepResult result;
+        std::chrono::steady_clock::time_point start;
+        bool meets = false, has_ended = false;
+    };
+    Begun begin(std::vector<ir::Timeline>* timelines, bool to_its_end);
+    void end(Executor& executor);
+    void read_control(StepResult& result);
     void share(std::vector<ir::Timeline>& timelines);
 
     const compile::Compiled& compiled_;
@@ -90,7 +102,9 @@ private:
     std::unique_ptr<Ranks> ranks_;
     std::vector<Loader> loaders_;  // by place
     std::optional<Evaluator> evaluator_;
-    Progress progress_;
+    Progress progress_;                              // of steps that have ended
+    std::optional<Begun> begun_;                     // the next
+    std::chrono::steady_clock::time_point ended_{};  // the last
 };
 
 }  // namespace lockstep::runtime

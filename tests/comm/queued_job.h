@@ -1,5 +1,5 @@
-// A job whose collectives run in the queues of devices that run late. The buffers of a body, which stand on the host, are brought
-// to the device and back.
+// A job whose collectives run in the queues of devices that are not the host. The buffers of a body, which stand on the host, are
+// brought to the device and back.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace lockstep::comm::test {
 // Host code's buffers on a device, for one rank.
 class Staged final : public Communicator {
 public:
-    Staged(std::unique_ptr<Communicator> inner, device::LateMachine& machine) : inner_(std::move(inner)), device_(machine, {}) {}
+    Staged(std::unique_ptr<Communicator> inner, device::Machine& machine)
+        : inner_(std::move(inner)), device_(machine.device({})) {}
 
     int rank() const override { return inner_->rank(); }
     int ranks() const override { return inner_->ranks(); }
@@ -26,7 +27,7 @@ public:
 
     using Communicator::run;
     void run(device::Queue& host, GroupId group, std::span<const Request> requests) override {
-        device::Queue& queue = device_.queue(host.name());
+        device::Queue& queue = device_->queue(host.name());
         const bool may_run = refusal(requests, group).empty();
         std::vector<Copy> copies;
         std::vector<Request> there(requests.begin(), requests.end());
@@ -37,10 +38,10 @@ public:
         if (!requests.empty() && requests[0].kind == Collective::Send) return;
         for (const Copy& c : copies) {
             if (c.bytes > 0)
-                device_.read(queue, c.there, c.bytes,
-                             [&](const char* from) { std::memcpy(c.here, from, static_cast<size_t>(c.bytes)); });
+                device_->read(queue, c.there, c.bytes,
+                              [&](const char* from) { std::memcpy(c.here, from, static_cast<size_t>(c.bytes)); });
         }
-        device_.finish(queue);
+        device_->finish(queue);
     }
 
 private:
@@ -56,7 +57,7 @@ private:
     // Of an arena that is used round and round: what lies that far back has been taken long since.
     char* room(int64_t bytes) {
         const std::lock_guard lock(mutex_);
-        if (!arena_) arena_ = device_.allocate(kArenaBytes, device::MemorySpace::Device);
+        if (!arena_) arena_ = device_->allocate(kArenaBytes, device::MemorySpace::Device);
         bytes = round_up(bytes, kAlignmentBytes);
         if (used_ + bytes > kArenaBytes) used_ = 0;
         return arena_ + std::exchange(used_, used_ + bytes);
@@ -69,7 +70,7 @@ private:
         const auto place = [&](char* here, int64_t bytes) {
             char* there = room(bytes);
             if (bytes > 0)
-                device_.write(queue, there, bytes, [&](char* to) { std::memcpy(to, here, static_cast<size_t>(bytes)); });
+                device_->write(queue, there, bytes, [&](char* to) { std::memcpy(to, here, static_cast<size_t>(bytes)); });
             return there;
         };
         const bool overlap =
@@ -83,26 +84,35 @@ private:
 
     static constexpr int64_t kArenaBytes = int64_t{256} << 20;
     std::unique_ptr<Communicator> inner_;
-    device::LateDevice device_;
+    std::unique_ptr<device::Device> device_;
     std::mutex mutex_;  // two threads of a rank, each on its channel
     char* arena_ = nullptr;
     int64_t used_ = 0;
 };
 
 struct StagedTransport {
-    device::LateMachine machine;
+    std::unique_ptr<device::Machine> machine;
     QueuedTransport world;
     int ranks() const { return world.ranks(); }
-    std::unique_ptr<Communicator> communicator(int rank) { return std::make_unique<Staged>(world.communicator(rank), machine); }
+    std::unique_ptr<Communicator> communicator(int rank) { return std::make_unique<Staged>(world.communicator(rank), *machine); }
 };
 
-inline Job queued_job(int ranks) {
+// `machine`: made anew for each run.
+inline Job queued_job(const std::string& name, int ranks, std::function<std::unique_ptr<device::Machine>()> machine,
+                      const Moves& moves = host_moves()) {
     const mesh::Topology topology = {std::vector<int>(static_cast<size_t>(ranks), 0), ranks};
-    return {"Queued" + std::to_string(ranks), topology, [ranks](const Body& body) {
-                static std::atomic<uint64_t> seed = 0;
-                StagedTransport world{device::LateMachine(++seed), QueuedTransport(ranks)};
+    return {name + std::to_string(ranks), topology, [ranks, machine, &moves](const Body& body) {
+                StagedTransport world{machine(), QueuedTransport(ranks, {}, moves)};
                 return run_ranks(world, 0, ranks, body);
             }};
+}
+
+inline std::unique_ptr<device::Machine> next_late_machine() {
+    static std::atomic<uint64_t> seed = 0;
+    return device::late_machine(++seed);
+}
+inline Job queued_job(int ranks, const Moves& moves = host_moves()) {
+    return queued_job(&moves == &host_moves() ? "Queued" : "QueuedByKernels", ranks, next_late_machine, moves);
 }
 
 }  // namespace lockstep::comm::test

@@ -1,10 +1,13 @@
-// Collectives in the queues of devices that run late: the cases of every transport.
+// Collectives in the queues of devices that run late: the cases of every transport. Bytes are moved and combined by the host, or
+// by the kernels of GPUs on the emulator.
+#include "comm/gpu/moves.h"
 #include "tests/comm/queued_job.h"
 
 namespace lockstep::comm::test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Queued, Comm, testing::Values(queued_job(1), queued_job(2), queued_job(3)), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Queued, Comm, testing::Values(queued_job(1), queued_job(2), queued_job(3), queued_job(3, gpu::moves())),
+                         name_of_job);
 INSTANTIATE_TEST_SUITE_P(Queued, CommFailure, testing::Values(queued_job(2), queued_job(4)), name_of_job);
 
 }  // namespace

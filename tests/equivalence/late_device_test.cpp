@@ -193,7 +193,7 @@ TEST(EquivalenceLateDevice, APlayerOrTransportThatForgetsShows) {
     for (uint64_t seed = 1; !d || d->compiled.layout.data_ranks == 1; ++seed) d = draw(seed, Dtype::F64);
     const data::SyntheticSource data = synthetic_data(d->recipe, d->compiled);
     const auto outcome = [&](std::shared_ptr<device::Machine> machine) {
-        runtime::Trainer trainer(compile::config_of(d->recipe), d->compiled, data, nullptr, std::move(machine));
+        runtime::Trainer trainer(compile::config_of(d->recipe), d->compiled, data, nullptr, {std::move(machine)});
         start(trainer, d->recipe);
         Outcome out;
         go_on(trainer, 2, out);

@@ -132,7 +132,8 @@ bool ProcessCommunicator::execute_here(Group& group, int index, int position, Re
         transport_.abort(mismatch(group.ranks, index, channel.launch[0], at, channel.launch[at]));
         return false;
     }
-    for (size_t i = 0; i < requests.size(); ++i) local::execute(channel.launch, i, position);
+    device::Queue here(static_cast<device::QueueName>(index));
+    for (size_t i = 0; i < requests.size(); ++i) local::execute(host_moves(), here, channel.launch, i, position);
     return true;
 }
 
@@ -213,7 +214,8 @@ void ProcessCommunicator::receive_here(Group& group, int index, Requests request
         transport_.abort(mismatch(group.ranks, index, sent, 1, requests));
         throw Stopped();
     }
-    local::receive(sent, requests);
+    device::Queue here(static_cast<device::QueueName>(index));
+    local::receive(host_moves(), here, sent, requests);
     channel.received.add();
 }
 

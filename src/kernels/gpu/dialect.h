@@ -91,8 +91,10 @@ inline unsigned block() { return emulator::place.block.x; }
 inline unsigned blocks() { return emulator::place.grid_size.x; }
 
 template <class... P, class... A>
-void launch(void (*kernel)(P...), const Grid& grid, Stream, A... arguments) {
-    emulator::run({grid.blocks}, {grid.threads}, grid.shared_bytes, [&] { kernel(static_cast<P>(arguments)...); });
+void launch(void (*kernel)(P...), const Grid& grid, Stream stream, A... arguments) {
+    emulator::give(stream, [=] {
+        emulator::run({grid.blocks}, {grid.threads}, grid.shared_bytes, [&] { kernel(static_cast<P>(arguments)...); });
+    });
 }
 
 #endif

@@ -95,6 +95,7 @@ struct Chosen {
     uint32_t seed;
 };
 std::atomic<Chosen> chosen{Chosen{Order::Ascending, 0}};
+std::atomic<Give> giver{nullptr};
 
 // The order of one launch.
 class Arrangement {
@@ -260,6 +261,13 @@ void Block::refuse_deadlock() const {
 thread_local Place place;
 
 void set_order(Order order, uint32_t seed) { chosen = Chosen{order, seed}; }
+
+void set_give(Give give) { giver = give; }
+
+void give(void* stream, std::function<void()> launch) {
+    if (const Give to = giver) to(stream, std::move(launch));
+    else launch();
+}
 
 void run(Size grid, Size size, size_t shared_bytes, const std::function<void()>& body) {
     const uint64_t threads = uint64_t{size.x} * size.y * size.z;

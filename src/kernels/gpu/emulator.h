@@ -29,6 +29,11 @@ struct Place {
 };
 extern thread_local Place place;
 
+// Runs a launch: at once, or as a test's fake of a vendor's runtime does with work that it is given.
+using Give = void (*)(void* stream, std::function<void()> launch);
+void set_give(Give give);  // nullptr: at once
+void give(void* stream, std::function<void()> launch);
+
 // Runs `body` for every thread of every block. Throws std::runtime_error where a GPU would do anything.
 void run(Size grid, Size block, size_t shared_bytes, const std::function<void()>& body);
 

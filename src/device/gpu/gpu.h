@@ -1,0 +1,24 @@
+// A GPU as the device of ranks: one of this process's, which its ranks share. Queues are streams; communication's has priority.
+// Memory of MemorySpace::Host is pinned. An error of the vendor's runtime is an InternalError that names the call.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/device.h"
+
+namespace lockstep::device::gpu {
+
+// What there is; or why there is none, in words.
+struct Found {
+    int count = 0;
+    std::string why_none;
+    int64_t memory_bytes = 0;
+    std::string description;  // "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 79.1 GiB), driver 13.0, runtime 13.0"
+};
+Found find();
+
+// One that find() has found.
+std::unique_ptr<Machine> machine(int index = 0);
+
+}  // namespace lockstep::device::gpu

@@ -1,0 +1,32 @@
+// The module for NVIDIA's GPUs.
+#include "comm/gpu/moves.h"
+#include "device/gpu/gpu.h"
+#include "kernels/cuda/products.h"
+#include "kernels/gpu/catalog.h"
+#include "plugins/gpu_module.h"
+
+namespace {
+
+lockstep::plugins::GpuModule made() {
+    using namespace lockstep;
+    plugins::GpuModule m;
+    m.kernels = {&kernels::cuda::product_kernels(), &kernels::gpu::all_kernels()};
+    m.moves = &comm::gpu::moves();
+    m.machine = [] { return device::gpu::machine(); };
+    const device::gpu::Found found = device::gpu::find();
+    m.description = found.description, m.why_none = found.why_none, m.memory_bytes = found.memory_bytes;
+    return m;
+}
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED const char* lockstep_module_build() {
+    static const std::string text = lockstep::plugins::build_text();
+    return text.c_str();
+}
+EXPORTED const lockstep::plugins::GpuModule& lockstep_module() {
+    static const lockstep::plugins::GpuModule module = made();
+    return module;
+}

@@ -1,0 +1,40 @@
+// What runs programs on a GPU, in a shared library of its own (plugins/cuda), which is opened when a recipe asks for it:
+// Lockstep itself links no library of a vendor, and starts on machines without a driver.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/moves.h"
+#include "device/device.h"
+#include "kernels/kernel.h"
+
+namespace lockstep::plugins {
+
+struct GpuModule {
+    std::vector<const std::vector<kernels::Registered>*> kernels;  // of several for one op the first is taken
+    const comm::Moves* moves = nullptr;                            // among ranks that share the GPU
+    std::unique_ptr<device::Machine> (*machine)() = nullptr;
+    // Of the GPU; where there is none, why_none says so in words.
+    std::string description, why_none;
+    int64_t memory_bytes = 0;
+};
+
+// A module exports two functions, of which the first is asked first: what it was built from must be what this was built from.
+inline constexpr const char *kBuildSymbol = "lockstep_module_build", *kModuleSymbol = "lockstep_module";
+using BuildFunction = const char* (*)();
+using ModuleFunction = const GpuModule& (*)();
+// "0.1.0, 9a1af66b2c, GCC 12.2.0"
+std::string build_text();
+
+// Opened at the first call, with its kernels known to make_kernel() from then on. UserError runtime.no_gpu: no module, one of
+// another build, or no GPU.
+const GpuModule& gpu_module();
+// Of the catalog that programs for it are compiled with.
+ops::KernelCatalog gpu_catalog();
+
+// For --version: what gpu_module() would find, in a line.
+std::string gpu_text();
+
+}  // namespace lockstep::plugins

@@ -1,0 +1,63 @@
+// CUDA's runtime, cuBLASLt and NCCL on a host without a GPU, by NVIDIA's headers: what tests set and ask beside the vendor's
+// calls. Asynchronous work runs late and in any order that streams, events and graphs allow (device/scheduler.h); a seed chooses
+// it. A call that the documentation does not allow is refused, and `refusal()` says why. The calls are thread-safe; `reset` and
+// the settings are not: they are for a time when no other thread makes a call.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace lockstep::fakes::cuda {
+
+// Another schedule. All streams, events, graphs, allocations and communicators are forgotten, work that has not run never runs,
+// and counts and settings are as at the start.
+void reset(uint64_t seed);
+
+// A kernel. It runs when the stream comes to it; in a stream that captures it becomes a node. If it throws, the device has
+// failed: cudaErrorLaunchFailure from every call until `reset`.
+cudaError_t enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work);
+
+// Why the last call of any thread that was refused was refused, beginning with the call's name; empty: none was.
+std::string refusal();
+
+struct Counts {
+    int64_t host_waits = 0;  // calls by which the host waits for the device, or may: synchronizations, cudaMemcpy, cudaFree
+    int64_t device_allocations = 0, pinned_allocations = 0;
+    int64_t streams = 0, events = 0, graphs = 0, executable_graphs = 0;  // that were created
+    int64_t launches = 0;  // kernels, products and collectives; also those that are captured, as with all that follows
+    int64_t copies = 0, fills = 0, host_functions = 0;
+    int64_t graph_launches = 0;
+    int64_t stream_waits = 0;  // cudaStreamWaitEvent
+};
+Counts counts();  // since `reset`, of calls that succeeded
+
+// A cudaStreamWaitEvent does nothing: the n-th from now, 0 is the next. -1: none.
+void leave_out_wait(int64_t n);
+
+// The version of CUDA that the driver supports, 1000 major + 10 minor; none: no driver is installed.
+void set_driver(std::optional<int> version);
+void set_device_count(int count);
+
+struct DeviceProperties {
+    std::string name = "NVIDIA H100 80GB HBM3";
+    int major = 9, minor = 0;  // compute capability
+    int64_t memory_bytes = int64_t{80} << 30;
+    int multiprocessors = 132;
+};
+void set_device_properties(const DeviceProperties& properties);  // of each device
+// What all allocations of a device may take together, if that is less than its memory.
+void set_memory_limit(int64_t bytes);
+
+// How many ranks of a NCCL communicator may be on one device. NCCL itself allows 1.
+void allow_ranks_per_device(int count);
+// A wait for a collective that other ranks never come to fails at once where the fake can tell, because the threads of those
+// ranks have ended or wait too. Where it cannot, the wait fails if no thread gives the device anything for so long. One minute at
+// first.
+void set_patience(std::chrono::milliseconds patience);
+
+}  // namespace lockstep::fakes::cuda

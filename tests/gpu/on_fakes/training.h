@@ -1,0 +1,49 @@
+// Training on the device of a GPU, on the fakes, in this process.
+#pragma once
+
+#include "comm/gpu/moves.h"
+#include "compile/compile.h"
+#include "device/gpu/gpu.h"
+#include "kernels/cuda/products.h"
+#include "kernels/gpu/catalog.h"
+#include "kernels/kernel.h"
+#include "tests/compile/recipes.h"
+#include "tests/fakes/cuda/fake.h"
+
+namespace lockstep::testing {
+
+// With the kernels of the module.
+inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe) {
+    static const std::vector<const std::vector<kernels::Registered>*> all = [] {
+        const std::vector<const std::vector<kernels::Registered>*> lists = {&kernels::cuda::product_kernels(),
+                                                                            &kernels::gpu::all_kernels()};
+        for (const auto* list : lists) kernels::add_backend(*list);
+        return lists;
+    }();
+    compile::CompileOptions options;
+    options.catalog.name = "gpu", options.catalog.origin = "a test", options.catalog.key = "runtime.kernels";
+    for (const auto* list : all) kernels::add_to(options.catalog, *list);
+    return compile::compile(recipe, options);
+}
+
+// A GPU whose queues run as the seed has it.
+inline runtime::Backend fake_gpu(uint64_t seed) {
+    fakes::cuda::reset(seed);
+    return {device::gpu::machine(), &comm::gpu::moves()};
+}
+
+// A few steps: losses, norms and weights.
+inline Outcome train(const compile::Recipe& recipe, const compile::Compiled& compiled, runtime::Backend backend, int steps) {
+    const data::SyntheticSource data = synthetic_data(recipe, compiled);
+    runtime::Trainer trainer(compile::config_of(recipe), compiled, data, nullptr, std::move(backend));
+    start(trainer, recipe);
+    Outcome out;
+    go_on(trainer, steps, out);
+    return out;
+}
+
+inline bool same_bits(const Outcome& a, const Outcome& b) {
+    return a.losses == b.losses && a.grad_norms == b.grad_norms && a.weights == b.weights;
+}
+
+}  // namespace lockstep::testing
