@@ -33,7 +33,8 @@ std::string line_of(const Where& where) {
     return fmt::format("{} in {}, line {}", where.function_name(), where.file_name(), where.line());
 }
 bool same(const Where& a, const Where& b) {
-    return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+    return a.line() == b.line() && a.column() == b.column() &&
+           (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 // A stack to run on. switch_to leaves the one and goes on with the other.
