@@ -218,6 +218,7 @@ const std::vector<Case> kNarrow = {
     {"between two sizes", shape(1, 50, 50, 2, 1, 200), 2},
     {"between two others", shape(1, 50, 50, 1, 1, 72)},
     {"queries without keys", shape(1, 90, 90, 1, 1, 64), 1, 0, 40},
+    {"no query has a key", shape(1, 70, 70, 1, 1, 128), 1, 0, 70},
 };
 
 TEST(GpuAttention, AgreesWithDoubleInBfloat16) { hold_to_double<Bf16>(kNarrow, 0x1p-6); }
@@ -228,7 +229,8 @@ TEST(GpuAttention, AgreesWithDoubleInFloat32AndOddHeads) {
                            {"a window, dropout", shape(1, 70, 70, 1, 1, 128, 20), 1, 0.3},
                            {"the largest head", shape(1, 35, 40, 1, 2, 256)},
                            {"an odd head", shape(2, 40, 70, 1, 1, 37), 2},
-                           {"queries without keys", shape(1, 40, 40, 1, 1, 8), 1, 0, 35}},
+                           {"queries without keys", shape(1, 40, 40, 1, 1, 8), 1, 0, 35},
+                           {"no query has a key", shape(1, 40, 40, 1, 1, 8), 1, 0, 40}},
                           1e-5);
     hold_to_double<Bf16>({{"an odd head", shape(1, 50, 50, 2, 2, 20), 2, 0.1}}, 0x1p-7);
     hold_to_double<F16>({{"an odd head", shape(1, 30, 30, 1, 1, 255)}}, 0x1p-9);

@@ -14,7 +14,7 @@ constexpr int kMostWarps = 4;
 template <int D>
 struct Sizes {
     static constexpr int kRows = D <= 128 ? 2 : 1, kKeys = D <= 128 ? 32 : 16, kStride = D + 8;
-    static int64_t shared_bytes(int warps) {
+    static constexpr int64_t shared_bytes(int warps) {
         const int rows = 16 * kRows * warps;
         return int64_t{rows + kStages * 2 * kKeys} * kStride * 2 + kStages * Keys::bytes(kKeys) + Queries::bytes(rows);
     }
@@ -130,7 +130,6 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) attention_kernel(Forwar
         }
         return;
     }
-    block_barrier();
     put_sums<D>(o, 1, queries + of_warp * Z::kStride);
     block_barrier();
     write_rows<D>(queries, d, own.first, own.rows, own.size, a.out, place_of);
@@ -172,6 +171,7 @@ template <class T, int D>
 void start_products(Stream stream, const Forward<T>& a) {
     const AttentionShape& s = a.shape;
     constexpr int kRows = 16 * Sizes<D>::kRows;
+    static_assert(Sizes<D>::shared_bytes(kMostWarps) <= kMostSharedBytes);
     const int64_t rows = s.seq * s.group, wanted = tiles_of(rows, kRows), warps = wanted < kMostWarps ? wanted : kMostWarps;
     find_bounds(stream, s.batch, s.kv_seq, Sizes<D>::kKeys, a.mask.kv_pos, a.mask.kv_doc, a.bounds);
     const Grid grid = {static_cast<unsigned>(ForwardBlock::blocks(a, warps * kRows)), static_cast<unsigned>(warps * kLanes),

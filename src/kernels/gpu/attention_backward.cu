@@ -7,6 +7,8 @@
 namespace lockstep::kernels::gpu {
 namespace {
 
+constexpr int kMostThreads = 128;
+
 // A warp has 16 kRows of a block's own queries or keys, and tiles of kOther of the other side. Where there are parts, as many
 // warps compute the same probabilities, each for a part of the columns of results: their sums would not fit into registers.
 template <int D, bool own_keys>
@@ -23,7 +25,7 @@ struct Sizes {
 // Own and other rows come in pairs: keys and values, or queries and d_out. own[0] other[0] are scores, own[1] other[1] gradients
 // of probabilities; d[0] = ds other[0] and, of keys alone, d[1] = p other[1]. Keys sum over all members of their group.
 template <class T, int D, bool own_keys>
-__global__ void __launch_bounds__(Sizes<D, own_keys>::kThreads, 2) attention_backward_kernel(Backward<T> a) {
+__global__ void __launch_bounds__(kMostThreads, 2) attention_backward_kernel(Backward<T> a) {
     using Z = Sizes<D, own_keys>;
     constexpr int M = Z::kRows, N = Z::kOther, kColumns = D / Z::kParts, kOwn = Z::kOwn * Z::kStride, kOther = N * Z::kStride;
     SHARED_MEMORY(T, shared);
@@ -94,7 +96,6 @@ __global__ void __launch_bounds__(Sizes<D, own_keys>::kThreads, 2) attention_bac
             add_products<D, T, M, N, kColumns>(d0, ds, other + part);
         });
     }
-    block_barrier();  // own rows have been read
     put_sums<D>(d0, a.shape.scale, own_begin + of_warp * Z::kStride + part);
     if constexpr (own_keys) put_sums<D>(d1, drop.scale, own_begin + kOwn + of_warp * Z::kStride + part);
     block_barrier();
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(kBlock, 4) row_dots_kernel(int64_t rows, int n
 template <class T, int D, bool own_keys>
 void start_side(Stream stream, const Backward<T>& a) {
     using Z = Sizes<D, own_keys>;
+    static_assert(Z::kThreads <= kMostThreads && Z::kSharedBytes <= kMostSharedBytes);
     const int64_t blocks = BackwardBlock<own_keys>::blocks(a.shape, Z::kOwn);
     find_other_bounds<own_keys>(stream, a, Z::kOther);
     if (blocks > 0)

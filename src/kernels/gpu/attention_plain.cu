@@ -162,7 +162,6 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_kernel(Forward<T>
         o.multiply(r, total > 0 ? drop.scale / total : 0.0f);
         if (lane == 0 && row < own.rows) a.lse[of_part + own.place(row)] = total > 0 ? most[r] + logf(total) : -kInfinity;
     }
-    block_barrier();
     o.put(1, queries + of_warp * stride, d);
     block_barrier();
     if (a.parts > 1)
@@ -221,7 +220,6 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_backward_kernel(B
             if (own_keys) d1.add(weights + (size + of_warp) * kTile, tile_begin + kTile * stride, d);
         });
     }
-    block_barrier();
     d0.put(a.shape.scale, own_begin + of_warp * stride, d);
     if (own_keys) d1.put(drop.scale, own_begin + (size + of_warp) * stride, d);
     block_barrier();

@@ -103,7 +103,8 @@ __device__ __forceinline__ Range seen_range(const Tiles<own_keys>& tiles) {
 }
 
 // copy(tile, stage) starts copies of a tile, use(stage, tile, whether it is open) follows when they are there for all threads.
-// The next tile is on its way meanwhile. All threads of a block call this; whatever else they have started to copy is there, too.
+// The next tile is on its way meanwhile. All threads of a block call this; whatever else they have started to copy is there,
+// too, and in the end even where no tile is seen.
 template <int Stages, bool own_keys, class Copy, class Use>
 __device__ __forceinline__ void for_tiles(const Tiles<own_keys>& tiles, const Range& range, Copy copy, Use use) {
     const auto seen_from = [&](int i) {
@@ -126,6 +127,7 @@ __device__ __forceinline__ void for_tiles(const Tiles<own_keys>& tiles, const Ra
         if (Stages > 1) stage = 1 - stage;
     }
     await_copies<0>();
+    block_barrier();
 }
 
 // A row of dropout (base/random.h) of a query: its halves.

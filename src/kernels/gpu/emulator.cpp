@@ -98,7 +98,7 @@ struct Fiber {
 struct Warp {
     Meeting meeting;
     unsigned alive = 0;
-    Given given[kLanes];
+    Posted given[kLanes];
 };
 
 struct Chosen {
@@ -147,7 +147,7 @@ public:
 
     void run(Size size, size_t shared_bytes, const std::function<void()>& body, Arrangement& order);
     void barrier(const Where& where) { meet(meeting_, alive_, where); }
-    const Given* give(const void* own, size_t bytes, const Where& where);
+    const Posted* post(const void* own, size_t bytes, const Where& where);
     void taken(const Where& where) { meet(warp().meeting, kLanes, where); }
     void start_copy(const Copy& copy);
     void end_group_of_copies() { ++fibers_[current_].groups; }
@@ -250,7 +250,7 @@ void Block::meet(Meeting& meeting, unsigned members, const Where& where) {
     switch_to(f.stack, main_);
 }
 
-const Given* Block::give(const void* own, size_t bytes, const Where& where) {
+const Posted* Block::post(const void* own, size_t bytes, const Where& where) {
     Warp& w = warp();
     if (w.alive < kLanes) refuse(fmt::format("only {} lanes of a warp are left at {}", w.alive, line_of(where)));
     if (bytes > kMostExchanged) refuse("no such exchange: " + line_of(where));
@@ -321,12 +321,12 @@ void check_alignment(const void* address, size_t bytes) {
 }
 std::byte* shared_memory() { return block->shared(); }
 void block_barrier(const Where& where) { block->barrier(where); }
-const Given* give(const void* own, size_t bytes, const Where& where) { return block->give(own, bytes, where); }
+const Posted* post(const void* own, size_t bytes, const Where& where) { return block->post(own, bytes, where); }
 void taken(const Where& where) { block->taken(where); }
-// Nobody gives anew before all have taken.
+// Nobody posts anew before all have taken.
 void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {
     if (lane >= kLanes) refuse("no such exchange: " + line_of(where));
-    const Given* given = give(own, bytes, where);
+    const Posted* given = post(own, bytes, where);
     std::memcpy(other, given[lane], bytes);
     taken(where);
 }

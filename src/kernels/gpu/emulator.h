@@ -40,10 +40,10 @@ std::byte* shared_memory();
 void block_barrier(const Where& where);
 // Gives `bytes` of `own` to the warp and gets those of `lane`. All 32 lanes take part, at one place of the source.
 void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where);
-// The same in two steps: what each lane of the warp has given, which stays until all of them have called taken().
+// The same in two steps: what each lane of the warp has posted, which stays until all of them have called taken().
 inline constexpr size_t kMostExchanged = 64;
-using Given = std::byte[kMostExchanged];
-const Given* give(const void* own, size_t bytes, const Where& where);
+using Posted = std::byte[kMostExchanged];
+const Posted* post(const void* own, size_t bytes, const Where& where);
 void taken(const Where& where);
 // Copies that a thread starts and awaits later: they happen when it awaits them, and not a moment before. A thread that ends
 // before is refused. from: nullptr for zeros.

@@ -41,8 +41,8 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
 namespace emulated {
 
 // sum += left right, where given(lane, i) is word i of what a lane holds: four of left, two of right.
-template <class T, class Given>
-__device__ __forceinline__ void multiply(int lane, float (&sum)[4], Given given) {
+template <class T, class Posted>
+__device__ __forceinline__ void multiply(int lane, float (&sum)[4], Posted given) {
     const int g = lane / 4, t = lane % 4;
     UNROLL
     for (int part = 0; part < 4; ++part) {  // of the sum's order, two elements from each half
@@ -130,11 +130,19 @@ __device__ __forceinline__ void await_copies() {
 
 #elif defined(__HIPCC__)
 
+// A call: inlined, products would be too long to be unrolled.
+template <class T>
+__device__ __attribute__((noinline)) float4 multiply(float4 sum, uint4 left, uint2 right) {
+    const uint32_t own[6] = {left.x, left.y, left.z, left.w, right.x, right.y};
+    float out[4] = {sum.x, sum.y, sum.z, sum.w};
+    emulated::multiply<T>(static_cast<int>(thread()) % kLanes, out,
+                          [&](int lane, int i) { return static_cast<uint32_t>(__shfl(static_cast<int>(own[i]), lane, kLanes)); });
+    return {out[0], out[1], out[2], out[3]};
+}
 template <class T>
 __device__ __forceinline__ void mma_16x8x16(float (&sum)[4], const uint32_t (&left)[4], uint32_t right0, uint32_t right1) {
-    const uint32_t own[6] = {left[0], left[1], left[2], left[3], right0, right1};
-    emulated::multiply<T>(static_cast<int>(thread()) % kLanes, sum,
-                          [&](int lane, int i) { return static_cast<uint32_t>(__shfl(static_cast<int>(own[i]), lane, kLanes)); });
+    const float4 out = multiply<T>({sum[0], sum[1], sum[2], sum[3]}, {left[0], left[1], left[2], left[3]}, {right0, right1});
+    sum[0] = out.x, sum[1] = out.y, sum[2] = out.z, sum[3] = out.w;
 }
 template <bool transposed, class T>
 __device__ __forceinline__ void load_matrices(uint32_t (&words)[4], const T* row) {
@@ -160,7 +168,7 @@ template <class T>
 void mma_16x8x16(float (&sum)[4], const uint32_t (&left)[4], uint32_t right0, uint32_t right1,
                  const std::source_location& where = std::source_location::current()) {
     const uint32_t own[6] = {left[0], left[1], left[2], left[3], right0, right1};
-    const emulator::Given* const all = emulator::give(own, sizeof own, where);
+    const emulator::Posted* const all = emulator::post(own, sizeof own, where);
     emulated::multiply<T>(static_cast<int>(thread()) % kLanes, sum, [&](int lane, int i) {
         uint32_t word;
         memcpy(&word, all[lane] + i * sizeof word, sizeof word);
@@ -171,7 +179,7 @@ void mma_16x8x16(float (&sum)[4], const uint32_t (&left)[4], uint32_t right0, ui
 template <bool transposed, class T>
 void load_matrices(uint32_t (&words)[4], const T* row, const std::source_location& where = std::source_location::current()) {
     CHECK_ALIGNMENT(row, 16);
-    const emulator::Given* const all = emulator::give(&row, sizeof row, where);
+    const emulator::Posted* const all = emulator::post(&row, sizeof row, where);
     for (int i = 0; i < 4; ++i)
         words[i] = emulated::word_of_matrix<transposed, T>(static_cast<int>(thread()) % kLanes, [&](int r) {
             const T* begin;
