@@ -1,6 +1,8 @@
 // Attention by multiply-adds of floats: for float32, and for rows that cannot be read 16 bytes at a time. Everything is float in
 // shared memory. A warp owns kOwn queries, or keys; in tiles of the other side each lane has a row; of sums over a tile each lane
 // has every 32nd column.
+#include <algorithm>
+
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/attention_blocks.h"
 #include "kernels/gpu/rows.h"
@@ -97,10 +99,10 @@ unsigned backward_bytes(const AttentionShape& s, int64_t warps) {
     return static_cast<unsigned>(2 * (rows + kTile) * stride_of(static_cast<int>(s.head_dim)) * 4 + 2 * rows * kTile * 4) +
            2 * Queries::bytes(static_cast<int>(most));
 }
-// Of a block: as many as leave room for another block.
+// Of a block: as many as `rows` need, and as leave room for another block.
 template <class Bytes>
-int64_t warps_of(const AttentionShape& s, Bytes bytes) {
-    int64_t warps = kMostWarps;
+int64_t warps_of(const AttentionShape& s, int64_t rows, Bytes bytes) {
+    int64_t warps = std::clamp<int64_t>(tiles_of(rows, kOwn), 1, kMostWarps);
     while (warps > 1 && bytes(s, warps) > kMostSharedBytes / 2) --warps;
     return warps;
 }
@@ -229,7 +231,8 @@ __global__ void __launch_bounds__(kMostWarps* kLanes, 2) plain_backward_kernel(B
 
 template <class T, int W, bool own_keys>
 void start_side(Stream stream, const Backward<T>& a) {
-    const int64_t warps = warps_of(a.shape, backward_bytes), blocks = BackwardBlock<own_keys>::blocks(a.shape, kOwn * warps);
+    const int64_t warps = warps_of(a.shape, own_keys ? a.shape.kv_seq : a.shape.seq, backward_bytes);
+    const int64_t blocks = BackwardBlock<own_keys>::blocks(a.shape, kOwn * warps);
     find_other_bounds<own_keys>(stream, a, kTile);
     if (blocks > 0)
         launch(plain_backward_kernel<T, W, own_keys>,
@@ -241,24 +244,24 @@ void start_backward(Stream stream, const Backward<T>& a) {
     start_side<T, W, true>(stream, a);
 }
 
-// What is stored in 16 bits is read here only where it cannot be read wide.
+// What is stored in 16 bits comes here only where it cannot be read wide.
 template <class T>
-constexpr bool kMayBeWide = sizeof(T) == 4;
+constexpr int kWidest = sizeof(T) == 4 ? kWide : 1;
 
 }  // namespace
 
 template <class T>
 void start_plain(Stream stream, const Forward<T>& a, bool wide) {
     const AttentionShape& s = a.shape;
-    const int64_t warps = warps_of(s, forward_bytes);
+    const int64_t warps = warps_of(s, s.seq * s.group, forward_bytes);
     find_bounds(stream, s.batch, s.kv_seq, kTile, a.mask.kv_pos, a.mask.kv_doc, a.bounds);
     const Grid grid = {static_cast<unsigned>(ForwardBlock::blocks(a, kOwn * warps)), static_cast<unsigned>(warps * kLanes),
                        forward_bytes(s, warps)};
-    launch(wide && kMayBeWide<T> ? plain_kernel < T, kMayBeWide<T> ? kWide : 1 > : plain_kernel<T, 1>, grid, stream, a);
+    launch(wide ? plain_kernel<T, kWidest<T>> : plain_kernel<T, 1>, grid, stream, a);
 }
 template <class T>
 void start_plain(Stream stream, const Backward<T>& a, bool wide) {
-    if (wide && kMayBeWide<T>) start_backward<T, kMayBeWide<T> ? kWide : 1>(stream, a);
+    if (wide) start_backward<T, kWidest<T>>(stream, a);
     else start_backward<T, 1>(stream, a);
 }
 

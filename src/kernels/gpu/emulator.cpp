@@ -98,7 +98,7 @@ struct Fiber {
 struct Warp {
     Meeting meeting;
     unsigned alive = 0;
-    Posted given[kLanes];
+    Posted posted[kLanes];
 };
 
 struct Chosen {
@@ -254,9 +254,9 @@ const Posted* Block::post(const void* own, size_t bytes, const Where& where) {
     Warp& w = warp();
     if (w.alive < kLanes) refuse(fmt::format("only {} lanes of a warp are left at {}", w.alive, line_of(where)));
     if (bytes > kMostExchanged) refuse("no such exchange: " + line_of(where));
-    std::memcpy(w.given[current_ % kLanes], own, bytes);
+    std::memcpy(w.posted[current_ % kLanes], own, bytes);
     meet(w.meeting, kLanes, where);
-    return w.given;
+    return w.posted;
 }
 
 void Block::start_copy(const Copy& copy) {
@@ -326,8 +326,8 @@ void taken(const Where& where) { block->taken(where); }
 // Nobody posts anew before all have taken.
 void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {
     if (lane >= kLanes) refuse("no such exchange: " + line_of(where));
-    const Posted* given = post(own, bytes, where);
-    std::memcpy(other, given[lane], bytes);
+    const Posted* posted = post(own, bytes, where);
+    std::memcpy(other, posted[lane], bytes);
     taken(where);
 }
 void start_copy(void* to, const void* from, size_t bytes) {

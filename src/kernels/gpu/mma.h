@@ -40,9 +40,9 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
 
 namespace emulated {
 
-// sum += left right, where given(lane, i) is word i of what a lane holds: four of left, two of right.
-template <class T, class Posted>
-__device__ __forceinline__ void multiply(int lane, float (&sum)[4], Posted given) {
+// sum += left right, where word_of(lane, i) is word i of what a lane holds: four of left, two of right.
+template <class T, class WordOf>
+__device__ __forceinline__ void multiply(int lane, float (&sum)[4], WordOf word_of) {
     const int g = lane / 4, t = lane % 4;
     UNROLL
     for (int part = 0; part < 4; ++part) {  // of the sum's order, two elements from each half
@@ -51,8 +51,8 @@ __device__ __forceinline__ void multiply(int lane, float (&sum)[4], Posted given
             float left[2][2], right[2][2];
             UNROLL
             for (int i = 0; i < 2; ++i) {
-                unpack<T>(given(g * 4 + part, half * 2 + i), left[i][0], left[i][1]);
-                unpack<T>(given((2 * t + i) * 4 + part, 4 + half), right[i][0], right[i][1]);
+                unpack<T>(word_of(g * 4 + part, half * 2 + i), left[i][0], left[i][1]);
+                unpack<T>(word_of((2 * t + i) * 4 + part, 4 + half), right[i][0], right[i][1]);
             }
             UNROLL
             for (int i = 0; i < 4; ++i) sum[i] += left[i / 2][0] * right[i % 2][0] + left[i / 2][1] * right[i % 2][1];
