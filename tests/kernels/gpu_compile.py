@@ -16,11 +16,13 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-REGISTERS = {"norm": 160, "columns": 128, "update": 80, "elementwise": 64, "tokens": 128, "loss": 48, "quantize": 64, "movement": 80, "any_type": 80}
+REGISTERS = {"norm": 160, "columns": 128, "update": 80, "elementwise": 64, "tokens": 128, "loss": 48, "quantize": 64, "movement": 80, "any_type": 80,
+             "attention": 255, "attention_backward": 255, "attention_plain": 255}
 # Kernels that do eight elements at once; and how many accesses of fewer than 16 bytes each file's may have: a row's or a step's
-# scalars, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
-WIDE = re.compile(r"(each|adam|squares|embedding_backward)_kernelILi8E|kernelILi\d+ELi8E")
-NARROW = {"norm": 22, "columns": 5, "update": 25, "elementwise": 9, "tokens": 10, "loss": 6, "quantize": None, "movement": None, "any_type": None}
+# scalars, positions and documents, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
+WIDE = re.compile(r"kernelI\w*Li8E|attention(_backward)?_kernel")
+NARROW = {"norm": 22, "columns": 5, "update": 25, "elementwise": 9, "tokens": 10, "loss": 6, "quantize": None, "movement": None, "any_type": None,
+          "attention": 26, "attention_backward": 24, "attention_plain": 23}
 
 
 def compile_one(nvcc, root, source, arch, folder):
@@ -46,7 +48,8 @@ def faults(name, arch, log, ptx):
     for kernel, body in re.findall(r"\.entry (\S+?)\(.*?\{(.*?)\n\}", ptx, flags=re.S):
         if NARROW[name] is None or not WIDE.search(kernel):
             continue
-        widths = collections.Counter("wide" if ".v4" in line else "narrow" for line in re.findall(r"\b(?:ld|st)\.global\S*", body))
+        accesses = re.findall(r"\b(?:ld|st)\.global\S*|cp\.async\.c[ag]\.\S*", body)  # .cg always has 16 bytes
+        widths = collections.Counter("wide" if ".v4" in line or ".cg" in line else "narrow" for line in accesses)
         if widths["wide"] == 0:
             yield f"{kernel}, sm_{arch}: no access has 16 bytes"
         if widths["narrow"] > NARROW[name]:

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/gpu/dialect.h"
+#include "kernels/gpu/mma.h"
 
 namespace lockstep::testing {
 namespace {
@@ -143,6 +143,102 @@ TEST(GpuEmulator, SharedMemoryStartsAsNan) {
     std::vector<float> out(kThreads);
     EXPECT_EQ(refusal(reads_what_nobody_wrote, {1, kThreads, kThreads * sizeof(float)}, out.data()), "none");
     for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i == 5) << i;
+}
+
+enum class Awaits { BeforeReading, AllButTheLast, AfterReading, Never };
+
+// Each thread reads what its neighbour has copied.
+template <Awaits awaits>
+__global__ void copies_two(const float* x, float* out) {
+    SHARED_MEMORY(float, shared);
+    for (int i = 0; i < 2; ++i) {
+        start_copy<4>(shared + i * kThreads + thread(), x + i * kThreads + thread(), i == 0 || thread() != 3);
+        end_group_of_copies();
+    }
+    if (awaits == Awaits::BeforeReading) await_copies<0>();
+    if (awaits == Awaits::AllButTheLast) await_copies<1>();
+    block_barrier();
+    for (unsigned i = 0; i < 2; ++i) out[i * kThreads + thread()] = shared[i * kThreads + (thread() + 1) % kThreads];
+    block_barrier();
+    if (awaits != Awaits::Never) await_copies<0>();
+}
+template <Awaits awaits>
+std::string refusal_of_copies(std::vector<float>& out) {
+    std::vector<float> x(2 * kThreads, 2.0f);
+    out.resize(x.size());
+    return refusal(copies_two<awaits>, {1, kThreads, 2 * kThreads * sizeof(float)}, x.data(), out.data());
+}
+
+TEST(GpuEmulator, CopiesHappenWhenTheyAreAwaited) {
+    std::vector<float> out;
+    EXPECT_EQ(refusal_of_copies<Awaits::BeforeReading>(out), "none");
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], i == kThreads + 2 ? 0 : 2) << i;
+    EXPECT_EQ(refusal_of_copies<Awaits::AllButTheLast>(out), "none");
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), i >= kThreads) << i;
+    EXPECT_EQ(refusal_of_copies<Awaits::AfterReading>(out), "none");
+    EXPECT_TRUE(std::isnan(out[0]));
+    EXPECT_NE(refusal_of_copies<Awaits::Never>(out).find("ends with copies that it did not await"), std::string::npos);
+}
+
+// Elements of operands where PTX says that a lane has them; sums [16, 8] = left [16, 16] right [16, 8].
+template <class T>
+__global__ void multiplies(const T* left, const T* right, float* sums) {
+    const unsigned g = thread() / 4, t = thread() % 4;
+    uint32_t a[4], b[2];
+    const auto word = [](T low, T high) { return static_cast<uint32_t>(low.bits) | static_cast<uint32_t>(high.bits) << 16; };
+    for (unsigned i = 0; i < 4; ++i) {
+        const T* const from = left + (g + i % 2 * 8) * 16 + i / 2 * 8 + 2 * t;
+        a[i] = word(from[0], from[1]);
+    }
+    for (unsigned i = 0; i < 2; ++i) b[i] = word(right[(i * 8 + 2 * t) * 8 + g], right[(i * 8 + 2 * t + 1) * 8 + g]);
+    float sum[4] = {100, 100, 100, 100};
+    mma_16x8x16<T>(sum, a, b[0], b[1]);
+    for (unsigned i = 0; i < 4; ++i) sums[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sum[i];
+}
+// Four matrices [8, 8] that lie behind each other, as the words of lanes.
+template <bool transposed>
+__global__ void loads_matrices(const Bf16* x, uint32_t* words) {
+    uint32_t own[4];
+    load_matrices<transposed>(own, x + thread() * 8);
+    for (unsigned i = 0; i < 4; ++i) words[i * kLanes + thread()] = own[i];
+}
+
+template <class T>
+void expect_product() {
+    std::vector<T> left, right;
+    for (int i = 0; i < 256; ++i) left.push_back(T(static_cast<float>(i * 7 % 19 - 9)));
+    for (int i = 0; i < 128; ++i) right.push_back(T(static_cast<float>(i * 5 % 23 - 11)));
+    std::vector<float> sums(128);
+    EXPECT_EQ(refusal(multiplies<T>, {1, kLanes}, left.data(), right.data(), sums.data()), "none");
+    for (size_t row = 0; row < 16; ++row) {
+        for (size_t column = 0; column < 8; ++column) {
+            float want = 100;
+            for (size_t k = 0; k < 16; ++k)
+                want += static_cast<float>(left[row * 16 + k]) * static_cast<float>(right[k * 8 + column]);
+            EXPECT_EQ(sums[row * 8 + column], want) << row << ", " << column;
+        }
+    }
+}
+
+TEST(GpuEmulator, ProductsOfWarpsHaveTheirLayout) {
+    expect_product<Bf16>();
+    expect_product<F16>();
+    alignas(16) Bf16 x[256 + 8];
+    for (size_t i = 0; i < 256; ++i) x[i].bits = static_cast<uint16_t>(i);
+    for (const bool transposed : {false, true}) {
+        std::vector<uint32_t> words(128);
+        EXPECT_EQ(refusal(transposed ? loads_matrices<true> : loads_matrices<false>, {1, kLanes}, +x, words.data()), "none");
+        for (uint32_t i = 0; i < 4; ++i) {
+            for (uint32_t lane = 0; lane < 32; ++lane) {
+                const uint32_t row = lane / 4, column = lane % 4 * 2;
+                const uint32_t first = i * 64 + (transposed ? column * 8 + row : row * 8 + column);
+                EXPECT_EQ(words[i * 32 + lane], first | (first + (transposed ? 8 : 1)) << 16) << i << ", " << lane;
+            }
+        }
+    }
+    std::vector<uint32_t> words(128);
+    EXPECT_NE(refusal(loads_matrices<false>, {1, kLanes}, x + 4, words.data()).find("reads or writes 16 bytes"),
+              std::string::npos);
 }
 
 }  // namespace

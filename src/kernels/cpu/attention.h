@@ -2,41 +2,18 @@
 // stay in scratch, a block of queries at a time, and blocks that the mask hides are skipped.
 // q, out, d_out, d_q: [batch, seq, kv_heads, group, head_dim]; k, v, d_k, d_v: [batch, kv_seq, kv_heads, head_dim];
 // lse: [batch, seq, kv_heads, group], the natural log of the sum of exp of the scaled scores. All dense, any sizes.
-// Query s sees key t if kv_pos[t] <= pos[s], pos[s] - kv_pos[t] < window and kv_doc[t] == doc[s]. A query that sees nothing has
-// out = 0, lse = -inf.
+// Which query sees which key: kernels/attention_shape.h.
 #pragma once
 
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "kernels/attention_shape.h"
 #include "kernels/cpu/typed.h"
 
 namespace lockstep::kernels::cpu {
 
-struct AttentionShape {
-    int64_t batch = 0, seq = 0, kv_seq = 0, kv_heads = 0, group = 0, head_dim = 0;
-    float scale = 1;
-    int64_t window = 0;  // 0: none
-};
-
-// What is dropped of the probabilities (base/random.h): those of query s and head h whose key's position p has
-// dropout_bits(dropout_row(stream, noise[s], h), p) below the threshold. The others are multiplied by scale.
-struct AttentionDropout {
-    const int32_t* noise = nullptr;  // [batch, seq]; none: nothing is dropped
-    uint64_t stream = 0;
-    uint32_t threshold = 0;
-    float scale = 1;
-    int64_t first_head = 0, first_member = 0;  // this rank's first kv_head and member of a group, counted over all ranks
-    int64_t members = 1;                       // of a group, over all ranks
-};
-
-struct AttentionMask {
-    const int32_t* pos;     // [batch, seq]
-    const int32_t* kv_pos;  // [batch, kv_seq]
-    const int32_t* doc;     // [batch, seq]
-    const int32_t* kv_doc;  // [batch, kv_seq]
-    AttentionDropout drop{};
-};
+using kernels::AttentionDropout, kernels::AttentionMask, kernels::AttentionShape;
 
 // What blocks are multiplied as: floats, or bfloat16 by AMX, to which P and dS are rounded too.
 enum class AttentionKernel { floats, amx };

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "base/quantized.h"
+#include "kernels/gpu/attention.h"
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/quantize.h"
 #include "kernels/gpu/update.h"
+#include "kernels/registry/attention.h"
 #include "kernels/registry/lists.h"
 #include "ops/rope.h"
 
@@ -33,6 +35,31 @@ struct RopeOf {
     }
 };
 
+template <class T>
+struct AttentionOf {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out, lse
+    static constexpr Family kFamily{"attention", "attention"};
+    using Types = std::tuple<T, float>(T, T, T, int32_t);
+    static bool serves(const KernelContext& c) { return serves_attention(attention_shape(c, 0), false); }
+    static int64_t workspace_bytes(const KernelContext& c) { return attention_workspace_bytes(attention_shape(c, 0)); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([shape = attention_shape(c, 0), mask = MaskOfAttention(c, 0)](const KernelArgs& k) {
+            attention(stream_of(k), shape, mask(k), in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1), k.workspace);
+        });
+    }
+};
+template <class T, class... Noise>
+struct AttentionBackwardOf {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise] -> d_q, d_k, d_v
+    static constexpr Family kFamily{"attention_backward", "attention_backward"};
+    using Types = std::tuple<T, T, T>(T, T, T, T, int32_t, int32_t, int32_t, int32_t, T, float, Noise...);
+    static bool serves(const KernelContext& c) { return serves_attention(attention_shape(c, 1), true); }
+    static int64_t workspace_bytes(const KernelContext& c) { return attention_backward_workspace_bytes(attention_shape(c, 1)); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([shape = attention_shape(c, 1), mask = MaskOfAttention(c, 1)](const KernelArgs& k) {
+            attention_backward(stream_of(k), shape, mask(k), in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in<T>(k, 8), in(k, 9),
+                               in<T>(k, 0), out<T>(k, 0), out<T>(k, 1), out<T>(k, 2), k.workspace);
+        });
+    }
+};
 template <class T>
 struct MaskPaddingOf {
     static constexpr Family kFamily{"mask_padding", "mask_padding", -1, true};
@@ -226,6 +253,7 @@ template <class T>
 void register_type(Registry& r) {
     add_common<Backend, T>(r);
     register_all<RopeOf<T>, MaskPaddingOf<T>, QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>, DequantizeSumOf<T>>(r);
+    register_all<AttentionOf<T>, AttentionBackwardOf<T>, AttentionBackwardOf<T, int32_t>>(r);
     register_all<AdamWOf<T>, AdamOf<T>, SgdOf<T>, SgdWithMomentumOf<T>, MuonMomentumOf<T>, MuonOf<T>>(r);
     register_all<OuterGradientOf<T>, OuterSgdOf<T>, OuterSgdWithMomentumOf<T>>(r);
 }

@@ -51,6 +51,12 @@ struct Grid {
     unsigned blocks, threads;  // of a block
     unsigned shared_bytes = 0;
 };
+// For which a launch can ask: that of gfx90a, and of sm_80, which has the least of NVIDIA's that these kernels are compiled for.
+#if defined(__HIPCC__)
+inline constexpr unsigned kMostSharedBytes = 64 << 10;
+#else
+inline constexpr unsigned kMostSharedBytes = 163 << 10;
+#endif
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 
@@ -61,18 +67,30 @@ void check_launch();
 using NativeStream = hipStream_t;
 __device__ __forceinline__ float shuffle_xor(float v, int mask) { return __shfl_xor(v, mask, kLanes); }
 __device__ __forceinline__ double shuffle_xor(double v, int mask) { return __shfl_xor(v, mask, kLanes); }
+__device__ __forceinline__ int shuffle_xor(int v, int mask) { return __shfl_xor(v, mask, kLanes); }
 #else
 using NativeStream = cudaStream_t;
 __device__ __forceinline__ float shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 __device__ __forceinline__ double shuffle_xor(double v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
+__device__ __forceinline__ int shuffle_xor(int v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 #endif
 __device__ __forceinline__ void block_barrier() { __syncthreads(); }
 __device__ __forceinline__ unsigned thread() { return threadIdx.x; }
+__device__ __forceinline__ unsigned threads() { return blockDim.x; }
 __device__ __forceinline__ unsigned block() { return blockIdx.x; }
 __device__ __forceinline__ unsigned blocks() { return gridDim.x; }
 
+// What a launch gets without asking is 48 KiB. Where that fails, so does check_launch().
+template <class... P>
+void allow_shared([[maybe_unused]] void (*kernel)(P...), [[maybe_unused]] unsigned bytes) {
+#if !defined(__HIPCC__)
+    if (bytes > 48u << 10) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+#endif
+}
+
 template <class... P, class... A>
 void launch(void (*kernel)(P...), const Grid& grid, Stream stream, A... arguments) {
+    allow_shared(kernel, grid.shared_bytes);
     kernel<<<grid.blocks, grid.threads, grid.shared_bytes, static_cast<NativeStream>(stream)>>>(static_cast<P>(arguments)...);
     check_launch();
 }
@@ -87,6 +105,7 @@ T shuffle_xor(T v, int mask, const std::source_location& where = std::source_loc
 }
 inline void block_barrier(const std::source_location& where = std::source_location::current()) { emulator::block_barrier(where); }
 inline unsigned thread() { return emulator::place.thread.x; }
+inline unsigned threads() { return emulator::place.block_size.x; }
 inline unsigned block() { return emulator::place.block.x; }
 inline unsigned blocks() { return emulator::place.grid_size.x; }
 

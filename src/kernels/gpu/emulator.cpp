@@ -24,7 +24,8 @@
 namespace lockstep::kernels::gpu::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 48 << 10, kAlignment = 128;
+// Of shared memory a launch can ask for as much as on an sm_80. Writes are noticed up to kWatchedBytes beyond what it asks for.
+constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 163 << 10, kWatchedBytes = 48 << 10, kAlignment = 128;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
@@ -32,7 +33,8 @@ std::string line_of(const Where& where) {
     return fmt::format("{} in {}, line {}", where.function_name(), where.file_name(), where.line());
 }
 bool same(const Where& a, const Where& b) {
-    return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+    return a.line() == b.line() && a.column() == b.column() &&
+           (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 
 // A stack to run on. switch_to leaves the one and goes on with the other.
@@ -75,9 +77,18 @@ struct Meeting {
     Where where;
 };
 
+struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+    unsigned group;
+};
+
 struct Fiber {
     Stack stack;
     Index index;
+    std::vector<Copy> copies;
+    unsigned groups = 0;             // of copies, ended ones
     const Meeting* waits = nullptr;  // at which it waits, since its generation
     unsigned generation = 0;
     Where where;
@@ -87,7 +98,7 @@ struct Fiber {
 struct Warp {
     Meeting meeting;
     unsigned alive = 0;
-    std::byte given[kLanes][kMostExchanged];
+    Posted posted[kLanes];
 };
 
 struct Chosen {
@@ -137,7 +148,11 @@ public:
 
     void run(Size size, size_t shared_bytes, const std::function<void()>& body, Arrangement& order);
     void barrier(const Where& where) { meet(meeting_, alive_, where); }
-    void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where);
+    const Posted* post(const void* own, size_t bytes, const Where& where);
+    void taken(const Where& where) { meet(warp().meeting, kLanes, where); }
+    void start_copy(const Copy& copy);
+    void end_group_of_copies() { ++fibers_[current_].groups; }
+    void await_copies(unsigned groups_left);
 
 private:
     static void enter();
@@ -199,7 +214,8 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
     }
     std::memset(shared(), 0xff, shared_bytes);
     // The first byte is as it should be, and each is like the next.
-    is_filled_ = *shared() == std::byte{0xff} && std::memcmp(shared(), shared() + 1, kSharedBytes - 1) == 0;
+    const size_t watched = std::min(kSharedBytes, shared_bytes + kWatchedBytes);
+    is_filled_ = *shared() == std::byte{0xff} && std::memcmp(shared(), shared() + 1, watched - 1) == 0;
     if (!is_filled_) refuse(fmt::format("a kernel writes beyond its {} bytes of shared memory", shared_bytes));
 }
 
@@ -210,6 +226,8 @@ void Block::enter() {
     } catch (...) {
         b.error_ = std::current_exception();
     }
+    if (!b.error_ && !b.fibers_[b.current_].copies.empty())
+        b.error_ = std::make_exception_ptr(std::runtime_error("emulated GPU: a thread ends with copies that it did not await"));
     b.end();
 }
 
@@ -233,15 +251,29 @@ void Block::meet(Meeting& meeting, unsigned members, const Where& where) {
     switch_to(f.stack, main_);
 }
 
-// The second meeting: nobody gives anew before all have taken.
-void Block::exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {
+const Posted* Block::post(const void* own, size_t bytes, const Where& where) {
     Warp& w = warp();
     if (w.alive < kLanes) refuse(fmt::format("only {} lanes of a warp are left at {}", w.alive, line_of(where)));
-    if (lane >= kLanes || bytes > kMostExchanged) refuse("no such exchange: " + line_of(where));
-    std::memcpy(w.given[current_ % kLanes], own, bytes);
+    if (bytes > kMostExchanged) refuse("no such exchange: " + line_of(where));
+    std::memcpy(w.posted[current_ % kLanes], own, bytes);
     meet(w.meeting, kLanes, where);
-    std::memcpy(other, w.given[lane], bytes);
-    meet(w.meeting, kLanes, where);
+    return w.posted;
+}
+
+void Block::start_copy(const Copy& copy) {
+    Fiber& f = fibers_[current_];
+    f.copies.push_back(copy);
+    f.copies.back().group = f.groups;
+}
+void Block::await_copies(unsigned groups_left) {
+    Fiber& f = fibers_[current_];
+    const auto end =
+        std::find_if(f.copies.begin(), f.copies.end(), [&](const Copy& c) { return c.group + groups_left >= f.groups; });
+    for (auto c = f.copies.begin(); c != end; ++c) {
+        if (c->from) std::memcpy(c->to, c->from, c->bytes);
+        else std::memset(c->to, 0, c->bytes);
+    }
+    f.copies.erase(f.copies.begin(), end);
 }
 
 void Block::refuse_deadlock() const {
@@ -279,7 +311,7 @@ void run(Size grid, Size size, size_t shared_bytes, const std::function<void()>&
     Arrangement order(chosen);
     std::vector<unsigned> blocks = first_numbers(grid.x);
     order.arrange(blocks);
-    place.grid_size = grid;
+    place.block_size = size, place.grid_size = grid;
     for (unsigned z = 0; z < grid.z; ++z) {
         for (unsigned y = 0; y < grid.y; ++y) {
             for (unsigned x : blocks) {
@@ -297,8 +329,21 @@ void check_alignment(const void* address, size_t bytes) {
 }
 std::byte* shared_memory() { return block->shared(); }
 void block_barrier(const Where& where) { block->barrier(where); }
+const Posted* post(const void* own, size_t bytes, const Where& where) { return block->post(own, bytes, where); }
+void taken(const Where& where) { block->taken(where); }
+// Nobody posts anew before all have taken.
 void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where) {
-    block->exchange(own, other, bytes, lane, where);
+    if (lane >= kLanes) refuse("no such exchange: " + line_of(where));
+    const Posted* posted = post(own, bytes, where);
+    std::memcpy(other, posted[lane], bytes);
+    taken(where);
 }
+void start_copy(void* to, const void* from, size_t bytes) {
+    check_alignment(to, bytes);
+    check_alignment(from, bytes);
+    block->start_copy({to, from, bytes, 0});
+}
+void end_group_of_copies() { block->end_group_of_copies(); }
+void await_copies(unsigned groups_left) { block->await_copies(groups_left); }
 
 }  // namespace lockstep::kernels::gpu::emulator

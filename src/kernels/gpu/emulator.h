@@ -25,7 +25,7 @@ void set_order(Order order, uint32_t seed = 0);
 // Of the thread of a GPU that runs now.
 struct Place {
     Index thread, block;
-    Size grid_size;
+    Size block_size, grid_size;
 };
 extern thread_local Place place;
 
@@ -45,7 +45,16 @@ std::byte* shared_memory();
 void block_barrier(const Where& where);
 // Gives `bytes` of `own` to the warp and gets those of `lane`. All 32 lanes take part, at one place of the source.
 void exchange(const void* own, void* other, size_t bytes, unsigned lane, const Where& where);
+// The same in two steps: what each lane of the warp has posted, which stays until all of them have called taken().
 inline constexpr size_t kMostExchanged = 64;
+using Posted = std::byte[kMostExchanged];
+const Posted* post(const void* own, size_t bytes, const Where& where);
+void taken(const Where& where);
+// Copies that a thread starts and awaits later: they happen when it awaits them, and not a moment before. A thread that ends
+// before is refused. from: nullptr for zeros.
+void start_copy(void* to, const void* from, size_t bytes);
+void end_group_of_copies();
+void await_copies(unsigned groups_left);
 inline constexpr unsigned kLanes = 32, kMostThreads = 1024;
 
 }  // namespace lockstep::kernels::gpu::emulator

@@ -3,37 +3,17 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/matmul.h"
-#include "kernels/registry/bias.h"
+#include "kernels/registry/attention.h"
 
 namespace lockstep::kernels::registry {
-
-inline cpu::AttentionShape attention_shape(const KernelContext& c, size_t query) {
-    const ir::Tensor &q = c.in(query), &k = c.in(query + 1);
-    return {c.size(q, 0),
-            c.size(q, 1),
-            c.size(k, 1),
-            c.size(q, 2),
-            c.size(q, 3),
-            c.size(q, 4),
-            static_cast<float>(c.op.number("scale")),
-            c.op.integer("window")};
-}
-inline cpu::AttentionDropout attention_dropout(const KernelContext& c, size_t query) {
-    const ir::Tensor& q = c.in(query);
-    const Dropped drop(c.op);
-    return {nullptr, 0, drop.threshold, drop.scale, c.first_index(q, 2), c.first_index(q, 3), c.routine.dims[q.dims[3]].size};
-}
 
 template <class T>
 struct ForwardAttention {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out, lse
     using Types = std::tuple<T, float>(T, T, T, int32_t);
     static std::unique_ptr<Kernel> make_with(const KernelContext& c, cpu::Attention<T>* run) {
-        return kernel_from(
-            [shape = attention_shape(c, 0), drop = Dropped(c.op), heads = attention_dropout(c, 0), run](const KernelArgs& k) {
-                cpu::AttentionMask mask{ids(k, 3), ids(k, 4), ids(k, 5), ids(k, 6), heads};
-                if (drop.drops) mask.drop.noise = ids(k, 7), mask.drop.stream = drop.stream(k);
-                run(k.queue.pool(), shape, mask, in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1), k.workspace);
-            });
+        return kernel_from([shape = attention_shape(c, 0), mask = MaskOfAttention(c, 0), run](const KernelArgs& k) {
+            run(k.queue.pool(), shape, mask(k), in<T>(k, 0), in<T>(k, 1), in<T>(k, 2), out<T>(k, 0), out(k, 1), k.workspace);
+        });
     }
 };
 template <class T>
@@ -67,13 +47,10 @@ template <class T, class... Noise>
 struct BackwardAttention {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out (not read), lse[, noise] -> d_q, d_k, d_v
     using Types = std::tuple<T, T, T>(T, T, T, T, int32_t, int32_t, int32_t, int32_t, T, float, Noise...);
     static std::unique_ptr<Kernel> make_with(const KernelContext& c, cpu::AttentionBackward<T>* run) {
-        return kernel_from(
-            [shape = attention_shape(c, 1), drop = Dropped(c.op), heads = attention_dropout(c, 1), run](const KernelArgs& k) {
-                cpu::AttentionMask mask{ids(k, 4), ids(k, 5), ids(k, 6), ids(k, 7), heads};
-                if (drop.drops) mask.drop.noise = ids(k, 10), mask.drop.stream = drop.stream(k);
-                run(k.queue.pool(), shape, mask, in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in(k, 9), in<T>(k, 0), out<T>(k, 0),
-                    out<T>(k, 1), out<T>(k, 2), k.workspace);
-            });
+        return kernel_from([shape = attention_shape(c, 1), mask = MaskOfAttention(c, 1), run](const KernelArgs& k) {
+            run(k.queue.pool(), shape, mask(k), in<T>(k, 1), in<T>(k, 2), in<T>(k, 3), in(k, 9), in<T>(k, 0), out<T>(k, 0),
+                out<T>(k, 1), out<T>(k, 2), k.workspace);
+        });
     }
 };
 template <class T, class... Noise>

@@ -1,0 +1,29 @@
+// Attention with an online softmax, forward and backward, after FlashAttention-2 (Dao, 2023). Shapes and meaning as in
+// kernels/cpu/attention.h and attention_shape.h. T: how all but lse is stored; scores, softmax and sums are float. Products are
+// made by tensor cores, to which P and dS are rounded, where T has 16 bits, head_dim is a multiple of 8 and rows begin at
+// multiples of 16 bytes; else by plain multiply-adds of floats.
+#pragma once
+
+#include "kernels/attention_shape.h"
+#include "kernels/gpu/types.h"
+
+namespace lockstep::kernels::gpu {
+
+inline constexpr int64_t kMostHeadDim = 256;
+// Whether a block of the device has the shared memory that the shape takes.
+bool serves_attention(const AttentionShape& shape, bool backward);
+
+// workspace: attention_workspace_bytes, multiples of 16. Where queries are few, as in decoding, several blocks share the keys.
+template <class T>
+void attention(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v, T* out,
+               float* lse, void* workspace);
+int64_t attention_workspace_bytes(const AttentionShape& shape);
+
+// d_q, d_k, d_v are replaced. Gradients of queries and those of keys have a kernel each, which computes the probabilities again:
+// so that nothing is added atomically.
+template <class T>
+void attention_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
+                        const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace);
+int64_t attention_backward_workspace_bytes(const AttentionShape& shape);
+
+}  // namespace lockstep::kernels::gpu

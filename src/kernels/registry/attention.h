@@ -1,0 +1,47 @@
+// What ops of attention ask of a kernel: sizes, masks, dropout.
+#pragma once
+
+#include "kernels/attention_shape.h"
+#include "kernels/registry/bias.h"
+
+namespace lockstep::kernels::registry {
+
+// query: which operand the queries are; keys, values and the mask's operands follow.
+inline AttentionShape attention_shape(const KernelContext& c, size_t query) {
+    const ir::Tensor &q = c.in(query), &k = c.in(query + 1);
+    return {c.size(q, 0),
+            c.size(q, 1),
+            c.size(k, 1),
+            c.size(q, 2),
+            c.size(q, 3),
+            c.size(q, 4),
+            static_cast<float>(c.op.number("scale")),
+            c.op.integer("window")};
+}
+
+class MaskOfAttention {
+public:
+    MaskOfAttention(const KernelContext& c, int query)
+        : dropped_(c.op), first_(query + 3), noise_(static_cast<int>(c.op.in.size()) - 1) {
+        const ir::Tensor& q = c.in(static_cast<size_t>(query));
+        drop_ = {nullptr,
+                 0,
+                 dropped_.threshold,
+                 dropped_.scale,
+                 c.first_index(q, 2),
+                 c.first_index(q, 3),
+                 c.routine.dims[q.dims[3]].size};
+    }
+    AttentionMask operator()(const KernelArgs& k) const {
+        AttentionMask mask{ids(k, first_), ids(k, first_ + 1), ids(k, first_ + 2), ids(k, first_ + 3), drop_};
+        if (dropped_.drops) mask.drop.noise = ids(k, noise_), mask.drop.stream = dropped_.stream(k);
+        return mask;
+    }
+
+private:
+    Dropped dropped_;
+    int first_, noise_;
+    AttentionDropout drop_;
+};
+
+}  // namespace lockstep::kernels::registry
