@@ -63,7 +63,7 @@ public:
     virtual void write(Queue& queue, void* to, int64_t bytes, FunctionRef<void(char*)> f) = 0;
 };
 
-inline constexpr int64_t kAccessBytes = 16 << 20;
+inline constexpr int64_t kAccessBytes = 4 << 20;
 
 struct DeviceOptions {
     int threads = 1;        // that share the work of a kernel of the host in the compute queue; elsewhere one does it

@@ -38,9 +38,12 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
     player_ = device_->is_host() ? play_by_threads(playing_, {options.comm_thread, options.comm_cpus}) : play_by_queues(playing_);
 }
 
-// What was given to the queues uses all the rest.
+// What was given to the queues uses all the rest. A device that has failed uses nothing more.
 Executor::~Executor() {
-    for (int i = 0; i < device::kQueues; ++i) device_->finish(device_->queue(static_cast<QueueName>(i)));
+    try {
+        for (int i = 0; i < device::kQueues; ++i) device_->finish(device_->queue(static_cast<QueueName>(i)));
+    } catch (const InternalError&) {
+    }
 }
 
 // Copies are read beside a step.

@@ -12,6 +12,7 @@
 #include "runtime/saver.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
+#include "tests/equivalence/left_out_waits.h"
 
 namespace lockstep::testing {
 namespace {
@@ -94,50 +95,17 @@ TEST(EquivalenceLateDevice, SavesBesideAStepAndGoesOn) {
     }
 }
 
-// Every wait of one stream for the other, left out by itself: where the proof of order says that it is needed, some order of the
-// queues shows it.
 TEST(EquivalenceLateDevice, AWaitThatIsLeftOutShows) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "what it leaves out makes races, which the thread sanitizer reports";
 #endif
-    constexpr uint64_t kOrders = 150;
-    constexpr int kPrograms = 6, kWaits = 8;
-    int needed = 0, seen = 0, programs = 0;
-    std::string missed;
-    for (uint64_t seed = 1; programs < kPrograms; ++seed) {
-        const std::optional<Draw> d = draw(seed, Dtype::F64);
-        if (!d || d->compiled.layout.data_ranks == 1 || d->compiled.programs.size() > 1) continue;
-        const std::vector<ir::Call>& calls = d->compiled.programs[0].entry(ir::EntryKind::Train)->calls;
-        std::vector<std::pair<size_t, size_t>> waits;  // of a call, which one
-        for (size_t c = 0; c < calls.size(); ++c) {
-            for (size_t w = 0; w < calls[c].waits.size(); ++w) {
-                if (calls[static_cast<size_t>(calls[c].waits[w])].stream != calls[c].stream) waits.emplace_back(c, w);
-            }
-        }
-        if (waits.empty()) continue;
-        ++programs;
-        const Outcome host = run(d->recipe, d->compiled, 1);
-        for (int k = 0; k < std::min<int>(kWaits, static_cast<int>(waits.size())); ++k) {
-            const auto [c, w] = waits[waits.size() * static_cast<size_t>(k) / std::min<size_t>(kWaits, waits.size())];
-            compile::Compiled defect = d->compiled;
-            for (ir::Entry& e : defect.programs[0].entries) {
-                if (e.kind == ir::EntryKind::Train) e.calls[c].waits.erase(e.calls[c].waits.begin() + static_cast<long>(w));
-            }
-            if (refusal(defect).empty()) continue;  // another wait says the same
-            ++needed;
-            bool shows = false;
-            for (uint64_t order = 0; order < kOrders && !shows; ++order)
-                shows = !same(host, run(on_late_device(d->recipe, order), defect, 1));
-            seen += shows;
-            if (!shows)
-                missed +=
-                    fmt::format("seed {}, call {} {}, wait {} {}\n", seed, c, defect.programs[0].routines[calls[c].routine].name,
-                                calls[c].waits[w], defect.programs[0].routines[calls[calls[c].waits[w]].routine].name);
-        }
-    }
-    fmt::print("{} of {} waits that are needed and were left out showed\n{}", seen, needed, missed);
-    EXPECT_GE(needed, 10);
-    EXPECT_GE(seen, needed * 0.95) << missed;
+    const auto in_order = [](const compile::Recipe& recipe, const compile::Compiled& compiled, uint64_t order) {
+        return run(order == 0 ? recipe : on_late_device(recipe, order), compiled, 1);
+    };
+    const LeftOutWaits left = leave_out_waits({[](uint64_t seed) { return draw(seed, Dtype::F64); }, in_order});
+    fmt::print("{} of {} waits that are needed and were left out showed\n{}", left.seen, left.needed, left.missed);
+    EXPECT_GE(left.needed, 10);
+    EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }
 
 enum class Forgets { Wait, Record, CopyIn, CopyOut };

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/round.h"
 #include "kernels/registry/registry.h"
 #include "ops/einsum.h"
 
@@ -21,6 +22,9 @@ void check(cublasStatus_t status, const char* call) {
     if (status != CUBLAS_STATUS_SUCCESS) throw InternalError(fmt::format("{}: {}", call, cublasLtGetStatusString(status)));
 }
 #define CHECK(call, ...) check(call(__VA_ARGS__), #call)
+
+// Of the workspace that cuBLASLt is given; kernels get theirs aligned to kAlignmentBytes.
+constexpr int64_t kWorkspaceAlignment = 256;
 
 // A description of cuBLASLt that is destroyed with this.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
@@ -81,11 +85,15 @@ public:
         if (!before) before = c;
         const cublasLtMatmulAlgo_t& chosen = algorithm(a, b, before, c);
         CHECK(cublasLtMatmul, library(), description_.get(), &one, b, b_.get(), a, a_.get(), &beta, before, c_.get(), c, c_.get(),
-              &chosen, workspace, kProductWorkspaceBytes, stream);
+              &chosen, aligned(workspace), kProductWorkspaceBytes, stream);
     }
 
 private:
     static constexpr uintptr_t kAligned = 16;
+
+    static void* aligned(void* workspace) {
+        return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kWorkspaceAlignment));
+    }
 
     // For pointers that are aligned as kernels like them, or any: chosen at the first use of each.
     const cublasLtMatmulAlgo_t& algorithm(const void* a, const void* b, const void* before, const void* c) {
@@ -130,7 +138,9 @@ struct Matmul {
         ops::MatmulShape shape;
         return ops::is_matmul(c.mesh, c.routine, c.op, &shape);
     }
-    static int64_t workspace_bytes(const KernelContext&) { return kProductWorkspaceBytes; }
+    static int64_t workspace_bytes(const KernelContext&) {
+        return kProductWorkspaceBytes + kWorkspaceAlignment - kAlignmentBytes;
+    }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         ops::MatmulShape shape;
         ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");

@@ -230,7 +230,7 @@ Order::Mark Communicators::come(ncclComm_t handle, const Launch& launch, int que
         machine().order.reword(done, place.waiting);
         return done;
     }
-    const Meeting complete = std::move(m);
+    const Meeting complete = m;
     const auto is_it = [&](const auto& entry) { return &entry.second == &m; };
     launch.is_transfer() ? std::erase_if(clique.transfers, is_it) : std::erase_if(clique.collectives, is_it);
     lock.unlock();

@@ -261,7 +261,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     return call(__func__, [&](Machine& m, Lock&) {
         require(free && total, cudaErrorInvalidValue, "an address for the answer is null");
         *total = static_cast<size_t>(m.properties.memory_bytes);
-        *free = m.memory_limit_bytes - m.device(current_device()).allocated_bytes;
+        *free = m.free_bytes(current_device());
     });
 }
 
@@ -271,11 +271,10 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
         forbid_unsafe_call(m, "memory is allocated");
         *address = nullptr;
         if (bytes == 0) return;
-        size_t& allocated = m.device(current_device()).allocated_bytes;
-        require(bytes <= m.memory_limit_bytes - allocated, cudaErrorMemoryAllocation,
-                fmt::format("{} bytes are wanted, {} of {} are allocated", bytes, allocated, m.memory_limit_bytes));
+        const size_t free = m.free_bytes(current_device());
+        require(bytes <= free, cudaErrorMemoryAllocation, fmt::format("{} bytes are wanted, {} are free", bytes, free));
         *address = allocate(m, bytes, cudaMemoryTypeDevice, false);
-        allocated += bytes;
+        m.device(current_device()).allocated_bytes += bytes;
         ++m.counts.device_allocations;
     });
 }

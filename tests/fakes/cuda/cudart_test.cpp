@@ -287,12 +287,16 @@ TEST_F(FakesCudart, MemoryEnds) {
     EXPECT_EQ(total, size_t{80} << 30);
     char* const memory = device_memory<char>(600);
     void* more = nullptr;
-    refused(cudaMalloc(&more, 401), cudaErrorMemoryAllocation, "cudaMalloc: 401 bytes are wanted, 600 of 1000 are allocated");
+    refused(cudaMalloc(&more, 401), cudaErrorMemoryAllocation, "cudaMalloc: 401 bytes are wanted, 400 are free");
     ok(cudaMemGetInfo(&free, &total));
     EXPECT_EQ(free, 400u);
     ok(cudaMalloc(&more, 400));
     ok(cudaFree(memory));
     device_memory<char>(600);
+    set_memory_limit(10);
+    ok(cudaMemGetInfo(&free, &total));
+    EXPECT_EQ(free, 0u);
+    refused(cudaMalloc(&more, SIZE_MAX), cudaErrorMemoryAllocation, "0 are free");
 }
 
 // cudaFree may wait for the device, so code may rely on neither.
@@ -507,13 +511,16 @@ TEST_F(FakesCudart, LastErrorIsOfTheThreadAndCleared) {
 }
 
 TEST_F(FakesCudart, FailedKernelStopsAllThatFollows) {
-    const cudaStream_t stream = new_stream();
-    int* const number = device_memory<int>(1);
-    *number = 1;
-    enqueue(stream, "gather", []() { throw std::runtime_error("index 7 of 5"); });
-    enqueue(stream, "change", [=] { *number = 2; });
-    refused(cudaStreamSynchronize(stream), cudaErrorLaunchFailure, "gather failed on the device: index 7 of 5");
-    EXPECT_EQ(*number, 1);
+    EXPECT_EQ(results([] {
+                  const cudaStream_t stream = new_stream();
+                  int* const number = device_memory<int>(1);
+                  *number = 1;
+                  enqueue(stream, "gather", [] { throw std::runtime_error("index 7 of 5"); });
+                  enqueue(stream, "change", [=] { *number = 2; });
+                  refused(cudaStreamSynchronize(stream), cudaErrorLaunchFailure, "gather failed on the device: index 7 of 5");
+                  return *number;
+              }),
+              (std::set{1}));
     EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
     EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure) << "it is not cleared";
     void* memory = nullptr;

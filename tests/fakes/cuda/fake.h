@@ -50,7 +50,7 @@ struct DeviceProperties {
     int multiprocessors = 132;
 };
 void set_device_properties(const DeviceProperties& properties);  // of each device
-// What all allocations of a device may take together, if that is less than its memory.
+// What all allocations of a device may take together, if that is less than its memory. 4 GiB at first, because the host pays.
 void set_memory_limit(int64_t bytes);
 
 // How many ranks of a NCCL communicator may be on one device. NCCL itself allows 1.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -57,12 +58,17 @@ void require_no_failure() {
 
 }  // namespace
 
-Machine::Machine(uint64_t seed) : order(seed), random(seed), memory_limit_bytes(static_cast<size_t>(properties.memory_bytes)) {}
+Machine::Machine(uint64_t seed) : order(seed), random(seed) {}
 
 Stream& Machine::stream(cudaStream_t handle) {
     require(handle != nullptr && handle != cudaStreamLegacy && handle != cudaStreamPerThread, cudaErrorInvalidResourceHandle,
             "this is a default stream (0, cudaStreamLegacy or cudaStreamPerThread); the fake wants a stream of your own");
     return streams.at(handle, "stream");
+}
+
+size_t Machine::free_bytes(int number) {
+    const auto limit = static_cast<size_t>(std::min(properties.memory_bytes, memory_limit_bytes));
+    return limit - std::min(limit, device(number).allocated_bytes);
 }
 
 Device& Machine::device(int number) {
@@ -153,17 +159,16 @@ cudaError_t last_error(bool clears) {
 
 void issue(Machine& m, Lock& lock, cudaStream_t handle, int64_t Counts::*counter, Issue what) {
     Stream& stream = m.stream(handle);
-    if (stream.capture) {
-        require_valid(*stream.capture);
-        std::vector<Node>& nodes = stream.capture->nodes;
-        nodes.push_back({std::move(what), stream.lane, std::move(stream.after)});
-        stream.after = {nodes.size() - 1};
-    }
+    if (stream.capture) require_valid(*stream.capture);
     ++(m.counts.*counter);
-    const int queue = stream.queue;
-    const bool captured = stream.capture != nullptr;
-    lock.unlock();
-    if (!captured) what(queue);
+    if (!stream.capture) {
+        const int queue = stream.queue;
+        lock.unlock();
+        return what(queue);
+    }
+    std::vector<Node>& nodes = stream.capture->nodes;
+    nodes.push_back({std::move(what), stream.lane, std::move(stream.after)});
+    stream.after = {nodes.size() - 1};
 }
 
 void require_current_device(Machine& m, cudaStream_t handle) {
@@ -220,13 +225,9 @@ Counts counts() {
 void leave_out_wait(int64_t n) { machine().left_out_wait = n; }
 void set_driver(std::optional<int> version) { machine().driver = version; }
 void set_device_count(int count) { machine().device_count = count; }
-void set_memory_limit(int64_t bytes) { machine().memory_limit_bytes = static_cast<size_t>(bytes); }
+void set_device_properties(const DeviceProperties& properties) { machine().properties = properties; }
+void set_memory_limit(int64_t bytes) { machine().memory_limit_bytes = bytes; }
 void allow_ranks_per_device(int count) { machine().ranks_per_device = count; }
 void set_patience(std::chrono::milliseconds patience) { machine().order.set_patience(patience); }
-
-void set_device_properties(const DeviceProperties& properties) {
-    machine().properties = properties;
-    machine().memory_limit_bytes = static_cast<size_t>(properties.memory_bytes);
-}
 
 }  // namespace lockstep::fakes::cuda

@@ -123,6 +123,7 @@ struct Machine {
 
     Stream& stream(cudaStream_t handle);
     Device& device(int number);
+    size_t free_bytes(int number);  // of a device
     // The allocation that holds these bytes; null: none holds the first of them. Refuses if they leave it.
     const Allocation* allocation(const void* address, size_t bytes) const;
 
@@ -132,7 +133,7 @@ struct Machine {
     Counts counts;
     std::optional<int> driver = CUDART_VERSION;
     DeviceProperties properties;
-    size_t memory_limit_bytes;
+    int64_t memory_limit_bytes = int64_t{4} << 30;
     int device_count = 1;
     int ranks_per_device = 1;
     int64_t left_out_wait = -1;
@@ -166,7 +167,7 @@ void set_current_device(int device);
 cudaStreamCaptureMode exchange_capture_mode(cudaStreamCaptureMode mode);
 cudaError_t last_error(bool clears);
 
-// Gives a stream something to issue, or lets its capture have it as a node, and counts it. Unlocks.
+// Gives a stream something to issue, or lets its capture have it as a node, and counts it. It may unlock.
 void issue(Machine& m, Lock& lock, cudaStream_t stream, int64_t Counts::*counter, Issue what);
 // Work that is left out if the device has failed, and fails it if it throws; then `name` is said.
 Order::Work guarded(const std::string& name, std::function<void()> work);

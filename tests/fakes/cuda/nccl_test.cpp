@@ -112,10 +112,14 @@ TEST_F(FakesNccl, AllGatherGivesAllToAll) {
                 const auto ranks = static_cast<size_t>(r.size), rank = static_cast<size_t>(r.rank);
                 auto* const all = device_memory<float>(5 * ranks);
                 float* const mine = in_place ? all + 5 * rank : device_memory<float>(5);
-                for (size_t i = 0; i < 5; ++i) mine[i] = static_cast<float>(100 * rank + i);
+                std::vector<float> wanted;
+                for (size_t from = 0; from < ranks; ++from) {
+                    for (size_t i = 0; i < 5; ++i) wanted.push_back(static_cast<float>(100 * from + i));
+                }
+                std::copy_n(wanted.data() + 5 * rank, 5, mine);
                 ok(ncclAllGather(mine, all, 5, ncclFloat32, r.comm, r.stream));
                 r.finish();
-                for (size_t i = 0; i < 5 * ranks; ++i) EXPECT_EQ(all[i], static_cast<float>(100 * (i / 5) + i % 5));
+                EXPECT_EQ(std::vector<float>(all, all + 5 * ranks), wanted);
             });
         }
     }
@@ -132,8 +136,8 @@ TEST_F(FakesNccl, ReduceScatterGivesEachRankItsShare) {
                 ok(ncclReduceScatter(all, mine, 4, ncclFloat32, ncclSum, r.comm, r.stream));
                 r.finish();
                 for (size_t i = 0; i < 4; ++i) {
-                    const float sum =
-                        static_cast<float>(10 * r.size * (r.size - 1) / 2) + static_cast<float>(ranks * (4 * rank + i));
+                    float sum = 0;
+                    for (size_t from = 0; from < ranks; ++from) sum += static_cast<float>(10 * from + 4 * rank + i);
                     EXPECT_EQ(mine[i], sum);
                 }
             });
@@ -398,6 +402,20 @@ TEST_F(FakesNccl, HostThatWaitsTooEarlyIsNoticed) {
     ok(ncclAllReduce(numbers, numbers, 1, ncclFloat32, ncclSum, two[0].comm, two[0].stream));
     cuda::refused(cudaStreamSynchronize(two[0].stream), cudaErrorLaunchTimeout, "ranks 0 have come, ranks 1 have not");
     EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchTimeout) << "it is not cleared";
+}
+
+TEST_F(FakesNccl, NobodyIsExpectedInACommunicatorThatWasGivenUp) {
+    set_device_count(1);
+    ncclComm_t comm = nullptr;
+    const ncclUniqueId id = new_id();
+    ok(ncclGroupStart());
+    ok(ncclCommInitRank(&comm, 3, id, 0));
+    refused(ncclCommInitRank(&comm, 3, id, 1), ncclInvalidUsage, "on device 0");
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    TwoRanks two;
+    float* const numbers = two[0].numbers(1, 0);
+    ok(ncclAllReduce(numbers, numbers, 1, ncclFloat32, ncclSum, two[0].comm, two[0].stream));
+    EXPECT_EQ(cudaStreamSynchronize(two[0].stream), cudaErrorLaunchTimeout) << "at once";
 }
 
 TEST_F(FakesNccl, RankThatNeverJoinsIsWaitedForWithPatience) {

@@ -2,8 +2,9 @@
 // streams; a wait that is left out shows; a step that follows another allocates nothing and waits for nothing of its own.
 #include <gtest/gtest.h>
 
-#include <random>
+#include <optional>
 
+#include "tests/equivalence/left_out_waits.h"
 #include "tests/gpu/on_fakes/training.h"
 
 namespace lockstep::testing {
@@ -21,7 +22,7 @@ std::vector<NamedSettings> settings_of_a_gpu() {
     return all;
 }
 
-class GpuLayouts : public testing::TestWithParam<NamedSettings> {};
+class GpuLayouts : public ::testing::TestWithParam<NamedSettings> {};
 
 TEST_P(GpuLayouts, AreNearTheHostWithTheSameBitsInEverySchedule) {
     const compile::Recipe recipe = small_recipe(GetParam().settings);
@@ -37,36 +38,21 @@ TEST_P(GpuLayouts, AreNearTheHostWithTheSameBitsInEverySchedule) {
         EXPECT_TRUE(same_bits(first, train(recipe, on_gpu, fake_gpu(seed), kSteps))) << "seed " << seed;
 }
 
-INSTANTIATE_TEST_SUITE_P(Settings, GpuLayouts, testing::ValuesIn(settings_of_a_gpu()),
+INSTANTIATE_TEST_SUITE_P(Settings, GpuLayouts, ::testing::ValuesIn(settings_of_a_gpu()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
-    std::mt19937 random(1);
-    int left_out = 0, noticed = 0;
-    for (const char* name : {"zero3_recompute", "pipeline", "four_way_tp_with_cut_heads", "bfloat16_zero3_tp_recompute"}) {
-        const auto all = settings_of_a_gpu();
-        const auto settings = std::find_if(all.begin(), all.end(), [&](const NamedSettings& s) { return s.name == name; });
-        const compile::Recipe recipe = small_recipe(settings->settings);
-        const compile::Compiled compiled = compile_for_gpu(recipe);
-        const Outcome right = train(recipe, compiled, fake_gpu(1), kSteps);
-        const auto waits = static_cast<uint32_t>(fakes::cuda::counts().stream_waits);
-        for (int k = 0; k < 10; ++k, ++left_out) {
-            const int64_t which = random() % waits;
-            bool shows = false;
-            for (uint64_t seed = 1; seed <= 12 && !shows; ++seed) {
-                runtime::Backend gpu = fake_gpu(seed);
-                fakes::cuda::leave_out_wait(which);
-                try {
-                    shows = !same_bits(right, train(recipe, compiled, std::move(gpu), kSteps));
-                } catch (const std::exception&) {
-                    shows = true;
-                }
-            }
-            noticed += shows ? 1 : 0;
-        }
-    }
-    RecordProperty("noticed", noticed);
-    EXPECT_GE(noticed, left_out * 95 / 100) << "of " << left_out;
+    const auto drawn = [](uint64_t seed) {
+        std::optional<Draw> d = draw(seed, Dtype::F32);
+        if (d) d->compiled = compile_for_gpu(d->recipe);
+        return d;
+    };
+    const auto in_order = [](const compile::Recipe& recipe, const compile::Compiled& compiled, uint64_t order) {
+        return train(recipe, compiled, fake_gpu(order), 1);
+    };
+    const LeftOutWaits left = leave_out_waits({drawn, in_order, 4, 6, 60});
+    EXPECT_GE(left.needed, 8);
+    EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }
 
 TEST(GpuSteps, AllocateNothingAndWaitForNothingOfTheirOwn) {
@@ -74,7 +60,8 @@ TEST(GpuSteps, AllocateNothingAndWaitForNothingOfTheirOwn) {
         small_recipe({{"parallelism.data_parallel_shard_degree", "2"}, {"training.global_batch_size", "4"}});
     const compile::Compiled compiled = compile_for_gpu(recipe);
     const data::SyntheticSource data = synthetic_data(recipe, compiled);
-    runtime::Trainer trainer(compile::config_of(recipe), compiled, data, nullptr, fake_gpu(3));
+    std::optional<runtime::Trainer> made(std::in_place, compile::config_of(recipe), compiled, data, nullptr, fake_gpu(3));
+    runtime::Trainer& trainer = *made;
     start(trainer, recipe);
     std::vector<double> losses;
     for (int step = 0; step < 3; ++step) losses.push_back(trainer.step_and_begin_next().loss);
@@ -89,8 +76,9 @@ TEST(GpuSteps, AllocateNothingAndWaitForNothingOfTheirOwn) {
     // One a step: for the result of the step before the one that has been begun.
     EXPECT_EQ(after.host_waits - before.host_waits, kMore);
     losses.push_back(trainer.step().loss);
+    made.reset();
 
-    Outcome one_by_one = train(recipe, compiled, fake_gpu(4), static_cast<int>(losses.size()));
+    const Outcome one_by_one = train(recipe, compiled, fake_gpu(4), static_cast<int>(losses.size()));
     EXPECT_EQ(losses, one_by_one.losses);
 }
 

@@ -38,7 +38,11 @@ inline Outcome train(const compile::Recipe& recipe, const compile::Compiled& com
     runtime::Trainer trainer(compile::config_of(recipe), compiled, data, nullptr, std::move(backend));
     start(trainer, recipe);
     Outcome out;
-    go_on(trainer, steps, out);
+    try {
+        go_on(trainer, steps, out);
+    } catch (const std::exception& e) {
+        throw std::runtime_error(std::string(e.what()) + ". " + fakes::cuda::refusal());
+    }
     return out;
 }
 
