@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip large format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -211,6 +211,10 @@ hip:                  ## compiles the kernels of GPUs for AMD's gfx90a, without 
 	scripts/install_dependencies.sh hipcc libamdhip64-dev rocm-device-libs
 	mkdir -p build/hip
 	ls src/kernels/gpu/*.cu | xargs -P $(JOBS) -I {} sh -c 'echo {} && hipcc --offload-arch=gfx90a -O3 -std=c++20 -Wall -Werror -Isrc -x hip -c {} -o build/hip/$$(basename {}).o'
+
+gpu-bundle: configure  ## scripts/gpu_check.sh and what it runs, for a bare machine with a GPU: build/release/lockstep_gpu_check.tar.xz; needs CUDA's toolkit
+	$(build)
+	scripts/gpu_bundle.sh build/release build/release/lockstep_gpu_check.tar.xz
 
 large: configure      ## collectives over more than 2^31 elements between two processes; 9 GiB of memory
 	$(build) --target lockstep_mpi_tests

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The peers of `make bench-peers`: one training step in PyTorch on the CPU, timed; prints one JSON line.
+"""The peers of `make bench-peers`: one training step in PyTorch, timed; prints one JSON line.
 
 Shapes, batch and optimizer are those of llama.toml and gpt2.toml beside it: batch 4 of 256 tokens, AdamW (fused), clipping to
-norm 1, no dropout. bfloat16 is autocast over float32 weights. --layout fsdp, tp, tp_sp: two processes over gloo, with FSDP2
+norm 1, no dropout. With --device cuda attention is cuDNN's, and --layers, --width, .. make a larger model. bfloat16 is autocast over float32 weights. --layout fsdp, tp, tp_sp: two processes over gloo, with FSDP2
 (a unit a layer) or torchtitan's plan for tensor parallelism, without and with sequence parallelism; --loss-parallel, its default
 there, takes the loss of sharded logits. --layout pp: two stages under torch.distributed.pipelining's 1F1B, four microbatches, cut
 before the head (--cut N: before layer N), as Lockstep cuts it.
@@ -21,6 +21,9 @@ parser.add_argument("--layout", choices=["one", "fsdp", "tp", "tp_sp", "pp"], de
 parser.add_argument("--cut", type=int, default=6, help="layers of the first of two stages")
 parser.add_argument("--loss-parallel", action="store_true")
 parser.add_argument("--compile", action="store_true")
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+for name, default in (("layers", 0), ("width", 0), ("heads", 0), ("ffn", 0), ("vocab", 0), ("batch", 4), ("seq", 256)):
+    parser.add_argument(f"--{name}", type=int, default=default, help="0: as the model has it" if default == 0 else None)
 parser.add_argument("--threads", type=int, default=2, help="of all processes together")
 parser.add_argument("--steps", type=int, default=6, help="timed, after three that are not")
 args = parser.parse_args()
@@ -34,16 +37,18 @@ from torch.nn import functional as F
 
 from model import Attention, Gelu, Layer, Model, SwiGlu
 
-BATCH, SEQ, MICROBATCHES = 4, 256, 4
+BATCH, SEQ, MICROBATCHES = args.batch, args.seq, 4
 
 
 def build():
     torch.manual_seed(0)
+    own = (6, 512, 8, 1408, 32000) if args.model == "llama" else (12, 768, 12, 3072, 50304)
+    count, width, heads, ffn, vocab = (given or usual for given, usual in zip((args.layers, args.width, args.heads, args.ffn, args.vocab), own))
     if args.model == "llama":
-        layers = [Layer(nn.RMSNorm, 512, Attention(512, 8, SEQ, False, True), SwiGlu(512, 1408)) for _ in range(6)]
-        return Model(nn.RMSNorm, 512, 32000, None, layers)
-    layers = [Layer(nn.LayerNorm, 768, Attention(768, 12, SEQ, True, False), Gelu(768, 3072)) for _ in range(12)]
-    return Model(nn.LayerNorm, 768, 50304, 1024, layers)
+        layers = [Layer(nn.RMSNorm, width, Attention(width, heads, SEQ, False, True), SwiGlu(width, ffn)) for _ in range(count)]
+        return Model(nn.RMSNorm, width, vocab, None, layers)
+    layers = [Layer(nn.LayerNorm, width, Attention(width, heads, SEQ, True, False), Gelu(width, ffn)) for _ in range(count)]
+    return Model(nn.LayerNorm, width, vocab, 1024, layers)
 
 
 def distribute(model):
@@ -118,9 +123,9 @@ def run(rank, results):
     if RANKS > 1:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK=str(rank), WORLD_SIZE=str(RANKS), GLOO_SOCKET_IFNAME="lo")
         dist.init_process_group("gloo")
-    model = build()
+    model = build().to(args.device)
     parameters = sum(p.numel() for p in model.parameters())
-    tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1))  # the same on every rank
+    tokens = torch.randint(0, model.embed.num_embeddings, (BATCH, SEQ + 1), device=args.device)  # the same on every rank
     if args.layout == "fsdp":
         tokens = tokens.chunk(RANKS)[rank]
     if args.layout == "pp":
@@ -134,7 +139,11 @@ def run(rank, results):
     optimizer = torch.optim.AdamW([{"params": g} for g in groups], lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
     def loss_of(ids, targets):
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bfloat16"):
+        attention = contextlib.nullcontext()
+        if args.device == "cuda":
+            from torch.nn.attention import SDPBackend, sdpa_kernel
+            attention = sdpa_kernel(SDPBackend.CUDNN_ATTENTION if args.dtype == "bfloat16" else SDPBackend.MATH)
+        with attention, torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bfloat16"):
             return F.cross_entropy(model(ids).float().flatten(0, 1), targets.flatten())
 
     def context():

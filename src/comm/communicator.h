@@ -110,6 +110,10 @@ public:
     // Before the first launch. Every member passes the same distinct ranks in the same order; a rank's position in the
     // list is its position in the group. The same list again gives the same group.
     virtual GroupId add_group(std::vector<int> ranks) = 0;
+    // May its launches be recorded, to be given again (device/device.h, capture)? They meet nobody on the host then.
+    virtual bool may_be_captured() const { return false; }
+    // After the last group, before the first launch: every rank of the job calls it.
+    virtual void connect() {}
     virtual int position(GroupId group) const = 0;
     virtual int members(GroupId group) const = 0;
 

@@ -81,6 +81,7 @@ class QueuedCommunicator final : public RankOfProcess<QueuedTransport> {
 public:
     using Communicator::run;
     using RankOfProcess::RankOfProcess;
+    bool may_be_captured() const override { return ranks() == 1; }
     void run(device::Queue& queue, GroupId id, Requests requests) override {
         Membership& self = membership(id);
         refuse_bad(queue.index(), self, requests);

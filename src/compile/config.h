@@ -299,6 +299,7 @@ struct Config {
     struct Runtime {
         int64_t threads_per_rank = 0;
         Kernels kernels = Kernels::Cpu;
+        bool cuda_graph = false;
         InstructionSet instruction_set = InstructionSet::Auto;
         Names disabled_kernels;
         bool debug_fill = false;

@@ -395,6 +395,10 @@ const std::vector<RecipeKey>& recipe_keys() {
                      from_to(0, 1024)),
         runtime.acts("kernels", &C::Runtime::kernels,
                      "cpu, cuda (a GPU, docs/gpu.md), or reference (plain loops in double precision)"),
+        runtime.acts(
+            "cuda_graph", &C::Runtime::cuda_graph,
+            "with kernels = cuda: record a step once as a CUDA graph and launch that, which saves the gaps between kernels. "
+            "Not with several ranks on one GPU"),
         runtime.acts("instruction_set", &C::Runtime::instruction_set,
                      "of the cpu kernels: auto (the best one of this processor), avx512, avx2 or baseline. Results of two "
                      "instruction sets "

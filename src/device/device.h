@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "base/function_ref.h"
 #include "device/queue.h"
 
@@ -23,6 +24,12 @@ enum class MemorySpace {
 // A moment in a queue: when all that was given to it before the event was recorded has happened. Valid on all devices of a
 // machine. One that was never recorded has happened.
 enum class Event : int {};
+
+// Work that was recorded, to be given again as it is.
+class Graph {
+public:
+    virtual ~Graph() = default;
+};
 
 class Device {
 public:
@@ -57,11 +64,19 @@ public:
     virtual void finish(Queue& queue) = 0;
     virtual void finish(Event event) = 0;
 
+    // What `give` gives to the queue, and to others that it makes wait for it and that it waits for again, is recorded and does
+    // not happen. Events that `give` does not record may not be waited for in it, and host code has no part in it.
+    virtual std::unique_ptr<Graph> capture(Queue& queue, FunctionRef<void()> give);
+    virtual void replay(Queue& queue, const Graph& graph);
+
     // f(memory of the host that holds these bytes), after what was given to the queue. At most kAccessBytes.
     virtual void read(Queue& queue, const void* from, int64_t bytes, FunctionRef<void(const char*)> f) = 0;
     // f(memory of the host), which fills all of these bytes. They are there for what is given to the queue from now on.
     virtual void write(Queue& queue, void* to, int64_t bytes, FunctionRef<void(char*)> f) = 0;
 };
+
+inline std::unique_ptr<Graph> Device::capture(Queue&, FunctionRef<void()>) { throw InternalError("device: it records nothing"); }
+inline void Device::replay(Queue&, const Graph&) { throw InternalError("device: it records nothing"); }
 
 inline constexpr int64_t kAccessBytes = 4 << 20;
 

@@ -7,15 +7,17 @@
 #include <vector>
 
 #include "comm/moves.h"
+#include "comm/process_group.h"
 #include "device/device.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::plugins {
 
 struct GpuModule {
-    std::vector<const std::vector<kernels::Registered>*> kernels;  // of several for one op the first is taken
-    const comm::Moves* moves = nullptr;                            // among ranks that share the GPU
-    std::unique_ptr<device::Machine> (*machine)() = nullptr;
+    std::vector<const std::vector<kernels::Registered>*> kernels;      // of several for one op the first is taken
+    const comm::Moves* moves = nullptr;                                // among ranks that share the GPU
+    std::unique_ptr<device::Machine> (*machine)(int index) = nullptr;  // of the GPU of that number, modulo how many there are
+    std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;  // of one rank each
     // Of the GPU; where there is none, why_none says so in words.
     std::string description, why_none;
     int64_t memory_bytes = 0;

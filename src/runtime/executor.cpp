@@ -17,7 +17,8 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
       rank_(rank),
       prepared_(program, rank, communicator, options.threads, options.delay_s, options.islands),
       device_(machine.device({options.threads, options.cpus})),
-      playing_{program, rank, communicator, *device_, prepared_, options.debug_fill, Flight(options.flight_entries)} {
+      playing_{
+          program, rank, communicator, *device_, prepared_, options.debug_fill, options.graphs, Flight(options.flight_entries)} {
     char* arena = device_->allocate(program.arena_bytes, device::MemorySpace::Device);
     if (!arena) {
         throw UserError(

@@ -22,6 +22,7 @@ struct ExecutorOptions {
     bool comm_thread = false;                  // of the host device
     std::vector<int> comm_cpus;                // where the communication thread may run; empty: where the computing thread may
     bool debug_fill = false;                   // freed and scratch bytes are filled with NaN
+    bool graphs = false;                       // see Playing
     int64_t flight_entries = 1;                // ops of each stream that flight() remembers
     comm::islands::Member* islands = nullptr;  // see Prepared; outlives the executor
     // If set, the compute stream sleeps for delay_s seconds in place of each op; communication stays real. For experiments on

@@ -19,30 +19,22 @@ public:
           begun_(device_.new_event()),
           joined_(device_.new_event()),
           ended_(device_.new_event()),
+          launched_(device_.new_event()),
           copied_(device_.new_event()) {}
 
     void start(const ir::Entry& entry) override {
-        device::Queue &compute = device_.queue(QueueName::Compute), &comm = device_.queue(QueueName::Comm);
+        device::Queue& compute = device_.queue(QueueName::Compute);
         timed_count_ = 0;
-        // Both streams begin behind what host code has written, and end together.
+        // All begins behind what host code has written, and what host code does next is behind all.
         device_.record(device_.queue(QueueName::Loads), loaded_);
         device_.wait(compute, loaded_);
-        device_.record(compute, begun_);
-        device_.wait(comm, begun_);
-        const std::vector<std::optional<Event>>& events = events_of(entry);
-        for (size_t i = 0; i < entry.calls.size(); ++i) {
-            const ir::Call& call = entry.calls[i];
-            device::Queue& queue = call.stream == ir::Stream::Compute ? compute : comm;
-            for (int w : call.waits) {
-                if (entry.calls[static_cast<size_t>(w)].stream != call.stream)
-                    device_.wait(queue, *events[static_cast<size_t>(w)]);
-            }
-            if (ir::updates_weights(kind_of(call))) device_.wait(queue, copied_);
-            give(entry, i, queue);
-            if (events[i]) device_.record(queue, *events[i]);
+        if (const device::Graph* graph = graph_of(entry)) {
+            device_.wait(compute, copied_);
+            playing_.begin_op(0, playing_.runs, &entry, 0, 0);
+            device_.replay(compute, *graph);
+        } else {
+            give(entry, Updates::Wait);
         }
-        device_.record(comm, joined_);
-        device_.wait(compute, joined_);
         device_.record(compute, ended_);
         device_.wait(device_.queue(QueueName::Loads), ended_);
     }
@@ -65,6 +57,54 @@ public:
     double snapshot_wait_s() const override { return 0; }  // the host waits for none
 
 private:
+    // Whether updates wait for the snapshot that was begun last; else all that is given does so already.
+    enum class Updates { Wait, Follow };
+
+    void give(const ir::Entry& entry, Updates updates) {
+        device::Queue &compute = device_.queue(QueueName::Compute), &comm = device_.queue(QueueName::Comm);
+        // Both streams begin and end together.
+        device_.record(compute, begun_);
+        device_.wait(comm, begun_);
+        const std::vector<std::optional<Event>>& events = events_of(entry);
+        for (size_t i = 0; i < entry.calls.size(); ++i) {
+            const ir::Call& call = entry.calls[i];
+            device::Queue& queue = call.stream == ir::Stream::Compute ? compute : comm;
+            for (int w : call.waits) {
+                if (entry.calls[static_cast<size_t>(w)].stream != call.stream)
+                    device_.wait(queue, *events[static_cast<size_t>(w)]);
+            }
+            if (updates == Updates::Wait && ir::updates_weights(kind_of(call))) device_.wait(queue, copied_);
+            give(entry, i, queue);
+            if (events[i]) device_.record(queue, *events[i]);
+        }
+        device_.record(comm, joined_);
+        device_.wait(compute, joined_);
+    }
+
+    // Of an entry that has run once, so that kernels have made their choices; nothing: it is given call by call.
+    const device::Graph* graph_of(const ir::Entry& entry) {
+        const bool looks_on = playing_.timeline || playing_.watcher || playing_.debug_fill;
+        if (!playing_.graphs || looks_on || !playing_.comm.may_be_captured()) return nullptr;
+        Recorded& r = recorded_[&entry];
+        if (r.graph || r.runs++ == 0) return r.graph.get();
+        last_collective_.reset();
+        captures_ = true;
+        r.graph = device_.capture(device_.queue(QueueName::Compute), [&] { give(entry, Updates::Follow); });
+        captures_ = false;
+        return r.graph.get();
+    }
+
+    // In a graph nothing but edges orders the collectives of two streams, which all ranks must begin in one order.
+    void follow_last_collective(device::Queue& queue) {
+        if (!captures_ || playing_.comm.ranks() == 1) return;
+        if (last_collective_ && last_collective_->index() != queue.index()) device_.wait(queue, launched_);
+    }
+    void note_collective(device::Queue& queue) {
+        if (!captures_ || playing_.comm.ranks() == 1) return;
+        device_.record(queue, launched_);
+        last_collective_ = queue;
+    }
+
     ir::RoutineKind kind_of(const ir::Call& call) const {
         return playing_.program.routines[static_cast<size_t>(call.routine)].kind;
     }
@@ -159,7 +199,9 @@ private:
         timed(place, queue, [&] {
             device_.launch(queue, {}, [this, place](void* const*) { begin(place); });
             comm::Request requests[kMaxOperands];
+            follow_last_collective(queue);
             playing_.comm.run(queue, launch.group, launch.requests_in(requests));
+            note_collective(queue);
         });
     }
 
@@ -169,8 +211,15 @@ private:
 
     Playing& playing_;
     device::Device& device_;
-    const Event loaded_, begun_, joined_, ended_, copied_;
+    const Event loaded_, begun_, joined_, ended_, launched_, copied_;
     std::map<const ir::Entry*, std::vector<std::optional<Event>>> events_;
+    struct Recorded {
+        int64_t runs = 0;
+        std::unique_ptr<device::Graph> graph;
+    };
+    std::map<const ir::Entry*, Recorded> recorded_;
+    bool captures_ = false;
+    std::optional<device::Queue> last_collective_;  // that a graph has recorded
     std::vector<Timed> timed_;
     size_t timed_count_ = 0;  // of this run
     std::atomic<bool> failed_{false};

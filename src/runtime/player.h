@@ -36,6 +36,7 @@ struct Playing {
     device::Device& device;
     Prepared& prepared;
     bool debug_fill;
+    bool graphs;  // entries are recorded, and given again as they are, where device and transport can
     Flight flight;
     int64_t runs = 0;  // of entries, begun
     ir::Timeline* timeline = nullptr;

@@ -34,6 +34,7 @@ std::string own_processors(const comm::ProcessGroup& group) {
 std::unique_ptr<comm::Transport> transport_of(const device::Machine& machine, const RanksOptions& options,
                                               comm::ProcessGroup& group, int ranks) {
     if (machine.is_host()) return group.transport(ranks, options.links);
+    if (!group.is_alone() && options.backend.across_processes) return options.backend.across_processes(group, ranks);
     if (!group.is_alone())
         throw UserError(
             "job.device", "runtime.kernels",
@@ -118,7 +119,8 @@ void Ranks::work(size_t place, const RanksOptions& options) {
     const int rank = transport_->first_rank() + static_cast<int>(place);
     const ir::Program& program = programs_[static_cast<size_t>(programs_[0].mesh.pipeline_rank_of(rank))];
     ExecutorOptions own;
-    own.threads = options.threads_per_rank, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill;
+    own.threads = options.threads_per_rank, own.comm_thread = options.comm_thread, own.debug_fill = options.debug_fill,
+    own.graphs = options.graphs && !options.delay_s;
     own.flight_entries = options.flight_entries, own.delay_s = options.delay_s, own.islands = members_[place].get();
     pin(place, own);
     const auto attempt = [&](const auto& f) {
@@ -133,7 +135,10 @@ void Ranks::work(size_t place, const RanksOptions& options) {
             transport_->abort(reason);
         }
     };
-    attempt([&] { executors_[place] = std::make_unique<Executor>(program, rank, *communicators_[place], *machine_, own); });
+    attempt([&] {
+        executors_[place] = std::make_unique<Executor>(program, rank, *communicators_[place], *machine_, own);
+        communicators_[place]->connect();
+    });
     for (int64_t seen = 0;;) {
         const Task* task = nullptr;
         {

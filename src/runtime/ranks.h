@@ -23,12 +23,15 @@ namespace lockstep::runtime {
 struct Backend {
     std::shared_ptr<device::Machine> machine;        // whose devices they have
     const comm::Moves* moves = &comm::host_moves();  // of collectives on devices that are not the host
+    // Between processes, of which each has one rank; nothing: ranks are threads of one process.
+    std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;
 };
 
 struct RanksOptions {
     int threads_per_rank = 1;
     bool comm_thread = false;
     bool debug_fill = false;
+    bool graphs = false;
     int64_t flight_entries = 1;
     comm::LocalOptions links;
     comm::ProcessGroup* group = nullptr;  // that has the other ranks, and outlives these; none: all ranks are here

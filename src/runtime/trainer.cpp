@@ -38,12 +38,23 @@ compile::RankThreads rank_threads_of(const compile::Config& config, int64_t rank
                  : compile::rank_threads_of(config, ranks, static_cast<int>(usable_cpus().size()));
 }
 
+namespace {
+// Of this process among those of its host.
+int place_on_host(const comm::ProcessGroup& group) {
+    int place = 0;
+    for (int process = 0; process < group.process(); ++process)
+        place += group.host_of(process) == group.host_of(group.process()) ? 1 : 0;
+    return place;
+}
+}  // namespace
+
 RanksOptions ranks_options(const compile::Config& config, const compile::Layout& layout, comm::ProcessGroup* group) {
     const compile::RankThreads rank_threads = rank_threads_of(config, layout.ranks, group);
     RanksOptions o;
     o.threads_per_rank = rank_threads.threads_per_rank;
     o.comm_thread = rank_threads.comm_thread;
     o.debug_fill = config.runtime.debug_fill;
+    o.graphs = config.runtime.cuda_graph && config.debug.device == compile::DeviceKind::Host;
     o.flight_entries = config.comm.trace_buf_size;
     o.links.link = compile::local_link(config);
     o.group = group;
@@ -56,7 +67,8 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
                 fmt::format("{}debug.device = \"late\" runs the kernels of the host, and runtime.kernels = \"cuda\" those of "
                             "a GPU: leave one of them out",
                             config.where("debug.device")));
-        o.backend = {plugins::gpu_module().machine(), plugins::gpu_module().moves};
+        const plugins::GpuModule& module = plugins::gpu_module();
+        o.backend = {module.machine(group ? place_on_host(*group) : 0), module.moves, module.across_processes};
     } else if (is_late) {
         o.backend.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));
     }

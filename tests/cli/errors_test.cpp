@@ -32,7 +32,7 @@ const Case kRefusals[] = {
     {"train r.toml --validation.enable true", "recipe.no_heldout", "synthetic data has no held-out split"},
     {"train r.toml --runtime.disabled_kernels einsum", "recipe.disabled_kernels",
      "runtime.disabled_kernels = \"einsum\": einsum is no op that is made of parts; these are: "},
-    {"train r.toml --runtime.kernels fast", "recipe.unknown_word", "runtime.kernels = \"fast\": must be cpu or reference"},
+    {"train r.toml --runtime.kernels fast", "recipe.unknown_word", "runtime.kernels = \"fast\": must be cpu, cuda or reference"},
     {"train r.toml --runtime.threads_per_rank -1", "recipe.out_of_range",
      "runtime.threads_per_rank = -1: must be from 0 to 1024"},
     {"train r.toml --runtime.comm_thread maybe", "recipe.unknown_word",

@@ -516,6 +516,7 @@ std::vector<std::byte> random_launches(Communicator& comm, const mesh::Topology&
         if (g % 4 != 0) std::sort(ranks.begin(), ranks.end());
         if (std::find(ranks.begin(), ranks.end(), comm.rank()) != ranks.end()) ids[g] = comm.add_group(ranks);
     }
+    comm.connect();
     for (int launch = 0; launch < 30; ++launch) {
         const size_t g = random() % groups.size();
         const std::vector<int>& ranks = groups[g];
@@ -549,7 +550,7 @@ std::vector<std::byte> random_launches(Communicator& comm, const mesh::Topology&
     return outputs;
 }
 
-TEST_P(Comm, GivesTheBitsOfTheLocalTransport) {
+TEST_P(CommBits, GivesTheBitsOfTheLocalTransport) {
     const int n = GetParam().ranks();
     for (unsigned seed = 1; seed <= 2; ++seed) {
         std::vector<std::vector<std::byte>> expected(static_cast<size_t>(n)), got(static_cast<size_t>(n));

@@ -96,6 +96,7 @@ inline void expect_all(const Errors& errors, const std::string& text) {
 }
 
 class Comm : public testing::TestWithParam<Job> {};
+class CommBits : public Comm {};
 class CommFailure : public testing::TestWithParam<Job> {};
 inline std::string name_of_job(const testing::TestParamInfo<Job>& info) { return info.param.name; }
 

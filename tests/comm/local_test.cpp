@@ -14,6 +14,7 @@ namespace {
 
 const auto jobs = testing::Values(local_job(1), local_job(2), local_job(3), local_job(6));
 INSTANTIATE_TEST_SUITE_P(Local, Comm, jobs, name_of_job);
+INSTANTIATE_TEST_SUITE_P(Local, CommBits, jobs, name_of_job);
 INSTANTIATE_TEST_SUITE_P(Local, CommFailure, testing::Values(local_job(2), local_job(4), local_job(6)), name_of_job);
 
 TEST(CommLocal, LinkModelHoldsALaunchBack) {

@@ -21,6 +21,7 @@ public:
     int rank() const override { return inner_->rank(); }
     int ranks() const override { return inner_->ranks(); }
     GroupId add_group(std::vector<int> ranks) override { return inner_->add_group(std::move(ranks)); }
+    void connect() override { inner_->connect(); }
     int position(GroupId group) const override { return inner_->position(group); }
     int members(GroupId group) const override { return inner_->members(group); }
     void abort(const std::string& reason) override { inner_->abort(reason); }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -9,7 +10,9 @@
 #include "kernels/gpu/catalog.h"
 #include "kernels/gpu/emulator.h"
 #include "passes/select_kernels.h"
+#include "plugins/gpu_module.h"
 #include "tests/kernels/emulated_gpu.h"
+#include "tests/ops/device_interpreter.h"
 #include "tests/ops/interpreter.h"
 #include "tests/ops/op_cases.h"
 
@@ -28,15 +31,16 @@ std::vector<std::string> names_of(const ir::Routine& r, ir::Access access) {
     return out;
 }
 
-void fill(Interpreter& run, const Values& values) {
+template <class Run>
+void fill(Run& run, const Values& values) {
     for (const auto& [name, v] : values) {
         if (run.has(name)) run.set(name, v);
     }
 }
 
 // Every written, updated or accumulated port after a run that finds 0.5 in what is added to.
-Values results(const mesh::Mesh& mesh, const ir::Routine& r, int64_t rank, int threads, const Values& values, bool fresh) {
-    Interpreter run(mesh, r, rank, threads);
+template <class Run>
+Values results_of(Run& run, const ir::Routine& r, const Values& values, bool fresh) {
     fill(run, values);
     for (const std::string& name : names_of(r, ir::Access::Accumulate))
         run.set(name, std::vector<double>(run.get(name).size(), 0.5));
@@ -46,6 +50,10 @@ Values results(const mesh::Mesh& mesh, const ir::Routine& r, int64_t rank, int t
         for (const std::string& name : names_of(r, access)) out[name] = run.get(name);
     }
     return out;
+}
+Values results(const mesh::Mesh& mesh, const ir::Routine& r, int64_t rank, int threads, const Values& values, bool fresh) {
+    Interpreter run(mesh, r, rank, threads);
+    return results_of(run, r, values, fresh);
 }
 
 void expect_close(const Values& want, const Values& got, double tolerance, const std::string& what) {
@@ -320,6 +328,53 @@ TEST_P(OpTableGpu, KernelsAgreeWithTheReferenceInAnyOrderOfWarps) {
     }
 }
 
+// On the device of the module that LOCKSTEP_GPU_MODULE names, by its kernels.
+class OpTableDevice : public OpTable {
+protected:
+    static void SetUpTestSuite() {
+        if (std::getenv("LOCKSTEP_GPU_MODULE")) arena_ = new DeviceArena(plugins::gpu_module().machine(0));
+    }
+    static void TearDownTestSuite() { delete std::exchange(arena_, nullptr); }
+    void SetUp() override {
+        if (!std::getenv("LOCKSTEP_GPU_MODULE")) GTEST_SKIP() << "LOCKSTEP_GPU_MODULE names no module";
+        ASSERT_TRUE(arena_) << "the module has no GPU";
+    }
+    static DeviceArena* arena_;
+};
+DeviceArena* OpTableDevice::arena_ = nullptr;
+
+TEST_P(OpTableDevice, KernelsAgreeWithTheReference) {
+    const OpCase& c = GetParam();
+    const mesh::Mesh mesh = mesh_of(c);
+    const auto as_it_is = [](ir::Routine r) { return r; };
+    const Catalog catalog = [](int) {
+        ops::KernelCatalog all = plugins::gpu_catalog();
+        add_to(all, kernels::reference_kernels());
+        return all;
+    };
+    int held = 0;
+    for (unsigned seed = 0; seed < 3; ++seed) {
+        const auto in_narrow_types = [&](ir::Routine r) { return in_narrow(kNarrow[seed % 2], std::move(r), seed % 4 < 2); };
+        const auto hold = [&](const Drawn& d, double tolerance) {
+            if (std::any_of(d.fast.ops.begin(), d.fast.ops.end(),
+                            [](const ir::Op& op) { return op.kernel.starts_with("reference."); }))
+                return;  // it has none for these types
+            ++held;
+            for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+                for (bool fresh : {true, false}) {
+                    DeviceInterpreter run(*arena_, mesh, d.fast, rank);
+                    expect_close(results(mesh, d.exact, rank, 1, d.values, fresh), results_of(run, d.fast, d.values, fresh),
+                                 tolerance, title(c) + ", seed " + std::to_string(seed));
+                }
+            }
+        };
+        for (const Results kind : {Results::Written, Results::Accumulated})
+            hold(draw(c, mesh, seed, kind, as_it_is, catalog), 1e-5);
+        hold(draw(c, mesh, seed, Results::Written, in_narrow_types, catalog), 0x1p-6);
+    }
+    EXPECT_TRUE(held > 0 || title(c) == "dropout_heads");
+}
+
 // A shard's op is a part of a sum only: nothing to differentiate by itself.
 std::vector<OpCase> differentiable_cases() {
     std::vector<OpCase> out = op_cases();
@@ -388,6 +443,8 @@ INSTANTIATE_TEST_SUITE_P(Ops, OpTable, ::testing::ValuesIn(op_cases()), [](const
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableOnStream, ::testing::ValuesIn(stream_cases()),
                          [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableGpu, ::testing::ValuesIn(gpu_cases()), [](const auto& info) { return title(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ops, OpTableDevice, ::testing::ValuesIn(gpu_cases()),
+                         [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return title(info.param); });
 

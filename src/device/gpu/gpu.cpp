@@ -18,8 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of what is destroyed: a device that has failed has said so before.
+void unchecked(cudaError_t) {}
 // So that the next call does not say it again; what is fatal stays.
-void forget_error() { [[maybe_unused]] const cudaError_t error = cudaGetLastError(); }
+void forget_error() { unchecked(cudaGetLastError()); }
 
 void check(cudaError_t error, const char* call) {
     if (error == cudaSuccess) return;
@@ -44,10 +46,10 @@ public:
         CHECK(cudaStreamDestroy, stream);
     }
     ~GpuMachine() override {
-        cudaSetDevice(index_);
-        for (cudaEvent_t event : events_) cudaEventDestroy(event);
-        cudaEventDestroy(zero_);
-        for (const Block& b : blocks_) b.place == MemorySpace::Host ? cudaFreeHost(b.memory) : cudaFree(b.memory);
+        unchecked(cudaSetDevice(index_));
+        for (cudaEvent_t event : events_) unchecked(cudaEventDestroy(event));
+        unchecked(cudaEventDestroy(zero_));
+        for (const Block& b : blocks_) unchecked(b.place == MemorySpace::Host ? cudaFreeHost(b.memory) : cudaFree(b.memory));
     }
 
     bool is_host() const override { return false; }
@@ -108,6 +110,16 @@ private:
     std::vector<Block> blocks_;
 };
 
+class GpuGraph final : public Graph {
+public:
+    explicit GpuGraph(cudaGraph_t graph) { CHECK(cudaGraphInstantiate, &executable_, graph, 0); }
+    ~GpuGraph() override { unchecked(cudaGraphExecDestroy(executable_)); }
+    cudaGraphExec_t executable() const { return executable_; }
+
+private:
+    cudaGraphExec_t executable_ = nullptr;
+};
+
 class GpuDevice final : public StagedDevice {
 public:
     explicit GpuDevice(GpuMachine& machine) : machine_(machine) {
@@ -123,8 +135,8 @@ public:
     }
     ~GpuDevice() override {
         for (std::optional<Queue>& queue : queues_) {
-            cudaStreamSynchronize(stream_of(*queue));
-            cudaStreamDestroy(stream_of(*queue));
+            unchecked(cudaStreamSynchronize(stream_of(*queue)));
+            unchecked(cudaStreamDestroy(stream_of(*queue)));
         }
     }
 
@@ -170,6 +182,7 @@ public:
         work(addresses.data());
     }
     void call(Queue& queue, std::function<void()> code) override {
+        ensure(!captures_, "gpu: host code in a graph");
         machine_.make_current();
         auto held = std::make_unique<std::function<void()>>(std::move(code));
         const auto run = [](void* data) {
@@ -188,9 +201,34 @@ public:
         CHECK(cudaEventSynchronize, machine_.event(event));
     }
 
+    std::unique_ptr<Graph> capture(Queue& queue, FunctionRef<void()> give) override {
+        machine_.make_current();
+        CHECK(cudaStreamBeginCapture, stream_of(queue), cudaStreamCaptureModeThreadLocal);
+        captures_ = true;
+        cudaGraph_t graph = nullptr;
+        try {
+            give();
+        } catch (...) {
+            captures_ = false;
+            if (cudaStreamEndCapture(stream_of(queue), &graph) == cudaSuccess) unchecked(cudaGraphDestroy(graph));
+            forget_error();
+            throw;
+        }
+        captures_ = false;
+        CHECK(cudaStreamEndCapture, stream_of(queue), &graph);
+        auto made = std::make_unique<GpuGraph>(graph);
+        CHECK(cudaGraphDestroy, graph);
+        return made;
+    }
+    void replay(Queue& queue, const Graph& graph) override {
+        machine_.make_current();
+        CHECK(cudaGraphLaunch, static_cast<const GpuGraph&>(graph).executable(), stream_of(queue));
+    }
+
 private:
     GpuMachine& machine_;
     std::optional<Queue> queues_[kQueues];
+    bool captures_ = false;  // by the thread that gives a step
 };
 
 std::unique_ptr<Device> GpuMachine::device(const DeviceOptions&) { return std::make_unique<GpuDevice>(*this); }
@@ -203,8 +241,8 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 Found find() {
     Found found;
     int driver = 0, runtime = 0;
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&runtime);
+    unchecked(cudaDriverGetVersion(&driver));
+    unchecked(cudaRuntimeGetVersion(&runtime));
     const cudaError_t error = cudaGetDeviceCount(&found.count);
     if (error != cudaSuccess || found.count == 0) {
         forget_error();
@@ -219,6 +257,7 @@ Found find() {
     }
     cudaDeviceProp p = {};
     CHECK(cudaGetDeviceProperties, &p, 0);
+    found.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
     found.description = fmt::format("{} (sm_{}{}, {} multiprocessors, {:.1f} GiB), driver {}, runtime {}", p.name, p.major,
                                     p.minor, p.multiProcessorCount, static_cast<double>(p.totalGlobalMem) / (1 << 30),
                                     version_text(driver), version_text(runtime));

@@ -67,6 +67,8 @@ class Product {
 public:
     Product(const ops::MatmulShape& s, cudaDataType_t in, cudaDataType_t out)
         : shape_(s),
+          in_(in),
+          out_(out),
           a_(s.a_transposed ? layout(in, s.m, s.k) : layout(in, s.k, s.m)),
           b_(s.b_transposed ? layout(in, s.n, s.k) : layout(in, s.k, s.n)),
           c_(layout(out, s.n, s.m)) {
@@ -89,7 +91,8 @@ public:
     }
 
 private:
-    static constexpr uintptr_t kAligned = 16;
+    static constexpr uint32_t kAligned = 16;
+    static uint32_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
     static void* aligned(void* workspace) {
         return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kWorkspaceAlignment));
@@ -100,10 +103,10 @@ private:
         const auto bits = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
         const bool is_aligned = (bits(a) | bits(b) | bits(before) | bits(c)) % kAligned == 0;
         std::optional<cublasLtMatmulAlgo_t>& found = algorithms_[is_aligned ? 1 : 0];
-        if (!found) found = choose(is_aligned ? kAligned : 2);
+        if (!found) found = choose(is_aligned);
         return *found;
     }
-    cublasLtMatmulAlgo_t choose(uintptr_t alignment) const {
+    cublasLtMatmulAlgo_t choose(bool is_aligned) const {
         cublasLtMatmulPreference_t made = nullptr;
         CHECK(cublasLtMatmulPreferenceCreate, &made);
         const Preference preference(made);
@@ -113,9 +116,10 @@ private:
         set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspaceBytes));
         set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
             static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
-        for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-            set(attribute, static_cast<uint32_t>(alignment));
+        for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES})
+            set(attribute, is_aligned ? kAligned : bytes_of(in_));
+        for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+            set(attribute, is_aligned ? kAligned : bytes_of(out_));
         cublasLtMatmulHeuristicResult_t result = {};
         int count = 0;
         const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library(), description_.get(), b_.get(), a_.get(), c_.get(),
@@ -127,6 +131,7 @@ private:
     }
 
     const ops::MatmulShape shape_;
+    const cudaDataType_t in_, out_;
     const Layout a_, b_, c_;
     Description description_;
     std::array<std::optional<cublasLtMatmulAlgo_t>, 2> algorithms_;

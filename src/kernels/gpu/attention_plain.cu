@@ -39,8 +39,9 @@ __device__ __forceinline__ void put_rows(const float* from, int d, int begin, in
 __device__ __forceinline__ void add_scores(float (&sums)[kOwn], const float* own, const float* tile, int d) {
     const int stride = stride_of(d);
     const float* const other = tile + static_cast<int>(thread()) % kLanes * stride;
-    NO_UNROLL  // registers
-        for (int i = 0; i < d; i += 4) {
+    // Unrolled, it would need more registers than there are; as below.
+    NO_UNROLL
+    for (int i = 0; i < d; i += 4) {
         const Floats<4> y = load<4>(other + i);
         UNROLL
         for (int r = 0; r < kOwn; ++r) {
@@ -57,8 +58,8 @@ struct Sums {
     // += weights [kOwn, kTile] of the warp's rows times the tile.
     __device__ __forceinline__ void add(const float* weights, const float* tile, int d) {
         const int lane = static_cast<int>(thread()) % kLanes, stride = stride_of(d);
-        NO_UNROLL  // registers
-            for (int i = 0; i < kTile; ++i) {
+        NO_UNROLL
+        for (int i = 0; i < kTile; ++i) {
             float own[kOwn];
             UNROLL
             for (int r = 0; r < kOwn; ++r) own[r] = weights[r * kTile + i];

@@ -6,8 +6,7 @@
 
 namespace lockstep::kernels::gpu {
 
-// Starts copies of n rows from `begin` on, into rows of D + 8 elements of shared memory, which lie in different banks. What does
-// not exist, beyond the last row or beyond head_dim, becomes 0.
+// Starts copies of n rows from `begin` on. What does not exist, beyond the last row or beyond head_dim, becomes 0.
 template <int D, class T, class Place>
 __device__ __forceinline__ void copy_rows(const T* x, int head_dim, int begin, int count, int n, T* to, Place place_of) {
     constexpr int kChunk = sizeof(Chunk) / sizeof(T), kChunks = D / kChunk;

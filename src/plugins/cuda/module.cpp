@@ -1,5 +1,6 @@
 // The module for NVIDIA's GPUs.
 #include "comm/gpu/moves.h"
+#include "comm/nccl/nccl_transport.h"
 #include "device/gpu/gpu.h"
 #include "kernels/cuda/products.h"
 #include "kernels/gpu/catalog.h"
@@ -12,9 +13,13 @@ lockstep::plugins::GpuModule made() {
     plugins::GpuModule m;
     m.kernels = {&kernels::cuda::product_kernels(), &kernels::gpu::all_kernels()};
     m.moves = &comm::gpu::moves();
-    m.machine = [] { return device::gpu::machine(); };
+    m.machine = [](int index) { return device::gpu::machine(index % device::gpu::find().count); };
+    m.across_processes = [](comm::ProcessGroup& group, int ranks) {
+        return comm::nccl::transport(group, ranks, comm::gpu::moves());
+    };
     const device::gpu::Found found = device::gpu::find();
-    m.description = found.description, m.why_none = found.why_none, m.memory_bytes = found.memory_bytes;
+    m.description = found.description + ", " + comm::nccl::version_text(), m.why_none = found.why_none,
+    m.memory_bytes = found.memory_bytes;
     return m;
 }
 

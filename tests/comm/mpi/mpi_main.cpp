@@ -33,6 +33,7 @@ std::vector<Job> mpi_jobs() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, Comm, testing::ValuesIn(mpi_jobs()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Mpi, CommBits, testing::ValuesIn(mpi_jobs()), name_of_job);
 INSTANTIATE_TEST_SUITE_P(Mpi, CommFailure, testing::ValuesIn(mpi_jobs()), name_of_job);
 
 TEST(Mpi, AnMpiWithoutThreadsIsRefused) {

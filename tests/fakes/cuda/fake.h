@@ -22,7 +22,7 @@ void reset(uint64_t seed);
 // failed: cudaErrorLaunchFailure from every call until `reset`.
 cudaError_t enqueue(cudaStream_t stream, const std::string& name, std::function<void()> work);
 
-// Why the last call of any thread that was refused was refused, beginning with the call's name; empty: none was.
+// Why the last call of any thread that was refused was refused, beginning with the call's name. Empty: none was.
 std::string refusal();
 
 struct Counts {

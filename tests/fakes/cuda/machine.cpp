@@ -43,9 +43,10 @@ Thread& this_thread() {
 
 // A driver serves the runtime of its own major version and of earlier ones.
 void require_device(const Machine& m) {
-    require(m.driver && *m.driver / 1000 >= CUDART_VERSION / 1000, cudaErrorInsufficientDriver,
-            m.driver ? fmt::format("the driver supports CUDA {}, this runtime is {}", *m.driver, CUDART_VERSION)
-                     : "no driver is installed");
+    require(m.driver.has_value(), cudaErrorInsufficientDriver, "no driver is installed");
+    if (*m.driver / 1000 < CUDART_VERSION / 1000)
+        throw Refusal{cudaErrorInsufficientDriver,
+                      fmt::format("the driver supports CUDA {}, this runtime is {}", *m.driver, CUDART_VERSION)};
     require(m.device_count > 0, cudaErrorNoDevice, "there is no device");
 }
 
@@ -89,8 +90,9 @@ const Allocation* Machine::allocation(const void* address, size_t bytes) const {
     const auto& [base, found] = *--it;
     const auto offset = static_cast<size_t>(first - base);
     if (offset >= found.bytes) return nullptr;
-    require(bytes <= found.bytes - offset, cudaErrorInvalidValue,
-            fmt::format("{} bytes at offset {} leave their allocation of {} bytes", bytes, offset, found.bytes));
+    if (bytes > found.bytes - offset)
+        throw Refusal{cudaErrorInvalidValue,
+                      fmt::format("{} bytes at offset {} leave their allocation of {} bytes", bytes, offset, found.bytes)};
     return &found;
 }
 
@@ -173,8 +175,9 @@ void issue(Machine& m, Lock& lock, cudaStream_t handle, int64_t Counts::*counter
 
 void require_current_device(Machine& m, cudaStream_t handle) {
     const int device = m.stream(handle).device;
-    require(device == current_device(), cudaErrorInvalidResourceHandle,
-            fmt::format("the stream is of device {}, the current device is {}", device, current_device()));
+    if (device != current_device())
+        throw Refusal{cudaErrorInvalidResourceHandle,
+                      fmt::format("the stream is of device {}, the current device is {}", device, current_device())};
 }
 
 Order::Work guarded(const std::string& name, std::function<void()> work) {

@@ -90,6 +90,7 @@ TEST(GpuDevice, CodeRunsInTheOrderOfItsQueueAndEventsHaveTimes) {
 TEST(GpuDevice, SaysWhatThereIs) {
     fake::reset(1);
     EXPECT_EQ(find().description, "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 80.0 GiB), driver 13.0, runtime 13.0");
+    EXPECT_EQ(find().memory_bytes, int64_t{80} << 30);
     fake::set_driver(std::nullopt);
     EXPECT_EQ(find().why_none, "this machine has no driver for GPUs");
     fake::reset(1);
@@ -121,10 +122,9 @@ std::unique_ptr<device::Machine> next_gpu() {
     return device::gpu::machine();
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, Comm,
-                         testing::Values(queued_job("Gpu", 1, next_gpu, gpu::moves()),
-                                         queued_job("Gpu", 3, next_gpu, gpu::moves())),
-                         name_of_job);
+const auto jobs = testing::Values(queued_job("Gpu", 1, next_gpu, gpu::moves()), queued_job("Gpu", 3, next_gpu, gpu::moves()));
+INSTANTIATE_TEST_SUITE_P(Gpu, Comm, jobs, name_of_job);
+INSTANTIATE_TEST_SUITE_P(Gpu, CommBits, jobs, name_of_job);
 
 }  // namespace
 }  // namespace lockstep::comm::test

@@ -41,6 +41,20 @@ TEST_P(GpuLayouts, AreNearTheHostWithTheSameBitsInEverySchedule) {
 INSTANTIATE_TEST_SUITE_P(Settings, GpuLayouts, ::testing::ValuesIn(settings_of_a_gpu()),
                          [](const auto& info) { return info.param.name; });
 
+TEST(GpuGraphs, HaveTheBitsOfSingleCalls) {
+    for (const Settings& settings :
+         {Settings{}, Settings{{"training.mixed_precision_param", "bfloat16"}, {"training.global_batch_size", "3"}}}) {
+        compile::Recipe recipe = small_recipe(settings);
+        const compile::Compiled compiled = compile_for_gpu(recipe);
+        const Outcome calls = train(recipe, compiled, fake_gpu(1), 5);
+        recipe.set("runtime.cuda_graph", "true");
+        for (uint64_t seed = 2; seed <= 10; ++seed) {
+            EXPECT_TRUE(same_bits(calls, train(recipe, compiled, fake_gpu(seed), 5))) << "seed " << seed;
+            EXPECT_EQ(fakes::cuda::counts().graph_launches, 4);
+        }
+    }
+}
+
 TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     const auto drawn = [](uint64_t seed) {
         std::optional<Draw> d = draw(seed, Dtype::F32);

@@ -33,9 +33,10 @@ inline runtime::Backend fake_gpu(uint64_t seed) {
 }
 
 // A few steps: losses, norms and weights.
-inline Outcome train(const compile::Recipe& recipe, const compile::Compiled& compiled, runtime::Backend backend, int steps) {
+inline Outcome train(const compile::Recipe& recipe, const compile::Compiled& compiled, runtime::Backend backend, int steps,
+                     comm::ProcessGroup* group = nullptr) {
     const data::SyntheticSource data = synthetic_data(recipe, compiled);
-    runtime::Trainer trainer(compile::config_of(recipe), compiled, data, nullptr, std::move(backend));
+    runtime::Trainer trainer(compile::config_of(recipe), compiled, data, group, std::move(backend));
     start(trainer, recipe);
     Outcome out;
     try {

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Checks Lockstep on a machine with an NVIDIA GPU, and measures it: at most ten minutes. `scripts/gpu_check.sh` calls it, in the
+folder of `make gpu-bundle` or in a checkout that is built.
+
+    gpu_check.py --lockstep BIN --tests BIN [--out FOLDER] [--parts NAME ...] [--seconds N]
+
+Each part writes a line to FOLDER/results.jsonl as soon as it ends, so that a run that is cut off keeps what it found. The last
+line of the output is "N passed, N failed, N skipped"; the exit code is 1 where a part failed."""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+here = pathlib.Path(__file__).resolve().parent
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--lockstep", required=True)
+parser.add_argument("--tests", required=True, help="lockstep_tests: it has the table of ops")
+parser.add_argument("--peer", help="bench/peers/peer.py: PyTorch's step; without it no speed is compared")
+parser.add_argument("--out", default="gpu_check")
+parser.add_argument("--parts", nargs="+")
+parser.add_argument("--tiny", action="store_true", help="tiny models, for trying this script where no GPU is")
+parser.add_argument("--seconds", type=float, default=600, help="of all parts; those that no longer fit are left out")
+args = parser.parse_args()
+out = pathlib.Path(args.out).resolve()
+out.mkdir(parents=True, exist_ok=True)
+began = time.monotonic()
+
+
+class Failed(Exception):
+    pass
+
+
+class Skipped(Exception):
+    pass
+
+
+def run(command, seconds, **options):
+    try:
+        r = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=seconds, **options)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{command[0]}: more than {seconds} s") from None
+    if r.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command[:3]))}: exit code {r.returncode}: {(r.stderr or r.stdout).strip()[-600:]}")
+    return r.stdout
+
+
+# A Llama that fits any GPU, on synthetic tokens.
+RECIPE = """
+[job]
+dump_folder = "out"
+[model]
+dim = {dim}
+n_layers = {layers}
+n_heads = {heads}
+n_kv_heads = {heads}
+ffn_dim = {ffn}
+vocab_size = {vocab}
+[optimizer]
+lr = 3e-4
+[training]
+dataset = "synthetic"
+mixed_precision_param = "{dtype}"
+local_batch_size = {batch}
+seq_len = {seq}
+steps = {steps}
+[lr_scheduler]
+warmup_steps = 2
+[activation_checkpoint]
+mode = "none"
+[runtime]
+kernels = "cuda"
+"""
+SMALL = dict(dim=256, layers=4, heads=4, ffn=704, vocab=2048, dtype="bfloat16", batch=4, seq=256, steps=20)
+GPT2_SIZED = dict(dim=768, layers=12, heads=12, ffn=2048, vocab=50304, batch=16, seq=1024, steps=12)
+if args.tiny:
+    SMALL = GPT2_SIZED = dict(dim=16, layers=2, heads=4, ffn=32, vocab=64, dtype="bfloat16", batch=1, seq=16, steps=20)
+
+
+def train(folder, keys=(), seconds=120, **shape):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **shape}))
+    return json.loads(run([args.lockstep, "train", "r.toml", "--json", *keys], seconds, cwd=folder))
+
+
+def weights(folder):
+    files = sorted(pathlib.Path(folder).rglob("*.safetensors"))
+    if not files:
+        raise Failed(f"{folder}: no checkpoint")
+    return [(f.name, hashlib.sha256(f.read_bytes()).hexdigest()) for f in files]
+
+
+def versions(scratch):
+    text = run([args.lockstep, "--version"], 60)
+    found = {"lockstep": text.strip().splitlines()}
+    if shutil.which("nvidia-smi"):
+        found["gpu"] = run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 60).strip()
+    if "GPU: none" in text:
+        raise Failed(re.search(r"GPU: none: (.*)", text).group(1))
+    return found
+
+
+def op_table(scratch):
+    report = scratch / "ops.json"
+    try:
+        run([args.tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1", f"--gtest_output=json:{report}"], 120)
+    except Failed:
+        if not report.exists():
+            raise
+    result = json.loads(report.read_text())
+    if any(t.get("result") == "SKIPPED" for s in result["testsuites"] for t in s["testsuite"]):
+        raise Failed("the ops were skipped: LOCKSTEP_GPU_MODULE names no module")
+    bad = [t["name"] for s in result["testsuites"] for t in s["testsuite"] if t.get("failures")]
+    if bad or result["tests"] == 0:
+        raise Failed(f"{len(bad)} of {result['tests']} ops differ from the reference: {', '.join(bad[:20])}")
+    return {"ops": result["tests"]}
+
+
+SAVES = ["--checkpoint.enable", "true", "--checkpoint.interval", "20"]
+
+
+def twice_the_same(scratch):
+    first, second = train(scratch / "first", SAVES), train(scratch / "second", SAVES)
+    if first["final_loss"] != second["final_loss"] or weights(scratch / "first") != weights(scratch / "second"):
+        raise Failed(f"two runs of twenty steps differ: {first['final_loss']} and {second['final_loss']}")
+    return {"loss": first["final_loss"]}
+
+
+def graph_the_same(scratch):
+    calls, graph = train(scratch / "calls", SAVES), train(scratch / "graph", [*SAVES, "--runtime.cuda_graph", "true"])
+    if calls["final_loss"] != graph["final_loss"] or weights(scratch / "calls") != weights(scratch / "graph"):
+        raise Failed(f"a graph gives other bits: {calls['final_loss']} and {graph['final_loss']}")
+    return {"calls_step_s": calls["step_time_s"], "graph_step_s": graph["step_time_s"]}
+
+
+D = "--parallelism."
+LAYOUTS = {
+    "fsdp": [D + "data_parallel_shard_degree", "2"],
+    "hsdp": [D + "data_parallel_shard_degree", "2", D + "data_parallel_replicate_degree", "2"],
+    "zero1": [D + "data_parallel_shard_degree", "4", "--partition.preset", "zero1"],
+    "tp": [D + "tensor_parallel_degree", "2"],
+    "tp_without_sp": [D + "tensor_parallel_degree", "4", D + "sequence_parallel", "false"],
+    "async_tp": [D + "tensor_parallel_degree", "2", D + "enable_async_tensor_parallel", "true"],
+    "pp": [D + "pipeline_parallel_degree", "2"],
+    "3d": [D + "pipeline_parallel_degree", "2", D + "tensor_parallel_degree", "2", D + "data_parallel_shard_degree", "2"],
+}
+
+
+def layouts(scratch):
+    keys = ["--training.global_batch_size", "16"]
+    one = train(scratch / "one", keys, dtype="float32", steps=5)["final_loss"]
+    losses = {name: train(scratch / name, [*keys, *layout], dtype="float32", steps=5)["final_loss"] for name, layout in LAYOUTS.items()}
+    far = {name: loss for name, loss in losses.items() if not abs(loss - one) <= 2e-4 * abs(one)}
+    if far:
+        raise Failed(f"one rank: {one}; others: {far}")
+    return {"one_rank": one, "largest_difference": max(abs(loss - one) for loss in losses.values())}
+
+
+def sanitizer(scratch):
+    tool = shutil.which("compute-sanitizer")
+    if not tool:
+        raise Skipped("there is no compute-sanitizer")
+    run([tool, "--tool", "memcheck", "--error-exitcode", "9", args.tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
+    return {}
+
+
+def memory(scratch):
+    if not shutil.which("nvidia-smi"):
+        raise Skipped("there is no nvidia-smi")
+    folder = scratch / "memory"
+    folder.mkdir()
+    (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **GPT2_SIZED}))
+    planned = json.loads(run([args.lockstep, "check", "r.toml", "--json"], 60, cwd=folder))
+    process = subprocess.Popen([args.lockstep, "train", "r.toml", "--json"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    used = 0
+    while process.poll() is None:
+        text = run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], 30)
+        for line in text.splitlines():
+            pid, mib = [int(re.sub(r"\D", "", f) or 0) for f in line.split(",")]
+            used = max(used, mib << 20) if pid == process.pid else used
+        time.sleep(0.2)
+    if process.returncode != 0 or used == 0:
+        raise Failed(f"exit code {process.returncode}, {used} bytes seen")
+    arena = planned["stages"][0]["bytes"]["total"]
+    if not 0 <= used - arena <= 2 << 30:
+        raise Failed(f"planned {arena} bytes, used {used}")
+    return {"planned_bytes": arena, "used_bytes": used, "beside_the_arena": used - arena}
+
+
+def step(scratch):
+    results = {}
+    for graph in ("false", "true"):
+        times = [train(scratch / f"speed_{graph}", ["--runtime.cuda_graph", graph], **GPT2_SIZED)["step_time_s"] for _ in range(3)]
+        results[f"lockstep_graph_{graph}_s"] = sorted(times)
+    if not args.peer:
+        raise Skipped(json.dumps(results))
+    for kind in ([], ["--compile"]):
+        shape = ["--layers", "12", "--width", "768", "--heads", "12", "--ffn", "2048", "--vocab", "50304", "--batch", "16", "--seq", "1024"]
+        text = run([sys.executable, args.peer, "--device", "cuda", "--dtype", "bfloat16", *kind, *shape], 180)
+        results["torch_compiled_s" if kind else "torch_eager_s"] = json.loads(text.strip().splitlines()[-1])["step_time_s"]
+    return results
+
+
+PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (layouts, 120), (memory, 90), (step, 240), (sanitizer, 120)]
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+for part, seconds in PARTS:
+    name = part.__name__
+    if args.parts and name not in args.parts:
+        continue
+    start, line = time.monotonic(), {"part": name}
+    try:
+        if start - began > args.seconds - 20:
+            raise Skipped("no time is left")
+        with tempfile.TemporaryDirectory() as scratch:
+            line.update(result="passed", found=part(pathlib.Path(scratch)))
+    except Skipped as e:
+        line.update(result="skipped", why=str(e))
+    except Failed as e:
+        line.update(result="failed", why=str(e))
+    except Exception as e:  # a part that breaks must not keep the others from running
+        line.update(result="failed", why=f"{type(e).__name__}: {e}")
+    line["seconds"] = round(time.monotonic() - start, 1)
+    counts[line["result"]] += 1
+    with open(out / "results.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(f"{name:16} {line['result']:8} {line['seconds']:6} s  {line.get('why') or json.dumps(line.get('found'))}", flush=True)
+print(", ".join(f"{n} {what}" for what, n in counts.items()))
+sys.exit(1 if counts["failed"] else 0)

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Checks and measures Lockstep on a machine with an NVIDIA GPU: at most ten minutes. Runs in a checkout that is built, or in the folder
+# that `make gpu-bundle` makes, on a bare machine with a driver and Python; with PyTorch it compares speed, and takes cuBLASLt and NCCL
+# from it. All flags are those of gpu_check.py:
+#     scripts/gpu_check.sh --out results
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+if [ -d "$here/bin" ]; then  # a bundle
+    binaries=$here/bin tests=$here/bin peer=$here/peers/peer.py
+    LD_LIBRARY_PATH=$here/lib:$LD_LIBRARY_PATH
+else
+    binaries=$here/../build/release tests=$here/../build/release/tests peer=$here/../bench/peers/peer.py
+fi
+# The libraries of the vendor that PyTorch brings.
+torch=$(python3 -c 'import pathlib, nvidia; print(":".join(str(p) for r in nvidia.__path__ for p in pathlib.Path(r).glob("*/lib")))' 2>/dev/null || true)
+export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$torch"
+export LOCKSTEP_GPU_MODULE="${LOCKSTEP_GPU_MODULE:-$binaries/liblockstep_cuda.so}"
+python3 -c 'import torch' 2>/dev/null && with_peer="--peer $peer" || with_peer=
+# shellcheck disable=SC2086
+exec python3 "$here/gpu_check.py" --lockstep "$binaries/lockstep" --tests "$tests/lockstep_tests" $with_peer "$@"

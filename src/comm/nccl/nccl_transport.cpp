@@ -1,0 +1,414 @@
+#include "comm/nccl/nccl_transport.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/round.h"
+#include "comm/block_rows.h"
+#include "comm/launch.h"
+#include "comm/local_copy.h"
+#include "device/device.h"
+
+namespace lockstep::comm::nccl {
+namespace {
+
+using Ranks = std::vector<int>;
+
+void check(ncclResult_t result, const char* call) {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    throw InternalError(fmt::format("{}: {}: {}", call, ncclGetErrorString(result), ncclGetLastError(nullptr)));
+}
+#define CHECK(call, ...) check(call(__VA_ARGS__), #call)
+
+cudaStream_t stream_of(const device::Queue& queue) { return static_cast<cudaStream_t>(queue.handle()); }
+
+// Everything between is launched together.
+class Together {
+public:
+    Together() { CHECK(ncclGroupStart); }
+    void launch() { CHECK(ncclGroupEnd); }
+};
+
+class NcclTransport final : public Transport {
+public:
+    NcclTransport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options)
+        : group_(group), moves_(moves), options_(options), ranks_(ranks) {
+        if (ranks != group.processes())
+            throw UserError("job.processes", "runtime.kernels",
+                            fmt::format("a GPU has one rank of a job of several processes, and the job has {} ranks and {} "
+                                        "processes: start as many processes as there are ranks",
+                                        ranks, group.processes()));
+        for (int process = 0; process < group.processes(); ++process) topology_.host_of_rank.push_back(group.host_of(process));
+        topology_.ranks_per_process = 1;
+    }
+    ~NcclTransport() override {
+        const std::lock_guard lock(mutex_);
+        for (ncclComm_t comm : comms_) aborted_ ? ncclCommAbort(comm) : ncclCommDestroy(comm);
+    }
+
+    int ranks() const override { return ranks_; }
+    int first_rank() const override { return group_.process(); }
+    int ranks_here() const override { return 1; }
+    const mesh::Topology& topology() const override { return topology_; }
+    std::unique_ptr<Communicator> communicator(int rank) override;
+
+    void abort(const std::string& reason) override {
+        const std::lock_guard lock(mutex_);
+        if (aborted_) return;
+        aborted_ = true, reason_ = reason;
+        for (ncclComm_t comm : comms_) ncclCommAbort(comm);
+        comms_.clear();
+    }
+    void throw_if_aborted() {
+        const std::lock_guard lock(mutex_);
+        if (aborted_) throw Aborted(reason_);
+    }
+
+    // A communicator, for as long as the transport.
+    ncclComm_t keep(ncclComm_t comm) {
+        const std::lock_guard lock(mutex_);
+        if (aborted_) throw Aborted(reason_);
+        return comms_.emplace_back(comm);
+    }
+    ProcessGroup& group() { return group_; }
+    const Moves& moves() const { return moves_; }
+    const Options& options() const { return options_; }
+
+private:
+    ProcessGroup& group_;
+    const Moves& moves_;
+    const Options options_;
+    const int ranks_;
+    mesh::Topology topology_;
+    std::mutex mutex_;  // guards what follows
+    std::vector<ncclComm_t> comms_;
+    bool aborted_ = false;
+    std::string reason_;
+};
+
+// The groups of all ranks, so many at once that no rank is in two: what one call of all ranks makes.
+std::vector<std::vector<Ranks>> rounds_of(const std::set<Ranks>& groups) {
+    std::vector<std::vector<Ranks>> rounds;
+    std::vector<std::set<int>> taken;
+    for (const Ranks& group : groups) {
+        const auto is_free = [&](const std::set<int>& ranks) {
+            return std::none_of(group.begin(), group.end(), [&](int rank) { return ranks.contains(rank); });
+        };
+        auto it = std::find_if(taken.begin(), taken.end(), is_free);
+        if (it == taken.end()) it = taken.insert(taken.end(), std::set<int>{}), rounds.emplace_back();
+        it->insert(group.begin(), group.end());
+        rounds[static_cast<size_t>(it - taken.begin())].push_back(group);
+    }
+    return rounds;
+}
+
+class NcclCommunicator final : public Communicator {
+public:
+    explicit NcclCommunicator(NcclTransport& transport) : transport_(transport) {}
+
+    int rank() const override { return transport_.first_rank(); }
+    int ranks() const override { return transport_.ranks(); }
+    int position(GroupId id) const override { return membership(id).position; }
+    int members(GroupId id) const override { return static_cast<int>(membership(id).ranks.size()); }
+    void abort(const std::string& reason) override { transport_.abort(reason); }
+    bool may_be_captured() const override { return true; }
+
+    GroupId add_group(Ranks ranks) override {
+        require_group(ranks, this->ranks());
+        const auto self = std::find(ranks.begin(), ranks.end(), rank());
+        ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank(), ranks));
+        const auto known =
+            std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.ranks == ranks; });
+        if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
+        ensure(!connected_ || ranks.size() == 1, "add_group: the groups of NCCL are made before the first launch");
+        const int position = static_cast<int>(self - ranks.begin());
+        memberships_.push_back({std::move(ranks), position, {}, {}});
+        return static_cast<GroupId>(memberships_.size() - 1);
+    }
+
+    // The world's communicator, then parts of it for each group and channel, which all ranks make in one order.
+    void connect() override {
+        ensure(!connected_, "connect: once");
+        connected_ = true;
+        ProcessGroup& processes = transport_.group();
+        ncclUniqueId id = {};
+        if (rank() == 0) CHECK(ncclGetUniqueId, &id);
+        const std::string first = processes.exchange(rank() == 0 ? std::string(id.internal, sizeof id.internal) : "")[0];
+        std::memcpy(id.internal, first.data(), sizeof id.internal);
+        ncclComm_t world = nullptr;
+        CHECK(ncclCommInitRank, &world, ranks(), id, rank());
+        transport_.keep(world);
+
+        nlohmann::json own = nlohmann::json::array();
+        for (const Membership& m : memberships_) own.push_back(m.ranks);
+        std::set<Ranks> groups;
+        for (const std::string& text : processes.exchange(own.dump())) {
+            for (const nlohmann::json& ranks : nlohmann::json::parse(text)) {
+                if (ranks.size() > 1) groups.insert(ranks.get<Ranks>());
+            }
+        }
+        for (const std::vector<Ranks>& round : rounds_of(groups)) {
+            int color = NCCL_SPLIT_NOCOLOR, key = 0;
+            Membership* mine = nullptr;
+            for (size_t g = 0; g < round.size(); ++g) {
+                const auto it = std::find_if(memberships_.begin(), memberships_.end(),
+                                             [&](const Membership& m) { return m.ranks == round[g]; });
+                if (it != memberships_.end()) mine = &*it, color = static_cast<int>(g), key = it->position;
+            }
+            for (int channel = 0; channel < kChannels; ++channel) {
+                ncclComm_t part = nullptr;
+                CHECK(ncclCommSplit, world, color, key, &part, nullptr);
+                if (mine) mine->comms[channel] = transport_.keep(part);
+            }
+        }
+    }
+
+    using Communicator::run;
+    void run(device::Queue& queue, GroupId id, Requests requests) override {
+        transport_.throw_if_aborted();
+        Membership& self = memberships_.at(static_cast<size_t>(id));
+        const std::string why = refusal(queue.index(), requests, self.position, static_cast<int>(self.ranks.size()),
+                                        self.in_flight[std::clamp(queue.index(), 0, kChannels - 1)]);
+        if (!why.empty()) {
+            const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank(), why);
+            transport_.abort(message);
+            throw InternalError(message);
+        }
+        if (self.ranks.size() == 1) {
+            for (size_t i = 0; i < requests.size(); ++i) local::execute(transport_.moves(), queue, std::span(&requests, 1), i, 0);
+            return;
+        }
+        if (const std::optional<Collective> kind = one_sided(requests)) {
+            if (kind == Collective::Send) ++self.in_flight[queue.index()];
+            if (kind == Collective::Wait) --self.in_flight[queue.index()];
+        }
+        Launch launch(*this, queue, self);
+        launch.move(requests);
+        for (const Request& r : requests) {
+            if (r.kind == Collective::ReduceScatter) launch.reduce_scatter(r);
+            if (r.kind == Collective::AllReduce) launch.all_reduce(r);
+        }
+    }
+
+private:
+    struct Membership {
+        Ranks ranks;
+        int position;
+        ncclComm_t comms[kChannels];
+        uint32_t in_flight[kChannels] = {};  // launches of sends that were not waited for
+    };
+    const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
+
+    char* scratch(device::Queue& queue) {
+        char*& memory = scratch_[queue.index()];
+        if (!memory) memory = queue.device().allocate(transport_.options().scratch_bytes, device::MemorySpace::Device);
+        ensure(memory, "nccl: no memory on the GPU for what sums are made of");
+        return memory;
+    }
+
+    // One launch of this rank.
+    class Launch {
+    public:
+        Launch(NcclCommunicator& own, device::Queue& queue, const Membership& self)
+            : own_(own),
+              queue_(queue),
+              comm_(self.comms[queue.index()]),
+              members_(static_cast<int>(self.ranks.size())),
+              position_(self.position) {}
+
+        // All that is not summed.
+        void move(Requests requests) const {
+            Together together;
+            for (const Request& r : requests) {
+                switch (r.kind) {
+                    case Collective::AllGather: all_gather(r); break;
+                    case Collective::AllToAll: all_to_all(r); break;
+                    case Collective::Broadcast:
+                        CHECK(ncclBroadcast, r.in, r.out, static_cast<size_t>(r.block_bytes()), ncclInt8, r.root, comm_,
+                              stream());
+                        break;
+                    case Collective::Permute:
+                        send(r.in, r.block_bytes(), (position_ + r.by) % members_);
+                        receive(r.out, r.block_bytes(), (position_ - r.by + members_) % members_);
+                        break;
+                    case Collective::Send: send(r.in, r.block_bytes(), 1); break;
+                    case Collective::Recv: receive(r.out, r.block_bytes(), 0); break;
+                    case Collective::Wait:  // what follows in the queue follows the send
+                    case Collective::ReduceScatter:
+                    case Collective::AllReduce: break;
+                }
+            }
+            together.launch();
+        }
+
+        void reduce_scatter(const Request& r) const {
+            const int64_t run = r.dim * r.inner, size = bytes_of(r.type);
+            const auto* const in = static_cast<const char*>(r.in);
+            in_chunks(r, r.block_elements(), [&](int64_t begin, int64_t count, const auto& give) {
+                for (int k = 0; k < members_; ++k) {
+                    for_rows(run * size, members_ * run * size, begin * size, count * size,
+                             [&](int64_t place, int64_t at, int64_t bytes) { give(k, in + k * run * size + place, at, bytes); });
+                }
+                return static_cast<char*>(r.out) + begin * size;
+            });
+        }
+
+        // Each member makes a slice, and gives it to all; or, where it is short, the whole.
+        void all_reduce(const Request& r) const {
+            const int64_t size = bytes_of(r.type), total = r.block_elements();
+            const auto* const in = static_cast<const char*>(r.in);
+            auto* const out = static_cast<char*>(r.out);
+            if (total * size <= own_.transport_.options().small_bytes) {
+                in_chunks(r, total, [&](int64_t begin, int64_t count, const auto& give) {
+                    for (int k = 0; k < members_; ++k) give(k, in + begin * size, 0, count * size);
+                    return out + begin * size;
+                });
+                return;
+            }
+            const int64_t slice = round_up((total + members_ - 1) / members_, kAlignmentBytes / size);
+            const auto begin_of = [&](int k) { return std::min(total, k * slice); };
+            in_chunks(
+                r, slice,
+                [&](int64_t begin, int64_t count, const auto& give) {
+                    for (int k = 0; k < members_; ++k) {
+                        const int64_t first = std::min(begin_of(k) + begin, begin_of(k + 1)),
+                                      end = std::min(begin_of(k) + begin + count, begin_of(k + 1));
+                        give(k, in + first * size, 0, (end - first) * size);
+                    }
+                    return out + std::min(begin_of(position_) + begin, begin_of(position_ + 1)) * size;
+                },
+                begin_of(position_ + 1) - begin_of(position_));
+            Together together;
+            for (int k = 0; k < members_; ++k) {
+                if (k == position_) continue;
+                send(out + begin_of(position_) * size, (begin_of(position_ + 1) - begin_of(position_)) * size, k);
+                receive(out + begin_of(k) * size, (begin_of(k + 1) - begin_of(k)) * size, k);
+            }
+            together.launch();
+        }
+
+    private:
+        cudaStream_t stream() const { return stream_of(queue_); }
+        void send(const void* from, int64_t bytes, int to) const {
+            if (bytes > 0) CHECK(ncclSend, from, static_cast<size_t>(bytes), ncclInt8, to, comm_, stream());
+        }
+        void receive(void* to, int64_t bytes, int from) const {
+            if (bytes > 0) CHECK(ncclRecv, to, static_cast<size_t>(bytes), ncclInt8, from, comm_, stream());
+        }
+        void copy(const void* from, void* to, int64_t bytes) const {
+            own_.transport_.moves().copy(queue_, {1, bytes, 0, 0}, from, to);
+        }
+
+        // Of several rows each by itself.
+        void all_gather(const Request& r) const {
+            const int64_t run_bytes = r.dim * r.inner * bytes_of(r.type);
+            if (r.outer == 1) {
+                CHECK(ncclAllGather, r.in, r.out, static_cast<size_t>(run_bytes), ncclInt8, comm_, stream());
+                return;
+            }
+            for (int k = 0; k < members_; ++k) {
+                for (int64_t o = 0; o < r.outer; ++o) {
+                    send(static_cast<const char*>(r.in) + o * run_bytes, run_bytes, k);
+                    receive(static_cast<char*>(r.out) + (o * members_ + k) * run_bytes, run_bytes, k);
+                }
+            }
+        }
+
+        // Rows of a block are cut where those of the result are, on both sides.
+        void all_to_all(const Request& r) const {
+            const int64_t run_bytes = r.dim * r.inner * bytes_of(r.type), run_out_bytes = r.block_bytes() / r.outer_out;
+            for (int k = 0; k < members_; ++k) {
+                for (int64_t o = 0; o < r.outer; ++o) {
+                    for_rows(run_out_bytes, members_ * run_out_bytes, o * run_bytes, run_bytes,
+                             [&](int64_t to, int64_t at, int64_t bytes) {
+                                 send(static_cast<const char*>(r.in) + (o * members_ + k) * run_bytes + at, bytes, k);
+                                 receive(static_cast<char*>(r.out) + k * run_out_bytes + to, bytes, k);
+                             });
+                }
+            }
+        }
+
+        // A sum of `elements` for each member, a chunk after the other: give_all(begin, count, give) gives each member its part
+        // of a chunk by give(member, from, where in the chunk, bytes), and says where this one's result begins. `own`: elements
+        // of this member's sum, where that is less.
+        template <class GiveAll>
+        void in_chunks(const Request& r, int64_t elements, const GiveAll& give_all, int64_t own = -1) const {
+            const int64_t size = bytes_of(r.type);
+            if (own < 0) own = elements;
+            const int64_t most = own_.transport_.options().scratch_bytes / members_ / kAlignmentBytes * kAlignmentBytes / size;
+            char* const scratch = own_.scratch(queue_);
+            for (int64_t begin = 0; begin < elements; begin += most) {
+                const int64_t count = std::min(most, elements - begin), mine = std::clamp<int64_t>(own - begin, 0, count);
+                const auto place = [&](int member) { return scratch + member * most * size; };
+                Together together;
+                const auto give = [&](int member, const char* from, int64_t at, int64_t bytes) {
+                    if (member != position_) return send(from, bytes, member);
+                    own_parts_.push_back({from, place(member) + at, bytes});
+                };
+                own_parts_.clear();
+                char* const out = give_all(begin, count, give);
+                receive_parts(r, begin, mine, place);
+                together.launch();
+                for (const Part& part : own_parts_) copy(part.from, part.to, part.bytes);
+                const auto in = [&](int member) -> const void* { return place(member); };
+                const auto to = [&](int) -> void* { return out; };
+                if (mine > 0)
+                    own_.transport_.moves().reduce(queue_, {r.type, r.op, members_, r.level(), in, 1, to, r.accumulate, mine});
+            }
+        }
+        // What others send of this member's part of a chunk, in the pieces in which they send it.
+        template <class Place>
+        void receive_parts(const Request& r, int64_t begin, int64_t count, const Place& place) const {
+            const int64_t size = bytes_of(r.type),
+                          run = r.kind == Collective::ReduceScatter ? r.dim * r.inner : std::max<int64_t>(begin + count, 1);
+            for (int k = 0; k < members_; ++k) {
+                if (k == position_) continue;
+                for_rows(run * size, run * size, begin * size, count * size,
+                         [&](int64_t, int64_t at, int64_t bytes) { receive(place(k) + at, bytes, k); });
+            }
+        }
+
+        struct Part {
+            const char* from;
+            char* to;
+            int64_t bytes;
+        };
+        NcclCommunicator& own_;
+        device::Queue& queue_;
+        const ncclComm_t comm_;
+        const int members_, position_;
+        mutable std::vector<Part> own_parts_;
+    };
+
+    NcclTransport& transport_;
+    std::vector<Membership> memberships_;
+    bool connected_ = false;
+    char* scratch_[device::kQueues] = {};
+};
+
+std::unique_ptr<Communicator> NcclTransport::communicator(int) { return std::make_unique<NcclCommunicator>(*this); }
+
+}  // namespace
+
+std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options) {
+    return std::make_unique<NcclTransport>(group, ranks, moves, options);
+}
+
+std::string version_text() {
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) return "NCCL";
+    return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace lockstep::comm::nccl

@@ -1,0 +1,29 @@
+// Ranks that have a process and a GPU each: collectives by NCCL, in the queues that launch them. Sums are taken in ascending
+// position, as on every transport: members send each other their parts, and kernels add them (Moves). The host meets nobody in a
+// launch, so members that launch different requests hang until the watchdog ends them; the proof of collectives excludes it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/moves.h"
+#include "comm/process_group.h"
+#include "comm/transport.h"
+
+namespace lockstep::comm::nccl {
+
+struct Options {
+    // What others send of a sum stands here, on each channel, until it is added up: longer sums go in chunks.
+    int64_t scratch_bytes = int64_t{32} << 20;
+    // A sum of so many bytes or fewer is made whole by every member, of what all send it: one meeting instead of two.
+    int64_t small_bytes = 64 << 10;
+};
+
+// UserError job.processes where the job has not one rank a process. `group` and `moves` outlive the transport. Every process
+// makes it at the same time.
+std::unique_ptr<Transport> transport(ProcessGroup& group, int ranks, const Moves& moves, const Options& options = {});
+
+// "NCCL 2.28.9"
+std::string version_text();
+
+}  // namespace lockstep::comm::nccl

@@ -1,0 +1,78 @@
+// Commands with runtime.kernels = "cuda", on the fakes: the module is opened as a user's would be.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/command.h"
+
+namespace lockstep::testing {
+namespace {
+
+class CliGpu : public ::testing::Test {
+protected:
+    Finished on_gpu(const std::string& arguments) const {
+        const Finished f = scratch.shell(
+            fmt::format("LOCKSTEP_GPU_MODULE={} $LOCKSTEP {} >out.txt 2>err.txt", LOCKSTEP_MODULE_ON_FAKES, arguments));
+        EXPECT_FALSE(has(f.err, "terminate")) << f.err;
+        return f;
+    }
+    double final_loss(const std::string& arguments) const {
+        const Finished f = on_gpu(arguments + " --json");
+        EXPECT_EQ(f.code, 0) << f.err;
+        return f.code == 0 ? f.json().at("final_loss").get<double>() : 0;
+    }
+    Scratch scratch;
+};
+
+constexpr const char* kGpu = "[runtime]\nkernels = \"cuda\"\n";
+
+TEST_F(CliGpu, VersionSaysWhatThereIs) {
+    EXPECT_TRUE(has(on_gpu("--version").out, "GPU: NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 80.0 GiB), driver 13.0"));
+}
+
+TEST_F(CliGpu, TrainsNearTheProcessorAndGoesOnFromACheckpoint) {
+    const std::string layout = "[parallelism]\ndata_parallel_shard_degree = 2\n",
+                      keeps = "[checkpoint]\nenable = true\ninterval = 3\n";
+    scratch.write("r.toml", training_recipe(6, kGpu + layout));
+    const double whole = final_loss("train r.toml");
+    EXPECT_NEAR(final_loss("train r.toml --runtime.kernels cpu --job.dump_folder cpu"), whole, 1e-3);
+    EXPECT_EQ(final_loss("train r.toml --job.dump_folder again"), whole);
+    EXPECT_EQ(final_loss("train r.toml --job.dump_folder watched --debug.replica_check_freq 2 --trace trace.json"), whole);
+
+    scratch.write("c.toml", training_recipe(6, kGpu + layout + keeps));
+    for (const char* mode : {"disabled", "async"}) {
+        const std::string folder = fmt::format(" --job.dump_folder {0} --checkpoint.async_mode {0}", mode);
+        EXPECT_EQ(final_loss("train c.toml" + folder), whole);
+        EXPECT_EQ(final_loss("train c.toml --checkpoint.load_step 3" + folder), whole);
+    }
+    scratch.write("g.toml", training_recipe(6, kGpu));
+    EXPECT_EQ(final_loss("train g.toml --job.dump_folder eager"),
+              final_loss("train g.toml --job.dump_folder graph --runtime.cuda_graph true"));
+}
+
+TEST_F(CliGpu, EvaluatesAndSamples) {
+    scratch.prepare({"all work and no play makes jack a dull boy ", "the quick brown fox jumps over the lazy dog "});
+    scratch.write("r.toml", prepared_recipe("local_batch_size = 2\nseq_len = 16\nsteps = 4\n") + kGpu);
+    const Finished trained = on_gpu("train r.toml --checkpoint.enable true");
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const Finished gpu = on_gpu("eval out --runtime.kernels cuda --json"), cpu = on_gpu("eval out --runtime.kernels cpu --json");
+    ASSERT_EQ(gpu.code, 0) << gpu.err;
+    EXPECT_NEAR(gpu.json().at("loss").get<double>(), cpu.json().at("loss").get<double>(), 1e-3);
+    const Finished text = on_gpu("sample out --runtime.kernels cuda --prompt 'the quick' --max-tokens 8 --temperature 0");
+    EXPECT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(text.out, on_gpu("sample out --runtime.kernels cpu --prompt 'the quick' --max-tokens 8 --temperature 0").out);
+}
+
+TEST_F(CliGpu, RefusesWhatAGpuHasNot) {
+    scratch.write("r.toml", training_recipe(1, kGpu));
+    const Finished wide = on_gpu("check r.toml --training.dtype float64");
+    EXPECT_EQ(wide.code, 1);
+    EXPECT_TRUE(has(wide.err, "runtime.kernels = \"cuda\": none of the kernels of gpu serves")) << wide.err;
+    EXPECT_TRUE(has(wide.err, "choose runtime.kernels = \"cpu\"")) << wide.err;
+    const Finished late = on_gpu("train r.toml --debug.device late");
+    EXPECT_EQ(late.code, 1);
+    EXPECT_TRUE(has(late.err, "debug.device = \"late\" runs the kernels of the host")) << late.err;
+    EXPECT_TRUE(has(late.err, "[recipe.device]")) << late.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing
