@@ -4,6 +4,7 @@
 // Giving work to a queue, reading and writing may be done by several threads, each on queues of its own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -60,6 +61,8 @@ public:
     virtual void launch(Queue& queue, std::span<void* const> addresses, Work work) = 0;
     // Code of the host that uses no memory of the device, in the order of the queue. On a thread of the device's choice.
     virtual void call(Queue& queue, std::function<void()> code) = 0;
+    // Adds one, in the order of the queue. The counter lies in memory of MemorySpace::Host.
+    virtual void count(Queue& queue, std::atomic<uint64_t>* counter) = 0;
     // Returns when all that was given to the queue has happened; when the event has.
     virtual void finish(Queue& queue) = 0;
     virtual void finish(Event event) = 0;

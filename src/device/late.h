@@ -68,6 +68,9 @@ public:
     void fill(Queue& queue, void* to, int byte, int64_t bytes) override;
     void launch(Queue& queue, std::span<void* const> addresses, Work work) override;
     void call(Queue& queue, std::function<void()> code) override;
+    void count(Queue& queue, std::atomic<uint64_t>* counter) override {
+        machine_.scheduler().give(number_of(queue), [counter] { ++*counter; });
+    }
     void finish(Queue& queue) override;
     void finish(Event event) override { machine_.finish(event); }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/elements.h"
@@ -11,14 +12,32 @@ namespace lockstep::runtime {
 
 using device::QueueName;
 
+namespace {
+
+// What a stream may be given, and not have begun: two steps.
+int64_t given_ahead(const ir::Program& program) {
+    int64_t most = 0;
+    for (const ir::Entry& entry : program.entries) {
+        int64_t noted = 2;
+        for (const ir::Call& call : entry.calls)
+            noted += 1 + static_cast<int64_t>(program.routines[static_cast<size_t>(call.routine)].ops.size());
+        most = std::max(most, noted);
+    }
+    return 2 * most;
+}
+
+}  // namespace
+
 Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, device::Machine& machine,
                    const ExecutorOptions& options)
     : program_(program),
       rank_(rank),
       prepared_(program, rank, communicator, options.threads, options.delay_s, options.islands),
       device_(machine.device({options.threads, options.cpus})),
-      playing_{
-          program, rank, communicator, *device_, prepared_, options.debug_fill, options.graphs, Flight(options.flight_entries)} {
+      playing_{program,        rank,
+               communicator,   *device_,
+               prepared_,      options.debug_fill,
+               options.graphs, Flight(options.flight_entries, device_->is_host() ? 0 : given_ahead(program))} {
     char* arena = device_->allocate(program.arena_bytes, device::MemorySpace::Device);
     if (!arena) {
         throw UserError(

@@ -4,26 +4,33 @@
 
 namespace lockstep::runtime {
 
-Flight::Flight(int64_t entries) : entries_(static_cast<uint64_t>(std::max<int64_t>(1, entries))) {
+Flight::Flight(int64_t entries, int64_t ahead)
+    : wanted_(static_cast<uint64_t>(std::max<int64_t>(1, entries))), entries_(wanted_ + static_cast<uint64_t>(ahead)) {
     for (Stream& s : streams_) s.slots = std::make_unique<Slot[]>(entries_);
 }
 
 void Flight::begin(int stream, const FlightEntry& e) {
     Stream& s = streams_[static_cast<size_t>(stream)];
-    const uint64_t index = s.begun.load(std::memory_order_relaxed);
+    const uint64_t index = s.written.load(std::memory_order_relaxed);
     Slot& slot = s.slots[index % entries_];
     slot.run.store(e.run, std::memory_order_relaxed);
     slot.entry.store(e.entry, std::memory_order_relaxed);
     slot.call.store(e.call, std::memory_order_relaxed);
     slot.op.store(e.op, std::memory_order_relaxed);
     slot.begin_s.store(e.begin_s, std::memory_order_relaxed);
-    s.begun.store(index + 1, std::memory_order_release);
+    s.written.store(index + 1, std::memory_order_release);
+}
+
+uint64_t Flight::begun(int stream) const {
+    const Stream& s = streams_[static_cast<size_t>(stream)];
+    const uint64_t written = s.written.load(std::memory_order_acquire);
+    const std::atomic<uint64_t>* counter = s.counter.load(std::memory_order_acquire);
+    return counter ? std::min(written, counter->load(std::memory_order_acquire)) : written;
 }
 
 std::vector<FlightEntry> Flight::last(int stream, int64_t most) const {
     const Stream& s = streams_[static_cast<size_t>(stream)];
-    const uint64_t end = s.begun.load(std::memory_order_acquire),
-                   wanted = std::min<uint64_t>(static_cast<uint64_t>(most), entries_);
+    const uint64_t end = begun(stream), wanted = std::min<uint64_t>(static_cast<uint64_t>(most), wanted_);
     const uint64_t first = end - std::min(end, wanted);
     std::vector<FlightEntry> out;
     for (uint64_t i = first; i < end; ++i) {
@@ -32,7 +39,7 @@ std::vector<FlightEntry> Flight::last(int stream, int64_t most) const {
                        slot.call.load(std::memory_order_relaxed), slot.op.load(std::memory_order_relaxed),
                        slot.begin_s.load(std::memory_order_relaxed)});
     }
-    const uint64_t now = s.begun.load(std::memory_order_acquire);
+    const uint64_t now = s.written.load(std::memory_order_acquire);
     // Those that the stream has overwritten meanwhile, and the one that it may be writing.
     const uint64_t kept = now + 1 > entries_ ? now + 1 - entries_ : 0;
     if (kept > first) out.erase(out.begin(), out.begin() + static_cast<long>(std::min<uint64_t>(kept - first, out.size())));

@@ -12,7 +12,8 @@
 
 namespace lockstep::runtime {
 
-// An op that a stream has begun. It ran until the next entry began; the last one runs.
+// An op that a stream has begun. It ran until the next entry began; the last one runs. On a device that is not the host begin_s
+// says when it was given to its queue.
 struct FlightEntry {
     int64_t run = 0;                   // of entries, counted from 1
     const ir::Entry* entry = nullptr;  // null: nothing runs
@@ -22,15 +23,18 @@ struct FlightEntry {
 
 class Flight {
 public:
-    explicit Flight(int64_t entries);  // of a stream; at least 1
+    // `entries` of a stream, at least 1. ahead: so many more may be written before they begin.
+    explicit Flight(int64_t entries, int64_t ahead = 0);
 
     // By the stream's own thread.
     void begin(int stream, const FlightEntry& entry);
+    // What is written down has begun when this counter says so, in turn.
+    void follow(int stream, const std::atomic<uint64_t>* counter) { streams_[static_cast<size_t>(stream)].counter = counter; }
 
     // By any thread. How many have begun; the last `most` of them, oldest first.
-    uint64_t begun(int stream) const { return streams_[static_cast<size_t>(stream)].begun.load(std::memory_order_acquire); }
+    uint64_t begun(int stream) const;
     std::vector<FlightEntry> last(int stream, int64_t most) const;
-    int64_t entries() const { return static_cast<int64_t>(entries_); }
+    int64_t entries() const { return static_cast<int64_t>(wanted_); }
 
 private:
     struct Slot {  // relaxed: an entry that is overwritten while it is read is left out
@@ -41,9 +45,10 @@ private:
     };
     struct Stream {
         std::unique_ptr<Slot[]> slots;
-        alignas(64) std::atomic<uint64_t> begun{0};
+        alignas(64) std::atomic<uint64_t> written{0};
+        std::atomic<const std::atomic<uint64_t>*> counter{nullptr};
     };
-    const uint64_t entries_;
+    const uint64_t wanted_, entries_;
     std::array<Stream, 2> streams_;
 };
 

@@ -1,6 +1,8 @@
 #include <map>
+#include <new>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "runtime/player.h"
 
@@ -20,7 +22,14 @@ public:
           joined_(device_.new_event()),
           ended_(device_.new_event()),
           launched_(device_.new_event()),
-          copied_(device_.new_event()) {}
+          copied_(device_.new_event()) {
+        auto* const memory = device_.allocate(2 * kLineBytes, device::MemorySpace::Host);
+        ensure(memory, "executor: no memory for the counters of its queues");
+        for (int stream : {0, 1}) {
+            begun_ops_[stream] = new (memory + stream * kLineBytes) std::atomic<uint64_t>(0);
+            playing_.flight.follow(stream, begun_ops_[stream]);
+        }
+    }
 
     void start(const ir::Entry& entry) override {
         device::Queue& compute = device_.queue(QueueName::Compute);
@@ -30,7 +39,7 @@ public:
         device_.wait(compute, loaded_);
         if (const device::Graph* graph = graph_of(entry)) {
             device_.wait(compute, copied_);
-            playing_.begin_op(0, playing_.runs, &entry, 0, 0);
+            for (const OpRun& p : recorded_[&entry].begun) playing_.begin_op(p.queue, playing_.runs, p.entry, p.call, p.op);
             device_.replay(compute, *graph);
         } else {
             give(entry, Updates::Wait);
@@ -42,7 +51,6 @@ public:
     void finish() override {
         device_.finish(device_.queue(QueueName::Compute));
         if (failed_) playing_.comm.barrier(0, playing_.comm.add_group({static_cast<int>(playing_.rank)}));  // throws the reason
-        for (int stream : {0, 1}) playing_.begin_op(stream, playing_.runs, nullptr, -1, -1);
         note_times();
     }
 
@@ -77,6 +85,7 @@ private:
             give(entry, i, queue);
             if (events[i]) device_.record(queue, *events[i]);
         }
+        for (device::Queue* queue : {&compute, &comm}) begin({nullptr, -1, -1, queue->index(), playing_.runs}, *queue);
         device_.record(comm, joined_);
         device_.wait(compute, joined_);
     }
@@ -88,9 +97,9 @@ private:
         Recorded& r = recorded_[&entry];
         if (r.graph || r.runs++ == 0) return r.graph.get();
         last_collective_.reset();
-        captures_ = true;
+        captures_ = &r;
         r.graph = device_.capture(device_.queue(QueueName::Compute), [&] { give(entry, Updates::Follow); });
-        captures_ = false;
+        captures_ = nullptr;
         return r.graph.get();
     }
 
@@ -126,8 +135,10 @@ private:
     void give(const ir::Entry& entry, size_t index, device::Queue& queue) {
         const ir::Call& call = entry.calls[index];
         if (playing_.debug_fill) playing_.fill_with_nan(call, queue);
+        bool is_first = true;
         playing_.prepared.for_each(call, [&](const Launch& launch) {
             const OpRun place{&entry, static_cast<int>(index), launch.index, queue.index(), playing_.runs};
+            if (std::exchange(is_first, false) || launch.is_collective) begin(place, queue);
             try {
                 if (launch.kernel) give_kernel(launch, place, queue);
                 else if (launch.is_collective) give_collective(launch, place, queue);
@@ -147,8 +158,12 @@ private:
         int64_t run;
         bool is_watched() const { return queue != static_cast<int>(QueueName::Snapshots); }  // they run beside steps
     };
-    void begin(const OpRun& p) {
-        if (p.is_watched()) playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
+    // Written down now, and counted when the queue comes to it.
+    void begin(const OpRun& p, device::Queue& queue) {
+        if (!p.is_watched()) return;
+        if (captures_) captures_->begun.push_back(p);
+        else playing_.begin_op(p.queue, p.run, p.entry, p.call, p.op);
+        device_.count(queue, begun_ops_[p.queue]);
     }
 
     // Around an op, where a timeline is wanted: note_times() reads when both happened.
@@ -181,7 +196,6 @@ private:
         const auto run = [this, place, in, out, &queue, kernel = launch.kernel, fresh = launch.fresh, call = launch.call,
                           routine = launch.routine, op = launch.op](void* const* at) {
             if (failed_) return;
-            begin(place);
             try {
                 kernel->run({at, at + in, fresh, at[in + out], queue, call->instance});
             } catch (const std::exception& e) {
@@ -197,7 +211,6 @@ private:
     // What waits in the queue for other ranks is the op that has begun last.
     void give_collective(const Launch& launch, const OpRun& place, device::Queue& queue) {
         timed(place, queue, [&] {
-            device_.launch(queue, {}, [this, place](void* const*) { begin(place); });
             comm::Request requests[kMaxOperands];
             follow_last_collective(queue);
             playing_.comm.run(queue, launch.group, launch.requests_in(requests));
@@ -216,13 +229,16 @@ private:
     struct Recorded {
         int64_t runs = 0;
         std::unique_ptr<device::Graph> graph;
+        std::vector<OpRun> begun;  // in their order
     };
     std::map<const ir::Entry*, Recorded> recorded_;
-    bool captures_ = false;
+    Recorded* captures_ = nullptr;
     std::optional<device::Queue> last_collective_;  // that a graph has recorded
     std::vector<Timed> timed_;
     size_t timed_count_ = 0;  // of this run
     std::atomic<bool> failed_{false};
+    static constexpr int64_t kLineBytes = 64;
+    std::atomic<uint64_t>* begun_ops_[2] = {};  // of each stream, by its queue
 };
 
 }  // namespace

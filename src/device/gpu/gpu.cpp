@@ -34,7 +34,7 @@ cudaStream_t stream_of(const Queue& queue) { return static_cast<cudaStream_t>(qu
 
 class GpuMachine final : public Machine {
 public:
-    explicit GpuMachine(int index) : index_(index) {
+    GpuMachine(AddOne add_one, int index) : add_one_(add_one), index_(index) {
         make_current();
         // A moment that the clocks of the host and of the GPU have in common.
         cudaStream_t stream = nullptr;
@@ -55,6 +55,7 @@ public:
     bool is_host() const override { return false; }
     std::unique_ptr<Device> device(const DeviceOptions& options) override;
 
+    void add_one(cudaStream_t stream, uint64_t* counter) const { add_one_(stream, counter); }
     // On the thread that calls the runtime next.
     void make_current() const { CHECK(cudaSetDevice, index_); }
 
@@ -102,6 +103,7 @@ private:
         MemorySpace place;
     };
 
+    const AddOne add_one_;
     const int index_;
     cudaEvent_t zero_ = nullptr;
     double zero_s_ = 0;
@@ -192,6 +194,11 @@ public:
         CHECK(cudaLaunchHostFunc, stream_of(queue), run, held.get());
         held.release();
     }
+    void count(Queue& queue, std::atomic<uint64_t>* counter) override {
+        static_assert(sizeof *counter == sizeof(uint64_t));
+        machine_.make_current();
+        machine_.add_one(stream_of(queue), reinterpret_cast<uint64_t*>(counter));
+    }
     void finish(Queue& queue) override {
         machine_.make_current();
         CHECK(cudaStreamSynchronize, stream_of(queue));
@@ -264,6 +271,6 @@ Found find() {
     return found;
 }
 
-std::unique_ptr<Machine> machine(int index) { return std::make_unique<GpuMachine>(index); }
+std::unique_ptr<Machine> machine(AddOne add_one, int index) { return std::make_unique<GpuMachine>(add_one, index); }
 
 }  // namespace lockstep::device::gpu

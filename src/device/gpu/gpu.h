@@ -2,6 +2,7 @@
 // Memory of MemorySpace::Host is pinned. An error of the vendor's runtime is an InternalError that names the call.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,7 +19,8 @@ struct Found {
 };
 Found find();
 
-// One that find() has found.
-std::unique_ptr<Machine> machine(int index = 0);
+// One that find() has found. `add_one`: starts a kernel that adds one to a counter of pinned memory.
+using AddOne = void (*)(void* stream, uint64_t* counter);
+std::unique_ptr<Machine> machine(AddOne add_one, int index = 0);
 
 }  // namespace lockstep::device::gpu

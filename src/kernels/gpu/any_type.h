@@ -52,6 +52,9 @@ void unpick(Stream stream, const Picked& shape, const int32_t* ids, AnyIn x, Any
 // y [rows, n] = exp(x - of_row[row]).
 void exp_shifted(Stream stream, int64_t rows, int64_t n, AnyIn x, AnyIn of_row, AnyOut y);
 
+// Adds one, for the host to read while the queue goes on.
+void add_one(Stream stream, uint64_t* counter);
+
 // The scalars of a step, in double, where they stand (kernels/step_control.h).
 void owned(Stream stream, const double* x, double* y);  // without x: zero
 void inverse_count(Stream stream, const double* x, AnyOut y);

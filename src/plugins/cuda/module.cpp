@@ -3,6 +3,7 @@
 #include "comm/nccl/nccl_transport.h"
 #include "device/gpu/gpu.h"
 #include "kernels/cuda/products.h"
+#include "kernels/gpu/any_type.h"
 #include "kernels/gpu/catalog.h"
 #include "plugins/gpu_module.h"
 
@@ -13,7 +14,7 @@ lockstep::plugins::GpuModule made() {
     plugins::GpuModule m;
     m.kernels = {&kernels::cuda::product_kernels(), &kernels::gpu::all_kernels()};
     m.moves = &comm::gpu::moves();
-    m.machine = [](int index) { return device::gpu::machine(index % device::gpu::find().count); };
+    m.machine = [](int index) { return device::gpu::machine(kernels::gpu::add_one, index % device::gpu::find().count); };
     m.across_processes = [](comm::ProcessGroup& group, int ranks) {
         return comm::nccl::transport(group, ranks, comm::gpu::moves());
     };

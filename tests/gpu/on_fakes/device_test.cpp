@@ -7,6 +7,7 @@
 
 #include "comm/gpu/moves.h"
 #include "device/gpu/gpu.h"
+#include "kernels/gpu/any_type.h"
 #include "kernels/gpu/elementwise.h"
 #include "tests/comm/queued_job.h"
 #include "tests/fakes/cuda/fake.h"
@@ -21,7 +22,7 @@ TEST(GpuDevice, WhatIsForgottenShows) {
         std::set<float> results;
         for (uint64_t seed = 0; seed < 30; ++seed) {
             fake::reset(seed);
-            const std::unique_ptr<Machine> m = machine();
+            const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
             const std::unique_ptr<Device> d = m->device({});
             Queue &loads = d->queue(QueueName::Loads), &compute = d->queue(QueueName::Compute);
             void* const number = d->allocate(sizeof(float), MemorySpace::Device);
@@ -53,7 +54,7 @@ TEST(GpuDevice, WhatIsForgottenShows) {
 
 TEST(GpuDevice, MemoryIsZeroAndHostCodeReadsWhatItHasWritten) {
     fake::reset(1);
-    const std::unique_ptr<Machine> m = machine();
+    const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
     const std::unique_ptr<Device> d = m->device({});
     Queue& q = d->queue(QueueName::Loads);
     constexpr int64_t kBytes = kAccessBytes / 2 + 100;  // staging wraps
@@ -70,7 +71,7 @@ TEST(GpuDevice, MemoryIsZeroAndHostCodeReadsWhatItHasWritten) {
 
 TEST(GpuDevice, CodeRunsInTheOrderOfItsQueueAndEventsHaveTimes) {
     fake::reset(1);
-    const std::unique_ptr<Machine> m = machine();
+    const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
     const std::unique_ptr<Device> d = m->device({});
     Queue& q = d->queue(QueueName::Compute);
     std::string order;
@@ -104,7 +105,7 @@ TEST(GpuDevice, SaysWhatThereIs) {
 TEST(GpuDevice, MemoryThatIsRefusedIsNone) {
     fake::reset(1);
     fake::set_memory_limit(1 << 20);
-    const std::unique_ptr<Machine> m = machine();
+    const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
     const std::unique_ptr<Device> d = m->device({});
     EXPECT_EQ(d->allocate(2 << 20, MemorySpace::Device), nullptr);
     EXPECT_NE(d->allocate(1 << 19, MemorySpace::Device), nullptr);
@@ -119,7 +120,7 @@ namespace {
 std::unique_ptr<device::Machine> next_gpu() {
     static std::atomic<uint64_t> seed = 0;
     fakes::cuda::reset(++seed);
-    return device::gpu::machine();
+    return device::gpu::machine(kernels::gpu::add_one);
 }
 
 const auto jobs = testing::Values(queued_job("Gpu", 1, next_gpu, gpu::moves()), queued_job("Gpu", 3, next_gpu, gpu::moves()));

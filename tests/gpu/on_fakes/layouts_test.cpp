@@ -69,6 +69,28 @@ TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }
 
+// The flight record, eager and with graphs.
+TEST(GpuSteps, AreWrittenDownAsTheyRunNotAsTheyAreGiven) {
+    for (const char* graph : {"false", "true"}) {
+        const compile::Recipe recipe = small_recipe({{"runtime.cuda_graph", graph}});
+        const compile::Compiled compiled = compile_for_gpu(recipe);
+        const data::SyntheticSource data = synthetic_data(recipe, compiled);
+        runtime::Trainer trainer(compile::config_of(recipe), compiled, data, nullptr, fake_gpu(5));
+        start(trainer, recipe);
+        const runtime::Flight& flight = trainer.ranks().first().flight();
+        trainer.step();
+        const uint64_t of_a_step = flight.begun(0);
+        EXPECT_GT(of_a_step, 10u);
+        EXPECT_EQ(flight.last(0, 1).at(0).entry, nullptr);
+        trainer.step_and_begin_next();
+        EXPECT_GE(flight.begun(0), 2 * of_a_step);
+        EXPECT_LT(flight.begun(0), 3 * of_a_step);
+        trainer.step();
+        EXPECT_EQ(flight.begun(0), 3 * of_a_step);
+        EXPECT_EQ(flight.last(0, 1).at(0).entry, nullptr);
+    }
+}
+
 TEST(GpuSteps, AllocateNothingAndWaitForNothingOfTheirOwn) {
     const compile::Recipe recipe =
         small_recipe({{"parallelism.data_parallel_shard_degree", "2"}, {"training.global_batch_size", "4"}});

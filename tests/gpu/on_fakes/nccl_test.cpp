@@ -22,7 +22,7 @@ Job nccl_job(const std::string& name, int ranks, const nccl::Options& options = 
                 Errors errors;
                 std::mutex mutex;
                 in_process_groups(std::vector<int>(static_cast<size_t>(ranks), 0), [&](ProcessGroup& group) {
-                    const std::unique_ptr<device::Machine> machine = device::gpu::machine();
+                    const std::unique_ptr<device::Machine> machine = device::gpu::machine(kernels::gpu::add_one);
                     const std::unique_ptr<Transport> world = nccl::transport(group, ranks, gpu::moves(), options);
                     std::string error;
                     {
@@ -69,7 +69,7 @@ TEST_P(GpuProcesses, HaveTheBitsOfRanksThatShareAGpu) {
                     const auto across = [](comm::ProcessGroup& g, int n) {
                         return comm::nccl::transport(g, n, comm::gpu::moves());
                     };
-                    const runtime::Backend backend = {device::gpu::machine(), &comm::gpu::moves(), across};
+                    const runtime::Backend backend = {device::gpu::machine(kernels::gpu::add_one), &comm::gpu::moves(), across};
                     of_process[static_cast<size_t>(group.process())] = train(recipe, compiled, backend, kSteps, &group);
                 });
             for (const std::exception_ptr& e : errors) {

@@ -5,6 +5,7 @@
 #include "compile/compile.h"
 #include "device/gpu/gpu.h"
 #include "kernels/cuda/products.h"
+#include "kernels/gpu/any_type.h"
 #include "kernels/gpu/catalog.h"
 #include "kernels/kernel.h"
 #include "tests/compile/recipes.h"
@@ -29,7 +30,7 @@ inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe) {
 // A GPU whose queues run as the seed has it.
 inline runtime::Backend fake_gpu(uint64_t seed) {
     fakes::cuda::reset(seed);
-    return {device::gpu::machine(), &comm::gpu::moves()};
+    return {device::gpu::machine(kernels::gpu::add_one), &comm::gpu::moves()};
 }
 
 // A few steps: losses, norms and weights.
