@@ -40,11 +40,12 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
                options.graphs, Flight(options.flight_entries, device_->is_host() ? 0 : given_ahead(program))} {
     char* arena = device_->allocate(program.arena_bytes, device::MemorySpace::Device);
     if (!arena) {
-        throw UserError(
-            "runtime.out_of_memory", "training.local_batch_size",
-            fmt::format("rank {}: the system refused {} bytes for the arena: end other programs, raise the limit of the "
-                        "container or of ulimit -v, or lower training.local_batch_size",
-                        rank, program.arena_bytes));
+        throw UserError("runtime.out_of_memory", "training.local_batch_size",
+                        fmt::format("rank {}: the {} refused {} bytes for the arena: end other programs{}, or lower "
+                                    "training.local_batch_size",
+                                    rank, device_->is_host() ? "system" : "device", program.arena_bytes,
+                                    device_->is_host() ? ", raise the limit of the container or of ulimit -v"
+                                                       : " that use it, or ranks that share it"));
     }
     prepared_.set_arena(arena);
     for (size_t i = 0; i < program.buffers.size(); ++i) {

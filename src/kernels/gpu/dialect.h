@@ -28,7 +28,6 @@
     T* const name = reinterpret_cast<T*>(name##_bytes)
 #else
 #include <cmath>
-#include <source_location>
 #include <utility>
 
 #include "kernels/gpu/emulator.h"
@@ -98,12 +97,12 @@ void launch(void (*kernel)(P...), const Grid& grid, Stream stream, A... argument
 #else
 
 template <class T>
-T shuffle_xor(T v, int mask, const std::source_location& where = std::source_location::current()) {
+T shuffle_xor(T v, int mask, const emulator::Where& where = emulator::Where::current()) {
     T other;
     emulator::exchange(&v, &other, sizeof v, (emulator::place.thread.x % kLanes) ^ static_cast<unsigned>(mask), where);
     return other;
 }
-inline void block_barrier(const std::source_location& where = std::source_location::current()) { emulator::block_barrier(where); }
+inline void block_barrier(const emulator::Where& where = emulator::Where::current()) { emulator::block_barrier(where); }
 inline unsigned thread() { return emulator::place.thread.x; }
 inline unsigned threads() { return emulator::place.block_size.x; }
 inline unsigned block() { return emulator::place.block.x; }

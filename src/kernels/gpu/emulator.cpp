@@ -29,13 +29,8 @@ constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 163 << 10, kWatchedBytes
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
-std::string line_of(const Where& where) {
-    return fmt::format("{} in {}, line {}", where.function_name(), where.file_name(), where.line());
-}
-bool same(const Where& a, const Where& b) {
-    return a.line() == b.line() && a.column() == b.column() &&
-           (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
-}
+std::string line_of(const Where& where) { return fmt::format("{} in {}, line {}", where.function, where.file, where.line); }
+bool same(const Where& a, const Where& b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
 // A stack to run on. switch_to leaves the one and goes on with the other.
 #if defined(__x86_64__)

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <source_location>
 
 namespace lockstep::kernels::gpu::emulator {
 
@@ -40,7 +39,15 @@ void run(Size grid, Size block, size_t shared_bytes, const std::function<void()>
 // From within `body`:
 // Refuses an address that is no multiple of `bytes`, as a GPU does.
 void check_alignment(const void* address, size_t bytes);
-using Where = std::source_location;
+// A place of the source. (clang 14 has no std::source_location.)
+struct Where {
+    const char *file, *function;
+    unsigned line;
+    static constexpr Where current(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
+                                   unsigned line = __builtin_LINE()) {
+        return {file, function, line};
+    }
+};
 std::byte* shared_memory();
 void block_barrier(const Where& where);
 // Gives `bytes` of `own` to the warp and gets those of `lane`. All 32 lanes take part, at one place of the source.

@@ -166,7 +166,7 @@ __device__ __forceinline__ void await_copies() {}
 
 template <class T>
 void mma_16x8x16(float (&sum)[4], const uint32_t (&left)[4], uint32_t right0, uint32_t right1,
-                 const std::source_location& where = std::source_location::current()) {
+                 const emulator::Where& where = emulator::Where::current()) {
     const uint32_t own[6] = {left[0], left[1], left[2], left[3], right0, right1};
     const emulator::Posted* const all = emulator::post(own, sizeof own, where);
     emulated::multiply<T>(static_cast<int>(thread()) % kLanes, sum, [&](int lane, int i) {
@@ -177,7 +177,7 @@ void mma_16x8x16(float (&sum)[4], const uint32_t (&left)[4], uint32_t right0, ui
     emulator::taken(where);
 }
 template <bool transposed, class T>
-void load_matrices(uint32_t (&words)[4], const T* row, const std::source_location& where = std::source_location::current()) {
+void load_matrices(uint32_t (&words)[4], const T* row, const emulator::Where& where = emulator::Where::current()) {
     CHECK_ALIGNMENT(row, 16);
     const emulator::Posted* const all = emulator::post(&row, sizeof row, where);
     for (int i = 0; i < 4; ++i)

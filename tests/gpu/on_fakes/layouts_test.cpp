@@ -69,6 +69,21 @@ TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }
 
+TEST(GpuSteps, AGpuThatIsTooSmallIsNamed) {
+    const compile::Recipe recipe = small_recipe();
+    const compile::Compiled compiled = compile_for_gpu(recipe);
+    const data::SyntheticSource data = synthetic_data(recipe, compiled);
+    runtime::Backend gpu = fake_gpu(1);
+    fakes::cuda::set_memory_limit(1 << 20);
+    try {
+        runtime::Trainer trainer(compile::config_of(recipe), compiled, data, nullptr, std::move(gpu));
+        FAIL() << "it had memory";
+    } catch (const UserError& e) {
+        EXPECT_EQ(e.id(), "runtime.out_of_memory");
+        EXPECT_NE(std::string(e.what()).find("the device refused"), std::string::npos) << e.what();
+    }
+}
+
 // The flight record, eager and with graphs.
 TEST(GpuSteps, AreWrittenDownAsTheyRunNotAsTheyAreGiven) {
     for (const char* graph : {"false", "true"}) {
