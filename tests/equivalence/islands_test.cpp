@@ -176,7 +176,7 @@ Outcome as_jobs(const compile::Recipe& recipe, const Meetings& m, int steps) {
             EXPECT_EQ(refusal(compiled), "") << own.toml();
             EXPECT_EQ(compiled.layout.mesh.islands(), 1);
             const data::SyntheticSource data = synthetic_data(own, compiled);
-            runtime::Trainer trainer(compile::config_of(own), compiled, data, nullptr, nullptr, service.invitation());
+            runtime::Trainer trainer(compile::config_of(own), compiled, data, nullptr, runtime::Backend{}, service.invitation());
             start(trainer, own);
             EXPECT_FALSE(trainer.join_islands());
             go_on(trainer, steps, all[static_cast<size_t>(i)]);
@@ -234,7 +234,7 @@ TEST(Islands, OneThatIsBehindTakesAState) {
             own.set("fault_tolerance.replica_id", std::to_string(i));
             const compile::Compiled compiled = compile_recipe(own, Backend::Reference);
             const data::SyntheticSource data = synthetic_data(own, compiled);
-            runtime::Trainer trainer(compile::config_of(own), compiled, data, nullptr, nullptr, service.invitation());
+            runtime::Trainer trainer(compile::config_of(own), compiled, data, nullptr, runtime::Backend{}, service.invitation());
             start(trainer, own);
             if (i == 0) trainer.set_progress({.steps = 10, .samples_seen = 10 * kBatch, .tokens_seen = 1});
             if (trainer.join_islands()) taken_at[k] = trainer.progress().steps;
