@@ -288,6 +288,18 @@ void swiglu_gradient(benchmark::State& state) {
         swiglu_backward(pool_of(threads), kTokens * kFfn, dy.get(), gate.get(), up.get(), d_gate.get(), d_up.get());
     });
 }
+void swiglu_packed_forward(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats both(kTokens * 2 * kFfn), y(kTokens * kFfn);
+    measure_bytes(state, threads, 12.0 * kTokens * kFfn,
+                  [&] { swiglu_packed(pool_of(threads), kTokens, kFfn, both.get(), y.get()); });
+}
+void swiglu_packed_gradient(benchmark::State& state) {
+    const int threads = static_cast<int>(state.range(0));
+    const Floats dy(kTokens * kFfn), both(kTokens * 2 * kFfn), d_both(kTokens * 2 * kFfn);
+    measure_bytes(state, threads, 20.0 * kTokens * kFfn,
+                  [&] { swiglu_packed_backward(pool_of(threads), kTokens, kFfn, dy.get(), both.get(), d_both.get()); });
+}
 // GPT-2's: hidden 768, ffn 3,072.
 constexpr int64_t kGptHidden = 768, kGptFfn = 3072;
 void layer_norm_forward(benchmark::State& state) {
@@ -417,6 +429,8 @@ BENCHMARK(rms_norm_gradient)->Apply(one_and_two_threads);
 BENCHMARK(add_residual)->Apply(one_and_two_threads);
 BENCHMARK(swiglu_forward)->Apply(one_and_two_threads);
 BENCHMARK(swiglu_gradient)->Apply(one_and_two_threads);
+BENCHMARK(swiglu_packed_forward)->Apply(one_and_two_threads);
+BENCHMARK(swiglu_packed_gradient)->Apply(one_and_two_threads);
 BENCHMARK(layer_norm_forward)->Apply(one_and_two_threads);
 BENCHMARK(layer_norm_gradient)->Apply(one_and_two_threads);
 BENCHMARK(bias_gelu_forward)->Apply(one_and_two_threads);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "ir/sources.h"
+
 namespace lockstep::check {
 
 using ir::Access;
@@ -44,13 +46,24 @@ std::optional<Elements> segment_in_port(const ir::Program& p, const ir::Port& po
 }
 
 // Of a parameter, or its gradient.
-std::optional<Elements> parameter_in_unit(const ir::Unit& u, const std::string& key) {
+std::optional<Elements> parameter_in_unit(const ir::Unit& u, std::string_view key) {
     for (const ir::Segment& s : u.segments) {
         for (const ir::Member& m : s.members) {
             if (m.param == key) return Elements{s.begin + m.begin, m.count};
         }
     }
     return std::nullopt;
+}
+
+// Of several that are read as one they follow each other.
+std::optional<Elements> parameters_in_unit(const ir::Unit& u, const ir::Tensor& t) {
+    std::optional<Elements> all;
+    for (const std::string_view key : ir::sources_of(t)) {
+        const std::optional<Elements> one = parameter_in_unit(u, key);
+        if (!one || (all && one->begin != all->begin + all->count)) return std::nullopt;
+        all = {all ? all->begin : one->begin, (all ? all->count : 0) + one->count};
+    }
+    return all;
 }
 
 }  // namespace
@@ -89,7 +102,7 @@ std::string wrong_layout(const ir::Program& p, const ir::Routine& r) {
         if (port.kind == PortKind::State && !p.state_of(port).block.empty()) continue;
         std::optional<Elements> place = Elements{0, ir::local_elements(p.mesh, r, t)};
         if (const ir::Unit* u = p.unit_of(port))
-            place = is_flat(r, t) ? segment_in_port(p, port, *u, t.dims[0]) : parameter_in_unit(*u, t.source);
+            place = is_flat(r, t) ? segment_in_port(p, port, *u, t.dims[0]) : parameters_in_unit(*u, t);
         else if (++tensors[t.port] > 1) return wrong("is a second one, and a port of its kind has one tensor");
         if (!place || place->begin * ::lockstep::bytes_of(t.dtype) != t.offset_bytes ||
             place->count != ir::local_elements(p.mesh, r, t))

@@ -20,6 +20,7 @@
 #include "passes/differentiate.h"
 #include "passes/fuse_loss.h"
 #include "passes/overlap.h"
+#include "passes/pack_products.h"
 #include "passes/partition_parameters.h"
 #include "passes/plan_memory.h"
 #include "passes/recompute.h"
@@ -81,7 +82,8 @@ bool same_prefix(const Config& a, const Config& b) {
     const auto read = [](const Config& c) {
         const Config::Training& t = c.training;
         return std::tie(c.model, c.validation.enable, t.seq_len, t.dtype, t.mixed_precision_param, t.mixed_precision_norm,
-                        t.fp32_residual_connection, t.loss_scale, t.initial_loss_scale, t.min_loss_scale, t.loss_scale_window);
+                        t.fp32_residual_connection, t.pack_products, t.loss_scale, t.initial_loss_scale, t.min_loss_scale,
+                        t.loss_scale_window);
     };
     return read(a) == read(b);
 }
@@ -189,29 +191,17 @@ std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOpt
 }  // namespace
 
 const std::vector<std::string>& pass_names() {
-    static const std::vector<std::string> names = {"build_blocks",
-                                                   "attach_objective",
-                                                   "cache_keys",
-                                                   "differentiate",
-                                                   "set_precision",
-                                                   "bind_sizes",
-                                                   "shard",
-                                                   "fuse_loss",
-                                                   "recompute",
-                                                   "split_backward",
-                                                   "async_tensor_parallel",
-                                                   "select_kernels",
-                                                   "assign_stages",
-                                                   "partition_parameters",
-                                                   "schedule",
-                                                   "overlap",
-                                                   "route",
-                                                   "plan_memory"};
+    static const std::vector<std::string> names = {
+        "build_blocks",   "pack_products", "attach_objective",     "cache_keys",
+        "differentiate",  "set_precision", "bind_sizes",           "shard",
+        "fuse_loss",      "recompute",     "split_backward",       "async_tensor_parallel",
+        "select_kernels", "assign_stages", "partition_parameters", "schedule",
+        "overlap",        "route",         "plan_memory"};
     return names;
 }
 
 const std::vector<std::string>& optional_passes() {
-    static const std::vector<std::string> names = {"fuse_loss", "recompute", "overlap"};
+    static const std::vector<std::string> names = {"pack_products", "fuse_loss", "recompute", "overlap"};
     return names;
 }
 
@@ -222,6 +212,7 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     Runner run(options, Programs(1));
     run("build_blocks", [&](P) { return build_blocks(config); });
     const Types types = types_of(config);
+    run("pack_products", [&](P p) { return config.training.pack_products ? passes::pack_products(std::move(p)) : p; });
     run("attach_objective", [&](P p) {
         return passes::attach_objective(std::move(p), {entries_of(config, options), types.loss_scaling});
     });

@@ -221,7 +221,7 @@ struct Config {
         int64_t loss_scale_window = 2000;
         Duration max_time;
         int64_t max_nonfinite_steps = 10;
-        bool fuse_loss = true;
+        bool pack_products = true, fuse_loss = true;
         int64_t loss_chunk_tokens = 512;
         bool operator==(const Training&) const = default;
     } training;

@@ -182,6 +182,10 @@ const std::vector<RecipeKey>& recipe_keys() {
                       one_of({""}).or_form("seconds (\"3600\") or hours:minutes:seconds (\"1:30:00\")", is_duration)),
         training.acts("max_nonfinite_steps", &C::Training::max_nonfinite_steps,
                       "stop after this many steps in a row whose loss or gradients are not finite; 0: never", from_to(0, kSteps)),
+        training.acts(
+            "pack_products", &C::Training::pack_products,
+            "read weights that are multiplied with the same rows and lie side by side, as those of SwiGLU's gate and up, "
+            "as one matrix: one product in forward and two in backward instead of two and four"),
         training.acts("fuse_loss", &C::Training::fuse_loss, "run output projection and cross-entropy in chunks of tokens"),
         training.acts(
             "loss_chunk_tokens", &C::Training::loss_chunk_tokens,

@@ -1,4 +1,4 @@
-// add, scale, cast, unary, rename, accumulate, swiglu: ops that work element by element.
+// add, scale, cast, unary, rename, accumulate, swiglu: ops that work element by element; stack and unstack, which move elements.
 #include <map>
 
 #include "ops/shapes.h"
@@ -129,19 +129,119 @@ OpRule accumulate() {
     return r;
 }
 
-// silu(gate) * up (Shazeer 2020, arXiv 2002.05202). Only gate and up are saved; the product is run again.
+// The dim that `whole` has and its parts lack; -1: they differ otherwise.
+DimId stacked_dim(const Routine& r, TensorId whole, TensorId part) {
+    for (const DimId d : dims_of(r, whole)) {
+        if (Builder::without(dims_of(r, whole), d) == dims_of(r, part)) return d;
+    }
+    return -1;
+}
+std::string stacks(const Routine& r, TensorId whole, std::span<const TensorId> parts) {
+    for (const TensorId t : parts) {
+        const DimId d = stacked_dim(r, whole, t);
+        if (d < 0) return fmt::format("{} has the dims of {} but one", r.tensors[t].name, r.tensors[whole].name);
+        if (r.dims[d].size != static_cast<int64_t>(parts.size()))
+            return fmt::format("{} parts are not the {} of {}", parts.size(), r.dims[d].size, r.dims[d].name);
+    }
+    return parts.empty() ? "has one part or more" : "";
+}
+// For OpRule::unsplit.
+std::vector<DimId> stacked_dims(const Routine& r, const Op& op) {
+    const TensorId a = op.in[0], b = op.out[0];
+    const bool stacks = dims_of(r, a).size() < dims_of(r, b).size();
+    return {stacked_dim(r, stacks ? b : a, stacks ? a : b)};
+}
+
+// x[.., n, ..] -> n tensors without that dim, which is whole on every rank.
+OpRule unstack() {
+    OpRule r;
+    r.name = "unstack";
+    r.operands = 1;
+    r.check = [](const Routine& rt, const Op& op) { return stacks(rt, op.in[0], op.out); };
+    r.derivative = [](Builder& b, const Op& op, Span d_out) -> std::vector<TensorId> {
+        return b.op("stack", {d_out.begin(), d_out.end()}, {part_of(b.routine(), op.in[0])});
+    };
+    r.unsplit = stacked_dims;
+    r.linear = {0};
+    r.linear_unconditionally = true;
+    r.flops = [](const mesh::Mesh&, const Routine&, const Op&) { return Flops{}; };
+    r.any_dtype = true;
+    return r;
+}
+
+// The inverse: n tensors -> x[.., n, ..].
+OpRule stack() {
+    OpRule r;
+    r.name = "stack";
+    r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return stacks(rt, op.out[0], op.in); };
+    r.derivative = [](Builder& b, const Op& op, Span dy) {
+        std::vector<Result> parts;
+        for (const TensorId t : op.in) parts.push_back(part_of(b.routine(), t));
+        return b.op("unstack", {dy[0]}, parts);
+    };
+    r.unsplit = stacked_dims;
+    r.flops = unstack().flops;
+    r.any_dtype = true;
+    return r;
+}
+
+// silu(gate) * up (Shazeer 2020, arXiv 2002.05202). Operands are gate and up, or one that holds both, as passes/pack_products
+// makes it: [.., 2, ffn]. Only they are saved; the product is run again.
 OpRule swiglu() {
     OpRule r;
     r.name = "swiglu";
-    r.operands = 2, r.results = 1;
-    r.check = [](const Routine& rt, const Op& op) {
-        return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0])});
+    r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) -> std::string {
+        if (op.in.size() == 2) return first_of({same_dims(rt, op.in[0], op.in[1]), same_dims(rt, op.in[0], op.out[0])});
+        if (op.in.size() != 1) return "takes gate and up, or one operand that holds both";
+        const std::vector<DimId>& both = dims_of(rt, op.in[0]);
+        const DimId d = stacked_dim(rt, op.in[0], op.out[0]);
+        return d >= 0 && both.size() > 1 && both[both.size() - 2] == d && rt.dims[d].size == 2
+                   ? ""
+                   : fmt::format("{} is not gate and up for each row of {}", rt.tensors[op.in[0]].name,
+                                 rt.tensors[op.out[0]].name);
     };
+    r.unsplit = [](const Routine& rt, const Op& op) { return op.in.size() == 1 ? stacked_dims(rt, op) : std::vector<DimId>{}; };
     r.expand = [](Builder& b, const Op& op) {
-        const TensorId act = b.unary(b.tensor(op.in[0]).name + ".act", "silu", op.in[0]);
-        return std::vector<TensorId>{b.einsum(b.tensor(op.in[0]).name + ".product", b.dims(op.in[0]), {act, op.in[1]})};
+        std::vector<TensorId> in = op.in;
+        const std::string name = b.tensor(in[0]).name;
+        if (in.size() == 1) {
+            Result half{name + ".half", b.dims(in[0]), b.tensor(in[0]).dtype};
+            half.dims.erase(half.dims.end() - 2);
+            in = b.op("unstack", in, {half, half});
+        }
+        const TensorId act = b.unary(name + ".act", "silu", in[0]);
+        return std::vector<TensorId>{b.einsum(name + ".product", b.dims(in[0]), {act, in[1]})};
     };
     r.always_recomputed = true;
+    return r;
+}
+
+// d_y, gate, up -> d_gate, d_up; or d_y, both -> d_both.
+OpRule swiglu_backward(OpRule& forward) {
+    const char* const name = "swiglu_backward";
+    const CompositeBackward apart = {name, {0}, {0, 1}, {}}, packed = {name, {0}, {0}, {}};
+    forward.derivative = [a = composite_derivative(apart), p = composite_derivative(packed)](Builder& b, const Op& op, Span dy) {
+        return op.in.size() == 1 ? p(b, op, dy) : a(b, op, dy);
+    };
+    OpRule r = backward_rule(forward, apart);
+    const OpRule of_packed = backward_rule(forward, packed);
+    const auto is_packed = [](const Op& op) { return op.in.size() == 2; };
+    r.check = [=, a = r.check](const Routine& rt, const Op& op) -> std::string {
+        if (op.in.size() != 2 && op.in.size() != 3) return "takes a cotangent, and gate and up or one operand that holds both";
+        if (!is_packed(op)) return a(rt, op);
+        if (const std::string wrong = of_packed.check(rt, op); !wrong.empty()) return wrong;
+        Op again;
+        again.kind = "swiglu", again.in = {op.in[1]}, again.out = {op.in[0]};
+        return check_op(rt, again);
+    };
+    r.unsplit = [](const Routine& rt, const Op& op) {
+        if (op.in.size() != 2) return std::vector<DimId>{};
+        return std::vector<DimId>{stacked_dim(rt, op.in[1], op.in[0])};
+    };
+    r.expand = [=, a = r.expand](Builder& b, const Op& op) { return is_packed(op) ? of_packed.expand(b, op) : a(b, op); };
+    r.linear = {0};
     return r;
 }
 
@@ -150,12 +250,9 @@ OpRule swiglu() {
 std::string has_slope(const std::string& fn) { return kSlopes.contains(fn) ? std::string() : unknown(fn); }
 
 std::vector<OpRule> elementwise_rules() {
-    const CompositeBackward backward = {"swiglu_backward", {0}, {0, 1}, {}};
     OpRule forward = swiglu();
-    forward.derivative = composite_derivative(backward);
-    OpRule back = backward_rule(forward, backward);
-    back.linear = {0};
-    return {add(), scale(), cast(), unary(), rename(), accumulate(), forward, back};
+    const OpRule backward = swiglu_backward(forward);
+    return {add(), scale(), cast(), unary(), rename(), accumulate(), stack(), unstack(), forward, backward};
 }
 
 }  // namespace lockstep::ops

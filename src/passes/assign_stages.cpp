@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/parallel.h"
+#include "ir/sources.h"
 #include "ops/builder.h"
 #include "passes/select_kernels.h"
 
@@ -25,7 +26,8 @@ Users users_of(const ir::Program& program) {
     Users users;
     for (const Routine& r : program.routines) {
         for (const ir::Tensor& t : r.tensors) {
-            if (t.port >= 0 && r.ports[t.port].kind == PortKind::Params) users[t.source].insert(r.block);
+            if (t.port < 0 || r.ports[t.port].kind != PortKind::Params) continue;
+            for (const std::string_view param : ir::sources_of(t)) users[std::string(param)].insert(r.block);
         }
     }
     return users;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/quantized.h"
 #include "base/round.h"
+#include "ir/sources.h"
 #include "ops/builder.h"
 #include "passes/quantized_transport.h"
 #include "passes/select_kernels.h"
@@ -50,12 +51,27 @@ std::map<std::string, AxisList> gradient_partials(const ir::Program& program) {
     for (const Routine& r : program.routines) {
         for (const ir::Tensor& t : r.tensors) {
             if (t.port < 0 || r.ports[t.port].kind != PortKind::Gradients) continue;
-            const auto [it, is_new] = partial.emplace(t.source, t.placement.partial);
-            ensure(is_new || it->second == t.placement.partial,
-                   fmt::format("gradients of {} are accumulated with different partial axes", t.source));
+            for (const std::string_view param : ir::sources_of(t)) {
+                const auto [it, is_new] = partial.emplace(param, t.placement.partial);
+                ensure(is_new || it->second == t.placement.partial,
+                       fmt::format("gradients of {} are accumulated with different partial axes", param));
+            }
         }
     }
     return partial;
+}
+
+// Parameters that are read as one with the parameter before them: nothing stands between the two.
+std::set<std::string, std::less<>> read_with_the_one_before(const ir::Program& program) {
+    std::set<std::string, std::less<>> out;
+    for (const Routine& r : program.routines) {
+        for (const ir::Tensor& t : r.tensors) {
+            if (t.port < 0 || r.ports[t.port].kind != PortKind::Params) continue;
+            const std::vector<std::string_view> params = ir::sources_of(t);
+            out.insert(params.begin() + 1, params.end());
+        }
+    }
+    return out;
 }
 
 // In which type gradients of the unit's parameters add up; nothing: they are not trained.
@@ -90,6 +106,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     ir::Unit unit = with_splits(like, data_axes);
     unit.block = block.name;
     unit.mirror = block.instances().empty();  // then only what another pipeline rank owns and this one reads is here
+    const auto joined = read_with_the_one_before(program);
     std::map<std::tuple<int, AxisList, bool, AxisList, bool>, ir::Segment> segments;  // a shared parameter is one by itself
     for (const ir::Parameter& p : program.params) {
         if (p.block != block.name || p.dtype != unit.compute || data_shards(program.mesh, p) != data_axes) continue;
@@ -100,9 +117,8 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
         s.grad_partial = grad_partial;
         s.shards = shards;
         s.decay = p.decay;
-        int64_t begin = 0;
-        if (!s.members.empty())
-            begin = round_up(s.members.back().begin + s.members.back().count, kAlignmentBytes / bytes_of(p.dtype));
+        int64_t begin = s.members.empty() ? 0 : s.members.back().begin + s.members.back().count;
+        if (!joined.contains(p.key)) begin = round_up(begin, kAlignmentBytes / bytes_of(p.dtype));
         s.members.push_back({p.key, begin, ir::local_elements(program.mesh, p)});
     }
     for (auto& [key, s] : segments) {
@@ -123,16 +139,33 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
     return unit;
 }
 
-// Where a parameter stands: its unit and the offset of its first element.
-std::pair<const ir::Unit*, int64_t> place_of(const ir::Program& program, const std::string& param) {
+// Where a parameter stands: its unit, and its elements there.
+struct Place {
+    const ir::Unit* unit;
+    int64_t begin, end;
+};
+Place place_of(const ir::Program& program, std::string_view param) {
     for (const ir::Unit& u : program.units) {
         for (const ir::Segment& s : u.segments) {
             for (const ir::Member& m : s.members) {
-                if (m.param == param) return {&u, s.begin + m.begin};
+                if (m.param == param) return {&u, s.begin + m.begin, s.begin + m.begin + m.count};
             }
         }
     }
-    throw InternalError("partition_parameters: no unit holds " + param);
+    throw InternalError(fmt::format("partition_parameters: no unit holds {}", param));
+}
+
+// Of several that are read as one: they follow each other.
+Place place_of(const ir::Program& program, const ir::Tensor& tensor) {
+    const std::vector<std::string_view> params = ir::sources_of(tensor);
+    Place out = place_of(program, params[0]);
+    for (size_t i = 1; i < params.size(); ++i) {
+        const Place next = place_of(program, params[i]);
+        ensure(next.unit == out.unit && next.begin == out.end,
+               fmt::format("partition_parameters: {} are read as one and do not follow each other", tensor.source));
+        out.end = next.end;
+    }
+    return out;
 }
 
 // The port called `name`, made like `like` if it is new.
@@ -151,9 +184,8 @@ void bind_to_units(const ir::Program& program, Routine& r) {
         const ir::Port port = r.ports[p];
         if (port.kind != PortKind::Params && port.kind != PortKind::Gradients) continue;
         for (TensorId t : r.port_tensors(static_cast<int>(p))) {
-            const std::string& param = r.tensors[t].source;
-            const auto [unit, begin] = place_of(program, param);
-            const bool apart = port.kind == PortKind::Gradients && program.param(param)->shared;
+            const auto [unit, begin, end] = place_of(program, r.tensors[t]);
+            const bool apart = port.kind == PortKind::Gradients && program.param(ir::sources_of(r.tensors[t])[0])->shared;
             const std::string name = port.name + "." + unit->name + (apart ? ".shared" : "");
             if (r.ports[p].unit.empty()) r.ports[p].name = name, r.ports[p].unit = unit->name;
             r.tensors[t].port = port_like(r, name, port, unit->name);

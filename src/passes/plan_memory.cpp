@@ -383,9 +383,12 @@ ir::Program plan_memory(ir::Program program) {
     return program;
 }
 
-int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
+namespace {
+
+// The largest sum of bytes of buffers from the beginning of their lives to `end_of` them.
+template <class EndOf>
+int64_t most_bytes(const ir::Program& program, const ir::Entry& entry, const EndOf& end_of) {
     const std::vector<Life> lives = lives_of(program, entry);
-    const ir::HappensBefore happens_before(entry.calls);
     std::vector<int64_t> change(entry.calls.size() + 1, 0);
     int64_t resident = 0;
     for (size_t b = 0; b < lives.size(); ++b) {
@@ -393,7 +396,7 @@ int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
             resident += program.buffers[b].bytes;
         } else if (lives[b].used()) {
             change[static_cast<size_t>(lives[b].begin())] += program.buffers[b].bytes;
-            change[static_cast<size_t>(end_of(entry, happens_before, lives[b])) + 1] -= program.buffers[b].bytes;
+            change[static_cast<size_t>(end_of(lives[b])) + 1] -= program.buffers[b].bytes;
         }
     }
     int64_t now = resident, most = resident;
@@ -401,12 +404,21 @@ int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
     return most;
 }
 
+}  // namespace
+
+int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
+    const ir::HappensBefore happens_before(entry.calls);
+    return most_bytes(program, entry, [&](const Life& life) { return end_of(entry, happens_before, life); });
+}
+
 ir::Program size_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     program.arena_bytes = 0;
     for (ir::Entry& e : program.entries) {
         add_scratch(program, e);
-        program.arena_bytes = std::max(program.arena_bytes, live_bytes(program, e));
+        // Those whose uses overlap in the list are in conflict with each other. What may still run beside the last use of one
+        // may be on the other stream and in conflict with it alone.
+        program.arena_bytes = std::max(program.arena_bytes, most_bytes(program, e, [](const Life& life) { return life.end(); }));
     }
     return program;
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "ir/sources.h"
 #include "ops/builder.h"
 #include "ops/einsum.h"
 
@@ -72,7 +73,9 @@ private:
         if (port.kind == PortKind::Gradients || port.role == ir::PortRole::Logits) return o_.wide;
         if (port.kind == PortKind::State) return p_.has_role(port, ir::StateRole::Cache) ? o_.narrow : o_.wide;
         if (port.kind == PortKind::Value && o_.wide_residual) return o_.wide;
-        if (port.kind == PortKind::Params && params_.contains(t.source)) return params_.at(t.source);
+        if (port.kind == PortKind::Params) {
+            if (const auto known = params_.find(std::string(ir::sources_of(t)[0])); known != params_.end()) return known->second;
+        }
         if (port.kind != PortKind::Frame) return o_.narrow;
         if (port.access == ir::Access::Write) return std::nullopt;  // as it is made
         return saved_.at(t.source);

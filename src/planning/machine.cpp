@@ -206,6 +206,7 @@ Machine described_machine(const compile::Config& config, sim::Cluster described,
     Kernels k = kernels_of(config, cluster, file, m.rank_threads.threads_per_rank);
     m.options.catalog = std::move(k.catalog), m.kernels = std::move(k.of);
     m.options.microbatches = compile::Microbatches::Steady;
+    if (!cluster.stack.name.empty()) m.options.skip.push_back("pack_products");  // the simulator merges them: merged_products
     if (cluster.stack.whole_logits) m.options.skip.push_back("fuse_loss");
     m.options.route.topology = sim::topology_of(cluster, ranks);
     if (of.of_host > 0 && cluster.devices) m.options.route.topology = mesh::even_hosts(ranks, of.of_host, of.of_process);

@@ -57,6 +57,7 @@ const std::vector<NamedSettings>& sample_settings() {
         {"hybrid_states_over_world", {{replicate, "2"}, {shard, "2"}, {"partition.optimizer", "world"}, {batch, "8"}}},
         {"tied_padded_vocab_qk_norm",
          {{tp, "2"}, {"model.vocab_size", "15"}, {"model.tie_embeddings", "1"}, {"model.qk_norm", "1"}}},
+        {"products_apart", {{tp, "2"}, {"training.pack_products", "false"}}},
         {"float64_loss_in_one_piece", {{"training.dtype", "float64"}, {"training.fuse_loss", "false"}, {shard, "2"}}},
         {"bfloat16_one_rank", {{param, "bfloat16"}}},
         {"float16_zero1_reduced_in_float16",

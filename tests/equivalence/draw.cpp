@@ -35,6 +35,7 @@ public:
         execution();
         other_optimizer();
         set("parallelism.enable_async_tensor_parallel", chance(0.5));
+        set("training.pack_products", chance(0.8));
         return recipe_;
     }
 
@@ -49,6 +50,7 @@ public:
         partition();
         execution();
         set("parallelism.enable_async_tensor_parallel", chance(0.5));
+        set("training.pack_products", chance(0.8));
         return recipe_;
     }
 
@@ -315,6 +317,7 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     one.set("partition.quantized_gradients", "none");
     if (recipe.text("partition.quantized_weights") == "int8") one.set("partition.weights", "shard");
     one.set("training.fuse_loss", "false");
+    one.set("training.pack_products", "false");
     one.set("training.loss_scale", "0");
     one.set("activation_checkpoint.mode", "none");
     one.set("runtime.comm_thread", "off");
@@ -349,7 +352,8 @@ double tolerance(const compile::Recipe& recipe, const Outcome& one, Dtype dtype)
     };
     const double rounding =
         std::max({differs_with("runtime.threads_per_rank", "2"), differs_with("training.local_batch_size", "1"),
-                  differs_with("training.fuse_loss", "true"), difference(one, run(one_rank(recipe), Backend::Reference, steps))});
+                  differs_with("training.fuse_loss", "true"), differs_with("training.pack_products", "true"),
+                  difference(one, run(one_rank(recipe), Backend::Reference, steps))});
     return 4 * std::max(rounding, 0x1p-23);
 }
 

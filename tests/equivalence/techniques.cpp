@@ -46,7 +46,8 @@ constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
                                                               "Adam",
                                                               "SGD",
                                                               "Muon",
-                                                              "loss scale"};
+                                                              "loss scale",
+                                                              "packed products"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -123,6 +124,7 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::PaddedVocab, model("vocab_size") % tp != 0);
     note(Technique::PaddedBatch, l.global_batch % (l.local_batch * l.data_ranks) != 0);
     note(Technique::FusedLoss, r.flag("training.fuse_loss"));
+    note(Technique::PackedProducts, !gpt && r.flag("training.pack_products"));
     note(Technique::Prefetch, l.partition.weights > 1 && r.integer("parallelism.prefetch") > 0);
     note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
     note(Technique::DebugFill, r.flag("runtime.debug_fill"));
@@ -149,7 +151,8 @@ std::string_view impossible(Technique a, Technique b) {
     if (a != b && is_optimizer(a) && is_optimizer(b)) return "a recipe has one optimizer";
     if (a == Technique::Recompute && b == Technique::SelectiveRecompute) return "all is computed again, or some";
     const auto is_llama = [](Technique t) {
-        return t == Technique::FewKvHeads || t == Technique::QkNorm || t == Technique::QkvBias || t == Technique::SlidingWindow;
+        return t == Technique::FewKvHeads || t == Technique::QkNorm || t == Technique::QkvBias || t == Technique::SlidingWindow ||
+               t == Technique::PackedProducts;
     };
     const auto is_gpt = [](Technique t) { return t == Technique::Gpt || t == Technique::Dropout; };
     if ((is_llama(a) && is_gpt(b)) || (is_gpt(a) && is_llama(b))) return "of different models";

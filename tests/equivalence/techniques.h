@@ -48,9 +48,10 @@ enum class Technique {
     Adam,
     Sgd,
     Muon,
-    LossScale
+    LossScale,
+    PackedProducts
 };
-constexpr int kTechniques = 38;
+constexpr int kTechniques = 39;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.

@@ -23,6 +23,8 @@ extern const TypedNormBackward<RmsNormBackward> rms_norm_backward;
 Exponential exponential;
 extern const Typed<SwiGlu> swiglu;
 extern const Typed<SwiGluBackward> swiglu_backward;
+extern const Typed<SwiGluPacked> swiglu_packed;
+extern const Typed<SwiGluPackedBackward> swiglu_packed_backward;
 extern const Typed<Rope> rope;
 CrossEntropy cross_entropy;
 extern const Typed<CrossEntropyBackward> cross_entropy_backward;
@@ -176,6 +178,32 @@ TEST(CpuElementwise, SwiGlu) {
         swiglu(pool, 2, extreme.data(), one.data(), y.data());
         EXPECT_EQ(y[0], 0.0f);
         EXPECT_EQ(y[1], 200.0f);
+    });
+}
+
+// Gate and up of a row one behind the other: the bits of the two apart.
+TEST(CpuElementwise, SwiGluOfPackedRows) {
+    std::mt19937 rng(3);
+    with_pools([&](ThreadPool& pool) {
+        for (const auto& [rows, n] : {std::pair<int64_t, int64_t>{1, 1}, {3, 15}, {5, 64}, {2, 1003}, {1, 4000}}) {
+            const std::vector<float> gate = random_floats(rng, rows * n, 4), up = random_floats(rng, rows * n),
+                                     dy = random_floats(rng, rows * n);
+            const auto packed = [rows = rows, n = n](const std::vector<float>& a, const std::vector<float>& b) {
+                std::vector<float> out;
+                for (int64_t r = 0; r < rows; ++r) {
+                    out.insert(out.end(), a.begin() + r * n, a.begin() + (r + 1) * n);
+                    out.insert(out.end(), b.begin() + r * n, b.begin() + (r + 1) * n);
+                }
+                return out;
+            };
+            std::vector<float> y(gate.size()), d_gate(gate.size()), d_up(gate.size()), got(gate.size()), both = packed(gate, up);
+            swiglu(pool, rows * n, gate.data(), up.data(), y.data());
+            swiglu_packed(pool, rows, n, both.data(), got.data());
+            EXPECT_EQ(got, y);
+            swiglu_backward(pool, rows * n, dy.data(), gate.data(), up.data(), d_gate.data(), d_up.data());
+            swiglu_packed_backward(pool, rows, n, dy.data(), both.data(), both.data());
+            EXPECT_EQ(both, packed(d_gate, d_up));
+        }
     });
 }
 

@@ -83,6 +83,16 @@ std::vector<OpCase> make_cases() {
          {final_of("batch ffn"), final_of("batch ffn")},
          {},
          ""},
+        {"packed", "swiglu", {{"batch seq gate_up ffn"}}, {{"batch seq ffn"}}, {}, ""},
+        {"packed_shard", "swiglu", {{"batch seq gate_up padded"}}, {{"batch seq padded"}}, {}, "padded"},
+        {"packed_backward",
+         "swiglu_backward",
+         {fixed("batch ffn"), fixed("batch gate_up ffn")},
+         {final_of("batch gate_up ffn")},
+         {},
+         ""},
+        {"parts", "stack", {{"batch seq ffn"}, {"batch seq ffn"}}, {{"batch gate_up seq ffn"}}, {}, ""},
+        {"parts", "unstack", {{"batch gate_up seq ffn"}}, {{"batch seq ffn"}, {"batch seq ffn"}}, {}, ""},
         {"over_hidden", "rmsnorm", {{"batch seq hidden"}, {"hidden"}}, {{"batch seq hidden"}, final_of(kRows)}, norm, ""},
         {"over_head_dim", "rmsnorm", {{kQ}, {"head_dim"}}, {{kQ}, final_of("batch seq kv_heads group")}, head_norm, ""},
         {"over_hidden_backward",
@@ -370,6 +380,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
         r.dims.push_back({name, n, name == "padded" ? n - 3 : n});
     }
     constexpr int64_t kElements = 768, kInt8 = quantized_bytes(kElements, 8), kInt4 = quantized_bytes(kElements, 4);
+    r.dims.push_back({"gate_up", 2, 2});
     r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"int8", kInt8, kInt8});
     r.dims.push_back({"int4", kInt4, kInt4});
     r.dims[r.dim("kv_seq")].size = r.dims[r.dim("kv_seq")].valid = r.dims[r.dim("seq")].size;

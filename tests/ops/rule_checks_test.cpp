@@ -21,6 +21,7 @@ void PrintTo(const Refusal& r, std::ostream* stream) { *stream << r.kind << ": "
 std::string refusal_of(const Refusal& c) {
     ir::Routine r;
     for (const char* d : {"batch", "seq", "hidden", "vocab"}) r.dims.push_back({d, 4, 4});
+    r.dims.push_back({"two", 2, 2});
     ops::Builder b(r);
     ir::Op op;
     op.kind = c.kind;
@@ -72,6 +73,18 @@ const Refusal kRefusals[] = {
     {"swiglu", {"seq hidden", "seq"}, {"seq hidden"}, {}, "a and b must have the same dims"},
     {"swiglu_backward", {"seq", "seq", "seq"}, {"seq"}, {}, "gives 2 results"},
     {"swiglu_backward", {"seq", "seq", "seq"}, {"seq", "hidden"}, {}, "z and c must have the same dims"},
+    {"swiglu", {"seq", "seq", "seq"}, {"seq"}, {}, "takes gate and up, or one operand that holds both"},
+    {"swiglu", {"seq hidden"}, {"seq"}, {}, "a is not gate and up for each row of y"},
+    {"swiglu", {"seq two hidden"}, {"seq vocab"}, {}, "a is not gate and up for each row of y"},
+    {"swiglu", {"two seq hidden"}, {"seq hidden"}, {}, "a is not gate and up for each row of y"},
+    {"swiglu_backward", {"seq"}, {"seq"}, {}, "takes a cotangent, and gate and up or one operand that holds both"},
+    {"swiglu_backward", {"seq", "two seq"}, {"seq"}, {}, "y and b must have the same dims"},
+    {"swiglu_backward", {"hidden", "two seq"}, {"two seq"}, {}, "b is not gate and up for each row of a"},
+    {"stack", {}, {"seq"}, {}, "has one part or more"},
+    {"stack", {"seq", "seq"}, {"seq"}, {}, "a has the dims of y but one"},
+    {"stack", {"seq", "seq", "seq"}, {"two seq"}, {}, "3 parts are not the 2 of two"},
+    {"unstack", {"two seq"}, {"seq"}, {}, "1 parts are not the 2 of two"},
+    {"unstack", {"two seq"}, {"seq", "hidden"}, {}, "z has the dims of a but one"},
     {"rmsnorm", {"seq hidden", "hidden"}, {"seq hidden", "seq"}, {{"eps", 1.0}}, "needs the attribute over"},
     {"rmsnorm", {"seq hidden", "seq"}, {"seq hidden", "seq"}, kNorm, "the weight has the one dim hidden"},
     {"rmsnorm", {"hidden seq", "hidden"}, {"hidden seq", "seq"}, kNorm, "hidden is the last dim"},

@@ -30,7 +30,7 @@ std::string dtype_of(const ir::Program& p, const std::string& routine, const std
 
 TEST(SetPrecision, ALayerComputesInBfloat16AndKeepsStatisticsWide) {
     const ir::Program p = typed();
-    for (const char* t : {"x", "y", "q", "gate"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << t;
+    for (const char* t : {"x", "y", "q", "gate_up"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << t;
     for (const ir::Op& op : p.routine("layer.forward")->ops) {
         EXPECT_NE(op.kind, "cast");
         if (op.kind != "rmsnorm" && op.kind != "attention") continue;

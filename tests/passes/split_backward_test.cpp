@@ -34,7 +34,7 @@ TEST(SplitBackward, ProductsOfWeightsComeLater) {
     EXPECT_EQ(p.routine("layer.backward"), nullptr);
     EXPECT_EQ(tensors_of(p, "layer.backward_input", "gradients"), (Names{"grad.attention_norm", "grad.ffn_norm"}));
     EXPECT_EQ(tensors_of(p, "layer.backward_weight", "gradients"),
-              (Names{"grad.wq", "grad.wk", "grad.wv", "grad.wo", "grad.w1", "grad.w2", "grad.w3"}));
+              (Names{"grad.wq", "grad.wk", "grad.wv", "grad.wo", "grad.w1+w3", "grad.w2"}));
     EXPECT_EQ(tensors_of(p, "layer.backward_weight", "params"), Names{});
     EXPECT_EQ(p.routine("layer.backward_weight")->port("d.x"), -1);
     EXPECT_EQ(p.routine("embed.backward_input"), nullptr);
@@ -46,11 +46,11 @@ TEST(SplitBackward, FramesAreDividedByWhoReadsThem) {
     const Names input = tensors_of(p, "layer.forward", "frame"), kept = tensors_of(p, "layer.forward", "frame.kept"),
                 both = tensors_of(p, "layer.forward", "frame.both");
     EXPECT_EQ(kept, (Names{"n1", "n2"}));
-    EXPECT_TRUE(both.contains("gate") && both.contains("up") && both.contains("o"));
+    EXPECT_TRUE(both.contains("gate_up") && both.contains("o"));
     EXPECT_TRUE(input.contains("n1.rstd") && input.contains("lse"));
     EXPECT_EQ(tensors_of(p, "layer.backward_weight", "frame"), Names{});
     EXPECT_EQ(tensors_of(p, "layer.backward_weight", "frame.weight"), tensors_of(p, "layer.backward_input", "frame.weight"));
-    EXPECT_TRUE(tensors_of(p, "layer.backward_input", "frame.weight").contains("d.gate.part"));
+    EXPECT_TRUE(tensors_of(p, "layer.backward_input", "frame.weight").contains("d.gate_up.part"));
 }
 
 TEST(SplitBackward, ReductionsAreNeverMadeAgain) {

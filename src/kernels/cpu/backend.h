@@ -24,6 +24,8 @@ struct Backend {
     static constexpr auto& accumulate = cpu::accumulate;
     static constexpr auto& swiglu = cpu::swiglu;
     static constexpr auto& swiglu_backward = cpu::swiglu_backward;
+    static constexpr auto& swiglu_packed = cpu::swiglu_packed;
+    static constexpr auto& swiglu_packed_backward = cpu::swiglu_packed_backward;
     static constexpr auto& embedding = cpu::embedding;
     static constexpr auto& embedding_backward = cpu::embedding_backward;
     static constexpr auto& bias = cpu::bias;

@@ -16,6 +16,8 @@ extern const Typed<Accumulate> accumulate;
 Exponential exponential;
 extern const Typed<SwiGlu> swiglu;
 extern const Typed<SwiGluBackward> swiglu_backward;
+extern const Typed<SwiGluPacked> swiglu_packed;
+extern const Typed<SwiGluPackedBackward> swiglu_packed_backward;
 extern const TypedOnStream<Embedding> embedding;
 extern const Typed<EmbeddingBackward> embedding_backward;
 
@@ -54,20 +56,58 @@ void accumulate_of(ThreadPool& pool, int64_t n, const T* x, float* out) {
 }
 
 template <class T>
+LOCKSTEP_INLINE void swiglu_at(const T* gate, const T* up, T* y, int64_t lanes) {
+    const Vec g = load(gate, lanes);
+    store(y, g * sigmoid(g) * load(up, lanes), lanes);
+}
+template <class T>
+LOCKSTEP_INLINE void swiglu_backward_at(const T* dy, const T* gate, const T* up, T* d_gate, T* d_up, int64_t lanes) {
+    const Vec g = load(gate, lanes), u = load(up, lanes), d = load(dy, lanes);
+    const Vec s = sigmoid(g);
+    store(d_gate, d * u * s * (1.0f + g * (1.0f - s)), lanes);
+    store(d_up, d * g * s, lanes);
+}
+
+template <class T>
 void swiglu_of(ThreadPool& pool, int64_t n, const T* gate, const T* up, T* y) {
-    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
-        const Vec g = load(gate + i, lanes);
-        store(y + i, g * sigmoid(g) * load(up + i, lanes), lanes);
-    });
+    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) { swiglu_at(gate + i, up + i, y + i, lanes); });
 }
 
 template <class T>
 void swiglu_backward_of(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up) {
-    for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
-        const Vec g = load(gate + i, lanes), u = load(up + i, lanes), d = load(dy + i, lanes);
-        const Vec s = sigmoid(g);
-        store(d_gate + i, d * u * s * (1.0f + g * (1.0f - s)), lanes);
-        store(d_up + i, d * g * s, lanes);
+    for_each_vector(pool, n,
+                    [=](int64_t i, int64_t lanes) { swiglu_backward_at(dy + i, gate + i, up + i, d_gate + i, d_up + i, lanes); });
+}
+
+// Calls body(row, column, lanes) for vectors of each row [n]. Threads share out pieces of rows.
+template <typename Body>
+void for_each_vector_of_rows(ThreadPool& pool, int64_t rows, int64_t n, const Body& body) {
+    constexpr int64_t kPiece = 1024;
+    const int64_t pieces = (n + kPiece - 1) / kPiece;
+    pool.parallel([&](int thread, int threads) {
+        const Range mine = split(rows * pieces, threads, thread);
+        for (int64_t p = mine.begin; p < mine.end; ++p) {
+            const int64_t row = p / pieces, end = std::min(n, (p % pieces + 1) * kPiece);
+            int64_t i = p % pieces * kPiece;
+            for (; i + kLanes <= end; i += kLanes) body(row, i, kLanes);
+            if (i < end) body(row, i, end - i);
+        }
+    });
+}
+
+template <class T>
+void swiglu_packed_of(ThreadPool& pool, int64_t rows, int64_t n, const T* both, T* y) {
+    for_each_vector_of_rows(pool, rows, n, [=](int64_t row, int64_t i, int64_t lanes) {
+        const T* const gate = both + 2 * row * n + i;
+        swiglu_at(gate, gate + n, y + row * n + i, lanes);
+    });
+}
+
+template <class T>
+void swiglu_packed_backward_of(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both) {
+    for_each_vector_of_rows(pool, rows, n, [=](int64_t row, int64_t i, int64_t lanes) {
+        const int64_t gate = 2 * row * n + i, up = gate + n;
+        swiglu_backward_at(dy + row * n + i, both + gate, both + up, d_both + gate, d_both + up, lanes);
     });
 }
 
@@ -125,6 +165,8 @@ constinit const Typed<Widen> widen_from([]<class T>() { return cast<float, T>; }
 constinit const Typed<Accumulate> accumulate([]<class T>() { return accumulate_of<T>; });
 constinit const Typed<SwiGlu> swiglu([]<class T>() { return swiglu_of<T>; });
 constinit const Typed<SwiGluBackward> swiglu_backward([]<class T>() { return swiglu_backward_of<T>; });
+constinit const Typed<SwiGluPacked> swiglu_packed([]<class T>() { return swiglu_packed_of<T>; });
+constinit const Typed<SwiGluPackedBackward> swiglu_packed_backward([]<class T>() { return swiglu_packed_backward_of<T>; });
 constinit const TypedOnStream<Embedding> embedding([]<class S, class T>() { return embedding_of<S, T>; });
 constinit const Typed<EmbeddingBackward> embedding_backward([]<class T>() { return embedding_backward_of<T>; });
 

@@ -44,6 +44,15 @@ template <class T>
 using SwiGluBackward = void(ThreadPool& pool, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
 extern Typed<SwiGluBackward> swiglu_backward;
 
+// The same where gate and up of a row stand one behind the other: both, d_both [rows, 2, n]; y, dy [rows, n]. d_both may alias
+// both.
+template <class T>
+using SwiGluPacked = void(ThreadPool& pool, int64_t rows, int64_t n, const T* both, T* y);
+extern Typed<SwiGluPacked> swiglu_packed;
+template <class T>
+using SwiGluPackedBackward = void(ThreadPool& pool, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both);
+extern Typed<SwiGluPackedBackward> swiglu_packed_backward;
+
 // Rotary positions in the half-rotated layout of Hugging Face. x, out: [tokens, heads, head_dim], head_dim even and
 // h = head_dim / 2; pos: [tokens], up to 2^20 in size; inverse_frequencies: [h]. With angle = pos * frequency:
 // out[:h] = x[:h] cos - sign x[h:] sin, out[h:] = x[h:] cos + sign x[:h] sin. sign = -1 is the derivative (and inverse).

@@ -108,6 +108,17 @@ struct UnaryApplied {
     }
 };
 
+struct RowsCopied {
+    AnyRows rows;
+    AnyIn x;
+    AnyOut y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t row = i / rows.n, column = i - row * rows.n;
+        put(y, row * rows.to_stride + column, get(x, row * rows.from_stride + column));
+    }
+};
+
 struct AddAny {
     Terms terms;
     AnyOut y;
@@ -200,6 +211,9 @@ void einsum(Stream stream, const Einsum& shape, const AnyIn (&in)[Einsum::kMostO
     else start(einsum_kernel<1>, 1);
 }
 void unary(Stream stream, int64_t n, const UnaryOf& f, AnyIn x, AnyOut y) { for_each(stream, n, UnaryApplied{f, x, y}); }
+void copy_rows_of(Stream stream, const AnyRows& rows, AnyIn x, AnyOut y) {
+    for_each(stream, rows.count * rows.n, RowsCopied{rows, x, y});
+}
 void add_any(Stream stream, int64_t n, const Terms& terms, AnyOut y) { for_each(stream, n, AddAny{terms, y}); }
 void pick(Stream stream, const Picked& shape, const int32_t* ids, AnyIn x, AnyOut y) {
     for_each(stream, shape.rows, PickOf{shape, ids, x, y});

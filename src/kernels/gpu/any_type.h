@@ -43,6 +43,12 @@ struct Terms {
 };
 void add_any(Stream stream, int64_t n, const Terms& terms, AnyOut y);
 
+// y [count, n] = x [count, n], whose rows begin so many elements apart.
+struct AnyRows {
+    int64_t count, n, from_stride, to_stride;
+};
+void copy_rows_of(Stream stream, const AnyRows& rows, AnyIn x, AnyOut y);
+
 // Of rows [rows, n] of the vocabulary from first_id on. pick: y[row] = x[row][id]; unpick: y[row][id] = x[row], else zero.
 struct Picked {
     int64_t rows, n, first_id;

@@ -26,6 +26,8 @@ struct Backend {
     FORWARD(accumulate)
     FORWARD(swiglu)
     FORWARD(swiglu_backward)
+    FORWARD(swiglu_packed)
+    FORWARD(swiglu_packed_backward)
     FORWARD(embedding)
     FORWARD(embedding_backward)
     FORWARD(bias)

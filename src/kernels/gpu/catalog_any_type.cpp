@@ -197,6 +197,26 @@ Made make_sum(const KernelContext& c) {
         add_any(stream_of(k), n, terms, {k.out[0], type, accumulates && !k.fresh});
     });
 }
+// A whole [rows, parts, n] and its parts [rows, n].
+Made make_stack(const KernelContext& c) {
+    const bool stacks = c.op.kind == "stack";
+    const std::vector<ir::TensorId>& ids = stacks ? c.op.in : c.op.out;
+    const ir::Tensor &whole = stacks ? c.out(0) : c.in(0), &part = c.routine.tensors[ids[0]];
+    const auto at = std::mismatch(part.dims.begin(), part.dims.end(), whole.dims.begin(), whole.dims.end()).first;
+    int64_t rows = 1;
+    for (auto d = part.dims.begin(); d != at; ++d) rows *= c.size(part, static_cast<int>(d - part.dims.begin()));
+    const int64_t n = c.elements(part) / rows, stride = n * static_cast<int64_t>(ids.size());
+    const AnyRows how = {rows, n, stacks ? n : stride, stacks ? stride : n};
+    std::vector<Dtype> types;
+    for (const ir::TensorId t : ids) types.push_back(c.routine.tensors[t].dtype);
+    return kernel_from([=, of_whole = whole.dtype](const KernelArgs& k) {
+        for (size_t i = 0; i < types.size(); ++i) {
+            const int64_t begin = static_cast<int64_t>(i) * n * bytes_of(of_whole);
+            if (stacks) copy_rows_of(stream_of(k), how, {k.in[i], types[i]}, {out<char>(k, 0) + begin, of_whole});
+            else copy_rows_of(stream_of(k), how, {in<char>(k, 0) + begin, of_whole}, {k.out[i], types[i]});
+        }
+    });
+}
 bool serves_sum(const KernelContext& c) { return c.op.in.size() <= kMostAnyTerms; }
 
 Made make_pick(const KernelContext& c) {
@@ -259,6 +279,7 @@ void add_any_type(std::vector<Registered>& all) {
     add(kMoved, "append", make_append), add(kMoved, "pack", make_pack), add(kMoved, "unpack", make_unpack);
     const auto few_ranks = [](const KernelContext& c) { return c.op.in.size() <= Reduction::kMost; };
     add(kFloats, "sum_blocks", make_sum_blocks, few_ranks);
+    add(kFloats, "stack", make_stack), add(kFloats, "unstack", make_stack);
     add(kFloats, "zero_padding", make_zero_padding);
     add(kFloats, "einsum", make_einsum, serves_einsum, 0);
     add(kFloats, "addmm", make_einsum, serves_einsum, -1, true);

@@ -111,6 +111,50 @@ struct SwiGluBackwardOf {
     }
 };
 
+// Gate and up of a row [n] stand one behind the other. Of fewer than 2^31 elements: a division of 64 bits takes the registers
+// that the elements need.
+template <class T>
+struct SwiGluPackedOf {
+    const T* both;
+    uint32_t n;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const T* const gate = both + i + static_cast<int64_t>(static_cast<uint32_t>(i) / n) * n;
+        SwiGluOf<T>{gate, gate + n, y + i}.template at<W>(0);
+    }
+};
+template <class T>
+struct SwiGluPackedBackwardOf {
+    const T *dy, *both;
+    uint32_t n;
+    T* d_both;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t gate = i + static_cast<int64_t>(static_cast<uint32_t>(i) / n) * n;
+        SwiGluBackwardOf<T>{dy + i, both + gate, both + gate + n, d_both + gate, d_both + gate + n}.template at<W>(0);
+    }
+};
+// Without the code for elements that are left at the end: rows are whole.
+template <class F>
+struct InWholeChunks {
+    F f;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        if constexpr (W == kWide) f.template at<W>(i);
+    }
+};
+// functor(first row) on the rows from there, each time of fewer than 2^31 elements.
+template <class F>
+void for_each_of_rows(Stream stream, int64_t rows, int64_t n, bool wide, const F& functor) {
+    const int64_t most = n > 0 ? INT32_MAX / n : rows;
+    for (int64_t first = 0; first < rows; first += most) {
+        const int64_t elements = (rows - first < most ? rows - first : most) * n;
+        if (wide) for_each(stream, elements, true, InWholeChunks<decltype(functor(first))>{functor(first)});
+        else for_each(stream, elements, functor(first));
+    }
+}
+
 struct Same {
     __device__ float operator()(float x) const { return x; }
 };
@@ -167,6 +211,19 @@ void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const
     for_each(stream, n, is_wide(0, dy, gate, up, d_gate, d_up), SwiGluBackwardOf<T>{dy, gate, up, d_gate, d_up});
 }
 template <class T>
+void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y) {
+    for_each_of_rows(stream, rows, n, is_wide(n, both, y), [&](int64_t first) {
+        return SwiGluPackedOf<T>{both + 2 * first * n, static_cast<uint32_t>(n), y + first * n};
+    });
+}
+template <class T>
+void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both) {
+    for_each_of_rows(stream, rows, n, is_wide(n, dy, both, d_both), [&](int64_t first) {
+        const int64_t at = 2 * first * n;
+        return SwiGluPackedBackwardOf<T>{dy + first * n, both + at, static_cast<uint32_t>(n), d_both + at};
+    });
+}
+template <class T>
 void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
     for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Same>{x, b, n, y});
 }
@@ -174,14 +231,16 @@ template <class T>
 void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
     for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Gelu>{x, b, n, y});
 }
-#define COPY(T)                                                                              \
-    template void add<T>(Stream, int64_t, const T* const*, int, T*);                         \
-    template void add_rows<T>(Stream, int64_t, int64_t, const T*, T*);                       \
-    template void scale<T>(Stream, int64_t, const T*, float, T*);                            \
-    template void accumulate<T>(Stream, int64_t, const T*, float*);                          \
-    template void swiglu<T>(Stream, int64_t, const T*, const T*, T*);                        \
-    template void swiglu_backward<T>(Stream, int64_t, const T*, const T*, const T*, T*, T*); \
-    template void bias<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                 \
+#define COPY(T)                                                                                \
+    template void add<T>(Stream, int64_t, const T* const*, int, T*);                           \
+    template void add_rows<T>(Stream, int64_t, int64_t, const T*, T*);                         \
+    template void scale<T>(Stream, int64_t, const T*, float, T*);                              \
+    template void accumulate<T>(Stream, int64_t, const T*, float*);                            \
+    template void swiglu<T>(Stream, int64_t, const T*, const T*, T*);                          \
+    template void swiglu_backward<T>(Stream, int64_t, const T*, const T*, const T*, T*, T*);   \
+    template void swiglu_packed<T>(Stream, int64_t, int64_t, const T*, T*);                    \
+    template void swiglu_packed_backward<T>(Stream, int64_t, int64_t, const T*, const T*, T*); \
+    template void bias<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                   \
     template void bias_gelu<T>(Stream, int64_t, int64_t, const T*, const T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY

@@ -26,6 +26,10 @@ template <class T>
 void swiglu(Stream stream, int64_t n, const T* gate, const T* up, T* y);
 template <class T>
 void swiglu_backward(Stream stream, int64_t n, const T* dy, const T* gate, const T* up, T* d_gate, T* d_up);
+template <class T>
+void swiglu_packed(Stream stream, int64_t rows, int64_t n, const T* both, T* y);
+template <class T>
+void swiglu_packed_backward(Stream stream, int64_t rows, int64_t n, const T* dy, const T* both, T* d_both);
 
 // x, y: [rows, n]; b: [n].
 template <class T>

@@ -73,6 +73,7 @@ const std::vector<Registered>& reference_kernels() {
         add_float<make_embedding<float>, make_embedding<double>>(r, "scatter", 0, false);
         for (const char* op : {"add", "scale", "unary"})
             add_float<make_elementwise<float>, make_elementwise<double>>(r, op, -1, true);
+        for (const char* op : {"stack", "unstack"}) add_float<make_stack<float>, make_stack<double>>(r, op, -1, false);
         add_float<make_dropout<float>, make_dropout<double>>(r, "dropout", -1, true);
         add_float<make_loss<float>, make_loss<double>>(r, "mask_padding", -1, true);
         add_float<make_elementwise<float>, make_elementwise<double>>(r, "cast", -1, false);

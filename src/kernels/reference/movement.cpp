@@ -155,6 +155,31 @@ Made make_accumulate(const KernelContext& c) {
     });
 }
 
+// A whole [rows, parts, n] and its parts [rows, n].
+template <class T>
+Made make_stack(const KernelContext& c) {
+    const bool stacks = c.op.kind == "stack";
+    const std::vector<ir::TensorId>& ids = stacks ? c.op.in : c.op.out;
+    const ir::Tensor &whole = stacks ? c.out(0) : c.in(0), &part = c.routine.tensors[ids[0]];
+    const auto parts = static_cast<int64_t>(ids.size());
+    const auto at = std::mismatch(part.dims.begin(), part.dims.end(), whole.dims.begin(), whole.dims.end()).first;
+    int64_t rows = 1;
+    for (auto d = part.dims.begin(); d != at; ++d) rows *= c.size(part, static_cast<int>(d - part.dims.begin()));
+    const int64_t n = c.elements(part) / rows;
+    return kernel_from([=](const KernelArgs& a) {
+        for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t k = 0; k < parts; ++k) {
+                const int64_t in_whole = (row * parts + k) * n, in_part = row * n;
+                const T* const from = in<T>(a, stacks ? static_cast<int>(k) : 0) + (stacks ? in_part : in_whole);
+                T* const to = static_cast<T*>(a.out[stacks ? 0 : static_cast<size_t>(k)]) + (stacks ? in_whole : in_part);
+                std::copy(from, from + n, to);
+            }
+        }
+    });
+}
+
+template Made make_stack<float>(const KernelContext&);
+template Made make_stack<double>(const KernelContext&);
 template Made make_accumulate<float>(const KernelContext&);
 template Made make_accumulate<double>(const KernelContext&);
 

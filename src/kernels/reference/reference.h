@@ -32,6 +32,8 @@ template <class T>
 Made make_quantize(const KernelContext& c);  // quantize, dequantize, dequantize_sum
 template <class T>
 Made make_accumulate(const KernelContext& c);
+template <class T>
+Made make_stack(const KernelContext& c);      // stack, unstack
 Made make_movement(const KernelContext& c);   // rename, copy, slice, block, join_blocks, append: any element type
 Made make_block_sum(const KernelContext& c);  // sum_blocks: any float type
 Made make_scalars(const KernelContext& c);    // sum_squares, owned, step_control, update_loss_scale: in double

@@ -81,6 +81,28 @@ struct SwiGluBackward {  // d_y, gate, up -> d_gate, d_up
         });
     }
 };
+// Gate and up of a row stand one behind the other.
+template <class B, class T>
+struct SwiGluPacked {
+    static constexpr Family kFamily{"swiglu", "swiglu"};
+    using Types = T(T);
+    static bool serves(const KernelContext& c) { return c.op.in.size() == 1; }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([y = rows_of(c, c.out(0))](const KernelArgs& k) {
+            B::swiglu_packed(B::place(k), y.rows, y.n, in<T>(k, 0), out<T>(k, 0));
+        });
+    }
+};
+template <class B, class T>
+struct SwiGluPackedBackward {  // d_y, both -> d_both
+    static constexpr Family kFamily{"swiglu_backward", "swiglu_backward"};
+    using Types = T(T, T);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([y = rows_of(c, c.in(0))](const KernelArgs& k) {
+            B::swiglu_packed_backward(B::place(k), y.rows, y.n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+        });
+    }
+};
 
 template <class B, class S, class T>
 struct Gather {

@@ -16,7 +16,8 @@ void add_common_of_float(std::vector<Registered>& r) {
 // Parameters and activations as T.
 template <class B, class T>
 void add_common(std::vector<Registered>& r) {
-    add_all<B, Add<B, T>, Scale<B, T>, Accumulate<B, T>, SwiGlu<B, T>, SwiGluBackward<B, T>, Gather<B, T, T>, Scatter<B, T>>(r);
+    add_all<B, Add<B, T>, Scale<B, T>, Accumulate<B, T>, Gather<B, T, T>, Scatter<B, T>>(r);
+    add_all<B, SwiGlu<B, T>, SwiGluPacked<B, T>, SwiGluBackward<B, T>, SwiGluPackedBackward<B, T>>(r);
     add_all<B, RmsNorm<B, T, T, T>, RmsNormBackward<B, T, T>, AddRmsNorm<B, T, T, T>, RmsNormBackwardAdd<B, T, T>>(r);
     add_all<B, LayerNorm<B, T, T, T>, LayerNormBackward<B, T, T>, LayerNormBackwardAdd<B, T, T>>(r);
     add_all<B, SumRows<B, T>, Bias<B, T>, BiasGelu<B, T>, BiasGeluBackward<B, T>, Dropout<B, T>>(r);
