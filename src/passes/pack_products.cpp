@@ -77,7 +77,7 @@ private:
         ir::Tensor &w = r_.tensors[gate->weight], &other = r_.tensors[up->weight];
         if (!are_side_by_side(program_, w.source, other.source)) return false;
         const DimId both = dim();
-        w.name += "+" + other.name;
+        w.name += "." + other.name;
         w.source += "+" + other.source;
         w.dims.insert(w.dims.begin(), both);
         other.port = -1;

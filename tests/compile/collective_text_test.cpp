@@ -203,9 +203,9 @@ const Detour kDetours[] = {
      "\n  v.there: f64[batch, seq/tp, kv_heads, head_dim] = all_to_all(v) {from=2, to=1} over tp kernel comm"
      "\n  v.back: f64[batch, seq, kv_heads/tp, head_dim] = all_to_all(v.there) {from=1, to=2} over tp kernel comm"
      "\n  $1 = rename(v.back)"},
-    {"Broadcast", R"(\n  (gate_up: f64\[[^\]]*\]|gate_up) = einsum\(n2.ag, w1\+w3\))",
+    {"Broadcast", R"(\n  (gate_up: f64\[[^\]]*\]|gate_up) = einsum\(n2.ag, w1.w3\))",
      "\n  n2.root: f64[batch, seq, hidden] = broadcast(n2.ag) {root=2} over tp kernel comm"
-     "\n  $1 = einsum(n2.root, w1+w3)"},
+     "\n  $1 = einsum(n2.root, w1.w3)"},
     {"Permute", R"(\n  (y: f64\[[^\]]*\]|y) = add\(x1, mlp.rs\))",
      "\n  mlp.next: f64[batch, seq/tp, hidden] = permute(mlp.rs) {by=1} over tp kernel comm"
      "\n  mlp.back: f64[batch, seq/tp, hidden] = permute(mlp.next) {by=3} over tp kernel comm"

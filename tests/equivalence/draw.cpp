@@ -315,9 +315,10 @@ compile::Recipe one_rank(const compile::Recipe& recipe) {
     for (const char* state : {"weights", "secondary_weights", "gradients", "optimizer"})
         one.set(fmt::format("partition.{}", state), "none");
     one.set("partition.quantized_gradients", "none");
+    // Blocks of quantized elements begin elsewhere where padding stands between the weights of gate and up.
     if (recipe.text("partition.quantized_weights") == "int8") one.set("partition.weights", "shard");
+    else one.set("training.pack_products", "false");
     one.set("training.fuse_loss", "false");
-    one.set("training.pack_products", "false");
     one.set("training.loss_scale", "0");
     one.set("activation_checkpoint.mode", "none");
     one.set("runtime.comm_thread", "off");

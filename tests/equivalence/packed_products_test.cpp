@@ -35,7 +35,7 @@ bool has_packed(const compile::Compiled& compiled) {
     for (const ir::Program& p : compiled.programs) {
         for (const ir::Routine& r : p.routines) {
             for (const ir::Op& op : r.ops) {
-                if (op.kind == "einsum" && r.tensors[op.out[0]].name.find("w1+w3") != std::string::npos) return true;
+                if (op.kind == "einsum" && r.tensors[op.out[0]].name.find("w1.w3") != std::string::npos) return true;
             }
         }
     }

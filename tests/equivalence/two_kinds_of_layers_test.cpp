@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ir/sources.h"
 #include "ir/text.h"
 #include "kernels/kernel.h"
 #include "tests/compile/recipes.h"
@@ -17,13 +18,18 @@ constexpr const char* kFirst = "dense";
 
 std::string key_of_first(const std::string& key) { return fmt::format("{}_{}", kFirst, key); }
 
+std::string of_first(const ir::Tensor& t) {
+    std::string out;
+    for (const std::string_view param : ir::sources_of(t)) out += (out.empty() ? "" : "+") + key_of_first(std::string(param));
+    return out;
+}
+
 ir::Routine as_first_layers(ir::Routine r) {
     r.name.replace(0, r.block.size(), kFirst);
     r.block = kFirst;
     for (ir::Tensor& t : r.tensors) {
         const ir::Port* port = t.port < 0 ? nullptr : &r.ports[static_cast<size_t>(t.port)];
-        if (port && (port->kind == ir::PortKind::Params || port->kind == ir::PortKind::Gradients))
-            t.source = key_of_first(t.source);
+        if (port && (port->kind == ir::PortKind::Params || port->kind == ir::PortKind::Gradients)) t.source = of_first(t);
     }
     return r;
 }

@@ -84,7 +84,7 @@ TEST(WorkedExample, GradientsArePartialAsWorkedOut) {
     const auto partial = [&](const char* param) {
         return p.mesh.text(r.tensors[r.find(std::string("grad.") + param)].placement.partial);
     };
-    for (const char* param : {"wq", "wo", "w1+w3", "w2"}) EXPECT_EQ(partial(param), "dp_shard") << param;
+    for (const char* param : {"wq", "wo", "w1.w3", "w2"}) EXPECT_EQ(partial(param), "dp_shard") << param;
     for (const char* param : {"attention_norm", "ffn_norm"}) EXPECT_EQ(partial(param), "dp_shard,tp") << param;
     for (const char* param : {"wk", "wv"}) EXPECT_EQ(partial(param), "dp_shard,tp:(2)2") << param;
 }
