@@ -124,4 +124,16 @@ void require_group(const std::vector<int>& group, int ranks) {
            fmt::format("group {} is not of distinct ranks below {}", group, ranks));
 }
 
+int position_in(const std::vector<int>& group, int rank) {
+    const auto self = std::find(group.begin(), group.end(), rank);
+    ensure(self != group.end(), fmt::format("add_group: rank {} is not in its group {}", rank, group));
+    return static_cast<int>(self - group.begin());
+}
+
+std::optional<std::string> wrong_launch(int rank, int channel, Requests launch, int position, int members, uint32_t in_flight) {
+    const std::string why = refusal(channel, launch, position, members, in_flight);
+    if (why.empty()) return std::nullopt;
+    return fmt::format("rank {} launched a collective that cannot run: {}", rank, why);
+}
+
 }  // namespace lockstep::comm

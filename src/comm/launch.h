@@ -42,7 +42,12 @@ std::optional<Collective> one_sided(Requests launch);
 // that it has not waited for.
 std::string refusal(int channel, Requests launch, int position, int members, uint32_t in_flight);
 
+// The same as a message of this rank, for its error and those of the others.
+std::optional<std::string> wrong_launch(int rank, int channel, Requests launch, int position, int members, uint32_t in_flight);
+
 // Throws InternalError unless the group's ranks are distinct and below `ranks`. They may be in any order.
 void require_group(const std::vector<int>& group, int ranks);
+// Of a rank in a group. InternalError: it is not in it.
+int position_in(const std::vector<int>& group, int rank);
 
 }  // namespace lockstep::comm

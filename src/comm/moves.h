@@ -8,7 +8,7 @@
 
 namespace lockstep::comm {
 
-// `count` rows of `bytes`, each so many bytes behind the last.
+// `count` rows of `bytes`. Strides: from where a row begins to where the next one does, in bytes.
 struct Rows {
     int64_t count, bytes, from_stride, to_stride;
 };

@@ -76,14 +76,13 @@ public:
     void abort(const std::string& reason) override { transport_.abort(reason); }
 
     GroupId add_group(std::vector<int> ranks) override {
-        const auto self = std::find(ranks.begin(), ranks.end(), rank_);
-        ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
+        const int position = position_in(ranks, rank_);
         Group* group = &transport_.group(ranks);
         const auto known =
             std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
         if (known != memberships_.end())
             return static_cast<GroupId>(known - memberships_.begin());  // one count of rounds a group
-        memberships_.push_back({group, static_cast<int>(self - ranks.begin()), {}});
+        memberships_.push_back({group, position, {}});
         return static_cast<GroupId>(memberships_.size() - 1);
     }
 
@@ -110,13 +109,12 @@ protected:
     }
     void refuse_bad(int channel, const Membership& self, Requests requests) {
         const Rounds& rounds = self.rounds[std::clamp(channel, 0, kChannels - 1)];
-        const std::string why = refusal(channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
+        const auto wrong = wrong_launch(rank_, channel, requests, self.position, static_cast<int>(self.group->ranks.size()),
                                         rounds.messages - rounds.waited);
-        if (why.empty()) return;
-        const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        transport_.abort(message);
+        if (!wrong) return;
+        transport_.abort(*wrong);
         before_leaving();
-        throw InternalError(message);
+        throw InternalError(*wrong);
     }
 
     TransportOfRanks& transport_;

@@ -23,7 +23,7 @@ struct FlightEntry {
 
 class Flight {
 public:
-    // `entries` of a stream, at least 1. ahead: so many more may be written before they begin.
+    // `entries`: of a stream, that last() can give; at least 1. `ahead`: the most that are written before they begin.
     explicit Flight(int64_t entries, int64_t ahead = 0);
 
     // By the stream's own thread.

@@ -104,14 +104,13 @@ private:
     }
 
     // In a graph nothing but edges orders the collectives of two streams, which all ranks must begin in one order.
-    void follow_last_collective(device::Queue& queue) {
-        if (!captures_ || playing_.comm.ranks() == 1) return;
-        if (last_collective_ && last_collective_->index() != queue.index()) device_.wait(queue, launched_);
-    }
-    void note_collective(device::Queue& queue) {
-        if (!captures_ || playing_.comm.ranks() == 1) return;
+    template <class F>
+    void in_order_of_the_list(device::Queue& queue, F collective) {
+        if (!captures_ || playing_.comm.ranks() == 1) return collective();
+        if (last_collective_.value_or(queue.name()) != queue.name()) device_.wait(queue, launched_);
+        collective();
         device_.record(queue, launched_);
-        last_collective_ = queue;
+        last_collective_ = queue.name();
     }
 
     ir::RoutineKind kind_of(const ir::Call& call) const {
@@ -212,9 +211,7 @@ private:
     void give_collective(const Launch& launch, const OpRun& place, device::Queue& queue) {
         timed(place, queue, [&] {
             comm::Request requests[kMaxOperands];
-            follow_last_collective(queue);
-            playing_.comm.run(queue, launch.group, launch.requests_in(requests));
-            note_collective(queue);
+            in_order_of_the_list(queue, [&] { playing_.comm.run(queue, launch.group, launch.requests_in(requests)); });
         });
     }
 
@@ -233,7 +230,7 @@ private:
     };
     std::map<const ir::Entry*, Recorded> recorded_;
     Recorded* captures_ = nullptr;
-    std::optional<device::Queue> last_collective_;  // that a graph has recorded
+    std::optional<QueueName> last_collective_;  // of the graph that is being recorded
     std::vector<Timed> timed_;
     size_t timed_count_ = 0;  // of this run
     std::atomic<bool> failed_{false};

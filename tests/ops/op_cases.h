@@ -11,7 +11,7 @@
 
 namespace lockstep::testing {
 
-// Places: of rows, no two alike; some are none.
+// Places: of tokens in a cache, all different; -1 for some, which are written nowhere.
 enum class Fill { Normal, Positive, Ids, Targets, Positions, Places, Documents, Noise, Control, Quantized, Count };
 
 struct Operand {

@@ -6,8 +6,8 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -53,8 +53,7 @@ public:
         topology_.ranks_per_process = 1;
     }
     ~NcclTransport() override {
-        const std::lock_guard lock(mutex_);
-        for (ncclComm_t comm : comms_) aborted_ ? ncclCommAbort(comm) : ncclCommDestroy(comm);
+        for (ncclComm_t comm : comms_) ncclCommDestroy(comm);
     }
 
     int ranks() const override { return ranks_; }
@@ -97,7 +96,7 @@ private:
     std::string reason_;
 };
 
-// The groups of all ranks, so many at once that no rank is in two: what one call of all ranks makes.
+// The groups of each call of all ranks that makes communicators: no two of a call share a rank.
 std::vector<std::vector<Ranks>> rounds_of(const std::set<Ranks>& groups) {
     std::vector<std::vector<Ranks>> rounds;
     std::vector<std::set<int>> taken;
@@ -126,13 +125,11 @@ public:
 
     GroupId add_group(Ranks ranks) override {
         require_group(ranks, this->ranks());
-        const auto self = std::find(ranks.begin(), ranks.end(), rank());
-        ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank(), ranks));
+        const int position = position_in(ranks, rank());
         const auto known =
             std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.ranks == ranks; });
         if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
         ensure(!connected_ || ranks.size() == 1, "add_group: the groups of NCCL are made before the first launch");
-        const int position = static_cast<int>(self - ranks.begin());
         memberships_.push_back({std::move(ranks), position, {}, {}});
         return static_cast<GroupId>(memberships_.size() - 1);
     }
@@ -178,12 +175,11 @@ public:
     void run(device::Queue& queue, GroupId id, Requests requests) override {
         transport_.throw_if_aborted();
         Membership& self = memberships_.at(static_cast<size_t>(id));
-        const std::string why = refusal(queue.index(), requests, self.position, static_cast<int>(self.ranks.size()),
-                                        self.in_flight[std::clamp(queue.index(), 0, kChannels - 1)]);
-        if (!why.empty()) {
-            const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank(), why);
-            transport_.abort(message);
-            throw InternalError(message);
+        const uint32_t in_flight = self.in_flight[std::clamp(queue.index(), 0, kChannels - 1)];
+        if (const auto wrong =
+                wrong_launch(rank(), queue.index(), requests, self.position, static_cast<int>(self.ranks.size()), in_flight)) {
+            transport_.abort(*wrong);
+            throw InternalError(*wrong);
         }
         if (self.ranks.size() == 1) {
             for (size_t i = 0; i < requests.size(); ++i) local::execute(transport_.moves(), queue, std::span(&requests, 1), i, 0);
@@ -210,11 +206,22 @@ private:
     };
     const Membership& membership(GroupId id) const { return memberships_.at(static_cast<size_t>(id)); }
 
-    char* scratch(device::Queue& queue) {
-        char*& memory = scratch_[queue.index()];
-        if (!memory) memory = queue.device().allocate(transport_.options().scratch_bytes, device::MemorySpace::Device);
-        ensure(memory, "nccl: no memory on the GPU for what sums are made of");
-        return memory;
+    // Of a member's part of a chunk, a piece of its own.
+    struct Part {
+        const char* from;
+        int64_t at, bytes;  // in the chunk
+    };
+    // What a sum on a channel is made of.
+    struct Chunks {
+        char* scratch = nullptr;
+        std::vector<Part> own;
+    };
+    Chunks& chunks(device::Queue& queue) {
+        Chunks& chunks = chunks_.at(static_cast<size_t>(queue.index()));
+        if (!chunks.scratch)
+            chunks.scratch = queue.device().allocate(transport_.options().scratch_bytes, device::MemorySpace::Device);
+        ensure(chunks.scratch, "nccl: no memory on the GPU for what sums are made of");
+        return chunks;
     }
 
     // One launch of this rank.
@@ -278,22 +285,19 @@ private:
             }
             const int64_t slice = round_up((total + members_ - 1) / members_, kAlignmentBytes / size);
             const auto begin_of = [&](int k) { return std::min(total, k * slice); };
-            in_chunks(
-                r, slice,
-                [&](int64_t begin, int64_t count, const auto& give) {
-                    for (int k = 0; k < members_; ++k) {
-                        const int64_t first = std::min(begin_of(k) + begin, begin_of(k + 1)),
-                                      end = std::min(begin_of(k) + begin + count, begin_of(k + 1));
-                        give(k, in + first * size, 0, (end - first) * size);
-                    }
-                    return out + std::min(begin_of(position_) + begin, begin_of(position_ + 1)) * size;
-                },
-                begin_of(position_ + 1) - begin_of(position_));
+            // Of a member's slice, the part in a chunk: the last slices are shorter.
+            const auto part = [&](int k, int64_t begin) { return std::min(begin_of(k) + begin, begin_of(k + 1)); };
+            in_chunks(r, slice, [&](int64_t begin, int64_t count, const auto& give) {
+                for (int k = 0; k < members_; ++k)
+                    give(k, in + part(k, begin) * size, 0, (part(k, begin + count) - part(k, begin)) * size);
+                return out + part(position_, begin) * size;
+            });
+            const auto slice_bytes = [&](int k) { return (begin_of(k + 1) - begin_of(k)) * size; };
             Together together;
             for (int k = 0; k < members_; ++k) {
                 if (k == position_) continue;
-                send(out + begin_of(position_) * size, (begin_of(position_ + 1) - begin_of(position_)) * size, k);
-                receive(out + begin_of(k) * size, (begin_of(k + 1) - begin_of(k)) * size, k);
+                send(out + begin_of(position_) * size, slice_bytes(position_), k);
+                receive(out + begin_of(k) * size, slice_bytes(k), k);
             }
             together.launch();
         }
@@ -305,9 +309,6 @@ private:
         }
         void receive(void* to, int64_t bytes, int from) const {
             if (bytes > 0) CHECK(ncclRecv, to, static_cast<size_t>(bytes), ncclInt8, from, comm_, stream());
-        }
-        void copy(const void* from, void* to, int64_t bytes) const {
-            own_.transport_.moves().copy(queue_, {1, bytes, 0, 0}, from, to);
         }
 
         // Of several rows each by itself.
@@ -339,62 +340,51 @@ private:
             }
         }
 
-        // A sum of `elements` for each member, a chunk after the other: give_all(begin, count, give) gives each member its part
-        // of a chunk by give(member, from, where in the chunk, bytes), and says where this one's result begins. `own`: elements
-        // of this member's sum, where that is less.
+        // A sum of `elements` at most for each member, a chunk after the other: give_all(begin, count, give) gives each member
+        // its part of a chunk by give(member, from, where in the chunk, bytes), and says where this one's result begins. All
+        // members cut a part alike, so what others send this one comes in the pieces of its own part.
         template <class GiveAll>
-        void in_chunks(const Request& r, int64_t elements, const GiveAll& give_all, int64_t own = -1) const {
+        void in_chunks(const Request& r, int64_t elements, const GiveAll& give_all) const {
             const int64_t size = bytes_of(r.type);
-            if (own < 0) own = elements;
             const int64_t most = own_.transport_.options().scratch_bytes / members_ / kAlignmentBytes * kAlignmentBytes / size;
-            char* const scratch = own_.scratch(queue_);
+            Chunks& chunks = own_.chunks(queue_);
+            const auto place = [&](int member) { return chunks.scratch + member * most * size; };
             for (int64_t begin = 0; begin < elements; begin += most) {
-                const int64_t count = std::min(most, elements - begin), mine = std::clamp<int64_t>(own - begin, 0, count);
-                const auto place = [&](int member) { return scratch + member * most * size; };
+                chunks.own.clear();
                 Together together;
-                const auto give = [&](int member, const char* from, int64_t at, int64_t bytes) {
-                    if (member != position_) return send(from, bytes, member);
-                    own_parts_.push_back({from, place(member) + at, bytes});
-                };
-                own_parts_.clear();
-                char* const out = give_all(begin, count, give);
-                receive_parts(r, begin, mine, place);
+                char* const out = give_all(begin, std::min(most, elements - begin),
+                                           [&](int member, const char* from, int64_t at, int64_t bytes) {
+                                               if (member == position_) chunks.own.push_back({from, at, bytes});
+                                               else send(from, bytes, member);
+                                           });
+                int64_t own_bytes = 0;
+                for (const Part& part : chunks.own) {
+                    own_bytes += part.bytes;
+                    for (int k = 0; k < members_; ++k) {
+                        if (k != position_) receive(place(k) + part.at, part.bytes, k);
+                    }
+                }
                 together.launch();
-                for (const Part& part : own_parts_) copy(part.from, part.to, part.bytes);
+                if (own_bytes == 0) continue;
+                for (const Part& part : chunks.own)
+                    own_.transport_.moves().copy(queue_, {1, part.bytes, 0, 0}, part.from, place(position_) + part.at);
                 const auto in = [&](int member) -> const void* { return place(member); };
                 const auto to = [&](int) -> void* { return out; };
-                if (mine > 0)
-                    own_.transport_.moves().reduce(queue_, {r.type, r.op, members_, r.level(), in, 1, to, r.accumulate, mine});
-            }
-        }
-        // What others send of this member's part of a chunk, in the pieces in which they send it.
-        template <class Place>
-        void receive_parts(const Request& r, int64_t begin, int64_t count, const Place& place) const {
-            const int64_t size = bytes_of(r.type),
-                          run = r.kind == Collective::ReduceScatter ? r.dim * r.inner : std::max<int64_t>(begin + count, 1);
-            for (int k = 0; k < members_; ++k) {
-                if (k == position_) continue;
-                for_rows(run * size, run * size, begin * size, count * size,
-                         [&](int64_t, int64_t at, int64_t bytes) { receive(place(k) + at, bytes, k); });
+                own_.transport_.moves().reduce(queue_,
+                                               {r.type, r.op, members_, r.level(), in, 1, to, r.accumulate, own_bytes / size});
             }
         }
 
-        struct Part {
-            const char* from;
-            char* to;
-            int64_t bytes;
-        };
         NcclCommunicator& own_;
         device::Queue& queue_;
         const ncclComm_t comm_;
         const int members_, position_;
-        mutable std::vector<Part> own_parts_;
     };
 
     NcclTransport& transport_;
     std::vector<Membership> memberships_;
     bool connected_ = false;
-    char* scratch_[device::kQueues] = {};
+    std::array<Chunks, kChannels> chunks_;
 };
 
 std::unique_ptr<Communicator> NcclTransport::communicator(int) { return std::make_unique<NcclCommunicator>(*this); }

@@ -13,9 +13,9 @@
 namespace lockstep::comm::nccl {
 
 struct Options {
-    // What others send of a sum stands here, on each channel, until it is added up: longer sums go in chunks.
+    // Of a channel's memory for what others send of a sum. Longer sums go in chunks.
     int64_t scratch_bytes = int64_t{32} << 20;
-    // A sum of so many bytes or fewer is made whole by every member, of what all send it: one meeting instead of two.
+    // The longest sum that every member makes whole, of what all send it: one meeting instead of two.
     int64_t small_bytes = 64 << 10;
 };
 

@@ -74,13 +74,12 @@ private:
 };
 
 GroupId ProcessCommunicator::add_group(std::vector<int> ranks) {
-    const auto self = std::find(ranks.begin(), ranks.end(), rank_);
-    ensure(self != ranks.end(), fmt::format("add_group: rank {} is not in its group {}", rank_, ranks));
+    const int position = position_in(ranks, rank_);
     Group* group = &state_.group(ranks, transport_);
     const auto known =
         std::find_if(memberships_.begin(), memberships_.end(), [&](const Membership& m) { return m.group == group; });
     if (known != memberships_.end()) return static_cast<GroupId>(known - memberships_.begin());
-    memberships_.emplace_back(group, static_cast<int>(self - ranks.begin()));
+    memberships_.emplace_back(group, position);
     return static_cast<GroupId>(memberships_.size() - 1);
 }
 
@@ -88,11 +87,10 @@ void ProcessCommunicator::run(device::Queue& queue, GroupId id, Requests request
     const int channel = queue.index();
     Membership& self = membership(id);
     const Counts& counts = self.counts[std::clamp(channel, 0, kChannels - 1)];
-    const std::string why = refusal(channel, requests, self.position, self.group->layout.members(), counts.sent - counts.waited);
-    if (!why.empty()) {
-        const std::string message = fmt::format("rank {} launched a collective that cannot run: {}", rank_, why);
-        transport_.abort(message);
-        throw InternalError(message);
+    if (const auto wrong =
+            wrong_launch(rank_, channel, requests, self.position, self.group->layout.members(), counts.sent - counts.waited)) {
+        transport_.abort(*wrong);
+        throw InternalError(*wrong);
     }
     const std::optional<Collective> kind = one_sided(requests);
     if (!kind) meet(self, channel, requests);

@@ -43,7 +43,7 @@ struct Terms {
 };
 void add_any(Stream stream, int64_t n, const Terms& terms, AnyOut y);
 
-// y [count, n] = x [count, n], whose rows begin so many elements apart.
+// y [count, n] = x [count, n]. Strides: from where a row begins to where the next one does, in elements.
 struct AnyRows {
     int64_t count, n, from_stride, to_stride;
 };

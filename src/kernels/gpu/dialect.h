@@ -160,40 +160,56 @@ struct __attribute__((may_alias, aligned(16))) Chunk {
 template <int W, class T>
 inline constexpr size_t kAccessBytes = W * sizeof(T) % sizeof(Chunk) == 0 ? sizeof(Chunk) : alignof(T);
 
+// W elements that lie side by side, as they are stored.
+template <int W, class T>
+struct Stored {
+    T v[W];
+};
 // Requires: p is a multiple of kAccessBytes.
 template <int W, class T>
-__device__ __forceinline__ Floats<W> load(const T* p) {
+__device__ __forceinline__ Stored<W, T> load_stored(const T* p) {
     CHECK_ALIGNMENT(p, (kAccessBytes<W, T>));
-    T held[W];
+    Stored<W, T> out;
     if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
         Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
         UNROLL
         for (unsigned i = 0; i < W * sizeof(T) / sizeof(Chunk); ++i) chunks[i] = reinterpret_cast<const Chunk*>(p)[i];
-        memcpy(held, chunks, sizeof held);
+        memcpy(out.v, chunks, sizeof out.v);
     } else {
         UNROLL
-        for (int i = 0; i < W; ++i) held[i] = p[i];
+        for (int i = 0; i < W; ++i) out.v[i] = p[i];
     }
-    Floats<W> out;
-    UNROLL
-    for (int i = 0; i < W; ++i) out[i] = widen(held[i]);
     return out;
 }
 template <int W, class T>
-__device__ __forceinline__ void store(T* p, const Floats<W>& x) {
+__device__ __forceinline__ void store_stored(T* p, const Stored<W, T>& x) {
     CHECK_ALIGNMENT(p, (kAccessBytes<W, T>));
-    T held[W];
-    UNROLL
-    for (int i = 0; i < W; ++i) held[i] = narrow<T>(x[i]);
     if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
         Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
-        memcpy(chunks, held, sizeof held);
+        memcpy(chunks, x.v, sizeof x.v);
         UNROLL
         for (unsigned i = 0; i < W * sizeof(T) / sizeof(Chunk); ++i) reinterpret_cast<Chunk*>(p)[i] = chunks[i];
     } else {
         UNROLL
-        for (int i = 0; i < W; ++i) p[i] = held[i];
+        for (int i = 0; i < W; ++i) p[i] = x.v[i];
     }
+}
+
+// The same in float.
+template <int W, class T>
+__device__ __forceinline__ Floats<W> load(const T* p) {
+    const Stored<W, T> held = load_stored<W>(p);
+    Floats<W> out;
+    UNROLL
+    for (int i = 0; i < W; ++i) out[i] = widen(held.v[i]);
+    return out;
+}
+template <int W, class T>
+__device__ __forceinline__ void store(T* p, const Floats<W>& x) {
+    Stored<W, T> held;
+    UNROLL
+    for (int i = 0; i < W; ++i) held.v[i] = narrow<T>(x[i]);
+    store_stored(p, held);
 }
 
 // Whether kernels may take W = kWide at once: rows of n elements, and where they begin.

@@ -28,7 +28,7 @@ __device__ __forceinline__ void move(const void* from, void* to, int64_t from_by
 
 template <class Unit>
 struct RowsMoved {
-    Rows rows;
+    RowsOfBytes rows;
     const void* from;
     void* to;
     template <int W>
@@ -82,42 +82,6 @@ struct WideOf<int32_t> {
     using Type = uint32_t;  // sums wrap
 };
 
-// W elements as they are stored.
-template <int W, class T>
-struct Stored {
-    T v[W];
-};
-template <int W, class T>
-__device__ __forceinline__ Stored<W, T> stored(const void* at, int64_t i) {
-    const T* const p = static_cast<const T*>(at) + i;
-    Stored<W, T> out;
-    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
-        CHECK_ALIGNMENT(p, sizeof(Chunk));
-        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
-        UNROLL
-        for (unsigned k = 0; k < W * sizeof(T) / sizeof(Chunk); ++k) chunks[k] = reinterpret_cast<const Chunk*>(p)[k];
-        memcpy(out.v, chunks, sizeof out.v);
-    } else {
-        UNROLL
-        for (int k = 0; k < W; ++k) out.v[k] = p[k];
-    }
-    return out;
-}
-template <int W, class T>
-__device__ __forceinline__ void write(void* at, int64_t i, const Stored<W, T>& x) {
-    T* const p = static_cast<T*>(at) + i;
-    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
-        CHECK_ALIGNMENT(p, sizeof(Chunk));
-        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
-        memcpy(chunks, x.v, sizeof x.v);
-        UNROLL
-        for (unsigned k = 0; k < W * sizeof(T) / sizeof(Chunk); ++k) reinterpret_cast<Chunk*>(p)[k] = chunks[k];
-    } else {
-        UNROLL
-        for (int k = 0; k < W; ++k) p[k] = x.v[k];
-    }
-}
-
 template <class T, bool is_max>
 struct ReductionOf {
     Reduction r;
@@ -137,8 +101,8 @@ struct ReductionOf {
     }
     template <int W>
     __device__ Stored<W, T> combined(int first, int end, int64_t i) const {
-        Stored<W, T> sum = stored<W, T>(r.in[first], i);
-        for (int k = first + 1; k < end; ++k) combine<W>(sum, stored<W, T>(r.in[k], i));
+        Stored<W, T> sum = load_stored<W>(static_cast<const T*>(r.in[first]) + i);
+        for (int k = first + 1; k < end; ++k) combine<W>(sum, load_stored<W>(static_cast<const T*>(r.in[k]) + i));
         return sum;
     }
     template <int W>
@@ -148,12 +112,13 @@ struct ReductionOf {
         for (int first = run; first < r.ranks; first += run)
             combine<W>(sum, combined<W>(first, first + run < r.ranks ? first + run : r.ranks, i));
         for (int k = 0; k < r.results; ++k) {
+            T* const to = static_cast<T*>(r.out[k]) + i;
             Stored<W, T> result = sum;
             if (r.accumulate) {
-                result = stored<W, T>(r.out[k], i);
+                result = load_stored<W>(to);
                 combine<W>(result, sum);
             }
-            write(r.out[k], i, result);
+            store_stored(to, result);
         }
     }
 
@@ -181,7 +146,7 @@ void reduce_as(Stream stream, int64_t n, const Reduction& r) {
 
 }  // namespace
 
-void copy_rows(Stream stream, const Rows& rows, const void* from, void* to) {
+void copy_rows(Stream stream, const RowsOfBytes& rows, const void* from, void* to) {
     if (from == to || rows.count == 0 || rows.bytes == 0) return;
     const auto strides = static_cast<uintptr_t>(rows.count > 1 ? rows.from_stride | rows.to_stride : 0);
     by_unit(bits_of(from, to) | static_cast<uintptr_t>(rows.bytes) | strides, [&]<class Unit>(Unit) {

@@ -6,12 +6,12 @@
 
 namespace lockstep::kernels::gpu {
 
-// `count` rows of `bytes`, each so many bytes behind the last.
-struct Rows {
+// `count` rows of `bytes`. Strides: from where a row begins to where the next one does, in bytes.
+struct RowsOfBytes {
     int64_t count, bytes, from_stride, to_stride;
 };
 // `to` overlaps `from` nowhere, or is `from` itself: then nothing moves.
-void copy_rows(Stream stream, const Rows& rows, const void* from, void* to);
+void copy_rows(Stream stream, const RowsOfBytes& rows, const void* from, void* to);
 void copy(Stream stream, int64_t bytes, const void* from, void* to);
 void fill_zero(Stream stream, int64_t bytes, void* to);
 

@@ -35,7 +35,7 @@ public:
     // Of all that the queue was given and told to wait for; null: nothing.
     Mark last(int queue);
 
-    // Of a piece that will be given. `what`: whoever waits for it in vain is told this.
+    // Of a piece that will be given later. `what` is the message of a wait for it that cannot end.
     Mark promise(std::string what);
     void reword(const Mark& promised, std::string what);
     void keep(const Mark& promised, int queue, Work work);
@@ -45,7 +45,7 @@ public:
     bool run_until(const Mark& mark);
     // The calling thread may give what others wait for.
     void take_part();
-    // So may so many threads that have not taken part yet, more or fewer than were expected before.
+    // Changes by `threads` how many threads may do so that have not yet.
     void expect(int threads);
     void set_patience(std::chrono::milliseconds patience);
     std::string unkept() const;  // what each promise says that is not kept
