@@ -14,7 +14,7 @@ cp "$build/lockstep" "$build/liblockstep_cuda.so" "$build/tests/lockstep_tests" 
 strip "$bundle"/bin/*
 for library in $(ldd "$bundle"/bin/* | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort -u); do
     case $(basename "$library") in
-        libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | ld-linux* | libcublas* | libnccl* | libcuda* | libcudart*) ;;
+        libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | libresolv.so* | ld-linux* | libcublas* | libnccl* | libcuda* | libcudart*) ;;
         *) cp -L "$library" "$bundle/lib" ;;
     esac
 done

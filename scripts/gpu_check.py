@@ -23,6 +23,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--lockstep", required=True)
 parser.add_argument("--tests", required=True, help="lockstep_tests: it has the table of ops")
 parser.add_argument("--peer", help="bench/peers/peer.py: PyTorch's step; without it no speed is compared")
+parser.add_argument("--libraries", default="", help="LD_LIBRARY_PATH of Lockstep's programs, not of others: these may want newer ones")
 parser.add_argument("--out", default="gpu_check")
 parser.add_argument("--parts", nargs="+")
 parser.add_argument("--tiny", action="store_true", help="tiny models, for trying this script where no GPU is")
@@ -41,13 +42,24 @@ class Skipped(Exception):
     pass
 
 
+OURS = ["env", f"LD_LIBRARY_PATH={args.libraries}"] if args.libraries else []
+lockstep, tests = [*OURS, args.lockstep], [*OURS, args.tests]
+
+
 def run(command, seconds, **options):
-    try:
-        r = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=seconds, **options)
-    except subprocess.TimeoutExpired:
-        raise Failed(f"{command[0]}: more than {seconds} s") from None
+    command = [str(c) for c in command]
+    with open(out / "log.txt", "a") as log:  # what a command says, whole; a failure's message has only its end
+        log.write(f"$ {' '.join(command)}\n")
+        log.flush()
+        begin = log.tell()
+        try:
+            r = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=seconds, **options)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{command[len(OURS)]}: more than {seconds} s") from None
+        log.write(r.stdout)
     if r.returncode != 0:
-        raise Failed(f"{' '.join(map(str, command[:3]))}: exit code {r.returncode}: {(r.stderr or r.stdout).strip()[-600:]}")
+        said = (out / "log.txt").read_text()[begin:].strip()
+        raise Failed(f"{' '.join(command[len(OURS) : len(OURS) + 3])}: exit code {r.returncode}: {said[-600:]}")
     return r.stdout
 
 
@@ -87,7 +99,7 @@ def train(folder, keys=(), seconds=120, **shape):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **shape}))
-    return json.loads(run([args.lockstep, "train", "r.toml", "--json", *keys], seconds, cwd=folder))
+    return json.loads(run([*lockstep, "train", "r.toml", "--json", *keys], seconds, cwd=folder))
 
 
 def weights(folder):
@@ -98,7 +110,7 @@ def weights(folder):
 
 
 def versions(scratch):
-    text = run([args.lockstep, "--version"], 60)
+    text = run([*lockstep, "--version"], 60)
     found = {"lockstep": text.strip().splitlines()}
     if shutil.which("nvidia-smi"):
         found["gpu"] = run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 60).strip()
@@ -110,7 +122,7 @@ def versions(scratch):
 def op_table(scratch):
     report = scratch / "ops.json"
     try:
-        run([args.tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1", f"--gtest_output=json:{report}"], 120)
+        run([*tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1", f"--gtest_output=json:{report}"], 120)
     except Failed:
         if not report.exists():
             raise
@@ -167,7 +179,7 @@ def sanitizer(scratch):
     tool = shutil.which("compute-sanitizer")
     if not tool:
         raise Skipped("there is no compute-sanitizer")
-    run([tool, "--tool", "memcheck", "--error-exitcode", "9", args.tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
+    run([tool, "--tool", "memcheck", "--error-exitcode", "9", "--target-processes", "all", *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
     return {}
 
 
@@ -177,8 +189,8 @@ def memory(scratch):
     folder = scratch / "memory"
     folder.mkdir()
     (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **GPT2_SIZED}))
-    planned = json.loads(run([args.lockstep, "check", "r.toml", "--json"], 60, cwd=folder))
-    process = subprocess.Popen([args.lockstep, "train", "r.toml", "--json"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    planned = json.loads(run([*lockstep, "check", "r.toml", "--json"], 60, cwd=folder))
+    process = subprocess.Popen([*lockstep, "train", "r.toml", "--json"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     used = 0
     while process.poll() is None:
         text = run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], 30)
@@ -192,6 +204,11 @@ def memory(scratch):
     if not 0 <= used - arena <= 2 << 30:
         raise Failed(f"planned {arena} bytes, used {used}")
     return {"planned_bytes": arena, "used_bytes": used, "beside_the_arena": used - arena}
+
+
+def trace(scratch):
+    train(scratch / "trace", ["--trace", str(out / "trace.json")], **GPT2_SIZED)
+    return {"file": "trace.json"}
 
 
 def step(scratch):
@@ -208,7 +225,7 @@ def step(scratch):
     return results
 
 
-PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (layouts, 120), (memory, 90), (step, 240), (sanitizer, 120)]
+PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (layouts, 120), (memory, 90), (trace, 60), (step, 240), (sanitizer, 120)]
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 for part, seconds in PARTS:
     name = part.__name__

@@ -7,14 +7,14 @@ set -e
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -d "$here/bin" ]; then  # a bundle
     binaries=$here/bin tests=$here/bin peer=$here/peers/peer.py
-    LD_LIBRARY_PATH=$here/lib:$LD_LIBRARY_PATH
+    libraries=$here/lib:
 else
+    libraries=
     binaries=$here/../build/release tests=$here/../build/release/tests peer=$here/../bench/peers/peer.py
 fi
 # The libraries of the vendor that PyTorch brings.
 torch=$(python3 -c 'import pathlib, nvidia; print(":".join(str(p) for r in nvidia.__path__ for p in pathlib.Path(r).glob("*/lib")))' 2>/dev/null || true)
-export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$torch"
 export LOCKSTEP_GPU_MODULE="${LOCKSTEP_GPU_MODULE:-$binaries/liblockstep_cuda.so}"
 python3 -c 'import torch' 2>/dev/null && with_peer="--peer $peer" || with_peer=
 # shellcheck disable=SC2086
-exec python3 "$here/gpu_check.py" --lockstep "$binaries/lockstep" --tests "$tests/lockstep_tests" $with_peer "$@"
+exec python3 "$here/gpu_check.py" --libraries "$libraries$torch:$LD_LIBRARY_PATH" --lockstep "$binaries/lockstep" --tests "$tests/lockstep_tests" $with_peer "$@"

@@ -4,7 +4,7 @@ kernel does several elements at once its accesses to global memory have 16 bytes
 
     gpu_compile.py SOURCE_FOLDER [--arch 80 90a] [--nvcc NVCC]
 
-Exit code 77: there is no nvcc."""
+Exit code 77: there is no nvcc, or one before CUDA 13, with which these limits were not taken."""
 import argparse
 import collections
 import os
@@ -64,6 +64,10 @@ def main():
     args = parser.parse_args()
     if not os.path.exists(args.nvcc):
         print(f"no nvcc at {args.nvcc}: not tested")
+        sys.exit(77)
+    release = re.search(r"release (\d+)", subprocess.run([args.nvcc, "--version"], capture_output=True, text=True).stdout)
+    if not release or int(release[1]) < 13:
+        print(f"{args.nvcc} is older than CUDA 13: not tested")
         sys.exit(77)
     sources = sorted(pathlib.Path(args.root, "src/kernels/gpu").glob("*.cu"))
     jobs = [(source, arch) for source in sources for arch in args.arch]
