@@ -11,10 +11,16 @@
 #include "planning/recipe_args.h"
 #include "planning/topology.h"
 #include "planning/types.h"
+#include "plugins/gpu_module.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
 
 namespace lockstep::job {
+
+int64_t memory_in_use(const compile::Config& config) {
+    return config.runtime.kernels == compile::Kernels::Cuda ? plugins::gpu_module().used_bytes()
+                                                            : telemetry::anonymous_resident_bytes();
+}
 namespace {
 
 // To meet other islands, where this job is one of them.
@@ -52,7 +58,7 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
     planning::require_runnable(config, options, job->compiled,
                                planning::capacity_here(config, job->compiled.layout.ranks, group));
     if (group) require_same_programs(job->compiled, *group);
-    job->anonymous_bytes_before = telemetry::anonymous_resident_bytes();
+    job->bytes_before = memory_in_use(config);
     job->trainer =
         std::make_unique<runtime::Trainer>(config, job->compiled, *job->data.source, group, runtime::Backend{}, islands);
     job->start_up_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

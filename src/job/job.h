@@ -10,13 +10,16 @@
 
 namespace lockstep::job {
 
+// Anonymous memory of this process; of the GPU, where kernels are its own.
+int64_t memory_in_use(const compile::Config& config);
+
 struct Job {
     compile::Recipe recipe;
     compile::Config config;  // of the recipe, with the vocabulary of the data
     planning::RunData data;
     compile::Compiled compiled;
     std::unique_ptr<runtime::Trainer> trainer;
-    int64_t anonymous_bytes_before = 0;  // of the process, before the arenas were made
+    int64_t bytes_before = 0;  // memory_in_use before the arenas were made
     double start_up_s = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "measure/roofs.h"
 #include "planning/machine.h"
 #include "planning/types.h"
+#include "plugins/gpu_module.h"
 #include "runtime/parameters.h"
 #include "telemetry/machine.h"
 #include "telemetry/wrap.h"
@@ -63,7 +64,7 @@ RunLog::RunLog(Job& job, const std::string& dump, const std::string& cluster)
       flops_model_(compile::flops_model_of_a_rank(compile::reports_of(job.compiled))),
       dump_(dump),
       table_(steps_),
-      resident_(telemetry::anonymous_resident_bytes()) {
+      resident_(memory_in_use(job.config)) {
     group_.together([&] {
         if (!group_.is_first()) return;
         metrics_.emplace(dump + "/metrics.jsonl");
@@ -80,6 +81,11 @@ void RunLog::find_peak(const std::string& cluster) {
     if (planned_) {
         peak_flops_per_s_ = planned_->peak_flops_per_s;
         peak_text_ = fmt::format("{} a rank ({}, {})", flops_text(peak_flops_per_s_), dtype, planned_->cluster);
+    } else if (config_.runtime.kernels == compile::Kernels::Cuda) {
+        const plugins::GpuModule& gpu = plugins::gpu_module();
+        const double all = gpu.peak_flops_per_s(dtype);
+        peak_flops_per_s_ = all / static_cast<double>(job_.trainer->ranks().here().size());
+        if (all > 0) peak_text_ = fmt::format("{} of {} ({}, its data sheet)", flops_text(all), gpu.name, dtype);
     } else if (group_.is_alone() && (dtype == "f32" || dtype == "bf16")) {
         std::vector<int> cpus = usable_cpus();
         const int64_t ranks = job_.compiled.layout.ranks, threads = ranks * job_.trainer->rank_threads().threads_per_rank;
@@ -124,12 +130,15 @@ void RunLog::print_start() const {
     const compile::Layout& layout = job_.compiled.layout;
     const runtime::Trainer& trainer = *job_.trainer;
     const int threads = trainer.rank_threads().threads_per_rank;
+    const bool on_gpu = config_.runtime.kernels == compile::Kernels::Cuda;
     const int64_t sequences = layout.local_batch * layout.data_ranks;
     const std::vector<std::vector<std::string>> lines = {
         {fmt::format("{} {}", config_.model.name, config_.model.flavor), fmt::format("{} parameters", grouped(parameters_)),
          fmt::format("{} tokens a step", grouped(job_.trainer->tokens_per_step()))},
         {fmt::format("{} ({})", plural(layout.ranks, "rank"), mesh::text(layout.mesh.degrees)),
-         fmt::format("{} each{}", plural(threads, "thread"), trainer.rank_threads().comm_thread ? " and one to communicate" : ""),
+         on_gpu ? "on " + plugins::gpu_module().name
+                : fmt::format("{} each{}", plural(threads, "thread"),
+                              trainer.rank_threads().comm_thread ? " and one to communicate" : ""),
          group_.is_alone() ? ""
                            : fmt::format("in {} on {}", plural(group_.processes(), "process"), plural(group_.hosts(), "host"))},
         {fmt::format("{} of {}", plural(layout.microbatches, "microbatch"), plural(sequences, "sequence"))},
@@ -144,8 +153,8 @@ void RunLog::print_start() const {
         for (const std::string& line : packed(items)) telemetry::info(line);
     }
     if (const std::string why = compile::hides_nothing(config_, trainer.rank_threads()); !why.empty()) telemetry::warn(why);
-    if (const std::string gpu = telemetry::gpu_device(); !gpu.empty())
-        telemetry::warn(fmt::format("no GPU is used by this build ({} is there)", gpu));
+    if (const std::string gpu = telemetry::gpu_device(); !gpu.empty() && !on_gpu)
+        telemetry::warn(fmt::format("a GPU is there ({}) and is not used: runtime.kernels = \"cuda\" uses it", gpu));
 }
 
 Json RunLog::facts() const {
@@ -252,7 +261,7 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
     const auto ranks = static_cast<double>(job_.compiled.layout.ranks);
     const double tokens = steps * static_cast<double>(job_.trainer->tokens_per_step());
     const double flops_per_s = flops_model_ * steps / window_s;  // of a rank
-    resident_ = std::max(resident_, telemetry::anonymous_resident_bytes());
+    resident_ = std::max(resident_, memory_in_use(config_));
     const double gib = 1 << 30, arena_gib = static_cast<double>(job_.compiled.arena_bytes()) / gib;
     const auto capacity = static_cast<double>(*planning::capacity_here(config_, job_.compiled.layout.ranks, &group_).bytes);
     telemetry::Metrics m = {{"loss_metrics/global_avg_loss", r.loss},

@@ -43,9 +43,9 @@ public:
     void end(const std::string& reason, const std::string& text, const nlohmann::ordered_json& summary);
 
     void clear_bar() { bar_.clear(); }
-    // Growth of this process's resident memory since before the arenas were made: the most at a logged step, and now.
+    // How much more memory is in use than before the arenas were made: the most at a logged step, and now.
     int64_t resident_bytes() const {
-        return std::max<int64_t>(0, std::max(resident_, telemetry::anonymous_resident_bytes()) - job_.anonymous_bytes_before);
+        return std::max<int64_t>(0, std::max(resident_, memory_in_use(config_)) - job_.bytes_before);
     }
 
 private:

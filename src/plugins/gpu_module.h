@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/moves.h"
@@ -19,8 +20,10 @@ struct GpuModule {
     std::unique_ptr<device::Machine> (*machine)(int index) = nullptr;  // of the GPU of that number, modulo how many there are
     std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;  // of one rank each
     // Of the GPU; where there is none, why_none says so in words.
-    std::string description, why_none;
+    std::string name, description, why_none;
     int64_t memory_bytes = 0;
+    int64_t (*used_bytes)() = nullptr;                             // of that memory now, by all programs
+    double (*peak_flops_per_s)(std::string_view dtype) = nullptr;  // by the data sheet; 0: not known
 };
 
 // A module exports two functions, of which the first is asked first: what it was built from must be what this was built from.

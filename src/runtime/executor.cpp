@@ -32,6 +32,8 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
                    const ExecutorOptions& options)
     : program_(program),
       rank_(rank),
+      threads_(options.threads),
+      cpus_(options.cpus),
       prepared_(program, rank, communicator, options.threads, options.delay_s, options.islands),
       device_(machine.device({options.threads, options.cpus})),
       playing_{program,        rank,

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "comm/communicator.h"
 #include "device/device.h"
 #include "runtime/player.h"
@@ -55,6 +56,8 @@ public:
 
     const ir::Program& program() const { return program_; }
     int64_t rank() const { return rank_; }
+    // The rank's threads on the host, for code between steps; the caller is one of them.
+    std::unique_ptr<ThreadPool> host_threads() const { return std::make_unique<ThreadPool>(threads_, cpus_); }
     device::Device& device() { return *device_; }
 
     // Host code's access to bytes of a buffer, between two steps: f(memory that holds them), f(memory to fill). At most
@@ -89,6 +92,8 @@ private:
 
     const ir::Program& program_;
     const int64_t rank_;
+    const int threads_;
+    const std::vector<int> cpus_;
     Prepared prepared_;
     std::unique_ptr<device::Device> device_;
     Playing playing_;

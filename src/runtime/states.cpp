@@ -8,6 +8,7 @@
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 
 namespace lockstep::runtime {
 namespace {
@@ -132,12 +133,16 @@ void set_saved_values(Executor& executor, const std::map<std::string, double>& v
 
 namespace {
 
-// Weights, the copies of them that some units keep, and anchors, from values_of(run)(global index).
+// Weights, the copies of them that some units keep, and anchors, from values_of(run)(global index), which several threads may ask.
 template <class ValuesOf>
 void fill(Executor& executor, const ValuesOf& values_of) {
+    const std::unique_ptr<ThreadPool> threads = executor.host_threads();
     write_states(executor, &ir::State::begins_as_weights, [&](const Run& run, const ir::State& state, char* data) {
         const auto value = values_of(run);
-        for (int64_t i = 0; i < run.count; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
+        threads->parallel([&](int thread, int all) {
+            const int64_t begin = run.count * thread / all, end = run.count * (thread + 1) / all;
+            for (int64_t i = begin; i < end; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
+        });
     });
 }
 

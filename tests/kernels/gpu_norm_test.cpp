@@ -145,25 +145,29 @@ TEST(GpuLoss, EveryPathAgreesWithDouble) {
     }
 }
 
-// More rows of the table than blocks share, and more columns than one block has.
+// More rows of the table than blocks share and more tokens than a block lists at once; more columns than one block has.
 TEST(GpuEmbedding, BackwardAddsInTheOrderOfTokens) {
-    for (const int64_t hidden : {int64_t{300}, int64_t{2056}}) {
-        constexpr int64_t kRows = 200, kTokens = 90, kFirst = 50;
-        std::vector<int32_t> ids(kTokens);
-        for (size_t t = 0; t < ids.size(); ++t) ids[t] = static_cast<int32_t>(kFirst - 3 + static_cast<int64_t>(t * t % 29) * 8);
-        const std::vector<float> d = draw(static_cast<size_t>(kTokens * hidden), 9);
+    struct Case {
+        int64_t hidden, rows, tokens;
+    };
+    for (const auto [hidden, rows, tokens] : {Case{40, 1100, 2100}, Case{2056, 200, 90}}) {
+        constexpr int64_t kFirst = 50;
+        std::vector<int32_t> ids(static_cast<size_t>(tokens));
+        for (size_t t = 0; t < ids.size(); ++t)
+            ids[t] = static_cast<int32_t>(kFirst - 3 + static_cast<int64_t>(t * t % 29) * (rows / 25));
+        const std::vector<float> d = draw(static_cast<size_t>(tokens * hidden), 9);
         for (const bool adds : {false, true}) {
-            std::vector<float> want(static_cast<size_t>(kRows * hidden), adds ? 0.5f : 0.0f);
+            std::vector<float> want(static_cast<size_t>(rows * hidden), adds ? 0.5f : 0.0f);
             for (size_t t = 0; t < ids.size(); ++t) {
                 const int64_t row = ids[t] - kFirst;
-                if (row < 0 || row >= kRows) continue;
+                if (row < 0 || row >= rows) continue;
                 for (int64_t i = 0; i < hidden; ++i)
                     want[static_cast<size_t>(row * hidden + i)] += d[t * static_cast<size_t>(hidden) + static_cast<size_t>(i)];
             }
             for (const Order order : {Order::Ascending, Order::Descending, Order::Shuffled}) {
                 emulator::set_order(order, 11);
                 std::vector<float> got(want.size(), 0.5f);
-                embedding_backward(nullptr, kTokens, hidden, ids.data(), kFirst, kRows, d.data(), got.data(), adds);
+                embedding_backward(nullptr, tokens, hidden, ids.data(), kFirst, rows, d.data(), got.data(), adds);
                 EXPECT_TRUE(got == want) << hidden << (adds ? ", added" : "");
             }
         }

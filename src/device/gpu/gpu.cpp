@@ -265,10 +265,32 @@ Found find() {
     cudaDeviceProp p = {};
     CHECK(cudaGetDeviceProperties, &p, 0);
     found.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+    found.name = p.name;
     found.description = fmt::format("{} (sm_{}{}, {} multiprocessors, {:.1f} GiB), driver {}, runtime {}", p.name, p.major,
                                     p.minor, p.multiProcessorCount, static_cast<double>(p.totalGlobalMem) / (1 << 30),
                                     version_text(driver), version_text(runtime));
     return found;
+}
+
+int64_t used_bytes() {
+    size_t free = 0, all = 0;
+    CHECK(cudaMemGetInfo, &free, &all);
+    return static_cast<int64_t>(all - free);
+}
+
+double peak_flops_per_s(std::string_view name, std::string_view dtype) {
+    struct Peaks {
+        std::string_view name;
+        double f32, bf16;
+    };
+    constexpr Peaks kPeaks[] = {{"A100", 19.5e12, 312e12},     {"H100 PCIe", 51e12, 756e12}, {"H100 NVL", 60e12, 835e12},
+                                {"H100", 67e12, 989e12},       {"H200", 67e12, 989e12},      {"B200", 75e12, 2250e12},
+                                {"MI250X", 47.9e12, 191.5e12}, {"MI300X", 163.4e12, 1307e12}};
+    for (const Peaks& p : kPeaks) {
+        if (name.find(p.name) != std::string_view::npos)
+            return dtype == "f32" ? p.f32 : dtype == "bf16" || dtype == "f16" ? p.bf16 : 0;
+    }
+    return 0;
 }
 
 std::unique_ptr<Machine> machine(AddOne add_one, int index) { return std::make_unique<GpuMachine>(add_one, index); }

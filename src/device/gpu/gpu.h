@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "device/device.h"
 
@@ -15,9 +16,14 @@ struct Found {
     int count = 0;
     std::string why_none;
     int64_t memory_bytes = 0;
+    std::string name;         // "NVIDIA H100 80GB HBM3"
     std::string description;  // "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 79.1 GiB), driver 13.0, runtime 13.0"
 };
 Found find();
+// Of the calling thread's GPU, by all programs: arenas, and what libraries and the driver keep.
+int64_t used_bytes();
+// Multiply-adds twice a second, without sparsity, from the vendor's data sheets; 0: the name is not known. dtype: "f32", "bf16".
+double peak_flops_per_s(std::string_view name, std::string_view dtype);
 
 // One that find() has found. `add_one`: starts a kernel that adds one to a counter of pinned memory.
 using AddOne = void (*)(void* stream, uint64_t* counter);

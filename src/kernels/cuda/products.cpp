@@ -163,10 +163,10 @@ struct Einsum : Matmul<In, Out> {
     static constexpr Family kFamily{"einsum", "matmul", std::is_same_v<Out, float> ? 0 : -1};
     using Types = Out(In, In);
 };
-template <class In>
-struct Addmm : Matmul<In, float> {
+template <class In, class Out>
+struct Addmm : Matmul<In, Out> {
     static constexpr Family kFamily{"addmm", "matmul", -1, true};
-    using Types = float(float, In, In);
+    using Types = Out(Out, In, In);
 };
 
 struct Library {
@@ -179,7 +179,7 @@ const std::vector<Registered>& product_kernels() {
     static const std::vector<Registered> all = [] {
         std::vector<Registered> r;
         add_all<Library, Einsum<float, float>, Einsum<Bf16, float>, Einsum<F16, float>, Einsum<Bf16, Bf16>, Einsum<F16, F16>>(r);
-        add_all<Library, Addmm<float>, Addmm<Bf16>, Addmm<F16>>(r);
+        add_all<Library, Addmm<float, float>, Addmm<Bf16, float>, Addmm<F16, float>, Addmm<Bf16, Bf16>, Addmm<F16, F16>>(r);
         return r;
     }();
     return all;

@@ -21,27 +21,84 @@ struct EmbeddingOf {
     }
 };
 
-constexpr int64_t kIdBlocks = 64;  // that share the ids of the vocabulary between them
+constexpr int64_t kIdBlocks = 1024;  // that share the ids of the vocabulary between them
+constexpr int kOfThread = 8, kListed = kEachThreads * kOfThread;
 
-// A block has a part of the columns and of the ids. It looks at all tokens, in order, so that every row has one order of sums.
+// Of kListed tokens those whose ids a block has, in order: each with its row, and with its place among those of its row.
+struct Listed {
+    int *token, *row, *next;  // next: the entry with the next token of the row, or -1
+    int *is_first, *counts;   // counts: of a thread
+
+    static constexpr unsigned kBytes = (4 * kListed + kEachThreads) * sizeof(int);
+    __device__ explicit Listed(int* shared)
+        : token(shared), row(token + kListed), next(row + kListed), is_first(next + kListed), counts(is_first + kListed) {}
+
+    // For tokens from `begin` on; is_own(row). Their number.
+    template <class RowOf, class IsOwn>
+    __device__ int find(int64_t begin, int64_t tokens, RowOf row_of, IsOwn is_own) const {
+        const int own = static_cast<int>(thread());
+        const int64_t first = begin + own * kOfThread;
+        int found = 0, before = 0, all = 0;
+        for (int j = 0; j < kOfThread; ++j) found += first + j < tokens && is_own(row_of(first + j)) ? 1 : 0;
+        block_barrier();  // the last list has been read
+        counts[own] = found;
+        block_barrier();
+        for (int t = 0; t < kEachThreads; ++t) before += t < own ? counts[t] : 0, all += counts[t];
+        for (int j = 0; j < kOfThread && found > 0; ++j) {
+            if (first + j >= tokens || !is_own(row_of(first + j))) continue;
+            token[before] = static_cast<int>(first - begin) + j, row[before] = static_cast<int>(row_of(first + j)), ++before;
+        }
+        block_barrier();
+        for (int entry = own; entry < all; entry += kEachThreads) {
+            int other = entry + 1;
+            while (other < all && row[other] != row[entry]) ++other;
+            next[entry] = other < all ? other : -1;
+            for (other = 0; row[other] != row[entry];) ++other;
+            is_first[entry] = other == entry;
+        }
+        block_barrier();
+        return all;
+    }
+};
+
+// A block has a part of the columns and of the ids: nobody else adds to its rows, and each has one order of sums, that of tokens.
 template <int W, class T>
 __global__ void __launch_bounds__(kEachThreads, 4)
     embedding_backward_kernel(int64_t tokens, int64_t hidden, int64_t column_blocks, const int32_t* ids, int64_t first_id,
                               int64_t rows, const T* d_out, bool adds, float* d_table) {
+    constexpr int kAhead = 4;  // gradients that are on their way at once
+    SHARED_MEMORY(int, shared);
+    const Listed list(shared);
     const int64_t part = block() / column_blocks, parts = blocks() / column_blocks;
     const int64_t i = (block() % column_blocks * kEachThreads + thread()) * W;
-    if (i >= hidden) return;
-    if (!adds) {
+    if (!adds && i < hidden) {
         for (int64_t row = part; row < rows; row += parts) store(d_table + row * hidden + i, Floats<W>{});
     }
-    for (int64_t t = 0; t < tokens; ++t) {
-        const int64_t row = ids[t] - first_id;
-        if (row < 0 || row >= rows || row % parts != part) continue;
-        const Floats<W> d = load<W>(d_out + t * hidden + i);
-        Floats<W> sum = load<W>(d_table + row * hidden + i);
-        UNROLL
-        for (int j = 0; j < W; ++j) sum[j] += d[j];
-        store(d_table + row * hidden + i, sum);
+    for (int64_t begin = 0; begin < tokens; begin += kListed) {
+        const int count = list.find(
+            begin, tokens, [&](int64_t t) { return ids[t] - first_id; },
+            [&](int64_t row) { return row >= 0 && row < rows && row % parts == part; });
+        if (i >= hidden) continue;
+        for (int entry = 0; entry < count; ++entry) {
+            if (!list.is_first[entry]) continue;
+            float* const to = d_table + list.row[entry] * hidden + i;
+            Floats<W> sum = load<W>(to);
+            for (int at = entry; at >= 0;) {
+                Floats<W> d[kAhead] = {};
+                UNROLL
+                for (int k = 0; k < kAhead; ++k) {
+                    if (at < 0) continue;
+                    d[k] = load<W>(d_out + (begin + list.token[at]) * hidden + i);
+                    at = list.next[at];
+                }
+                UNROLL
+                for (int k = 0; k < kAhead; ++k) {
+                    UNROLL
+                    for (int j = 0; j < W; ++j) sum[j] += d[k][j];
+                }
+            }
+            store(to, sum);
+        }
     }
 }
 
@@ -162,7 +219,8 @@ void embedding_backward(Stream stream, int64_t tokens, int64_t hidden, const int
                         const T* d_out, float* d_table, bool adds) {
     const bool wide = is_wide(hidden, d_out, d_table);
     const int64_t a_block = int64_t{kEachThreads} * (wide ? kWide : 1), column_blocks = (hidden + a_block - 1) / a_block;
-    const Grid grid = {static_cast<unsigned>(column_blocks * (rows < kIdBlocks ? rows : kIdBlocks)), kEachThreads};
+    const Grid grid = {static_cast<unsigned>(column_blocks * (rows < kIdBlocks ? rows : kIdBlocks)), kEachThreads,
+                       Listed::kBytes};
     if (grid.blocks == 0) return;
     launch(wide ? embedding_backward_kernel<kWide, T> : embedding_backward_kernel<1, T>, grid, stream, tokens, hidden,
            column_blocks, ids, first_id, rows, d_out, adds, d_table);

@@ -19,7 +19,9 @@ lockstep::plugins::GpuModule made() {
         return comm::nccl::transport(group, ranks, comm::gpu::moves());
     };
     const device::gpu::Found found = device::gpu::find();
-    m.description = found.description + ", " + comm::nccl::version_text(), m.why_none = found.why_none,
+    m.used_bytes = device::gpu::used_bytes;
+    m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
+    m.name = found.name, m.description = found.description + ", " + comm::nccl::version_text(), m.why_none = found.why_none,
     m.memory_bytes = found.memory_bytes;
     return m;
 }
