@@ -19,7 +19,7 @@ for library in $(ldd "$bundle"/bin/* | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort
     esac
 done
 cp "$source/scripts/gpu_check.sh" "$source/scripts/gpu_check.py" "$bundle"
-cp "$source/bench/peers/peer.py" "$source/bench/peers/model.py" "$bundle/peers"
+cp "$source/bench/peers/peer.py" "$source/bench/peers/model.py" "$source/bench/peers/gpu_kernels.py" "$bundle/peers"
 tar -C "$folder" -cJf "$file" lockstep_gpu_check
 bytes=$(stat -c %s "$file")
 echo "$file: $((bytes >> 20)) MiB"

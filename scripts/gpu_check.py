@@ -47,6 +47,7 @@ lockstep, tests = [*OURS, args.lockstep], [*OURS, args.tests]
 
 
 def run(command, seconds, **options):
+    """Its standard output."""
     command = [str(c) for c in command]
     with open(out / "log.txt", "a") as log:  # what a command says, whole; a failure's message has only its end
         log.write(f"$ {' '.join(command)}\n")
@@ -206,6 +207,45 @@ def memory(scratch):
     return {"planned_bytes": arena, "used_bytes": used, "beside_the_arena": used - arena}
 
 
+def bench(scratch):
+    run([*lockstep, "bench", "--kernels", "cuda", "--out", out / "gpu.toml", *(["--quick"] if args.tiny else ["--seconds", "30"])], 150)
+    found = {}
+    for name, shape in (("small", SMALL), ("gpt2_sized", GPT2_SIZED)):
+        measured = sorted(train(scratch / name, **shape)["step_time_s"] for _ in range(3))[1]
+        plan = run([*lockstep, "plan", "r.toml", "--cluster", out / "gpu.toml", "--json"], 60, cwd=scratch / name)
+        found[name] = {"planned_s": json.loads(plan)["step_time_s"], "measured_s": measured}
+    far = {name: f for name, f in found.items() if not abs(f["planned_s"] / f["measured_s"] - 1) <= 0.1}
+    if far and not args.tiny:
+        raise Failed(f"a plan is more than 10 % from what was measured: {json.dumps(found)}")
+    return found
+
+
+def kernels(scratch):
+    """Row kernels beside copies of the GPU; products and attention beside PyTorch's."""
+    import tomllib
+
+    cluster = tomllib.loads((out / "gpu.toml").read_text())
+    copied = cluster["rates"]["bytes_per_s"][0]
+    rows = [r for r in cluster["kernels"] if r["dtype"] == "bf16"]
+    library = [r for r in rows if r["op"] in ("einsum", "addmm", "attention", "attention_backward") and not r["kernel"].startswith("gpu.einsum")]
+    found = {"copy_bytes_per_s": copied}
+    large = [r for r in rows if r not in library and r["bytes"] > 2e8]
+    found["share_of_copies"] = {op: round(min(r["bytes"] / r["cold_s"] / copied for r in large if r["op"] == op), 3) for op in {r["op"] for r in large}}
+    if not args.peer:
+        raise Skipped(json.dumps(found))
+    asked = []
+    for kind in ("product", "attention", "attention_backward"):
+        of_kind = [r for r in library if r["op"] == kind or (kind == "product" and r["variant"])]
+        of_kind = [r for r in of_kind if r["flops"] < 3e12]
+        asked += [(kind, r) for r in sorted(of_kind, key=lambda r: -r["flops"])[: 12 if kind == "product" else 4]]
+    entries = [{"kind": kind, "sizes": r["sizes"], "variant": r["variant"]} for kind, r in asked]
+    peer = pathlib.Path(args.peer).with_name("gpu_kernels.py")
+    theirs = json.loads(run([sys.executable, peer], 120, input=json.dumps(entries)))
+    found["beside_torch"] = [{"kernel": r["kernel"], "sizes": r["sizes"], "ours_s": r["warm_s"], "torch_s": round(t, 9), "ratio": round(t / r["warm_s"], 3)}
+                             for (_, r), t in zip(asked, theirs)]
+    return found
+
+
 def trace(scratch):
     train(scratch / "trace", ["--trace", str(out / "trace.json")], **GPT2_SIZED)
     return {"file": "trace.json"}
@@ -225,7 +265,7 @@ def step(scratch):
     return results
 
 
-PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (layouts, 120), (memory, 90), (trace, 60), (step, 240), (sanitizer, 120)]
+PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (layouts, 120), (memory, 90), (trace, 60), (bench, 150), (kernels, 120), (step, 240), (sanitizer, 120)]
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 for part, seconds in PARTS:
     name = part.__name__

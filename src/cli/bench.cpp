@@ -14,6 +14,7 @@
 #include "cli/number_flags.h"
 #include "measure/hosts.h"
 #include "measure/machine.h"
+#include "plugins/gpu_module.h"
 #include "runtime/ranks.h"
 #include "telemetry/console.h"
 #include "telemetry/metrics.h"
@@ -23,7 +24,7 @@ namespace lockstep::cli {
 namespace {
 
 struct BenchArgs {
-    std::string out = "cluster.toml", machine;
+    std::string out = "cluster.toml", machine, kernels = "cpu";
     double seconds = 80;
     bool quick = false, json = false;
 };
@@ -46,9 +47,11 @@ sim::Cluster machine_of(const BenchArgs& args) {
     options.small_only = args.quick;
     telemetry::ProgressBar bar;
     options.progress = [&](const std::string& what, double share) { bar.show(static_cast<int64_t>(1000 * share), 1000, what); };
-    telemetry::info(fmt::format("measuring {} cores for about {:.0f} s; nothing else should run", options.cpus.size(),
-                                1.3 * options.budget_s + 3));
-    const sim::Cluster c = measure::machine(options);
+    const bool on_gpu = args.kernels == "cuda";
+    telemetry::info(fmt::format("measuring {} for about {:.0f} s; nothing else should run",
+                                on_gpu ? plugins::gpu_module().name : fmt::format("{} cores", options.cpus.size()),
+                                1.3 * options.budget_s + (on_gpu ? 20 : 3)));
+    const sim::Cluster c = on_gpu ? measure::gpu(options) : measure::machine(options);
     bar.clear();
     return c;
 }
@@ -61,6 +64,10 @@ int bench(const BenchArgs& args, comm::ProcessGroup& group) {
     } catch (const UserError&) {
         throw UserError("bench.cannot_write", "--out", fmt::format("--out {}: cannot be written", args.out));
     }
+    if (args.kernels == "cuda" && !group.is_alone())
+        throw UserError("bench.one_gpu", "--kernels",
+                        "--kernels cuda measures the GPU of one process, and here are several: start it without mpirun, and "
+                        "add [[links]] to the file that it writes");
     sim::Cluster c;
     if (group.is_first()) c = machine_of(args);
     group.exchange("");  // the others wait until the cores are free
@@ -88,7 +95,13 @@ int bench(const BenchArgs& args, comm::ProcessGroup& group) {
         return kDone;
     }
     fmt::print("{}\n", c.description);
-    for (size_t i = 0; i < t.bytes_per_s.size(); ++i)
+    if (c.devices)
+        fmt::print(
+            "  {:.1f} TFLOP/s of float32 products, {:.1f} of bfloat16, by the data sheet where that is known; {:.1f} GB/s copied "
+            "(read plus "
+            "written); {:.1f} us to start a kernel\n",
+            f32[0] / 1e12, bf16[0] / 1e12, t.bytes_per_s[0] / 1e9, 1e6 * c.host.launch_s);
+    for (size_t i = 0; i < t.bytes_per_s.size() && !c.devices; ++i)
         fmt::print(
             "  {} thread{}: {:.1f} GFLOP/s of float32 multiply-adds, {:.1f} of bfloat16, {:.1f} GB/s copied (read plus "
             "written)\n",
@@ -109,6 +122,8 @@ Command add_bench(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "bench",
         "measure this machine and write its cluster file: kernels, copies, collectives, and links if started over hosts");
+    command->add_option("--kernels", args->kernels, "cpu: of this machine's cores (default); cuda: of its GPU")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
     command->add_option("--out", args->out, "cluster file to write (default cluster.toml)");
     command->add_option("--seconds", args->seconds, "seconds to spend on kernels (default 80)")->check(positive_number());
     command->add_option("--machine", args->machine, "cluster file to take kernels and copies from; only links are measured");

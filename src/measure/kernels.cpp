@@ -6,28 +6,26 @@
 #include <algorithm>
 #include <barrier>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <thread>
 
-#include "base/error.h"
-#include "base/round.h"
 #include "compile/compile.h"
 #include "ir/timeline.h"
 #include "kernels/kernel.h"
+#include "measure/op_bench.h"
 #include "measure/pin.h"
-#include "measure/stopwatch.h"
 #include "models/model.h"
 
 namespace lockstep::measure {
 namespace {
 
-constexpr size_t kRegionBytes = size_t{288} << 20;
+constexpr int64_t kRegionBytes = int64_t{288} << 20;  // of the host
 
-// Shapes whose ops are measured, one layer each. Chosen to spread every op's sizes over the range that a CPU trains: what lies
-// between is interpolated.
+// Shapes whose ops are measured, one layer each. Chosen to spread every op's sizes over the range that a CPU, or a GPU, trains:
+// what lies between is interpolated.
 struct Shape {
     int dim, heads, kv_heads, head_dim, ffn, vocab, seq, batch, tp, shard;
 };
@@ -39,7 +37,20 @@ constexpr Shape kShapes[] = {
     {768, 12, 12, 64, 2048, 16384, 128, 2, 1, 2}, {1024, 8, 2, 128, 2816, 8192, 256, 1, 1, 1},
 };
 
-constexpr size_t kSmallShapes = 2;  // the first
+constexpr Shape kDeviceShapes[] = {
+    {64, 4, 2, 16, 176, 512, 32, 1, 1, 1},
+    {128, 4, 4, 32, 352, 2048, 128, 1, 1, 1},
+    {256, 4, 4, 64, 704, 2048, 256, 4, 1, 1},
+    {768, 12, 12, 64, 2048, 50304, 1024, 4, 1, 2},
+    {768, 12, 12, 64, 3072, 50304, 1024, 16, 1, 1},
+    {1024, 16, 4, 64, 4096, 32000, 2048, 2, 2, 1},
+    {2048, 16, 16, 128, 5632, 32000, 2048, 8, 1, 1},
+    {4096, 32, 8, 128, 14336, 128256, 4096, 1, 1, 8},
+    {4096, 32, 8, 128, 14336, 128256, 8192, 1, 2, 1},
+    {8192, 64, 8, 128, 28672, 128256, 4096, 1, 8, 1},
+};
+
+constexpr size_t kSmallShapes = 2;  // the first of each
 
 compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
     compile::Recipe r;
@@ -60,167 +71,52 @@ compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
     return r;
 }
 
-// One op to measure. The program that it stands in outlives it.
-struct Subject {
-    const ir::Program* program;
-    const ir::Routine* routine;
-    const ir::Op* op;
-    ops::CostKey key;
-};
-
 std::string name_of(const ops::CostKey& k) {
     return fmt::format("{} {} {} {} {} [{}]", k.op, k.kernel, k.dtype, k.variant, k.threads, fmt::join(k.sizes, ","));
 }
 
-// Of which input an operand's integers are: renames, gathers and slices pass them on.
-ir::PortRole input_of(const ir::Routine& r, ir::TensorId t) {
-    for (auto op = r.ops.rbegin(); op != r.ops.rend(); ++op) {
-        const auto at = std::find(op->out.begin(), op->out.end(), t);
-        if (at == op->out.end() || op->in.empty()) continue;
-        t = op->in[op->in.size() == op->out.size() ? static_cast<size_t>(at - op->out.begin()) : 0];
+// The host's cores, or a device. Memory for each core that may be busy at once; inputs are the same for all.
+struct Bench {
+    device::Machine& machine;
+    std::vector<int> cpus;                   // of the host
+    std::unique_ptr<device::Device> device;  // has the memory; of the host, others of several threads run the kernels
+    std::vector<Places> places;
+
+    Bench(device::Machine& of, const KernelOptions& o, int64_t region_bytes, int64_t workspace_bytes)
+        : machine(of), cpus(of.is_host() ? o.cpus : std::vector<int>{}), device(of.device({})) {
+        const char* const in = new_inputs(*device, region_bytes);
+        for (size_t i = 0; i < std::max<size_t>(cpus.size(), 1); ++i)
+            places.push_back(new_places(*device, in, region_bytes, workspace_bytes));
     }
-    const int port = r.tensors[t].port;
-    return port < 0 ? ir::PortRole::None : r.ports[port].role;
-}
-
-// Operands: read from one region that nobody writes, results into another; so no op meets the infinities or denormal numbers
-// of the one before.
-struct Regions {
-    Regions() : in(new char[kRegionBytes]) {
-        uint32_t state = 1;
-        for (size_t i = 0; i < kRegionBytes / 4; ++i) {
-            state = state * 1664525u + 1013904223u;
-            const float value = 0.05f + static_cast<float>(state >> 8) * 0x1p-24f;
-            uint32_t bits = 0;
-            std::memcpy(&bits, &value, 4);
-            bits = (bits & 0xffff0000u) | (bits >> 16);  // a number of that size as one float32 and as two bfloat16
-            std::memcpy(in.get() + 4 * i, &bits, 4);
-        }
+    // f(the device to run on), by so many threads from that core on.
+    template <class F>
+    auto on_device(size_t first_core, int threads, F f) {
+        if (!machine.is_host()) return f(*device);
+        const auto first = cpus.begin() + static_cast<long>(first_core);
+        return f(*machine.device({threads, {first, first + threads}}));
     }
-    std::unique_ptr<char[]> in;
-};
-
-// An op made ready on one thread team, with operands at places that move through the regions.
-class Bench {
-public:
-    // `apart`: of several at once each reads another part of the regions, as ranks do, from 0 up to 1.
-    Bench(const Subject& s, const Regions& regions, char* results, std::vector<int> cpus, double apart = 0)
-        : s_(s),
-          regions_(regions),
-          results_(results),
-          pool_(s.key.threads, std::move(cpus)),
-          queue_(device::QueueName::Compute, &pool_),
-          begin_(static_cast<size_t>(apart * kRegionBytes)) {
-        kernel_ = kernels::make_kernel({s.program->mesh, *s.routine, *s.op, 0, s.key.threads});
-        workspace_.resize(static_cast<size_t>(s.op->workspace_bytes) + 64);
-        size_t at = 0;
-        for (ir::TensorId t : s.op->in) in_.push_back(place(t, at));
-        in_bytes_ = at, at = 0;
-        for (ir::TensorId t : s.op->out) out_.push_back(place(t, at));
-        out_bytes_ = at;
-    }
-
-    bool fits() const { return in_bytes_ <= kRegionBytes && out_bytes_ <= kRegionBytes; }
-    size_t bytes() const { return in_bytes_ + out_bytes_; }
-
-    // The k-th set of operands.
-    void run(size_t k) {
-        void *in[64], *out[64];
-        const size_t in_at = in_bytes_ ? (begin_ + k * in_bytes_) % (kRegionBytes - in_bytes_ + 1) / 64 * 64 : 0;
-        const size_t out_at = out_bytes_ ? k * out_bytes_ % (kRegionBytes - out_bytes_ + 1) / 64 * 64 : 0;
-        for (size_t i = 0; i < in_.size(); ++i) in[i] = in_[i].fixed ? in_[i].fixed : regions_.in.get() + in_at + in_[i].offset;
-        for (size_t i = 0; i < out_.size(); ++i) out[i] = results_ + out_at + out_[i].offset;
-        auto* workspace =
-            reinterpret_cast<void*>(round_up(static_cast<int64_t>(reinterpret_cast<intptr_t>(workspace_.data())), 64));
-        kernel_->run({in, out, true, workspace, queue_});
-    }
-
-    // The lower quartile of some runs: other work on the machine only ever adds. sets: how many sets of operands they go through.
-    double time_s(size_t sets, double budget_s) {
-        run(0);
-        std::vector<double> times;
-        const double start_s = now_s();
-        for (size_t k = 0; times.size() < 3 || (now_s() - start_s < budget_s && times.size() < 2000); ++k) {
-            const double begin_s = now_s();
-            run(k % sets);
-            times.push_back(now_s() - begin_s);
-            if (times.back() > budget_s && times.size() >= 2) break;
-        }
-        std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 4), times.end());
-        return times[times.size() / 4];
-    }
-
-private:
-    struct Operand {
-        size_t offset = 0;
-        void* fixed = nullptr;  // integers and scalars, whose values matter
-    };
-
-    Operand place(ir::TensorId id, size_t& at) {
-        const ir::Tensor& t = s_.routine->tensors[id];
-        const int64_t elements = ir::local_elements(s_.program->mesh, *s_.routine, t);
-        const auto bytes = static_cast<size_t>(ir::local_bytes(s_.program->mesh, *s_.routine, t));
-        if (t.dtype == Dtype::I32) return {0, integers(id, elements)};
-        if (t.dtype == Dtype::F64 && elements <= 64) {
-            scalars_.push_back(std::vector<double>(64, 1.0));
-            return {0, scalars_.back().data()};
-        }
-        const size_t offset = at;
-        at += (bytes + 127) / 64 * 64;
-        return {offset, nullptr};
-    }
-
-    // Positions count up along the sequence, documents are one, ids and targets lie anywhere in the vocabulary.
-    void* integers(ir::TensorId id, int64_t elements) {
-        const ir::Tensor& t = s_.routine->tensors[id];
-        std::vector<int32_t>& v = integers_.emplace_back(static_cast<size_t>(elements));
-        const int64_t last =
-            t.dims.empty() ? 1 : ir::local_size(s_.program->mesh, *s_.routine, t, static_cast<int>(t.dims.size()) - 1);
-        const ir::DimId vocab = s_.routine->dim(ir::DimRole::Vocab);
-        const int64_t bound = vocab >= 0 ? s_.routine->dims[vocab].valid : 1;
-        const ir::PortRole input = input_of(*s_.routine, id);
-        const bool position = input == ir::PortRole::Positions || input == ir::PortRole::KvPositions,
-                   document = input == ir::PortRole::Documents || input == ir::PortRole::KvDocuments;
-        for (int64_t i = 0; i < elements; ++i)
-            v[static_cast<size_t>(i)] = static_cast<int32_t>(document ? 0 : position ? i % last : i * 7919 % bound);
-        return v.data();
-    }
-
-    const Subject& s_;
-    const Regions& regions_;
-    char* results_;
-    ThreadPool pool_;
-    device::Queue queue_;
-    const size_t begin_;
-    std::unique_ptr<kernels::Kernel> kernel_;
-    std::vector<char> workspace_;
-    std::vector<Operand> in_, out_;
-    size_t in_bytes_ = 0, out_bytes_ = 0;
-    std::vector<std::vector<int32_t>> integers_;
-    std::vector<std::vector<double>> scalars_;
 };
 
 // Mean over as many copies as cores allow, all at once.
-double crowded_s(const Subject& s, const Regions& regions, std::vector<std::unique_ptr<char[]>>& results, const KernelOptions& o,
-                 size_t sets, double budget_s) {
-    const auto copies = static_cast<int>(o.cpus.size()) / s.key.threads;
-    std::barrier together(copies);
-    std::vector<double> times(static_cast<size_t>(copies));
+double crowded_s(const Subject& s, Bench& bench, int64_t sets, double budget_s) {
+    const size_t each = static_cast<size_t>(s.key.threads), copies = bench.cpus.size() / each;
+    std::barrier together(static_cast<std::ptrdiff_t>(copies));
+    std::vector<double> times(copies);
     std::vector<std::thread> threads;
-    for (int c = 0; c < copies; ++c) {
+    for (size_t c = 0; c < copies; ++c) {
         threads.emplace_back([&, c] {
-            const auto first = o.cpus.begin() + c * s.key.threads;
-            Bench bench(s, regions, results[static_cast<size_t>(c)].get(), {first, first + s.key.threads},
-                        static_cast<double>(c) / copies);
-            pin_to(*first);
-            together.arrive_and_wait();
-            times[static_cast<size_t>(c)] = bench.time_s(sets, budget_s);
+            pin_to(bench.cpus[c * each]);
+            bench.on_device(c * each, s.key.threads, [&](device::Device& device) {
+                OpBench op(s, device, bench.places[c], static_cast<double>(c) / static_cast<double>(copies));
+                together.arrive_and_wait();
+                times[c] = op.time_s(sets, budget_s);
+            });
         });
     }
     for (std::thread& t : threads) t.join();
     double sum = 0;
     for (double t : times) sum += t;
-    return sum / copies;
+    return sum / static_cast<double>(copies);
 }
 
 // A program of the grid and the kernels that its ops could have taken instead.
@@ -229,8 +125,9 @@ struct Sample {
     const ops::KernelCatalog* catalog;
 };
 
-// Every op once for each fast kernel that serves it.
-std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& samples, std::deque<ir::Op>& others) {
+// Every op once for each fast kernel that serves it; or only for the one that it has.
+std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& samples, bool with_others,
+                                 std::deque<ir::Op>& others) {
     std::map<std::string, Subject> found;
     for (const auto& sample : samples) {
         const ir::Program& p = sample->compiled.programs[0];
@@ -243,6 +140,7 @@ std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& sam
             for (const ir::Op& op : r.ops) {
                 if (ops::rule(op.kind).collective || ir::is_view(r, op)) continue;
                 add(r, op);
+                if (!with_others) continue;
                 for (const ops::KernelEntry& e : catalog.entries) {
                     const bool other =
                         e.op == op.kind && e.kernel != op.kernel && !e.is_reference && e.dtype == r.tensors[op.out[0]].dtype;
@@ -260,18 +158,19 @@ std::vector<Subject> subjects_of(const std::vector<std::unique_ptr<Sample>>& sam
     return out;
 }
 
-// Programs of every model, in every precision that it has, with one thread, two, four, ... all.
+// Programs of every model, in every precision that it has, with one thread, two, four, ... all; or on a device.
 void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& samples,
                   std::deque<ops::KernelCatalog>& catalogs) {
-    const auto cores = static_cast<int>(o.cpus.size());
+    const int cores = o.device ? 1 : static_cast<int>(o.cpus.size());
+    std::span<const Shape> shapes = o.device ? std::span<const Shape>(kDeviceShapes) : std::span<const Shape>(kShapes);
+    if (o.small_only) shapes = shapes.first(kSmallShapes);
     for (int threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {
         compile::CompileOptions options;
-        options.catalog = catalogs.emplace_back(kernels::cpu_catalog(threads));
-        const size_t count = o.small_only ? kSmallShapes : std::size(kShapes);
+        options.catalog = catalogs.emplace_back(o.device ? o.device->catalog : kernels::cpu_catalog(threads));
         for (const models::ModelSpec& model : models::all_models()) {
             if (!model.alias_of.empty()) continue;  // its ops are those of the other
-            for (size_t i = 0; i < 3 * count; ++i) {
-                compile::Recipe recipe = recipe_of(kShapes[i / 3], model);
+            for (size_t i = 0; i < 3 * shapes.size(); ++i) {
+                compile::Recipe recipe = recipe_of(shapes[i / 3], model);
                 recipe.set("training.mixed_precision_param", i % 3 == 0 ? "float32" : "bfloat16");
                 recipe.set("training.fp32_residual_connection", i % 3 == 2 ? "true" : "false");
                 samples.push_back(std::make_unique<Sample>(Sample{compile::compile(recipe, options), &catalogs.back()}));
@@ -285,25 +184,28 @@ std::vector<ops::CostRow> measured_rows(const KernelOptions& o) {
     std::deque<ops::KernelCatalog> catalogs;
     std::deque<ir::Op> others;
     compile_grid(o, samples, catalogs);
-    const std::vector<Subject> subjects = subjects_of(samples, others);
-    const auto cores = static_cast<int>(o.cpus.size());
-    const Regions regions;
-    std::vector<std::unique_ptr<char[]>> results(o.cpus.size());
-    for (auto& r : results) r.reset(new char[kRegionBytes]), std::memset(r.get(), 0, kRegionBytes);
+    const std::vector<Subject> subjects = subjects_of(samples, !o.device, others);
+    int64_t workspace_bytes = 0;
+    for (const Subject& s : subjects) workspace_bytes = std::max(workspace_bytes, s.op->workspace_bytes);
+    const std::unique_ptr<device::Machine> host = device::host_machine();
+    Bench bench(o.device ? o.device->machine : *host, o, o.device ? o.device->region_bytes : kRegionBytes, workspace_bytes);
     const double each_s = o.budget_s / static_cast<double>(subjects.size()) / 3;
     std::vector<ops::CostRow> rows;
     for (size_t i = 0; i < subjects.size(); ++i) {
         const Subject& s = subjects[i];
         if (o.progress) o.progress(s.key.op, static_cast<double>(i) / static_cast<double>(subjects.size()));
-        Bench bench(s, regions, results[0].get(), o.cpus);
-        if (!bench.fits()) continue;
-        const size_t sets =
-            static_cast<size_t>(std::ceil(o.cold_bytes / static_cast<double>(std::max<size_t>(bench.bytes(), 1))));
-        ops::CostRow row{s.key, bench.time_s(1, each_s), 0, 0};
-        row.cold_s = sets > 1 ? bench.time_s(sets, each_s) : row.warm_s;
-        row.crowded_s = 2 * s.key.threads <= cores ? crowded_s(s, regions, results, o, sets, each_s) : row.cold_s;
-        row.cold_s = std::max(row.cold_s, row.warm_s), row.crowded_s = std::max(row.crowded_s, row.cold_s);
-        rows.push_back(std::move(row));
+        bench.on_device(0, s.key.threads, [&](device::Device& device) {
+            OpBench op(s, device, bench.places[0]);
+            if (!op.fits()) return;
+            const auto sets =
+                static_cast<int64_t>(std::ceil(o.cold_bytes / static_cast<double>(std::max<int64_t>(op.bytes(), 1))));
+            ops::CostRow row{s.key, op.time_s(1, each_s), 0, 0};
+            row.cold_s = sets > 1 ? op.time_s(sets, each_s) : row.warm_s;
+            row.crowded_s =
+                2 * s.key.threads <= static_cast<int>(bench.cpus.size()) ? crowded_s(s, bench, sets, each_s) : row.cold_s;
+            row.cold_s = std::max(row.cold_s, row.warm_s), row.crowded_s = std::max(row.crowded_s, row.cold_s);
+            rows.push_back(std::move(row));
+        });
     }
     return rows;
 }

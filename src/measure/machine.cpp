@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <thread>
@@ -12,7 +13,10 @@
 #include "measure/collectives.h"
 #include "measure/kernels.h"
 #include "measure/overheads.h"
+#include "measure/pin.h"
 #include "measure/roofs.h"
+#include "measure/stopwatch.h"
+#include "plugins/gpu_module.h"
 
 namespace lockstep::measure {
 namespace {
@@ -47,7 +51,71 @@ sim::Cluster machine(const MachineOptions& o) {
     if (o.progress) o.progress("collectives", 0);
     c.costs.collectives = collective_rows(o.cpus, cold_bytes);
     c.costs.step_overhead_s = step_overhead_s(cores);
-    c.costs.rows = kernel_rows({o.cpus, cold_bytes, o.budget_s, o.small_only, o.progress});
+    c.costs.rows = kernel_rows({o.cpus, nullptr, cold_bytes, o.budget_s, o.small_only, o.progress});
+    return c;
+}
+
+namespace {
+
+// Of large regions of the device's memory, read plus written.
+double copy_bytes_per_s(device::Device& device, int64_t bytes) {
+    device::Queue& queue = device.queue(device::QueueName::Compute);
+    char *const from = device.allocate(bytes, device::MemorySpace::Device), *const to = device.allocate(
+                                                                                bytes, device::MemorySpace::Device);
+    if (!from || !to) return 0;
+    return best_rate(5, 20.0 * static_cast<double>(bytes), [&] {
+        for (int i = 0; i < 10; ++i) device.copy(queue, to, from, bytes);
+        device.finish(queue);
+    });
+}
+
+// Of the host, to give a kernel to a queue that is not full.
+double launch_s(device::Device& device) {
+    constexpr int kLaunches = 256;
+    device::Queue& queue = device.queue(device::QueueName::Compute);
+    auto* const counter = reinterpret_cast<std::atomic<uint64_t>*>(device.allocate(64, device::MemorySpace::Host));
+    if (!counter) return 0;
+    double best = 1;
+    for (int sample = 0; sample < 5; ++sample) {
+        const double begin_s = now_s();
+        for (int i = 0; i < kLaunches; ++i) device.count(queue, counter);
+        best = std::min(best, (now_s() - begin_s) / kLaunches);
+        device.finish(queue);
+    }
+    return best;
+}
+
+}  // namespace
+
+sim::Cluster gpu(const MachineOptions& o) {
+    const plugins::GpuModule& module = plugins::gpu_module();
+    sim::Cluster c;
+    c.name = "this GPU";
+    c.description = fmt::format("{}, measured by lockstep bench", module.description);
+    c.devices = true;
+    c.memory_bytes = static_cast<double>(module.memory_bytes);
+    for (const char* type : {"f32", "bf16", "f16"}) {
+        if (const double peak = module.peak_flops_per_s(type); peak > 0) c.costs.flops_per_s[type] = {peak};
+    }
+    const auto cache_bytes = static_cast<double>(module.cache_bytes);
+    if (cache_bytes > 0) c.costs.caches = {{cache_bytes, 1, 1}};
+    {
+        const std::unique_ptr<device::Machine> machine = module.machine(0);
+        const int64_t region_bytes = o.small_only ? int64_t{64} << 20 : std::min(int64_t{4} << 30, module.memory_bytes / 16);
+        const MeasuredDevice device{*machine, plugins::gpu_catalog(), region_bytes};
+        on_cpu(o.cpus[0], [&] {
+            const std::unique_ptr<device::Device> own = machine->device({});
+            c.costs.bytes_per_s = {copy_bytes_per_s(*own, region_bytes / 4)};
+            c.host.launch_s = launch_s(*own);
+        });
+        c.costs.rows = kernel_rows({o.cpus, &device, 4 * cache_bytes, o.budget_s, o.small_only, o.progress});
+    }
+    c.reserve_bytes = static_cast<double>(module.used_bytes());  // by the driver and by libraries, now that nothing else is
+    for (const ops::CostRow& row : c.costs.rows) {               // where no data sheet is known, the best product
+        if (row.key.op != "einsum" || module.peak_flops_per_s(row.key.dtype) > 0) continue;
+        std::vector<double>& roof = c.costs.flops_per_s[row.key.dtype];
+        roof = {std::max(roof.empty() ? 0.0 : roof[0], row.key.flops / row.warm_s)};
+    }
     return c;
 }
 

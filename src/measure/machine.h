@@ -18,5 +18,8 @@ struct MachineOptions {
 };
 
 sim::Cluster machine(const MachineOptions& options);
+// The GPU that plugins::gpu_module() finds, as a cluster of devices whose links are not known. Of the options: memory is the
+// GPU's, the first core gives work to it. UserError runtime.no_gpu, bench.memory.
+sim::Cluster gpu(const MachineOptions& options);
 
 }  // namespace lockstep::measure

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <exception>
 #include <thread>
 
 namespace lockstep::measure {
@@ -15,13 +16,19 @@ inline void pin_to(int cpu) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // where it is refused the thread stays where it is
 }
 
-// Runs f on a thread that keeps to that processor, and waits for it.
+// Runs f on a thread that keeps to that processor, and waits for it. What f throws is thrown here.
 template <class F>
 void on_cpu(int cpu, F f) {
+    std::exception_ptr failed;
     std::thread([&] {
         pin_to(cpu);
-        f();
+        try {
+            f();
+        } catch (...) {
+            failed = std::current_exception();
+        }
     }).join();
+    if (failed) std::rethrow_exception(failed);
 }
 
 }  // namespace lockstep::measure

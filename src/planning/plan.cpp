@@ -17,6 +17,11 @@ namespace {
 void require_links(const compile::Config& config, const Machine& machine) {
     const sim::Hosts& hosts = machine.cluster->hosts;
     const int64_t ranks = compile::layout_of(config).ranks;
+    if (machine.cluster->devices && machine.cluster->links.empty() && ranks > 1)
+        throw UserError("plan.no_link", "links",
+                        fmt::format("{}: the file says nothing of links between devices, and {} ranks use some: add [[links]], "
+                                    "such as those of clusters/h100.toml",
+                                    machine.file, ranks));
     if (hosts.ranks == 0 || hosts.ranks >= ranks || hosts.link.bandwidth_bytes_per_s > 0) return;
     throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
                     fmt::format("{}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
@@ -69,7 +74,7 @@ Plan make_plan(compile::Recipe recipe, const std::string& cluster_file) {
 std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by) {
     const sim::Cluster cluster = sim::read_cluster(cluster_file, asked_by);
     const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(config).ranks <= cluster.hosts.ranks;
-    if (cluster.devices || cluster.declared) return std::nullopt;
+    if (cluster.declared || cluster.devices != (config.runtime.kernels == compile::Kernels::Cuda)) return std::nullopt;
     if (!one_host && cluster.hosts.link.bandwidth_bytes_per_s <= 0) return std::nullopt;
     const Plan p = make_plan(config, described_machine(config, cluster_file, asked_by));
     return PlannedStep{p.step_s(), p.peak_flops_per_s, p.cluster.name};

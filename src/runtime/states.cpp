@@ -133,7 +133,8 @@ void set_saved_values(Executor& executor, const std::map<std::string, double>& v
 
 namespace {
 
-// Weights, the copies of them that some units keep, and anchors, from values_of(run)(global index), which several threads may ask.
+// Weights, the copies of them that some units keep, and anchors, from values_of(run)(global index), which several threads may
+// ask.
 template <class ValuesOf>
 void fill(Executor& executor, const ValuesOf& values_of) {
     const std::unique_ptr<ThreadPool> threads = executor.host_threads();

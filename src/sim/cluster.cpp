@@ -70,8 +70,8 @@ void require_sound(const Cluster& c, const std::string& origin) {
     if (h.ranks > 0 && h.ranks % h.ranks_per_process != 0)
         refuse("hosts.ranks_per_process",
                fmt::format("hosts.ranks_per_process = {}: must divide hosts.ranks = {}", h.ranks_per_process, h.ranks));
-    if (c.devices && (c.links.empty() || c.links.back().ranks != 0))
-        refuse("links", "devices need [[links]]; the last has ranks = 0 and joins any number");
+    if (c.devices && !c.links.empty() && c.links.back().ranks != 0)
+        refuse("links", "the last of [[links]] has ranks = 0 and joins any number of devices");
     for (size_t i = 0; i < c.links.size(); ++i) {
         const LinkLevel& l = c.links[i];
         if (l.link.bandwidth_bytes_per_s <= 0) refuse("links.bandwidth_bytes_per_s", "[[links]] need bandwidth_bytes_per_s");

@@ -265,6 +265,7 @@ Found find() {
     cudaDeviceProp p = {};
     CHECK(cudaGetDeviceProperties, &p, 0);
     found.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+    found.cache_bytes = p.l2CacheSize;
     found.name = p.name;
     found.description = fmt::format("{} (sm_{}{}, {} multiprocessors, {:.1f} GiB), driver {}, runtime {}", p.name, p.major,
                                     p.minor, p.multiProcessorCount, static_cast<double>(p.totalGlobalMem) / (1 << 30),

@@ -22,7 +22,7 @@ lockstep::plugins::GpuModule made() {
     m.used_bytes = device::gpu::used_bytes;
     m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
     m.name = found.name, m.description = found.description + ", " + comm::nccl::version_text(), m.why_none = found.why_none,
-    m.memory_bytes = found.memory_bytes;
+    m.memory_bytes = found.memory_bytes, m.cache_bytes = found.cache_bytes;
     return m;
 }
 
