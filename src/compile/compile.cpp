@@ -248,7 +248,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
     run("fuse_loss", [&](P p) {
-        return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.training.loss_chunk_tokens}) : p;
+        return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.tokens_of_loss_chunk()}) : p;
     });
     OrRefusal<SaveLists> lists;
     if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in, out.layout);

@@ -190,8 +190,8 @@ const std::vector<RecipeKey>& recipe_keys() {
         training.acts(
             "loss_chunk_tokens", &C::Training::loss_chunk_tokens,
             "largest number of tokens in a chunk of the loss on one rank. Fewer need less memory for logits; more read the "
-            "projection's weights less often",
-            from_to(1, kSize)),
+            "projection's weights less often. 0: 512, and 4096 with runtime.kernels = \"cuda\"",
+            from_to(0, kSize)),
         {"training.enable_cpu_offload", false, S::Only, "offload to the memory of the CPU"},
         {"training.gc_freq", int64_t{50}, S::Ignored, "there is no garbage collector"},
         {"training.gc_debug", false, S::Ignored, "there is no garbage collector"},
