@@ -2,6 +2,8 @@
 #include "comm/gpu/moves.h"
 #include "comm/nccl/nccl_transport.h"
 #include "device/gpu/gpu.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_plans.h"
 #include "kernels/cuda/products.h"
 #include "kernels/gpu/any_type.h"
 #include "kernels/gpu/catalog.h"
@@ -12,15 +14,15 @@ namespace {
 lockstep::plugins::GpuModule made() {
     using namespace lockstep;
     plugins::GpuModule m;
-    m.kernels = {&kernels::cuda::product_kernels(), &kernels::gpu::all_kernels()};
+    m.kernels = {&kernels::cuda::product_kernels(), &kernels::cuda::attention_kernels(), &kernels::gpu::all_kernels()};
     m.moves = &comm::gpu::moves();
     m.machine = [](int index) { return device::gpu::machine(kernels::gpu::add_one, index % device::gpu::find().count); };
     m.across_processes = [](comm::ProcessGroup& group, int ranks) {
         return comm::nccl::transport(group, ranks, comm::gpu::moves());
     };
     const device::gpu::Found found = device::gpu::find();
-    m.description = found.description + ", " + comm::nccl::version_text(), m.why_none = found.why_none,
-    m.memory_bytes = found.memory_bytes;
+    m.description = found.description + ", " + comm::nccl::version_text() + ", " + kernels::cuda::cudnn_text();
+    m.why_none = found.why_none, m.memory_bytes = found.memory_bytes;
     return m;
 }
 
