@@ -1,7 +1,7 @@
 #!/bin/sh
 # What scripts/gpu_check.sh needs on a machine that has nothing but a driver and Python, as one file:
 #     scripts/gpu_bundle.sh build/release build/release/lockstep_gpu_check.tar.xz
-# cuBLASLt and NCCL are not in it: PyTorch brings them.
+# cuBLASLt, NCCL and cuDNN are not in it: PyTorch brings them.
 set -e
 build=$1 file=$2 most=$((64 << 20))
 source=$(cd "$(dirname "$0")/.." && pwd)

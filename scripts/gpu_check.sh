@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks and measures Lockstep on a machine with an NVIDIA GPU: at most ten minutes. Runs in a checkout that is built, or in the folder
-# that `make gpu-bundle` makes, on a bare machine with a driver and Python; with PyTorch it compares speed, and takes cuBLASLt and NCCL
+# that `make gpu-bundle` makes, on a bare machine with a driver and Python; with PyTorch it compares speed, and takes cuBLASLt, NCCL and cuDNN
 # from it. All flags are those of gpu_check.py:
 #     scripts/gpu_check.sh --out results
 set -e

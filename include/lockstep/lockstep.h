@@ -51,7 +51,7 @@ struct Program {
 };
 struct ProgramOptions {
     std::string after;              // the last pass that runs; empty: all run
-    std::vector<std::string> skip;  // pack_products, fuse_loss, recompute or overlap
+    std::vector<std::string> skip;  // pack_products, mark_one_document, fuse_loss, recompute or overlap
 };
 
 struct Check {

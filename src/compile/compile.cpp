@@ -19,6 +19,7 @@
 #include "passes/cache_keys.h"
 #include "passes/differentiate.h"
 #include "passes/fuse_loss.h"
+#include "passes/mark_one_document.h"
 #include "passes/overlap.h"
 #include "passes/pack_products.h"
 #include "passes/partition_parameters.h"
@@ -191,17 +192,31 @@ std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOpt
 }  // namespace
 
 const std::vector<std::string>& pass_names() {
-    static const std::vector<std::string> names = {
-        "build_blocks",   "pack_products", "attach_objective",     "cache_keys",
-        "differentiate",  "set_precision", "bind_sizes",           "shard",
-        "fuse_loss",      "recompute",     "split_backward",       "async_tensor_parallel",
-        "select_kernels", "assign_stages", "partition_parameters", "schedule",
-        "overlap",        "route",         "plan_memory"};
+    static const std::vector<std::string> names = {"build_blocks",
+                                                   "pack_products",
+                                                   "attach_objective",
+                                                   "cache_keys",
+                                                   "differentiate",
+                                                   "set_precision",
+                                                   "bind_sizes",
+                                                   "shard",
+                                                   "mark_one_document",
+                                                   "fuse_loss",
+                                                   "recompute",
+                                                   "split_backward",
+                                                   "async_tensor_parallel",
+                                                   "select_kernels",
+                                                   "assign_stages",
+                                                   "partition_parameters",
+                                                   "schedule",
+                                                   "overlap",
+                                                   "route",
+                                                   "plan_memory"};
     return names;
 }
 
 const std::vector<std::string>& optional_passes() {
-    static const std::vector<std::string> names = {"pack_products", "fuse_loss", "recompute", "overlap"};
+    static const std::vector<std::string> names = {"pack_products", "mark_one_document", "fuse_loss", "recompute", "overlap"};
     return names;
 }
 
@@ -247,6 +262,8 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     Runner run(options, {prefix.program});
     run("bind_sizes", [&](P p) { return passes::bind_sizes(std::move(p), layout.sizes()); });
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
+    // Without document masks the loader gives windows: one document each (planning/run_data.cpp).
+    run("mark_one_document", [&](P p) { return config.training.document_mask ? p : passes::mark_one_document(std::move(p)); });
     run("fuse_loss", [&](P p) {
         return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.tokens_of_loss_chunk()}) : p;
     });

@@ -1,9 +1,12 @@
-// attention(q, k, v, pos, kv_pos, doc, kv_doc[, noise]) {scale, window} -> out, lse: softmax attention with causal and document
-// masks that follow from the positions and document ids given as inputs, never from a rank's coordinate.
+// attention(q, k, v, pos, kv_pos, doc, kv_doc[, noise]) {scale, window[, one_document]} -> out, lse: softmax attention with
+// causal and document masks that follow from the positions and document ids given as inputs, never from a rank's coordinate.
 //   q, out [batch, seq, kv_heads, group, head_dim]; k, v [batch, kv_seq, kv_heads, head_dim]; lse [batch, seq, kv_heads, group].
 //   A query sees the keys of its document whose position is not larger than its own and, where window > 0, larger than its own
 //   minus window: itself and the window - 1 before it (Mistral's sliding window).
 //   With dropout (ops/dropout.h) probabilities are dropped after the softmax; an element's index is its key's position.
+//   one_document = 1 promises that each sequence is one document, that its positions count from 0 and that the keys are those of
+//   the same sequence. The mask is then the plain causal one, or the sliding one, and a kernel may leave positions and documents
+//   unread.
 // attention_backward(d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse[, noise]) -> dq, dk, dv (Dao et al. 2022, 2205.14135).
 // append(cache [batch, kv_seq, ...], x [batch, seq, ...], pos [batch, seq]) -> cache, in place: the token of position p becomes
 //   row p of its sequence. A negative position, or one past the cache's end, is written nowhere: padding of a step.
@@ -60,12 +63,21 @@ std::string check_noise(const Routine& rt, const Op& op, size_t operands) {
     return rt.tensors[op.in.back()].dtype == Dtype::I32 ? has(op, {"rng_key"}) : "the noise is int32";
 }
 
+std::string check_one_document(const Routine& rt, const Op& op, TensorId q, TensorId k) {
+    if (!op.attrs.contains("one_document")) return "";
+    if (op.integer("one_document") != 1) return "one_document is 1 or left out";
+    const std::vector<DimId>&queries = dims_of(rt, q), &keys = dims_of(rt, k);
+    const bool as_many = queries.size() == 5 && keys.size() == 4 && rt.dims[queries[1]].size == rt.dims[keys[1]].size;
+    return as_many ? "" : "one_document asks for as many keys as queries";
+}
+
 }  // namespace
 
 std::vector<OpRule> attention_rules() {
     const auto unsplit = with_roles({DimRole::HeadDim, DimRole::KvSeq});
     const std::vector<Attribute> attrs = {{"scale", AttrType::Number},
                                           {"window", AttrType::Integer},
+                                          {"one_document", AttrType::Integer, true},
                                           {"dropout", AttrType::Number, true},
                                           {"rng_key", AttrType::Integer, true}};
 
@@ -74,7 +86,8 @@ std::vector<OpRule> attention_rules() {
     forward.results = 2;
     forward.check = [](const Routine& rt, const Op& op) {
         if (const std::string wrong = check_noise(rt, op, 7); !wrong.empty()) return wrong;
-        return first_of({same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2])});
+        return first_of({same_dims(rt, op.in[0], op.out[0]), same_dims(rt, op.in[1], op.in[2]),
+                         check_one_document(rt, op, op.in[0], op.in[1])});
     };
     forward.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         std::vector<TensorId> in = {dy[0]};
@@ -101,7 +114,8 @@ std::vector<OpRule> attention_rules() {
     backward.results = 3;
     backward.check = [](const Routine& rt, const Op& op) {
         if (const std::string wrong = check_noise(rt, op, 10); !wrong.empty()) return wrong;
-        return first_of({same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2])});
+        return first_of({same_dims(rt, op.out[0], op.in[1]), same_dims(rt, op.out[1], op.in[2]),
+                         check_one_document(rt, op, op.in[1], op.in[2])});
     };
     backward.linear = {0};
     backward.wide_in = {9};

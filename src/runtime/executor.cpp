@@ -30,12 +30,16 @@ int64_t given_ahead(const ir::Program& program) {
 
 Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, device::Machine& machine,
                    const ExecutorOptions& options)
+    : Executor(program, rank, communicator, machine.device({options.threads, options.cpus}), options) {}
+
+Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator,
+                   std::unique_ptr<device::Device> device, const ExecutorOptions& options)
     : program_(program),
       rank_(rank),
       threads_(options.threads),
       cpus_(options.cpus),
       prepared_(program, rank, communicator, options.threads, options.delay_s, options.islands),
-      device_(machine.device({options.threads, options.cpus})),
+      device_(std::move(device)),
       playing_{program,        rank,
                communicator,   *device_,
                prepared_,      options.debug_fill,

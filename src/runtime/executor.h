@@ -87,6 +87,9 @@ public:
     void set_watcher(std::function<void(const Produced&)> watcher) { playing_.watcher = std::move(watcher); }
 
 private:
+    // The device is made before the kernels: a vendor's library plans for the one that is current on the thread.
+    Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, std::unique_ptr<device::Device> device,
+             const ExecutorOptions& options);
     int buffer_of(ir::StateId state) const;
     char* address(int buffer, int64_t offset_bytes) const { return prepared_.buffer(buffer) + offset_bytes; }
 

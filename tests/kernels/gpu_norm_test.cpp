@@ -11,6 +11,7 @@
 
 #include "kernels/gpu/emulator.h"
 #include "kernels/gpu/loss.h"
+#include "kernels/gpu/movement.h"
 #include "kernels/gpu/norm.h"
 #include "kernels/gpu/tokens.h"
 #include "kernels/gpu/update.h"
@@ -210,6 +211,19 @@ TEST(GpuSumOfSquares, OfManyBlocksHasOneOrder) {
         }
         EXPECT_EQ(totals[0], totals[1]) << n;
         EXPECT_EQ(totals[0], totals[2]) << n;
+    }
+}
+
+TEST(GpuMovement, TransposesEachMatrix) {
+    constexpr int64_t kCount = 3, kRows = 70, kColumns = 12;
+    const std::vector<float> x = draw(kCount * kRows * kColumns, 5);
+    std::vector<float> out(x.size(), NAN);
+    transpose(nullptr, kCount, kRows, kColumns, x.data(), out.data());
+    for (int64_t m = 0; m < kCount; ++m) {
+        for (int64_t r = 0; r < kRows; ++r) {
+            for (int64_t c = 0; c < kColumns; ++c)
+                EXPECT_EQ(out[(m * kColumns + c) * kRows + r], x[(m * kRows + r) * kColumns + c]) << m << " " << r << " " << c;
+        }
     }
 }
 

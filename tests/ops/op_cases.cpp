@@ -38,6 +38,16 @@ std::vector<OpCase> make_cases() {
                     windowed = {{"scale", 0.4}, {"window", int64_t{2}}};
     std::vector<Operand> attention_with_noise = attention;
     attention_with_noise.push_back(fixed(kRows, Fill::Noise));
+    std::vector<Operand> of_one_document = {{kQ}, {kK}, {kK}};
+    for (const Fill fill : {Fill::Counted, Fill::Zero}) {
+        for (const std::string& dims : {kRows, kKeys}) of_one_document.push_back(fixed(dims, fill));
+    }
+    const ir::Attrs one = {{"scale", 0.1}, {"window", int64_t{0}}, {"one_document", int64_t{1}}},
+                    one_windowed = {{"scale", 0.1}, {"window", int64_t{70}}, {"one_document", int64_t{1}}};
+    const auto heads = [](int64_t seq, int64_t group, int64_t head_dim) {
+        return std::map<std::string, int64_t>{
+            {"batch", 2}, {"seq", seq}, {"kv_heads", 2}, {"group", group}, {"head_dim", head_dim}};
+    };
     const std::vector<OpResult> attends = {{kQ}, final_of("batch seq kv_heads group")};
     const ir::Attrs nesterov = {{"momentum", 0.9}, {"nesterov", int64_t{1}}};
     const ir::Attrs adamw = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
@@ -190,6 +200,12 @@ std::vector<OpCase> make_cases() {
         {"dropped", "attention", attention_with_noise, attends, with(whole, drop), ""},
         {"dropped_in_a_window", "attention", attention_with_noise, attends, with(windowed, drop), ""},
         {"dropped_on_half_of_the_heads", "attention", attention_with_noise, attends, with(whole, drop), "kv_heads"},
+        {"one_document", "attention", of_one_document, attends, one, ""},
+        {"one_document_128_64", "attention", of_one_document, attends, one, "", heads(128, 1, 64)},
+        {"one_document_200_64", "attention", of_one_document, attends, one, "", heads(200, 2, 64)},
+        {"one_document_200_128", "attention", of_one_document, attends, one, "", heads(200, 1, 128)},
+        {"one_document_128_128", "attention", of_one_document, attends, one, "", heads(128, 2, 128)},
+        {"one_document_in_a_window", "attention", of_one_document, attends, one_windowed, "", heads(200, 2, 64)},
         {"keys",
          "append",
          {fixed(kK), fixed("batch seq kv_heads head_dim"), fixed(kRows, Fill::Places)},
@@ -376,6 +392,7 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     r.name = "case";
     for (const auto& [name, choices] : sizes) {
         int64_t n = choices[random() % choices.size()];
+        if (const auto own = c.sizes.find(name); own != c.sizes.end()) n = own->second;
         if (c.split == name) n *= 2;
         r.dims.push_back({name, n, name == "padded" ? n - 3 : n});
     }
@@ -393,7 +410,8 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     std::vector<ir::TensorId> in;
     for (size_t i = 0; i < c.in.size(); ++i) {
         const bool ids = c.in[i].fill == Fill::Ids || c.in[i].fill == Fill::Targets || c.in[i].fill == Fill::Positions ||
-                         c.in[i].fill == Fill::Places || c.in[i].fill == Fill::Documents || c.in[i].fill == Fill::Noise;
+                         c.in[i].fill == Fill::Counted || c.in[i].fill == Fill::Places || c.in[i].fill == Fill::Documents ||
+                         c.in[i].fill == Fill::Zero || c.in[i].fill == Fill::Noise;
         const bool updated =
             std::any_of(c.out.begin(), c.out.end(), [&](const OpResult& o) { return o.operand == static_cast<int>(i); });
         in.push_back(b.port("in" + std::to_string(i), ir::PortKind::Value, updated ? ir::Access::Update : ir::Access::Read,
@@ -453,6 +471,8 @@ std::vector<double> values_for(const OpCase& c, const ir::Routine& r, const mesh
             case Fill::Ids: out[i] = static_cast<double>(random() % vocab); break;
             case Fill::Targets: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(random() % vocab); break;
             case Fill::Positions: out[i] = static_cast<double>(i % row % 4); break;  // restarts with each document
+            case Fill::Counted: out[i] = static_cast<double>(i % row); break;
+            case Fill::Zero: out[i] = 0; break;
             case Fill::Places: out[i] = random() % 4 == 0 ? -1 : static_cast<double>(row - 1 - i % row); break;
             case Fill::Documents: out[i] = static_cast<double>(i % row / 4); break;
             case Fill::Noise: out[i] = static_cast<double>(static_cast<int32_t>(random())); break;

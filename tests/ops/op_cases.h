@@ -12,7 +12,8 @@
 namespace lockstep::testing {
 
 // Places: of tokens in a cache, all different; -1 for some, which are written nowhere.
-enum class Fill { Normal, Positive, Ids, Targets, Positions, Places, Documents, Noise, Control, Quantized, Count };
+// Counted: positions of one document; its number is Zero.
+enum class Fill { Normal, Positive, Ids, Targets, Positions, Counted, Places, Documents, Zero, Noise, Control, Quantized, Count };
 
 struct Operand {
     std::string dims;  // names, blank between them
@@ -32,7 +33,8 @@ struct OpCase {
     std::vector<Operand> in;
     std::vector<OpResult> out;
     ir::Attrs attrs;
-    std::string split;  // this dim is split over two ranks
+    std::string split;                          // this dim is split over two ranks
+    std::map<std::string, int64_t> sizes = {};  // of dims that are not drawn: a large case, which tests run a few times
 };
 
 inline void PrintTo(const OpCase& c, std::ostream* stream) { *stream << c.kind << " " << c.name; }

@@ -42,6 +42,7 @@ std::string refusal_of(const Refusal& c) {
 const ir::Attrs kNorm = {{"eps", 1e-5}, {"over", std::string("hidden")}}, kOverVocab = {{"over", std::string("vocab")}};
 const ir::Attrs kDrop = {{"dropout", 0.1}, {"rng_key", int64_t{1}}};
 const ir::Attrs kAttentionAttrs = {{"scale", 1.0}, {"window", int64_t{0}}};
+const ir::Attrs kOneDocument = {{"scale", 1.0}, {"window", int64_t{0}}, {"one_document", int64_t{1}}};
 const ir::Attrs kRope = {{"sign", int64_t{1}},      {"theta", 1e4},
                          {"factor", 1.0},           {"low_freq_factor", 1.0},
                          {"high_freq_factor", 4.0}, {"original_positions", 8192.0}};
@@ -204,6 +205,22 @@ const Refusal kRefusals[] = {
      {"seq", "seq", "seq"},
      kAttentionAttrs,
      "takes 10 operands, and noise where it drops"},
+    {"attention",
+     {"batch seq hidden two two", "batch two hidden two", "batch two hidden two", "i32 seq", "i32 seq", "i32 seq", "i32 seq"},
+     {"batch seq hidden two two", "seq"},
+     kOneDocument,
+     "one_document asks for as many keys as queries"},
+    {"attention",
+     {"batch seq hidden two two", "batch seq hidden two", "batch seq hidden two", "i32 seq", "i32 seq", "i32 seq", "i32 seq"},
+     {"batch seq hidden two two", "seq"},
+     {{"scale", 1.0}, {"window", int64_t{0}}, {"one_document", int64_t{0}}},
+     "one_document is 1 or left out"},
+    {"attention_backward",
+     {"batch seq hidden two two", "batch seq hidden two two", "batch two hidden two", "batch two hidden two", "i32 seq",
+      "i32 seq", "i32 seq", "i32 seq", "batch seq hidden two two", "seq"},
+     {"batch seq hidden two two", "batch two hidden two", "batch two hidden two"},
+     kOneDocument,
+     "one_document asks for as many keys as queries"},
     {"append",
      {"batch seq", "batch seq", "i32 batch seq"},
      {"batch seq"},

@@ -48,6 +48,17 @@ struct Zeros {
     }
 };
 
+struct Transposed {
+    int64_t rows, columns;
+    const float* x;
+    float* out;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const int64_t matrix = i / (rows * columns), column = i / rows % columns, row = i % rows;
+        out[i] = x[(matrix * rows + row) * columns + column];
+    }
+};
+
 template <class Unit>
 struct RowsAppended {
     Append shape;
@@ -157,6 +168,9 @@ void copy(Stream stream, int64_t bytes, const void* from, void* to) { copy_rows(
 void fill_zero(Stream stream, int64_t bytes, void* to) {
     by_unit(bits_of(to) | static_cast<uintptr_t>(bytes),
             [&]<class Unit>(Unit) { for_each(stream, bytes / static_cast<int64_t>(sizeof(Unit)), Zeros<Unit>{to}); });
+}
+void transpose(Stream stream, int64_t count, int64_t rows, int64_t columns, const float* x, float* out) {
+    for_each(stream, count * rows * columns, Transposed{rows, columns, x, out});
 }
 void append(Stream stream, const Append& shape, const int32_t* positions, const void* x, void* cache) {
     by_unit(bits_of(x, cache) | static_cast<uintptr_t>(shape.row_bytes), [&]<class Unit>(Unit) {

@@ -2,6 +2,8 @@
 #include "comm/gpu/moves.h"
 #include "comm/nccl/nccl_transport.h"
 #include "device/gpu/gpu.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_plans.h"
 #include "kernels/cuda/products.h"
 #include "kernels/gpu/any_type.h"
 #include "kernels/gpu/catalog.h"
@@ -12,7 +14,7 @@ namespace {
 lockstep::plugins::GpuModule made() {
     using namespace lockstep;
     plugins::GpuModule m;
-    m.kernels = {&kernels::cuda::product_kernels(), &kernels::gpu::all_kernels()};
+    m.kernels = {&kernels::cuda::product_kernels(), &kernels::cuda::attention_kernels(), &kernels::gpu::all_kernels()};
     m.moves = &comm::gpu::moves();
     m.machine = [](int index) { return device::gpu::machine(kernels::gpu::add_one, index % device::gpu::find().count); };
     m.across_processes = [](comm::ProcessGroup& group, int ranks) {
@@ -21,7 +23,8 @@ lockstep::plugins::GpuModule made() {
     const device::gpu::Found found = device::gpu::find();
     m.used_bytes = device::gpu::used_bytes;
     m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
-    m.name = found.name, m.description = found.description + ", " + comm::nccl::version_text(), m.why_none = found.why_none,
+    m.description = found.description + ", " + comm::nccl::version_text() + ", " + kernels::cuda::cudnn_text();
+    m.name = found.name, m.why_none = found.why_none;
     m.memory_bytes = found.memory_bytes, m.cache_bytes = found.cache_bytes;
     return m;
 }

@@ -1,0 +1,51 @@
+// Plans of cuDNN's graph interface for attention of whole sequences of one document each: causal, or causal with a window.
+// libcudnn.so.9 is opened at the first call; a build without cuDNN's headers, or a machine without the library, has no plans.
+// Plans are kept as long as the process, by problem and device. Any thread may ask for and run them: cuDNN gets one call at a
+// time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/dtype.h"
+#include "kernels/attention_shape.h"
+
+namespace lockstep::kernels::cuda {
+
+// "cuDNN 9.19.0", or "no cuDNN".
+std::string cudnn_text();
+bool has_cudnn();
+
+struct AttentionProblem {
+    AttentionShape shape;  // kv_seq is seq
+    Dtype type = Dtype::BF16;
+    bool backward = false;  // with sums in one order: the same bits in every run
+};
+
+class AttentionPlan {
+public:
+    virtual ~AttentionPlan() = default;
+    virtual int64_t workspace_bytes() const = 0;
+    virtual std::string engine() const = 0;  // cuDNN's name of it
+    // Forward: q, k, v, out, lse. Backward: q, k, v, out, d_out, lse as [batch, kv_heads, group, seq], d_q, d_k, d_v. The
+    // workspace is aligned to kPlanAlignment. Throws InternalError with cuDNN's words.
+    virtual void run(void* stream, void* const* tensors, void* workspace) const = 0;
+};
+// Of tensors' first bytes and of the workspace.
+inline constexpr int64_t kTensorAlignment = 16, kPlanAlignment = 256;
+
+struct PlanOrRefusal {
+    std::shared_ptr<const AttentionPlan> plan;  // nothing: see why
+    std::string why;
+};
+// For the current device of the calling thread.
+PlanOrRefusal attention_plan(const AttentionProblem& problem);
+struct DescribedDevice {
+    std::string json;            // as cuDNN serializes the properties of a device
+    int compute_capability = 0;  // 90
+};
+// For a device that need not be here. It cannot be run.
+PlanOrRefusal attention_plan_for(const AttentionProblem& problem, const DescribedDevice& device);
+
+}  // namespace lockstep::kernels::cuda
