@@ -49,17 +49,17 @@ lockstep, tests = [*OURS, args.lockstep], [*OURS, args.tests]
 def run(command, seconds, **options):
     """Its standard output."""
     command = [str(c) for c in command]
-    with open(out / "log.txt", "a") as log:  # what a command says, whole; a failure's message has only its end
+    with open(out / "log.txt", "a", errors="replace") as log:  # what a command says, whole; a failure's message has only its end
         log.write(f"$ {' '.join(command)}\n")
         log.flush()
         begin = log.tell()
         try:
-            r = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, timeout=seconds, **options)
+            r = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, errors="replace", timeout=seconds, **options)
         except subprocess.TimeoutExpired:
             raise Failed(f"{command[len(OURS)]}: more than {seconds} s") from None
         log.write(r.stdout)
     if r.returncode != 0:
-        said = (out / "log.txt").read_text()[begin:].strip()
+        said = (out / "log.txt").read_text(errors="replace")[begin:].strip()
         raise Failed(f"{' '.join(command[len(OURS) : len(OURS) + 3])}: exit code {r.returncode}: {said[-600:]}")
     return r.stdout
 
@@ -176,6 +176,34 @@ def layouts(scratch):
     return {"one_rank": one, "largest_difference": max(abs(loss - one) for loss in losses.values())}
 
 
+def commands(scratch):
+    """A run that goes on from a checkpoint ends as one that was never stopped; the GPU evaluates and continues texts as the host does."""
+    keys = ["--checkpoint.enable", "true", "--checkpoint.interval", "10", "--checkpoint.last_save_model_only", "false"]
+    whole = train(scratch / "run", keys)
+    last = scratch / "run" / "out" / "checkpoint" / "step-00000020"
+    before = weights(last)
+    rest = train(scratch / "run", [*keys, "--checkpoint.load_step", "10"])
+    if rest["final_loss"] != whole["final_loss"] or weights(last) != before:
+        raise Failed(f"a run that was stopped ends with {rest['final_loss']}, one that was not with {whole['final_loss']}")
+    found = {"loss": whole["final_loss"], "checkpoint_stall_s": whole["checkpoint_stall_s"]}
+
+    text = scratch / "text"
+    text.mkdir()
+    for i in range(8):
+        (text / f"{i}.txt").write_text(f"all work and no play makes jack a dull boy, {i} times. " * 40)
+    run([*lockstep, "data", "prepare", *sorted(text.glob("*.txt")), "--out", text / "d", "--tokenizer", "bytes", "--heldout", "0.3"], 60)
+    recipe = RECIPE.format(**{**SMALL, "seq": 128, "dtype": "float32"}).replace("vocab_size = 2048\n", "").replace("vocab_size = 64\n", "")
+    (text / "r.toml").write_text(recipe.replace('dataset = "synthetic"', f'dataset_path = "{text / "d"}"'))
+    run([*lockstep, "train", "r.toml", "--checkpoint.enable", "true"], 120, cwd=text)
+    losses, texts = [], []
+    for kernels in ("cuda", "cpu"):
+        losses.append(json.loads(run([*lockstep, "eval", "out", "--runtime.kernels", kernels, "--json"], 60, cwd=text))["loss"])
+        texts.append(run([*lockstep, "sample", "out", "--runtime.kernels", kernels, "--prompt", "all work", "--max-tokens", "16", "--temperature", "0"], 60, cwd=text))
+    if abs(losses[0] - losses[1]) > 1e-3 or texts[0] != texts[1]:
+        raise Failed(f"evaluated: {losses}; continued: {texts}")
+    return {**found, "heldout_loss": losses[0], "text": texts[0].strip()[:80]}
+
+
 def sanitizer(scratch):
     tool = shutil.which("compute-sanitizer")
     if not tool:
@@ -265,7 +293,7 @@ def step(scratch):
     return results
 
 
-PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (layouts, 120), (memory, 90), (trace, 60), (bench, 150), (kernels, 120), (step, 240), (sanitizer, 120)]
+PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (commands, 90), (layouts, 120), (memory, 90), (trace, 60), (bench, 150), (kernels, 120), (step, 240), (sanitizer, 120)]
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 for part, seconds in PARTS:
     name = part.__name__

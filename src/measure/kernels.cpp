@@ -57,8 +57,8 @@ compile::Recipe recipe_of(const Shape& s, const models::ModelSpec& model) {
     r.set("model.name", model.name);
     r.set("model.flavor", model.flavors.front().name);
     const std::pair<std::string, int> shape[] = {
-        {"dim", s.dim},           {"n_layers", 1},    {"n_heads", s.heads},   {"n_kv_heads", s.kv_heads},
-        {"head_dim", s.head_dim}, {"ffn_dim", s.ffn}, {"vocab_size", s.vocab}};
+        {"dim", s.dim},           {"n_layers", 1},    {"n_heads", s.heads},    {"n_kv_heads", s.kv_heads},
+        {"head_dim", s.head_dim}, {"ffn_dim", s.ffn}, {"vocab_size", s.vocab}, {"n_positions", s.seq}};
     for (const auto& [key, value] : shape) {
         const auto is = [&name = key](const models::ModelKey& k) { return k.name == name; };
         if (std::any_of(model.keys.begin(), model.keys.end(), is)) r.set("model." + key, std::to_string(value));
