@@ -155,14 +155,16 @@ struct OuterSgdOf {
     template <int W>
     __device__ void at(int64_t i) const {
         const Floats<W> directions = direction_of(step, load<W>(g + i), b, i);
-        Floats<W> agreed = load<W>(anchor + i), weights = load<W>(w + i);
+        Floats<W> agreed = load<W>(anchor + i);
         UNROLL
-        for (int j = 0; j < W; ++j) {
-            agreed[j] -= directions[j] * lr;
-            weights[j] = alpha == 0 ? agreed[j] : agreed[j] + (weights[j] - agreed[j]) * alpha;
-        }
+        for (int j = 0; j < W; ++j) agreed[j] -= directions[j] * lr;
         store(anchor + i, agreed);
-        store(w + i, weights);
+        if (alpha != 0) {
+            const Floats<W> weights = load<W>(w + i);
+            UNROLL
+            for (int j = 0; j < W; ++j) agreed[j] += (weights[j] - agreed[j]) * alpha;
+        }
+        store(w + i, agreed);
     }
 };
 
