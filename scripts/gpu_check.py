@@ -208,7 +208,8 @@ def sanitizer(scratch):
     tool = shutil.which("compute-sanitizer")
     if not tool:
         raise Skipped("there is no compute-sanitizer")
-    run([tool, "--tool", "memcheck", "--error-exitcode", "9", "--target-processes", "all", *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
+    for kind in ("memcheck", "racecheck"):
+        run([tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
     return {}
 
 

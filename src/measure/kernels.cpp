@@ -179,7 +179,7 @@ void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& 
     }
 }
 
-std::vector<ops::CostRow> measured_rows(const KernelOptions& o) {
+std::vector<ops::CostRow> measured_rows(const KernelOptions& o, double& given_s) {
     std::vector<std::unique_ptr<Sample>> samples;
     std::deque<ops::KernelCatalog> catalogs;
     std::deque<ir::Op> others;
@@ -205,16 +205,20 @@ std::vector<ops::CostRow> measured_rows(const KernelOptions& o) {
                 2 * s.key.threads <= static_cast<int>(bench.cpus.size()) ? crowded_s(s, bench, sets, each_s) : row.cold_s;
             row.cold_s = std::max(row.cold_s, row.warm_s), row.crowded_s = std::max(row.crowded_s, row.cold_s);
             rows.push_back(std::move(row));
+            given_s += op.given_s();
         });
     }
+    given_s /= static_cast<double>(std::max<size_t>(rows.size(), 1));
     return rows;
 }
 
 }  // namespace
 
-std::vector<ops::CostRow> kernel_rows(const KernelOptions& o) {
+std::vector<ops::CostRow> kernel_rows(const KernelOptions& o, double* given_s) {
     std::vector<ops::CostRow> rows;
-    on_cpu(o.cpus[0], [&] { rows = measured_rows(o); });
+    double given = 0;
+    on_cpu(o.cpus[0], [&] { rows = measured_rows(o, given); });
+    if (given_s) *given_s = given;
     return rows;
 }
 

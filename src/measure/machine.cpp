@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <thread>
@@ -69,22 +68,6 @@ double copy_bytes_per_s(device::Device& device, int64_t bytes) {
     });
 }
 
-// Of the host, to give a kernel to a queue that is not full.
-double launch_s(device::Device& device) {
-    constexpr int kLaunches = 256;
-    device::Queue& queue = device.queue(device::QueueName::Compute);
-    auto* const counter = reinterpret_cast<std::atomic<uint64_t>*>(device.allocate(64, device::MemorySpace::Host));
-    if (!counter) return 0;
-    double best = 1;
-    for (int sample = 0; sample < 5; ++sample) {
-        const double begin_s = now_s();
-        for (int i = 0; i < kLaunches; ++i) device.count(queue, counter);
-        best = std::min(best, (now_s() - begin_s) / kLaunches);
-        device.finish(queue);
-    }
-    return best;
-}
-
 }  // namespace
 
 sim::Cluster gpu(const MachineOptions& o) {
@@ -106,9 +89,8 @@ sim::Cluster gpu(const MachineOptions& o) {
         on_cpu(o.cpus[0], [&] {
             const std::unique_ptr<device::Device> own = machine->device({});
             c.costs.bytes_per_s = {copy_bytes_per_s(*own, region_bytes / 4)};
-            c.host.launch_s = launch_s(*own);
         });
-        c.costs.rows = kernel_rows({o.cpus, &device, 4 * cache_bytes, o.budget_s, o.small_only, o.progress});
+        c.costs.rows = kernel_rows({o.cpus, &device, 4 * cache_bytes, o.budget_s, o.small_only, o.progress}, &c.host.launch_s);
     }
     c.reserve_bytes = static_cast<double>(module.used_bytes());  // by the driver and by libraries, now that nothing else is
     for (const ops::CostRow& row : c.costs.rows) {               // where no data sheet is known, the best product

@@ -14,8 +14,10 @@ namespace lockstep::measure {
 namespace {
 
 constexpr int64_t kAligned = 256;
-// On a device a sample has as many runs, so that starting it and hearing that it has ended count for nothing.
+// On a device a sample has as many runs, so that starting it and hearing that it has ended count for little; and no more than
+// its queue takes before the host has to wait.
 constexpr double kSampleS = 1e-3;
+constexpr int64_t kMostRuns = 200;
 
 // Of which input an operand's integers are: renames, gathers and slices pass them on.
 ir::PortRole input_of(const ir::Routine& r, ir::TensorId t) {
@@ -136,6 +138,7 @@ void OpBench::run(int64_t k) {
 double OpBench::sample_s(int64_t k, int64_t n, int64_t sets) {
     const double begin_s = now_s();
     for (int64_t i = 0; i < n; ++i) run((k + i) % sets);
+    given_s_ = std::min(given_s_, (now_s() - begin_s) / static_cast<double>(n));
     device_.finish(queue_);
     return (now_s() - begin_s) / static_cast<double>(n);
 }
@@ -143,8 +146,8 @@ double OpBench::sample_s(int64_t k, int64_t n, int64_t sets) {
 double OpBench::time_s(int64_t sets, double budget_s) {
     sample_s(0, 1, sets);
     const double start_s = now_s();
-    const int64_t n =
-        device_.is_host() ? 1 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kSampleS / sample_s(0, 1, sets))));
+    const auto wanted = device_.is_host() ? 1 : static_cast<int64_t>(std::ceil(kSampleS / sample_s(0, 1, sets)));
+    const int64_t n = std::clamp<int64_t>(wanted, 1, kMostRuns);
     std::vector<double> times;
     while (times.size() < 3 || (now_s() - start_s < budget_s && times.size() < 2000)) {
         times.push_back(sample_s(static_cast<int64_t>(times.size()) * n, n, sets));

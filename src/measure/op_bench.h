@@ -43,6 +43,8 @@ public:
     // Of one run, seconds: the lower quartile of some samples, since other work on the machine only ever adds. sets: how many
     // sets of operands they go through.
     double time_s(int64_t sets, double budget_s);
+    // Of the host, to give a run to the device: the least so far.
+    double given_s() const { return given_s_; }
 
 private:
     struct Operand {
@@ -65,6 +67,7 @@ private:
     std::unique_ptr<kernels::Kernel> kernel_;
     std::vector<Operand> in_, out_;
     int64_t in_bytes_ = 0, out_bytes_ = 0, small_bytes_ = 0;
+    double given_s_ = 1e9;
 };
 
 }  // namespace lockstep::measure

@@ -35,6 +35,7 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
     plan.cluster = *machine.cluster, plan.rank_threads = machine.rank_threads;
+    if (config.runtime.kernels == compile::Kernels::Cuda && config.runtime.cuda_graph) plan.cluster.host.launch_s = 0;
     plan.hides_nothing = compile::hides_nothing(config, plan.rank_threads);
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);

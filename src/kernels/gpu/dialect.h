@@ -212,6 +212,43 @@ __device__ __forceinline__ void store(T* p, const Floats<W>& x) {
     store_stored(p, held);
 }
 
+// W elements that wait in registers, in as few as they are stored in: the compiler would keep floats.
+template <int W, class T>
+class Waiting {
+public:
+    Waiting() = default;
+    __device__ explicit Waiting(const T* p) {
+        CHECK_ALIGNMENT(p, (kAccessBytes<W, T>));
+        UNROLL
+        for (int i = 0; i < kPieces; ++i) pieces_[i] = reinterpret_cast<const Piece*>(p)[i];
+    }
+    __device__ Floats<W> floats() const {
+        Piece pieces[kPieces];
+        UNROLL
+        for (int i = 0; i < kPieces; ++i) {
+            pieces[i] = pieces_[i];
+#if defined(__CUDA_ARCH__)
+            if constexpr (kIsWide) {
+                UNROLL
+                for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(pieces[i].words[j]));
+            }
+#endif
+        }
+        T held[W];
+        memcpy(held, pieces, sizeof held);
+        Floats<W> out;
+        UNROLL
+        for (int i = 0; i < W; ++i) out[i] = widen(held[i]);
+        return out;
+    }
+
+private:
+    static constexpr bool kIsWide = W * sizeof(T) % sizeof(Chunk) == 0;
+    using Piece = std::conditional_t<kIsWide, Chunk, T>;
+    static constexpr int kPieces = W * sizeof(T) / sizeof(Piece);
+    Piece pieces_[kPieces] = {};
+};
+
 // Whether kernels may take W = kWide at once: rows of n elements, and where they begin.
 inline constexpr int kWide = 8;
 template <class... T>

@@ -89,7 +89,9 @@ template <int Threads, int W, bool centered, class S, class Weight>
 __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel(int64_t rows, int n, NormBackward<S, Weight> a) {
     __shared__ float parts[kBlock / kLanes];
     SHARED_MEMORY(float, shared);
-    constexpr int kKept = centered ? 1 : 2;  // beside the sums a thread has no registers left for more
+    // Pieces of a row that a thread keeps as they are stored; beside the sums it has registers for no more.
+    constexpr int kKept = centered ? 1 : sizeof(S) == 2 ? kHeld : 2, kAlsoKept = sizeof(S) == 2 ? kKept : 0;
+    using Piece = Waiting<W, S>;
     float* const sums_w = a.sums + static_cast<int64_t>(block()) * n;
     float* const sums_b = sums_w + static_cast<int64_t>(blocks()) * n;
     ColumnSums<Threads, W> dw(sums_w), db(sums_b);
@@ -97,18 +99,22 @@ __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel
     for (int64_t row = first_row<Threads>(); row < rows; row += rows_at_once<Threads>()) {
         const float rstd = a.rstd[row], mean = centered ? a.mean[row] : 0.0f;
         const int64_t at = row * n;
-        Floats<W> grads[kKept] = {}, normals[kKept] = {};
-        const auto read = [&](int i, Floats<W>& grad, Floats<W>& normal) {
-            grad = load<W>(a.dy + at + i), normal = load<W>(a.x + at + i);
+        Piece grads[kKept] = {}, inputs[kKept] = {}, others[kAlsoKept > 0 ? kAlsoKept : 1] = {};
+        const auto normal_of = [&](const Piece& x) {
+            Floats<W> normal = x.floats();
             UNROLL
             for (int j = 0; j < W; ++j) normal[j] = (normal[j] - mean) * rstd;
+            return normal;
         };
         float sum = 0, with_x = 0;
         for_pieces<Threads, W>(n, [&](int k, int i) {
-            Floats<W> grad, normal;
-            read(i, grad, normal);
-            if (k < kKept) grads[k] = grad, normals[k] = normal;
-            const Floats<W> w = load<W>(a.w + i);
+            if (k >= kKept) return;
+            grads[k] = Piece(a.dy + at + i), inputs[k] = Piece(a.x + at + i);
+            if (k < kAlsoKept && a.also) others[k] = Piece(a.also + at + i);
+        });
+        for_pieces<Threads, W>(n, [&](int k, int i) {
+            const Floats<W> grad = k < kKept ? grads[k].floats() : load<W>(a.dy + at + i),
+                            normal = normal_of(k < kKept ? inputs[k] : Piece(a.x + at + i)), w = load<W>(a.w + i);
             Floats<W> product;
             UNROLL
             for (int j = 0; j < W; ++j) {
@@ -123,15 +129,13 @@ __global__ void __launch_bounds__(kBlock, centered ? 1 : 2) norm_backward_kernel
         if constexpr (centered) sum = sum_over<Threads>(sum, parts) / static_cast<float>(n);
         else sum = 0;
         for_pieces<Threads, W>(n, [&](int k, int i) {
-            Floats<W> grad, normal;
-            if (k < kKept) grad = grads[k], normal = normals[k];
-            else read(i, grad, normal);
-            const Floats<W> w = load<W>(a.w + i);
+            const Floats<W> grad = k < kKept ? grads[k].floats() : load<W>(a.dy + at + i),
+                            normal = normal_of(k < kKept ? inputs[k] : Piece(a.x + at + i)), w = load<W>(a.w + i);
             Floats<W> d;
             UNROLL
             for (int j = 0; j < W; ++j) d[j] = (grad[j] * w[j] - sum - normal[j] * with_x) * rstd;
             if (a.also) {
-                const Floats<W> also = load<W>(a.also + at + i);
+                const Floats<W> also = k < kAlsoKept ? others[k].floats() : load<W>(a.also + at + i);
                 UNROLL
                 for (int j = 0; j < W; ++j) d[j] += also[j];
             }
