@@ -133,7 +133,7 @@ Kernels kernels_of(const compile::Config& config, const sim::Cluster& cluster, c
     Kernels k;
     if (config.runtime.kernels == compile::Kernels::Reference) {
         k = {kernels::reference_catalog(), {"reference kernels"}};
-    } else if (cluster.devices && cluster.catalog.empty()) {
+    } else if (cluster.devices && cluster.catalog.empty() && config.runtime.kernels == compile::Kernels::Cuda) {
         k = {plugins::gpu_catalog(), {"the file names no kernels, so those of this machine's GPU", true}};
     } else if (!cluster.catalog.empty()) {
         k = {ops::described_catalog(cluster.catalog_name, file, cluster.catalog), {"kernels of " + cluster.catalog_name}};
