@@ -70,6 +70,7 @@ Asked asked(const TuneArgs& args) {
     a.ranks = refusal ? a.config.cluster.ranks : std::get<compile::Layout>(own).ranks;
     a.global_batch = refusal ? a.config.training.global_batch_size : std::get<compile::Layout>(own).global_batch;
     if (refusal && (a.ranks <= 0 || a.global_batch <= 0)) throw *refusal;
+    planning::require_links_of_devices(a.cluster, a.cluster_file, a.ranks);
     if (!args.out.empty() && std::filesystem::exists(args.out))
         throw UserError("tune.out_exists", "--out",
                         fmt::format("--out {}: is there already; choose another name, or remove it", args.out));
@@ -139,7 +140,7 @@ std::vector<WhatIf> what_if(const tune::Problem& problem, tune::Options options)
         *more.machine.capacity.bytes += int64_t{1} << 30;
         tries.emplace_back("1 GiB more a rank", std::move(more));
     }
-    if (problem.cluster().devices && problem.cluster().links.back().ports > 0) {
+    if (problem.cluster().devices && !problem.cluster().links.empty() && problem.cluster().links.back().ports > 0) {
         tune::Problem more = problem;
         ++more.machine.cluster->links.back().ports;
         tries.emplace_back(fmt::format("{} network ports of a host in place of {}", more.cluster().links.back().ports,

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/bfloat16.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "base/round.h"
 #include "measure/stopwatch.h"
 
@@ -43,19 +45,15 @@ char* new_memory(device::Device& device, int64_t bytes) {
 
 const char* new_inputs(device::Device& device, int64_t bytes) {
     char* const in = new_memory(device, bytes);
-    uint32_t state = 1;
+    std::vector<Bf16> block(static_cast<size_t>(device::kAccessBytes / static_cast<int64_t>(sizeof(Bf16))));
+    for (size_t i = 0; i < block.size(); ++i) {
+        const auto value = static_cast<float>(normal_draw(1, i));
+        block[i] = Bf16(std::copysign(std::max(std::abs(value), 0.01f), value));
+    }
     for (int64_t begin = 0; begin < bytes; begin += device::kAccessBytes) {
         const int64_t count = std::min(device::kAccessBytes, bytes - begin);
-        device.write(device.queue(device::QueueName::Compute), in + begin, count, [&](char* to) {
-            for (int64_t i = 0; i + 4 <= count; i += 4) {
-                state = state * 1664525u + 1013904223u;
-                const float value = 0.05f + static_cast<float>(state >> 8) * 0x1p-24f;
-                uint32_t bits = 0;
-                std::memcpy(&bits, &value, 4);
-                bits = (bits & 0xffff0000u) | (bits >> 16);  // a number of that size as one float32 and as two bfloat16
-                std::memcpy(to + i, &bits, 4);
-            }
-        });
+        device.write(device.queue(device::QueueName::Compute), in + begin, count,
+                     [&](char* to) { std::memcpy(to, block.data(), static_cast<size_t>(count)); });
     }
     return in;
 }

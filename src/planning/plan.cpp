@@ -17,11 +17,7 @@ namespace {
 void require_links(const compile::Config& config, const Machine& machine) {
     const sim::Hosts& hosts = machine.cluster->hosts;
     const int64_t ranks = compile::layout_of(config).ranks;
-    if (machine.cluster->devices && machine.cluster->links.empty() && ranks > 1)
-        throw UserError("plan.no_link", "links",
-                        fmt::format("{}: the file says nothing of links between devices, and {} ranks use some: add [[links]], "
-                                    "such as those of clusters/h100.toml",
-                                    machine.file, ranks));
+    require_links_of_devices(*machine.cluster, machine.file, ranks);
     if (hosts.ranks == 0 || hosts.ranks >= ranks || hosts.link.bandwidth_bytes_per_s > 0) return;
     throw UserError("plan.no_link", "hosts.bandwidth_bytes_per_s",
                     fmt::format("{}: {} ranks need {} hosts of {}, and the file says nothing of their links: give "
@@ -30,6 +26,14 @@ void require_links(const compile::Config& config, const Machine& machine) {
 }
 
 }  // namespace
+
+void require_links_of_devices(const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
+    if (cluster.devices && cluster.links.empty() && ranks > 1)
+        throw UserError("plan.no_link", "links",
+                        fmt::format("{}: the file says nothing of links between devices, and {} ranks use some: add [[links]], "
+                                    "such as those of clusters/h100.toml",
+                                    file, ranks));
+}
 
 Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);

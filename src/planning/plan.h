@@ -43,6 +43,9 @@ struct Plan {
     double utilization(double flops) const { return flops / step_s() / peak_flops_per_s; }
 };
 
+// UserError plan.no_link where the file says nothing of what joins devices, and there are several.
+void require_links_of_devices(const sim::Cluster& cluster, const std::string& file, int64_t ranks);
+
 // The step of `config` on `machine`, which a cluster file describes. UserError plan.no_link.
 Plan make_plan(const compile::Config& config, Machine machine);
 // Opens the recipe's data if it is there, and plans on the cluster of `cluster_file`, else of cluster.file. UserError
@@ -53,8 +56,8 @@ struct PlannedStep {
     double step_time_s = 0, peak_flops_per_s = 0;  // the peak: of a rank
     std::string cluster;                           // its name
 };
-// None where the file describes devices, or rates that were not measured, or too few hosts without their links: it is not of a
-// machine that trains here. UserError cluster.*.
+// None where the file describes devices and the recipe runs on none, or rates that were not measured, or too few hosts without
+// their links: it is not of a machine that trains here. UserError cluster.*.
 std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by);
 
 }  // namespace lockstep::planning

@@ -291,6 +291,21 @@ TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
                                 "[[links]]\nranks = 0\nbandwidth_bytes_per_s = 1e9\nlatency_s = 0.0\n");
     s.shell("sed -i 's/devices = false/devices = true/' devices.toml");
     EXPECT_NE(s.lockstep("bench --machine devices.toml --out two.toml").err.find("[bench.machine]"), std::string::npos);
+    s.write("apart.toml", s.read("devices.toml").substr(0, s.read("devices.toml").find("[[links]]")));
+    EXPECT_EQ(s.lockstep("plan eight.toml --cluster apart.toml --parallelism.data_parallel_shard_degree 1").code, 0);
+    for (const char* command : {"plan", "tune"}) {
+        const Finished unjoined = s.lockstep(fmt::format("{} eight.toml --cluster apart.toml", command));
+        EXPECT_EQ(unjoined.code, 1);
+        EXPECT_NE(unjoined.err.find("apart.toml: the file says nothing of links between devices, and 4 ranks use some"),
+                  std::string::npos)
+            << unjoined.err;
+        EXPECT_NE(unjoined.err.find("[plan.no_link]"), std::string::npos) << unjoined.err;
+    }
+    const Finished of_gpu = s.in_processes(2, "bench --kernels cuda --out gpu.toml");
+    EXPECT_EQ(of_gpu.code, 1);
+    EXPECT_NE(of_gpu.err.find("--kernels cuda measures the GPU of one process"), std::string::npos) << of_gpu.err;
+    EXPECT_NE(of_gpu.err.find("[bench.one_gpu]"), std::string::npos) << of_gpu.err;
+    EXPECT_NE(s.lockstep("bench --kernels tpu").err.find("--kernels"), std::string::npos);
     const Finished missing = s.lockstep("bench --machine nowhere.toml --out two.toml");
     EXPECT_EQ(missing.code, 1);
     EXPECT_EQ(s.read("two.toml"), file);

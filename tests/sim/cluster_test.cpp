@@ -136,7 +136,8 @@ TEST(ClusterFile, Refusals) {
                    "here.toml, line 2: machine.cores has a value of the wrong type");
     expect_refusal("name = \n", "cluster.syntax", "here.toml, line 1: ");
     expect_refusal("name = \"x\"\n", "cluster.incomplete", "a cluster needs [rates.flops_per_s] with at least f32");
-    expect_refusal(fmt::format("[machine]\ndevices = true\n{}", kRates), "cluster.incomplete", "devices need [[links]]");
+    expect_refusal(fmt::format("[machine]\ndevices = true\n{}[[links]]\nranks = 8\nbandwidth_bytes_per_s = 1e9\n", kRates),
+                   "cluster.incomplete", "the last of [[links]] has ranks = 0");
     expect_refusal(fmt::format("{}[[kernels]]\nop = \"add\"\nkernel = \"cpu.add\"\n", kRates), "cluster.incomplete",
                    "the row of add (cpu.add) needs warm_s, cold_s and crowded_s");
     try {

@@ -62,6 +62,25 @@ TEST_F(CliGpu, EvaluatesAndSamples) {
     EXPECT_EQ(text.out, on_gpu("sample out --runtime.kernels cpu --prompt 'the quick' --max-tokens 8 --temperature 0").out);
 }
 
+// A plan for the GPU that `bench` has measured is of the program that runs there.
+TEST_F(CliGpu, IsMeasuredAndPlannedFor) {
+    const Finished bench = on_gpu("bench --kernels cuda --quick --seconds 1 --out gpu.toml --json");
+    ASSERT_EQ(bench.code, 0) << bench.err;
+    EXPECT_GT(bench.json()["kernels"].get<int>(), 100);
+    scratch.write("r.toml", training_recipe(2, kGpu));
+    // The memory of the fakes is less than their GPU says.
+    const std::string memory = " --cluster.memory_gib_per_rank 1 --cluster.reserve_gib_per_rank 0";
+    const Finished plan = on_gpu("plan r.toml --cluster gpu.toml --json" + memory),
+                   check = on_gpu("check r.toml --json" + memory);
+    ASSERT_EQ(plan.code, 0) << plan.err;
+    EXPECT_GT(plan.json()["measured_share"].get<double>(), 0.99);
+    EXPECT_EQ(plan.json()["needed_bytes"], check.json()["stages"][0]["bytes"]["total"]);
+    const Finished large = on_gpu("bench --kernels cuda --seconds 1 --out large.toml");
+    EXPECT_EQ(large.code, 1);
+    EXPECT_TRUE(has(large.err, "bench: the GPU refused 4294967296 bytes for operands")) << large.err;
+    EXPECT_TRUE(has(large.err, "[bench.memory]")) << large.err;
+}
+
 TEST_F(CliGpu, RefusesWhatAGpuHasNot) {
     scratch.write("r.toml", training_recipe(1, kGpu));
     const Finished wide = on_gpu("check r.toml --training.dtype float64");
