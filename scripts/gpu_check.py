@@ -176,6 +176,31 @@ def layouts(scratch):
     return {"one_rank": one, "largest_difference": max(abs(loss - one) for loss in losses.values())}
 
 
+def nccl(scratch):
+    """Ranks that are processes over NCCL have the bits of threads that share a GPU, call by call and as graphs."""
+    gpus = len(run(["nvidia-smi", "-L"], 30).splitlines()) if shutil.which("nvidia-smi") else 0
+    if not shutil.which("mpirun"):
+        raise Skipped("there is no mpirun")
+    if gpus < 2 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
+        raise Skipped("there is one GPU, and NCCL_MULTI_RANK_GPU_ENABLE = 1 (NCCL 2.31 or later) is not set")
+    keys = ["--training.global_batch_size", "16", "--checkpoint.last_save_model_only", "false", *SAVES, "--checkpoint.interval", "5"]
+    found = {}
+    for name, processes, dtype in (("fsdp", 2, "float32"), ("tp", 2, "float32"), ("pp", 2, "float32"), ("hsdp", 4, "float32"), ("fsdp", 2, "bfloat16")):
+        here = scratch / f"{name}_{dtype}"
+        one = train(here / "threads", [*keys, *LAYOUTS[name]], dtype=dtype, steps=5)
+        for graph in ("false", "true"):
+            folder = here / graph
+            folder.mkdir(parents=True)
+            (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, "dtype": dtype, "steps": 5}))
+            launch = [*lockstep, "launch", "--processes", processes, "--max-restarts", "0", "--grace", "1", "--", "train", "r.toml", "--json"]
+            text = run([*launch, *keys, *LAYOUTS[name], "--runtime.cuda_graph", graph], 90, cwd=folder)
+            several = json.loads(text.strip().splitlines()[-1])
+            if several["final_loss"] != one["final_loss"] or weights(folder) != weights(here / "threads"):
+                raise Failed(f"{name}, graph {graph}: {several['final_loss']} over NCCL, {one['final_loss']} as threads")
+        found[here.name] = one["final_loss"]
+    return {"gpus": gpus, **found}
+
+
 def commands(scratch):
     """A run that goes on from a checkpoint ends as one that was never stopped; the GPU evaluates and continues texts as the host does."""
     keys = ["--checkpoint.enable", "true", "--checkpoint.interval", "10", "--checkpoint.last_save_model_only", "false"]
@@ -208,8 +233,7 @@ def sanitizer(scratch):
     tool = shutil.which("compute-sanitizer")
     if not tool:
         raise Skipped("there is no compute-sanitizer")
-    for kind in ("memcheck", "racecheck"):
-        run([tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
+    run([tool, "--tool", "memcheck", "--error-exitcode", "9", "--target-processes", "all", *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
     return {}
 
 
@@ -294,7 +318,7 @@ def step(scratch):
     return results
 
 
-PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (commands, 90), (layouts, 120), (memory, 90), (trace, 60), (bench, 150), (kernels, 120), (step, 240), (sanitizer, 120)]
+PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (commands, 90), (nccl, 180), (layouts, 120), (memory, 90), (trace, 60), (bench, 150), (kernels, 120), (step, 240), (sanitizer, 120)]
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 for part, seconds in PARTS:
     name = part.__name__
