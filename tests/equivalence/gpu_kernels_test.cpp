@@ -67,8 +67,8 @@ void hold_to_the_host(bool mixed, double tolerance, int wanted) {
         EXPECT_TRUE(served.kernels.contains(kernel)) << kernel;
 }
 
-TEST(EquivalenceGpuKernels, LayoutsAreNearTheHostFloat32) { hold_to_the_host(false, 2e-4, 10); }
-TEST(EquivalenceGpuKernels, LayoutsAreNearTheHostBfloat16) { hold_to_the_host(true, 3e-2, 10); }
+TEST(EquivalenceGpuKernels, LayoutsAreNearTheHostFloat32) { hold_to_the_host(false, 2e-4, 7); }
+TEST(EquivalenceGpuKernels, LayoutsAreNearTheHostBfloat16) { hold_to_the_host(true, 3e-2, 7); }
 
 }  // namespace
 }  // namespace lockstep::testing
