@@ -264,9 +264,8 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
     // Without document masks the loader gives windows: one document each (planning/run_data.cpp).
     run("mark_one_document", [&](P p) { return config.training.document_mask ? p : passes::mark_one_document(std::move(p)); });
-    run("fuse_loss", [&](P p) {
-        return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.tokens_of_loss_chunk()}) : p;
-    });
+    run("fuse_loss",
+        [&](P p) { return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.tokens_of_loss_chunk()}) : p; });
     OrRefusal<SaveLists> lists;
     if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in, out.layout);
     if (const UserError* refusal = refusal_of(lists)) return *refusal;
