@@ -59,8 +59,8 @@ namespace {
 // Of large regions of the device's memory, read plus written.
 double copy_bytes_per_s(device::Device& device, int64_t bytes) {
     device::Queue& queue = device.queue(device::QueueName::Compute);
-    char *const from = device.allocate(bytes, device::MemorySpace::Device), *const to = device.allocate(
-                                                                                bytes, device::MemorySpace::Device);
+    const auto memory = [&] { return device.allocate(bytes, device::MemorySpace::Device); };
+    char *const from = memory(), *const to = memory();
     if (!from || !to) return 0;
     return best_rate(5, 20.0 * static_cast<double>(bytes), [&] {
         for (int i = 0; i < 10; ++i) device.copy(queue, to, from, bytes);

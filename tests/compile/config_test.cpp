@@ -104,6 +104,12 @@ TEST(ConfigKeys, ReadFormsThatAreNoWords) {
               (std::vector<std::string>{"qkv_rope", "swiglu"}));
 }
 
+TEST(ConfigKeys, ChunksOfTheLossAreLongerOnAGpu) {
+    EXPECT_EQ(with("training.loss_chunk_tokens", "0").tokens_of_loss_chunk(), 512);
+    EXPECT_EQ(with("runtime.kernels", "cuda").tokens_of_loss_chunk(), 4096);
+    EXPECT_EQ(with("training.loss_chunk_tokens", "7").tokens_of_loss_chunk(), 7);
+}
+
 TEST(ConfigKeys, SayWhereTheyWereSet) {
     const Config config = compile::values_of(compile::Recipe::from_text("[training]\nsteps = 3\n", "run.toml"));
     EXPECT_EQ(config.where("training.steps"), "run.toml:2: ");

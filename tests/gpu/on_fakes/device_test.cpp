@@ -92,6 +92,10 @@ TEST(GpuDevice, SaysWhatThereIs) {
     fake::reset(1);
     EXPECT_EQ(find().description, "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 80.0 GiB), driver 13.0, runtime 13.0");
     EXPECT_EQ(find().memory_bytes, int64_t{80} << 30);
+    EXPECT_EQ(peak_flops_per_s(find().name, "bf16"), 989e12);
+    EXPECT_EQ(peak_flops_per_s("NVIDIA H100 PCIe", "bf16"), 756e12);
+    EXPECT_EQ(peak_flops_per_s("NVIDIA A100-SXM4-40GB", "f32"), 19.5e12);
+    EXPECT_EQ(peak_flops_per_s("another GPU", "bf16"), 0);
     fake::set_driver(std::nullopt);
     EXPECT_EQ(find().why_none, "this machine has no driver for GPUs");
     fake::reset(1);
@@ -108,7 +112,9 @@ TEST(GpuDevice, MemoryThatIsRefusedIsNone) {
     const std::unique_ptr<Machine> m = machine(kernels::gpu::add_one);
     const std::unique_ptr<Device> d = m->device({});
     EXPECT_EQ(d->allocate(2 << 20, MemorySpace::Device), nullptr);
+    const int64_t before = used_bytes();
     EXPECT_NE(d->allocate(1 << 19, MemorySpace::Device), nullptr);
+    EXPECT_EQ(used_bytes() - before, 1 << 19);
 }
 
 }  // namespace
