@@ -39,15 +39,37 @@ ANSWER cuFuncGetAttribute(int* value, int, void*) {
     return 0;
 }
 
-REFUSES(cuCtxGetCurrent)
-REFUSES(cuCtxGetDevice)
-REFUSES(cuCtxGetLimit)
-REFUSES(cuCtxPopCurrent) REFUSES(cuCtxPushCurrent) REFUSES(cuDeviceGet) REFUSES(cuDeviceGetAttribute) REFUSES(cuDeviceGetCount)
-    REFUSES(cuDevicePrimaryCtxRelease) REFUSES(cuDevicePrimaryCtxReset) REFUSES(cuDevicePrimaryCtxRetain) REFUSES(cuGetErrorName)
-        REFUSES(cuGetErrorString) REFUSES(cuGetExportTable) REFUSES(cuLaunchCooperativeKernel) REFUSES(cuLaunchKernel)
-            REFUSES(cuLaunchKernelEx) REFUSES(cuLibraryLoadFromFile) REFUSES(cuLinkAddData) REFUSES(cuLinkAddData_v2)
-                REFUSES(cuLinkAddFile_v2) REFUSES(cuLinkComplete) REFUSES(cuLinkCreate) REFUSES(cuLinkCreate_v2)
-                    REFUSES(cuLinkDestroy) REFUSES(cuMemcpyDtoH_v2) REFUSES(cuModuleGetGlobal_v2) REFUSES(cuModuleLoadDataEx)
-                        REFUSES(cuModuleLoadFatBinary) REFUSES(cuOccupancyMaxActiveBlocksPerMultiprocessor)
-                            REFUSES(cuOccupancyMaxPotentialClusterSize) REFUSES(cuStreamGetCtx) REFUSES(cuStreamSynchronize)
-                                REFUSES(cuTensorMapEncodeTiled)
+REFUSES(cuCtxGetCurrent);
+REFUSES(cuCtxGetDevice);
+REFUSES(cuCtxGetLimit);
+REFUSES(cuCtxPopCurrent);
+REFUSES(cuCtxPushCurrent);
+REFUSES(cuDeviceGet);
+REFUSES(cuDeviceGetAttribute);
+REFUSES(cuDeviceGetCount);
+REFUSES(cuDevicePrimaryCtxRelease);
+REFUSES(cuDevicePrimaryCtxReset);
+REFUSES(cuDevicePrimaryCtxRetain);
+REFUSES(cuGetErrorName);
+REFUSES(cuGetErrorString);
+REFUSES(cuGetExportTable);
+REFUSES(cuLaunchCooperativeKernel);
+REFUSES(cuLaunchKernel);
+REFUSES(cuLaunchKernelEx);
+REFUSES(cuLibraryLoadFromFile);
+REFUSES(cuLinkAddData);
+REFUSES(cuLinkAddData_v2);
+REFUSES(cuLinkAddFile_v2);
+REFUSES(cuLinkComplete);
+REFUSES(cuLinkCreate);
+REFUSES(cuLinkCreate_v2);
+REFUSES(cuLinkDestroy);
+REFUSES(cuMemcpyDtoH_v2);
+REFUSES(cuModuleGetGlobal_v2);
+REFUSES(cuModuleLoadDataEx);
+REFUSES(cuModuleLoadFatBinary);
+REFUSES(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+REFUSES(cuOccupancyMaxPotentialClusterSize);
+REFUSES(cuStreamGetCtx);
+REFUSES(cuStreamSynchronize);
+REFUSES(cuTensorMapEncodeTiled);
