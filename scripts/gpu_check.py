@@ -25,7 +25,7 @@ parser.add_argument("--tests", required=True, help="lockstep_tests: it has the t
 parser.add_argument("--peer", help="bench/peers/peer.py: PyTorch's step; without it no speed is compared")
 parser.add_argument("--libraries", default="", help="LD_LIBRARY_PATH of Lockstep's programs, not of others: these may want newer ones")
 parser.add_argument("--out", default="gpu_check")
-parser.add_argument("--parts", nargs="+")
+parser.add_argument("--parts", nargs="+", help="names of the functions below that are in PARTS (default: all)")
 parser.add_argument("--tiny", action="store_true", help="tiny models, for trying this script where no GPU is")
 parser.add_argument("--seconds", type=float, default=600, help="of all parts; those that no longer fit are left out")
 args = parser.parse_args()
@@ -59,7 +59,7 @@ def run(command, seconds, **options):
             raise Failed(f"{command[len(OURS)]}: more than {seconds} s") from None
         log.write(r.stdout)
     if r.returncode != 0:
-        said = (out / "log.txt").read_text(errors="replace")[begin:].strip()
+        said = (out / "log.txt").read_bytes()[begin:].decode(errors="replace").strip()
         raise Failed(f"{' '.join(command[len(OURS) : len(OURS) + 3])}: exit code {r.returncode}: {said[-600:]}")
     return r.stdout
 
@@ -96,11 +96,18 @@ if args.tiny:
     SMALL = GPT2_SIZED = dict(dim=16, layers=2, heads=4, ffn=32, vocab=64, dtype="bfloat16", batch=1, seq=16, steps=20)
 
 
-def train(folder, keys=(), seconds=120, **shape):
-    folder = pathlib.Path(folder)
+def recipe_in(folder, **shape):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **shape}))
-    return json.loads(run([*lockstep, "train", "r.toml", "--json", *keys], seconds, cwd=folder))
+
+
+def train(folder, keys=(), seconds=120, processes=0, **shape):
+    """Its JSON. Ranks are threads of one process, or so many processes."""
+    recipe_in(folder, **shape)
+    launch = ["launch", "--processes", processes, "--max-restarts", "0", "--grace", "1", "--"] if processes else []
+    environment = {**os.environ, "OMPI_MCA_rmaps_base_oversubscribe": "1"}  # more processes than cores
+    text = run([*lockstep, *launch, "train", "r.toml", "--json", *keys], seconds, cwd=folder, env=environment)
+    return json.loads(text.strip().splitlines()[-1])
 
 
 def weights(folder):
@@ -185,17 +192,13 @@ def nccl(scratch):
         raise Skipped("there is one GPU, and NCCL_MULTI_RANK_GPU_ENABLE = 1 (NCCL 2.31 or later) is not set")
     keys = ["--training.global_batch_size", "16", "--checkpoint.last_save_model_only", "false", *SAVES, "--checkpoint.interval", "5"]
     found = {}
-    for name, processes, dtype in (("fsdp", 2, "float32"), ("tp", 2, "float32"), ("pp", 2, "float32"), ("hsdp", 4, "float32"), ("fsdp", 2, "bfloat16")):
+    cases = [("fsdp", 2, "float32"), ("tp", 2, "float32"), ("pp", 2, "float32"), ("hsdp", 4, "float32"), ("fsdp", 2, "bfloat16")]
+    for name, processes, dtype in cases:
         here = scratch / f"{name}_{dtype}"
         one = train(here / "threads", [*keys, *LAYOUTS[name]], dtype=dtype, steps=5)
         for graph in ("false", "true"):
-            folder = here / graph
-            folder.mkdir(parents=True)
-            (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, "dtype": dtype, "steps": 5}))
-            launch = [*lockstep, "launch", "--processes", processes, "--max-restarts", "0", "--grace", "1", "--", "train", "r.toml", "--json"]
-            text = run([*launch, *keys, *LAYOUTS[name], "--runtime.cuda_graph", graph], 90, cwd=folder, env={**os.environ, "OMPI_MCA_rmaps_base_oversubscribe": "1"})
-            several = json.loads(text.strip().splitlines()[-1])
-            if several["final_loss"] != one["final_loss"] or weights(folder) != weights(here / "threads"):
+            several = train(here / graph, [*keys, *LAYOUTS[name], "--runtime.cuda_graph", graph], 90, processes, dtype=dtype, steps=5)
+            if several["final_loss"] != one["final_loss"] or weights(here / graph) != weights(here / "threads"):
                 raise Failed(f"{name}, graph {graph}: {several['final_loss']} over NCCL, {one['final_loss']} as threads")
         found[here.name] = one["final_loss"]
     return {"gpus": gpus, **found}
@@ -217,13 +220,14 @@ def commands(scratch):
     for i in range(8):
         (text / f"{i}.txt").write_text(f"all work and no play makes jack a dull boy, {i} times. " * 40)
     run([*lockstep, "data", "prepare", *sorted(text.glob("*.txt")), "--out", text / "d", "--tokenizer", "bytes", "--heldout", "0.3"], 60)
-    recipe = RECIPE.format(**{**SMALL, "seq": 128, "dtype": "float32"}).replace("vocab_size = 2048\n", "").replace("vocab_size = 64\n", "")
+    recipe = RECIPE.format(**{**SMALL, "seq": 128, "dtype": "float32"}).replace(f"vocab_size = {SMALL['vocab']}\n", "")
     (text / "r.toml").write_text(recipe.replace('dataset = "synthetic"', f'dataset_path = "{text / "d"}"'))
     run([*lockstep, "train", "r.toml", "--checkpoint.enable", "true"], 120, cwd=text)
     losses, texts = [], []
     for kernels in ("cuda", "cpu"):
         losses.append(json.loads(run([*lockstep, "eval", "out", "--runtime.kernels", kernels, "--json"], 60, cwd=text))["loss"])
-        texts.append(run([*lockstep, "sample", "out", "--runtime.kernels", kernels, "--prompt", "all work", "--max-tokens", "16", "--temperature", "0"], 60, cwd=text))
+        sample = ["sample", "out", "--prompt", "all work", "--max-tokens", "16", "--temperature", "0"]
+        texts.append(run([*lockstep, *sample, "--runtime.kernels", kernels], 60, cwd=text))
     if abs(losses[0] - losses[1]) > 1e-3 or texts[0] != texts[1]:
         raise Failed(f"evaluated: {losses}; continued: {texts}")
     return {**found, "heldout_loss": losses[0], "text": texts[0].strip()[:80]}
@@ -233,7 +237,8 @@ def sanitizer(scratch):
     tool = shutil.which("compute-sanitizer")
     if not tool:
         raise Skipped("there is no compute-sanitizer")
-    run([tool, "--tool", "memcheck", "--error-exitcode", "9", "--target-processes", "all", *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
+    memcheck = [tool, "--tool", "memcheck", "--error-exitcode", "9", "--target-processes", "all"]
+    run([*memcheck, *tests, "--gtest_filter=*OpTableDevice*", "--gtest_brief=1"], 120)
     return {}
 
 
@@ -241,8 +246,7 @@ def memory(scratch):
     if not shutil.which("nvidia-smi"):
         raise Skipped("there is no nvidia-smi")
     folder = scratch / "memory"
-    folder.mkdir()
-    (folder / "r.toml").write_text(RECIPE.format(**{**SMALL, **GPT2_SIZED}))
+    recipe_in(folder, **GPT2_SIZED)
     planned = json.loads(run([*lockstep, "check", "r.toml", "--json"], 60, cwd=folder))
     process = subprocess.Popen([*lockstep, "train", "r.toml", "--json"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     used = 0
@@ -280,10 +284,12 @@ def kernels(scratch):
     cluster = tomllib.loads((out / "gpu.toml").read_text())
     copied = cluster["rates"]["bytes_per_s"][0]
     rows = [r for r in cluster["kernels"] if r["dtype"] == "bf16"]
-    library = [r for r in rows if r["op"] in ("einsum", "addmm", "attention", "attention_backward") and not r["kernel"].startswith("gpu.einsum")]
+    by_library = ("einsum", "addmm", "attention", "attention_backward")
+    library = [r for r in rows if r["op"] in by_library and not r["kernel"].startswith("gpu.einsum")]
     found = {"copy_bytes_per_s": copied}
     large = [r for r in rows if r not in library and r["bytes"] > 2e8]
-    found["share_of_copies"] = {op: round(min(r["bytes"] / r["cold_s"] / copied for r in large if r["op"] == op), 3) for op in {r["op"] for r in large}}
+    least = lambda op: min(r["bytes"] / r["cold_s"] / copied for r in large if r["op"] == op)
+    found["share_of_copies"] = {op: round(least(op), 3) for op in sorted({r["op"] for r in large})}
     if not args.peer:
         raise Skipped(json.dumps(found))
     asked = []
@@ -294,8 +300,10 @@ def kernels(scratch):
     entries = [{"kind": kind, "sizes": r["sizes"], "variant": r["variant"]} for kind, r in asked]
     peer = pathlib.Path(args.peer).with_name("gpu_kernels.py")
     theirs = json.loads(run([sys.executable, peer], 120, input=json.dumps(entries)))
-    found["beside_torch"] = [{"kernel": r["kernel"], "sizes": r["sizes"], "ours_s": r["warm_s"], "torch_s": round(t, 9), "ratio": round(t / r["warm_s"], 3)}
-                             for (_, r), t in zip(asked, theirs)]
+    found["beside_torch"] = [
+        {"kernel": r["kernel"], "sizes": r["sizes"], "ours_s": r["warm_s"], "torch_s": round(t, 9), "ratio": round(t / r["warm_s"], 3)}
+        for (_, r), t in zip(asked, theirs)
+    ]
     return found
 
 
@@ -318,9 +326,10 @@ def step(scratch):
     return results
 
 
-PARTS = [(versions, 60), (op_table, 120), (twice_the_same, 60), (graph_the_same, 60), (commands, 90), (nccl, 180), (layouts, 120), (memory, 90), (trace, 60), (bench, 150), (kernels, 120), (step, 240), (sanitizer, 120)]
+PARTS = [versions, op_table, twice_the_same, graph_the_same, commands, nccl, layouts, memory,
+         trace, bench, kernels, step, sanitizer]
 counts = {"passed": 0, "failed": 0, "skipped": 0}
-for part, seconds in PARTS:
+for part in PARTS:
     name = part.__name__
     if args.parts and name not in args.parts:
         continue

@@ -342,7 +342,7 @@ private:
 
         // A sum of `elements` at most for each member, a chunk after the other: give_all(begin, count, give) gives each member
         // its part of a chunk by give(member, from, where in the chunk, bytes), and says where this one's result begins. All
-        // members cut a part alike, so what others send this one comes in the pieces of its own part.
+        // members cut a part in the same way: what others send here has the sizes of the pieces of this one's own part.
         template <class GiveAll>
         void in_chunks(const Request& r, int64_t elements, const GiveAll& give_all) const {
             const int64_t size = bytes_of(r.type);
