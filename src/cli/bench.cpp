@@ -95,18 +95,19 @@ int bench(const BenchArgs& args, comm::ProcessGroup& group) {
         return kDone;
     }
     fmt::print("{}\n", c.description);
-    if (c.devices)
-        fmt::print(
-            "  {:.1f} TFLOP/s of float32 products, {:.1f} of bfloat16, by the data sheet where that is known; {:.1f} GB/s copied "
-            "(read plus "
-            "written); {:.1f} us to start a kernel\n",
-            f32[0] / 1e12, bf16[0] / 1e12, t.bytes_per_s[0] / 1e9, 1e6 * c.host.launch_s);
-    for (size_t i = 0; i < t.bytes_per_s.size() && !c.devices; ++i)
-        fmt::print(
-            "  {} thread{}: {:.1f} GFLOP/s of float32 multiply-adds, {:.1f} of bfloat16, {:.1f} GB/s copied (read plus "
-            "written)\n",
-            i + 1, i == 0 ? "" : "s", f32[std::min(i, f32.size() - 1)] / 1e9, bf16[std::min(i, bf16.size() - 1)] / 1e9,
-            t.bytes_per_s[i] / 1e9);
+    if (c.devices) {
+        fmt::print("  {:.1f} TFLOP/s of float32 products, {:.1f} of bfloat16, by the data sheet where that is known\n",
+                   f32[0] / 1e12, bf16[0] / 1e12);
+        fmt::print("  {:.1f} GB/s copied (read plus written), {:.1f} us to start a kernel\n", t.bytes_per_s[0] / 1e9,
+                   1e6 * c.host.launch_s);
+    } else {
+        for (size_t i = 0; i < t.bytes_per_s.size(); ++i)
+            fmt::print(
+                "  {} thread{}: {:.1f} GFLOP/s of float32 multiply-adds, {:.1f} of bfloat16, {:.1f} GB/s copied (read plus "
+                "written)\n",
+                i + 1, i == 0 ? "" : "s", f32[std::min(i, f32.size() - 1)] / 1e9, bf16[std::min(i, bf16.size() - 1)] / 1e9,
+                t.bytes_per_s[i] / 1e9);
+    }
     if (const sim::Hosts& h = c.hosts; group.hosts() > 1)
         fmt::print("  {} hosts of {} processes: {:.4g} MB/s between two, {:.0f} us a message\n", group.hosts(), h.ranks,
                    h.link.bandwidth_bytes_per_s / 1e6, 1e6 * h.link.latency_s);

@@ -11,6 +11,7 @@
 #include "measure/caches.h"
 #include "measure/collectives.h"
 #include "measure/kernels.h"
+#include "measure/op_bench.h"
 #include "measure/overheads.h"
 #include "measure/pin.h"
 #include "measure/roofs.h"
@@ -59,9 +60,7 @@ namespace {
 // Of large regions of the device's memory, read plus written.
 double copy_bytes_per_s(device::Device& device, int64_t bytes) {
     device::Queue& queue = device.queue(device::QueueName::Compute);
-    const auto memory = [&] { return device.allocate(bytes, device::MemorySpace::Device); };
-    char *const from = memory(), *const to = memory();
-    if (!from || !to) return 0;
+    char *const from = new_memory(device, bytes), *const to = new_memory(device, bytes);
     return best_rate(5, 20.0 * static_cast<double>(bytes), [&] {
         for (int i = 0; i < 10; ++i) device.copy(queue, to, from, bytes);
         device.finish(queue);
@@ -93,8 +92,9 @@ sim::Cluster gpu(const MachineOptions& o) {
         c.costs.rows = kernel_rows({o.cpus, &device, 4 * cache_bytes, o.budget_s, o.small_only, o.progress}, &c.host.launch_s);
     }
     c.reserve_bytes = static_cast<double>(module.used_bytes());  // by the driver and by libraries, now that nothing else is
-    for (const ops::CostRow& row : c.costs.rows) {               // where no data sheet is known, the best product
-        if (row.key.op != "einsum" || module.peak_flops_per_s(row.key.dtype) > 0) continue;
+    const auto of_data_sheet = c.costs.flops_per_s;
+    for (const ops::CostRow& row : c.costs.rows) {  // where no data sheet is known, the best product
+        if (row.key.op != "einsum" || of_data_sheet.contains(row.key.dtype)) continue;
         std::vector<double>& roof = c.costs.flops_per_s[row.key.dtype];
         roof = {std::max(roof.empty() ? 0.0 : roof[0], row.key.flops / row.warm_s)};
     }

@@ -32,6 +32,17 @@ ir::PortRole input_of(const ir::Routine& r, ir::TensorId t) {
     return port < 0 ? ir::PortRole::None : r.ports[port].role;
 }
 
+// write(from, count, to): bytes [from, from + count), as many at once as a device takes.
+template <class Write>
+void write_pieces(device::Device& device, char* memory, int64_t bytes, Write write) {
+    for (int64_t from = 0; from < bytes; from += device::kAccessBytes) {
+        const int64_t count = std::min(device::kAccessBytes, bytes - from);
+        device.write(device.queue(device::QueueName::Compute), memory + from, count, [&](char* to) { write(from, count, to); });
+    }
+}
+
+}  // namespace
+
 char* new_memory(device::Device& device, int64_t bytes) {
     char* const memory = device.allocate(bytes, device::MemorySpace::Device);
     if (!memory)
@@ -41,8 +52,6 @@ char* new_memory(device::Device& device, int64_t bytes) {
     return memory;
 }
 
-}  // namespace
-
 const char* new_inputs(device::Device& device, int64_t bytes) {
     char* const in = new_memory(device, bytes);
     std::vector<Bf16> block(static_cast<size_t>(device::kAccessBytes / static_cast<int64_t>(sizeof(Bf16))));
@@ -50,11 +59,8 @@ const char* new_inputs(device::Device& device, int64_t bytes) {
         const auto value = static_cast<float>(normal_draw(1, i));
         block[i] = Bf16(std::copysign(std::max(std::abs(value), 0.01f), value));
     }
-    for (int64_t begin = 0; begin < bytes; begin += device::kAccessBytes) {
-        const int64_t count = std::min(device::kAccessBytes, bytes - begin);
-        device.write(device.queue(device::QueueName::Compute), in + begin, count,
-                     [&](char* to) { std::memcpy(to, block.data(), static_cast<size_t>(count)); });
-    }
+    write_pieces(device, in, bytes,
+                 [&](int64_t, int64_t count, char* to) { std::memcpy(to, block.data(), static_cast<size_t>(count)); });
     return in;
 }
 
@@ -105,17 +111,9 @@ OpBench::Operand OpBench::place(ir::TensorId id, int64_t& at) {
             std::memcpy(data.data() + i * 4, &value, 4);
         }
     }
-    write_small(data, offset);
+    write_pieces(device_, places_.small + offset, static_cast<int64_t>(data.size()),
+                 [&](int64_t from, int64_t count, char* to) { std::memcpy(to, data.data() + from, static_cast<size_t>(count)); });
     return {offset, true};
-}
-
-void OpBench::write_small(const std::vector<char>& data, int64_t offset) {
-    const auto bytes = static_cast<int64_t>(data.size());
-    for (int64_t begin = 0; begin < bytes; begin += device::kAccessBytes) {
-        const int64_t count = std::min(device::kAccessBytes, bytes - begin);
-        device_.write(queue_, places_.small + offset + begin, count,
-                      [&](char* to) { std::memcpy(to, data.data() + begin, static_cast<size_t>(count)); });
-    }
 }
 
 void OpBench::run(int64_t k) {
@@ -123,11 +121,8 @@ void OpBench::run(int64_t k) {
     const auto place_of = [&](int64_t bytes, int64_t at) {
         return bytes > 0 ? at % (places_.region_bytes - bytes + 1) / kAligned * kAligned : 0;
     };
-    char *const in_begin = const_cast<char*>(places_.in) + place_of(in_bytes_, begin_ + k * in_bytes_), *const out_begin =
-                                                                                                            places_.out +
-                                                                                                            place_of(
-                                                                                                                out_bytes_,
-                                                                                                                k * out_bytes_);
+    char* const in_begin = const_cast<char*>(places_.in) + place_of(in_bytes_, begin_ + k * in_bytes_);
+    char* const out_begin = places_.out + place_of(out_bytes_, k * out_bytes_);
     for (size_t i = 0; i < in_.size(); ++i) in[i] = (in_[i].is_small ? places_.small : in_begin) + in_[i].offset;
     for (size_t i = 0; i < out_.size(); ++i) out[i] = (out_[i].is_small ? places_.small : out_begin) + out_[i].offset;
     kernel_->run({in, out, true, places_.workspace, queue_});

@@ -27,9 +27,10 @@ struct Places {
     int64_t region_bytes = 0;
 };
 inline constexpr int64_t kSmallBytes = int64_t{8} << 20;
+// These throw UserError bench.memory where the device has too little.
+char* new_memory(device::Device& device, int64_t bytes);
 // Numbers of mean 0 and variance 1 in bfloat16, two of which are one of that size in float32: as far from round as those of a
-// training, since a GPU takes less power, and is faster, where many bits are equal. Throw UserError bench.memory where the
-// device has too little.
+// training, since a GPU takes less power, and is faster, where many bits are equal.
 const char* new_inputs(device::Device& device, int64_t bytes);
 Places new_places(device::Device& device, const char* in, int64_t region_bytes, int64_t workspace_bytes);
 
@@ -55,7 +56,6 @@ private:
     };
 
     Operand place(ir::TensorId id, int64_t& at);
-    void write_small(const std::vector<char>& data, int64_t offset);
     // With set k % sets of the operands.
     void run(int64_t k);
     // The mean of n runs, from set k on.

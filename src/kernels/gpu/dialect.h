@@ -197,12 +197,15 @@ __device__ __forceinline__ void store_stored(T* p, const Stored<W, T>& x) {
 
 // The same in float.
 template <int W, class T>
-__device__ __forceinline__ Floats<W> load(const T* p) {
-    const Stored<W, T> held = load_stored<W>(p);
+__device__ __forceinline__ Floats<W> widened(const Stored<W, T>& x) {
     Floats<W> out;
     UNROLL
-    for (int i = 0; i < W; ++i) out[i] = widen(held.v[i]);
+    for (int i = 0; i < W; ++i) out[i] = widen(x.v[i]);
     return out;
+}
+template <int W, class T>
+__device__ __forceinline__ Floats<W> load(const T* p) {
+    return widened(load_stored<W>(p));
 }
 template <int W, class T>
 __device__ __forceinline__ void store(T* p, const Floats<W>& x) {
@@ -234,12 +237,9 @@ public:
             }
 #endif
         }
-        T held[W];
-        memcpy(held, pieces, sizeof held);
-        Floats<W> out;
-        UNROLL
-        for (int i = 0; i < W; ++i) out[i] = widen(held[i]);
-        return out;
+        Stored<W, T> held;
+        memcpy(held.v, pieces, sizeof held.v);
+        return widened(held);
     }
 
 private:
