@@ -264,8 +264,9 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     run("shard", [&](P p) { return passes::shard(std::move(p), {layout.sequence_parallel}); });
     // Without document masks the loader gives windows: one document each (planning/run_data.cpp).
     run("mark_one_document", [&](P p) { return config.training.document_mask ? p : passes::mark_one_document(std::move(p)); });
-    run("fuse_loss",
-        [&](P p) { return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {config.tokens_of_loss_chunk()}) : p; });
+    run("fuse_loss", [&](P p) {
+        return config.training.fuse_loss ? passes::fuse_loss(std::move(p), {loss_chunk_tokens(config, options.catalog)}) : p;
+    });
     OrRefusal<SaveLists> lists;
     if (run.reaches("recompute")) lists = choose_save_lists(run.whole(), in, out.layout);
     if (const UserError* refusal = refusal_of(lists)) return *refusal;
@@ -283,6 +284,10 @@ Compiled compile(const Config& config, const CompileOptions& options) {
 }
 
 Compiled compile(const Recipe& recipe, const CompileOptions& options) { return compile(config_of(recipe), options); }
+
+int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog) {
+    return config.training.loss_chunk_tokens > 0 ? config.training.loss_chunk_tokens : catalog.loss_chunk_tokens;
+}
 
 std::vector<const ir::Program*> Compiled::of_ranks() const {
     std::vector<const ir::Program*> out;

@@ -61,6 +61,9 @@ struct Compiled {
     int64_t all_arena_bytes() const;  // of all ranks together
 };
 
+// Of the loss at once: the recipe's, or what the kernels like.
+int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog);
+
 // What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank.
 struct Prefix {
     Config config;              // that it was made for

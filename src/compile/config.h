@@ -222,7 +222,7 @@ struct Config {
         Duration max_time;
         int64_t max_nonfinite_steps = 10;
         bool pack_products = true, fuse_loss = true;
-        int64_t loss_chunk_tokens = 0;  // 0: as tokens_of_loss_chunk says
+        int64_t loss_chunk_tokens = 0;  // 0: what the kernels like (ops/catalog.h)
         bool operator==(const Training&) const = default;
     } training;
 
@@ -341,11 +341,6 @@ struct Config {
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;
     bool operator==(const Config&) const = default;
-
-    // By default, a GPU gets longer products.
-    int64_t tokens_of_loss_chunk() const {
-        return training.loss_chunk_tokens > 0 ? training.loss_chunk_tokens : runtime.kernels == Kernels::Cuda ? 4096 : 512;
-    }
 
     // Does the recipe leave the number of ranks to the machine?
     bool leaves_ranks_open() const { return cluster.ranks == 0 && parallelism.data_parallel_shard_degree == -1; }

@@ -125,7 +125,7 @@ std::vector<Remedy> remedies(const Config& config, const CompileOptions& options
     };
     const Layout layout = layout_of(config);
     const int64_t batch = config.training.local_batch_size / 2, seq = config.training.seq_len / 2;
-    const int64_t chunk = std::max<int64_t>(config.tokens_of_loss_chunk() / 4, 1);
+    const int64_t chunk = std::max<int64_t>(loss_chunk_tokens(config, options.catalog) / 4, 1);
     const int64_t shard = layout.mesh.degree(mesh::Axis::dp_shard), tp = layout.mesh.degree(mesh::Axis::tp);
     const auto on_more_ranks = [&](Config& c, int64_t of_shard, int64_t of_tp) {
         c.cluster.ranks = 0;

@@ -74,7 +74,7 @@ sim::Cluster gpu(const MachineOptions& o) {
     sim::Cluster c;
     c.name = "this GPU";
     c.description = fmt::format("{}, measured by lockstep bench", module.description);
-    c.devices = true;
+    c.devices = true, c.module.name = "cuda", c.module.compute_capability = module.compute_capability;
     c.memory_bytes = static_cast<double>(module.memory_bytes);
     for (const char* type : {"f32", "bf16", "f16"}) {
         if (const double peak = module.peak_flops_per_s(type); peak > 0) c.costs.flops_per_s[type] = {peak};

@@ -29,6 +29,8 @@ struct KernelCatalog {
     const char* key = "cluster.file";  // of messages about an op that none of the kernels serves
     // The first that serves is taken; where `costs` has rows of it and of others that serve, the one of least time.
     std::vector<KernelEntry> entries;
+    // Of the loss at once, where the recipe leaves it open: shorter products leave a GPU idle.
+    int64_t loss_chunk_tokens = 512;
     int threads = 1;                                   // of a rank, for whom the kernels are made
     std::shared_ptr<const CostTable> costs = nullptr;  // may be empty. From a file, never from timing at start
 };

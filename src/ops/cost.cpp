@@ -119,9 +119,10 @@ namespace {
 
 const KernelRate& rate_of(const CostTable& table, const CostKey& key) {
     static const KernelRate none;
-    if (table.kernel_rates.empty()) return none;
-    const auto own = table.kernel_rates.find({key.op, key.kernel});
-    return own == table.kernel_rates.end() ? none : own->second;
+    for (const std::string& kernel : {key.kernel, std::string()}) {
+        if (const auto rate = table.kernel_rates.find({key.op, kernel}); rate != table.kernel_rates.end()) return rate->second;
+    }
+    return none;
 }
 
 // The names of an op's sizes, in their order.

@@ -70,7 +70,8 @@ struct KernelRate {
     double traffic = 1;      // bytes moved, over operands and results
     double score_bytes = 0;  // moved per query, key and head of attention, after its products
 };
-using KernelRates = std::map<std::pair<std::string, std::string>, KernelRate>;  // by op and kernel
+// By op and kernel; no kernel: any that is not named.
+using KernelRates = std::map<std::pair<std::string, std::string>, KernelRate>;
 
 // The names of CostKey::sizes, by the op's kind.
 const std::vector<std::string>& size_names();

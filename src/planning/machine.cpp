@@ -10,6 +10,7 @@
 #include "check/check.h"
 #include "compile/memory_report.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/planned.h"
 #include "kernels/kernel.h"
 #include "ops/described_catalog.h"
 #include "planning/topology.h"
@@ -133,8 +134,9 @@ Kernels kernels_of(const compile::Config& config, const sim::Cluster& cluster, c
     Kernels k;
     if (config.runtime.kernels == compile::Kernels::Reference) {
         k = {kernels::reference_catalog(), {"reference kernels"}};
-    } else if (cluster.devices && cluster.catalog.empty() && config.runtime.kernels == compile::Kernels::Cuda) {
-        k = {plugins::gpu_catalog(), {"the file names no kernels, so those of this machine's GPU", true}};
+    } else if (cluster.runs_module()) {
+        k = {kernels::cuda::planned_catalog(file, cluster.module.compute_capability),
+             {"kernels of Lockstep's module for NVIDIA's GPUs"}};
     } else if (!cluster.catalog.empty()) {
         k = {ops::described_catalog(cluster.catalog_name, file, cluster.catalog), {"kernels of " + cluster.catalog_name}};
     } else if (cluster.instruction_sets) {

@@ -10,6 +10,7 @@
 
 #include "base/build_info.h"
 #include "base/error.h"
+#include "kernels/cuda/planned.h"
 
 namespace lockstep::plugins {
 namespace {
@@ -86,6 +87,7 @@ const GpuModule& gpu_module() {
 ops::KernelCatalog gpu_catalog() {
     ops::KernelCatalog catalog;
     catalog.name = "gpu", catalog.origin = "runtime.kernels = \"cuda\"", catalog.key = "runtime.kernels";
+    catalog.loss_chunk_tokens = kernels::cuda::kLossChunkTokens;
     for (const std::vector<kernels::Registered>* list : gpu_module().kernels) kernels::add_to(catalog, *list);
     return catalog;
 }

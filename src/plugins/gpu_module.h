@@ -21,6 +21,7 @@ struct GpuModule {
     std::unique_ptr<comm::Transport> (*across_processes)(comm::ProcessGroup& group, int ranks) = nullptr;  // of one rank each
     // Of the GPU; where there is none, why_none says so in words.
     std::string name, description, why_none;
+    int compute_capability = 0;                                    // 90: Hopper
     int64_t memory_bytes = 0, cache_bytes = 0;                     // the cache: of all its processors
     int64_t (*used_bytes)() = nullptr;                             // of that memory now, by all programs
     double (*peak_flops_per_s)(std::string_view dtype) = nullptr;  // by the data sheet; 0: not known

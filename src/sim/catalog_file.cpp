@@ -37,6 +37,8 @@ std::vector<std::string> ops_with_kernels() {
     return known;
 }
 
+Allowed kernel_names() { return of_form("a name of lower-case letters, digits, . and _", is_kernel_name); }
+
 void read_rate(Reader& row, const std::string& origin, ops::KernelRate& rate) {
     const Allowed share = above_to(0, 1), factor = above_to(0, 100), size = above_to(0, 1 << 20);
     row.take("product_efficiency", rate.product, share), row.take("of_products", rate.of_products, share);
@@ -98,7 +100,7 @@ std::vector<ops::DescribedKernel> read_catalog(Reader& top, const std::string& o
     read_each(top, "catalog", origin, [&](Reader& row) {
         ops::DescribedKernel k;
         std::vector<std::string> stored;
-        row.take("kernel", k.kernel, of_form("a name of lower-case letters, digits, . and _", is_kernel_name));
+        row.take("kernel", k.kernel, kernel_names());
         row.take("ops", k.ops, Allowed{}), row.take("types", stored, one_of(types));
         for (const std::string& type : stored) k.types.push_back(*dtype_from(type));
         row.take("only_products", k.only_products), row.take("in_place", k.in_place);

@@ -64,6 +64,7 @@ void require_sound(const Cluster& c, const std::string& origin) {
                "[[catalog]] lists kernels of devices: machine.devices = true; a processor has machine.instruction_sets");
     if (c.instruction_sets && c.devices)
         refuse("machine.instruction_sets", "machine.instruction_sets is of processors; kernels of devices stand in [[catalog]]");
+    if (!c.module.name.empty() && !c.devices) refuse("module", "[module] names what runs on devices: machine.devices = true");
     const Hosts& h = c.hosts;
     if (h.ranks > 0 && c.devices) refuse("hosts.ranks", "[hosts] is of ranks without devices; devices have [[links]]");
     if (h.ranks < 0) refuse("hosts.ranks", "[hosts] needs ranks, the number of ranks of a host");
@@ -185,7 +186,7 @@ void read_memory(Reader& r, const std::string& origin, StackMemory& m) {
 }
 
 // [[ops]]: rates of ops, whichever kernel runs them.
-void read_ops(Reader& top, const std::string& origin, Cluster& c) {
+void read_ops(Reader& top, const std::string& origin, ops::KernelRates& rates) {
     read_each(top, "ops", origin, [&](Reader& row) {
         std::vector<std::string> ops;
         row.take("ops", ops, one_of(ops_with_kernels()));
@@ -193,15 +194,36 @@ void read_ops(Reader& top, const std::string& origin, Cluster& c) {
         ops::KernelRate own;
         read_rate(row, origin, own);
         for (const std::string& op : ops) {
-            for (const ops::DescribedKernel& k : c.catalog) {
-                if (std::find(k.ops.begin(), k.ops.end(), op) == k.ops.end()) continue;
-                ops::KernelRate rate = c.costs.kernel_rates[{op, k.kernel}];
+            rates.try_emplace({op, ""});
+            for (auto& [of, rate] : rates) {
+                if (of.first != op) continue;
                 if (own.of_products > 0 || own.product > 0) rate.product = 0, rate.of_products = 0;
                 read_rate(row, origin, rate);
-                c.costs.kernel_rates[{op, k.kernel}] = rate;
             }
         }
     });
+}
+
+// [module], with [[module.ops]]: rates of single kernels, on top of those of [[ops]].
+void read_module(Reader& top, const std::string& origin, Module& m, ops::KernelRates& rates) {
+    const toml::table* table = top.table("module");
+    if (!table) return;
+    Reader r(*table, "module.", origin);
+    r.take("name", m.name, one_of({"cuda"}));
+    r.take("compute_capability", m.compute_capability, from_to(80, 1000));
+    read_host(r, m.host);
+    read_each(r, "ops", origin, [&](Reader& row) {
+        std::string op, kernel;
+        row.take("op", op, one_of(ops_with_kernels())), row.take("kernel", kernel, kernel_names());
+        if (op.empty() || kernel.empty()) row.incomplete("op", "a [[module.ops]] table needs op and kernel");
+        const auto of_any = rates.find({op, ""});
+        ops::KernelRate rate = of_any == rates.end() ? ops::KernelRate() : of_any->second, own;
+        read_rate(row, origin, own);
+        if (own.of_products > 0 || own.product > 0) rate.product = 0, rate.of_products = 0;
+        read_rate(row, origin, rate);
+        rates[{op, kernel}] = rate;
+    });
+    r.finish();
 }
 
 std::vector<Constant> read_constants(Reader& top, const std::string& origin) {
@@ -248,6 +270,8 @@ void read_source(Cluster& c, const Source& source) {
         read_host(r, c.host);
         r.finish();
     }
+    ops::KernelRates of_module;  // taken below, where all other rates are known
+    read_module(top, origin, c.module, of_module);
     if (const toml::table* t = top.table("measured")) {
         Reader r(*t, "measured.", origin);
         read_measured(r, c.measured);
@@ -274,7 +298,7 @@ void read_source(Cluster& c, const Source& source) {
     std::vector<ops::DescribedKernel> own = read_catalog(top, origin);
     c.catalog.insert(c.catalog.begin(), own.begin(), own.end());  // before the chip's: the first that serves is taken
     for (auto& [kernel, rate] : ops::rates_of(own)) c.costs.kernel_rates[kernel] = rate;
-    read_ops(top, origin, c);
+    read_ops(top, origin, c.costs.kernel_rates);
     top.finish();
 }
 
@@ -346,6 +370,13 @@ Cluster cluster_of(const std::vector<Source>& sources) {
         read_source(c, s);
         if (!c.catalog.empty() && c.catalog_name.empty()) c.catalog_name = c.name;
     }
+    if (c.runs_module()) {
+        for (const Source& s : sources) {
+            Reader top(s.tables, "", s.path);
+            read_module(top, s.path, c.module, c.costs.kernel_rates);
+        }
+        if (c.module.host.launch_s > 0) c.host = c.module.host;
+    }
     require_sound(c, origin);
     return c;
 }
@@ -373,12 +404,17 @@ std::string print_link(const LinkLevel& l) {
     return out;
 }
 
-std::string print_host(const Host& h) {
+std::string print_host(const std::string& head, const Host& h) {
     if (h.launch_s + h.blocking_s + h.microbatch_s + h.step_s + h.lost_per_doubling <= 0) return "";
-    return fmt::format(
-        "\n[host]\nlaunch_s = {:.4g}\nblocking_s = {:.4g}\nmicrobatch_s = {:.4g}\nstep_s = {:.4g}\n"
-        "lost_per_doubling = {:.4g}\n",
-        h.launch_s, h.blocking_s, h.microbatch_s, h.step_s, h.lost_per_doubling);
+    return head + fmt::format(
+                      "launch_s = {:.4g}\nblocking_s = {:.4g}\nmicrobatch_s = {:.4g}\nstep_s = {:.4g}\n"
+                      "lost_per_doubling = {:.4g}\n",
+                      h.launch_s, h.blocking_s, h.microbatch_s, h.step_s, h.lost_per_doubling);
+}
+std::string print_module(const Module& m) {
+    if (m.name.empty()) return "";
+    return fmt::format("\n[module]\nname = \"{}\"\ncompute_capability = {}\n", m.name, m.compute_capability) +
+           print_host("", m.host);
 }
 
 std::string print_memory(const StackMemory& m) {
@@ -394,6 +430,23 @@ std::string print_memory(const StackMemory& m) {
     if (!m.saved_bytes.empty()) out += "\n[memory.saved_bytes]\n";
     for (const auto& [op, bytes] : m.saved_bytes) out += fmt::format("{} = {:.4g}\n", op, bytes);
     return out;
+}
+
+// What [[ops]] says, and of kernels that no [[catalog]] lists what [[module.ops]] does.
+std::string print_rates(const Cluster& c) {
+    const auto is_listed = [&](const std::string& kernel) {
+        return std::any_of(c.catalog.begin(), c.catalog.end(), [&](const auto& k) { return k.kernel == kernel; });
+    };
+    std::string of_ops, of_module;
+    for (const auto& [of, rate] : c.costs.kernel_rates) {
+        const auto& [op, kernel] = of;
+        const std::string text = print_rate(rate);
+        if (text.empty()) continue;
+        if (kernel.empty()) of_ops += fmt::format("\n[[ops]]\nops = [\"{}\"]\n{}", op, text);
+        else if (!is_listed(kernel) || c.runs_module())
+            of_module += fmt::format("\n[[module.ops]]\nop = \"{}\"\nkernel = \"{}\"\n{}", op, kernel, text);
+    }
+    return of_ops + of_module;
 }
 
 std::string print_stack(const Stack& s) {
@@ -438,22 +491,10 @@ std::string print(const Cluster& c) {
     for (const ops::CacheLevel& l : t.caches)
         out += fmt::format("\n[[caches]]\nbytes = {}\ncores = {}\nprice_beyond = {:.4g}\n", l.bytes, l.cores, l.price_beyond);
     for (const LinkLevel& l : c.links) out += print_link(l);
-    out += print_host(c.host) + print_stack(c.stack) + print_memory(c.stack.memory);
+    out += print_host("\n[host]\n", c.host) + print_module(c.module) + print_stack(c.stack) + print_memory(c.stack.memory);
     if (const Measured& m = c.measured; m.runs > 0)
         out += fmt::format("\n[measured]\nmultiplier = {:.4g}\nspread = {:.4g}\nruns = {}\n", m.multiplier, m.spread, m.runs);
-    std::vector<ops::DescribedKernel> kernels;  // with the rates that [[ops]] gave them
-    for (const ops::DescribedKernel& k : c.catalog) {
-        for (const std::string& op : k.ops) {
-            const ops::KernelRate& rate = t.kernel_rates.at({op, k.kernel});
-            if (!kernels.empty() && kernels.back().kernel == k.kernel && print_rate(kernels.back().rate) == print_rate(rate) &&
-                op != k.ops.front()) {
-                kernels.back().ops.push_back(op);
-                continue;
-            }
-            kernels.push_back(k), kernels.back().ops = {op}, kernels.back().rate = rate;
-        }
-    }
-    out += print_catalog(kernels);
+    out += print_catalog(c.catalog) + print_rates(c);
     if (!t.collectives.empty()) out += "\n";
     for (const ops::CollectiveRow& r : t.collectives)
         out += fmt::format("[[collectives]]\nop = \"{}\"\nmembers = {}\nblock_bytes = {:.0f}\ntime_s = {:.4g}\ncore_s = {:.4g}\n",

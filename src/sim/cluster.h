@@ -43,6 +43,13 @@ struct Host {
     double lost_per_doubling = 0;  // share of a step, each time the number of hosts doubles
 };
 
+// Of Lockstep: its kernels run on the cluster's devices where no stack is asked for.
+struct Module {
+    std::string name;             // "cuda", or none
+    int compute_capability = 90;  // of the devices: 90 is Hopper
+    Host host;                    // in its place then; no launch_s: as the cluster's
+};
+
 // What measured runs on the machine itself say of its plans (`lockstep calibrate --multiplier`).
 struct Measured {
     double multiplier = 1;  // of every planned step
@@ -109,10 +116,12 @@ struct Cluster {
     Stack stack;
     Hosts hosts;  // where ranks have no devices
     ops::CostTable costs;
-    std::vector<ops::DescribedKernel> catalog;        // of a device; empty: not said
+    std::vector<ops::DescribedKernel> catalog;  // of a device; empty: not said
+    Module module;
     std::string catalog_name;                         // of the chip, or of the cluster
     std::optional<InstructionSets> instruction_sets;  // of a processor; none: not said
 
+    bool runs_module() const { return !module.name.empty() && stack.name.empty(); }
     // Of devices: the last link joins hosts, the one before a host.
     int64_t ranks_of_host() const { return links.size() < 2 ? 1 : links[links.size() - 2].ranks; }
 };

@@ -83,12 +83,12 @@ TEST(CliCatalog, WithoutAFileTheFirstLineNamesThisMachinesKernels) {
     const nlohmann::json other =
         s.lockstep("check r.toml --json --cluster.file " + kSource + "/clusters/h100.toml").json()["machine"];
     EXPECT_FALSE(other["this_machine"]);
-    EXPECT_EQ(other["kernels"], "kernels of h100");
+    EXPECT_EQ(other["kernels"], "kernels of Lockstep's module for NVIDIA's GPUs");
 }
 
 std::set<std::string> kernels_in(const std::string& program) {
     std::set<std::string> found;
-    for (const char* family : {"cpu.", "reference.", "cudnn.", "cublaslt.", "device."}) {
+    for (const char* family : {"cpu.", "reference.", "cudnn.", "cublaslt.", "device.", "gpu."}) {
         if (has(program, std::string(" ") + family) || has(program, std::string("=") + family) ||
             has(program, std::string("\"") + family))
             found.insert(family);
@@ -104,7 +104,11 @@ TEST(CliCatalog, AProgramHasTheKernelsOfItsMachineAlone) {
         return f.out;
     };
     s.write("r.toml", training_recipe(2));
-    EXPECT_EQ(kernels_in(text(kSource + "/clusters/h100.toml")), (std::set<std::string>{"cudnn.", "cublaslt.", "device."}));
+    const std::string h100 = kSource + "/clusters/h100.toml", stack = kSource + "/clusters/stacks/nanotron.toml";
+    EXPECT_EQ(kernels_in(text(h100)), (std::set<std::string>{"cublaslt.", "gpu."}));
+    EXPECT_EQ(kernels_in(text(h100 + " --training.document_mask false --training.seq_len 64 --model.dim 64")),
+              (std::set<std::string>{"cudnn.", "cublaslt.", "gpu."}));
+    EXPECT_EQ(kernels_in(text(h100 + " --cluster.stack " + stack)), (std::set<std::string>{"cudnn.", "cublaslt.", "device."}));
     s.write("amx.toml", processor("instruction_sets = [\"avx512\", \"avx512_bf16\", \"amx\"]\n"));
     s.write("plain.toml", processor("instruction_sets = [\"avx2\"]\n"));
     s.write("amd.toml", processor("instruction_sets = [\"avx512\", \"fast_avx512_bf16\"]\n"));

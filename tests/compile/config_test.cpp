@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "compile/compile.h"
 #include "compile/key_field.h"
+#include "kernels/cuda/planned.h"
+#include "kernels/kernel.h"
 #include "tests/compile/recipes.h"
 
 namespace lockstep::testing {
@@ -105,9 +108,10 @@ TEST(ConfigKeys, ReadFormsThatAreNoWords) {
 }
 
 TEST(ConfigKeys, ChunksOfTheLossAreLongerOnAGpu) {
-    EXPECT_EQ(with("training.loss_chunk_tokens", "0").tokens_of_loss_chunk(), 512);
-    EXPECT_EQ(with("runtime.kernels", "cuda").tokens_of_loss_chunk(), 4096);
-    EXPECT_EQ(with("training.loss_chunk_tokens", "7").tokens_of_loss_chunk(), 7);
+    const ops::KernelCatalog of_gpu = kernels::cuda::planned_catalog("h100.toml", 90);
+    EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "0"), kernels::cpu_catalog(1)), 512);
+    EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "0"), of_gpu), 4096);
+    EXPECT_EQ(compile::loss_chunk_tokens(with("training.loss_chunk_tokens", "7"), of_gpu), 7);
 }
 
 TEST(ConfigKeys, SayWhereTheyWereSet) {

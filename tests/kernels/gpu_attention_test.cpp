@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_workspace.h"
 #include "kernels/gpu/emulator.h"
 
 namespace lockstep::testing {

@@ -32,7 +32,9 @@ ir::Program selected(const std::string& body, const std::vector<ops::KernelEntry
         "mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2\nblock b x1\nroutine r block b kind backward entry train chunks 1 "
         "scratch 0\n  dims seq=4 hidden=8 ffn=6\n" +
         body);
-    p = passes::select_kernels(std::move(p), {"toy", "", "cluster.file", entries, 1, std::move(costs)});
+    ops::KernelCatalog catalog;
+    catalog.name = "toy", catalog.entries = entries, catalog.costs = std::move(costs);
+    p = passes::select_kernels(std::move(p), catalog);
     const auto violation = ops::verify(p);
     EXPECT_FALSE(violation) << violation->message << "\n" << ir::print(p);
     return p;

@@ -15,8 +15,9 @@
 namespace lockstep::testing {
 namespace {
 
-sim::Cluster shipped(const std::string& name) {
-    return sim::read_cluster(LOCKSTEP_SOURCE_DIR "/clusters/" + name + ".toml", "--cluster");
+// As other software uses it, whose kernels are listed; without a stack the kernels of Lockstep's module run on NVIDIA's devices.
+sim::Cluster shipped(const std::string& name, const std::string& stack = LOCKSTEP_SOURCE_DIR "/clusters/stacks/nanotron.toml") {
+    return sim::read_cluster(LOCKSTEP_SOURCE_DIR "/clusters/" + name + ".toml", "--cluster", stack);
 }
 
 compile::CompileOptions options_for(const sim::Cluster& c) {
@@ -156,9 +157,34 @@ TEST(Catalog, WhatNoKernelServesIsRefusedWithTheFile) {
     }
 }
 
+// The kernels of the module: in a program where no stack is asked for, with rates of their own on top of those of their ops.
+TEST(Catalog, TheModulesKernelsHaveTheirOwnRates) {
+    const std::string base =
+        "[machine]\ndevices = true\n[rates]\nbytes_per_s = [1e12]\nbandwidth_efficiency = 0.5\n[rates.flops_per_s]\nf32 = "
+        "[1e12]\n"
+        "[host]\nlaunch_s = 1e-3\n[module]\nname = \"cuda\"\nlaunch_s = 2e-6\n"
+        "[[module.ops]]\nop = \"rope\"\nkernel = \"gpu.rope\"\nbandwidth_efficiency = 0.25\n"
+        "[[ops]]\nops = [\"rope\", \"add\"]\ntraffic = 2\n";
+    const sim::Cluster c = sim::parse_cluster(base, "own.toml");
+    const auto seconds = [](const sim::Cluster& of, const char* op, const char* kernel) {
+        return ops::rated_s(of.costs, {op, kernel, "f32", "", 1, {}, 0, 1e12});
+    };
+    EXPECT_TRUE(c.runs_module());
+    EXPECT_NEAR(seconds(c, "rope", "gpu.rope"), 2 / 0.25, 1e-9);
+    EXPECT_NEAR(seconds(c, "rope", "other.rope"), 2 / 0.5, 1e-9);
+    EXPECT_NEAR(seconds(c, "add", "gpu.add"), 2 / 0.5, 1e-9);
+    EXPECT_NEAR(seconds(c, "scale", "gpu.scale"), 1 / 0.5, 1e-9);
+    EXPECT_EQ(c.host.launch_s, 2e-6);
+    const sim::Cluster other = sim::parse_cluster(base + "[stack]\nname = \"s\"\n", "own.toml");
+    EXPECT_FALSE(other.runs_module());
+    EXPECT_NEAR(seconds(other, "rope", "gpu.rope"), 2 / 0.5, 1e-9);
+    EXPECT_EQ(other.host.launch_s, 1e-3);
+}
+
 TEST(Catalog, PrintsAndParses) {
-    for (const char* name : {"h100", "frontier"}) {
-        const std::string text = sim::print(shipped(name));
+    for (const auto& [name, stack] :
+         {std::pair{"h100", ""}, {"h100", LOCKSTEP_SOURCE_DIR "/clusters/stacks/nanotron.toml"}, {"frontier", ""}}) {
+        const std::string text = sim::print(shipped(name, stack));
         EXPECT_EQ(sim::print(sim::parse_cluster(text, "here.toml")), text);
         EXPECT_NE(text.find("only_grouped = true"), std::string::npos);
     }

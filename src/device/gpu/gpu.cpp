@@ -267,6 +267,7 @@ Found find() {
     found.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
     found.cache_bytes = p.l2CacheSize;
     found.name = p.name;
+    found.compute_capability = 10 * p.major + p.minor;
     found.description = fmt::format("{} (sm_{}{}, {} multiprocessors, {:.1f} GiB), driver {}, runtime {}", p.name, p.major,
                                     p.minor, p.multiProcessorCount, static_cast<double>(p.totalGlobalMem) / (1 << 30),
                                     version_text(driver), version_text(runtime));

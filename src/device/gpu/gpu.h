@@ -16,6 +16,7 @@ struct Found {
     int count = 0;
     std::string why_none;
     int64_t memory_bytes = 0, cache_bytes = 0;  // the cache: of all its processors
+    int compute_capability = 0;                 // 90: Hopper
     std::string name;                           // "NVIDIA H100 80GB HBM3"
     std::string description;  // "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors, 79.1 GiB), driver 13.0, runtime 13.0"
 };

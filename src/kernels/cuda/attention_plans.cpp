@@ -19,7 +19,7 @@
 #include <cudnn_frontend.h>
 
 #include "base/error.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_kernels.h"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // where the frontend looks cuDNN's functions up

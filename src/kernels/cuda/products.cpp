@@ -10,21 +10,16 @@
 
 #include "base/error.h"
 #include "base/round.h"
-#include "kernels/registry/registry.h"
+#include "kernels/cuda/product_kernels.h"
 #include "ops/einsum.h"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
-using namespace registry;
-
 void check(cublasStatus_t status, const char* call) {
     if (status != CUBLAS_STATUS_SUCCESS) throw InternalError(fmt::format("{}: {}", call, cublasLtGetStatusString(status)));
 }
 #define CHECK(call, ...) check(call(__VA_ARGS__), #call)
-
-// Of the workspace that cuBLASLt is given; kernels get theirs aligned to kAlignmentBytes.
-constexpr int64_t kWorkspaceAlignment = 256;
 
 // A description of cuBLASLt that is destroyed with this.
 template <class Handle, cublasStatus_t (*destroy)(Handle)>
@@ -47,12 +42,7 @@ cublasLtHandle_t library() {
     return handle;
 }
 
-template <class T>
-inline constexpr cudaDataType_t kTypeOf = CUDA_R_32F;
-template <>
-inline constexpr cudaDataType_t kTypeOf<Bf16> = CUDA_R_16BF;
-template <>
-inline constexpr cudaDataType_t kTypeOf<F16> = CUDA_R_16F;
+cudaDataType_t type_of(Dtype type) { return type == Dtype::BF16 ? CUDA_R_16BF : type == Dtype::F16 ? CUDA_R_16F : CUDA_R_32F; }
 
 // Column-major, as cuBLASLt has matrices.
 Layout layout(cudaDataType_t type, int64_t rows, int64_t columns) {
@@ -95,7 +85,7 @@ private:
     static uint32_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
     static void* aligned(void* workspace) {
-        return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kWorkspaceAlignment));
+        return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kProductAlignment));
     }
 
     // For pointers that are aligned as kernels like them, or any: chosen at the first use of each.
@@ -137,51 +127,26 @@ private:
     std::array<std::optional<cublasLtMatmulAlgo_t>, 2> algorithms_;
 };
 
-template <class In, class Out>
-struct Matmul {
-    static bool serves(const KernelContext& c) {
-        ops::MatmulShape shape;
-        return ops::is_matmul(c.mesh, c.routine, c.op, &shape);
-    }
-    static int64_t workspace_bytes(const KernelContext&) {
-        return kProductWorkspaceBytes + kWorkspaceAlignment - kAlignmentBytes;
-    }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        ops::MatmulShape shape;
-        ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");
-        const int first = c.op.kind == "addmm" ? 1 : 0;
-        return kernel_from([product = std::make_shared<Product>(shape, kTypeOf<In>, kTypeOf<Out>), first, swapped = shape.swapped,
-                            adds = c.op.accumulates(0)](const KernelArgs& k) {
-            const void* const before = first == 1 ? k.in[0] : adds && !k.fresh ? k.out[0] : nullptr;
-            product->run(static_cast<cudaStream_t>(k.queue.handle()), k.in[first + (swapped ? 1 : 0)],
-                         k.in[first + (swapped ? 0 : 1)], before, k.out[0], k.workspace);
-        });
-    }
-};
-template <class In, class Out>
-struct Einsum : Matmul<In, Out> {
-    static constexpr Family kFamily{"einsum", "matmul", std::is_same_v<Out, float> ? 0 : -1};
-    using Types = Out(In, In);
-};
-template <class In, class Out>
-struct Addmm : Matmul<In, Out> {
-    static constexpr Family kFamily{"addmm", "matmul", -1, true};
-    using Types = Out(Out, In, In);
-};
-
 struct Library {
-    static constexpr const char* kName = "cublaslt";
+    static constexpr const char* kName = kProductsName;
 };
 
 }  // namespace
 
+std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out) {
+    ops::MatmulShape shape;
+    ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");
+    const int first = c.op.kind == "addmm" ? 1 : 0;
+    return kernel_from([product = std::make_shared<Product>(shape, type_of(in), type_of(out)), first, swapped = shape.swapped,
+                        adds = c.op.accumulates(0)](const KernelArgs& k) {
+        const void* const before = first == 1 ? k.in[0] : adds && !k.fresh ? k.out[0] : nullptr;
+        product->run(static_cast<cudaStream_t>(k.queue.handle()), k.in[first + (swapped ? 1 : 0)],
+                     k.in[first + (swapped ? 0 : 1)], before, k.out[0], k.workspace);
+    });
+}
+
 const std::vector<Registered>& product_kernels() {
-    static const std::vector<Registered> all = [] {
-        std::vector<Registered> r;
-        add_all<Library, Einsum<float, float>, Einsum<Bf16, float>, Einsum<F16, float>, Einsum<Bf16, Bf16>, Einsum<F16, F16>>(r);
-        add_all<Library, Addmm<float, float>, Addmm<Bf16, float>, Addmm<F16, float>, Addmm<Bf16, Bf16>, Addmm<F16, F16>>(r);
-        return r;
-    }();
+    static const std::vector<Registered> all = list_of_products<Library>();
     return all;
 }
 

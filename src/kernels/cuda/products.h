@@ -8,9 +8,6 @@
 
 namespace lockstep::kernels::cuda {
 
-// What cuBLASLt may use in a product, bytes: as NVIDIA recommends for Hopper (cublasSetWorkspace in its documentation).
-inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
-
 const std::vector<Registered>& product_kernels();
 
 }  // namespace lockstep::kernels::cuda

@@ -179,11 +179,6 @@ void start_products(Stream stream, const Forward<T>& a) {
     launch(attention_kernel<T, D>, grid, stream, a);
 }
 
-int64_t bytes_of_parts(const AttentionShape& s) {
-    const int64_t parts = parts_of_keys(s), rows = s.batch * s.seq * s.kv_heads * s.group;
-    return parts > 1 ? parts * rows * (s.head_dim + 1) * static_cast<int64_t>(sizeof(float)) : 0;
-}
-
 }  // namespace
 
 void find_bounds(Stream stream, int64_t batch, int64_t tokens, int tile, const int32_t* pos, const int32_t* doc, Bounds* bounds) {
@@ -211,10 +206,6 @@ void attention(Stream stream, const AttentionShape& shape, const AttentionMask& 
     if (parts == 1) return;
     if (wide) launch(join_kernel<kWide, T>, grid_of_rows(rows, kLanes), stream, parts, rows, d, a.outs, a.lse, out, lse);
     else launch(join_kernel<1, T>, grid_of_rows(rows, kLanes), stream, parts, rows, d, a.outs, a.lse, out, lse);
-}
-
-int64_t attention_workspace_bytes(const AttentionShape& shape) {
-    return bytes_of_bounds(shape.batch, shape.kv_seq) + bytes_of_parts(shape);
 }
 
 #define COPY(T)                                                                                                               \

@@ -10,20 +10,17 @@
 namespace lockstep::kernels::gpu {
 
 inline constexpr int64_t kMostHeadDim = 256;
-// Whether a block of the device has the shared memory that the shape takes.
-bool serves_attention(const AttentionShape& shape, bool backward);
 
-// workspace: attention_workspace_bytes, multiples of 16. Where queries are few, as in decoding, several blocks share the keys.
+// workspace: attention_workspace_bytes (attention_workspace.h), multiples of 16. Where queries are few, as in decoding, several
+// blocks share the keys.
 template <class T>
 void attention(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v, T* out,
                float* lse, void* workspace);
-int64_t attention_workspace_bytes(const AttentionShape& shape);
 
 // d_q, d_k, d_v are replaced. Gradients of queries and those of keys have a kernel each, which computes the probabilities again:
 // so that nothing is added atomically.
 template <class T>
 void attention_backward(Stream stream, const AttentionShape& shape, const AttentionMask& mask, const T* q, const T* k, const T* v,
                         const T* out, const float* lse, const T* d_out, T* d_q, T* d_k, T* d_v, void* workspace);
-int64_t attention_backward_workspace_bytes(const AttentionShape& shape);
 
 }  // namespace lockstep::kernels::gpu

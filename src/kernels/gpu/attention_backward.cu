@@ -168,11 +168,6 @@ void attention_backward(Stream stream, const AttentionShape& shape, const Attent
     else start_products<T, 256>(stream, a);
 }
 
-int64_t attention_backward_workspace_bytes(const AttentionShape& s) {
-    return bytes_of_bounds(s.batch, s.seq) + bytes_of_bounds(s.batch, s.kv_seq) +
-           s.batch * s.seq * s.kv_heads * s.group * static_cast<int64_t>(sizeof(float));
-}
-
 #define COPY(T)                                                                                                            \
     template void attention_backward<T>(Stream, const AttentionShape&, const AttentionMask&, const T*, const T*, const T*, \
                                         const T*, const float*, const T*, T*, T*, T*, void*);

@@ -34,21 +34,6 @@ void start_plain(Stream stream, const Forward<T>& a, bool wide);
 template <class T>
 void start_plain(Stream stream, const Backward<T>& a, bool wide);
 
-// Into which keys are divided where queries are too few to fill a GPU: as many on any device, so that sums have one order. An
-// H100 has 132 processors.
-inline int64_t parts_of_keys(const AttentionShape& s) {
-    constexpr int64_t kRows = 64, kBlocks = 528, kKeys = 256;
-    const int64_t blocks = s.batch * s.kv_heads * tiles_of(s.seq * s.group, kRows), most = tiles_of(s.kv_seq, kKeys);
-    if (blocks == 0 || most == 0 || blocks > kBlocks / 2) return 1;
-    return kBlocks / blocks < most ? kBlocks / blocks : most;
-}
-
-// Workspaces hold bounds of as many tiles as the smallest ones make.
-inline constexpr int kLeastTile = 16;
-inline int64_t bytes_of_bounds(int64_t batch, int64_t tokens) {
-    return batch * tiles_of(tokens, kLeastTile) * static_cast<int64_t>(sizeof(Bounds));
-}
-
 // Of a tensor, the rows of a sequence and a head: where the first one begins, and the distance to the next one.
 struct Rows {
     int64_t first, stride;

@@ -89,17 +89,20 @@ struct Sums {
 };
 
 // Own queries; a tile, first of keys, then of values; weights of the tile; what is to be known of both.
-unsigned forward_bytes(const AttentionShape& s, int64_t warps) {
+constexpr unsigned forward_bytes(const AttentionShape& s, int64_t warps) {
     const int64_t rows = kOwn * warps;
     return static_cast<unsigned>((rows + kTile) * stride_of(static_cast<int>(s.head_dim)) * 4 + rows * kTile * 4) +
            Keys::bytes(kTile) + Queries::bytes(static_cast<int>(rows));
 }
 // Own rows, and a tile, two of each; two weights.
-unsigned backward_bytes(const AttentionShape& s, int64_t warps) {
+constexpr unsigned backward_bytes(const AttentionShape& s, int64_t warps) {
     const int64_t rows = kOwn * warps, most = rows > kTile ? rows : kTile;
     return static_cast<unsigned>(2 * (rows + kTile) * stride_of(static_cast<int>(s.head_dim)) * 4 + 2 * rows * kTile * 4) +
            2 * Queries::bytes(static_cast<int>(most));
 }
+#ifndef __HIPCC__  // AMD's GPUs have less shared memory: they refuse the launch of longer heads
+static_assert(backward_bytes({.head_dim = kMostHeadDim}, 1) <= kMostSharedBytes);
+#endif
 // Of a block: as many as `rows` need, and as leave room for another block.
 template <class Bytes>
 int64_t warps_of(const AttentionShape& s, int64_t rows, Bytes bytes) {
@@ -264,10 +267,6 @@ template <class T>
 void start_plain(Stream stream, const Backward<T>& a, bool wide) {
     if (wide) start_backward<T, kWidest<T>>(stream, a);
     else start_backward<T, 1>(stream, a);
-}
-
-bool serves_attention(const AttentionShape& s, bool backward) {
-    return s.head_dim <= kMostHeadDim && (backward ? backward_bytes(s, 1) : forward_bytes(s, 1)) <= kMostSharedBytes;
 }
 
 #define COPY(T)                                                    \

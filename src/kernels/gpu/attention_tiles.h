@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/random.h"
-#include "kernels/attention_shape.h"
+#include "kernels/gpu/attention_workspace.h"
 #include "kernels/gpu/mma.h"
 
 namespace lockstep::kernels::gpu {
@@ -15,10 +15,9 @@ inline constexpr float kInfinity = __builtin_huge_valf(), kLog2E = 1.44269504088
 struct alignas(16) Bounds {
     int min_pos, max_pos, min_doc, max_doc;
 };
+static_assert(sizeof(Bounds) == kBoundsBytes);
 // Of each tile of `tile` tokens. pos, doc: [batch, tokens]; bounds: [batch, tiles].
 void find_bounds(Stream stream, int64_t batch, int64_t tokens, int tile, const int32_t* pos, const int32_t* doc, Bounds* bounds);
-
-constexpr int64_t tiles_of(int64_t tokens, int64_t tile) { return (tokens + tile - 1) / tile; }
 
 // For all lanes of a warp: those of tokens first .. end - 1.
 __device__ __forceinline__ Bounds bounds_of(const int32_t* pos, const int32_t* doc, int first, int end) {

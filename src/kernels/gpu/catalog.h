@@ -7,9 +7,9 @@
 
 namespace lockstep::kernels::gpu {
 
+// In the module and in tests on the emulator, which link the kernels.
 const std::vector<Registered>& all_kernels();
-
-// Part of it: kernels of any element type.
-void add_any_type(std::vector<Registered>& all);
+// In every build, without make(): programs for a GPU are compiled where there is none.
+const std::vector<Registered>& planned_kernels();
 
 }  // namespace lockstep::kernels::gpu

@@ -168,14 +168,6 @@ struct OuterSgdOf {
     }
 };
 
-constexpr int64_t kPerBlock = 16 * 1024;  // elements of which a block makes one sum
-constexpr int64_t kMostSums = 1024;       // beyond, a block takes more
-
-int64_t sums_of(int64_t n) {
-    const int64_t blocks = (n + kPerBlock - 1) / kPerBlock;
-    return blocks < kMostSums ? blocks : kMostSums;
-}
-
 struct SquaresOf {
     const float* x;
     double sum = 0;
@@ -234,10 +226,8 @@ void outer_sgd(Stream stream, int64_t n, const MomentumStep& step, float lr, flo
     for_each(stream, n, is_wide(0, g, w, anchor, b), OuterSgdOf<T>{step, lr, alpha, g, w, anchor, b});
 }
 
-int64_t sum_of_squares_workspace_bytes(int64_t n) { return sums_of(n) * static_cast<int64_t>(sizeof(double)); }
-
 void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, double* sums) {
-    const int64_t count = counts ? sums_of(n) : 0;
+    const int64_t count = counts ? sums_of_squares(n) : 0;
     if (count > 0)
         launch(is_wide(0, x) ? squares_kernel<kWide> : squares_kernel<1>, {static_cast<unsigned>(count), kEachThreads}, stream, n,
                x, sums);

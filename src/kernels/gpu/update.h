@@ -36,6 +36,12 @@ void outer_sgd(Stream stream, int64_t n, const MomentumStep& step, float lr, flo
 // total = or += the sum of x^2, in double. sums: sum_of_squares_workspace_bytes. counts: whether this rank's elements count; 0
 // else.
 void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, double* sums);
-int64_t sum_of_squares_workspace_bytes(int64_t n);
+// Each block makes one sum of so many elements; of more, where there would be more sums than the most.
+inline constexpr int64_t kSquaresPerBlock = 16 * 1024, kMostSumsOfSquares = 1024;
+inline int64_t sums_of_squares(int64_t n) {
+    const int64_t blocks = (n + kSquaresPerBlock - 1) / kSquaresPerBlock;
+    return blocks < kMostSumsOfSquares ? blocks : kMostSumsOfSquares;
+}
+inline int64_t sum_of_squares_workspace_bytes(int64_t n) { return sums_of_squares(n) * static_cast<int64_t>(sizeof(double)); }
 
 }  // namespace lockstep::kernels::gpu

@@ -8,6 +8,7 @@
 // A kernel that several backends have takes the backend as B, a struct with
 //   kName: what the names of its kernels begin with
 //   place(args): what its functions get first: threads, or the vendor's queue
+//   kPlansOnly, where it has no functions: its kernels are planned here, and made and run elsewhere
 //   the functions, with the arguments of kernels/cpu/*.h (cpu/backend.h, gpu/backend.h)
 #pragma once
 
@@ -66,14 +67,14 @@ bool takes(const KernelContext& c) {
     return true;
 }
 
-// `backend`: what names of kernels begin with.
-template <class Kernel>
-Registered registered(const std::string& backend) {
+template <class B, class Kernel>
+Registered registered() {
     constexpr Family f = Kernel::kFamily;
     Registered r;
-    r.op = f.op, r.kernel = backend + "." + f.kernel, r.result = Signature<typename Kernel::Types>::kOut[0];
+    r.op = f.op, r.kernel = std::string(B::kName) + "." + f.kernel, r.result = Signature<typename Kernel::Types>::kOut[0];
     r.accumulates = f.accumulates, r.in_place = f.in_place;
-    r.takes = takes<Kernel>, r.make = Kernel::make;
+    r.takes = takes<Kernel>;
+    if constexpr (!requires { B::kPlansOnly; }) r.make = Kernel::make;
     if constexpr (requires { &Kernel::serves; }) r.serves = Kernel::serves;
     if constexpr (requires { &Kernel::workspace_bytes; }) r.workspace_bytes = Kernel::workspace_bytes;
     if constexpr (requires { &Kernel::is_available; }) r.is_available = Kernel::is_available;
@@ -83,7 +84,7 @@ Registered registered(const std::string& backend) {
 
 template <class B, class... Kernels>
 void add_all(std::vector<Registered>& list) {
-    (list.push_back(registered<Kernels>(B::kName)), ...);
+    (list.push_back(registered<B, Kernels>()), ...);
 }
 
 template <class T = float>

@@ -25,6 +25,7 @@ lockstep::plugins::GpuModule made() {
     m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
     m.description = found.description + ", " + comm::nccl::version_text() + ", " + kernels::cuda::cudnn_text();
     m.name = found.name, m.why_none = found.why_none;
+    m.compute_capability = found.compute_capability;
     m.memory_bytes = found.memory_bytes, m.cache_bytes = found.cache_bytes;
     return m;
 }

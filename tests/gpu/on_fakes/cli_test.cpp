@@ -62,6 +62,25 @@ TEST_F(CliGpu, EvaluatesAndSamples) {
     EXPECT_EQ(text.out, on_gpu("sample out --runtime.kernels cpu --prompt 'the quick' --max-tokens 8 --temperature 0").out);
 }
 
+// What a computer without a GPU compiles for a cluster file. The fakes have no cuDNN, and the recipes masks that it does not
+// serve.
+TEST_F(CliGpu, RunsTheProgramThatIsPlannedWithoutOne) {
+    const std::string file = " --cluster.file " LOCKSTEP_SOURCE_DIR "/clusters/h100.toml";
+    const auto program = [](const Finished& shown) { return shown.out.substr(shown.out.find("mesh ")); };
+    scratch.write("r.toml", training_recipe(2, kGpu));
+    scratch.write("g.toml", std::string("[model]\nname = \"gpt2\"\nflavor = \"debugmodel\"\n[training]\nseq_len = 40\n") + kGpu);
+    for (const std::string recipe :
+         {"r.toml", "r.toml --parallelism.data_parallel_shard_degree 2 --parallelism.tensor_parallel_degree 2",
+          "r.toml --parallelism.pipeline_parallel_degree 2 --training.mixed_precision_param bfloat16",
+          "g.toml --training.mixed_precision_param float16 --optimizer.name Muon"}) {
+        const Finished here = on_gpu("show " + recipe), there = scratch.lockstep("show " + recipe + file);
+        ASSERT_EQ(here.code, 0) << here.err;
+        ASSERT_EQ(there.code, 0) << there.err;
+        EXPECT_TRUE(has(there.out, "cublaslt.matmul")) << there.out;
+        EXPECT_EQ(program(here), program(there)) << recipe;
+    }
+}
+
 // A plan for the GPU that `bench` has measured is of the program that runs there.
 TEST_F(CliGpu, IsMeasuredAndPlannedFor) {
     const Finished bench = on_gpu("bench --kernels cuda --quick --seconds 1 --out gpu.toml --json");

@@ -1,4 +1,6 @@
 // Which ops of any element type the kernels of movement.h and any_type.h serve.
+#pragma once
+
 #include <algorithm>
 #include <map>
 #include <span>
@@ -6,19 +8,18 @@
 
 #include "base/error.h"
 #include "kernels/gpu/any_type.h"
-#include "kernels/gpu/catalog.h"
+#include "kernels/gpu/backend.h"
 #include "kernels/gpu/movement.h"
 #include "kernels/registry/registry.h"
 
-namespace lockstep::kernels::gpu {
-namespace {
+namespace lockstep::kernels::gpu::any_type {
 
 using namespace registry;
 using Made = std::unique_ptr<Kernel>;
 
-Stream stream_of(const KernelArgs& k) { return k.queue.handle(); }
+inline Stream stream_of(const KernelArgs& k) { return k.queue.handle(); }
 
-Made make_copy(const KernelContext& c) {
+inline Made make_copy(const KernelContext& c) {
     return kernel_from([bytes = ir::local_bytes(c.mesh, c.routine, c.out(0))](const KernelArgs& k) {
         copy(stream_of(k), bytes, k.in[0], k.out[0]);
     });
@@ -35,20 +36,20 @@ struct Blocks {
     }
 };
 // Block `at` of operand 0.
-Made make_cut(const Blocks& b, int64_t at) {
+inline Made make_cut(const Blocks& b, int64_t at) {
     return kernel_from([=](const KernelArgs& k) {
         copy_rows(stream_of(k), {b.outer, b.bytes, b.count * b.bytes, b.bytes}, in<char>(k, 0) + at * b.bytes, k.out[0]);
     });
 }
-Made make_slice(const KernelContext& c) {
+inline Made make_slice(const KernelContext& c) {
     const Blocks b(c, c.out(0), c.in(0));
     return make_cut(b, b.index);
 }
-Made make_block(const KernelContext& c) {
+inline Made make_block(const KernelContext& c) {
     const Blocks b(c, c.out(0), c.in(0));
     return make_cut(b, (b.index + c.op.integer("shift")) % b.count);
 }
-Made make_join_blocks(const KernelContext& c) {
+inline Made make_join_blocks(const KernelContext& c) {
     return kernel_from([b = Blocks(c, c.in(0), c.out(0))](const KernelArgs& k) {
         for (int64_t i = 0; i < b.count; ++i) {
             const int64_t at = (b.index - i + b.count) % b.count;
@@ -57,7 +58,7 @@ Made make_join_blocks(const KernelContext& c) {
     });
 }
 // Operand i is what the rank i before this one has.
-Made make_sum_blocks(const KernelContext& c) {
+inline Made make_sum_blocks(const KernelContext& c) {
     Reduction r = {};
     r.type = c.out(0).dtype, r.ranks = static_cast<int>(c.op.in.size());
     return kernel_from([r, n = c.elements(c.out(0)), index = c.mesh.index(c.rank, c.op.group)](const KernelArgs& k) mutable {
@@ -67,7 +68,7 @@ Made make_sum_blocks(const KernelContext& c) {
     });
 }
 
-Made make_append(const KernelContext& c) {
+inline Made make_append(const KernelContext& c) {
     Append shape = {};
     shape.seq = c.size(c.in(1), 1), shape.count = c.size(c.in(1), 0) * shape.seq, shape.length = c.size(c.in(0), 1);
     shape.row_bytes = ir::local_bytes(c.mesh, c.routine, c.in(1)) / shape.count;
@@ -78,7 +79,7 @@ Made make_append(const KernelContext& c) {
 struct Piece {
     int64_t begin, bytes;
 };
-std::vector<Piece> pieces(const KernelContext& c, const std::vector<ir::TensorId>& tensors) {
+inline std::vector<Piece> pieces(const KernelContext& c, const std::vector<ir::TensorId>& tensors) {
     const auto& begins = std::get<std::vector<int64_t>>(c.op.attrs.at("begins"));
     std::vector<Piece> all;
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -87,12 +88,12 @@ std::vector<Piece> pieces(const KernelContext& c, const std::vector<ir::TensorId
     }
     return all;
 }
-Made make_unpack(const KernelContext& c) {
+inline Made make_unpack(const KernelContext& c) {
     return kernel_from([all = pieces(c, c.op.out)](const KernelArgs& k) {
         for (size_t i = 0; i < all.size(); ++i) copy(stream_of(k), all[i].bytes, in<char>(k, 0) + all[i].begin, k.out[i]);
     });
 }
-Made make_pack(const KernelContext& c) {
+inline Made make_pack(const KernelContext& c) {
     return kernel_from([all = pieces(c, c.op.in), bytes = ir::local_bytes(c.mesh, c.routine, c.out(0))](const KernelArgs& k) {
         int64_t end = 0;
         const auto zero_to = [&](int64_t next) { fill_zero(stream_of(k), next - end, out<char>(k, 0) + end); };
@@ -104,7 +105,7 @@ Made make_pack(const KernelContext& c) {
         zero_to(bytes);
     });
 }
-Made make_zero_padding(const KernelContext& c) {
+inline Made make_zero_padding(const KernelContext& c) {
     return kernel_from(
         [ranges = std::get<std::vector<int64_t>>(c.op.attrs.at("ranges")), size = bytes_of(c.out(0).dtype)](const KernelArgs& k) {
             for (size_t i = 0; i + 1 < ranges.size(); i += 2)
@@ -113,7 +114,7 @@ Made make_zero_padding(const KernelContext& c) {
 }
 
 // Of the operands from `first` on.
-Einsum einsum_of(const KernelContext& c, size_t first) {
+inline Einsum einsum_of(const KernelContext& c, size_t first) {
     Einsum e;
     e.operands = static_cast<int>(c.op.in.size() - first);
     std::vector<ir::DimId> seen;
@@ -137,7 +138,7 @@ Einsum einsum_of(const KernelContext& c, size_t first) {
     for (size_t k = first; k < c.op.in.size(); ++k) add(c.in(k), e.inner, e.terms);
     return e;
 }
-bool serves_einsum(const KernelContext& c) {
+inline bool serves_einsum(const KernelContext& c) {
     std::vector<ir::DimId> dims;
     for (const std::vector<ir::TensorId>* list : {&c.op.in, &c.op.out}) {
         for (ir::TensorId t : *list) dims.insert(dims.end(), c.routine.tensors[t].dims.begin(), c.routine.tensors[t].dims.end());
@@ -147,7 +148,7 @@ bool serves_einsum(const KernelContext& c) {
     return c.op.in.size() <= Einsum::kMostOperands && count <= Einsum::kMostDims;
 }
 // An einsum; or addmm, whose operand 0 is added to.
-Made make_einsum(const KernelContext& c) {
+inline Made make_einsum(const KernelContext& c) {
     const bool is_addmm = c.op.kind == "addmm";
     const size_t first = is_addmm ? 1 : 0;
     std::vector<Dtype> types;
@@ -161,7 +162,7 @@ Made make_einsum(const KernelContext& c) {
     });
 }
 
-UnaryOf unary_of(const ir::Op& op) {
+inline UnaryOf unary_of(const ir::Op& op) {
     static const std::map<std::string, Unary> by_name = {{"valid", Unary::Valid},
                                                          {"log", Unary::Log},
                                                          {"recip", Unary::Recip},
@@ -180,7 +181,7 @@ UnaryOf unary_of(const ir::Op& op) {
     if (f.fn == Unary::RsqrtMean || f.fn == Unary::InverseNorm) f.eps = op.number("eps");
     return f;
 }
-Made make_unary(const KernelContext& c) {
+inline Made make_unary(const KernelContext& c) {
     return kernel_from([f = unary_of(c.op), n = c.elements(c.out(0)), x = c.in(0).dtype, y = c.out(0).dtype,
                         adds = c.op.accumulates(0)](const KernelArgs& k) {
         unary(stream_of(k), n, f, {k.in[0], x}, {k.out[0], y, adds && !k.fresh});
@@ -188,7 +189,7 @@ Made make_unary(const KernelContext& c) {
 }
 
 // Sums of any types; of one, a cast or a gradient that is added up.
-Made make_sum(const KernelContext& c) {
+inline Made make_sum(const KernelContext& c) {
     Terms terms = {static_cast<int>(c.op.in.size()), {}};
     for (size_t i = 0; i < c.op.in.size(); ++i) terms.of[i].type = c.in(i).dtype;
     const bool accumulates = c.op.kind == "accumulate";
@@ -198,7 +199,7 @@ Made make_sum(const KernelContext& c) {
     });
 }
 // A whole [rows, parts, n] and its parts [rows, n].
-Made make_stack(const KernelContext& c) {
+inline Made make_stack(const KernelContext& c) {
     const bool stacks = c.op.kind == "stack";
     const std::vector<ir::TensorId>& ids = stacks ? c.op.in : c.op.out;
     const ir::Tensor &whole = stacks ? c.out(0) : c.in(0), &part = c.routine.tensors[ids[0]];
@@ -217,9 +218,9 @@ Made make_stack(const KernelContext& c) {
         }
     });
 }
-bool serves_sum(const KernelContext& c) { return c.op.in.size() <= kMostAnyTerms; }
+inline bool serves_sum(const KernelContext& c) { return c.op.in.size() <= kMostAnyTerms; }
 
-Made make_pick(const KernelContext& c) {
+inline Made make_pick(const KernelContext& c) {
     const bool picks = c.op.kind == "pick";
     const ir::Tensor& of_vocab = picks ? c.in(0) : c.out(0);
     const Picked shape = {c.elements(c.in(1)), rows_of(c, of_vocab).n, first_of_last_dim(c, of_vocab)};
@@ -227,31 +228,31 @@ Made make_pick(const KernelContext& c) {
         (picks ? pick : unpick)(stream_of(k), shape, ids(k, 1), {k.in[0], x}, {k.out[0], y});
     });
 }
-Made make_exp_shifted(const KernelContext& c) {
+inline Made make_exp_shifted(const KernelContext& c) {
     return kernel_from(
         [z = rows_of(c, c.in(0)), x = c.in(0).dtype, row = c.in(1).dtype, y = c.out(0).dtype](const KernelArgs& k) {
             exp_shifted(stream_of(k), z.rows, z.n, {k.in[0], x}, {k.in[1], row}, {k.out[0], y});
         });
 }
 
-Made make_owned(const KernelContext& c) {
+inline Made make_owned(const KernelContext& c) {
     return kernel_from([counts = c.counts() && !c.op.in.empty()](const KernelArgs& k) {
         owned(stream_of(k), counts ? in<double>(k, 0) : nullptr, out<double>(k, 0));
     });
 }
-Made make_inverse_count(const KernelContext& c) {
+inline Made make_inverse_count(const KernelContext& c) {
     return kernel_from([type = c.out(0).dtype](const KernelArgs& k) {
         inverse_count(stream_of(k), in<double>(k, 0), {k.out[0], type});
     });
 }
-Made make_step_control(const KernelContext& c) {
+inline Made make_step_control(const KernelContext& c) {
     const Control how = {c.op.number("max_norm"), c.op.number("beta1"), c.op.number("beta2")};
     return kernel_from([how, type = c.in(2).dtype, is_scaled = c.op.in.size() == 6](const KernelArgs& k) {
         step_control(stream_of(k), how, in<double>(k, 0), in<double>(k, 1), {k.in[2], type}, in<double>(k, 4),
                      is_scaled ? in<double>(k, 5) : nullptr, out<double>(k, 0), out<double>(k, 1));
     });
 }
-Made make_update_loss_scale(const KernelContext& c) {
+inline Made make_update_loss_scale(const KernelContext& c) {
     return kernel_from([least = c.op.number("least")](const KernelArgs& k) {
         update_loss_scale(stream_of(k), least, in<double>(k, 0), in<double>(k, 1), in<double>(k, 2), in<double>(k, 3),
                           out<double>(k, 0), out<double>(k, 1));
@@ -261,35 +262,53 @@ Made make_update_loss_scale(const KernelContext& c) {
 constexpr Dtype kFloats[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16};
 constexpr Dtype kMoved[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16, Dtype::I32};
 
-}  // namespace
+template <class B>
+struct List {
+    std::vector<Registered>& all;
 
-void add_any_type(std::vector<Registered>& all) {
-    const auto add = [&](std::span<const Dtype> results, const char* op, Made (*make)(const KernelContext&),
-                         bool (*serves)(const KernelContext&) = nullptr, int accumulates = -1, bool in_place = false) {
+    template <Made (*make)(const KernelContext&)>
+    void add(std::span<const Dtype> results, const char* op, bool (*serves)(const KernelContext&) = nullptr, int accumulates = -1,
+             bool in_place = false) {
         for (Dtype result : results) {
             Registered r;
-            r.op = op, r.kernel = std::string("gpu.") + op, r.result = result, r.accumulates = accumulates, r.in_place = in_place;
+            r.op = op, r.kernel = std::string(B::kName) + "." + op, r.result = result;
+            r.accumulates = accumulates, r.in_place = in_place;
             r.takes = [](const KernelContext&) { return true; };
-            r.serves = serves, r.make = make;
+            r.serves = serves;
+            if constexpr (!requires { B::kPlansOnly; }) r.make = make;
             all.push_back(std::move(r));
         }
-    };
-    for (const char* op : {"rename", "copy", "reshape"}) add(kMoved, op, make_copy);
-    add(kMoved, "slice", make_slice), add(kMoved, "block", make_block), add(kMoved, "join_blocks", make_join_blocks);
-    add(kMoved, "append", make_append), add(kMoved, "pack", make_pack), add(kMoved, "unpack", make_unpack);
-    const auto few_ranks = [](const KernelContext& c) { return c.op.in.size() <= Reduction::kMost; };
-    add(kFloats, "sum_blocks", make_sum_blocks, few_ranks);
-    add(kFloats, "stack", make_stack), add(kFloats, "unstack", make_stack);
-    add(kFloats, "zero_padding", make_zero_padding);
-    add(kFloats, "einsum", make_einsum, serves_einsum, 0);
-    add(kFloats, "addmm", make_einsum, serves_einsum, -1, true);
-    add(kFloats, "unary", make_unary, nullptr, -1, true);
-    add(kFloats, "add", make_sum, serves_sum, -1, true), add(kFloats, "cast", make_sum), add(kFloats, "accumulate", make_sum);
-    add(kFloats, "pick", make_pick), add(kFloats, "unpick", make_pick), add(kFloats, "exp_shifted", make_exp_shifted);
-    const Dtype scalar[] = {Dtype::F64};
-    add(kFloats, "inverse_count", make_inverse_count);
-    add(scalar, "owned", make_owned), add(scalar, "step_control", make_step_control);
-    add(scalar, "update_loss_scale", make_update_loss_scale);
+    }
+};
+
+template <class B>
+void add(std::vector<Registered>& all) {
+    constexpr Dtype kFloats[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16};
+    constexpr Dtype kMoved[] = {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16, Dtype::I32};
+    constexpr Dtype kScalar[] = {Dtype::F64};
+    List<B> list{all};
+    for (const char* op : {"rename", "copy", "reshape"}) list.template add<make_copy>(kMoved, op);
+    list.template add<make_slice>(kMoved, "slice");
+    list.template add<make_block>(kMoved, "block");
+    list.template add<make_join_blocks>(kMoved, "join_blocks");
+    list.template add<make_append>(kMoved, "append");
+    list.template add<make_pack>(kMoved, "pack");
+    list.template add<make_unpack>(kMoved, "unpack");
+    list.template add<make_sum_blocks>(kFloats, "sum_blocks",
+                                       [](const KernelContext& c) { return c.op.in.size() <= Reduction::kMost; });
+    for (const char* op : {"stack", "unstack"}) list.template add<make_stack>(kFloats, op);
+    list.template add<make_zero_padding>(kFloats, "zero_padding");
+    list.template add<make_einsum>(kFloats, "einsum", serves_einsum, 0);
+    list.template add<make_einsum>(kFloats, "addmm", serves_einsum, -1, true);
+    list.template add<make_unary>(kFloats, "unary", nullptr, -1, true);
+    list.template add<make_sum>(kFloats, "add", serves_sum, -1, true);
+    for (const char* op : {"cast", "accumulate"}) list.template add<make_sum>(kFloats, op);
+    for (const char* op : {"pick", "unpick"}) list.template add<make_pick>(kFloats, op);
+    list.template add<make_exp_shifted>(kFloats, "exp_shifted");
+    list.template add<make_inverse_count>(kFloats, "inverse_count");
+    list.template add<make_owned>(kScalar, "owned");
+    list.template add<make_step_control>(kScalar, "step_control");
+    list.template add<make_update_loss_scale>(kScalar, "update_loss_scale");
 }
 
-}  // namespace lockstep::kernels::gpu
+}  // namespace lockstep::kernels::gpu::any_type

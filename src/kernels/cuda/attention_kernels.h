@@ -1,0 +1,95 @@
+// Which ops of attention cuDNN serves, and with what workspace: also for who only plans them (planned.h).
+#pragma once
+
+#include <optional>
+
+#include "base/round.h"
+#include "kernels/cuda/attention_plans.h"
+#include "kernels/registry/attention.h"
+
+namespace lockstep::kernels::cuda {
+
+inline constexpr const char* kAttentionName = "cudnn";
+
+// What a plan of cuDNN may use, bytes; our own kernel serves what asks for more. The backward of a batch, with its sums in one
+// order, keeps the gradients of all scores: heads x seq x seq of 2 bytes (cuDNN before 9.25, and on Hopper).
+inline constexpr int64_t kAttentionWorkspaceBytes = int64_t{5} << 30;
+
+// What cuDNN 9.19 asks for where the kernels below serve, on GPUs of compute capability 8.0, 9.0 and 10.0 (tests/gpu/plans): for
+// backward, with sums in one order, a sum a row; gradients of keys and values for each query head, before a group is added up;
+// before 10.0 the gradients of the scores, in tiles.
+inline int64_t attention_bytes_of_cudnn(const AttentionProblem& p, int compute_capability) {
+    const bool is_hopper = compute_capability >= 90 && compute_capability < 100, keeps_scores = compute_capability < 100;
+    if (!p.backward) return is_hopper ? 256 : 0;
+    const AttentionShape& s = p.shape;
+    const int64_t heads = s.batch * s.kv_heads * s.group, rows = heads * s.seq;
+    const int64_t scores = keeps_scores ? heads * round_up(s.seq, 64) * round_up(s.seq, 128) * 2 : 0;
+    const int64_t keys_and_values = s.group > 1 ? 2 * rows * s.head_dim * (keeps_scores ? 2 : 4) : 0;
+    const int64_t always = is_hopper ? 256 : scores + keys_and_values > 0 ? 128 : 0;
+    return rows * static_cast<int64_t>(sizeof(float)) + scores + keys_and_values + always;
+}
+
+// Behind what cuDNN uses of the workspace, in backward: lse with heads first, as it reads it.
+inline int64_t lse_offset_bytes(int64_t of_cudnn) { return round_up(of_cudnn, kTensorAlignment); }
+// Kernels get theirs aligned to kAlignmentBytes.
+inline int64_t whole_workspace_bytes(int64_t of_cudnn, const AttentionProblem& p) {
+    const AttentionShape& s = p.shape;
+    const int64_t lse = p.backward ? s.batch * s.seq * s.kv_heads * s.group * static_cast<int64_t>(sizeof(float)) : 0;
+    return lse_offset_bytes(of_cudnn) + lse + kPlanAlignment - kAlignmentBytes;
+}
+
+// In the module.
+std::unique_ptr<Kernel> make_attention(const KernelContext& context, const AttentionProblem& problem);
+std::unique_ptr<Kernel> make_attention_backward(const KernelContext& context, const AttentionProblem& problem);
+
+// query: which operand the queries are.
+template <class T>
+AttentionProblem problem_of(const KernelContext& c, size_t query) {
+    return {registry::attention_shape(c, query), registry::kDtypeOf<T>, query == 1};
+}
+
+// B: registry.h's, without functions, and with workspace_bytes(problem): of cuDNN; nothing where it has no plan.
+template <class B, class T>
+bool serves_attention(const KernelContext& c, size_t query) {
+    // cuDNN is not asked for shorter sequences, of which it refuses some, nor for odd ones, which would set its own workspace,
+    // behind sums of 4 bytes a row, to odd addresses.
+    constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8, kHeadDimMultiple = 8, kMostHeadDim = 256;
+    if (!c.op.attrs.contains("one_document") || c.op.attrs.contains("dropout")) return false;
+    const AttentionProblem problem = problem_of<T>(c, query);
+    const AttentionShape& s = problem.shape;
+    if (s.seq != s.kv_seq || s.seq < kLeastSeq || s.seq % kSeqMultiple != 0) return false;
+    if (s.head_dim % kHeadDimMultiple != 0 || s.head_dim > kMostHeadDim) return false;
+    const std::optional<int64_t> bytes = B::workspace_bytes(problem);
+    return bytes && *bytes <= kAttentionWorkspaceBytes;
+}
+template <class B, class T>
+int64_t planned_bytes(const KernelContext& c, size_t query) {
+    const AttentionProblem problem = problem_of<T>(c, query);
+    return whole_workspace_bytes(B::workspace_bytes(problem).value(), problem);
+}
+
+template <class B, class T>
+struct AttentionOf {  // q, k, v, pos, kv_pos, doc, kv_doc -> out, lse
+    static constexpr registry::Family kFamily{"attention", "attention"};
+    using Types = std::tuple<T, float>(T, T, T, int32_t);
+    static bool serves(const KernelContext& c) { return serves_attention<B, T>(c, 0); }
+    static int64_t workspace_bytes(const KernelContext& c) { return planned_bytes<B, T>(c, 0); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_attention(c, problem_of<T>(c, 0)); }
+};
+template <class B, class T>
+struct AttentionBackwardOf {  // d_out, q, k, v, pos, kv_pos, doc, kv_doc, out, lse -> d_q, d_k, d_v
+    static constexpr registry::Family kFamily{"attention_backward", "attention_backward"};
+    using Types = std::tuple<T, T, T>(T, T, T, T, int32_t, int32_t, int32_t, int32_t, T, float);
+    static bool serves(const KernelContext& c) { return serves_attention<B, T>(c, 1); }
+    static int64_t workspace_bytes(const KernelContext& c) { return planned_bytes<B, T>(c, 1); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) { return make_attention_backward(c, problem_of<T>(c, 1)); }
+};
+
+template <class B>
+std::vector<Registered> list_of_attention() {
+    std::vector<Registered> r;
+    registry::add_all<B, AttentionOf<B, Bf16>, AttentionOf<B, F16>, AttentionBackwardOf<B, Bf16>, AttentionBackwardOf<B, F16>>(r);
+    return r;
+}
+
+}  // namespace lockstep::kernels::cuda
