@@ -3,6 +3,9 @@
 // add_rmsnorm(x, y, w) -> s, n, rstd: s = x + y; n, rstd = rmsnorm(s, w)
 // <norm>_backward_add(d_s, operands of <norm>_backward) -> d_x, d_w[, d_b]: the norm's d_x, and d_s added to it
 // addmm(c, a, b) -> c + a b, a product of matrices (torch.addmm)
+// cross_entropy_gradient(d_nll, d_t, logits, targets) -> d_logits, m, z, t: m = max(logits); z, t = cross_entropy(logits, m,
+// targets);
+//   cross_entropy_backward with d_z = d_nll / z. A row is read from memory once, where the vocabulary is whole
 // qkv_rope(x, wq, wk, wv, pos) -> q, k, v: three products of x [.., hidden] with weights [.., hidden]; q and k rotated
 #include "ops/shapes.h"
 
@@ -83,6 +86,37 @@ OpRule addmm() {
     return r;
 }
 
+OpRule cross_entropy_gradient() {
+    OpRule r;
+    r.name = "cross_entropy_gradient";
+    r.operands = 4, r.results = 4;
+    r.attrs = {{"over", AttrType::Text}};
+    r.check = [](const Routine& rt, const Op& op) {
+        const TensorId logits = op.in[2], d_logits = op.out[0], m = op.out[1];
+        std::string wrong = first_of({check_op(rt, piece_of(op, "max", {logits}, {m})), same_dims(rt, logits, d_logits)});
+        for (const TensorId of_row : {op.in[0], op.in[1], op.in[3], op.out[2], op.out[3]})
+            wrong = first_of({wrong, same_dims(rt, m, of_row)});
+        return wrong;
+    };
+    r.unsplit = named_by_over;
+    r.wide_in = {0, 1, 2}, r.wide_out = {1, 2, 3};
+    r.in_place = 2;
+    r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
+        return Flops{0, 4.0 * static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[2]]))};
+    };
+    r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
+        const TensorId d_nll = op.in[0], d_t = op.in[1], logits = op.in[2], targets = op.in[3];
+        const std::vector<DimId> rows = b.dims(op.out[1]);
+        const TensorId m = b.op("max", {logits}, {{"m", rows}}, {{"over", op.text("over")}})[0];
+        const std::vector<TensorId> ce = b.op("cross_entropy", {logits, m, targets}, {{"z", rows}, {"t", rows}});
+        const TensorId d_z = b.einsum("d.z", rows, {d_nll, b.unary("slope", "recip", ce[0])});
+        const TensorId d_logits =
+            b.op("cross_entropy_backward", {d_z, d_t, logits, m, targets}, {part_of(b.routine(), op.out[0])})[0];
+        return {d_logits, m, ce[0], ce[1]};
+    };
+    return r;
+}
+
 // x's dims but the last, then the weight's but the last.
 std::vector<DimId> projected(const Routine& r, TensorId x, TensorId w) {
     std::vector<DimId> dims = dims_of(r, x);
@@ -130,7 +164,7 @@ OpRule qkv_rope() {
 }  // namespace
 
 std::vector<OpRule> fused_rules() {
-    std::vector<OpRule> out = {add_rmsnorm(), addmm(), qkv_rope()};
+    std::vector<OpRule> out = {add_rmsnorm(), addmm(), cross_entropy_gradient(), qkv_rope()};
     for (const OpRule& r : norm_rules()) {
         if (!r.with_term.empty()) out.push_back(backward_add(r));
     }

@@ -18,6 +18,8 @@ public:
     void run() {
         while (one("rmsnorm", &Fuser::residual_and_norm) || one("rope", &Fuser::queries_keys_values)) {
         }
+        while (one("cross_entropy_backward", &Fuser::loss_and_gradient)) {
+        }
         while (one("add", &Fuser::norm_backward_and_add) || one("add", &Fuser::product_and_add)) {
         }
     }
@@ -120,6 +122,28 @@ private:
             }
         }
         return false;
+    }
+
+    // d_z = d_nll / z, of which nothing stands between the maximum, the sum and the gradient: the vocabulary is whole.
+    bool loss_and_gradient(size_t i) {
+        const Op backward = r_.ops[i];
+        const TensorId d_z = backward.in[0], d_t = backward.in[1], logits = backward.in[2], m = backward.in[3];
+        const Op* product = made_by(d_z, "einsum");
+        if (!product || product->in.size() != 2 || !only_here(d_z)) return false;
+        const Op *slope = made_by(product->in[1], "unary"), *max = made_by(m, "max");
+        if (!slope || slope->text("fn") != "recip" || !only_here(product->in[1]) || !max || max->in[0] != logits) return false;
+        const Op* forward = made_by(slope->in[0], "cross_entropy");
+        if (!forward || forward->out[0] != slope->in[0]) return false;
+        if (forward->in != std::vector<TensorId>{logits, m, backward.in[4]}) return false;
+        Op fused = backward;
+        fused.kind = "cross_entropy_gradient";
+        fused.attrs = max->attrs;
+        fused.in = {product->in[0], d_t, logits, backward.in[4]};
+        fused.out = {backward.out[0], m, forward->out[0], forward->out[1]};
+        const std::vector<TensorId> old = {m, forward->out[0], slope->out[0], d_z};
+        std::vector<size_t> at = {i};
+        for (const TensorId t : old) at.push_back(static_cast<size_t>(maker_[t]));
+        return ops::check_op(r_, fused).empty() && replace(at, fused);
     }
 
     bool norm_backward_and_add(size_t i) {

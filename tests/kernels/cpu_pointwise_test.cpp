@@ -28,6 +28,7 @@ extern const Typed<SwiGluPackedBackward> swiglu_packed_backward;
 extern const Typed<Rope> rope;
 CrossEntropy cross_entropy;
 extern const Typed<CrossEntropyBackward> cross_entropy_backward;
+extern const Typed<CrossEntropyGradient> cross_entropy_gradient;
 extern const Typed<AdamW> adamw;
 SumOfSquares sum_of_squares;
 }  // namespace baseline
@@ -289,6 +290,31 @@ TEST(CpuLoss, ForwardAndBackwardOnAShard) {
                 backward(pool, rows, n, d_z.data(), d_t.data(), d.data(), m.data(), targets.data(), first, d.data());
                 expect_near(want_d, d, 1e-6);
             }
+        }
+    });
+}
+
+// The bits of the pieces, one row after the other in their place.
+TEST(CpuLoss, InOneKernelHasTheBitsOfThePieces) {
+    std::mt19937 rng(8);
+    with_pools([&](ThreadPool& pool) {
+        for (const int64_t n : {1, 13, 96, 1000}) {
+            const int64_t rows = 5;
+            const std::vector<float> logits = random_floats(rng, rows * n, 3), d_nll = random_floats(rng, rows),
+                                     d_t = random_floats(rng, rows);
+            const std::vector<int32_t> targets{0, -1, static_cast<int32_t>(n - 1), static_cast<int32_t>(n), 0};
+            std::vector<float> m(rows), z(rows), t(rows), d_z(rows), d = logits;
+            row_max(pool, rows, n, logits.data(), m.data());
+            cross_entropy(pool, rows, n, logits.data(), m.data(), targets.data(), 0, z.data(), t.data());
+            for (int64_t r = 0; r < rows; ++r) d_z[r] = d_nll[r] * (1.0f / z[r]);
+            cross_entropy_backward(pool, rows, n, d_z.data(), d_t.data(), d.data(), m.data(), targets.data(), 0, d.data());
+            std::vector<float> got_m(rows), got_z(rows), got_t(rows), got = logits;
+            cross_entropy_gradient(pool, rows, n, d_nll.data(), d_t.data(), got.data(), targets.data(), got_m.data(),
+                                   got_z.data(), got_t.data(), got.data());
+            EXPECT_EQ(got_m, m);
+            EXPECT_EQ(got_z, z);
+            EXPECT_EQ(got_t, t);
+            EXPECT_EQ(got, d);
         }
     });
 }

@@ -21,7 +21,7 @@ REGISTERS = {"norm": 160, "columns": 128, "update": 80, "elementwise": 64, "toke
 # Kernels that do eight elements at once; and how many accesses of fewer than 16 bytes each file's may have: a row's or a step's
 # scalars, positions and documents, sums in float, elements that are left at the end. Quantized blocks have an odd number of bytes.
 WIDE = re.compile(r"kernelI\w*Li8E|attention(_backward)?_kernel")
-NARROW = {"norm": 22, "columns": 5, "update": 29, "elementwise": 9, "tokens": 10, "loss": 6, "quantize": None, "movement": None, "any_type": None,
+NARROW = {"norm": 22, "columns": 5, "update": 29, "elementwise": 9, "tokens": 10, "loss": 7, "quantize": None, "movement": None, "any_type": None,
           "attention": 26, "attention_backward": 24, "attention_plain": 23}
 
 

@@ -146,6 +146,50 @@ TEST(GpuLoss, EveryPathAgreesWithDouble) {
     }
 }
 
+// Rows of one and of four bytes a thread's access, that a block of 256 threads has and one of 1,024, that fit into shared memory
+// and that do not; with padding.
+TEST(GpuLoss, WithTheGradientInOneKernel) {
+    for (const Shape& z : {Shape{5, 8}, {9, 7}, {4, 1025}, {3, 8192}, {3, 8200}, {2, 41000}, {2, 43008}}) {
+        const auto rows = static_cast<size_t>(z.rows), n = static_cast<size_t>(z.n);
+        std::vector<float> logits = draw(rows * n, 5);
+        for (size_t r = 0; r < rows; ++r) std::fill(&logits[(r + 1) * n] - 3, &logits[(r + 1) * n], -INFINITY);
+        const std::vector<float> d_nll = draw(rows, 6), d_t = draw(rows, 7);
+        std::vector<int32_t> targets(rows);
+        for (size_t r = 0; r < rows; ++r) targets[r] = r % 3 == 2 ? -1 : static_cast<int32_t>(r * 31 % (n - 3));
+        std::vector<double> m(rows, -INFINITY), sums(rows), t(rows), d(rows * n);
+        for (size_t r = 0; r < rows; ++r) {
+            for (size_t i = 0; i < n; ++i) m[r] = std::max<double>(m[r], logits[r * n + i]);
+            for (size_t i = 0; i < n; ++i) sums[r] += std::exp(logits[r * n + i] - m[r]);
+            for (size_t i = 0; i < n; ++i) {
+                const bool is_target = static_cast<int64_t>(i) == targets[r];
+                t[r] += is_target ? logits[r * n + i] : 0;
+                d[r * n + i] = std::exp(logits[r * n + i] - m[r]) * d_nll[r] / sums[r] + (is_target ? d_t[r] : 0);
+            }
+        }
+        std::vector<float> first_z, first_d;
+        for (const Order order : {Order::Ascending, Order::Descending, Order::Shuffled}) {
+            emulator::set_order(order, 11);
+            std::vector<float> most(rows), got_z(rows), got_t(rows), got_d = logits;
+            cross_entropy_gradient(nullptr, z.rows, z.n, d_nll.data(), d_t.data(), got_d.data(), targets.data(), most.data(),
+                                   got_z.data(), got_t.data(), got_d.data());
+            EXPECT_EQ(error(most, m), 0) << z.n;
+            EXPECT_LE(error(got_z, sums), 1e-6) << z.n;
+            EXPECT_EQ(error(got_t, t), 0) << z.n;
+            EXPECT_LE(error(got_d, d), 1e-6) << z.n;
+            if (order == Order::Ascending) first_z = got_z, first_d = got_d;
+            EXPECT_EQ(got_z, first_z) << z.n;
+            EXPECT_EQ(got_d, first_d) << z.n;
+        }
+    }
+    std::vector<float> logits(1032, 1.0f), m(1), z(1), t(1), d(1032);
+    const std::vector<float> one = {1.0f};
+    const std::vector<int32_t> target = {3};
+    logits[20] = NAN;
+    cross_entropy_gradient(nullptr, 1, 1032, one.data(), one.data(), logits.data(), target.data(), m.data(), z.data(), t.data(),
+                           d.data());
+    EXPECT_TRUE(std::isnan(z[0]));
+}
+
 // More rows of the table than blocks share and more tokens than a block lists at once; more columns than one block has.
 TEST(GpuEmbedding, BackwardAddsInTheOrderOfTokens) {
     struct Case {

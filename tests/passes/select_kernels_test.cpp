@@ -199,6 +199,18 @@ TEST(SelectKernels, QueriesThatAreNormedStayApart) {
     EXPECT_EQ(count_of(kinds_with({"qkv_rope"}, "layer.forward", {{"model.qkv_bias", "true"}}), "qkv_rope"), 0);
 }
 
+TEST(SelectKernels, TheLossAndItsGradientAreOneOpWhereTheVocabularyIsWhole) {
+    const auto of_loss = [](const Settings& settings, const std::string& routine) {
+        return kinds_with({"cross_entropy", "cross_entropy_backward", "cross_entropy_gradient"}, routine, settings);
+    };
+    EXPECT_EQ(of_loss({}, "head.loss"), (Strings{"einsum", "cross_entropy_gradient", "einsum", "einsum"}));
+    const Strings sharded = of_loss({{"parallelism.tensor_parallel_degree", "2"}}, "head.loss");
+    EXPECT_EQ(count_of(sharded, "cross_entropy_gradient"), 0);
+    EXPECT_EQ(count_of(sharded, "cross_entropy"), 1);
+    const Strings apart = of_loss({{"training.fuse_loss", "false"}}, "head.forward");
+    EXPECT_EQ(count_of(apart, "cross_entropy"), 1);
+}
+
 TEST(SelectKernels, CollectivesAreTheCommunicators) {
     const ir::Program p =
         selected(kX + "  port y value write\n    y: f32[seq, hidden]\n  y = all_gather(x) {dim=0} over tp\n", {});

@@ -41,6 +41,7 @@ struct Backend {
     static constexpr auto& row_max = cpu::row_max;
     static constexpr auto& cross_entropy = cpu::cross_entropy;
     static constexpr auto& cross_entropy_backward = cpu::cross_entropy_backward;
+    static constexpr auto& cross_entropy_gradient = cpu::cross_entropy_gradient;
 
     template <class T>
     static void sum_rows(ThreadPool& pool, int64_t rows, int64_t n, const T* x, float* sum, bool adds, void*) {

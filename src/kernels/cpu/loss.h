@@ -25,4 +25,10 @@ using CrossEntropyBackward = void(ThreadPool& pool, int64_t rows, int64_t n, con
                                   const float* logits, const float* m, const int32_t* targets, int64_t first_id, T* d_logits);
 extern Typed<CrossEntropyBackward> cross_entropy_backward;
 
+// All of it for whole rows of the vocabulary, with d_z = d_nll / z; d_logits may alias logits.
+template <class T>
+using CrossEntropyGradient = void(ThreadPool& pool, int64_t rows, int64_t n, const float* d_nll, const float* d_t,
+                                  const float* logits, const int32_t* targets, float* m, float* z, float* t, T* d_logits);
+extern Typed<CrossEntropyGradient> cross_entropy_gradient;
+
 }  // namespace lockstep::kernels::cpu

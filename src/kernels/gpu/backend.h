@@ -44,6 +44,7 @@ struct Backend {
     FORWARD(row_max)
     FORWARD(cross_entropy)
     FORWARD(cross_entropy_backward)
+    FORWARD(cross_entropy_gradient)
 #undef FORWARD
     template <class T>
     static void narrow_to(Stream stream, int64_t n, const float* x, T* out) {

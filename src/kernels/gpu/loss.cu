@@ -57,6 +57,58 @@ __global__ void __launch_bounds__(kBlock)
     });
 }
 
+// A block has a row, of which it keeps what its shared memory holds: the row comes from memory once, and what is left of it a
+// second time, from the cache if it is short. Each thread finds its own maximum and sum in one pass (Milakov, Gimelshein, 2018).
+// `held`: elements, of whole passes of the block.
+template <int Threads, int W, class T>
+__global__ void __launch_bounds__(Threads)
+    cross_entropy_gradient_kernel(int n, int held, const float* d_nll, const float* d_t, const float* logits,
+                                  const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
+    __shared__ float parts[Threads / kLanes];
+    SHARED_MEMORY(float, row_held);
+    const int64_t row = block();
+    const float* const x = logits + row * n;
+    const int column = targets[row] >= 0 && targets[row] < n ? targets[row] : -1;
+    const float of_target = column >= 0 ? x[column] : 0.0f;  // before the gradient stands in its place
+    const int begin = static_cast<int>(thread()) * W;
+    float most = -INFINITY, sum = 0;
+    Floats<W> next = {};
+    if (begin < n) next = load<W>(x + begin);
+    for (int i = begin; i < n; i += Threads * W) {
+        const Floats<W> v = next;
+        if (i + Threads * W < n) next = load<W>(x + i + Threads * W);  // under way while exponentials are made
+        if (i < held) store(row_held + i, v);
+        float most_here = v[0];
+        UNROLL
+        for (int j = 1; j < W; ++j) most_here = fmaxf(most_here, v[j]);
+        if (most_here > most) sum *= expf(most - most_here), most = most_here;
+        const float shift = most == -INFINITY ? 0.0f : most;  // of padding, which adds nothing
+        UNROLL
+        for (int j = 0; j < W; ++j) sum += expf(v[j] - shift);
+    }
+    const float most_of_row = reduce_over<Threads>(most, parts, [](float a, float b) { return fmaxf(a, b); });
+    const float total = sum_over<Threads>(most == -INFINITY ? sum : sum * expf(most - most_of_row), parts);
+    if (thread() == 0) m[row] = most_of_row, z[row] = total, t[row] = of_target;
+    const float of_z = d_nll[row] * (1.0f / total), of_t = d_t[row];
+    for (int i = begin; i < n; i += Threads * W) {
+        Floats<W> v = i < held ? load<W>(row_held + i) : load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) v[j] = expf(v[j] - most_of_row) * of_z + (i + j == column ? of_t : 0.0f);
+        store(d_logits + row * n + i, v);
+    }
+}
+
+// A block of 1,024 threads for each processor, or four of 256.
+template <int Threads, int W, class T>
+void start_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const float* logits,
+                    const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
+    constexpr int64_t kPass = Threads * W, kShared = (kMostSharedBytes - 1024) * Threads / 1024 / sizeof(float) / kPass * kPass;
+    const int64_t held = n < kShared ? (n + kPass - 1) / kPass * kPass : kShared;
+    launch(cross_entropy_gradient_kernel<Threads, W, T>,
+           {static_cast<unsigned>(rows), Threads, static_cast<unsigned>(held * int64_t{sizeof(float)})}, stream, n, held, d_nll,
+           d_t, logits, targets, m, z, t, d_logits);
+}
+
 }  // namespace
 
 void row_max(Stream stream, int64_t rows, int64_t n, const float* logits, float* m) {
@@ -85,9 +137,23 @@ void cross_entropy_backward(Stream stream, int64_t rows, int64_t n, const float*
     });
 }
 
-#define COPY(T)                                                                                                               \
-    template void cross_entropy_backward<T>(Stream, int64_t, int64_t, const float*, const float*, const float*, const float*, \
-                                            const int32_t*, int64_t, T*);
+template <class T>
+void cross_entropy_gradient(Stream stream, int64_t rows, int64_t n, const float* d_nll, const float* d_t, const float* logits,
+                            const int32_t* targets, float* m, float* z, float* t, T* d_logits) {
+    if (rows == 0) return;
+    const auto start = [&]<int Threads, int W>() {
+        start_gradient<Threads, W>(stream, rows, n, d_nll, d_t, logits, targets, m, z, t, d_logits);
+    };
+    if (!is_wide(n, logits, d_logits)) start.template operator()<256, 1>();
+    else if (n <= 256 * kHeld * kWide) start.template operator()<256, kWide>();
+    else start.template operator()<1024, kWide>();
+}
+
+#define COPY(T)                                                                                                                 \
+    template void cross_entropy_backward<T>(Stream, int64_t, int64_t, const float*, const float*, const float*, const float*,   \
+                                            const int32_t*, int64_t, T*);                                                       \
+    template void cross_entropy_gradient<T>(Stream, int64_t, int64_t, const float*, const float*, const float*, const int32_t*, \
+                                            float*, float*, float*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY
 

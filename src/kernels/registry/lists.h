@@ -21,7 +21,8 @@ void add_common(std::vector<Registered>& r) {
     add_all<B, RmsNorm<B, T, T, T>, RmsNormBackward<B, T, T>, AddRmsNorm<B, T, T, T>, RmsNormBackwardAdd<B, T, T>>(r);
     add_all<B, LayerNorm<B, T, T, T>, LayerNormBackward<B, T, T>, LayerNormBackwardAdd<B, T, T>>(r);
     add_all<B, SumRows<B, T>, Bias<B, T>, BiasGelu<B, T>, BiasGeluBackward<B, T>, Dropout<B, T>>(r);
-    add_all<B, BiasDropoutAdd<B, T, T>, BiasDropoutAdd<B, T, T, int32_t>, CrossEntropyBackward<B, T>>(r);
+    add_all<B, BiasDropoutAdd<B, T, T>, BiasDropoutAdd<B, T, T, int32_t>, CrossEntropyBackward<B, T>, CrossEntropyGradient<B, T>>(
+        r);
 }
 
 // A narrow T, and float beside it.

@@ -37,4 +37,16 @@ struct CrossEntropyBackward {  // d_z, d_t, logits, m, targets -> d_logits
     }
 };
 
+template <class B, class T>
+struct CrossEntropyGradient {  // d_nll, d_t, logits, targets -> d_logits, m, z, t
+    static constexpr Family kFamily{"cross_entropy_gradient", "cross_entropy_gradient", -1, true};
+    using Types = std::tuple<T, float, float, float>(float, float, float, int32_t);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([z = rows_of(c, c.in(2))](const KernelArgs& k) {
+            B::cross_entropy_gradient(B::place(k), z.rows, z.n, in(k, 0), in(k, 1), in(k, 2), ids(k, 3), out(k, 1), out(k, 2),
+                                      out(k, 3), out<T>(k, 0));
+        });
+    }
+};
+
 }  // namespace lockstep::kernels::registry
