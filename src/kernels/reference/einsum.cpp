@@ -32,6 +32,24 @@ int64_t stride_of(const KernelContext& c, const ir::Tensor& t, ir::DimId d) {
     return 0;
 }
 
+// sum + the products of the n operands' elements along the loop, in its order.
+template <class T>
+double add_products(const KernelArgs& a, size_t n, const std::vector<int64_t>& offsets, const Loop& loop, double sum) {
+    if (n == 2) {  // most einsums
+        const T *const x = in<T>(a, 0) + offsets[0], *const y = in<T>(a, 1) + offsets[1];
+        const int64_t of_x = loop.strides[0], of_y = loop.strides[1];
+        for (int64_t i = 0; i < loop.size; ++i) sum += static_cast<double>(x[i * of_x]) * static_cast<double>(y[i * of_y]);
+        return sum;
+    }
+    for (int64_t i = 0; i < loop.size; ++i) {
+        double product = 1;
+        for (size_t k = 0; k < n; ++k)
+            product *= static_cast<double>(in<T>(a, static_cast<int>(k))[offsets[k] + i * loop.strides[k]]);
+        sum += product;
+    }
+    return sum;
+}
+
 }  // namespace
 
 template <class T>
@@ -50,17 +68,15 @@ Made make_einsum(const KernelContext& c) {
     };
     add(c.out(0), outer);
     for (size_t k = 0; k < n; ++k) add(c.in(k), inner);
-    return kernel_from([outer, inner, n, op = c.op, offsets = std::vector<int64_t>(n)](const KernelArgs& a) mutable {
+    Loop fastest{1, std::vector<int64_t>(n, 0)};
+    if (!inner.empty()) fastest = inner.back(), inner.pop_back();
+    return kernel_from([outer, inner, fastest, n, op = c.op, offsets = std::vector<int64_t>(n)](const KernelArgs& a) mutable {
         const Store<T> out = store<T>(a, op, 0);
         std::fill(offsets.begin(), offsets.end(), 0);
         int64_t at = 0;
         for_each(outer, offsets, 0, [&] {
             double sum = 0;
-            for_each(inner, offsets, 0, [&] {
-                double product = 1;
-                for (size_t k = 0; k < n; ++k) product *= static_cast<double>(in<T>(a, static_cast<int>(k))[offsets[k]]);
-                sum += product;
-            });
+            for_each(inner, offsets, 0, [&] { sum = add_products<T>(a, n, offsets, fastest, sum); });
             out(at++, sum);
         });
     });
