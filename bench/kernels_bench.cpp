@@ -361,6 +361,21 @@ void rope_heads(benchmark::State& state) {
         });
     });
 }
+void qkv_both_ways(benchmark::State& state) {  // 4 key heads with 2 queries each
+    const int threads = static_cast<int>(state.range(0));
+    const QkvShape shape{kTokens, 8, 4, 64};
+    const Floats qkv(kTokens * 16 * 64), q(kTokens * 8 * 64), k(kTokens * 4 * 64), v(kTokens * 4 * 64);
+    std::vector<int32_t> pos(kTokens);
+    for (int64_t i = 0; i < kTokens; ++i) pos[i] = static_cast<int32_t>(i);
+    const std::vector<double> frequencies(32, 0.37);
+    measure_bytes(state, threads, 16.0 * kTokens * 16 * 64, [&] {
+        pool_of(threads).parallel([&](int thread, int parts) {
+            const Range tokens = split(kTokens, parts, thread);
+            split_qkv(tokens, shape, qkv.get(), pos.data(), frequencies.data(), 1.0f, q.get(), k.get(), v.get());
+            join_qkv(tokens, shape, q.get(), k.get(), v.get(), pos.data(), frequencies.data(), -1.0f, qkv.get());
+        });
+    });
+}
 void embedding_both(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));
     const Floats table(kVocab * kHidden), out(kTokens * kHidden), gradient(kVocab * kHidden);
@@ -444,6 +459,7 @@ BENCHMARK(bias_dropout_residual)
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(sum_of_rows)->Apply(one_and_two_threads);
 BENCHMARK(rope_heads)->Apply(one_and_two_threads);
+BENCHMARK(qkv_both_ways)->Apply(one_and_two_threads);
 BENCHMARK(embedding_both)->Apply(one_and_two_threads);
 BENCHMARK(loss_all)->Apply(one_and_two_threads);
 BENCHMARK(adamw_step)->Apply(one_and_two_threads);

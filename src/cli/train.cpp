@@ -121,7 +121,7 @@ Command add_train(CLI::App& app) {
     add_recipe_flags(*command, args->recipe);
     command->add_option(
         "--watch", args->watch,
-        "a tensor, such as layer[0].forward.q or embed.forward.y; its values are written in global order under the dump folder");
+        "a tensor, such as layer[0].forward.o or embed.forward.y; its values are written in global order under the dump folder");
     auto* trace = command->add_option("--trace", args->observe.trace,
                                       "write the timeline of one step to this file, for chrome://tracing or Perfetto");
     command->add_option("--trace-step", args->observe.trace_step, "step of this run to trace (default: the third)")

@@ -89,6 +89,13 @@ bool same_prefix(const Config& a, const Config& b) {
     return read(a) == read(b);
 }
 
+// Does each rank have all query heads of its key heads? All that a prefix reads of a layout.
+bool keeps_groups_whole(const Config& config, const std::vector<ir::Dim>& dims) {
+    const auto is_kv_heads = [](const ir::Dim& d) { return d.role == ir::DimRole::KvHeads; };
+    const auto heads = std::find_if(dims.begin(), dims.end(), is_kv_heads);
+    return heads == dims.end() || heads->size % std::max<int64_t>(config.parallelism.tensor_parallel_degree, 1) == 0;
+}
+
 P build_blocks(const Config& config) {
     models::Model model = models::find_model(config.model.name)->build(config.model.shape, config.training.seq_len);
     P program;
@@ -227,7 +234,9 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     Runner run(options, Programs(1));
     run("build_blocks", [&](P) { return build_blocks(config); });
     const Types types = types_of(config);
-    run("pack_products", [&](P p) { return config.training.pack_products ? passes::pack_products(std::move(p)) : p; });
+    run("pack_products", [&](P p) {
+        return config.training.pack_products ? passes::pack_products(std::move(p), {keeps_groups_whole(config, prefix.dims)}) : p;
+    });
     run("attach_objective", [&](P p) {
         return passes::attach_objective(std::move(p), {entries_of(config, options), types.loss_scaling});
     });
@@ -253,6 +262,9 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     if (const auto refusal = generates_in_a_pipeline(config, options)) return *refusal;
     if (const auto refusal = too_large(prefix.program, layout)) return *refusal;
     const Inputs in{config, options, layout, std::get<StagePlan>(plan)};
+
+    if (keeps_groups_whole(config, prefix.dims) != keeps_groups_whole(prefix.config, prefix.dims))
+        return compile(compile_prefix(config, options), config, options);
 
     out.passes = prefix.passes;
     if (prefix.stopped) {

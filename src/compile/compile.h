@@ -64,7 +64,9 @@ struct Compiled {
 // Of the loss at once: the recipe's, or what the kernels like.
 int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog);
 
-// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank.
+// What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to a
+// layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). compile() makes
+// the prefix again for a layout with the other answer.
 struct Prefix {
     Config config;              // that it was made for
     std::vector<ir::Dim> dims;  // of the model's blocks

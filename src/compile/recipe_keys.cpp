@@ -184,8 +184,8 @@ const std::vector<RecipeKey>& recipe_keys() {
                       "stop after this many steps in a row whose loss or gradients are not finite; 0: never", from_to(0, kSteps)),
         training.acts(
             "pack_products", &C::Training::pack_products,
-            "read weights that are multiplied with the same rows and lie side by side, as those of SwiGLU's gate and up, "
-            "as one matrix: one product in forward and two in backward instead of two and four"),
+            "read weights that are multiplied with the same rows and lie side by side as one matrix: those of SwiGLU's gate and "
+            "up, and those of queries, keys and values. One product in forward and two in backward take the place of all"),
         training.acts("fuse_loss", &C::Training::fuse_loss, "run output projection and cross-entropy in chunks of tokens"),
         training.acts(
             "loss_chunk_tokens", &C::Training::loss_chunk_tokens,

@@ -226,8 +226,8 @@ std::string_view name_of(PortKind kind) {
     return names[static_cast<size_t>(kind)];
 }
 std::string_view name_of(DimRole role) {
-    constexpr std::array<std::string_view, kDimRoles> names = {"other", "batch",    "seq", "kv_seq", "hidden",    "kv_heads",
-                                                               "group", "head_dim", "ffn", "vocab",  "positions", "flat"};
+    constexpr std::array<std::string_view, kDimRoles> names = {
+        "other", "batch", "seq", "kv_seq", "hidden", "kv_heads", "group", "head_dim", "qkv", "ffn", "vocab", "positions", "flat"};
     return names[static_cast<size_t>(role)];
 }
 std::string_view name_of(EntryKind kind) {

@@ -37,12 +37,13 @@ enum class DimRole {
     KvHeads,  // heads of keys and values,
     Group,    // query heads of each,
     HeadDim,  // and their width
+    Qkv,      // group + 2. [qkv, kv_heads, head_dim]: the rows of a rank's queries, of its keys, then of its values, in one list
     Ffn,
     Vocab,
     Positions,  // learned ones
     Flat        // elements of a unit's segment
 };
-constexpr int kDimRoles = 12;
+constexpr int kDimRoles = 13;
 constexpr bool is_of_heads(DimRole role) {
     return role == DimRole::KvHeads || role == DimRole::Group || role == DimRole::HeadDim;
 }

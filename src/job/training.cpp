@@ -315,7 +315,7 @@ void require_watchable(const std::vector<std::string>& watch, const compile::Com
         const std::string meant = nearest_if_close(name, {names.begin(), names.end()});
         throw UserError("train.watch_name", "--watch",
                         fmt::format("--watch {}: no op makes a tensor of that name; `lockstep show` prints them, written as "
-                                    "layer[0].forward.q{}",
+                                    "layer[0].forward.o{}",
                                     name, meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
     }
 }

@@ -173,6 +173,7 @@ void compile_grid(const KernelOptions& o, std::vector<std::unique_ptr<Sample>>& 
                 compile::Recipe recipe = recipe_of(shapes[i / 3], model);
                 recipe.set("training.mixed_precision_param", i % 3 == 0 ? "float32" : "bfloat16");
                 recipe.set("training.fp32_residual_connection", i % 3 == 2 ? "true" : "false");
+                recipe.set("training.pack_products", i / 3 % 4 == 1 ? "false" : "true");  // layouts that cannot have it
                 samples.push_back(std::make_unique<Sample>(Sample{compile::compile(recipe, options), &catalogs.back()}));
             }
         }

@@ -4,9 +4,9 @@
 // <norm>_backward_add(d_s, operands of <norm>_backward) -> d_x, d_w[, d_b]: the norm's d_x, and d_s added to it
 // addmm(c, a, b) -> c + a b, a product of matrices (torch.addmm)
 // cross_entropy_gradient(d_nll, d_t, logits, targets) -> d_logits, m, z, t: m = max(logits); z, t = cross_entropy(logits, m,
-// targets);
-//   cross_entropy_backward with d_z = d_nll / z. A row is read from memory once, where the vocabulary is whole
-// qkv_rope(x, wq, wk, wv, pos) -> q, k, v: three products of x [.., hidden] with weights [.., hidden]; q and k rotated
+//   targets); cross_entropy_backward with d_z = d_nll / z. A row is read from memory once, where the vocabulary is whole
+// qkv_rope(x, w, pos) -> q, k, v: split_qkv of the product of x [.., hidden] and w [qkv, kv_heads, head_dim, hidden]
+#include "ops/rope.h"
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -117,46 +117,38 @@ OpRule cross_entropy_gradient() {
     return r;
 }
 
-// x's dims but the last, then the weight's but the last.
-std::vector<DimId> projected(const Routine& r, TensorId x, TensorId w) {
-    std::vector<DimId> dims = dims_of(r, x);
-    dims.pop_back();
-    dims.insert(dims.end(), dims_of(r, w).begin(), dims_of(r, w).end() - 1);
-    return dims;
-}
-
 OpRule qkv_rope() {
+    // x's dims but the last, then the weight's but the last.
+    const auto rows = [](const Routine& r, const Op& op) {
+        std::vector<DimId> dims = dims_of(r, op.in[0]);
+        dims.pop_back();
+        const std::vector<DimId>& w = dims_of(r, op.in[1]);
+        dims.insert(dims.end(), w.begin(), w.end() - 1);
+        return dims;
+    };
     OpRule r;
     r.name = "qkv_rope";
-    r.operands = 5, r.results = 3;
-    r.check = [](const Routine& rt, const Op& op) -> std::string {
-        if (dims_of(rt, op.in[0]).empty()) return "x has the dim hidden";
-        for (int i = 0; i < 3; ++i) {
-            const std::vector<DimId>& w = dims_of(rt, op.in[i + 1]);
-            if (w.empty() || w.back() != dims_of(rt, op.in[0]).back()) return "x and the weights share their last dim";
-            if (dims_of(rt, op.out[i]) != projected(rt, op.in[0], op.in[i + 1]))
-                return "a result is a product of x and its weight";
-        }
-        return "";
+    r.operands = 3, r.results = 3;
+    r.check = [rows](const Routine& rt, const Op& op) -> std::string {
+        const std::vector<DimId>&x = dims_of(rt, op.in[0]), &w = dims_of(rt, op.in[1]);
+        if (x.empty() || w.empty() || w.back() != x.back()) return "x and the weight share their last dim";
+        return check_qkv(rt, rows(rt, op), op.out);
     };
     r.attrs = rope_rules()[0].attrs;
-    r.unsplit = with_roles({DimRole::HeadDim});
+    r.unsplit = qkv_dims;
+    r.takes_qkv_apart = true;
     r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) {
-        const double rows = static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[0]])) /
-                            static_cast<double>(ir::local_size(mesh, rt, rt.tensors[op.in[0]],
-                                                               static_cast<int>(dims_of(rt, op.in[0]).size()) - 1));
-        double weights = 0;
-        for (int i = 1; i <= 3; ++i) weights += static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[i]]));
-        return Flops{2 * rows * weights, 2 * rows * weights};
+        const ir::Tensor& x = rt.tensors[op.in[0]];
+        const double tokens = static_cast<double>(ir::local_elements(mesh, rt, x)) /
+                              static_cast<double>(ir::local_size(mesh, rt, x, static_cast<int>(x.dims.size()) - 1));
+        const double product = 2 * tokens * static_cast<double>(ir::local_elements(mesh, rt, rt.tensors[op.in[1]]));
+        return Flops{product, product};
     };
-    r.expand = [](Builder& b, const Op& op) {
-        std::vector<TensorId> made;
-        for (int i = 0; i < 3; ++i) {
-            const std::vector<DimId> dims = projected(b.routine(), op.in[0], op.in[i + 1]);
-            made.push_back(b.einsum("product", dims, {op.in[0], op.in[i + 1]}));
-            if (i < 2) made.back() = b.op("rope", {made.back(), op.in[4]}, {{"rotated", dims}}, op.attrs)[0];
-        }
-        return made;
+    r.expand = [rows](Builder& b, const Op& op) {
+        const TensorId qkv = b.einsum("qkv", rows(b.routine(), op), {op.in[0], op.in[1]});
+        std::vector<Result> parts;
+        for (const TensorId t : op.out) parts.push_back({b.tensor(t).name + ".part", b.dims(t), b.tensor(t).dtype});
+        return b.op("split_qkv", {qkv, op.in[2]}, parts, op.attrs);
     };
     return r;
 }

@@ -70,8 +70,9 @@ struct OpRule {
     // Composites: results in terms of simpler ops.
     std::function<std::vector<TensorId>(Builder&, const Op&)> expand;
 
-    bool norm = false;           // operands behind the first are a norm's weight and bias
-    std::string_view with_term;  // the kind that takes one operand more, the first, and adds it to result 0: ops/fused.cpp
+    bool takes_qkv_apart = false;  // knows the rows of a dim of role Qkv; to other ops they are a list
+    bool norm = false;             // operands behind the first are a norm's weight and bias
+    std::string_view with_term;    // the kind that takes one operand more, the first, and adds it to result 0: ops/fused.cpp
 
     // Of the end of a step. of_states: on flat states, placed by the pass that writes it (passes/partition_parameters);
     // obeys_control: its last operand is the step's `control`, in double; updates: its first result are the new weights.

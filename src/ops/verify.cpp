@@ -10,6 +10,7 @@
 #include "base/round.h"
 #include "ops/algorithms.h"
 #include "ops/rule.h"
+#include "ops/verify_qkv.h"
 #include "ops/verify_states.h"
 
 namespace lockstep::ops {
@@ -59,6 +60,8 @@ private:
             const std::string wrong = shape(r, op);
             if (!wrong.empty()) return fail("shape", fmt::format("{}, op {}: {}", r.name, op.kind, wrong));
             stays_wide(r, op);
+            if (const std::string qkv = wrong_use_of_qkv(r, op); !qkv.empty())
+                return fail("qkv", fmt::format("{}, op {}: {}", r.name, op.kind, qkv));
             if (!placed(r)) continue;
             if (rule(op.kind).collective || op.kind == "slice") collective(r, op);
             else if (rule(op.kind).of_blocks) blocks(r, op);

@@ -10,6 +10,8 @@
 //              op is linear in it
 //   collective operand and result placements differ by exactly the group
 //   blocks     blocks fit what they come from or make, and only `permute` meets other ranks' blocks
+//   qkv        a list of queries, keys and values (the dims qkv, kv_heads, head_dim) is whole but for a rank's own heads. Ops
+//              that do not take it apart read it as a list: nothing joins or cuts it, and no dim of it meets one of heads
 //   border     what crosses between blocks (x, y, d.x, d.y) and loader inputs are never partial
 //   precision  sums, statistics and the loss are never bfloat16; a unit's routines keep to its element types; what forward
 //              reads is cast from the master weights after their update

@@ -16,7 +16,7 @@ public:
     Fuser(Routine& r, const Serves& serves) : r_(r), serves_(serves) {}
 
     void run() {
-        while (one("rmsnorm", &Fuser::residual_and_norm) || one("rope", &Fuser::queries_keys_values)) {
+        while (one("rmsnorm", &Fuser::residual_and_norm) || one("split_qkv", &Fuser::queries_keys_values)) {
         }
         while (one("cross_entropy_backward", &Fuser::loss_and_gradient)) {
         }
@@ -84,44 +84,15 @@ private:
         return replace({static_cast<size_t>(maker_[norm.in[0]]), i}, fused);
     }
 
-    // Over the same sub-axes: one op runs where all of its results are. Not where heads are cut and keys whole.
-    bool stand_alike(const std::vector<TensorId>& tensors) const {
-        const mesh::AxisList first = r_.tensors[tensors[0]].placement.used();
-        return std::all_of(tensors.begin(), tensors.end(), [&](TensorId t) {
-            const mesh::AxisList used = r_.tensors[t].placement.used();
-            return mesh::is_subset(used, first) && mesh::is_subset(first, used);
-        });
-    }
-
-    // The product that a rotation alone reads, or -1.
-    int rotated_product(const Op& rope) const {
-        const Op* product = rope.kind == "rope" ? made_by(rope.in[0], "einsum") : nullptr;
-        return product && product->in.size() == 2 && only_here(rope.in[0]) ? maker_[rope.in[0]] : -1;
-    }
-
-    // From the rotation of the queries: that of the keys has the same positions, and the third product is shaped like theirs.
+    // The product whose result is taken apart and rotated.
     bool queries_keys_values(size_t i) {
-        const Op rotate_q = r_.ops[i];
-        const int q = rotated_product(rotate_q);
-        for (size_t j = 0; q >= 0 && j < r_.ops.size(); ++j) {
-            const Op& rotate_k = r_.ops[j];
-            const int k = j == i ? -1 : rotated_product(rotate_k);
-            if (k < 0 || rotate_k.in[1] != rotate_q.in[1] || rotate_k.attrs != rotate_q.attrs) continue;
-            const Op &to_q = r_.ops[q], &to_k = r_.ops[k];
-            for (int v = 0; to_k.in[0] == to_q.in[0] && v < static_cast<int>(r_.ops.size()); ++v) {
-                const Op& to_v = r_.ops[v];
-                const bool alike = v != q && v != k && to_v.kind == "einsum" && to_v.in.size() == 2 && to_v.in[0] == to_k.in[0] &&
-                                   r_.tensors[to_v.in[1]].dims == r_.tensors[to_k.in[1]].dims;
-                if (!alike) continue;
-                Op fused = rotate_q;
-                fused.kind = "qkv_rope";
-                fused.in = {to_q.in[0], to_q.in[1], to_k.in[1], to_v.in[1], rotate_q.in[1]};
-                fused.out = {rotate_q.out[0], rotate_k.out[0], to_v.out[0]};
-                const std::vector<size_t> old = {i, j, static_cast<size_t>(q), static_cast<size_t>(k), static_cast<size_t>(v)};
-                if (ops::check_op(r_, fused).empty() && stand_alike(fused.out) && replace(old, fused)) return true;
-            }
-        }
-        return false;
+        const Op split = r_.ops[i];
+        const Op* product = split.in.size() == 2 ? made_by(split.in[0], "einsum") : nullptr;
+        if (!product || product->in.size() != 2 || !only_here(split.in[0])) return false;
+        Op fused = split;
+        fused.kind = "qkv_rope";
+        fused.in = {product->in[0], product->in[1], split.in[1]};
+        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[split.in[0]]), i}, fused);
     }
 
     // d_z = d_nll / z, of which nothing stands between the maximum, the sum and the gradient: the vocabulary is whole.

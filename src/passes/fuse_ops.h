@@ -1,8 +1,7 @@
 // Requires: placed ops, before kernels are chosen.
 // Produces: ops of ops/fused.cpp in the place of several, wherever `serves` says that the backend has a kernel: a residual with
-//   the norm behind it, a cotangent with the norm's backward before it, a sum with the product that makes one of its terms, the loss of whole
-//   rows of logits with their gradient, and
-//   the three products of attention with the rotations of queries and keys.
+//   the norm behind it, a cotangent with the norm's backward before it, a sum with the product that makes one of its terms, the
+//   loss of whole rows of logits with their gradient, and the product of queries, keys and values with their rotation.
 // Leaves alone: what another routine or a second op reads stays a result.
 #pragma once
 

@@ -12,10 +12,26 @@
 namespace lockstep::runtime {
 namespace {
 
-// Where one local dim lies in the global tensor.
+// Where one local dim lies in the global tensor: from `first` on, or at `places`.
 struct Extent {
     int64_t local, whole, first;
+    std::vector<int64_t> places{};
+
+    int64_t place(int64_t i) const { return places.empty() ? first + i : places[static_cast<size_t>(i)]; }
 };
+
+// The dims qkv, kv_heads and head_dim as one: a rank's list of queries, keys and values (ir::DimRole::Qkv) within that of all.
+Extent list_of(const Extent& qkv, const Extent& heads, const Extent& head_dim) {
+    const int64_t width = head_dim.whole;
+    Extent list{qkv.local * heads.local * width, qkv.whole * heads.whole * width, 0};
+    int64_t before = 0;  // rows of a head in the parts before this one
+    for (const int64_t rows : {qkv.whole - 2, int64_t{1}, int64_t{1}}) {
+        const int64_t begin = (before * heads.whole + rows * heads.first) * width;
+        for (int64_t i = 0; i < rows * heads.local * width; ++i) list.places.push_back(begin + i);
+        before += rows;
+    }
+    return list;
+}
 
 // What a routine of a block does, without the numbers of its variants, of which an instance has one, and of its parts. A backward
 // in two parts has the name of the whole one.
@@ -102,6 +118,7 @@ void Capture::see(Executor& executor, const Produced& p) {
         if (r.dim(dim) >= 0) cuts[k] = first_block.dims[first_block.dim(dim)].size / r.dims[r.dim(dim)].size;
     }
     std::vector<Extent> extents;
+    size_t list = t.dims.size();  // where one of queries, keys and values begins
     Captured fresh;
     for (size_t i = 0; i < t.dims.size(); ++i) {
         const ir::Dim& dim = r.dims[t.dims[i]];
@@ -117,6 +134,11 @@ void Capture::see(Executor& executor, const Produced& p) {
         }
         extents.push_back(e);
         fresh.shape.push_back(e.whole);
+        if (dim.role == ir::DimRole::Qkv) list = i;
+    }
+    if (list < t.dims.size()) {
+        extents[list] = list_of(extents[list], extents[list + 1], extents[list + 2]);
+        extents.erase(extents.begin() + static_cast<long>(list) + 1, extents.begin() + static_cast<long>(list) + 3);
     }
     int64_t total = 1, count = 1;
     for (const Extent& e : extents) total *= e.whole, count *= e.local;
@@ -134,7 +156,7 @@ void Capture::see(Executor& executor, const Produced& p) {
     const auto add = [&](int64_t i, double x) {
         int64_t rest = i, at = 0, stride = 1;
         for (size_t d = extents.size(); d-- > 0;) {
-            at += (extents[d].first + rest % extents[d].local) * stride;
+            at += extents[d].place(rest % extents[d].local) * stride;
             rest /= extents[d].local;
             stride *= extents[d].whole;
         }

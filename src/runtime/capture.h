@@ -21,12 +21,12 @@ struct Captured {
     bool is_max = false;  // of parts: their maximum counts, not their sum
 };
 
-// What an entry of a program produces and Capture may be asked for: "layer[3].forward.q".
+// What an entry of a program produces and Capture may be asked for: "layer[3].forward.o".
 std::set<std::string> capturable(const ir::Program& program, ir::EntryKind entry);
 
 class Capture {
 public:
-    // Attaches to every executor until it is destroyed. `wanted` is asked for each name "layer[3].forward.q".
+    // Attaches to every executor until it is destroyed. `wanted` is asked for each name "layer[3].forward.o".
     Capture(Ranks& ranks, std::function<bool(const std::string& name)> wanted);
     ~Capture();
     Capture(const Capture&) = delete;

@@ -121,6 +121,16 @@ bool only_communicates(const ir::Routine& r) {
            std::all_of(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return ops::rule(op.kind).collective; });
 }
 
+// A part of a backward that computes again, and may do so before the gradient of the block's result has arrived: neither it nor a
+// part before it reads that.
+bool may_run_ahead(const ir::Program& p, size_t i) {
+    if (p.routines[i].kind != ir::RoutineKind::Backward) return false;
+    for (size_t k = i; p.routines[k].port(ir::PortRole::DY) < 0; --k) {
+        if (p.routines[k].part == 0) return true;
+    }
+    return false;
+}
+
 // What the computing thread is in: calls of one work of one microbatch, and of one block instance.
 Work work_of(ir::RoutineKind kind) {
     if (ir::is_forward(kind)) return Work::Forward;
@@ -265,7 +275,7 @@ double Costs::computing_s(const Whole& w) const {
 void Costs::add(Whole& w, const ir::Program& p, bool in_parts) const {
     std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
     for (size_t i = 0; i < p.routines.size(); ++i) {
-        if (is_part_of_others(p, i) && only_communicates(p.routines[i])) prices[i] = 0;
+        if (is_part_of_others(p, i) && (only_communicates(p.routines[i]) || may_run_ahead(p, i))) prices[i] = 0;
     }
     add_costs(w.blocks, w.costs, p, prices, in_parts);
 }

@@ -212,9 +212,9 @@ const Damage kDamages[] = {
     {"AParameterIsReadElsewhere",
      [](ir::Program& p) {
          ir::Routine& r = routine(p, "layer.forward");
-         std::swap(tensor(r, "wk").offset_bytes, tensor(r, "wv").offset_bytes);
+         std::swap(tensor(r, "wo").offset_bytes, tensor(r, "w2").offset_bytes);
      },
-     "layer.forward: wk of port params.layer does not lie where its unit, state or buffer has it"},
+     "layer.forward: wo of port params.layer does not lie where its unit, state or buffer has it"},
     {"APortsTensorIsAView",
      [](ir::Program& p) {
          ir::Routine& r = routine(p, "layer.forward");
@@ -247,7 +247,7 @@ const Damage kDamages[] = {
          ir::Routine& r = routine(p, "layer.forward");
          tensor(r, "k_all").view_of = r.find("v");
      },
-     "op 9 rename: k_all is a view of v, which does not stand where its operand k_rot does"},
+     "op 6 rename: k_all is a view of v, which does not stand where its operand k_rot does"},
     {"AResultLiesInAPortThatIsOnlyRead",
      [](ir::Program& p) {
          ir::Routine& r = routine(p, "layer.forward");
@@ -331,12 +331,13 @@ const Damage kDamages[] = {
          ir::Routine& r = routine(p, "layer.backward");
          const auto add = std::find_if(r.ops.begin(), r.ops.end(), [](const ir::Op& op) { return !op.accumulate.empty(); });
          ir::Op early = *add;
-         early.kind = "accumulate", early.attrs.clear(), early.in = {r.find("grad.wk")}, early.out = {r.find("grad.wv")};
+         early.kind = "accumulate", early.attrs.clear(), early.in = {r.find("grad.attention_norm")},
+         early.out = {r.find("grad.ffn_norm")};
          early.kernel = "reference.accumulate";
          early.accumulate = {0};
          r.ops.insert(r.ops.begin(), early);
      },
-     "reads grad.wk before it is added to"},
+     "reads grad.attention_norm before it is added to"},
     {"PaddingIsClearedThatIsNone",
      [](ir::Program& p) { --std::get<std::vector<int64_t>>(op_of(p, "zero_padding").second->attrs["ranges"])[0]; },
      "some of which are no padding", kPadded},

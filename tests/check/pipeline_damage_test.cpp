@@ -79,7 +79,8 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
         try {
             std::string where;
             const testing::Outcome outcome = testing::run(recipes[layout], damaged, kSteps);
-            EXPECT_EQ(testing::difference(sound[layout], outcome, &where), 0) << where << ", " << shown;
+            // Parts of the norm may be added in another order.
+            EXPECT_LT(testing::difference(sound[layout], outcome, &where), 1e-15) << where << ", " << shown;
         } catch (const std::exception& e) {
             ADD_FAILURE() << e.what() << "\n" << shown;
         }

@@ -78,7 +78,7 @@ TEST_F(CliAgreement, AnyKeyOfTheRecipe) {
         {"--model.rope_theta 1e4", "model.rope_theta is 500000.0 on rank 0, but 10000.0 on rank 1"},
         {"--job.dump_folder other", "job.dump_folder is \"out\" on rank 0, but \"other\" on rank 1"},
         {"--lr_scheduler.decay_type cosine", "lr_scheduler.decay_type is \"linear\" on rank 0, but \"cosine\" on rank 1"},
-        {"--watch 'layer[0].forward.q'", "--watch is  on rank 0, but layer[0].forward.q on rank 1"},
+        {"--watch 'layer[0].forward.o'", "--watch is  on rank 0, but layer[0].forward.o on rank 1"},
     };
     for (const auto& c : cases) expect_refused(train, c.more, c.text);
     const Finished json = s.in_processes(1, "train r.toml --json : -n 1 $LOCKSTEP train r.toml --json --optimizer.lr 0.5");

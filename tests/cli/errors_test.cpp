@@ -40,7 +40,7 @@ const Case kRefusals[] = {
     {"train r.toml --job.dump_folder /proc/nothing", "train.dump_folder", "job.dump_folder: /proc/nothing cannot be made"},
     {"train r.toml --job.dump_folder full", "metrics.cannot_write", "full/metrics.jsonl: cannot be written"},
     {"train r.toml --watch nothing", "train.watch_name", "--watch nothing: no op makes a tensor of that name"},
-    {"train r.toml --watch 'layer[0].forward.q' --job.dump_folder watched", "train.watch", "cannot be written"},
+    {"train r.toml --watch 'layer[0].forward.o' --job.dump_folder watched", "train.watch", "cannot be written"},
     {"check r.toml --cluster.memory_gib_per_rank 0.000001", "check.does_not_fit", "too much; what would help most: "},
     {"check r.toml --parallelism.context_parallel_degree 2 --training.enable_cpu_offload true", "recipe.not_available",
      "does not have:\n  offload to the memory of the CPU (training.enable_cpu_offload = true)\n"
@@ -92,7 +92,7 @@ TEST_P(CliErrors, SayWhatIsWrong) {
     s.write("broken.toml", "[training\nsteps = 1\n");
     s.write("outside.toml", "steps = 1\n");
     std::filesystem::create_directories(s.path("full/metrics.jsonl"));  // a folder where a file should be
-    std::filesystem::create_directories(s.path("watched/watch/layer[0].forward.q.step1.txt"));
+    std::filesystem::create_directories(s.path("watched/watch/layer[0].forward.o.step1.txt"));
     const Finished f = s.lockstep(GetParam().arguments);
     EXPECT_EQ(f.code, 1) << f.err;
     EXPECT_NE(f.err.find(GetParam().message), std::string::npos) << f.err << f.out;

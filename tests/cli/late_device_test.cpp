@@ -19,7 +19,7 @@ TEST(CliLateDevice, TrainingEvaluationSamplesAndWatchedTensorsAreTheSame) {
                                       "tensor_parallel_degree = 2\n[validation]\nenable = true\nfreq = 3\n"
                                       "[debug]\nreplica_check_freq = 2\n"));
     const auto train = [&](const std::string& folder, const std::string& more) {
-        const Finished f = s.lockstep("train r.toml --watch 'layer[0].forward.q' --trace " + folder + ".json --job.dump_folder " +
+        const Finished f = s.lockstep("train r.toml --watch 'layer[0].forward.o' --trace " + folder + ".json --job.dump_folder " +
                                       folder + more);
         ASSERT_EQ(f.code, 0) << f.err;
     };
@@ -36,7 +36,7 @@ TEST(CliLateDevice, TrainingEvaluationSamplesAndWatchedTensorsAreTheSame) {
     };
     EXPECT_NE(metrics("host"), "");
     EXPECT_EQ(metrics("host"), metrics("late"));
-    for (const std::string file : {"watch/'layer[0].forward.q.step6.txt'", "checkpoint/step-00000006/model.safetensors",
+    for (const std::string file : {"watch/'layer[0].forward.o.step6.txt'", "checkpoint/step-00000006/model.safetensors",
                                    "checkpoint/step-00000006/optimizer.safetensors"}) {
         EXPECT_EQ(s.shell("cmp host/" + file + " late/" + file).code, 0) << file;
     }

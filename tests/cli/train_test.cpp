@@ -164,24 +164,29 @@ TEST(CliTrain, StopSignalWritesACheckpointAndExits4) {
 TEST(CliTrain, WatchWritesATensorInGlobalOrderWhateverTheLayout) {
     Scratch s;
     s.write("r.toml", training_recipe(6) + "[runtime]\nkernels = \"reference\"\n");
-    const std::string run =
-        "train r.toml --training.dtype float64 --training.steps 1 --watch 'layer[1].forward.q' --job.dump_folder ";
-    ASSERT_EQ(s.lockstep(run + "a").code, 0);
-    const Finished f = s.lockstep(run + "b --parallelism.tensor_parallel_degree 4 --parallelism.data_parallel_shard_degree 2");
-    ASSERT_EQ(f.code, 0) << f.err;
-    std::istringstream a(s.read("a/watch/layer[1].forward.q.step1.txt")), b(s.read("b/watch/layer[1].forward.q.step1.txt"));
-    std::string first_a, first_b;
-    std::getline(a, first_a);
-    std::getline(b, first_b);
-    EXPECT_EQ(first_a, "# layer[1].forward.q step 1 shape [4, 16, 2, 2, 4]");
-    EXPECT_EQ(first_a, first_b);
-    double x = 0, y = 0;
-    int values = 0;
-    while (a >> x && b >> y) {
-        EXPECT_NEAR(x, y, 1e-10);
-        ++values;
-    }
-    EXPECT_EQ(values, 4 * 16 * 2 * 2 * 4);
+    const auto compare = [&](const std::string& name, const std::string& shape, int size, const std::string& tp) {
+        const std::string run =
+            "train r.toml --training.dtype float64 --training.steps 1 --watch '" + name + "' --job.dump_folder ";
+        ASSERT_EQ(s.lockstep(run + "a").code, 0);
+        const Finished f =
+            s.lockstep(run + "b --parallelism.tensor_parallel_degree " + tp + " --parallelism.data_parallel_shard_degree 2");
+        ASSERT_EQ(f.code, 0) << f.err;
+        std::istringstream a(s.read("a/watch/" + name + ".step1.txt")), b(s.read("b/watch/" + name + ".step1.txt"));
+        std::string first_a, first_b;
+        std::getline(a, first_a);
+        std::getline(b, first_b);
+        EXPECT_EQ(first_a, "# " + name + " step 1 shape " + shape);
+        EXPECT_EQ(first_a, first_b);
+        double x = 0, y = 0;
+        int values = 0;
+        while (a >> x && b >> y) {
+            EXPECT_NEAR(x, y, 1e-10);
+            ++values;
+        }
+        EXPECT_EQ(values, size);
+    };
+    compare("layer[1].forward.q_rot", "[4, 16, 2, 2, 4]", 4 * 16 * 2 * 2 * 4, "4");
+    compare("layer[1].forward.qkv", "[4, 16, 4, 2, 4]", 4 * 16 * 4 * 2 * 4, "2");  // a list of heads on each rank
     const Finished unknown = s.lockstep("train r.toml --watch nothing --training.dtype float64");
     EXPECT_EQ(unknown.code, 1);
     EXPECT_NE(unknown.err.find("--watch nothing: no op makes a tensor of that name"), std::string::npos) << unknown.err;

@@ -110,6 +110,12 @@ bool add_bias_on_every_rank(Routine& r, Op& sum) {
     return is_bias && reduced;
 }
 
+bool turn_forward(Routine&, Op& op) {
+    const bool back = op.attrs.contains("sign") && op.integer("sign") < 0;
+    if (back) op.attrs["sign"] = int64_t{1};
+    return back;
+}
+
 }  // namespace
 
 std::vector<Defect> operation_defects() {
@@ -119,12 +125,10 @@ std::vector<Defect> operation_defects() {
     return {
         in_ops("attention's scale is off in backward only", kBackwards, "attention_backward",
                [](Routine&, Op& op) { return times(op, "scale", 1.01); }),
-        in_ops("rope's sign is not turned in backward", kBackwards, "rope",
-               [](Routine&, Op& op) {
-                   const bool back = op.integer("sign") < 0;
-                   op.attrs["sign"] = int64_t{1};
-                   return back;
-               }),
+        in_ops("rope's sign is not turned in backward", kBackwards, "rope", turn_forward),
+        in_ops("the sign is not turned where gradients are joined", kBackwards, "join_qkv", turn_forward),
+        in_ops("theta is off where queries, keys and values are taken apart", kForwards, "split_qkv",
+               [](Routine&, Op& op) { return op.attrs.contains("theta") && times(op, "theta", 1.1); }),
         in_ops("rope's theta is off in forward", kForwards, "rope", [](Routine&, Op& op) { return times(op, "theta", 1.1); }),
         in_ops("rope's theta is off for keys only", kCompute, "rope",
                [=](Routine& r, Op& op) { return reads(r, op, "k") && times(op, "theta", 1.1); }),

@@ -1,5 +1,5 @@
-// Gate and up as one product beside two: the same losses, norms of gradients and weights, in every layout that treats weights,
-// rows or saved values in a way of its own.
+// Gate and up, and queries, keys and values, as one product beside several: the same losses, norms of gradients and weights, in
+// every layout that treats weights, rows or saved values in a way of its own.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -31,11 +31,12 @@ compile::Recipe recipe(const Settings& settings) {
     return r;
 }
 
-bool has_packed(const compile::Compiled& compiled) {
+// Does a product read these parameters as one?
+bool has_packed(const compile::Compiled& compiled, const std::string& source) {
     for (const ir::Program& p : compiled.programs) {
         for (const ir::Routine& r : p.routines) {
-            for (const ir::Op& op : r.ops) {
-                if (op.kind == "einsum" && r.tensors[op.out[0]].name.find("w1.w3") != std::string::npos) return true;
+            for (const ir::Tensor& t : r.tensors) {
+                if (t.source == source) return true;
             }
         }
     }
@@ -62,21 +63,51 @@ const Settings kLayouts[] = {
      {"parallelism.pipeline_parallel_schedule", "ZBVZeroBubble"},
      {"model.n_layers", "4"}},
     {{"parallelism.pipeline_parallel_degree", "2"}, {"model.tie_embeddings", "1"}},
+    {{"model.n_heads", "4"}},  // groups of two
+    {{"model.n_heads", "6"}, {"parallelism.tensor_parallel_degree", "2"}, {"model.qkv_bias", "1"}},
+    {{"model.n_heads", "4"}, {"parallelism.tensor_parallel_degree", "2"}, {"model.qk_norm", "1"}, {"optimizer.name", "Muon"}},
+    {{"model.n_heads", "4"},
+     {"parallelism.tensor_parallel_degree", "2"},
+     {"parallelism.enable_async_tensor_parallel", "true"},
+     {"parallelism.pipeline_parallel_degree", "2"},
+     {"parallelism.pipeline_parallel_schedule", "ZBVZeroBubble"},
+     {"model.n_layers", "4"},
+     {"model.qkv_bias", "1"}},
+    {{"model.n_heads", "4"},
+     {"parallelism.data_parallel_shard_degree", "4"},
+     {"activation_checkpoint.mode", "memory_budget"},
+     {"activation_checkpoint.memory_budget", "0.5"},
+     {"model.qk_norm", "1"},
+     {"model.qkv_bias", "1"}},
+};
+// Tensor parallelism cuts the groups of these: their queries, keys and values stay apart.
+const Settings kCutGroups[] = {
+    {{"model.n_heads", "4"}, {"model.ffn_dim", "8"}, {"parallelism.tensor_parallel_degree", "4"}},
+    {{"model.n_heads", "4"}, {"model.n_kv_heads", "1"}, {"parallelism.tensor_parallel_degree", "2"}, {"model.qkv_bias", "1"}},
 };
 
+void expect_equal(Settings settings, bool heads) {
+    std::string text;
+    for (const auto& [key, value] : settings) text += key + " = " + value + "\n";
+    const compile::Recipe packed = recipe(settings);
+    settings["training.pack_products"] = "false";
+    const compile::Recipe apart = recipe(settings);
+    const compile::Compiled as_one = compile_recipe(packed, Backend::Reference),
+                            as_many = compile_recipe(apart, Backend::Reference);
+    EXPECT_TRUE(has_packed(as_one, "w1+w3")) << text;
+    EXPECT_EQ(has_packed(as_one, "wq+wk+wv"), heads) << text;
+    EXPECT_EQ(has_packed(as_one, "bq+bk+bv"), heads && settings.contains("model.qkv_bias")) << text;
+    for (const char* source : {"w1+w3", "wq+wk+wv", "bq+bk+bv"}) EXPECT_FALSE(has_packed(as_many, source)) << text;
+    std::string where;
+    EXPECT_LT(difference(run(packed, Backend::Reference, 3), run(apart, Backend::Reference, 3), &where), 1e-10) << text << where;
+}
+
 TEST(PackedProducts, AreTheProductsApart) {
-    for (Settings settings : kLayouts) {
-        std::string text;
-        for (const auto& [key, value] : settings) text += key + " = " + value + "\n";
-        const compile::Recipe packed = recipe(settings);
-        settings["training.pack_products"] = "false";
-        const compile::Recipe apart = recipe(settings);
-        EXPECT_TRUE(has_packed(compile_recipe(packed, Backend::Reference))) << text;
-        EXPECT_FALSE(has_packed(compile_recipe(apart, Backend::Reference))) << text;
-        std::string where;
-        EXPECT_LT(difference(run(packed, Backend::Reference, 3), run(apart, Backend::Reference, 3), &where), 1e-10)
-            << text << where;
-    }
+    for (const Settings& settings : kLayouts) expect_equal(settings, true);
+}
+
+TEST(PackedProducts, OfGroupsThatAreCutStayApart) {
+    for (const Settings& settings : kCutGroups) expect_equal(settings, false);
 }
 
 }  // namespace

@@ -234,6 +234,37 @@ TEST(CpuElementwise, Rope) {
     }
 }
 
+// The bits of rope on each, and of a copy; putting them together again gives what there was.
+TEST(CpuElementwise, QueriesKeysAndValuesApartAndTogether) {
+    std::mt19937 rng(6);
+    const std::vector<int32_t> pos{0, 3, 17, 4096, 5};
+    for (int64_t head_dim : {2, 6, 64, 600}) {
+        const QkvShape s{5, 4, 2, head_dim};
+        std::vector<double> frequencies(head_dim / 2);
+        for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = std::pow(100.0, -static_cast<double>(i));
+        const std::vector<float> all = random_floats(rng, s.tokens * s.heads() * head_dim);
+        std::vector<float> q(5 * 4 * head_dim), k(5 * 2 * head_dim), v(k), want_q(q), want_k(k), want_v(k), again(all.size());
+        for (int64_t t = 0; t < s.tokens; ++t) {
+            const float* row = all.data() + t * s.heads() * head_dim;
+            std::copy_n(row, 4 * head_dim, want_q.data() + t * 4 * head_dim);
+            std::copy_n(row + 4 * head_dim, 2 * head_dim, want_k.data() + t * 2 * head_dim);
+            std::copy_n(row + 6 * head_dim, 2 * head_dim, want_v.data() + t * 2 * head_dim);
+        }
+        const Range tokens{0, s.tokens};
+        split_qkv(tokens, s, all.data(), nullptr, nullptr, 1.0f, q.data(), k.data(), v.data());
+        EXPECT_TRUE(q == want_q && k == want_k && v == want_v);
+        join_qkv(tokens, s, q.data(), k.data(), v.data(), nullptr, nullptr, 1.0f, again.data());
+        EXPECT_EQ(again, all);
+        rope(tokens, 4, head_dim, want_q.data(), pos.data(), frequencies.data(), 1.0f, want_q.data());
+        rope(tokens, 2, head_dim, want_k.data(), pos.data(), frequencies.data(), 1.0f, want_k.data());
+        split_qkv(tokens, s, all.data(), pos.data(), frequencies.data(), 1.0f, q.data(), k.data(), v.data());
+        EXPECT_TRUE(q == want_q && k == want_k && v == want_v);
+        join_qkv(tokens, s, q.data(), k.data(), v.data(), pos.data(), frequencies.data(), -1.0f, again.data());
+        const std::vector<double> before(all.begin(), all.end());
+        expect_near(before, again, 5e-7);
+    }
+}
+
 TEST(CpuElementwise, EmbeddingOnAShard) {
     std::mt19937 rng(5);
     with_pools([&](ThreadPool& pool) {

@@ -11,7 +11,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::string kQ = "batch seq kv_heads group head_dim", kK = "batch kv_seq kv_heads head_dim", kRows = "batch seq",
-                  kKeys = "batch kv_seq";
+                  kNewK = "batch seq kv_heads head_dim", kQkv = "batch seq qkv kv_heads head_dim", kKeys = "batch kv_seq";
 
 Operand fixed(const std::string& dims, Fill fill = Fill::Normal) { return {dims, fill, false}; }
 OpResult final_of(const std::string& dims) { return {dims, -1, false}; }
@@ -138,8 +138,7 @@ std::vector<OpCase> make_cases() {
          ""},
         {"long_enough",
          "qkv_rope",
-         {fixed("batch long hidden"), fixed("kv_heads group head_dim hidden"), fixed("kv_heads head_dim hidden"),
-          fixed("kv_heads head_dim hidden"), fixed("batch long", Fill::Positions)},
+         {fixed("batch long hidden"), fixed("qkv kv_heads head_dim hidden"), fixed("batch long", Fill::Positions)},
          {final_of("batch long kv_heads group head_dim"), final_of("batch long kv_heads head_dim"),
           final_of("batch long kv_heads head_dim")},
          rope(1, 1.0),
@@ -184,6 +183,23 @@ std::vector<OpCase> make_cases() {
          {{"batch seq kv_heads head_dim"}},
          rope(-1, 8.0),
          ""},
+        {"as_they_are", "split_qkv", {{kQkv}}, {{kQ}, {kNewK}, {kNewK}}, {}, ""},
+        {"rotated", "split_qkv", {{kQkv}, fixed(kRows, Fill::Positions)}, {{kQ}, {kNewK}, {kNewK}}, rope(1, 1.0), ""},
+        {"of_a_ranks_heads",
+         "split_qkv",
+         {{kQkv}, fixed(kRows, Fill::Positions)},
+         {{kQ}, {kNewK}, {kNewK}},
+         rope(1, 8.0),
+         "kv_heads"},
+        {"as_they_are", "join_qkv", {{kQ}, {kNewK}, {kNewK}}, {{kQkv}}, {}, ""},
+        {"rotated_back", "join_qkv", {{kQ}, {kNewK}, {kNewK}, fixed(kRows, Fill::Positions)}, {{kQkv}}, rope(-1, 1.0), ""},
+        {"wide_heads",
+         "split_qkv",
+         {fixed(kQkv), fixed(kRows, Fill::Positions)},
+         {final_of(kQ), final_of(kNewK), final_of(kNewK)},
+         rope(1, 1.0),
+         "",
+         {{"batch", 2}, {"seq", 9}, {"kv_heads", 2}, {"group", 3}, {"head_dim", 128}}},
         {"table", "gather", {{"vocab hidden"}, fixed(kRows, Fill::Ids)}, {{"batch seq hidden"}}, {}, ""},
         {"table_shard", "gather", {{"vocab hidden"}, fixed(kRows, Fill::Ids)}, {{"batch seq hidden"}}, {}, "vocab"},
         {"into_table", "scatter", {fixed("batch seq hidden"), fixed(kRows, Fill::Ids)}, {final_of("vocab hidden")}, {}, ""},
@@ -402,6 +418,8 @@ ir::Routine make_routine(const OpCase& c, const mesh::Mesh& mesh, std::mt19937& 
     }
     constexpr int64_t kElements = 768, kInt8 = quantized_bytes(kElements, 8), kInt4 = quantized_bytes(kElements, 4);
     r.dims.push_back({"gate_up", 2, 2});
+    const int64_t qkv = r.dims[r.dim("group")].size + 2;
+    r.dims.push_back({"qkv", qkv, qkv, ir::DimRole::Qkv});
     r.dims.push_back({"blocks", kElements, kElements}), r.dims.push_back({"int8", kInt8, kInt8});
     r.dims.push_back({"int4", kInt4, kInt4});
     r.dims[r.dim("kv_seq")].size = r.dims[r.dim("kv_seq")].valid = r.dims[r.dim("seq")].size;

@@ -22,6 +22,8 @@ std::string refusal_of(const Refusal& c) {
     ir::Routine r;
     for (const char* d : {"batch", "seq", "hidden", "vocab"}) r.dims.push_back({d, 4, 4});
     r.dims.push_back({"two", 2, 2});
+    for (const char* d : {"kv_heads", "group", "head_dim"}) r.dims.push_back({d, 2, 2});
+    r.dims.push_back({"qkv", 4, 4, ir::DimRole::Qkv});
     ops::Builder b(r);
     ir::Op op;
     op.kind = c.kind;
@@ -46,6 +48,9 @@ const ir::Attrs kOneDocument = {{"scale", 1.0}, {"window", int64_t{0}}, {"one_do
 const ir::Attrs kRope = {{"sign", int64_t{1}},      {"theta", 1e4},
                          {"factor", 1.0},           {"low_freq_factor", 1.0},
                          {"high_freq_factor", 4.0}, {"original_positions", 8192.0}};
+
+constexpr const char* kNotQkv = "y, z and { are not the queries, keys and values of rows [qkv = group + 2, kv_heads, head_dim]";
+const std::vector<std::string> kSplit = {"seq kv_heads group head_dim", "seq kv_heads head_dim", "seq kv_heads head_dim"};
 
 class OpRefusal : public ::testing::TestWithParam<Refusal> {};
 
@@ -120,15 +125,15 @@ const Refusal kRefusals[] = {
      "gives 3 results"},
     {"addmm", {"seq", "seq hidden", "vocab hidden"}, {"seq vocab"}, {}, "a and y must have the same dims"},
     {"qkv_rope",
-     {"seq hidden", "vocab hidden", "vocab", "vocab hidden", "i32 seq"},
-     {"seq vocab", "seq", "seq vocab"},
+     {"seq hidden", "qkv kv_heads head_dim vocab", "i32 seq"},
+     {"seq kv_heads group head_dim", "seq kv_heads head_dim", "seq kv_heads head_dim"},
      kRope,
-     "x and the weights share their last dim"},
+     "x and the weight share their last dim"},
     {"qkv_rope",
-     {"seq hidden", "vocab hidden", "vocab hidden", "vocab hidden", "i32 seq"},
-     {"seq vocab", "vocab seq", "seq vocab"},
+     {"seq hidden", "qkv kv_heads head_dim hidden", "i32 seq"},
+     {"seq kv_heads group head_dim", "seq kv_heads head_dim", "seq kv_heads group head_dim"},
      kRope,
-     "a result is a product of x and its weight"},
+     kNotQkv},
     {"bias", {"seq hidden", "seq"}, {"seq hidden"}, {}, "the bias has the last dims of operand 0"},
     {"bias", {"seq hidden", "hidden"}, {"seq"}, {}, "a and y must have the same dims"},
     {"bias_gelu", {"seq hidden", "hidden"}, {"seq hidden"}, {}, "needs the attribute fn"},
@@ -175,6 +180,21 @@ const Refusal kRefusals[] = {
     {"unpick", {"batch", "i32 seq"}, {"seq vocab"}, {}, "a and b must have the same dims"},
     {"rope", {"seq", "i32 seq"}, {"seq"}, {}, "needs the attribute sign"},
     {"rope", {"seq hidden", "i32 seq"}, {"seq"}, kRope, "a and y must have the same dims"},
+    {"split_qkv", {}, {"seq", "seq", "seq"}, {}, "takes 1 operands, and positions where it rotates"},
+    {"split_qkv", {"seq qkv kv_heads head_dim", "i32 seq"}, kSplit, {}, "needs the attribute sign"},
+    {"split_qkv", {"seq qkv kv_heads head_dim"}, kSplit, kRope, "has no attribute sign"},
+    {"split_qkv", {"seq qkv kv_heads head_dim", "seq"}, kSplit, kRope, "the last operand holds positions, int32"},
+    {"split_qkv", {"seq qkv kv_heads head_dim"}, {kSplit[1], kSplit[1], kSplit[1]}, {}, kNotQkv},
+    {"split_qkv", {"seq qkv kv_heads head_dim"}, {kSplit[0], kSplit[1], "kv_heads seq head_dim"}, {}, kNotQkv},
+    {"split_qkv", {"seq two kv_heads head_dim"}, kSplit, {}, kNotQkv},
+    {"split_qkv", {"batch qkv kv_heads head_dim"}, kSplit, {}, kNotQkv},
+    {"split_qkv", {"seq qkv head_dim kv_heads"}, kSplit, {}, kNotQkv},
+    {"join_qkv", {kSplit[0], kSplit[1]}, {"seq qkv kv_heads head_dim"}, {}, "takes 3 operands, and positions where it rotates"},
+    {"join_qkv",
+     {kSplit[0], kSplit[1], "seq hidden"},
+     {"seq qkv kv_heads head_dim"},
+     {},
+     "a, b and c are not the queries, keys and values of rows [qkv = group + 2, kv_heads, head_dim]"},
     {"attention",
      std::vector<std::string>(8, "seq"),
      {"seq", "seq"},

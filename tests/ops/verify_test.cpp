@@ -151,6 +151,57 @@ const TextCase kTextCases[] = {
 INSTANTIATE_TEST_SUITE_P(Broken, VerifyText, ::testing::ValuesIn(kTextCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// Rows of queries, keys and values on two ranks: a list that is joined, cut, or read as heads.
+const std::string kQkv = R"(mesh dp_replicate=1 dp_shard=1 cp=1 tp=2 tp:(1)2
+block b x1
+routine f block b kind forward entry train chunks 1 scratch 0
+  dims batch=2 hidden=4 kv_heads=2 group=3 head_dim=4 qkv=5
+  port x value read
+    x: f32[batch, hidden]
+  port pos value read
+    pos: i32[batch]
+    g: f32[head_dim]
+  port params params read
+    w: f32[qkv, kv_heads/tp, head_dim, hidden] from w
+  port y value write
+    q: f32[batch, kv_heads/tp, group, head_dim]
+    k: f32[batch, kv_heads/tp, head_dim]
+    v: f32[batch, kv_heads/tp, head_dim]
+  rows: f32[batch, qkv, kv_heads/tp, head_dim] = einsum(x, w)
+  q; k; v = split_qkv(rows)
+)";
+
+TEST(Verify, AcceptsQueriesKeysAndValuesInOneList) {
+    const auto violation = ops::verify(ir::parse(kQkv));
+    EXPECT_FALSE(violation) << violation->message;
+}
+
+TEST(Verify, QueriesKeysAndValuesInOneListAreNotLookedInto) {
+    const auto refused = [](const std::string& op, const std::string& message) {
+        expect_violation(ir::parse(replaced(kQkv, "  q; k; v =", op + "  q; k; v =")), "qkv", "f, op " + message);
+    };
+    const std::string list = "f32[batch, qkv, kv_heads/tp, head_dim]";
+    refused("  z: f32[batch, qkv, kv_heads, head_dim] = all_gather(rows) {dim=2} over tp\n",
+            "all_gather: it joins or cuts rows along its list of queries, keys and values");
+    refused("  z: f32[batch, qkv, kv_heads, head_dim/tp] = scale(rows) {c=2.0}\n",
+            "scale: z is cut within its list of queries, keys and values");
+    refused(
+        "  z: f32[batch, qkv, kv_heads/tp, head_dim]; s: f32[batch, qkv, kv_heads/tp] = rmsnorm(rows, g) "
+        "{eps=1e-05, over='head_dim'}\n",
+        "rmsnorm: s has the dim qkv without kv_heads and head_dim behind it");
+    refused("  z: " + list +
+                " = rope(rows, pos) {factor=1.0, high_freq_factor=4.0, low_freq_factor=1.0, original_positions=8.0, sign=1, "
+                "theta=10.0}\n",
+            "rope: it reads queries, keys and values along head_dim");
+    refused("  z: f32[batch, kv_heads/tp, head_dim] = einsum(rows)\n",
+            "einsum: it reads queries, keys and values as the heads of z");
+    refused("  z: f32[batch, qkv, head_dim] partial sum tp = einsum(rows)\n",
+            "einsum: z has the dim qkv without kv_heads and head_dim behind it");
+    refused("  z: f32[batch, hidden] partial sum tp = einsum(rows, w)\n  z2: " + list + " = scale(rows) {c=2.0}\n" +
+                "  z3: f32[batch, kv_heads/tp, head_dim] = einsum(z2)\n",
+            "einsum: it reads queries, keys and values as the heads of z3");
+}
+
 struct EditCase {
     const char* name;
     std::function<void(ir::Program&)> edit;

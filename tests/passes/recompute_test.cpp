@@ -52,8 +52,8 @@ TEST(Recompute, RerunOpsAreMarkedAndTheLastProductIsNotAmongThem) {
         const auto reads = [&](const char* t) { return std::count(op.in.begin(), op.in.end(), r.find(t)) > 0; };
         EXPECT_FALSE(op.attrs.contains("recomputed") && reads("w2"));
     }
-    EXPECT_EQ(again, (std::set<std::string>{"rmsnorm", "all_gather", "einsum", "rope", "rename", "attention", "reduce_scatter",
-                                            "add", "swiglu"}));
+    EXPECT_EQ(again, (std::set<std::string>{"rmsnorm", "all_gather", "einsum", "split_qkv", "rename", "attention",
+                                            "reduce_scatter", "add", "swiglu"}));
 }
 
 TEST(Recompute, ReshardsAreSharedWithBackward) {
@@ -129,8 +129,8 @@ TEST(Recompute, CostlyOpsAreSaved) {
     const std::vector<std::string> again = recomputed(q, "layer.backward");
     EXPECT_EQ(std::count(again.begin(), again.end(), "attention"), 0);
     EXPECT_EQ(std::count(again.begin(), again.end(), "reduce_scatter"), 0);
-    // Of q, k, v, o, gate and up, down: the second; the fourth's sum over tp and the last's result are there or dead.
-    EXPECT_EQ(std::count(again.begin(), again.end(), "einsum"), 1);
+    // Of qkv, o, gate and up, down: none. The second's sum over tp is there, and the last's result is dead.
+    EXPECT_EQ(std::count(again.begin(), again.end(), "einsum"), 0);
     EXPECT_GT(std::count(again.begin(), again.end(), "rmsnorm"), 0);
 }
 

@@ -173,10 +173,11 @@ TEST(SelectKernels, AResidualsCotangentIsAddedByTheNormsBackward) {
 }
 
 TEST(SelectKernels, SumsOfProductsAreAddedByTheProducts) {
-    const Strings apart = kinds_with({}, "layer.backward"), fused = kinds_with({"addmm"}, "layer.backward");
-    EXPECT_EQ(count_of(apart, "add"), 3);  // of queries, keys and values; two residuals
+    const Settings of_three = {{"training.pack_products", "false"}};
+    const Strings apart = kinds_with({}, "layer.backward", of_three), fused = kinds_with({"addmm"}, "layer.backward", of_three);
+    EXPECT_EQ(count_of(apart, "add"), 4);  // of queries, keys and values; of gate and up; two residuals
     EXPECT_EQ(count_of(fused, "add"), 2);
-    EXPECT_EQ(count_of(fused, "addmm"), 2);
+    EXPECT_EQ(count_of(fused, "addmm"), 3);
 }
 
 TEST(SelectKernels, APartialSumIsNotAddedToAWholeTerm) {
@@ -189,7 +190,7 @@ TEST(SelectKernels, QueriesKeysAndValuesAreOneOp) {
     for (const char* tp : {"1", "2"}) {
         const Strings fused = kinds_with({"qkv_rope"}, "layer.forward", {{"parallelism.tensor_parallel_degree", tp}});
         EXPECT_EQ(count_of(fused, "qkv_rope"), 1);
-        EXPECT_EQ(count_of(fused, "rope"), 0);
+        EXPECT_EQ(count_of(fused, "split_qkv"), 0);
         EXPECT_EQ(count_of(fused, "einsum"), 4);  // output of attention, gate and up, down, and the product within swiglu
     }
 }

@@ -30,7 +30,7 @@ std::string dtype_of(const ir::Program& p, const std::string& routine, const std
 
 TEST(SetPrecision, ALayerComputesInBfloat16AndKeepsStatisticsWide) {
     const ir::Program p = typed();
-    for (const char* t : {"x", "y", "q", "gate_up"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << t;
+    for (const char* t : {"x", "y", "qkv", "gate_up"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << t;
     for (const ir::Op& op : p.routine("layer.forward")->ops) {
         EXPECT_NE(op.kind, "cast");
         if (op.kind != "rmsnorm" && op.kind != "attention") continue;
@@ -149,7 +149,7 @@ TEST(SetPrecision, AWideResidualStreamIsNormedIntoBfloat16) {
             }
         }
         for (const char* t : {"x", "x1", "y", "ao", "mlp"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "f32") << model << t;
-        for (const char* t : {"n1", "n2", "q", "o"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << model << t;
+        for (const char* t : {"n1", "n2", "o"}) EXPECT_EQ(dtype_of(p, "layer.forward", t), "bf16") << model << t;
         EXPECT_EQ(dtype_of(p, "head.forward", "n"), "bf16") << model;
     }
 }

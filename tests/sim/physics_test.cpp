@@ -189,10 +189,12 @@ TEST(Stacks, SoftwareThatDoesMoreTakesLonger) {
         "[partition]\npreset = \"zero1\"\n";
     EXPECT_GT(planned_s(reduces, [](sim::Cluster& c) { c.stack.reduces_last = true; }), planned_s(reduces));
     EXPECT_GT(planned_s(reduces, [](sim::Cluster& c) { c.stack.broadcast_s = 0.01; }), planned_s(reduces) + 0.03);
-    const std::string large = std::string("local_batch_size = 1\n[parallelism]\ntensor_parallel_degree = 8\n");
+    const std::string large =
+        std::string("local_batch_size = 1\npack_products = false\n[parallelism]\ntensor_parallel_degree = 8\n");
     EXPECT_LT(planned_s(
                   large, [](sim::Cluster& c) { c.stack.merged_products = true; }, "8B"),
-              planned_s(large, {}, "8B"));
+              planned_s(large, {}, "8B"))
+        << "of products that are apart";
     const std::string same =
         "global_batch_size = 8\n[parallelism]\npipeline_parallel_degree = 4\ntensor_parallel_degree = 2\n"
         "sequence_parallel = false\npipeline_parallel_microbatch_size = 1\n";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <vector>
 
 #include "kernels/cpu/bias.h"
 #include "kernels/cpu/elementwise.h"
@@ -26,6 +27,23 @@ struct Backend {
     static constexpr auto& swiglu_backward = cpu::swiglu_backward;
     static constexpr auto& swiglu_packed = cpu::swiglu_packed;
     static constexpr auto& swiglu_packed_backward = cpu::swiglu_packed_backward;
+    static constexpr int64_t kMostFrequencies = std::numeric_limits<int64_t>::max();
+    using Frequencies = std::vector<double>;
+    static const Frequencies& frequencies(const std::vector<double>& all) { return all; }
+    template <class T>
+    static void split_qkv(ThreadPool& pool, const QkvShape& s, const T* qkv, const int32_t* pos, const Frequencies& frequencies,
+                          float sign, T* q, T* k, T* v) {
+        pool.parallel([&](int thread, int threads) {
+            cpu::split_qkv(split(s.tokens, threads, thread), s, qkv, pos, frequencies.data(), sign, q, k, v);
+        });
+    }
+    template <class T>
+    static void join_qkv(ThreadPool& pool, const QkvShape& s, const T* q, const T* k, const T* v, const int32_t* pos,
+                         const Frequencies& frequencies, float sign, T* qkv) {
+        pool.parallel([&](int thread, int threads) {
+            cpu::join_qkv(split(s.tokens, threads, thread), s, q, k, v, pos, frequencies.data(), sign, qkv);
+        });
+    }
     static constexpr auto& embedding = cpu::embedding;
     static constexpr auto& embedding_backward = cpu::embedding_backward;
     static constexpr auto& bias = cpu::bias;

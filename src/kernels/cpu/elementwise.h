@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/cpu/typed.h"
+#include "kernels/qkv_shape.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -61,6 +62,16 @@ template <class T>
 using Rope = void(Range tokens, int64_t heads, int64_t head_dim, const T* x, const int32_t* pos,
                   const double* inverse_frequencies, float sign, T* out);
 extern Typed<Rope> rope;
+
+// Queries and keys are rotated on the way, as by rope; pos nullptr: moved as they are, the next two unread.
+template <class T>
+using SplitQkv = void(Range tokens, const QkvShape& shape, const T* qkv, const int32_t* pos, const double* inverse_frequencies,
+                      float sign, T* q, T* k, T* v);
+extern Typed<SplitQkv> split_qkv;
+template <class T>
+using JoinQkv = void(Range tokens, const QkvShape& shape, const T* q, const T* k, const T* v, const int32_t* pos,
+                     const double* inverse_frequencies, float sign, T* qkv);
+extern Typed<JoinQkv> join_qkv;
 
 // The table holds the rows [first_id, first_id + rows) of the vocabulary: [rows, hidden]. out: [tokens, hidden], zero for
 // ids outside the shard. The rows begin the residual stream.

@@ -1,5 +1,5 @@
-// Queries, keys and values of attention: three products of x [tokens, hidden] with weights stored [n, hidden]. A thread makes
-// whole rows and rotates its queries and keys while they are in its cache.
+// Queries, keys and values of attention: x [tokens, hidden] times the weight [rows, hidden], which holds the rows of queries, of
+// keys, then of values. A thread makes whole rows of each and rotates its queries and keys while they are in its cache.
 #pragma once
 
 #include "kernels/cpu/matmul.h"
@@ -15,9 +15,9 @@ struct QkvRope {
     // Every thread packs all of the weights: worth it where its rows are many.
     bool is_worthwhile() const { return tokens >= 128 * threads; }
     int64_t workspace_bytes() const;
-    // w, out: of q, k and v. pos, frequencies, sign: as rope's. T float, or a narrow type where result is narrow.
+    // out: q, k and v. pos, frequencies, sign: as rope's. T float, or a narrow type where result is narrow.
     template <class T>
-    void run(ThreadPool& pool, const T* x, const T* const (&w)[3], const int32_t* pos, const double* frequencies, float sign,
+    void run(ThreadPool& pool, const T* x, const T* w, const int32_t* pos, const double* frequencies, float sign,
              T* const (&out)[3], void* workspace) const;
 
 private:

@@ -7,6 +7,8 @@
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
 extern const Typed<Rope> rope;
+extern const Typed<SplitQkv> split_qkv;
+extern const Typed<JoinQkv> join_qkv;
 
 namespace {
 
@@ -79,8 +81,63 @@ void rope_of(Range tokens, int64_t heads, int64_t head_dim, const T* x, const in
     }
 }
 
+// Heads of one token. Sines and cosines of some of a head's pairs, which begin at `from` and `to`; none: the head as it is.
+struct Waves {
+    const float *sines, *cosines;
+    int64_t count;
+};
+template <class T>
+void move_heads(int64_t heads, int64_t head_dim, const T* from, T* to, const Waves* waves) {
+    if (!waves) {
+        std::copy_n(from, heads * head_dim, to);
+        return;
+    }
+    for (int64_t h = 0; h < heads; ++h)
+        rotate(from + h * head_dim, head_dim / 2, waves->count, waves->sines, waves->cosines, to + h * head_dim);
+}
+
+// f(token, pairs before these, waves) for all parts of the pairs of every token; without positions once, without waves.
+template <class F>
+void for_each_token(Range tokens, int64_t head_dim, const int32_t* pos, const double* inverse_frequencies, float sign, F f) {
+    alignas(64) float sines[kChunk + kLanes], cosines[kChunk + kLanes];
+    const int64_t half = head_dim / 2;
+    for (int64_t t = tokens.begin; t < tokens.end; ++t) {
+        if (!pos) f(t, 0, nullptr);
+        for (int64_t first = 0; pos && first < half; first += kChunk) {
+            const Waves waves = {sines, cosines, std::min(kChunk, half - first)};
+            sines_cosines(pos[t], inverse_frequencies + first, waves.count, sign, sines, cosines);
+            f(t, first, &waves);
+        }
+    }
+}
+
+template <class T>
+void split_qkv_of(Range tokens, const QkvShape& s, const T* qkv, const int32_t* pos, const double* inverse_frequencies,
+                  float sign, T* q, T* k, T* v) {
+    const int64_t queries = s.queries * s.head_dim, keys = s.keys * s.head_dim;
+    for_each_token(tokens, s.head_dim, pos, inverse_frequencies, sign, [&](int64_t t, int64_t first, const Waves* waves) {
+        const T* const row = qkv + t * s.heads() * s.head_dim;
+        move_heads(s.queries, s.head_dim, row + first, q + t * queries + first, waves);
+        move_heads(s.keys, s.head_dim, row + queries + first, k + t * keys + first, waves);
+        if (first == 0) std::copy_n(row + queries + keys, keys, v + t * keys);
+    });
+}
+template <class T>
+void join_qkv_of(Range tokens, const QkvShape& s, const T* q, const T* k, const T* v, const int32_t* pos,
+                 const double* inverse_frequencies, float sign, T* qkv) {
+    const int64_t queries = s.queries * s.head_dim, keys = s.keys * s.head_dim;
+    for_each_token(tokens, s.head_dim, pos, inverse_frequencies, sign, [&](int64_t t, int64_t first, const Waves* waves) {
+        T* const row = qkv + t * s.heads() * s.head_dim;
+        move_heads(s.queries, s.head_dim, q + t * queries + first, row + first, waves);
+        move_heads(s.keys, s.head_dim, k + t * keys + first, row + queries + first, waves);
+        if (first == 0) std::copy_n(v + t * keys, keys, row + queries + keys);
+    });
+}
+
 }  // namespace
 
 constinit const Typed<Rope> rope([]<class T>() { return rope_of<T>; });
+constinit const Typed<SplitQkv> split_qkv([]<class T>() { return split_qkv_of<T>; });
+constinit const Typed<JoinQkv> join_qkv([]<class T>() { return join_qkv_of<T>; });
 
 }  // namespace lockstep::kernels::cpu::LOCKSTEP_ISA

@@ -1,6 +1,9 @@
 // A GPU as a backend of kernels/registry: its kernels go to the vendor's queue.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/gpu/columns.h"
 #include "kernels/gpu/elementwise.h"
 #include "kernels/gpu/loss.h"
@@ -16,6 +19,14 @@ struct Backend {
     static constexpr int64_t kMostColumns = gpu::kMostColumns;
     static Stream place(const KernelArgs& k) { return k.queue.handle(); }
 
+    static constexpr int64_t kMostFrequencies = gpu::Frequencies::kMost;
+    using Frequencies = gpu::Frequencies;
+    static Frequencies frequencies(const std::vector<double>& all) {
+        Frequencies out = {};
+        std::copy(all.begin(), all.end(), out.of);
+        return out;
+    }
+
 #define FORWARD(name)                  \
     template <class... A>              \
     static void name(A... arguments) { \
@@ -28,6 +39,8 @@ struct Backend {
     FORWARD(swiglu_backward)
     FORWARD(swiglu_packed)
     FORWARD(swiglu_packed_backward)
+    FORWARD(split_qkv)
+    FORWARD(join_qkv)
     FORWARD(embedding)
     FORWARD(embedding_backward)
     FORWARD(bias)

@@ -30,6 +30,16 @@ inline Grid grid_of_pieces(int64_t pieces) {
 }
 inline Grid grid_of_elements(int64_t n, bool wide) { return grid_of_pieces(wide ? (n + kWide - 1) / kWide : n); }
 
+// Without the code for elements that are left at the end: rows are whole.
+template <class F>
+struct InWholeChunks {
+    F f;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        if constexpr (W == kWide) f.template at<W>(i);
+    }
+};
+
 // One at a time.
 template <class F>
 void for_each(Stream stream, int64_t n, const F& f) {

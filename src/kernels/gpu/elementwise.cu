@@ -135,15 +135,6 @@ struct SwiGluPackedBackwardOf {
         SwiGluBackwardOf<T>{dy + i, both + gate, both + gate + n, d_both + gate, d_both + gate + n}.template at<W>(0);
     }
 };
-// Without the code for elements that are left at the end: rows are whole.
-template <class F>
-struct InWholeChunks {
-    F f;
-    template <int W>
-    __device__ void at(int64_t i) const {
-        if constexpr (W == kWide) f.template at<W>(i);
-    }
-};
 // functor(first row) on the rows from there, each time of fewer than 2^31 elements.
 template <class F>
 void for_each_of_rows(Stream stream, int64_t rows, int64_t n, bool wide, const F& functor) {

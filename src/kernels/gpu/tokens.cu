@@ -144,6 +144,82 @@ struct RopeOf {
     }
 };
 
+// Of W pairs of up to kHeads heads of a token, which have the same sines. Indices of fewer than 2^31: a division of 64 bits takes
+// the registers that the elements need.
+constexpr int kHeads = 4;
+template <class T, bool splits>
+struct MoveQkv {
+    uint32_t queries, keys, half;
+    const int32_t* positions;
+    Frequencies frequencies;
+    float sign;
+    T *qkv, *q, *k, *v;
+
+    __device__ uint32_t groups() const { return (queries + 2 * keys + kHeads - 1) / kHeads; }
+    __device__ T* apart(int64_t token, uint32_t head) const {
+        if (head < queries) return q + (token * queries + head) * 2 * half;
+        if (head < queries + keys) return k + (token * keys + head - queries) * 2 * half;
+        return v + (token * keys + head - queries - keys) * 2 * half;
+    }
+    template <int W>
+    __device__ void at(int64_t i) const {
+        const uint32_t piece = static_cast<uint32_t>(i) / half, first = static_cast<uint32_t>(i) % half;
+        const uint32_t row = piece / groups(), begin = piece % groups() * kHeads, heads = queries + 2 * keys;
+        const int64_t token = row;
+        Floats<W> sines = {}, cosines = {};
+        if (positions && begin < queries + keys) {
+            const double position = positions[token];
+            UNROLL
+            for (int j = 0; j < W; ++j) {
+                sine_cosine(position * frequencies.of[first + j], sines[j], cosines[j]);
+                sines[j] *= sign;
+            }
+        }
+        UNROLL
+        for (uint32_t n = 0; n < kHeads; ++n) {
+            const uint32_t head = begin + n;
+            if (head >= heads) continue;
+            T *const together = qkv + (token * heads + head) * 2 * half + first, *const other = apart(token, head) + first;
+            const T* const from = splits ? together : other;
+            T* const to = splits ? other : together;
+            Floats<W> a = load<W>(from), b = load<W>(from + half);
+            if (positions && head < queries + keys) {
+                UNROLL
+                for (int j = 0; j < W; ++j) {
+                    const float low = a[j] * cosines[j] - b[j] * sines[j];
+                    b[j] = b[j] * cosines[j] + a[j] * sines[j];
+                    a[j] = low;
+                }
+            }
+            store(to, a);
+            store(to + half, b);
+        }
+    }
+};
+// On tokens from each `first` on, so many at a time that indices stay below 2^31.
+template <class T, bool splits>
+void move_qkv(Stream stream, const QkvShape& s, T* qkv, const int32_t* positions, const Frequencies& frequencies, float sign,
+              T* q, T* k, T* v) {
+    const int64_t half = s.head_dim / 2, of_token = (s.heads() + kHeads - 1) / kHeads * half, most = INT32_MAX / of_token;
+    const bool wide = is_wide(half, qkv, q, k, v);
+    for (int64_t first = 0; first < s.tokens; first += most) {
+        const int64_t tokens = s.tokens - first < most ? s.tokens - first : most;
+        const int64_t queries = first * s.queries * s.head_dim, keys = first * s.keys * s.head_dim;
+        const MoveQkv<T, splits> f = {static_cast<uint32_t>(s.queries),
+                                      static_cast<uint32_t>(s.keys),
+                                      static_cast<uint32_t>(half),
+                                      positions ? positions + first : nullptr,
+                                      frequencies,
+                                      sign,
+                                      qkv + first * s.heads() * s.head_dim,
+                                      q + queries,
+                                      k + keys,
+                                      v + keys};
+        if (wide) for_each(stream, tokens * of_token, true, InWholeChunks<MoveQkv<T, splits>>{f});
+        else for_each(stream, tokens * of_token, f);
+    }
+}
+
 // `x` with what is dropped as 0; elements from `column` on of a row.
 template <int W>
 __device__ __forceinline__ Floats<W> kept(const DropoutMask& mask, int64_t row, int64_t column, Floats<W> x) {
@@ -231,6 +307,16 @@ void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x
     for_each(stream, tokens * heads * half, is_wide(half, x, out), RopeOf<T>{heads, half, x, positions, frequencies, sign, out});
 }
 template <class T>
+void split_qkv(Stream stream, const QkvShape& shape, const T* qkv, const int32_t* positions, const Frequencies& frequencies,
+               float sign, T* q, T* k, T* v) {
+    move_qkv<T, true>(stream, shape, const_cast<T*>(qkv), positions, frequencies, sign, q, k, v);
+}
+template <class T>
+void join_qkv(Stream stream, const QkvShape& shape, const T* q, const T* k, const T* v, const int32_t* positions,
+              const Frequencies& frequencies, float sign, T* qkv) {
+    move_qkv<T, false>(stream, shape, qkv, positions, frequencies, sign, const_cast<T*>(q), const_cast<T*>(k), const_cast<T*>(v));
+}
+template <class T>
 void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y) {
     for_each(stream, rows * n, is_wide(n, x, y), DropoutOf<T>{n, x, mask, y});
 }
@@ -244,10 +330,13 @@ void mask_padding(Stream stream, int64_t rows, int64_t n, int64_t valid, float f
     for_each(stream, rows * n, is_wide(n, x, out), MaskPaddingOf<T>{n, valid, fill, x, out});
 }
 
-#define COPY(T)                                                                                                              \
-    template void embedding_backward<T>(Stream, int64_t, int64_t, const int32_t*, int64_t, int64_t, const T*, float*, bool); \
-    template void rope<T>(Stream, int64_t, int64_t, int64_t, const T*, const int32_t*, const Frequencies&, float, T*);       \
-    template void dropout<T>(Stream, int64_t, int64_t, const T*, const DropoutMask&, T*);                                    \
+#define COPY(T)                                                                                                                 \
+    template void embedding_backward<T>(Stream, int64_t, int64_t, const int32_t*, int64_t, int64_t, const T*, float*, bool);    \
+    template void rope<T>(Stream, int64_t, int64_t, int64_t, const T*, const int32_t*, const Frequencies&, float, T*);          \
+    template void split_qkv<T>(Stream, const QkvShape&, const T*, const int32_t*, const Frequencies&, float, T*, T*, T*);       \
+    template void join_qkv<T>(Stream, const QkvShape&, const T*, const T*, const T*, const int32_t*, const Frequencies&, float, \
+                              T*);                                                                                              \
+    template void dropout<T>(Stream, int64_t, int64_t, const T*, const DropoutMask&, T*);                                       \
     template void mask_padding<T>(Stream, int64_t, int64_t, int64_t, float, const T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY

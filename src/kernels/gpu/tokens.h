@@ -4,6 +4,7 @@
 
 #include "kernels/dropout_mask.h"
 #include "kernels/gpu/types.h"
+#include "kernels/qkv_shape.h"
 
 namespace lockstep::kernels::gpu {
 
@@ -25,6 +26,14 @@ struct Frequencies {
 template <class T>
 void rope(Stream stream, int64_t tokens, int64_t heads, int64_t half, const T* x, const int32_t* positions,
           const Frequencies& frequencies, float sign, T* out);
+
+// Queries and keys are rotated on the way; positions nullptr: moved as they are. head_dim <= 2 Frequencies::kMost.
+template <class T>
+void split_qkv(Stream stream, const QkvShape& shape, const T* qkv, const int32_t* positions, const Frequencies& frequencies,
+               float sign, T* q, T* k, T* v);
+template <class T>
+void join_qkv(Stream stream, const QkvShape& shape, const T* q, const T* k, const T* v, const int32_t* positions,
+              const Frequencies& frequencies, float sign, T* qkv);
 
 template <class T>
 void dropout(Stream stream, int64_t rows, int64_t n, const T* x, const DropoutMask& mask, T* y);

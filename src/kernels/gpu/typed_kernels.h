@@ -26,9 +26,7 @@ struct RopeOf {
     static bool serves(const KernelContext& c) { return rows_of(c, c.in(0)).n / 2 <= Frequencies::kMost; }
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         const RowsOf z = rows_of(c, c.in(0));
-        Frequencies frequencies = {};
-        const std::vector<double> list = ops::rope_frequencies(c.op, z.n);
-        std::copy(list.begin(), list.end(), frequencies.of);
+        const Frequencies frequencies = Backend::frequencies(ops::rope_frequencies(c.op, z.n));
         const int64_t tokens = c.elements(c.in(1));
         return kernel_from([=, sign = static_cast<float>(c.op.integer("sign"))](const KernelArgs& k) {
             rope(stream_of(k), tokens, z.rows / tokens, z.n / 2, in<T>(k, 0), ids(k, 1), frequencies, sign, out<T>(k, 0));

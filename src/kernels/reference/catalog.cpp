@@ -80,6 +80,8 @@ const std::vector<Registered>& reference_kernels() {
         for (const char* op : {"gather", "pick", "unpick"})
             add_float<make_embedding<float>, make_embedding<double>>(r, op, -1, false);
         add_float<make_rope<float>, make_rope<double>>(r, "rope", -1, false);
+        add_float<make_qkv<float>, make_qkv<double>>(r, "split_qkv", -1, false);
+        add_float<make_qkv<float>, make_qkv<double>>(r, "join_qkv", -1, false);
         for (const char* op : {"attention", "attention_backward"})
             add_float<make_attention<float>, make_attention<double>>(r, op, -1, false);
         for (const char* op : {"max", "exp_shifted"}) add_float<make_loss<float>, make_loss<double>>(r, op, -1, false);

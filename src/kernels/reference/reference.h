@@ -21,6 +21,8 @@ Made make_embedding(const KernelContext& c);  // gather, scatter, pick, unpick
 template <class T>
 Made make_rope(const KernelContext& c);
 template <class T>
+Made make_qkv(const KernelContext& c);  // split_qkv, join_qkv
+template <class T>
 Made make_attention(const KernelContext& c);  // both directions
 template <class T>
 Made make_dropout(const KernelContext& c);

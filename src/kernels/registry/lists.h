@@ -5,6 +5,7 @@
 #include "kernels/registry/elementwise.h"
 #include "kernels/registry/loss.h"
 #include "kernels/registry/norms.h"
+#include "kernels/registry/qkv.h"
 
 namespace lockstep::kernels::registry {
 
@@ -18,6 +19,7 @@ template <class B, class T>
 void add_common(std::vector<Registered>& r) {
     add_all<B, Add<B, T>, Scale<B, T>, Accumulate<B, T>, Gather<B, T, T>, Scatter<B, T>>(r);
     add_all<B, SwiGlu<B, T>, SwiGluPacked<B, T>, SwiGluBackward<B, T>, SwiGluPackedBackward<B, T>>(r);
+    add_all<B, SplitQkv<B, T>, SplitQkv<B, T, int32_t>, JoinQkv<B, T>, JoinQkv<B, T, int32_t>>(r);
     add_all<B, RmsNorm<B, T, T, T>, RmsNormBackward<B, T, T>, AddRmsNorm<B, T, T, T>, RmsNormBackwardAdd<B, T, T>>(r);
     add_all<B, LayerNorm<B, T, T, T>, LayerNormBackward<B, T, T>, LayerNormBackwardAdd<B, T, T>>(r);
     add_all<B, SumRows<B, T>, Bias<B, T>, BiasGelu<B, T>, BiasGeluBackward<B, T>, Dropout<B, T>>(r);

@@ -67,9 +67,9 @@ struct Addmm : Matmul<In, float, kernel> {
 };
 
 template <class T>
-struct QkvRope {  // x, wq, wk, wv, pos -> q, k, v
+struct QkvRope {  // x, w, pos -> q, k, v
     static constexpr Family kFamily{"qkv_rope", "qkv_rope"};
-    using Types = std::tuple<T, T, T>(T, T, T, T, int32_t);
+    using Types = std::tuple<T, T, T>(T, T, int32_t);
     static cpu::QkvRope shape_of(const KernelContext& c) {
         cpu::QkvRope shape;
         const RowsOf x = rows_of(c, c.in(0));
@@ -87,8 +87,8 @@ struct QkvRope {  // x, wq, wk, wv, pos -> q, k, v
         const cpu::QkvRope shape = shape_of(c);
         return kernel_from([shape, frequencies = ops::rope_frequencies(c.op, shape.head_dim),
                             sign = static_cast<float>(c.op.integer("sign"))](const KernelArgs& k) {
-            shape.run<T>(k.queue.pool(), in<T>(k, 0), {in<T>(k, 1), in<T>(k, 2), in<T>(k, 3)}, ids(k, 4), frequencies.data(),
-                         sign, {out<T>(k, 0), out<T>(k, 1), out<T>(k, 2)}, k.workspace);
+            shape.run<T>(k.queue.pool(), in<T>(k, 0), in<T>(k, 1), ids(k, 2), frequencies.data(), sign,
+                         {out<T>(k, 0), out<T>(k, 1), out<T>(k, 2)}, k.workspace);
         });
     }
 };
