@@ -215,6 +215,30 @@ __device__ __forceinline__ void store(T* p, const Floats<W>& x) {
     store_stored(p, held);
 }
 
+// In accesses of 16 bytes, for a kernel whose stores the compiler takes apart.
+template <int W, class T>
+__device__ __forceinline__ void store_whole(T* p, const Floats<W>& x) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (W * sizeof(T) % sizeof(Chunk) == 0) {
+        Stored<W, T> held;
+        UNROLL
+        for (int i = 0; i < W; ++i) held.v[i] = narrow<T>(x[i]);
+        Chunk chunks[W * sizeof(T) / sizeof(Chunk)];
+        memcpy(chunks, held.v, sizeof held.v);
+        UNROLL
+        for (unsigned i = 0; i < W * sizeof(T) / sizeof(Chunk); ++i) {
+            const uint32_t* const w = chunks[i].words;
+            asm volatile(
+                "st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(reinterpret_cast<Chunk*>(p) + i)),
+                "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                : "memory");
+        }
+        return;
+    }
+#endif
+    store(p, x);
+}
+
 // W elements that wait in registers, in as few as they are stored in: the compiler would keep floats.
 template <int W, class T>
 class Waiting {

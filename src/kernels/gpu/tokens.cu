@@ -191,8 +191,8 @@ struct MoveQkv {
                     a[j] = low;
                 }
             }
-            store(to, a);
-            store(to + half, b);
+            store_whole(to, a);
+            store_whole(to + half, b);
         }
     }
 };
