@@ -1,7 +1,6 @@
 // Requires: forward routines as the model wrote them, before objective and derivative.
 // Produces: one product in the place of several that multiply the same rows, where their weights stand one behind the other in
-// the
-//   list of parameters (Megatron-LM, arXiv 1909.08053, keeps them in one matrix):
+//   the list of parameters (Megatron-LM, arXiv 1909.08053, keeps them in one matrix):
 //     gate and up of a SwiGLU. Weight [gate_up, ffn, hidden]; `swiglu` reads the result.
 //     queries, keys and values. Weight [qkv, kv_heads, head_dim, hidden] with qkv = group + 2; `split_qkv` takes the result apart
 //     and rotates queries and keys, where the model does so next. Their biases are one, too.
