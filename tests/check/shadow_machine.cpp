@@ -63,7 +63,9 @@ constexpr Over kOver[] = {{"adamw", 0, 0, false},
                           {"update_loss_scale", 1, 1, false}};
 
 // The operand over which a kernel that says in_place writes its first result.
-size_t in_place_operand(const Op& op) { return op.kind == "cross_entropy_backward" ? 2 : 0; }
+size_t in_place_operand(const Op& op) {
+    return op.kind == "cross_entropy_backward" || op.kind == "cross_entropy_gradient" ? 2 : 0;
+}
 
 // A call that runs: one op at a time, each in two halves.
 struct Running {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "base/round.h"
 #include "ir/sources.h"
@@ -105,7 +107,7 @@ TEST(PartitionParameters, WideNormsAreAUnitOfTheirOwn) {
     EXPECT_TRUE(std::none_of(reduce.ops.begin(), reduce.ops.end(), [](const ir::Op& op) { return op.kind == "cast"; }));
     const ir::Routine& forward = *p.routine("layer.forward");
     EXPECT_EQ(forward.ports[forward.tensors[forward.find("attention_norm")].port].name, "params.layer.wide");
-    EXPECT_EQ(forward.ports[forward.tensors[forward.find("wq")].port].name, "params.layer");
+    EXPECT_EQ(forward.ports[forward.tensors[forward.find("wq.wk.wv")].port].name, "params.layer");
 }
 
 TEST(PartitionParameters, SegmentsArePaddedAndMembersAligned) {
@@ -115,7 +117,8 @@ TEST(PartitionParameters, SegmentsArePaddedAndMembersAligned) {
             for (const ir::Segment& seg : u.segments) {
                 EXPECT_EQ(seg.padded % (16 * p.mesh.size(u.optimizer)), 0) << s.name;
                 for (const ir::Member& m : seg.members) {
-                    if (m.param == "w3") continue;  // read as one with w1: pack_products_test.cpp
+                    // Read as one with w1, wq or bq: pack_products_test.cpp.
+                    if (std::set<std::string>{"w3", "wk", "wv", "bk", "bv"}.contains(m.param)) continue;
                     EXPECT_EQ(m.begin * bytes_of(p.param(m.param)->dtype) % kAlignmentBytes, 0) << s.name << " " << m.param;
                     EXPECT_EQ(m.count, ir::local_elements(p.mesh, *p.param(m.param)));
                 }

@@ -33,8 +33,7 @@ TEST(SplitBackward, ProductsOfWeightsComeLater) {
     EXPECT_FALSE(ops::verify(p));
     EXPECT_EQ(p.routine("layer.backward"), nullptr);
     EXPECT_EQ(tensors_of(p, "layer.backward_input", "gradients"), (Names{"grad.attention_norm", "grad.ffn_norm"}));
-    EXPECT_EQ(tensors_of(p, "layer.backward_weight", "gradients"),
-              (Names{"grad.wq", "grad.wk", "grad.wv", "grad.wo", "grad.w1.w3", "grad.w2"}));
+    EXPECT_EQ(tensors_of(p, "layer.backward_weight", "gradients"), (Names{"grad.wq.wk.wv", "grad.wo", "grad.w1.w3", "grad.w2"}));
     EXPECT_EQ(tensors_of(p, "layer.backward_weight", "params"), Names{});
     EXPECT_EQ(p.routine("layer.backward_weight")->port("d.x"), -1);
     EXPECT_EQ(p.routine("embed.backward_input"), nullptr);
