@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "base/round.h"
+#include "compile/compile.h"
 #include "compile/limits.h"
 #include "compile/types.h"
 #include "models/model.h"
-#include "ops/catalog.h"
 #include "passes/sharding_table.h"
 
 namespace lockstep::compile {
@@ -80,8 +80,7 @@ Objection set_batch(const Config& config, Layout& l) {
                         kMostMicrobatches,
                         pipeline ? "parallelism.pipeline_parallel_microbatch_size" : "training.local_batch_size"));
     }
-    const int64_t of_chunk = t.loss_chunk_tokens > 0 ? t.loss_chunk_tokens : ops::KernelCatalog().loss_chunk_tokens;
-    const int64_t chunks = t.fuse_loss ? ceil_div(l.local_batch * l.seq_len, of_chunk) : 1;
+    const int64_t chunks = t.fuse_loss ? ceil_div(l.local_batch * l.seq_len, loss_chunk_tokens(config, {})) : 1;
     const int64_t layers = config.model.size("n_layers");
     if (static_cast<double>(l.microbatches) * static_cast<double>(layers + chunks) <= kMostRuns) return std::nullopt;
     return UserError("recipe.too_many_microbatches", "training.global_batch_size",

@@ -85,10 +85,8 @@ const GpuModule& gpu_module() {
 }
 
 ops::KernelCatalog gpu_catalog() {
-    ops::KernelCatalog catalog;
-    catalog.name = "gpu", catalog.origin = "runtime.kernels = \"cuda\"", catalog.key = "runtime.kernels";
-    catalog.loss_chunk_tokens = kernels::cuda::kLossChunkTokens;
-    for (const std::vector<kernels::Registered>* list : gpu_module().kernels) kernels::add_to(catalog, *list);
+    ops::KernelCatalog catalog = kernels::cuda::catalog_of(gpu_module().kernels);
+    catalog.origin = "runtime.kernels = \"cuda\"", catalog.key = "runtime.kernels";
     return catalog;
 }
 

@@ -12,6 +12,7 @@ namespace lockstep::sim {
 // Kinds that a kernel may run.
 std::vector<std::string> ops_with_kernels();
 
+// What a kernel may be called.
 Allowed kernel_names();
 
 // The keys of a kernel's rate, in [[catalog]] and [[ops]]. UserError cluster.*.

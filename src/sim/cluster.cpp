@@ -185,20 +185,24 @@ void read_memory(Reader& r, const std::string& origin, StackMemory& m) {
     if (!m.is_described()) r.incomplete("gradient_bytes", "[memory] needs gradient_bytes, those of a parameter's gradient");
 }
 
+// What a row says of a rate, on top of what it was. One share of products takes the place of the other.
+void change_rate(Reader& row, const std::string& origin, ops::KernelRate& rate) {
+    ops::KernelRate own;
+    read_rate(row, origin, own);
+    if (own.of_products > 0 || own.product > 0) rate.product = 0, rate.of_products = 0;
+    read_rate(row, origin, rate);
+}
+
 // [[ops]]: rates of ops, whichever kernel runs them.
 void read_ops(Reader& top, const std::string& origin, ops::KernelRates& rates) {
     read_each(top, "ops", origin, [&](Reader& row) {
         std::vector<std::string> ops;
         row.take("ops", ops, one_of(ops_with_kernels()));
         if (ops.empty()) row.incomplete("ops", "an [[ops]] table needs ops, the kinds of op whose rate it gives");
-        ops::KernelRate own;
-        read_rate(row, origin, own);
         for (const std::string& op : ops) {
             rates.try_emplace({op, ""});
             for (auto& [of, rate] : rates) {
-                if (of.first != op) continue;
-                if (own.of_products > 0 || own.product > 0) rate.product = 0, rate.of_products = 0;
-                read_rate(row, origin, rate);
+                if (of.first == op) change_rate(row, origin, rate);
             }
         }
     });
@@ -217,10 +221,8 @@ void read_module(Reader& top, const std::string& origin, Module& m, ops::KernelR
         row.take("op", op, one_of(ops_with_kernels())), row.take("kernel", kernel, kernel_names());
         if (op.empty() || kernel.empty()) row.incomplete("op", "a [[module.ops]] table needs op and kernel");
         const auto of_any = rates.find({op, ""});
-        ops::KernelRate rate = of_any == rates.end() ? ops::KernelRate() : of_any->second, own;
-        read_rate(row, origin, own);
-        if (own.of_products > 0 || own.product > 0) rate.product = 0, rate.of_products = 0;
-        read_rate(row, origin, rate);
+        ops::KernelRate rate = of_any == rates.end() ? ops::KernelRate() : of_any->second;
+        change_rate(row, origin, rate);
         rates[{op, kernel}] = rate;
     });
     r.finish();
@@ -432,18 +434,15 @@ std::string print_memory(const StackMemory& m) {
     return out;
 }
 
-// What [[ops]] says, and of kernels that no [[catalog]] lists what [[module.ops]] does.
+// What [[ops]] says, and [[module.ops]] where the module runs. Other kernels' rates stand in [[catalog]].
 std::string print_rates(const Cluster& c) {
-    const auto is_listed = [&](const std::string& kernel) {
-        return std::any_of(c.catalog.begin(), c.catalog.end(), [&](const auto& k) { return k.kernel == kernel; });
-    };
     std::string of_ops, of_module;
     for (const auto& [of, rate] : c.costs.kernel_rates) {
         const auto& [op, kernel] = of;
         const std::string text = print_rate(rate);
         if (text.empty()) continue;
         if (kernel.empty()) of_ops += fmt::format("\n[[ops]]\nops = [\"{}\"]\n{}", op, text);
-        else if (!is_listed(kernel) || c.runs_module())
+        else if (c.runs_module())
             of_module += fmt::format("\n[[module.ops]]\nop = \"{}\"\nkernel = \"{}\"\n{}", op, kernel, text);
     }
     return of_ops + of_module;

@@ -30,12 +30,17 @@ const std::vector<Registered>& attention_of(int compute_capability) {
 
 }  // namespace
 
+ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels) {
+    ops::KernelCatalog catalog;
+    catalog.name = "gpu", catalog.loss_chunk_tokens = 4096;
+    for (const std::vector<Registered>* list : kernels) add_to(catalog, *list);
+    return catalog;
+}
+
 ops::KernelCatalog planned_catalog(const std::string& origin, int compute_capability) {
     static const std::vector<Registered> products = list_of_products<Products>();
-    const std::vector<Registered>& attention = attention_of(compute_capability);
-    ops::KernelCatalog catalog;
-    catalog.name = "gpu", catalog.origin = origin, catalog.loss_chunk_tokens = kLossChunkTokens;
-    for (const std::vector<Registered>* list : {&products, &attention, &gpu::planned_kernels()}) add_to(catalog, *list);
+    ops::KernelCatalog catalog = catalog_of({&products, &attention_of(compute_capability), &gpu::planned_kernels()});
+    catalog.origin = origin;
     return catalog;
 }
 

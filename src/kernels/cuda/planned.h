@@ -1,11 +1,15 @@
 // What the module for NVIDIA's GPUs has, in every build: a computer without a GPU compiles the program that one will run.
 #pragma once
 
-#include "ops/catalog.h"
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
 
 namespace lockstep::kernels::cuda {
 
-inline constexpr int64_t kLossChunkTokens = 4096;
+// Of the module's kernels, here or planned; of several for one op the first is taken. Its origin is the caller's to say.
+ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels);
 
 // For GPUs of that compute capability (90: Hopper), with attention as cuDNN 9.19 plans it. `origin`: the cluster file, for
 // messages.

@@ -1,4 +1,4 @@
-// What attention keeps in its workspace, without the kernels: for whoever plans memory.
+// The size of attention's workspace. No kernels: the compiler plans memory by it.
 #pragma once
 
 #include "kernels/attention_shape.h"

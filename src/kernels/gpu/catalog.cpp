@@ -1,17 +1,11 @@
 #include "kernels/gpu/catalog.h"
 
-#include "kernels/gpu/any_type_kernels.h"
-#include "kernels/gpu/typed_kernels.h"
+#include "kernels/gpu/all_kernels.h"
 
 namespace lockstep::kernels::gpu {
 
 const std::vector<Registered>& all_kernels() {
-    static const std::vector<Registered> all = [] {
-        std::vector<Registered> r;
-        add_typed<Backend>(r);
-        any_type::add<Backend>(r);
-        return r;
-    }();
+    static const std::vector<Registered> all = list_of_all<Backend>();
     return all;
 }
 

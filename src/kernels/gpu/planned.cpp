@@ -1,6 +1,5 @@
-#include "kernels/gpu/any_type_kernels.h"
+#include "kernels/gpu/all_kernels.h"
 #include "kernels/gpu/catalog.h"
-#include "kernels/gpu/typed_kernels.h"
 
 namespace lockstep::kernels::gpu {
 namespace {
@@ -12,12 +11,7 @@ struct Planned : Backend {
 }  // namespace
 
 const std::vector<Registered>& planned_kernels() {
-    static const std::vector<Registered> all = [] {
-        std::vector<Registered> r;
-        add_typed<Planned>(r);
-        any_type::add<Planned>(r);
-        return r;
-    }();
+    static const std::vector<Registered> all = list_of_all<Planned>();
     return all;
 }
 

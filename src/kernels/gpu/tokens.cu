@@ -196,7 +196,7 @@ struct MoveQkv {
         }
     }
 };
-// On tokens from each `first` on, so many at a time that indices stay below 2^31.
+// A launch takes as many tokens as keep its indices below 2^31.
 template <class T, bool splits>
 void move_qkv(Stream stream, const QkvShape& s, T* qkv, const int32_t* positions, const Frequencies& frequencies, float sign,
               T* q, T* k, T* v) {

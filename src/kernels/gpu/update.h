@@ -36,7 +36,7 @@ void outer_sgd(Stream stream, int64_t n, const MomentumStep& step, float lr, flo
 // total = or += the sum of x^2, in double. sums: sum_of_squares_workspace_bytes. counts: whether this rank's elements count; 0
 // else.
 void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, double* sums);
-// Each block makes one sum of so many elements; of more, where there would be more sums than the most.
+// A block makes one sum of kSquaresPerBlock elements. Where that makes more than kMostSumsOfSquares sums, it takes more elements.
 inline constexpr int64_t kSquaresPerBlock = 16 * 1024, kMostSumsOfSquares = 1024;
 inline int64_t sums_of_squares(int64_t n) {
     const int64_t blocks = (n + kSquaresPerBlock - 1) / kSquaresPerBlock;
