@@ -15,14 +15,14 @@ namespace {
 
 // Gather, reduction and level in one number, and back; 0: none.
 int32_t packed(const std::optional<mesh::CollectiveAlgorithm>& a) {
-    return a ? 1 + (static_cast<int32_t>(a->gather) + 4 * (static_cast<int32_t>(a->reduce) + 4 * a->level)) : 0;
+    return a ? 1 + (static_cast<int32_t>(a->gather) + 4 * (static_cast<int32_t>(a->reduce) + 8 * a->level)) : 0;
 }
 
 std::optional<mesh::CollectiveAlgorithm> unpacked(int32_t number) {
     if (number == 0) return std::nullopt;
     --number;
-    return mesh::CollectiveAlgorithm{static_cast<mesh::GatherBy>(number % 4), static_cast<mesh::ReduceBy>(number / 4 % 4),
-                                     number / 16};
+    return mesh::CollectiveAlgorithm{static_cast<mesh::GatherBy>(number % 4), static_cast<mesh::ReduceBy>(number / 4 % 8),
+                                     number / 32};
 }
 
 bool same_shape(const Request& a, const Request& b) {

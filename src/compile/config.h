@@ -125,6 +125,13 @@ constexpr auto words_of(Kernels) {
     return std::to_array<Word<Kernels>>({{"cpu", Cpu}, {"cuda", Cuda}, {"reference", Reference}});
 }
 
+// comm.reductions. Exact: in ascending ranks. Nccl: as NCCL adds.
+enum class Reductions { Exact, Nccl };
+constexpr auto words_of(Reductions) {
+    using enum Reductions;
+    return std::to_array<Word<Reductions>>({{"exact", Exact}, {"nccl", Nccl}});
+}
+
 enum class InstructionSet { Auto, Avx512, Avx2, Baseline };
 constexpr auto words_of(InstructionSet) {
     using enum InstructionSet;
@@ -317,6 +324,7 @@ struct Config {
     } cluster;
 
     struct Comm {
+        Reductions reductions = Reductions::Exact;
         int64_t train_timeout_seconds = 100, trace_buf_size = 20000;
         std::string save_traces_folder = "comm_traces", save_traces_file_prefix = "rank_";
         bool operator==(const Comm&) const = default;

@@ -289,6 +289,7 @@ Objection set_partition(const Config& config, const mesh::Degrees& degrees, pass
     o.compute = types.precision.narrow, o.master = types.master, o.reduce = types.reduce;
     if (types.loss_scaling) o.least_loss_scale = types.loss_scaling->least;
     o.snapshot = config.checkpoint.async_mode != AsyncMode::Disabled && config.checkpoint.saves();
+    o.reduces_into = config.comm.reductions == Reductions::Exact;
     return std::nullopt;
 }
 

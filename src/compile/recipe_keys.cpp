@@ -455,6 +455,10 @@ const std::vector<RecipeKey>& recipe_keys() {
                      "memory of a rank outside the arena (libraries, drivers)", from_to(0, kBytes / kGib)),
 
         {"comm.init_timeout_seconds", int64_t{300}, S::Ignored, "the launcher waits for processes that do not start"},
+        comm.acts(
+            "reductions", &C::Comm::reductions,
+            "sums over GPUs of several processes. exact: in the order of ranks, as on every transport. nccl: by NCCL, whose "
+            "order depends on the links and on its version. Ranks of one process and on processors are always exact"),
         comm.acts("train_timeout_seconds", &C::Comm::train_timeout_seconds,
                   "seconds without progress before the job is stopped and each rank writes a flight record. A silent process is "
                   "declared "

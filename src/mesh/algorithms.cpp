@@ -11,7 +11,7 @@ namespace lockstep::mesh {
 namespace {
 
 constexpr std::array<std::string_view, 3> kGathers = {"direct", "ring", "two_level"};
-constexpr std::array<std::string_view, 4> kReductions = {"everywhere", "direct", "chain", "two_level"};
+constexpr std::array<std::string_view, 5> kReductions = {"everywhere", "direct", "chain", "two_level", "library"};
 
 template <class By, size_t n>
 std::optional<By> named(const std::array<std::string_view, n>& names, std::string_view name) {
@@ -118,6 +118,13 @@ public:
             if (by == ReduceBy::Chain) {
                 for (size_t i = 0; i + 1 < l_.chain.size(); ++i) send(l_.chain[i], l_.chain[i + 1], bytes_for(owner));
                 send(l_.chain.back(), owner, bytes_for(owner));
+                continue;
+            }
+            if (by == ReduceBy::Library) {
+                // Around the ring that ends with the owner; part 0 follows the last.
+                const int parts = l_.parts();
+                for (int step = 1; step < parts; ++step)
+                    send((owner + step) % parts, (owner + step + 1) % parts, bytes_for(owner));
                 continue;
             }
             const int slots = l_.parts_a_host;
@@ -257,6 +264,7 @@ double latencies(const GroupLayout& l, Collective kind, const CollectiveAlgorith
     const double gathering = algorithm.gather == GatherBy::Direct ? 1 : nodes - 1,
                  reducing = algorithm.reduce == ReduceBy::Everywhere ? 0
                             : algorithm.reduce == ReduceBy::Chain    ? nodes
+                            : algorithm.reduce == ReduceBy::Library  ? nodes - 1
                                                                      : 1;
     switch (kind) {
         case Collective::AllGather: return gathering;

@@ -8,12 +8,13 @@
 // Reducing: `Everywhere` (all-reduce alone), everybody gets all operands and reduces them, one latency; `Direct`, every member's
 // values go to their owner, who reduces them; `Chain`, the first part passes its sum on, each next part adds its own, the last
 // hands the result to its owner; pieces follow each other, so that all links are busy; `TwoLevel`, the members of a host are
-// reduced first, and one value a host goes to the owner.
+// reduced first, and one value a host goes to the owner; `Library`, by a library of the transport, such as NCCL.
 //
 // The order of a sum is the program's, whatever moves it: ascending positions, or, of `level` s > 1, first those of each s
-// members that follow each other, then these sums, ascending. So TwoLevel needs a level, and no other algorithm has one.
+// members that follow each other, then these sums, ascending. So TwoLevel needs a level, and no other algorithm has one. The
+// order of Library is the library's; ranks that are threads of one process sum in ascending positions.
 // A host with m of n members, of which each has B bytes to give to each, sends (n - m) m B directly, n m B along the chain (each
-// but the last), (n - m) B in two levels.
+// but the last), (n - m) B in two levels. A library is counted as a ring.
 //
 // The others have one algorithm. AllToAll: every block goes straight to its member. Broadcast: along a chain of the parts, the
 // root's first, then the others of its host, then host by host, in pieces that follow each other. Permute, Send: straight.
@@ -58,7 +59,7 @@ struct GroupLayout {
 GroupLayout group_layout(const std::vector<int>& ranks, const Topology& topology);
 
 enum class GatherBy { Direct, Ring, TwoLevel };
-enum class ReduceBy { Everywhere, Direct, Chain, TwoLevel };
+enum class ReduceBy { Everywhere, Direct, Chain, TwoLevel, Library };
 
 // Of an all-gather `gather` counts, of a reduce-scatter `reduce`, of an all-reduce both: each part reduces a slice, then the
 // slices are gathered.

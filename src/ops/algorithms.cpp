@@ -32,6 +32,7 @@ std::string wrong_algorithm(const ir::Op& op) {
     if (!by) return "its reduce algorithm is unknown";
     if (*by == mesh::ReduceBy::Everywhere && !(traits.gathers && traits.reduces))
         return "only an all_reduce is reduced everywhere";
+    if (*by == mesh::ReduceBy::Library && !op.accumulate.empty()) return "a library does not add to a result";
     if ((level >= 2) != (*by == mesh::ReduceBy::TwoLevel) || level < 1 || level > std::numeric_limits<int>::max())
         return "a level above 1 and the two_level algorithm need each other";
     return "";

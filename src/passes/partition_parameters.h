@@ -58,6 +58,7 @@ struct PartitionOptions {
     std::optional<OuterOptions> outer;  // where the mesh has islands
     int64_t pad_elements = 16;          // segments are padded to a multiple of optimizer x this
     bool snapshot = false;
+    bool reduces_into = true;  // whether reductions add to their results, or an op after them
 };
 
 ir::Program partition_parameters(ir::Program program, const PartitionOptions& options, const ops::KernelCatalog& catalog);

@@ -24,6 +24,9 @@ ir::Program route(ir::Program program, const RouteOptions& options) {
                 else if (*algorithm != wanted)
                     algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Ring, mesh::ReduceBy::Direct};
             }
+            const bool is_sum = r.tensors[op.in[0]].placement.reduce != ir::Reduce::Max;
+            if (options.library_sums && mesh::traits_of(*kind).reduces && is_sum)
+                algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Ring, mesh::ReduceBy::Library};
             ops::set_algorithm(op, *algorithm);
         }
     }

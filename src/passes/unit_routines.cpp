@@ -229,14 +229,16 @@ private:
         clear_padding(r, local);
         const char* note = "gradients are sharded, so they are reduced after each microbatch";
         const bool quantized = unit_.quantized_gradients != 0;
-        if (!quantized && unit_.reduce == sums()) {
+        const bool narrow = unit_.reduce != sums();
+        if (!quantized && !narrow && options_.reduces_into) {
             reduce_scatter(r, local, shard, unit_.gradients, note);
             for (size_t i = 0; i < shard.size(); ++i) r.ops.back().accumulate.push_back(static_cast<int>(i));
             return r;
         }
-        const auto reduced = quantized ? temporaries(r, "reduced", unit_.gradients, sums())
-                                       : reduce_scatter_narrow(r, local, unit_.gradients, unit_.reduce, note);
+        const auto reduced = narrow && !quantized ? reduce_scatter_narrow(r, local, unit_.gradients, unit_.reduce, note)
+                                                  : temporaries(r, "reduced", unit_.gradients, sums());
         if (quantized) reduce_quantized(r, program_, unit_, options_.round_at_random, local, reduced, unit_.gradients);
+        else if (!narrow) reduce_scatter(r, local, reduced, unit_.gradients, note);
         for (size_t i = 0; i < shard.size(); ++i) Builder(r).accumulate(shard[i], reduced[i]);
         return r;
     }

@@ -49,6 +49,8 @@ compile::CompileOptions compile_options(const compile::Config& config, const com
     compile::CompileOptions options;
     options.catalog = catalog_here(config, runtime::rank_threads_of(config, ranks, group).threads_per_rank);
     options.route.topology = topology_of(config, ranks, group);
+    options.route.library_sums =
+        config.runtime.kernels == compile::Kernels::Cuda && config.comm.reductions == compile::Reductions::Nccl;
     return options;
 }
 
@@ -214,6 +216,10 @@ Machine described_machine(const compile::Config& config, sim::Cluster described,
     if (cluster.stack.whole_logits) m.options.skip.push_back("fuse_loss");
     m.options.route.topology = sim::topology_of(cluster, ranks);
     if (of.of_host > 0 && cluster.devices) m.options.route.topology = mesh::even_hosts(ranks, of.of_host, of.of_process);
+    // A GPU has a process of its own.
+    if (cluster.runs_module() && of.of_host == 0 && hosts.ranks == 0)
+        m.options.route.topology = mesh::even_hosts(ranks, cluster.links.size() < 2 ? ranks : cluster.ranks_of_host(), 1);
+    m.options.route.library_sums = cluster.runs_module() && config.comm.reductions == compile::Reductions::Nccl;
     m.capacity = capacity_of(config, cluster, file, ranks);
     return m;
 }

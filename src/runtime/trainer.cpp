@@ -68,6 +68,8 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
                             "a GPU: leave one of them out",
                             config.where("debug.device")));
         const plugins::GpuModule& module = plugins::gpu_module();
+        // Sums in switches differ between runs. Who sets the variable has the word.
+        if (config.comm.reductions == compile::Reductions::Nccl) setenv("NCCL_NVLS_ENABLE", "0", 0);
         o.backend = {module.machine(group ? place_on_host(*group) : 0), module.moves, module.across_processes};
     } else if (is_late) {
         o.backend.machine = device::late_machine(static_cast<uint64_t>(config.debug.device_seed));

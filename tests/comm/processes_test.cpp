@@ -106,12 +106,12 @@ TEST(CommProcesses, ProcessesStartedDifferentlyStop) {
 }
 
 TEST(CommProcesses, AnAlgorithmThatDoesNotFitTheHostsIsRefused) {
-    const auto reduce = [](processes::ProcessTransport& world) {
+    const auto reduce = [](processes::ProcessTransport& world, const mesh::CollectiveAlgorithm& algorithm) {
         try {
             const auto comm = world.communicator(world.first_rank());
             float in = 1, out = 0;
             Request q = all_reduce(Dtype::F32, &in, &out, 1);
-            q.algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Direct, mesh::ReduceBy::TwoLevel, 2};
+            q.algorithm = algorithm;
             comm->run(0, comm->add_group({0, 1}), q);
             return std::string();
         } catch (const Aborted& aborted) {
@@ -122,8 +122,16 @@ TEST(CommProcesses, AnAlgorithmThatDoesNotFitTheHostsIsRefused) {
         "ranks launched all_reduce sum f32 [1, 1, 1] (gather direct, reduce two_level, level 2) in group [0, 1], but it is "
         "reduced by 2 ranks of a host, and hosts have one, or unequal numbers, or ranks of a host do not follow each other: the "
         "program was compiled for other hosts";
-    const auto expect = [&](processes::ProcessTransport& world) { EXPECT_EQ(reduce(world), text); };
-    two_processes(expect, expect);
+    const auto expect = [&](const std::string& what, const mesh::CollectiveAlgorithm& algorithm) {
+        const auto of_process = [&](processes::ProcessTransport& world) { EXPECT_EQ(reduce(world, algorithm), what); };
+        two_processes(of_process, of_process);
+    };
+    expect(text, {mesh::GatherBy::Direct, mesh::ReduceBy::TwoLevel, 2});
+    expect(
+        "ranks launched all_reduce sum f32 [1, 1, 1] (gather ring, reduce library, level 1) in group [0, 1], reduced by a "
+        "library, "
+        "and there is none between these processes: the program was compiled for GPUs",
+        {mesh::GatherBy::Ring, mesh::ReduceBy::Library});
 }
 
 // Bytes that each host sends to others for a collective of all ranks, or for a message from the first rank to the last; without

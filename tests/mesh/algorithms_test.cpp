@@ -112,6 +112,7 @@ TEST(Ways, BytesOfTheBusiestHost) {
     EXPECT_EQ(most(Collective::ReduceScatter, {GatherBy::Direct, ReduceBy::TwoLevel, 2}), 6);
     EXPECT_DOUBLE_EQ(most(Collective::AllReduce, {GatherBy::TwoLevel, ReduceBy::TwoLevel, 2}), 12. / 8);
     EXPECT_EQ(most(Collective::AllReduce, {GatherBy::Direct, ReduceBy::Everywhere}), 12);
+    EXPECT_EQ(most(Collective::ReduceScatter, {GatherBy::Direct, ReduceBy::Library}), 7);  // of each block all parts but one
     EXPECT_EQ(bytes_sent(l, Collective::ReduceScatter, {GatherBy::Direct, ReduceBy::TwoLevel, 2}, 1).by_part,
               (std::vector<double>(8, 4)));
 }

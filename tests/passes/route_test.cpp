@@ -62,6 +62,40 @@ TEST(Route, SmallOnesTakeTheWayOfLeastLatency) {
     }
 }
 
+TEST(Route, ALibrarySumsBetweenProcessesWhatIsNoMaximum) {
+    Settings settings = kSharded;
+    settings.emplace_back("comm.reductions", "nccl");
+    const ir::Program before = program_after("overlap", settings);
+    const passes::RouteOptions options = {hosts({4, 4}, 1), 0, true};
+    const ir::Program p = passes::route(before, options);
+    EXPECT_FALSE(ops::verify(p).has_value());
+    EXPECT_EQ(ir::parse(ir::print(p)), p);
+    int maxima = 0, sums = 0;
+    for (const ir::Routine& r : p.routines) {
+        for (const ir::Op& op : r.ops) {
+            if (!ops::rule(op.kind).collective || !op.attrs.contains("reduce")) continue;
+            const bool is_maximum = r.tensors[op.in[0]].placement.reduce == ir::Reduce::Max;
+            ++(is_maximum ? maxima : sums);
+            EXPECT_EQ(op.text("reduce") == "library", !is_maximum);
+        }
+    }
+    EXPECT_GT(maxima, 0);
+    EXPECT_GT(sums, 0);
+    EXPECT_EQ(passes::route(before, {hosts({8}, 8), 0, true}), before);
+}
+
+TEST(Route, ALibraryDoesNotAddToAResult) {
+    const auto verified = [&](const char* reductions) {
+        Settings of = kSharded;
+        of.emplace_back("comm.reductions", reductions);
+        return ops::verify(passes::route(program_after("overlap", of), {hosts({4, 4}, 1), 0, true}));
+    };
+    EXPECT_FALSE(verified("nccl").has_value());
+    const auto violation = verified("exact");
+    ASSERT_TRUE(violation.has_value());
+    EXPECT_NE(violation->message.find("a library does not add to a result"), std::string::npos);
+}
+
 TEST(Route, AgainForOtherHostsLeavesNothingOfTheOldWay) {
     const ir::Program before = program_after("overlap", kSharded);
     const ir::Program two = passes::route(before, {hosts({4, 4}, 1), 0}), uneven = passes::route(before, {hosts({5, 3}, 1), 0});

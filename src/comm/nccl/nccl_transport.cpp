@@ -31,6 +31,23 @@ void check(ncclResult_t result, const char* call) {
 }
 #define CHECK(call, ...) check(call(__VA_ARGS__), #call)
 
+ncclDataType_t type_of(Dtype type) {
+    switch (type) {
+        case Dtype::F32: return ncclFloat32;
+        case Dtype::F64: return ncclFloat64;
+        case Dtype::I32: return ncclInt32;
+        case Dtype::BF16: return ncclBfloat16;
+        case Dtype::F16: return ncclFloat16;
+        case Dtype::I8: return ncclInt8;
+    }
+    throw InternalError("nccl: an element type of no kind");
+}
+
+// Sums in NCCL's own order; maxima keep the first NaN, which NCCL does not promise.
+bool is_by_library(const Request& r) {
+    return r.traits().reduces && r.op == ReduceOp::Sum && r.algorithm && r.algorithm->reduce == mesh::ReduceBy::Library;
+}
+
 cudaStream_t stream_of(const device::Queue& queue) { return static_cast<cudaStream_t>(queue.handle()); }
 
 // Everything between is launched together.
@@ -192,6 +209,7 @@ public:
         Launch launch(*this, queue, self);
         launch.move(requests);
         for (const Request& r : requests) {
+            if (is_by_library(r)) continue;
             if (r.kind == Collective::ReduceScatter) launch.reduce_scatter(r);
             if (r.kind == Collective::AllReduce) launch.all_reduce(r);
         }
@@ -234,7 +252,7 @@ private:
               members_(static_cast<int>(self.ranks.size())),
               position_(self.position) {}
 
-        // All that is not summed.
+        // All that is not summed here.
         void move(Requests requests) const {
             Together together;
             for (const Request& r : requests) {
@@ -251,9 +269,15 @@ private:
                         break;
                     case Collective::Send: send(r.in, r.block_bytes(), 1); break;
                     case Collective::Recv: receive(r.out, r.block_bytes(), 0); break;
-                    case Collective::Wait:  // what follows in the queue follows the send
                     case Collective::ReduceScatter:
-                    case Collective::AllReduce: break;
+                        if (is_by_library(r)) library_reduce_scatter(r);
+                        break;
+                    case Collective::AllReduce:
+                        if (is_by_library(r))
+                            CHECK(ncclAllReduce, r.in, r.out, static_cast<size_t>(r.block_elements()), type_of(r.type), ncclSum,
+                                  comm_, stream());
+                        break;
+                    case Collective::Wait: break;  // what follows in the queue follows the send
                 }
             }
             together.launch();
@@ -309,6 +333,16 @@ private:
         }
         void receive(void* to, int64_t bytes, int from) const {
             if (bytes > 0) CHECK(ncclRecv, to, static_cast<size_t>(bytes), ncclInt8, from, comm_, stream());
+        }
+
+        // Of several rows each by itself, as all_gather.
+        void library_reduce_scatter(const Request& r) const {
+            ensure(!r.accumulate, "nccl: a sum by the library does not add to its result");
+            const int64_t run = r.dim * r.inner, run_bytes = run * bytes_of(r.type);
+            for (int64_t o = 0; o < r.outer; ++o)
+                CHECK(ncclReduceScatter, static_cast<const char*>(r.in) + o * members_ * run_bytes,
+                      static_cast<char*>(r.out) + o * run_bytes, static_cast<size_t>(run), type_of(r.type), ncclSum, comm_,
+                      stream());
         }
 
         // Of several rows each by itself.

@@ -1,6 +1,7 @@
 // Ranks that have a process and a GPU each: collectives by NCCL, in the queues that launch them. Sums are taken in ascending
-// position, as on every transport: members send each other their parts, and kernels add them (Moves). The host meets nobody in a
-// launch, so members that launch different requests hang until the watchdog ends them; the proof of collectives excludes it.
+// position, as on every transport: members send each other their parts, and kernels add them (Moves). Those of
+// mesh::ReduceBy::Library are NCCL's own, in its order. The host meets nobody in a launch, so members that launch different
+// requests hang until the watchdog ends them; the proof of collectives excludes it.
 #pragma once
 
 #include <memory>

@@ -184,6 +184,13 @@ mesh::CollectiveAlgorithm Leader::algorithm_of(const Request& mine) const {
                                          describe(mine), group_.ranks, why));
         throw Stopped();
     }
+    if (mine.traits().reduces && mine.algorithm->reduce == mesh::ReduceBy::Library) {
+        state_.control.abort(
+            fmt::format("ranks launched {} in group {}, reduced by a library, and there is none between these "
+                        "processes: the program was compiled for GPUs",
+                        describe(mine), group_.ranks));
+        throw Stopped();
+    }
     return *mine.algorithm;
 }
 
@@ -201,7 +208,8 @@ void Leader::reduce(const mesh::CollectiveAlgorithm& algorithm, const Request& m
     set_operands(index);
     const Operands operands = {mine.type, mine.op, link_.scratch.ins};
     switch (algorithm.reduce) {
-        case mesh::ReduceBy::Everywhere: break;  // see all_reduce
+        case mesh::ReduceBy::Everywhere:      // see all_reduce
+        case mesh::ReduceBy::Library: break;  // see algorithm_of
         case mesh::ReduceBy::Direct: return drive(state_.control, DirectReduce(link_, operands));
         case mesh::ReduceBy::Chain: return drive(state_.control, ChainReduce(link_, operands));
         case mesh::ReduceBy::TwoLevel: {

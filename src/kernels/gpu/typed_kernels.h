@@ -228,6 +228,30 @@ struct OuterSgdWithMomentumOf : OuterSgds<T, true> {
     using Types = std::tuple<T, T, T>(T, T, float, T);
 };
 
+// As if all islands brought the same: where a job meets others, the runtime goes to their service instead.
+struct MeetOf {
+    static constexpr Family kFamily{"meet", "meet"};
+    using Types = float(float);
+    static int64_t bits(const KernelContext& c) { return c.op.integer("bits"); }
+    static int64_t workspace_bytes(const KernelContext& c) {
+        return bits(c) == 0 ? 0 : quantized_bytes(c.elements(c.in(0)), bits(c));
+    }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        Quantization how;
+        how.least = least_exponent(Dtype::F32);
+        return kernel_from([how, n = c.elements(c.in(0)), quantized = bits(c) != 0,
+                            islands = static_cast<float>(c.op.integer("islands"))](const KernelArgs& k) {
+            auto* const q = static_cast<int8_t*>(k.workspace);
+            const auto round = [&](const float* x) {
+                quantize(stream_of(k), n, how, x, q);
+                dequantize(stream_of(k), 1, n, how.bits, q, out(k, 0));
+            };
+            if (quantized) round(in(k, 0));
+            scale(stream_of(k), n, quantized ? out(k, 0) : in(k, 0), islands, out(k, 0));
+            if (quantized) round(out(k, 0));
+        });
+    }
+};
 struct SumSquaresOf {
     static constexpr Family kFamily{"sum_squares", "sum_squares", 0};
     using Types = double(float);
@@ -252,7 +276,7 @@ void add_type(std::vector<Registered>& r) {
 
 template <class B>
 void add_typed(std::vector<Registered>& r) {
-    add_all<B, SumSquaresOf>(r);
+    add_all<B, SumSquaresOf, MeetOf>(r);
     add_common_of_float<B>(r);
 #define COPY(T) add_type<B, T>(r);
     LOCKSTEP_OF_ONE_TYPE(COPY)

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "comm/mpi/session.h"
 #include "tests/cli/command.h"
 
 namespace lockstep::testing {
@@ -62,10 +63,36 @@ TEST_F(CliGpu, EvaluatesAndSamples) {
     EXPECT_EQ(text.out, on_gpu("sample out --runtime.kernels cpu --prompt 'the quick' --max-tokens 8 --temperature 0").out);
 }
 
+// Islands as jobs of their own, which meet over the host, have the bits of islands of one job.
+TEST_F(CliGpu, IslandsMeetOverTheHost) {
+    if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
+    scratch.write("r.toml", training_recipe(8, kGpu + std::string("[fault_tolerance]\nenable = true\nsemi_sync_method = "
+                                                                  "\"diloco\"\ngroup_size = 2\nsync_steps = 4\n"
+                                                                  "num_fragments = 2\n[checkpoint]\nenable = true\n")));
+    const auto weights = [&](const std::string& folder) {
+        return scratch.read(folder + "/checkpoint/step-00000008/model.safetensors");
+    };
+    for (const std::string quantized : {"false", "true"}) {
+        const std::string flags = " --fault_tolerance.should_quantize " + quantized;
+        const Finished one = on_gpu("train r.toml --job.dump_folder a" + flags);
+        ASSERT_EQ(one.code, 0) << one.err;
+        const Finished jobs =
+            scratch.shell("LOCKSTEP_GPU_MODULE=" LOCKSTEP_MODULE_ON_FAKES
+                          " timeout 100 $LOCKSTEP launch --mpirun \"$MPIRUN\" -- train r.toml --job.dump_folder b" +
+                          flags + " >out.txt 2>err.txt");
+        ASSERT_EQ(jobs.code, 0) << jobs.err;
+        EXPECT_FALSE(weights("a").empty());
+        EXPECT_TRUE(weights("a") == weights("b")) << "quantized: " << quantized;
+        ASSERT_EQ(scratch.shell("rm -r a b").code, 0);
+    }
+}
+
 // What a computer without a GPU compiles for a cluster file. The fakes have no cuDNN, and the recipes masks that it does not
 // serve.
 TEST_F(CliGpu, RunsTheProgramThatIsPlannedWithoutOne) {
-    const std::string file = " --cluster.file " LOCKSTEP_SOURCE_DIR "/clusters/h100.toml";
+    // Ranks share a GPU here; where nothing is said, each has a process of its own.
+    const std::string file =
+        " --cluster.file " LOCKSTEP_SOURCE_DIR "/clusters/h100.toml --cluster.ranks_per_host 4 --cluster.ranks_per_process 4";
     const auto program = [](const Finished& shown) { return shown.out.substr(shown.out.find("mesh ")); };
     scratch.write("r.toml", training_recipe(2, kGpu));
     scratch.write("g.toml", std::string("[model]\nname = \"gpt2\"\nflavor = \"debugmodel\"\n[training]\nseq_len = 40\n") + kGpu);

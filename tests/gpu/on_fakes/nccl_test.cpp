@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/nccl/nccl_transport.h"
+#include "ir/text.h"
 #include "tests/comm/process_groups.h"
 #include "tests/comm/queued_job.h"
 #include "tests/gpu/on_fakes/training.h"
@@ -44,11 +45,63 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CommBits,
                          ::testing::Values(nccl_job("Nccl", 2), nccl_job("Nccl", 3), nccl_job("NcclInChunks", 3, {16 << 10, 0})),
                          name_of_job);
 
+// Sums of whole numbers, which no order changes. A block has one row or several; a reduction may write over its own block.
+TEST(NcclSums, ByTheLibrary) {
+    constexpr int kRanks = 3;
+    std::atomic<int> wrong = 0;
+    const Errors errors = nccl_job("Library", kRanks).run([&](Communicator& comm) {
+        const GroupId all = comm.add_group({0, 1, 2});
+        comm.connect();
+        const int me = comm.position(all);
+        const auto value = [](int rank, int64_t i) { return static_cast<float>((rank + 1) * (i % 7)); };
+        for (Collective kind : {Collective::ReduceScatter, Collective::AllReduce}) {
+            for (int64_t outer : {1, 4}) {
+                for (bool in_place : {false, true}) {
+                    if (kind == Collective::ReduceScatter && in_place && outer > 1) continue;
+                    Request r;
+                    r.kind = kind, r.outer = outer, r.dim = 5, r.inner = 3;
+                    r.algorithm = mesh::CollectiveAlgorithm{mesh::GatherBy::Ring, mesh::ReduceBy::Library};
+                    const int64_t run = r.dim * r.inner, parts = kind == Collective::ReduceScatter ? kRanks : 1;
+                    std::vector<float> in(static_cast<size_t>(outer * parts * run)), out(static_cast<size_t>(outer * run), -1);
+                    for (size_t i = 0; i < in.size(); ++i) in[i] = value(me, static_cast<int64_t>(i));
+                    r.in = in.data(), r.out = out.data();
+                    if (in_place) r.out = in.data() + (parts > 1 ? me * run : 0);
+                    comm.run(0, all, r);
+                    const auto* got = static_cast<const float*>(r.out);
+                    for (int64_t i = 0; i < outer * run; ++i) {
+                        const int64_t from = parts == 1 ? i : (i / run * parts + me) * run + i % run;
+                        wrong += got[i] != value(0, from) + value(1, from) + value(2, from);
+                    }
+                }
+            }
+        }
+    });
+    expect_all(errors, "");
+    EXPECT_EQ(wrong, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::comm::test
 
 namespace lockstep::testing {
 namespace {
+
+// By each process, of one rank.
+std::vector<Outcome> train_in_processes(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
+    const auto ranks = static_cast<int>(compiled.layout.ranks);
+    comm::test::another_schedule(ranks);
+    std::vector<Outcome> of_process(static_cast<size_t>(ranks));
+    const auto errors =
+        comm::test::in_process_groups(std::vector<int>(static_cast<size_t>(ranks), 0), [&](comm::ProcessGroup& group) {
+            const auto across = [](comm::ProcessGroup& g, int n) { return comm::nccl::transport(g, n, comm::gpu::moves()); };
+            const runtime::Backend backend = {device::gpu::machine(kernels::gpu::add_one), &comm::gpu::moves(), across};
+            of_process[static_cast<size_t>(group.process())] = train(recipe, compiled, backend, steps, &group);
+        });
+    for (const std::exception_ptr& e : errors) {
+        if (e) std::rethrow_exception(e);
+    }
+    return of_process;
+}
 
 class GpuProcesses : public ::testing::TestWithParam<NamedSettings> {};
 
@@ -62,21 +115,36 @@ TEST_P(GpuProcesses, HaveTheBitsOfRanksThatShareAGpu) {
     for (const char* graph : {"false", "true"}) {
         recipe.set("runtime.cuda_graph", graph);
         for (int schedule = 0; schedule < 3; ++schedule) {
-            comm::test::another_schedule(ranks);
-            std::vector<Outcome> of_process(static_cast<size_t>(ranks));
-            const auto errors =
-                comm::test::in_process_groups(std::vector<int>(static_cast<size_t>(ranks), 0), [&](comm::ProcessGroup& group) {
-                    const auto across = [](comm::ProcessGroup& g, int n) {
-                        return comm::nccl::transport(g, n, comm::gpu::moves());
-                    };
-                    const runtime::Backend backend = {device::gpu::machine(kernels::gpu::add_one), &comm::gpu::moves(), across};
-                    of_process[static_cast<size_t>(group.process())] = train(recipe, compiled, backend, kSteps, &group);
-                });
-            for (const std::exception_ptr& e : errors) {
-                if (e) std::rethrow_exception(e);
-            }
+            const std::vector<Outcome> of_process = train_in_processes(recipe, compiled, kSteps);
             EXPECT_EQ(fakes::cuda::counts().graph_launches, *graph == 't' ? (kSteps - 1) * ranks : 0);
             for (const Outcome& outcome : of_process) EXPECT_TRUE(same_bits(threads, outcome)) << "graph: " << graph;
+        }
+    }
+}
+
+// Sums by NCCL: other bits than those of ranks in their order, or the same, and the same in every schedule.
+TEST(GpuProcessesByNccl, TrainNearExactSums) {
+    Settings settings = {{"parallelism.data_parallel_shard_degree", "2"},
+                         {"parallelism.tensor_parallel_degree", "2"},
+                         {"partition.preset", "zero2"},
+                         {"training.global_batch_size", "8"},
+                         {"training.local_batch_size", "2"}};
+    const Outcome exact = train(small_recipe(settings), compile_for_gpu(small_recipe(settings)), fake_gpu(1), 4);
+    settings.emplace_back("comm.reductions", "nccl");
+    const compile::Recipe recipe = small_recipe(settings);
+    compile::CompileOptions options;
+    options.route = {mesh::even_hosts(4, 4, 1), mesh::kSmallBytes, true};
+    const compile::Compiled compiled = compile_for_gpu(recipe, options);
+    const std::string text = ir::print(compiled.programs[0]);
+    EXPECT_NE(text.find("reduce='library'"), std::string::npos);
+    EXPECT_EQ(text.find("reduce='direct'"), std::string::npos);
+    std::optional<Outcome> first;
+    for (int schedule = 0; schedule < 3; ++schedule) {
+        const std::vector<Outcome> outcomes = train_in_processes(recipe, compiled, 4);
+        for (const Outcome& outcome : outcomes) {
+            EXPECT_LE(difference(exact, outcome), 1e-5);
+            if (!first) first = outcome;
+            EXPECT_TRUE(same_bits(*first, outcome));
         }
     }
 }

@@ -14,14 +14,13 @@
 namespace lockstep::testing {
 
 // With the kernels of the module.
-inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe) {
+inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe, compile::CompileOptions options = {}) {
     static const std::vector<const std::vector<kernels::Registered>*> all = [] {
         const std::vector<const std::vector<kernels::Registered>*> lists = {&kernels::cuda::product_kernels(),
                                                                             &kernels::gpu::all_kernels()};
         for (const auto* list : lists) kernels::add_backend(*list);
         return lists;
     }();
-    compile::CompileOptions options;
     options.catalog.name = "gpu", options.catalog.origin = "a test", options.catalog.key = "runtime.kernels";
     for (const auto* list : all) kernels::add_to(options.catalog, *list);
     return compile::compile(recipe, options);
