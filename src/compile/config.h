@@ -314,6 +314,7 @@ struct Config {
         double local_link_bytes_per_s = 0, local_link_latency_s = 0;
         bool operator==(const Runtime&) const = default;
     } runtime;
+    bool on_gpu() const { return runtime.kernels == Kernels::Cuda; }
 
     struct Cluster {
         int64_t ranks = 0, ranks_per_host = 0, ranks_per_process = 1;

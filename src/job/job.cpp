@@ -18,8 +18,7 @@
 namespace lockstep::job {
 
 int64_t memory_in_use(const compile::Config& config) {
-    return config.runtime.kernels == compile::Kernels::Cuda ? plugins::gpu_module().used_bytes()
-                                                            : telemetry::anonymous_resident_bytes();
+    return config.on_gpu() ? plugins::gpu_module().used_bytes() : telemetry::anonymous_resident_bytes();
 }
 namespace {
 

@@ -81,7 +81,7 @@ void RunLog::find_peak(const std::string& cluster) {
     if (planned_) {
         peak_flops_per_s_ = planned_->peak_flops_per_s;
         peak_text_ = fmt::format("{} a rank ({}, {})", flops_text(peak_flops_per_s_), dtype, planned_->cluster);
-    } else if (config_.runtime.kernels == compile::Kernels::Cuda) {
+    } else if (config_.on_gpu()) {
         const plugins::GpuModule& gpu = plugins::gpu_module();
         const double all = gpu.peak_flops_per_s(dtype);
         peak_flops_per_s_ = all / static_cast<double>(job_.trainer->ranks().here().size());
@@ -130,7 +130,7 @@ void RunLog::print_start() const {
     const compile::Layout& layout = job_.compiled.layout;
     const runtime::Trainer& trainer = *job_.trainer;
     const int threads = trainer.rank_threads().threads_per_rank;
-    const bool on_gpu = config_.runtime.kernels == compile::Kernels::Cuda;
+    const bool on_gpu = config_.on_gpu();
     const int64_t sequences = layout.local_batch * layout.data_ranks;
     const std::vector<std::vector<std::string>> lines = {
         {fmt::format("{} {}", config_.model.name, config_.model.flavor), fmt::format("{} parameters", grouped(parameters_)),

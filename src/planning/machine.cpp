@@ -49,8 +49,7 @@ compile::CompileOptions compile_options(const compile::Config& config, const com
     compile::CompileOptions options;
     options.catalog = catalog_here(config, runtime::rank_threads_of(config, ranks, group).threads_per_rank);
     options.route.topology = topology_of(config, ranks, group);
-    options.route.library_sums =
-        config.runtime.kernels == compile::Kernels::Cuda && config.comm.reductions == compile::Reductions::Nccl;
+    options.route.library_sums = config.on_gpu() && config.comm.reductions == compile::Reductions::Nccl;
     return options;
 }
 
@@ -74,7 +73,7 @@ Capacity declared(const compile::Config& config, int64_t reserve) {
 Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group) {
     const int64_t reserve = bytes_of_gib(config.cluster.reserve_gib_per_rank);
     if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
-    const bool on_gpu = config.runtime.kernels == compile::Kernels::Cuda;
+    const bool on_gpu = config.on_gpu();
     const int64_t memory = on_gpu ? plugins::gpu_module().memory_bytes : telemetry::machine_memory_bytes();
     const int64_t sharing = group ? group->ranks_on_a_host(ranks) : ranks;
     return {memory / sharing - reserve,

@@ -39,7 +39,7 @@ Plan make_plan(const compile::Config& config, Machine machine) {
     require_links(config, machine);
     Plan plan;
     plan.cluster = *machine.cluster, plan.rank_threads = machine.rank_threads;
-    if (config.runtime.kernels == compile::Kernels::Cuda && config.runtime.cuda_graph) plan.cluster.host.launch_s = 0;
+    if (config.on_gpu() && config.runtime.cuda_graph) plan.cluster.host.launch_s = 0;
     plan.hides_nothing = compile::hides_nothing(config, plan.rank_threads);
     const ops::CostTable& costs = plan.cluster.costs;
     plan.compiled = compile::compile(config, machine.options);
@@ -79,7 +79,7 @@ Plan make_plan(compile::Recipe recipe, const std::string& cluster_file) {
 std::optional<PlannedStep> planned_step(const compile::Config& config, const std::string& cluster_file, const char* asked_by) {
     const sim::Cluster cluster = sim::read_cluster(cluster_file, asked_by);
     const bool one_host = cluster.hosts.ranks == 0 || compile::layout_of(config).ranks <= cluster.hosts.ranks;
-    if (cluster.declared || cluster.devices != (config.runtime.kernels == compile::Kernels::Cuda)) return std::nullopt;
+    if (cluster.declared || cluster.devices != config.on_gpu()) return std::nullopt;
     if (!one_host && cluster.hosts.link.bandwidth_bytes_per_s <= 0) return std::nullopt;
     const Plan p = make_plan(config, described_machine(config, cluster_file, asked_by));
     return PlannedStep{p.step_s(), p.peak_flops_per_s, p.cluster.name};

@@ -60,7 +60,7 @@ RanksOptions ranks_options(const compile::Config& config, const compile::Layout&
     o.group = group;
     o.island = layout.job, o.island_timeout_s = static_cast<double>(config.comm.train_timeout_seconds);
     const bool is_late = config.debug.device == compile::DeviceKind::Late;
-    if (config.runtime.kernels == compile::Kernels::Cuda) {
+    if (config.on_gpu()) {
         if (is_late)
             throw UserError(
                 "recipe.device", "debug.device",

@@ -94,6 +94,8 @@ public:
             }
         }
     }
+    // What precedes the names of its keys: "machine.".
+    const std::string& where() const { return where_; }
     // The line of the table, or of one of its keys.
     int64_t line(const char* key = nullptr) const {
         const toml::node* node = key ? table_.get(key) : nullptr;
@@ -134,13 +136,13 @@ private:
     std::vector<std::string> known_;
 };
 
-// Each table of an array; `where` precedes the names of their keys.
+// Each table of an array.
 inline void read_each(Reader& reader, const char* key, const std::string& origin, const auto& read) {
     const toml::array* list = reader.array(key);
     if (!list) return;
     for (const toml::node& item : *list) {
         if (!item.is_table()) reader.wrong(key, item);
-        Reader row(*item.as_table(), std::string(key) + ".", origin);
+        Reader row(*item.as_table(), reader.where() + key + ".", origin);
         read(row);
         row.finish();
     }
