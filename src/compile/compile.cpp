@@ -19,6 +19,7 @@
 #include "passes/cache_keys.h"
 #include "passes/differentiate.h"
 #include "passes/fuse_loss.h"
+#include "passes/keep_preactivations.h"
 #include "passes/mark_one_document.h"
 #include "passes/overlap.h"
 #include "passes/pack_products.h"
@@ -94,6 +95,15 @@ bool keeps_groups_whole(const Config& config, const std::vector<ir::Dim>& dims) 
     const auto is_kv_heads = [](const ir::Dim& d) { return d.role == ir::DimRole::KvHeads; };
     const auto heads = std::find_if(dims.begin(), dims.end(), is_kv_heads);
     return heads == dims.end() || heads->size % std::max<int64_t>(config.parallelism.tensor_parallel_degree, 1) == 0;
+}
+
+// Does a product with GELU and its bias have a kernel, in the type of activations? All that a prefix reads of a catalog. Where
+// asynchronous tensor parallelism cuts products into blocks, no product makes GELU's operand.
+bool fuses_gelu(const Config& config, const ops::KernelCatalog& catalog) {
+    if (config.parallelism.enable_async_tensor_parallel && config.parallelism.tensor_parallel_degree > 1) return false;
+    const Dtype stored = types_of(config).precision.narrow;
+    return std::any_of(catalog.entries.begin(), catalog.entries.end(),
+                       [&](const ops::KernelEntry& e) { return e.op == "linear_gelu" && e.dtype == stored; });
 }
 
 P build_blocks(const Config& config) {
@@ -201,6 +211,7 @@ std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOpt
 const std::vector<std::string>& pass_names() {
     static const std::vector<std::string> names = {"build_blocks",
                                                    "pack_products",
+                                                   "keep_preactivations",
                                                    "attach_objective",
                                                    "cache_keys",
                                                    "differentiate",
@@ -223,13 +234,15 @@ const std::vector<std::string>& pass_names() {
 }
 
 const std::vector<std::string>& optional_passes() {
-    static const std::vector<std::string> names = {"pack_products", "mark_one_document", "fuse_loss", "recompute", "overlap"};
+    static const std::vector<std::string> names = {"pack_products", "keep_preactivations", "mark_one_document",
+                                                   "fuse_loss",     "recompute",           "overlap"};
     return names;
 }
 
 Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     Prefix prefix;
     prefix.config = config;
+    prefix.is_for_fused_gelu = fuses_gelu(config, options.catalog);
     prefix.dims = dims_of(config);
     Runner run(options, Programs(1));
     run("build_blocks", [&](P) { return build_blocks(config); });
@@ -237,6 +250,7 @@ Prefix compile_prefix(const Config& config, const CompileOptions& options) {
     run("pack_products", [&](P p) {
         return config.training.pack_products ? passes::pack_products(std::move(p), {keeps_groups_whole(config, prefix.dims)}) : p;
     });
+    run("keep_preactivations", [&](P p) { return prefix.is_for_fused_gelu ? passes::keep_preactivations(std::move(p)) : p; });
     run("attach_objective", [&](P p) {
         return passes::attach_objective(std::move(p), {entries_of(config, options), types.loss_scaling});
     });
@@ -263,7 +277,8 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     if (const auto refusal = too_large(prefix.program, layout)) return *refusal;
     const Inputs in{config, options, layout, std::get<StagePlan>(plan)};
 
-    if (keeps_groups_whole(config, prefix.dims) != keeps_groups_whole(prefix.config, prefix.dims))
+    if (keeps_groups_whole(config, prefix.dims) != keeps_groups_whole(prefix.config, prefix.dims) ||
+        fuses_gelu(config, options.catalog) != prefix.is_for_fused_gelu)
         return compile(compile_prefix(config, options), config, options);
 
     out.passes = prefix.passes;

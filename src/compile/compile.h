@@ -65,11 +65,13 @@ struct Compiled {
 int64_t loss_chunk_tokens(const Config& config, const ops::KernelCatalog& catalog);
 
 // What does not depend on the layout, up to and with set_precision: one program over one sequence, on one rank. One question to a
-// layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). compile() makes
-// the prefix again for a layout with the other answer.
+// layout is answered here: whether tensor parallelism leaves groups of query heads whole (passes/pack_products). One question to
+// layout and kernels is, too: whether GELU and its bias are part of a product (passes/keep_preactivations). compile() makes the
+// prefix again for a layout or for kernels with another answer.
 struct Prefix {
-    Config config;              // that it was made for
-    std::vector<ir::Dim> dims;  // of the model's blocks
+    Config config;                   // that it was made for
+    bool is_for_fused_gelu = false;  // the second answer
+    std::vector<ir::Dim> dims;       // of the model's blocks
     ir::Program program;
     std::vector<PassReport> passes;
     bool stopped = false;  // stop_after is among its passes

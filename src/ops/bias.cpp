@@ -2,6 +2,7 @@
 // the bias is added once, not once a rank.
 // bias_gelu(x, b) {fn}: GELU of it, fn one of unary's that has a slope (Hendrycks & Gimpel 2016, arXiv 1606.08415). Only x is
 // saved; the result is run again.
+// gelu(x) {fn}: the same of an operand that has its bias (passes/keep_preactivations).
 #include "ops/shapes.h"
 
 namespace lockstep::ops {
@@ -44,18 +45,39 @@ OpRule bias_gelu() {
     return r;
 }
 
+OpRule gelu() {
+    OpRule r;
+    r.name = "gelu";
+    r.operands = 1, r.results = 1;
+    r.attrs = {{"fn", AttrType::Text}};
+    r.check = [](const Routine& rt, const Op& op) {
+        return first_of({same_dims(rt, op.in[0], op.out[0]), has_slope(op.text("fn"))});
+    };
+    r.expand = [](Builder& b, const Op& op) {
+        return std::vector<TensorId>{b.unary(b.tensor(op.in[0]).name + ".act", op.text("fn"), op.in[0])};
+    };
+    r.always_recomputed = true;
+    r.in_place = 0;
+    return r;
+}
+
+// Gives the forward its derivative. Returns the rule of the backward, which is linear in the cotangent.
+OpRule backward_of(OpRule& forward, const CompositeBackward& backward) {
+    forward.derivative = composite_derivative(backward);
+    OpRule r = backward_rule(forward, backward);
+    r.check = [check = r.check](const Routine& rt, const Op& op) { return first_of({check(rt, op), has_slope(op.text("fn"))}); };
+    r.linear = {0};
+    return r;
+}
+
 }  // namespace
 
 std::vector<OpRule> bias_rules() {
-    const CompositeBackward backward = {"bias_gelu_backward", {0}, {0, 1}, {}};
-    OpRule forward = bias_gelu();
-    forward.derivative = composite_derivative(backward);
-    OpRule back = backward_rule(forward, backward);
-    back.check = [check = back.check](const Routine& rt, const Op& op) {
-        return first_of({check(rt, op), has_slope(op.text("fn"))});
-    };
-    back.linear = {0};
-    return {bias(), forward, back};
+    OpRule of_both = bias_gelu(), alone = gelu();
+    const OpRule both_backward = backward_of(of_both, {"bias_gelu_backward", {0}, {0, 1}, {}});
+    OpRule alone_backward = backward_of(alone, {"gelu_backward", {0}, {0}, {}});
+    alone_backward.in_place = 0;
+    return {bias(), of_both, both_backward, alone, alone_backward};
 }
 
 }  // namespace lockstep::ops

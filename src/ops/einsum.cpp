@@ -57,7 +57,9 @@ namespace {
 // Where the two factors begin among the operands; -1: another op.
 int first_factor(const Op& op) {
     if (op.kind == "einsum" && op.in.size() == 2) return 0;
-    return op.kind == "addmm" && op.in.size() == 3 ? 1 : -1;
+    if (op.in.size() != 3) return -1;
+    if (op.kind == "addmm") return 1;
+    return op.kind == "linear" || op.kind == "linear_gelu" || op.kind == "matmul_dgelu" ? 0 : -1;
 }
 }  // namespace
 

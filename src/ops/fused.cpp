@@ -3,6 +3,9 @@
 // add_rmsnorm(x, y, w) -> s, n, rstd: s = x + y; n, rstd = rmsnorm(s, w)
 // <norm>_backward_add(d_s, operands of <norm>_backward) -> d_x, d_w[, d_b]: the norm's d_x, and d_s added to it
 // addmm(c, a, b) -> c + a b, a product of matrices (torch.addmm)
+// linear(x, w, b) -> bias(x w, b), a product of matrices (torch.nn.functional.linear)
+// linear_gelu(x, w, b) {fn} -> y[, z]: z = linear(x, w, b), y = gelu(z)
+// matmul_dgelu(a, b, z) {fn} -> gelu_backward(a b, z)
 // cross_entropy_gradient(d_nll, d_t, logits, targets) -> d_logits, m, z, t: m = max(logits); z, t = cross_entropy(logits, m,
 //   targets); cross_entropy_backward with d_z = d_nll / z. A row is read from memory once, where the vocabulary is whole
 // qkv_rope(x, w, pos) -> q, k, v: split_qkv of the product of x [.., hidden] and w [qkv, kv_heads, head_dim, hidden]
@@ -17,6 +20,11 @@ Op piece_of(const Op& fused, std::string_view kind, std::vector<TensorId> in, st
     Op op = fused;
     op.kind = kind, op.in = std::move(in), op.out = std::move(out);
     op.attrs.erase("in_place");
+    return op;
+}
+Op product_of(const Op& fused) {
+    Op op = piece_of(fused, "einsum", {fused.in[0], fused.in[1]}, {fused.out[0]});
+    op.attrs.clear();
     return op;
 }
 Op without_first_operand(const Op& fused, std::string_view kind) {
@@ -82,6 +90,66 @@ OpRule addmm() {
     r.flops = [product](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, product(op)); };
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
         return {b.add("sum", {op.in[0], b.einsum("product", b.dims(op.out[0]), {op.in[1], op.in[2]})})};
+    };
+    return r;
+}
+
+// A fused op whose first two operands are the factors of a product.
+OpRule with_product(std::string_view name) {
+    OpRule r;
+    r.name = name;
+    r.operands = 3;
+    r.flops = [](const mesh::Mesh& mesh, const Routine& rt, const Op& op) { return flops_of(mesh, rt, product_of(op)); };
+    return r;
+}
+
+std::string check_linear(const Routine& rt, const Op& op, TensorId result) {
+    Op bias = piece_of(op, "bias", {result, op.in[2]}, {result});
+    bias.attrs.clear();
+    return first_of({check_op(rt, product_of(op)), check_op(rt, bias)});
+}
+TensorId linear_of(Builder& b, const Op& op) {
+    const std::vector<DimId> dims = b.dims(op.out[0]);
+    return b.op("bias", {b.einsum("product", dims, {op.in[0], op.in[1]}), op.in[2]}, {{"linear", dims}})[0];
+}
+
+OpRule linear() {
+    OpRule r = with_product("linear");
+    r.results = 1;
+    r.check = [](const Routine& rt, const Op& op) { return check_linear(rt, op, op.out[0]); };
+    r.expand = [](Builder& b, const Op& op) { return std::vector<TensorId>{linear_of(b, op)}; };
+    return r;
+}
+
+OpRule linear_gelu() {
+    OpRule r = with_product("linear_gelu");
+    r.attrs = {{"fn", AttrType::Text}};
+    r.check = [](const Routine& rt, const Op& op) -> std::string {
+        if (op.out.empty() || op.out.size() > 2) return "gives GELU's result, and its operand where that is read";
+        const TensorId z = op.out.back();
+        return first_of({check_linear(rt, op, z), check_op(rt, piece_of(op, "gelu", {z}, {op.out[0]}))});
+    };
+    r.expand = [](Builder& b, const Op& op) {
+        const TensorId z = linear_of(b, op);
+        std::vector<TensorId> made = b.op("gelu", {z}, {{"gelu", b.dims(z)}}, op.attrs);
+        if (op.out.size() == 2) made.push_back(z);
+        return made;
+    };
+    return r;
+}
+
+OpRule matmul_dgelu() {
+    OpRule r = with_product("matmul_dgelu");
+    r.results = 1;
+    r.attrs = {{"fn", AttrType::Text}};
+    r.check = [](const Routine& rt, const Op& op) {
+        return first_of(
+            {check_op(rt, product_of(op)), check_op(rt, piece_of(op, "gelu_backward", {op.out[0], op.in[2]}, {op.out[0]}))});
+    };
+    r.linear = {0, 1};
+    r.expand = [](Builder& b, const Op& op) {
+        const std::vector<DimId> dims = b.dims(op.out[0]);
+        return b.op("gelu_backward", {b.einsum("product", dims, {op.in[0], op.in[1]}), op.in[2]}, {{"dgelu", dims}}, op.attrs);
     };
     return r;
 }
@@ -156,7 +224,8 @@ OpRule qkv_rope() {
 }  // namespace
 
 std::vector<OpRule> fused_rules() {
-    std::vector<OpRule> out = {add_rmsnorm(), addmm(), cross_entropy_gradient(), qkv_rope()};
+    std::vector<OpRule> out = {add_rmsnorm(), addmm(), linear(), linear_gelu(), matmul_dgelu(), cross_entropy_gradient(),
+                               qkv_rope()};
     for (const OpRule& r : norm_rules()) {
         if (!r.with_term.empty()) out.push_back(backward_add(r));
     }

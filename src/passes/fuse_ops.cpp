@@ -18,6 +18,10 @@ public:
     void run() {
         while (one("rmsnorm", &Fuser::residual_and_norm) || one("split_qkv", &Fuser::queries_keys_values)) {
         }
+        while (one("gelu", &Fuser::product_bias_and_gelu) || one("gelu_backward", &Fuser::product_and_gelu_backward)) {
+        }
+        while (one("gelu", &Fuser::bias_and_gelu) || one("bias", &Fuser::product_and_bias)) {
+        }
         while (one("cross_entropy_backward", &Fuser::loss_and_gradient)) {
         }
         while (one("add", &Fuser::norm_backward_and_add) || one("add", &Fuser::product_and_add)) {
@@ -93,6 +97,59 @@ private:
         fused.kind = "qkv_rope";
         fused.in = {product->in[0], product->in[1], split.in[1]};
         return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[split.in[0]]), i}, fused);
+    }
+
+    // The product of two factors that makes a tensor which nothing else reads.
+    const Op* product_for(TensorId t) const {
+        const Op* product = made_by(t, "einsum");
+        return product && product->in.size() == 2 && only_here(t) ? product : nullptr;
+    }
+
+    // GELU's operand stays a result where others read it: backward, through the frame.
+    bool product_bias_and_gelu(size_t i) {
+        const Op gelu = r_.ops[i];
+        const TensorId z = gelu.in[0];
+        const Op* bias = made_by(z, "bias");
+        const Op* product = bias ? product_for(bias->in[0]) : nullptr;
+        if (!product) return false;
+        Op fused = gelu;
+        fused.kind = "linear_gelu";
+        fused.in = {product->in[0], product->in[1], bias->in[1]};
+        if (!only_here(z)) fused.out.push_back(z);
+        const auto at = [&](TensorId t) { return static_cast<size_t>(maker_[t]); };
+        return ops::check_op(r_, fused).empty() && replace({at(bias->in[0]), at(z), i}, fused);
+    }
+
+    bool product_and_gelu_backward(size_t i) {
+        const Op backward = r_.ops[i];
+        const Op* product = product_for(backward.in[0]);
+        if (!product) return false;
+        Op fused = backward;
+        fused.kind = "matmul_dgelu";
+        fused.in = {product->in[0], product->in[1], backward.in[1]};
+        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[backward.in[0]]), i}, fused);
+    }
+
+    bool bias_and_gelu(size_t i) {
+        const Op gelu = r_.ops[i];
+        const TensorId z = gelu.in[0];
+        const Op* bias = made_by(z, "bias");
+        if (!bias || !only_here(z)) return false;
+        Op fused = gelu;
+        fused.kind = "bias_gelu";
+        fused.in = bias->in;
+        return replace({static_cast<size_t>(maker_[z]), i}, fused);
+    }
+
+    // Of a partial sum the bias is added behind the reduction, so no product makes its operand.
+    bool product_and_bias(size_t i) {
+        const Op bias = r_.ops[i];
+        const Op* product = product_for(bias.in[0]);
+        if (!product) return false;
+        Op fused = bias;
+        fused.kind = "linear";
+        fused.in = {product->in[0], product->in[1], bias.in[1]};
+        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[bias.in[0]]), i}, fused);
     }
 
     // d_z = d_nll / z, of which nothing stands between the maximum, the sum and the gradient: the vocabulary is whole.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "kernels/cuda/planned.h"
 #include "kernels/gpu/catalog.h"
 #include "kernels/gpu/emulator.h"
 #include "passes/select_kernels.h"
@@ -307,10 +308,17 @@ void expect_gpu_agrees(const Drawn& d, const mesh::Mesh& mesh, double tolerance,
     }
 }
 
-std::vector<OpCase> gpu_cases() {
+std::vector<OpCase> cases_of(const std::set<std::string>& kinds) {
     std::vector<OpCase> out = op_cases();
-    std::erase_if(out, [kinds = kinds_on_a_gpu()](const OpCase& c) { return !kinds.contains(c.kind); });
+    std::erase_if(out, [&](const OpCase& c) { return !kinds.contains(c.kind); });
     return out;
+}
+std::vector<OpCase> gpu_cases() { return cases_of(kinds_on_a_gpu()); }
+// Those that libraries serve, too.
+std::vector<OpCase> module_cases() {
+    std::set<std::string> kinds;
+    for (const ops::KernelEntry& e : kernels::cuda::planned_catalog("", 90).entries) kinds.insert(e.op);
+    return cases_of(kinds);
 }
 
 class OpTableGpu : public OpTable {};
@@ -456,7 +464,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, OpTable, ::testing::ValuesIn(op_cases()), [](const
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableOnStream, ::testing::ValuesIn(stream_cases()),
                          [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableGpu, ::testing::ValuesIn(gpu_cases()), [](const auto& info) { return title(info.param); });
-INSTANTIATE_TEST_SUITE_P(Ops, OpTableDevice, ::testing::ValuesIn(gpu_cases()),
+INSTANTIATE_TEST_SUITE_P(Ops, OpTableDevice, ::testing::ValuesIn(module_cases()),
                          [](const auto& info) { return title(info.param); });
 INSTANTIATE_TEST_SUITE_P(Ops, OpTableDerivative, ::testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return title(info.param); });

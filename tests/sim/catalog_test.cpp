@@ -115,6 +115,16 @@ TEST(Catalog, ProductsHaveTheirLibrarysWorkspaceAndAttentionItsOwnRate) {
     }
 }
 
+TEST(Catalog, ProductsWithAnEpilogueHaveTheRateOfProducts) {
+    const sim::Cluster c = shipped("h100");
+    const auto seconds = [&](const char* op) {
+        const double m = 8192, n = 3072, k = 768;
+        return ops::rated_s(c.costs, {op, "cublaslt.matmul", "bf16", "nt", 1, {m, n, k}, 2 * m * n * k, 1e6});
+    };
+    for (const char* op : {"linear", "linear_gelu", "matmul_dgelu"}) EXPECT_EQ(seconds(op), seconds("einsum")) << op;
+    EXPECT_NE(seconds("bias_gelu"), seconds("einsum"));
+}
+
 // What is slow on the device is saved first: the budget asks the catalog for which the program is compiled.
 TEST(Catalog, TheRecomputeBudgetAsksTheSameCatalog) {
     const auto again = [](const std::string& slow, const std::set<std::string>& kinds) {

@@ -19,13 +19,18 @@ struct Attention {
         return attention_bytes_of_cudnn(p, compute_capability);
     }
 };
+// What depends on the GPU.
+struct Libraries {
+    std::vector<Registered> products, attention;
+};
 template <int compute_capability>
-const std::vector<Registered>& attention() {
-    static const std::vector<Registered> all = list_of_attention<Attention<compute_capability>>();
+const Libraries& libraries() {
+    static const Libraries all = {list_of_products<Products>(compute_capability),
+                                  list_of_attention<Attention<compute_capability>>()};
     return all;
 }
-const std::vector<Registered>& attention_of(int compute_capability) {
-    return compute_capability >= 100 ? attention<100>() : compute_capability >= 90 ? attention<90>() : attention<80>();
+const Libraries& libraries_of(int compute_capability) {
+    return compute_capability >= 100 ? libraries<100>() : compute_capability >= 90 ? libraries<90>() : libraries<80>();
 }
 
 }  // namespace
@@ -38,8 +43,8 @@ ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>&
 }
 
 ops::KernelCatalog planned_catalog(const std::string& origin, int compute_capability) {
-    static const std::vector<Registered> products = list_of_products<Products>();
-    ops::KernelCatalog catalog = catalog_of({&products, &attention_of(compute_capability), &gpu::planned_kernels()});
+    const Libraries& vendor = libraries_of(compute_capability);
+    ops::KernelCatalog catalog = catalog_of({&vendor.products, &vendor.attention, &gpu::planned_kernels()});
     catalog.origin = origin;
     return catalog;
 }

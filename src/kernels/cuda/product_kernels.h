@@ -15,7 +15,8 @@ inline constexpr int64_t kProductWorkspaceBytes = int64_t{32} << 20;
 // Of the workspace that it is given; kernels get theirs aligned to kAlignmentBytes.
 inline constexpr int64_t kProductAlignment = 256;
 
-// In the module. in, out: how operands and the result are stored.
+// In the module. in, out: how operands and the result are stored. UserError runtime.no_algorithm where this GPU's library has
+// none for a fused op.
 std::unique_ptr<Kernel> make_product(const KernelContext& context, Dtype in, Dtype out);
 
 template <class In, class Out>
@@ -40,12 +41,61 @@ struct Addmm : Matmul<In, Out> {
     using Types = Out(Out, In, In);
 };
 
+// Products with an epilogue (cublasLtEpilogue_t). The bias lies along the columns of the row-major result; the auxiliary matrix,
+// GELU's operand, has the result's shape and type, and rows of a multiple of kAuxColumns elements.
+inline constexpr int64_t kAuxColumns = 8;
+// From Hopper on. On an RTX 4090 these epilogues were slower than GELU in a kernel of its own (llm.c's pull request 653).
+inline constexpr int kGeluComputeCapability = 90;
+
+inline bool adds_bias(const KernelContext& c) {
+    ops::MatmulShape shape;
+    return ops::is_matmul(c.mesh, c.routine, c.op, &shape) && c.elements(c.in(2)) == shape.n;
+}
+inline bool has_aux(const KernelContext& c) {
+    ops::MatmulShape shape;
+    return ops::is_matmul(c.mesh, c.routine, c.op, &shape) && shape.n % kAuxColumns == 0;
+}
+
+template <class T>
+struct Linear : Matmul<T, T> {
+    static constexpr registry::Family kFamily{"linear", "matmul"};
+    using Types = T(T, T, T);
+    static bool serves(const KernelContext& c) { return adds_bias(c); }
+};
+template <class T>
+struct LinearGelu : Matmul<T, T> {
+    static constexpr registry::Family kFamily{"linear_gelu", "matmul"};
+    using Types = T(T, T, T);
+    static bool serves(const KernelContext& c) { return registry::is_gelu(c) && adds_bias(c); }
+};
+template <class T>
+struct LinearGeluWithOperand : LinearGelu<T> {
+    using Types = std::tuple<T, T>(T, T, T);
+    static bool serves(const KernelContext& c) { return LinearGelu<T>::serves(c) && has_aux(c); }
+};
+template <class T>
+struct MatmulDgelu : Matmul<T, T> {
+    static constexpr registry::Family kFamily{"matmul_dgelu", "matmul"};
+    using Types = T(T, T, T);
+    static bool serves(const KernelContext& c) { return registry::is_gelu(c) && has_aux(c); }
+};
+
+template <class B, class T>
+void add_with_epilogues(std::vector<Registered>& r, int compute_capability) {
+    registry::add_all<B, Linear<T>>(r);
+    if (compute_capability >= kGeluComputeCapability)
+        registry::add_all<B, LinearGelu<T>, LinearGeluWithOperand<T>, MatmulDgelu<T>>(r);
+}
+
 // B: registry.h's, without functions.
 template <class B>
-std::vector<Registered> list_of_products() {
+std::vector<Registered> list_of_products(int compute_capability) {
     std::vector<Registered> r;
     registry::add_all<B, Einsum<float, float>, Einsum<Bf16, float>, Einsum<F16, float>, Einsum<Bf16, Bf16>, Einsum<F16, F16>>(r);
     registry::add_all<B, Addmm<float, float>, Addmm<Bf16, float>, Addmm<F16, float>, Addmm<Bf16, Bf16>, Addmm<F16, F16>>(r);
+    add_with_epilogues<B, float>(r, compute_capability);
+    add_with_epilogues<B, Bf16>(r, compute_capability);
+    add_with_epilogues<B, F16>(r, compute_capability);
     return r;
 }
 

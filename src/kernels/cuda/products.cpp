@@ -51,12 +51,36 @@ Layout layout(cudaDataType_t type, int64_t rows, int64_t columns) {
     return Layout(made);
 }
 
+// What cuBLASLt does to a product before it stores it.
+struct Epilogue {
+    cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
+    bool has_bias = false, has_aux = false;
+};
+Epilogue epilogue_of(const ir::Op& op) {
+    if (op.kind == "linear") return {CUBLASLT_EPILOGUE_BIAS, true, false};
+    if (op.kind == "linear_gelu" && op.out.size() == 2) return {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true, true};
+    if (op.kind == "linear_gelu") return {CUBLASLT_EPILOGUE_GELU_BIAS, true, false};
+    if (op.kind == "matmul_dgelu") return {CUBLASLT_EPILOGUE_DGELU, false, true};
+    return {};
+}
+
+struct Operands {
+    const void *a, *b;
+    const void* before;  // what is added to; may be c. None: nothing is
+    void* c;
+    const void* bias = nullptr;  // [n]
+    const void* aux = nullptr;   // GELU's operand [m, n]: written with a bias, else read
+};
+
 // A row-major product C [m, n] = or += A [m, k] B [n, k]^T, where A and B may stand transposed. Its transpose is what cuBLASLt
 // computes: C^T [n, m] in columns has the bytes of C in rows.
 class Product {
 public:
-    Product(const ops::MatmulShape& s, cudaDataType_t in, cudaDataType_t out)
-        : shape_(s),
+    // op: for messages.
+    Product(std::string op, const ops::MatmulShape& s, Epilogue epilogue, cudaDataType_t in, cudaDataType_t out)
+        : op_(std::move(op)),
+          shape_(s),
+          epilogue_(epilogue),
           in_(in),
           out_(out),
           a_(s.a_transposed ? layout(in, s.m, s.k) : layout(in, s.k, s.m)),
@@ -67,36 +91,51 @@ public:
         description_.reset(made);
         const cublasOperation_t of_b = s.b_transposed ? CUBLAS_OP_N : CUBLAS_OP_T,
                                 of_a = s.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-        CHECK(cublasLtMatmulDescSetAttribute, made, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof of_b);
-        CHECK(cublasLtMatmulDescSetAttribute, made, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof of_a);
+        set(CUBLASLT_MATMUL_DESC_TRANSA, of_b);
+        set(CUBLASLT_MATMUL_DESC_TRANSB, of_a);
+        if (epilogue.kind == CUBLASLT_EPILOGUE_DEFAULT) return;
+        set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue.kind);
+        if (epilogue.has_aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
+        algorithms_[1] = choose(true);  // what the library lacks shows before the first step
     }
 
-    // before: what is added to; may be c. None: nothing is.
-    void run(cudaStream_t stream, const void* a, const void* b, const void* before, void* c, void* workspace) {
-        const float one = 1, beta = before ? 1 : 0;
-        if (!before) before = c;
-        const cublasLtMatmulAlgo_t& chosen = algorithm(a, b, before, c);
-        CHECK(cublasLtMatmul, library(), description_.get(), &one, b, b_.get(), a, a_.get(), &beta, before, c_.get(), c, c_.get(),
-              &chosen, aligned(workspace), kProductWorkspaceBytes, stream);
+    void run(cudaStream_t stream, const Operands& o, void* workspace) {
+        const float one = 1, beta = o.before ? 1 : 0;
+        const void* const before = o.before ? o.before : o.c;
+        const cublasLtMatmulAlgo_t& chosen = algorithm(o, before);
+        point_to(o.bias, o.aux);
+        CHECK(cublasLtMatmul, library(), description_.get(), &one, o.b, b_.get(), o.a, a_.get(), &beta, before, c_.get(), o.c,
+              c_.get(), &chosen, aligned(workspace), kProductWorkspaceBytes, stream);
     }
 
 private:
     static constexpr uint32_t kAligned = 16;
     static uint32_t bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
+    template <class T>
+    void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+        CHECK(cublasLtMatmulDescSetAttribute, description_.get(), attribute, &value, sizeof value);
+    }
+    void point_to(const void* bias, const void* aux) {
+        if (epilogue_.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+        if (epilogue_.has_aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    }
+
     static void* aligned(void* workspace) {
         return reinterpret_cast<void*>(round_up(reinterpret_cast<int64_t>(workspace), kProductAlignment));
     }
 
     // For pointers that are aligned as kernels like them, or any: chosen at the first use of each.
-    const cublasLtMatmulAlgo_t& algorithm(const void* a, const void* b, const void* before, const void* c) {
-        const auto bits = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
-        const bool is_aligned = (bits(a) | bits(b) | bits(before) | bits(c)) % kAligned == 0;
+    const cublasLtMatmulAlgo_t& algorithm(const Operands& o, const void* before) {
+        uintptr_t bits = 0;
+        for (const void* p : {o.a, o.b, before, static_cast<const void*>(o.c), o.bias, o.aux})
+            bits |= reinterpret_cast<uintptr_t>(p);
+        const bool is_aligned = bits % kAligned == 0;
         std::optional<cublasLtMatmulAlgo_t>& found = algorithms_[is_aligned ? 1 : 0];
         if (!found) found = choose(is_aligned);
         return *found;
     }
-    cublasLtMatmulAlgo_t choose(bool is_aligned) const {
+    cublasLtMatmulAlgo_t choose(bool is_aligned) {
         cublasLtMatmulPreference_t made = nullptr;
         CHECK(cublasLtMatmulPreferenceCreate, &made);
         const Preference preference(made);
@@ -110,17 +149,27 @@ private:
             set(attribute, is_aligned ? kAligned : bytes_of(in_));
         for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
             set(attribute, is_aligned ? kAligned : bytes_of(out_));
+        // Of these two the library takes the alignment from an address.
+        const auto* const some = reinterpret_cast<const void*>(static_cast<uintptr_t>(is_aligned ? kAligned : bytes_of(out_)));
+        point_to(some, some);
         cublasLtMatmulHeuristicResult_t result = {};
         int count = 0;
         const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library(), description_.get(), b_.get(), a_.get(), c_.get(),
                                                                      c_.get(), made, 1, &result, &count);
-        if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-            throw InternalError(fmt::format("cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]: {}", shape_.m,
-                                            shape_.k, shape_.k, shape_.n, cublasLtGetStatusString(status)));
+        if (status != CUBLAS_STATUS_SUCCESS || count == 0) refuse(cublasLtGetStatusString(status));
         return result.algo;
     }
+    [[noreturn]] void refuse(const char* why) const {
+        const std::string text = fmt::format("cuBLASLt has no algorithm for {}, a product of [{}, {}] and [{}, {}]: {}", op_,
+                                             shape_.m, shape_.k, shape_.k, shape_.n, why);
+        if (epilogue_.kind == CUBLASLT_EPILOGUE_DEFAULT) throw InternalError(text);
+        throw UserError("runtime.no_algorithm", "runtime.disabled_kernels",
+                        fmt::format("{}: add {} to runtime.disabled_kernels, and its parts run instead", text, op_));
+    }
 
+    const std::string op_;
     const ops::MatmulShape shape_;
+    const Epilogue epilogue_;
     const cudaDataType_t in_, out_;
     const Layout a_, b_, c_;
     Description description_;
@@ -137,16 +186,19 @@ std::unique_ptr<Kernel> make_product(const KernelContext& c, Dtype in, Dtype out
     ops::MatmulShape shape;
     ensure(ops::is_matmul(c.mesh, c.routine, c.op, &shape), "cublaslt.matmul: not a product of matrices");
     const int first = c.op.kind == "addmm" ? 1 : 0;
-    return kernel_from([product = std::make_shared<Product>(shape, type_of(in), type_of(out)), first, swapped = shape.swapped,
-                        adds = c.op.accumulates(0)](const KernelArgs& k) {
+    const Epilogue epilogue = epilogue_of(c.op);
+    return kernel_from([product = std::make_shared<Product>(c.op.kind, shape, epilogue, type_of(in), type_of(out)), first,
+                        swapped = shape.swapped, adds = c.op.accumulates(0), epilogue](const KernelArgs& k) {
         const void* const before = first == 1 ? k.in[0] : adds && !k.fresh ? k.out[0] : nullptr;
-        product->run(static_cast<cudaStream_t>(k.queue.handle()), k.in[first + (swapped ? 1 : 0)],
-                     k.in[first + (swapped ? 0 : 1)], before, k.out[0], k.workspace);
+        Operands o = {k.in[first + (swapped ? 1 : 0)], k.in[first + (swapped ? 0 : 1)], before, k.out[0]};
+        if (epilogue.has_bias) o.bias = k.in[2];
+        if (epilogue.has_aux) o.aux = epilogue.has_bias ? k.out[1] : k.in[2];
+        product->run(static_cast<cudaStream_t>(k.queue.handle()), o, k.workspace);
     });
 }
 
-const std::vector<Registered>& product_kernels() {
-    static const std::vector<Registered> all = list_of_products<Library>();
+const std::vector<Registered>& product_kernels(int compute_capability) {
+    static const std::vector<Registered> all = list_of_products<Library>(compute_capability);
     return all;
 }
 

@@ -168,6 +168,32 @@ struct BiasOf {
     }
 };
 
+template <class T>
+struct GeluOf {
+    const T* x;
+    T* y;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> v = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) v[j] = Gelu()(v[j]);
+        store(y + i, v);
+    }
+};
+template <class T>
+struct GeluBackwardOf {
+    const T *dy, *x;
+    T* dx;
+    template <int W>
+    __device__ void at(int64_t i) const {
+        Floats<W> d = load<W>(dy + i);
+        const Floats<W> v = load<W>(x + i);
+        UNROLL
+        for (int j = 0; j < W; ++j) d[j] *= gelu_slope(v[j]);
+        store(dx + i, d);
+    }
+};
+
 }  // namespace
 
 template <class T>
@@ -222,6 +248,14 @@ template <class T>
 void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y) {
     for_each(stream, rows * n, is_wide(n, x, b, y), BiasOf<T, Gelu>{x, b, n, y});
 }
+template <class T>
+void gelu(Stream stream, int64_t n, const T* x, T* y) {
+    for_each(stream, n, is_wide(0, x, y), GeluOf<T>{x, y});
+}
+template <class T>
+void gelu_backward(Stream stream, int64_t n, const T* dy, const T* x, T* dx) {
+    for_each(stream, n, is_wide(0, dy, x, dx), GeluBackwardOf<T>{dy, x, dx});
+}
 #define COPY(T)                                                                                \
     template void add<T>(Stream, int64_t, const T* const*, int, T*);                           \
     template void add_rows<T>(Stream, int64_t, int64_t, const T*, T*);                         \
@@ -232,7 +266,9 @@ void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T
     template void swiglu_packed<T>(Stream, int64_t, int64_t, const T*, T*);                    \
     template void swiglu_packed_backward<T>(Stream, int64_t, int64_t, const T*, const T*, T*); \
     template void bias<T>(Stream, int64_t, int64_t, const T*, const T*, T*);                   \
-    template void bias_gelu<T>(Stream, int64_t, int64_t, const T*, const T*, T*);
+    template void bias_gelu<T>(Stream, int64_t, int64_t, const T*, const T*, T*);              \
+    template void gelu<T>(Stream, int64_t, const T*, T*);                                      \
+    template void gelu_backward<T>(Stream, int64_t, const T*, const T*, T*);
 LOCKSTEP_OF_ONE_TYPE(COPY)
 #undef COPY
 template void cast<float, float>(Stream, int64_t, const float*, float*);

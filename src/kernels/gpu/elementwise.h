@@ -1,4 +1,4 @@
-// Sums, casts, SwiGLU, GELU with its bias. Shapes and formulas as in kernels/cpu/elementwise.h and bias.h. Outputs
+// Sums, casts, SwiGLU, GELU with its bias and without. Shapes and formulas as in kernels/cpu/elementwise.h and bias.h. Outputs
 // may alias inputs of their type. T: how the data is stored.
 #pragma once
 
@@ -36,5 +36,10 @@ template <class T>
 void bias(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y);
 template <class T>
 void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T* y);
+template <class T>
+void gelu(Stream stream, int64_t n, const T* x, T* y);
+// dx = dy gelu'(x).
+template <class T>
+void gelu_backward(Stream stream, int64_t n, const T* dy, const T* x, T* dx);
 
 }  // namespace lockstep::kernels::gpu

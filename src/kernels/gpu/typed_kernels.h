@@ -35,6 +35,27 @@ struct RopeOf {
 };
 
 template <class T>
+struct GeluOf {
+    static constexpr Family kFamily{"gelu", "gelu", -1, true};
+    using Types = T(T);
+    static bool serves(const KernelContext& c) { return is_gelu(c); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) { gelu(stream_of(k), n, in<T>(k, 0), out<T>(k, 0)); });
+    }
+};
+template <class T>
+struct GeluBackwardOf {  // d_y, x -> d_x
+    static constexpr Family kFamily{"gelu_backward", "gelu_backward", -1, true};
+    using Types = T(T, T);
+    static bool serves(const KernelContext& c) { return is_gelu(c); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([n = c.elements(c.out(0))](const KernelArgs& k) {
+            gelu_backward(stream_of(k), n, in<T>(k, 0), in<T>(k, 1), out<T>(k, 0));
+        });
+    }
+};
+
+template <class T>
 struct AttentionOf {  // q, k, v, pos, kv_pos, doc, kv_doc[, noise] -> out, lse
     static constexpr Family kFamily{"attention", "attention"};
     using Types = std::tuple<T, float>(T, T, T, int32_t);
@@ -268,6 +289,7 @@ struct SumSquaresOf {
 template <class B, class T>
 void add_type(std::vector<Registered>& r) {
     add_common<B, T>(r);
+    add_all<B, GeluOf<T>, GeluBackwardOf<T>>(r);
     add_all<B, RopeOf<T>, MaskPaddingOf<T>, QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>, DequantizeSumOf<T>>(r);
     add_all<B, AttentionOf<T>, AttentionBackwardOf<T>, AttentionBackwardOf<T, int32_t>>(r);
     add_all<B, AdamWOf<T>, AdamOf<T>, SgdOf<T>, SgdWithMomentumOf<T>, MuonMomentumOf<T>, MuonOf<T>>(r);

@@ -14,13 +14,14 @@ namespace {
 lockstep::plugins::GpuModule made() {
     using namespace lockstep;
     plugins::GpuModule m;
-    m.kernels = {&kernels::cuda::product_kernels(), &kernels::cuda::attention_kernels(), &kernels::gpu::all_kernels()};
     m.moves = &comm::gpu::moves();
     m.machine = [](int index) { return device::gpu::machine(kernels::gpu::add_one, index % device::gpu::find().count); };
     m.across_processes = [](comm::ProcessGroup& group, int ranks) {
         return comm::nccl::transport(group, ranks, comm::gpu::moves());
     };
     const device::gpu::Found found = device::gpu::find();
+    m.kernels = {&kernels::cuda::product_kernels(found.compute_capability), &kernels::cuda::attention_kernels(),
+                 &kernels::gpu::all_kernels()};
     m.used_bytes = device::gpu::used_bytes;
     m.peak_flops_per_s = [](std::string_view dtype) { return device::gpu::peak_flops_per_s(device::gpu::find().name, dtype); };
     m.description = found.description + ", " + comm::nccl::version_text() + ", " + kernels::cuda::cudnn_text();

@@ -157,8 +157,14 @@ Algorithm choose(const Product& p, const Preference& preference) {
         require(alignment >= element_bytes(layouts[i]->type), kNotSupported, "an alignment is less than an element's");
         algorithm.alignment[i] = static_cast<uint16_t>(alignment);
     }
-    algorithm.alignment[kBias] = alignment_of(p.operation.bias);
-    algorithm.alignment[kAux] = alignment_of(p.operation.aux);
+    const auto take_alignment = [&](Operand operand, const char* name, const void* address, bool is_used) {
+        if (!is_used) return;
+        require(address != nullptr, kInvalid, fmt::format("the address of {} is null: its alignment is not known", name));
+        algorithm.alignment[operand] = alignment_of(address);
+        require(algorithm.alignment[operand] >= element_bytes(p.d.type), kNotSupported, "an alignment is less than an element's");
+    };
+    take_alignment(kBias, "the bias", p.operation.bias, p.epilogue.uses_bias());
+    take_alignment(kAux, "the auxiliary matrix", p.operation.aux, p.epilogue.aux);
     if (preference.reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {
         const auto wanted = static_cast<uint64_t>(round_up(p.rows() * p.cols() * 4, kWorkspaceAlignment));
         algorithm.workspace_bytes = std::min({wanted, kMostWorkspace, preference.max_workspace_bytes});
@@ -399,6 +405,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         require(operation && a && b && c && d && preference && results && returned, kInvalid, "an address is null");
         require(requested > 0, kInvalid, "no algorithm is requested");
         *returned = 0;
+        require(of(operation).epilogue != machine().epilogue_without_algorithm, kNotSupported,
+                "a test lets it lack an algorithm");
         const Algorithm algorithm = choose(checked(of(operation), of(a), of(b), of(c), of(d)), of(preference));
         results[0] = {};
         std::memcpy(&results[0].algo, &algorithm, sizeof algorithm);

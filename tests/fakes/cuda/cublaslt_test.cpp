@@ -356,7 +356,10 @@ TEST_F(FakesCublasLt, EpiloguesHaveConditions) {
     }
     Call call(16, 8, 8, CUDA_R_16BF, CUDA_R_16BF);
     call.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    static float host[16];
+    call.bias.data = reinterpret_cast<char*>(host);
     call.refused(CUBLAS_STATUS_INVALID_VALUE, "the bias: this is no memory of a device");
+    call.found = {};
     with_bias(call).bias_type = CUDA_R_32F;
     call.refused(CUBLAS_STATUS_NOT_SUPPORTED, "the type of the bias is not the one of D");
     call.bias_type = CUDA_R_16BF;
@@ -367,6 +370,29 @@ TEST_F(FakesCublasLt, EpiloguesHaveConditions) {
     call.refused(CUBLAS_STATUS_INVALID_VALUE, "must be a multiple of 8");
     call.epilogue = CUBLASLT_EPILOGUE_RELU;
     call.refused(CUBLAS_STATUS_NOT_SUPPORTED, "the fake does not know epilogue 2");
+}
+
+// An address says how the bias and the auxiliary matrix will be aligned, long before they are read.
+TEST_F(FakesCublasLt, HeuristicTakesTheAlignmentOfAnEpiloguesAddresses) {
+    Call call(8, 8, 8);
+    call.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    call.refused(CUBLAS_STATUS_INVALID_VALUE, "the address of the bias is null");
+    with_bias(call).bias.data += 2;
+    call.refused(CUBLAS_STATUS_NOT_SUPPORTED, "an alignment is less than an element's");
+    call.epilogue = CUBLASLT_EPILOGUE_DGELU;
+    with_aux(call).aux.data = nullptr;
+    call.refused(CUBLAS_STATUS_INVALID_VALUE, "the address of the auxiliary matrix is null");
+    with_aux(call).must_run();
+}
+
+TEST_F(FakesCublasLt, HeuristicMayHaveNoAlgorithmForAnEpilogue) {
+    Call call(8, 8, 8);
+    set_epilogue_without_algorithm(CUBLASLT_EPILOGUE_BIAS);
+    call.must_run();
+    call.epilogue = CUBLASLT_EPILOGUE_BIAS, call.found = {};
+    with_bias(call).refused(CUBLAS_STATUS_NOT_SUPPORTED, "a test lets it lack an algorithm");
+    set_epilogue_without_algorithm(0);
+    call.must_run();
 }
 
 // ---- C and D.

@@ -53,6 +53,9 @@ void set_device_properties(const DeviceProperties& properties);  // of each devi
 // What all allocations of a device may take together, if that is less than its memory. 4 GiB at first, because the host pays.
 void set_memory_limit(int64_t bytes);
 
+// cuBLASLt's heuristics find no algorithm for products with this epilogue (cublasLtEpilogue_t). 0: for all they find one.
+void set_epilogue_without_algorithm(uint32_t epilogue);
+
 // How many ranks of a NCCL communicator may be on one device. NCCL itself allows 1.
 void allow_ranks_per_device(int count);
 // A wait for a collective that other ranks never come to fails at once where the fake can tell, because the threads of those

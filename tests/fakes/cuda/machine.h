@@ -134,6 +134,7 @@ struct Machine {
     std::optional<int> driver = CUDART_VERSION;
     DeviceProperties properties;
     int64_t memory_limit_bytes = int64_t{4} << 30;
+    uint32_t epilogue_without_algorithm = 0;  // of cuBLASLt; 0: none
     int device_count = 1;
     int ranks_per_device = 1;
     int64_t left_out_wait = -1;

@@ -134,7 +134,7 @@ TEST(GpuProcessesByNccl, TrainNearExactSums) {
     const compile::Recipe recipe = small_recipe(settings);
     compile::CompileOptions options;
     options.route = {mesh::even_hosts(4, 4, 1), mesh::kSmallBytes, true};
-    const compile::Compiled compiled = compile_for_gpu(recipe, options);
+    const compile::Compiled compiled = compile_for_gpu(recipe, {}, options);
     const std::string text = ir::print(compiled.programs[0]);
     EXPECT_NE(text.find("reduce='library'"), std::string::npos);
     EXPECT_EQ(text.find("reduce='direct'"), std::string::npos);

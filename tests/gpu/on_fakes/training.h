@@ -1,6 +1,9 @@
 // Training on the device of a GPU, on the fakes, in this process.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "comm/gpu/moves.h"
 #include "compile/compile.h"
 #include "device/gpu/gpu.h"
@@ -13,16 +16,18 @@
 
 namespace lockstep::testing {
 
-// With the kernels of the module.
-inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe, compile::CompileOptions options = {}) {
+// With the kernels of the module, but for those of these ops.
+inline compile::Compiled compile_for_gpu(const compile::Recipe& recipe, const std::set<std::string>& without = {},
+                                         compile::CompileOptions options = {}) {
     static const std::vector<const std::vector<kernels::Registered>*> all = [] {
-        const std::vector<const std::vector<kernels::Registered>*> lists = {&kernels::cuda::product_kernels(),
+        const std::vector<const std::vector<kernels::Registered>*> lists = {&kernels::cuda::product_kernels(90),
                                                                             &kernels::gpu::all_kernels()};
         for (const auto* list : lists) kernels::add_backend(*list);
         return lists;
     }();
     options.catalog.name = "gpu", options.catalog.origin = "a test", options.catalog.key = "runtime.kernels";
     for (const auto* list : all) kernels::add_to(options.catalog, *list);
+    std::erase_if(options.catalog.entries, [&](const ops::KernelEntry& e) { return without.contains(e.op); });
     return compile::compile(recipe, options);
 }
 
