@@ -159,6 +159,7 @@ PYBIND11_MODULE(_lockstep, m) {
         .def_readonly("pipeline_rank", &Stage::pipeline_rank)
         .def_readonly("total_bytes", &Stage::total_bytes)
         .def_readonly("bytes", &Stage::bytes)
+        .def_readonly("host_bytes", &Stage::host_bytes)
         .def_readonly("flops_model", &Stage::flops_model)
         .def_readonly("flops_executed", &Stage::flops_executed);
     py::class_<PlannedOp>(m, "PlannedOp")
@@ -180,6 +181,7 @@ PYBIND11_MODULE(_lockstep, m) {
         .def_readonly("seq_len", &Program::seq_len)
         .def_readonly("bytes_of_a_rank", &Program::bytes_of_a_rank)
         .def_readonly("bytes_of_all_ranks", &Program::bytes_of_all_ranks)
+        .def_readonly("host_bytes_of_a_rank", &Program::host_bytes_of_a_rank)
         .def_readonly("passes", &Program::passes)
         .def_readonly("text", &Program::text);
     py::class_<Check>(m, "Check")

@@ -160,6 +160,19 @@ def graph_the_same(scratch):
     return {"calls_step_s": calls["step_time_s"], "graph_step_s": graph["step_time_s"]}
 
 
+def beside_the_same(scratch):
+    """Checkpoints that are written beside training have the bits of those that training waits for, call by call and as a graph."""
+    keys = ["--checkpoint.enable", "true", "--checkpoint.interval", "5", "--checkpoint.last_save_model_only", "false"]
+    waits = train(scratch / "waits", keys)
+    found = {"waits_stall_s": waits["checkpoint_stall_s"]}
+    for name, graph in (("beside", "false"), ("beside_graph", "true")):
+        beside = train(scratch / name, [*keys, "--checkpoint.async_mode", "async", "--runtime.cuda_graph", graph])
+        if beside["final_loss"] != waits["final_loss"] or weights(scratch / name) != weights(scratch / "waits"):
+            raise Failed(f"{name}: {beside['final_loss']}, and {waits['final_loss']} where training waits, or other files")
+        found[f"{name}_stall_s"] = beside["checkpoint_stall_s"]
+    return found
+
+
 D = "--parallelism."
 LAYOUTS = {
     "fsdp": [D + "data_parallel_shard_degree", "2"],
@@ -326,7 +339,7 @@ def step(scratch):
     return results
 
 
-PARTS = [versions, op_table, twice_the_same, graph_the_same, commands, nccl, layouts, memory,
+PARTS = [versions, op_table, twice_the_same, graph_the_same, beside_the_same, commands, nccl, layouts, memory,
          trace, bench, kernels, step, sanitizer]
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 for part in PARTS:

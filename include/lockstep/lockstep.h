@@ -32,10 +32,12 @@ void print_messages();
 // Keys with values as they would stand in TOML; quotes are optional: {"training.steps", "100"}.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// One pipeline rank: the bytes of a rank by kind, and its FLOPs in a step.
+// One pipeline rank: the bytes of a rank by kind, and its FLOPs in a step. Bytes are those of the device's memory if ranks have
+// devices, else of the host's.
 struct Stage {
     int64_t pipeline_rank = 0, total_bytes = 0;
     std::map<std::string, int64_t> bytes;
+    int64_t host_bytes = 0;  // of the host's memory beside a device's: pinned copies of the states, for checkpoints
     double flops_model = 0, flops_executed = 0;
 };
 
@@ -46,6 +48,7 @@ struct Pass {
 struct Program {
     int64_t ranks = 0, parameters = 0, microbatches = 0, global_batch = 0, seq_len = 0;
     int64_t bytes_of_a_rank = 0, bytes_of_all_ranks = 0;
+    int64_t host_bytes_of_a_rank = 0;  // beside a device's memory
     std::vector<Pass> passes;
     std::string text;  // as `lockstep show` prints it
 };

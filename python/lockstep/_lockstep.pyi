@@ -20,6 +20,7 @@ class Stage:
     pipeline_rank: int
     total_bytes: int
     bytes: dict[str, int]
+    host_bytes: int
     flops_model: float
     flops_executed: float
 
@@ -47,6 +48,7 @@ class Program:
     seq_len: int
     bytes_of_a_rank: int
     bytes_of_all_ranks: int
+    host_bytes_of_a_rank: int
     passes: list[Pass]
     text: str
 

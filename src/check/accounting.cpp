@@ -369,7 +369,7 @@ private:
         for (const ir::Op& op : r.ops) {
             const ir::Tensor &from = r.tensors[op.in[0]], &to = r.tensors[op.out[0]];
             if (op.kind != "rename" || from.port < 0 || to.port < 0 || from.dtype != to.dtype || from.placement != to.placement ||
-                from.offset_bytes != to.offset_bytes)
+                from.offset_bytes != to.offset_bytes || op.kernel != ir::kDeviceCopy)
                 return fail(i, fmt::format("{} is no copy of {}", to.name, from.name));
             const ir::Port &of = r.ports[from.port], &copy = r.ports[to.port];
             if (of.state < 0 || copy.state < 0 || p_.state_of(copy).copy_of != of.state)

@@ -21,7 +21,7 @@ using ir::PortKind;
 constexpr int kBefore = -1;  // written before the step began
 constexpr int kNobody = -2;  // holds nothing
 
-// Bytes of the arena that have had the same history in this step.
+// Bytes of an arena that have had the same history in this step.
 struct Stretch {
     int64_t end;
     int writer = kNobody, buffer = -1;
@@ -38,7 +38,7 @@ public:
           outlives_step_(program.buffers.size(), false),
           is_result_(program.buffers.size(), false),
           frames_(program.buffers.size(), {-1, -1}) {
-        stretches_[0] = {std::max<int64_t>(p_.arena_bytes, 1), kNobody, -1, false, {-1, -1}};
+        stretches_[0] = {std::max<int64_t>(p_.arena_bytes + p_.host_arena_bytes, 1), kNobody, -1, false, {-1, -1}};
         for (const ir::Routine& r : p_.routines) {
             std::vector<PortBytes>& ports = bytes_.emplace_back(r.ports.size());
             for (const ir::Tensor& t : r.tensors) {
@@ -99,12 +99,18 @@ private:
     void outlives(int buffer, int64_t bytes) {
         const ir::Buffer& b = p_.buffers[buffer];
         outlives_step_[static_cast<size_t>(buffer)] = true;
-        for_each({b.offset_bytes, b.offset_bytes + bytes}, [&](Stretch& s) {
+        for_each({begin_of(buffer), begin_of(buffer) + bytes}, [&](Stretch& s) {
             if (s.writer == kBefore && wrong_.empty())
                 wrong_ = fmt::format("{} shares bytes with {}, and both outlive a step", b.name, p_.buffers[s.buffer].name);
             s.writer = kBefore;
             s.buffer = buffer;
         });
+    }
+
+    // In both arenas, one behind the other.
+    int64_t begin_of(int buffer) const {
+        const ir::Buffer& b = p_.buffers[buffer];
+        return b.offset_bytes + (b.place() == ir::Place::Host ? p_.arena_bytes : 0);
     }
 
     // Calls f on every stretch of the range, cut at its ends.
@@ -174,12 +180,12 @@ private:
         });
     }
 
-    // Calls f on the bytes in the arena of each tensor of a port.
+    // Calls f on the bytes of each tensor of a port.
     template <class F>
     void for_each_tensor(const ir::Call& c, size_t port, bool writes, const F& f) const {
         const PortBytes& bytes = bytes_[static_cast<size_t>(c.routine)][port];
         const ir::Binding& b = c.bindings[port];
-        const int64_t base = p_.buffers[b.buffer].offset_bytes + b.offset_bytes;
+        const int64_t base = begin_of(b.buffer) + b.offset_bytes;
         for (const Bytes& range : writes ? bytes.written : bytes.read) f(Bytes{range.begin + base, range.end + base});
     }
 
@@ -198,7 +204,7 @@ private:
             for_each_tensor(c, k, writes, [&](const Bytes& b) { uses.push_back({b, k, c.bindings[k].buffer, writes}); });
         }
         if (c.scratch >= 0) {
-            const int64_t base = p_.buffers[c.scratch].offset_bytes;
+            const int64_t base = begin_of(c.scratch);
             uses.push_back({{base, base + r.scratch_bytes}, c.bindings.size(), c.scratch, true});
         }
         std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.bytes.begin < b.bytes.begin; });
@@ -241,7 +247,7 @@ private:
             }
         }
         if (c.scratch >= 0) {
-            const int64_t base = p_.buffers[c.scratch].offset_bytes;
+            const int64_t base = begin_of(c.scratch);
             write(i, c.scratch, {base, base + r.scratch_bytes}, true);
         }
     }
@@ -282,7 +288,7 @@ private:
     const ir::Program& p_;
     const ir::Entry& e_;
     const ir::HappensBefore happens_before_;
-    std::map<int64_t, Stretch> stretches_;         // by begin; they cover the arena
+    std::map<int64_t, Stretch> stretches_;         // by begin; they cover the arenas, the host's behind the device's
     std::vector<std::vector<PortBytes>> bytes_;    // by routine and port
     std::vector<bool> outlives_step_, is_result_;  // by buffer
     std::vector<Use> uses_;                        // of one call

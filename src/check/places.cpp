@@ -18,7 +18,8 @@ struct Needs {
     bool scratch = false;
 };
 
-// Everything that an entry binds lies where it says, inside the arena.
+// Everything that an entry binds lies where it says, inside the arena of its place. What a snapshot writes lies in the host's
+// memory, which the saver reads, and nothing else does.
 std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::vector<Needs>& needs) {
     for (size_t i = 0; i < e.calls.size(); ++i) {
         const ir::Call& c = e.calls[i];
@@ -28,17 +29,23 @@ std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::
                                c.microbatch, buffer < 0 ? "it" : p.buffers[buffer].name, what);
         };
         const auto in_arena = [&](int buffer) {
-            return is_inside(p.buffers[buffer].offset_bytes, p.buffers[buffer].bytes, p.arena_bytes);
+            const ir::Buffer& b = p.buffers[buffer];
+            return is_inside(b.offset_bytes, b.bytes, p.arena_bytes_of(b.place()));
         };
+        const auto on_host = [&](int buffer) { return p.buffers[buffer].place() == ir::Place::Host; };
         for (size_t k = 0; k < c.bindings.size(); ++k) {
             const ir::Binding& b = c.bindings[k];
             if (!in_arena(b.buffer)) return wrong(b.buffer, "lies outside the arena");
+            const bool is_copy = r.kind == ir::RoutineKind::Snapshot && r.ports[k].access != ir::Access::Read;
+            if (is_copy && !on_host(b.buffer)) return wrong(b.buffer, "is a copy for a checkpoint, outside the host's memory");
+            if (!is_copy && on_host(b.buffer)) return wrong(b.buffer, "lies in the host's memory, and is no copy");
             if (b.offset_bytes != (needs[c.routine].sliced[k] ? c.chunk * r.ports[k].bytes : 0))
                 return wrong(b.buffer,
                              fmt::format("is bound at {}, which is not where port {} begins", b.offset_bytes, r.ports[k].name));
         }
         if (c.scratch < 0 && needs[c.routine].scratch) return wrong(-1, "has no scratch");
         if (c.scratch >= 0 && !in_arena(c.scratch)) return wrong(c.scratch, "lies outside the arena");
+        if (c.scratch >= 0 && on_host(c.scratch)) return wrong(c.scratch, "lies in the host's memory, and is no copy");
     }
     return "";
 }
@@ -46,6 +53,7 @@ std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::
 }  // namespace
 
 std::string wrong_places(const ir::Program& program) {
+    if (program.arena_bytes < 0 || program.host_arena_bytes < 0) return "an arena has less than no bytes";
     std::vector<bool> called(program.routines.size(), false);
     for (const ir::Entry& e : program.entries) {
         for (const ir::Call& c : e.calls) called[static_cast<size_t>(c.routine)] = true;

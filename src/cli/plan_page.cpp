@@ -157,9 +157,10 @@ Json memory_json(const planning::Plan& p, double played_s) {
     for (int k = 0; k < ir::kMemoryKinds; ++k) kinds.push_back(ir::name_of(static_cast<ir::MemoryKind>(k)));
     for (size_t rank = 0; rank < p.compiled.programs.size(); ++rank) {
         const ir::Program& program = p.compiled.programs[rank];
-        const int64_t more_input = p.reports[rank].total_bytes - program.arena_bytes;  // of microbatches that were not played
+        // Of microbatches that were not played.
+        const int64_t more_input = p.reports[rank].total_bytes - compile::bytes_computed_in(program, p.compiled.memory);
         const std::vector<double> begins = begins_of(p.simulated.timelines[rank]);
-        const auto by_call = compile::bytes_by_call(program);
+        const auto by_call = compile::bytes_by_call(program, p.compiled.memory);
         const auto sum = [](const auto& of) { return std::accumulate(of.begin(), of.end(), int64_t{0}); };
         std::vector<std::optional<size_t>> fullest(kBins);
         for (size_t i = 0; i < by_call.size(); ++i) {
@@ -175,7 +176,10 @@ Json memory_json(const planning::Plan& p, double played_s) {
                 bytes.push_back(by_call[last][k] + (k == static_cast<size_t>(ir::MemoryKind::Input) ? more_input : 0));
             bins.push_back(std::move(bytes));
         }
-        ranks.push_back({{"rank", rank}, {"total", p.reports[rank].total_bytes}, {"bytes", std::move(bins)}});
+        ranks.push_back({{"rank", rank},
+                         {"total", p.reports[rank].total_bytes},
+                         {"host", p.reports[rank].host_bytes},
+                         {"bytes", std::move(bins)}});
     }
     return {{"kinds", kinds}, {"capacity", p.machine.capacity.bytes.value_or(0)}, {"bins", kBins}, {"ranks", ranks}};
 }

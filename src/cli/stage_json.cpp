@@ -31,13 +31,10 @@ nlohmann::ordered_json stage_json(const ir::Program& program, const compile::Sta
     nlohmann::ordered_json bytes = {{"total", report.total_bytes}};
     for (int k = 0; k < ir::kMemoryKinds; ++k)
         bytes[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = report.bytes[static_cast<size_t>(k)];
-    return {{"stage", program.pipeline_rank},
-            {"stages", stages_of(program)},
-            {"layers", layers_of(program)},
-            {"bytes", bytes},
-            {"reserve", reserve_bytes},
-            {"flops_model", report.flops_model},
-            {"flops_executed", report.flops_executed}};
+    return {{"stage", program.pipeline_rank},    {"stages", stages_of(program)},
+            {"layers", layers_of(program)},      {"bytes", bytes},
+            {"host_bytes", report.host_bytes},   {"reserve", reserve_bytes},
+            {"flops_model", report.flops_model}, {"flops_executed", report.flops_executed}};
 }
 
 nlohmann::ordered_json rows_json(const schedules::Table& table) {
@@ -69,6 +66,9 @@ void print_bytes(const compile::Compiled& compiled, const std::vector<compile::S
                capacity_bytes > 0
                    ? fmt::format(" of {}{}", telemetry::gib(capacity_bytes), total <= capacity_bytes ? "" : ": DOES NOT FIT")
                    : "");
+    if (const int64_t beside = reports[fullest].host_bytes; beside > 0)
+        fmt::print("  {:<14} {:>16} {:>14}   pinned: copies of the states, from which checkpoints are written\n", "host memory",
+                   beside, telemetry::gib(beside));
 }
 
 }  // namespace lockstep::cli

@@ -162,10 +162,10 @@ Stages lower(Runner& run, const Inputs& in, const SaveLists& save_lists) {
 }
 
 // Of a program with fewer microbatches than the step: with the inputs of all.
-int64_t arena_of(const P& program, int64_t microbatches) {
+int64_t arena_of(const P& program, ComputesIn memory, int64_t microbatches) {
     int64_t inputs = 0;
     for (const ir::Buffer& b : program.buffers) inputs += b.kind == ir::MemoryKind::Input && b.resident ? b.bytes : 0;
-    return program.arena_bytes + inputs / program.microbatches * (microbatches - program.microbatches);
+    return bytes_computed_in(program, memory) + inputs / program.microbatches * (microbatches - program.microbatches);
 }
 
 // What activation_checkpoint asks for; with a budget, by planning the memory of each choice. `of_step` has all microbatches.
@@ -187,7 +187,7 @@ OrRefusal<SaveLists> choose_save_lists(const P& placed, const Inputs& in, const 
         Runner run(quiet, std::move(programs));
         lower(run, {in.config, quiet, layout, sizing.exact ? in.plan : *plan_of_fewer}, lists);
         std::vector<int64_t> out;
-        for (const P& p : run.programs()) out.push_back(arena_of(p, of_step.microbatches));
+        for (const P& p : run.programs()) out.push_back(arena_of(p, in.options.memory, of_step.microbatches));
         return out;
     };
     passes::OpSeconds time_s = passes::Rates{};
@@ -207,6 +207,13 @@ std::optional<UserError> does_not_fit(const Compiled& compiled, const CompileOpt
 }
 
 }  // namespace
+
+int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory) {
+    return program.arena_bytes + (memory == ComputesIn::HostMemory ? program.host_arena_bytes : 0);
+}
+int64_t bytes_beside(const ir::Program& program, ComputesIn memory) {
+    return memory == ComputesIn::HostMemory ? 0 : program.host_arena_bytes;
+}
 
 const std::vector<std::string>& pass_names() {
     static const std::vector<std::string> names = {"build_blocks",
@@ -268,6 +275,7 @@ OrRefusal<Compiled> compile(const Prefix& prefix, const Config& config, const Co
     OrRefusal<Layout> legal = layout_of(config, prefix.dims);
     if (const UserError* refusal = refusal_of(legal)) return *refusal;
     Compiled out;
+    out.memory = options.memory;
     out.layout = std::get<Layout>(std::move(legal));
     Layout layout = out.layout;
     layout.microbatches = count_of(options.microbatches, config, layout, prefix.program.blocks);
@@ -326,11 +334,17 @@ double Compiled::microbatches_for_each() const {
     return static_cast<double>(layout.microbatches) / static_cast<double>(programs.at(0).microbatches);
 }
 
-int64_t Compiled::arena_bytes(const ir::Program& program) const { return arena_of(program, layout.microbatches); }
+int64_t Compiled::arena_bytes(const ir::Program& program) const { return arena_of(program, memory, layout.microbatches); }
 
 int64_t Compiled::arena_bytes() const {
     int64_t most = 0;
     for (const ir::Program& p : programs) most = std::max(most, arena_bytes(p));
+    return most;
+}
+
+int64_t Compiled::host_bytes() const {
+    int64_t most = 0;
+    for (const ir::Program& p : programs) most = std::max(most, bytes_beside(p, memory));
     return most;
 }
 

@@ -30,16 +30,23 @@ struct PassReport {
     Work before, after;
 };
 
+// What ranks compute in: the host's memory, or that of devices, beside which the host's holds what lies there (ir::Place).
+enum class ComputesIn { HostMemory, DeviceMemory };
+// Bytes of that memory that the arenas of a program take, and of the host's beside it: 0 where that is the same.
+int64_t bytes_computed_in(const ir::Program& program, ComputesIn memory);
+int64_t bytes_beside(const ir::Program& program, ComputesIn memory);
+
 struct CompileOptions {
     ops::KernelCatalog catalog;
     std::string stop_after;                   // a pass's name; empty: all
     std::vector<std::string> skip;            // passes switched off where the program stays legal (see optional_passes)
     std::vector<ir::EntryKind> entries = {};  // what is compiled; empty: train, and eval where validation.enable
     Microbatches microbatches = Microbatches::All;
-    passes::RouteOptions route = {};             // where ranks run; not said: all in one process
-    bool verify = true;                          // the programs after each pass. A search verifies what it chooses
-    bool report = false;                         // fill PassReport's comparison of before and after
-    std::optional<int64_t> capacity_bytes = {};  // of a rank: a larger arena is refused, as check.does_not_fit
+    passes::RouteOptions route = {};  // where ranks run; not said: all in one process
+    bool verify = true;               // the programs after each pass. A search verifies what it chooses
+    bool report = false;              // fill PassReport's comparison of before and after
+    ComputesIn memory = ComputesIn::HostMemory;
+    std::optional<int64_t> capacity_bytes = {};  // of a rank, of that memory: who needs more is refused, as check.does_not_fit
     // false: buffers have no offsets, and the arena is the least that any offsets need. Such a program has a time on devices.
     bool place_buffers = true;
     std::optional<int64_t> only_pipeline_rank = {};  // whose program alone is made, where nobody asks for the others'
@@ -50,15 +57,18 @@ struct Compiled {
     Stages stages;                      // once assign_stages has run
     std::vector<ir::Program> programs;  // by pipeline rank; before assign_stages one, of the whole model
     std::vector<PassReport> passes;
+    ComputesIn memory = ComputesIn::HostMemory;
 
     const ir::Program& of_rank(int64_t rank) const { return programs[static_cast<size_t>(layout.mesh.pipeline_rank_of(rank))]; }
     std::vector<const ir::Program*> of_ranks() const;
     // Microbatches of the step for each that the programs have: 1, unless fewer were asked for.
     double microbatches_for_each() const;
-    // With the inputs of all microbatches.
+    // Of the memory in which ranks compute, with the inputs of all microbatches.
     int64_t arena_bytes(const ir::Program& program) const;
     int64_t arena_bytes() const;      // of the rank with the most
     int64_t all_arena_bytes() const;  // of all ranks together
+    // Of the host's memory beside that: of the rank with the most.
+    int64_t host_bytes() const;
 };
 
 // Of the loss at once: the recipe's, or what the kernels like.

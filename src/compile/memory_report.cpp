@@ -51,7 +51,7 @@ std::vector<double> calls_stood_for(const ir::Program& p, double more) {
     return calls;
 }
 
-std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& p) {
+std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& p, ComputesIn memory) {
     const ir::Entry* train = p.entry(ir::EntryKind::Train);
     ensure(train, "bytes_by_call: no entry train");
     std::vector<int> first(p.buffers.size(), -1), last(p.buffers.size(), -1);
@@ -67,6 +67,7 @@ std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Progr
     std::array<int64_t, ir::kMemoryKinds> now{};
     std::vector<std::vector<size_t>> begin(train->calls.size()), end(train->calls.size() + 1);
     for (size_t b = 0; b < p.buffers.size(); ++b) {
+        if (memory == ComputesIn::DeviceMemory && p.buffers[b].place() == ir::Place::Host) continue;
         if (p.buffers[b].resident) now[static_cast<size_t>(p.buffers[b].kind)] += p.buffers[b].bytes;
         else if (first[b] >= 0)
             begin[static_cast<size_t>(first[b])].push_back(b), end[static_cast<size_t>(last[b]) + 1].push_back(b);
@@ -81,18 +82,18 @@ std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Progr
     return out;
 }
 
-StageReport report_of(const ir::Program& p) {
+StageReport report_of(const ir::Program& p, ComputesIn memory) {
     StageReport report;
-    report.total_bytes = p.arena_bytes;
+    report.total_bytes = bytes_computed_in(p, memory), report.host_bytes = bytes_beside(p, memory);
     const ops::Flops flops = flops_of_calls(p, std::vector<double>(p.routines.size(), 1));
     report.flops_model = flops.model;
     report.flops_executed = flops.executed;
     int64_t most = -1;
-    for (const auto& now : bytes_by_call(p)) {
+    for (const auto& now : bytes_by_call(p, memory)) {
         const int64_t sum = std::accumulate(now.begin(), now.end(), int64_t{0});
         if (sum > most) most = sum, report.bytes = now;
     }
-    report.bytes[static_cast<size_t>(ir::MemoryKind::Workspace)] += p.arena_bytes - std::max<int64_t>(most, 0);
+    report.bytes[static_cast<size_t>(ir::MemoryKind::Workspace)] += report.total_bytes - std::max<int64_t>(most, 0);
     return report;
 }
 
@@ -101,9 +102,9 @@ std::vector<StageReport> reports_of(const Compiled& compiled) {
     const double more = compiled.microbatches_for_each();
     parallel_for(out.size(), [&](size_t i) {
         const ir::Program& p = compiled.programs[i];
-        StageReport& report = out[i] = report_of(p);
+        StageReport& report = out[i] = report_of(p, compiled.memory);
         if (more > 1) {
-            const int64_t inputs = compiled.arena_bytes(p) - p.arena_bytes;
+            const int64_t inputs = compiled.arena_bytes(p) - report.total_bytes;
             report.bytes[static_cast<size_t>(ir::MemoryKind::Input)] += inputs;
             report.total_bytes += inputs;
             const ops::Flops all = flops_of_calls(p, calls_stood_for(p, more));

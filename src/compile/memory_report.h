@@ -10,16 +10,17 @@
 namespace lockstep::compile {
 
 struct StageReport {
-    // Of one rank. The arena at its fullest point of the train entry; what the plan leaves unused between buffers counts as
-    // workspace, so the kinds sum to total_bytes, the arena's size.
+    // Of one rank, of the memory that it computes in, at the fullest point of the train entry. What the plan leaves unused
+    // between buffers counts as workspace, so the kinds sum to total_bytes, the size of the arenas there.
     std::array<int64_t, ir::kMemoryKinds> bytes{};
     int64_t total_bytes = 0;
+    int64_t host_bytes = 0;                      // of the host's memory beside a device's: copies of states, pinned
     double flops_model = 0, flops_executed = 0;  // of one rank and one step
 };
 
-StageReport report_of(const ir::Program& program);
-// By call of the train entry: bytes of the buffers that stand while it runs, by kind.
-std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& program);
+StageReport report_of(const ir::Program& program, ComputesIn memory = ComputesIn::HostMemory);
+// By call of the train entry: bytes of the buffers that stand in that memory while it runs, by kind.
+std::vector<std::array<int64_t, ir::kMemoryKinds>> bytes_by_call(const ir::Program& program, ComputesIn memory);
 // By routine: how many calls of the whole step each of its calls stands for, where the step has `more` times the microbatches of
 // the program. The microbatches that are left out call what the one in the middle calls.
 std::vector<double> calls_stood_for(const ir::Program& program, double more);

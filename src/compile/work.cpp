@@ -44,7 +44,7 @@ Work work_of(const std::vector<ir::Program>& programs) {
                     work.bytes += calls[i] * static_cast<double>(ir::local_bytes(p.mesh, r, r.tensors[static_cast<size_t>(t)]));
             }
         }
-        work.arena_bytes = std::max(work.arena_bytes, p.arena_bytes);
+        work.arena_bytes = std::max(work.arena_bytes, p.arena_bytes + p.host_arena_bytes);
     }
     return work;
 }

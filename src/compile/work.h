@@ -12,7 +12,7 @@ struct Work {
     int64_t ops = 0;          // in all routines
     double bytes = 0;         // that the ops of a training step write, on one rank of each pipeline rank
     double flops = 0;         // that they execute
-    int64_t arena_bytes = 0;  // of the largest arena; 0 before plan_memory
+    int64_t arena_bytes = 0;  // of both arenas of the largest program; 0 before plan_memory
     bool operator==(const Work&) const = default;
 };
 

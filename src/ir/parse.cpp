@@ -49,6 +49,7 @@ private:
         if (c.accept_word("mesh")) return mesh(c);
         if (c.accept_word("microbatches")) return void(program_.microbatches = c.integer());
         if (c.accept_word("arena")) return void(program_.arena_bytes = c.integer());
+        if (c.accept_word("host_arena")) return void(program_.host_arena_bytes = c.integer());
         if (c.accept_word("block")) return block(c);
         if (c.accept_word("pipeline_rank")) return void(program_.pipeline_rank = c.integer());
         if (c.accept_word("stage")) return stage(c);

@@ -186,6 +186,7 @@ std::string print(const Program& p) {
     }
     for (const mesh::SubAxis& s : p.mesh.sub_axes) text += fmt::format(" {}:({}){}", mesh::name_of(s.axis), s.pre, s.size);
     text += fmt::format("\nmicrobatches {}\narena {}\n", p.microbatches, p.arena_bytes);
+    if (p.host_arena_bytes != 0) text += fmt::format("host_arena {}\n", p.host_arena_bytes);
     for (const Block& b : p.blocks) text += print_block(b);
     if (!p.stages.empty()) text += fmt::format("pipeline_rank {}\n", p.pipeline_rank);
     for (const Stage& s : p.stages) text += print_stage(s);

@@ -89,7 +89,7 @@ struct Op {
     Attrs attrs;
     AxisList group;               // collectives: the sub-axes they run over, in the order in which ranks are summed
     std::vector<int> accumulate;  // positions in `out` that add into what stands there (unless the port is bound fresh)
-    std::string kernel;           // set by select_kernels
+    std::string kernel;           // set by select_kernels: of the catalog, `comm` or kDeviceCopy
     int64_t workspace_bytes = 0;  // the kernel's own scratch, at workspace_offset_bytes of the routine's scratch
     int64_t workspace_offset_bytes = -1;
     std::string note;  // why it is there, for the reader
@@ -101,6 +101,9 @@ struct Op {
     bool accumulates(int position) const;
     TensorId subject() const;  // its first result; of an op without results, its first operand
 };
+
+// The kernel of what copies states for a checkpoint: it goes from one memory to another, which is the device's own work.
+inline constexpr std::string_view kDeviceCopy = "device.copy";
 
 enum class EntryKind { Train, Eval, Prefill, Decode, Snapshot, Outer };
 constexpr int kEntryKinds = 6;
@@ -364,15 +367,23 @@ struct State {
 enum class MemoryKind { Weights, Gathered, Gradients, Optimizer, Activations, Workspace, Communication, Input, Snapshot };
 constexpr int kMemoryKinds = 9;
 
+// Whose memory a buffer lies in. Of a processor both are one memory.
+enum class Place { Device, Host };
+
+// Copies of states lie in the host's memory, where a device's kernels need no room for them. All else lies in the device's.
+constexpr Place place_of(MemoryKind kind) { return kind == MemoryKind::Snapshot ? Place::Host : Place::Device; }
+
 struct Buffer {
     std::string name;
     MemoryKind kind = MemoryKind::Activations;
     int64_t bytes = 0;
     bool resident = false;      // lives through steps; never shares bytes
-    int64_t offset_bytes = -1;  // in the arena; -1 until planned
+    int64_t offset_bytes = -1;  // in the arena of its place; -1 until planned
     StateId state = -1;         // that it holds, of this instance of the state's unit or block
     int64_t instance = 0;
     bool operator==(const Buffer&) const = default;
+
+    Place place() const { return place_of(kind); }
 };
 
 struct Binding {
@@ -414,8 +425,10 @@ struct Program {
     std::vector<Routine> routines;
     std::vector<Buffer> buffers;
     std::vector<Entry> entries;
-    int64_t arena_bytes = 0;
+    int64_t arena_bytes = 0, host_arena_bytes = 0;  // in the device's memory, in the host's
     bool operator==(const Program&) const = default;
+
+    int64_t arena_bytes_of(Place place) const { return place == Place::Host ? host_arena_bytes : arena_bytes; }
 
     const Parameter* param(std::string_view key) const;
     const Block* block(std::string_view name) const;

@@ -41,7 +41,7 @@ Recipe with(compile::Recipe recipe, const Settings& settings) {
 
 void fill(Stage& stage, int64_t pipeline_rank, const compile::StageReport& report) {
     stage.pipeline_rank = pipeline_rank;
-    stage.total_bytes = report.total_bytes;
+    stage.total_bytes = report.total_bytes, stage.host_bytes = report.host_bytes;
     for (int k = 0; k < ir::kMemoryKinds; ++k)
         stage.bytes[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = report.bytes[static_cast<size_t>(k)];
     stage.flops_model = report.flops_model, stage.flops_executed = report.flops_executed;
@@ -98,6 +98,7 @@ Program Recipe::compile(const ProgramOptions& options) const {
     if (options.after.empty()) {
         out.parameters = runtime::parameter_count(p.compiled.programs);
         out.bytes_of_a_rank = p.compiled.arena_bytes(), out.bytes_of_all_ranks = p.compiled.all_arena_bytes();
+        out.host_bytes_of_a_rank = p.compiled.host_bytes();
     }
     for (const compile::PassReport& pass : p.compiled.passes) out.passes.push_back({pass.name, pass.time_s});
     out.text = planning::text_of(p.compiled);

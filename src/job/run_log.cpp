@@ -144,7 +144,10 @@ void RunLog::print_start() const {
         {fmt::format("{} of {}", plural(layout.microbatches, "microbatch"), plural(sequences, "sequence"))},
         data_texts(),
         {fmt::format("memory planned: {} a rank", telemetry::gib(job_.compiled.arena_bytes())),
-         layout.ranks > 1 ? fmt::format("{} in all", telemetry::gib(job_.compiled.all_arena_bytes())) : ""},
+         layout.ranks > 1 ? fmt::format("{} in all", telemetry::gib(job_.compiled.all_arena_bytes())) : "",
+         job_.compiled.host_bytes() > 0
+             ? fmt::format("{} of the host's beside it, pinned", telemetry::gib(job_.compiled.host_bytes()))
+             : ""},
         {peak_text_.empty() ? "" : "peak for MFU: " + peak_text_},
         {planned_ ? fmt::format("step time planned: {}", telemetry::short_duration(planned_->step_time_s)) : ""},
         {fmt::format("ready after {:.2f} s", job_.start_up_s)},
@@ -173,6 +176,7 @@ Json RunLog::facts() const {
         data.push_back({{"name", part.name}, {"share", part.share}, {"sequences", part.windows}});
     Json plan = {{"bytes_of_a_rank", job_.compiled.arena_bytes()},
                  {"bytes_of_all_ranks", job_.compiled.all_arena_bytes()},
+                 {"host_bytes_of_a_rank", job_.compiled.host_bytes()},
                  {"bytes_by_kind", kinds},
                  {"flops_model_of_a_rank", flops_model_}};
     if (planned_) plan["step_time_s"] = planned_->step_time_s, plan["cluster"] = planned_->cluster;

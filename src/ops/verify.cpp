@@ -593,8 +593,9 @@ private:
     void arena() {
         for (const ir::Buffer& b : p_.buffers) {
             if (b.offset_bytes < 0) continue;
-            if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes - b.bytes) {
-                return fail("arena", fmt::format("buffer {} lies across the arena's end or off its alignment", b.name));
+            if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes_of(b.place()) - b.bytes) {
+                return fail("arena", fmt::format("buffer {} lies across the {}arena's end or off its alignment", b.name,
+                                                 b.place() == ir::Place::Host ? "host's " : ""));
             }
         }
     }

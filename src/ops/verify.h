@@ -21,7 +21,7 @@
 //   view       a view has the bytes of what it views
 //   unit       segments and members lie inside their unit, apart from each other; weights | gradients | optimizer are nested
 //   call       bindings fit ports and buffers; waits name earlier calls
-//   arena      planned buffers lie inside the arena, aligned
+//   arena      planned buffers lie inside the arena of their place, aligned
 #pragma once
 
 #include <optional>

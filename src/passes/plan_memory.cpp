@@ -346,10 +346,14 @@ ir::Program plan_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
     for (ir::Entry& e : program.entries) add_scratch(program, e);
     int64_t resident = 0;
+    program.host_arena_bytes = 0;
     for (ir::Buffer& b : program.buffers) {
+        const bool on_host = b.place() == ir::Place::Host;
+        ensure(b.resident || !on_host, "plan_memory: what lies in the host's memory lives through steps");
         if (!b.resident) continue;
-        b.offset_bytes = resident;
-        resident += b.bytes;
+        int64_t& end = on_host ? program.host_arena_bytes : resident;
+        b.offset_bytes = end;
+        end += b.bytes;
     }
     program.arena_bytes = resident;
     for (const ir::Entry& e : program.entries) {
@@ -385,13 +389,14 @@ ir::Program plan_memory(ir::Program program) {
 
 namespace {
 
-// The largest sum of bytes of buffers from the beginning of their lives to `end_of` them.
+// The largest sum of bytes of the device's buffers from the beginning of their lives to `end_of` them.
 template <class EndOf>
 int64_t most_bytes(const ir::Program& program, const ir::Entry& entry, const EndOf& end_of) {
     const std::vector<Life> lives = lives_of(program, entry);
     std::vector<int64_t> change(entry.calls.size() + 1, 0);
     int64_t resident = 0;
     for (size_t b = 0; b < lives.size(); ++b) {
+        if (program.buffers[b].place() == ir::Place::Host) continue;
         if (program.buffers[b].resident) {
             resident += program.buffers[b].bytes;
         } else if (lives[b].used()) {
@@ -413,7 +418,8 @@ int64_t live_bytes(const ir::Program& program, const ir::Entry& entry) {
 
 ir::Program size_memory(ir::Program program) {
     for (Routine& r : program.routines) plan_scratch(program.mesh, r);
-    program.arena_bytes = 0;
+    program.arena_bytes = program.host_arena_bytes = 0;
+    for (const ir::Buffer& b : program.buffers) program.host_arena_bytes += b.place() == ir::Place::Host ? b.bytes : 0;
     for (ir::Entry& e : program.entries) {
         add_scratch(program, e);
         // Those whose uses overlap in the list are in conflict with each other. What may still run beside the last use of one

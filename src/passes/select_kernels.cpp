@@ -125,6 +125,10 @@ private:
 void choose(const mesh::Mesh& mesh, Routine& r, const ops::KernelCatalog& catalog) {
     for (size_t i = 0; i < r.ops.size();) {
         Op& op = r.ops[i];
+        if (r.kind == ir::RoutineKind::Snapshot) {
+            r.ops[i++].kernel = ir::kDeviceCopy;
+            continue;
+        }
         if (ops::rule(op.kind).collective) {
             r.ops[i++].kernel = "comm";
             continue;

@@ -3,7 +3,8 @@
 //   a kernel name and workspace on every op. Composites without a kernel are expanded, with placements by the rule of
 //   the composite's own iteration space. Several ops become one where a kernel serves it (passes/fuse_ops). An accumulate is
 //   folded into the op that makes its operand where the kernel can add.
-// Leaves alone: collectives and what they carry (their kernel is `comm`).
+// Leaves alone: collectives and what they carry (their kernel is `comm`); copies of states, which the device makes by itself
+//   (kDeviceCopy).
 #pragma once
 
 #include "ir/program.h"

@@ -50,6 +50,7 @@ compile::CompileOptions compile_options(const compile::Config& config, const com
     options.catalog = catalog_here(config, runtime::rank_threads_of(config, ranks, group).threads_per_rank);
     options.route.topology = topology_of(config, ranks, group);
     options.route.library_sums = config.on_gpu() && config.comm.reductions == compile::Reductions::Nccl;
+    if (config.on_gpu()) options.memory = compile::ComputesIn::DeviceMemory;
     return options;
 }
 
@@ -72,15 +73,21 @@ Capacity declared(const compile::Config& config, int64_t reserve) {
 
 Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group) {
     const int64_t reserve = bytes_of_gib(config.cluster.reserve_gib_per_rank);
-    if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
     const bool on_gpu = config.on_gpu();
-    const int64_t memory = on_gpu ? plugins::gpu_module().memory_bytes : telemetry::machine_memory_bytes();
+    const int64_t of_host = telemetry::machine_memory_bytes();
     const int64_t sharing = group ? group->ranks_on_a_host(ranks) : ranks;
+    const std::optional<int64_t> beside = on_gpu ? std::optional(of_host / sharing) : std::nullopt;
+    if (config.cluster.memory_gib_per_rank > 0) {
+        Capacity capacity = declared(config, reserve);
+        capacity.host_bytes = beside;
+        return capacity;
+    }
+    const int64_t memory = on_gpu ? plugins::gpu_module().memory_bytes : of_host;
     return {memory / sharing - reserve,
             with_reserve(fmt::format("{} memory, {} / {} rank{}", on_gpu ? "the GPU's" : "this machine's", telemetry::gib(memory),
                                      sharing, sharing == 1 ? "" : "s"),
                          reserve),
-            reserve};
+            reserve, beside};
 }
 
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
@@ -211,6 +218,7 @@ Machine described_machine(const compile::Config& config, sim::Cluster described,
     Kernels k = kernels_of(config, cluster, file, m.rank_threads.threads_per_rank);
     m.options.catalog = std::move(k.catalog), m.kernels = std::move(k.of);
     m.options.microbatches = compile::Microbatches::Steady;
+    if (cluster.devices) m.options.memory = compile::ComputesIn::DeviceMemory;
     if (!cluster.stack.name.empty()) m.options.skip.push_back("pack_products");  // the simulator merges them: merged_products
     if (cluster.stack.whole_logits) m.options.skip.push_back("fuse_loss");
     m.options.route.topology = sim::topology_of(cluster, ranks);
@@ -284,6 +292,13 @@ std::optional<UserError> refusal_of(const compile::Config& config, const compile
                                     const compile::Compiled& compiled, const Capacity& capacity) {
     if (const auto refusal = check::prove(compiled.of_ranks()))
         throw InternalError(fmt::format("check ({}): {}", refusal->reason, refusal->message));
+    if (const int64_t beside = compiled.host_bytes(); capacity.host_bytes && beside > *capacity.host_bytes) {
+        return UserError("check.host_memory", "checkpoint.async_mode",
+                         fmt::format("a rank needs {} of the host's memory, for copies of its states from which checkpoints are "
+                                     "written beside training, and has {}: set checkpoint.async_mode = \"disabled\", or split "
+                                     "the states over more hosts",
+                                     telemetry::gib(beside), telemetry::gib(*capacity.host_bytes)));
+    }
     const int64_t needed = compiled.arena_bytes();
     if (!capacity.bytes || needed <= *capacity.bytes) return std::nullopt;
     std::string advice;

@@ -27,13 +27,15 @@ compile::CompileOptions compile_options(const compile::Config& config, const com
 
 // Memory that a rank may use, and whose it is.
 struct Capacity {
-    std::optional<int64_t> bytes;  // less the reserve; none: not said
-    std::string of;                // "this machine's memory, 23.400 GiB / 64 ranks"
-    int64_t reserve = 0;           // bytes beside the plan: libraries, drivers
-    std::string for_another = {};  // which flags and keys name another machine; may be empty
+    std::optional<int64_t> bytes;            // less the reserve; none: not said
+    std::string of;                          // "this machine's memory, 23.400 GiB / 64 ranks"
+    int64_t reserve = 0;                     // bytes beside the plan: libraries, drivers
+    std::optional<int64_t> host_bytes = {};  // of the host's memory beside that of a device; none: there is none, or not said
+    std::string for_another = {};            // which flags and keys name another machine; may be empty
 };
 
-// cluster.memory_gib_per_rank, else the share of a machine of the process group; none: of this one.
+// cluster.memory_gib_per_rank, else the share of a machine of the process group; none: of this one. Of the host's memory beside a
+// GPU's the share of the machine.
 Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
 // cluster.memory_gib_per_rank, else what the file says.
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
@@ -80,7 +82,7 @@ Needed needed_by(const Machine& machine, const compile::Compiled& compiled);
 bool has_room(const Machine& machine, int64_t bytes);
 
 // Proves the program that `options` compiled, and holds it against the memory of a rank. check.does_not_fit, with what would
-// help; nothing: it fits.
+// help, and check.host_memory of the host's memory beside a device's; nothing: it fits.
 std::optional<UserError> refusal_of(const compile::Config& config, const compile::CompileOptions& options,
                                     const compile::Compiled& compiled, const Capacity& capacity);
 // The same, thrown.

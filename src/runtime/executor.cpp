@@ -44,16 +44,7 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
                communicator,   *device_,
                prepared_,      options.debug_fill,
                options.graphs, Flight(options.flight_entries, device_->is_host() ? 0 : given_ahead(program))} {
-    char* arena = device_->allocate(program.arena_bytes, device::MemorySpace::Device);
-    if (!arena) {
-        throw UserError("runtime.out_of_memory", "training.local_batch_size",
-                        fmt::format("rank {}: the {} refused {} bytes for the arena: end other programs{}, or lower "
-                                    "training.local_batch_size",
-                                    rank, device_->is_host() ? "system" : "device", program.arena_bytes,
-                                    device_->is_host() ? ", raise the limit of the container or of ulimit -v"
-                                                       : " that use it, or ranks that share it"));
-    }
-    prepared_.set_arena(arena);
+    prepared_.set_arenas(device_arena(), host_arena());
     for (size_t i = 0; i < program.buffers.size(); ++i) {
         const ir::Buffer& b = program.buffers[i];
         if (b.state < 0 || program.states[static_cast<size_t>(b.state)].init.value_or(0) == 0) continue;
@@ -65,6 +56,29 @@ Executor::Executor(const ir::Program& program, int64_t rank, comm::Communicator&
     player_ = device_->is_host() ? play_by_threads(playing_, {options.comm_thread, options.comm_cpus}) : play_by_queues(playing_);
 }
 
+char* Executor::device_arena() {
+    char* arena = device_->allocate(program_.arena_bytes, device::MemorySpace::Device);
+    if (arena) return arena;
+    throw UserError("runtime.out_of_memory", "training.local_batch_size",
+                    fmt::format("rank {}: the {} refused {} bytes for the arena: end other programs{}, or lower "
+                                "training.local_batch_size",
+                                rank_, device_->is_host() ? "system" : "device", program_.arena_bytes,
+                                device_->is_host() ? ", raise the limit of the container or of ulimit -v"
+                                                   : " that use it, or ranks that share it"));
+}
+
+char* Executor::host_arena() {
+    if (program_.host_arena_bytes == 0) return nullptr;
+    char* arena = device_->allocate(program_.host_arena_bytes, device::MemorySpace::Host);
+    if (arena) return arena;
+    throw UserError(
+        "runtime.out_of_host_memory", "checkpoint.async_mode",
+        fmt::format("rank {}: the system refused {} bytes of {}memory for copies of the states, from which checkpoints "
+                    "are written beside training: end other programs, raise the limit of the container or of "
+                    "ulimit, or set checkpoint.async_mode = \"disabled\", which needs no copies",
+                    rank_, program_.host_arena_bytes, device_->is_host() ? "" : "pinned "));
+}
+
 // What was given to the queues uses all the rest. A device that has failed uses nothing more.
 Executor::~Executor() {
     try {
@@ -73,13 +87,18 @@ Executor::~Executor() {
     }
 }
 
-// Copies are read beside a step.
+bool Executor::is_on_host(int buffer) const { return program_.buffers[static_cast<size_t>(buffer)].place() == ir::Place::Host; }
+
 void Executor::read(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(const char*)> f) {
-    const bool is_copy = program_.buffers[static_cast<size_t>(buffer)].kind == ir::MemoryKind::Snapshot;
-    device_->read(device_->queue(is_copy ? QueueName::Snapshots : QueueName::Loads), address(buffer, offset_bytes), bytes, f);
+    if (is_on_host(buffer)) {
+        ensure(!snapshot_begun_, "executor: copies of states are read before snapshot() has waited for them");
+        return f(address(buffer, offset_bytes));
+    }
+    device_->read(device_->queue(QueueName::Loads), address(buffer, offset_bytes), bytes, f);
 }
 
 void Executor::write(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(char*)> f) {
+    ensure(!is_on_host(buffer), "executor: copies of states are written by the entry snapshot alone");
     device_->write(device_->queue(QueueName::Loads), address(buffer, offset_bytes), bytes, f);
 }
 
@@ -138,8 +157,8 @@ void Executor::begin_snapshot() {
 }
 
 void Executor::snapshot() {
-    snapshot_begun_ = false;
     player_->snapshot(*program_.entry(ir::EntryKind::Snapshot));
+    snapshot_begun_ = false;
 }
 
 void Executor::run(ir::EntryKind kind, int64_t fragment) {

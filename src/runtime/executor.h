@@ -1,5 +1,5 @@
-// Runs a program on one rank: one arena on a device, prepared kernels, and a player (player.h). On the host nothing on the step
-// path allocates. Host code reaches the arena through read() and write() alone.
+// Runs a program on one rank: an arena in the memory of a device and one in the host's, prepared kernels, and a player
+// (player.h). On the host nothing on the step path allocates. Host code reaches the arenas through read() and write() alone.
 #pragma once
 
 #include <array>
@@ -33,7 +33,8 @@ struct ExecutorOptions {
 
 class Executor {
 public:
-    // The program and the machine outlive the executor. Allocates and touches the arena; it is zero.
+    // The program and the machine outlive the executor. Allocates and touches the arenas; they are zero. UserError
+    // runtime.out_of_memory and runtime.out_of_host_memory: the system or the device refuses one.
     Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, device::Machine& machine,
              const ExecutorOptions& options);
     ~Executor();
@@ -61,7 +62,8 @@ public:
     device::Device& device() { return *device_; }
 
     // Host code's access to bytes of a buffer, between two steps: f(memory that holds them), f(memory to fill). At most
-    // device::kAccessBytes. Snapshots may also be read beside a step.
+    // device::kAccessBytes. Of what lies in the host's memory f gets the bytes themselves, as the last snapshot() left them; they
+    // may also be read beside a step, and are not written.
     void read(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(const char*)> f);
     void write(int buffer, int64_t offset_bytes, int64_t bytes, FunctionRef<void(char*)> f);
     // A state of the whole program, in float64; of several values the first ones. Throw InternalError where the program has none.
@@ -90,6 +92,9 @@ private:
     // The device is made before the kernels: a vendor's library plans for the one that is current on the thread.
     Executor(const ir::Program& program, int64_t rank, comm::Communicator& communicator, std::unique_ptr<device::Device> device,
              const ExecutorOptions& options);
+    char* device_arena();
+    char* host_arena();  // nullptr: the program has none
+    bool is_on_host(int buffer) const;
     int buffer_of(ir::StateId state) const;
     char* address(int buffer, int64_t offset_bytes) const { return prepared_.buffer(buffer) + offset_bytes; }
 

@@ -140,6 +140,7 @@ private:
             if (std::exchange(is_first, false) || launch.is_collective) begin(place, queue);
             try {
                 if (launch.kernel) give_kernel(launch, place, queue);
+                else if (launch.copied_bytes > 0) device_.copy(queue, launch.out[0], launch.in[0], launch.copied_bytes);
                 else if (launch.is_collective) give_collective(launch, place, queue);
                 else if (queue.name() == QueueName::Compute) give_delay(launch.delay_s, queue);
             } catch (const comm::Aborted&) {

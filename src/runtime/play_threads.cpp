@@ -163,6 +163,8 @@ void ThreadsPlayer::run_call(const ir::Entry& entry, size_t index, QueueName nam
             playing_.comm.attend(queue);
             if (launch.kernel) {
                 launch.kernel->run({launch.in, launch.out, launch.fresh, launch.workspace, queue, call.instance});
+            } else if (launch.copied_bytes > 0) {
+                playing_.device.copy(queue, launch.out[0], launch.in[0], launch.copied_bytes);
             } else if (launch.is_collective) {
                 if (computes) sleep_off(0);
                 comm::Request requests[kMaxOperands];

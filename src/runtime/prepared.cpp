@@ -85,7 +85,8 @@ Prepared::Code Prepared::code_of(const ir::Routine& r, int64_t rank, comm::Commu
                 p.requests.push_back(request_of(program_, r, op, i));
         } else {
             p.is_view = ir::is_view(r, op);
-            if (delay_s) p.delay_s = delay_s(r, op);
+            if (op.kernel == ir::kDeviceCopy) p.copied_bytes = ir::local_bytes(program_.mesh, r, r.tensors[op.out[0]]);
+            else if (delay_s) p.delay_s = delay_s(r, op);
             else if (islands && op.kind == "meet") p.kernel = meet_through(*islands, {program_.mesh, r, op, rank, threads});
             else p.kernel = kernels::make_kernel({program_.mesh, r, op, rank, threads});
         }
@@ -117,6 +118,7 @@ void Prepared::fill(const Code& code, size_t index, Launch& launch) const {
     launch.op = &op;
     launch.index = static_cast<int>(index);
     launch.kernel = p.kernel.get();
+    launch.copied_bytes = p.copied_bytes;
     launch.group = p.group;
     launch.requests = p.requests;
     launch.is_collective = p.is_collective;

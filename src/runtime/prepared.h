@@ -21,7 +21,8 @@ struct Launch {
     const ir::Routine* routine;
     const ir::Op* op;
     int index;                      // of the op in its routine
-    const kernels::Kernel* kernel;  // or a collective:
+    const kernels::Kernel* kernel;  // or
+    int64_t copied_bytes;           // that the device copies, 0 where it does not; or a collective:
     comm::GroupId group;
     std::span<const comm::Request> requests;  // without addresses
     bool is_collective;
@@ -36,14 +37,18 @@ struct Launch {
 
 class Prepared {
 public:
-    // Without the arena: for_each needs it. delay_s: see ExecutorOptions.
+    // Without the arenas: for_each needs them. delay_s: see ExecutorOptions.
     using DelayOf = std::function<double(const ir::Routine&, const ir::Op&)>;
     // `islands`: through which this rank meets other islands; none: the op `meet` is that of one that is alone.
     Prepared(const ir::Program& program, int64_t rank, comm::Communicator& communicator, int threads, const DelayOf& delay_s,
              comm::islands::Member* islands);
 
-    void set_arena(char* arena) { arena_ = arena; }
-    char* buffer(int index) const { return arena_ + program_.buffers[static_cast<size_t>(index)].offset_bytes; }
+    // `on_host`: of MemorySpace::Host; nullptr where the program has nothing there.
+    void set_arenas(char* on_device, char* on_host) { on_device_ = on_device, on_host_ = on_host; }
+    char* buffer(int index) const {
+        const ir::Buffer& b = program_.buffers[static_cast<size_t>(index)];
+        return (b.place() == ir::Place::Host ? on_host_ : on_device_) + b.offset_bytes;
+    }
 
     // f(const Launch&) for every op of a call, in order. Allocates nothing.
     template <class F>
@@ -65,6 +70,7 @@ private:
     };
     struct PreparedOp {
         std::unique_ptr<kernels::Kernel> kernel;
+        int64_t copied_bytes = 0;
         comm::GroupId group{};
         std::vector<comm::Request> requests;
         int fresh_port = -1;  // the port whose binding says whether an accumulating result overwrites
@@ -81,7 +87,7 @@ private:
 
     const ir::Program& program_;
     std::vector<Code> code_;
-    char* arena_ = nullptr;
+    char *on_device_ = nullptr, *on_host_ = nullptr;
 };
 
 }  // namespace lockstep::runtime

@@ -88,7 +88,8 @@ void add_costs(const std::vector<BlockInstance>& blocks, std::vector<BlockCost>&
     }
 }
 
-StateCost state_of(const ir::Program& p, const std::vector<double>& prices, const std::string& block) {
+StateCost state_of(const ir::Program& p, const std::vector<double>& prices, const std::string& block,
+                   compile::ComputesIn memory) {
     StateCost out;
     for (const ir::Unit& u : p.units) {
         if (u.block != block || u.mirror) continue;
@@ -98,7 +99,8 @@ StateCost state_of(const ir::Program& p, const std::vector<double>& prices, cons
         for (const ir::State& s : p.states) {
             if (s.unit != u.name) continue;
             const int64_t bytes = p.elements(s) / p.mesh.size(s.split) * bytes_of(s.dtype);
-            if (s.scope == ir::Scope::Run) out.bytes += bytes;
+            const bool is_beside = memory == compile::ComputesIn::DeviceMemory && s.role == ir::StateRole::Copy;
+            if (s.scope == ir::Scope::Run && !is_beside) out.bytes += bytes;
             if (s.role == ir::StateRole::Gradients) out.gradient_bytes += bytes;
         }
         for (size_t i = 0; i < p.routines.size(); ++i) {
@@ -335,7 +337,8 @@ const States& Costs::states_of(const Choice& m) {
     const std::vector<double> prices = are_priced() ? prices_of(p, problem_) : std::vector<double>(p.routines.size(), 0);
     const std::vector<BlockInstance> blocks = p.block_instances();
     at->second.resize(blocks.size());
-    for (size_t b = 0; b < blocks.size(); ++b) at->second[b] = state_of(p, prices, blocks[b].block);
+    for (size_t b = 0; b < blocks.size(); ++b)
+        at->second[b] = state_of(p, prices, blocks[b].block, problem_.machine.options.memory);
     return at->second;
 }
 

@@ -115,9 +115,36 @@ const Damage kDamages[] = {
      "eval: call"},
     {"EvalsActivationsLieOverACopyThatIsBeingSaved",
      [](ir::Program& p) {
-         buffer_of(p, ir::EntryKind::Eval, ir::MemoryKind::Activations).offset_bytes = buffer(p, "snapshot.").offset_bytes;
+         ir::Buffer& activations = buffer_of(p, ir::EntryKind::Eval, ir::MemoryKind::Activations);
+         activations.kind = ir::MemoryKind::Snapshot, activations.offset_bytes = buffer(p, "snapshot.").offset_bytes;
      },
-     "eval: call", kSaving},
+     "lies in the host's memory, and is no copy", kSaving},
+    {"ACopyLiesInTheDevicesMemory",
+     [](ir::Program& p) {
+         ir::Buffer& copy = buffer(p, "snapshot.weights.layer");
+         copy.kind = ir::MemoryKind::Optimizer, copy.offset_bytes = p.arena_bytes, p.arena_bytes += copy.bytes;
+     },
+     "snapshot.weights.layer[0] is a copy for a checkpoint, outside the host's memory", kSaving},
+    {"ACopyHasAnOffsetOfTheDevicesArena",
+     [](ir::Program& p) { buffer(p, "snapshot.weights.layer").offset_bytes = p.arena_bytes - kAligned; },
+     "buffer snapshot.weights.layer[0] lies across the host's arena's end", kSaving},
+    {"ACopyLiesBeforeTheHostsArena", [](ir::Program& p) { buffer(p, "snapshot.weights.layer").offset_bytes = -kAligned; },
+     "snapshot.weights.layer[0] lies outside the arena", kSaving},
+    {"ACopyReachesBehindTheHostsArena", [](ir::Program& p) { p.host_arena_bytes -= kAligned; },
+     "lies across the host's arena's end", kSaving},
+    {"TwoCopiesShareBytes",
+     [](ir::Program& p) {
+         buffer(p, "snapshot.weights.layer").offset_bytes = buffer(p, "snapshot.exp_avg.layer").offset_bytes + kAligned;
+     },
+     "shares bytes with snapshot.", kSaving},
+    {"AScratchLiesInTheHostsMemory",
+     [](ir::Program& p) {
+         ir::Buffer& scratch = scratch_of(p, ir::EntryKind::Train);
+         scratch.kind = ir::MemoryKind::Snapshot, scratch.offset_bytes = p.host_arena_bytes, p.host_arena_bytes += scratch.bytes;
+     },
+     "lies in the host's memory, and is no copy", kSaving},
+    {"AKernelMakesACopy", [](ir::Program& p) { routine(p, "snapshot.layer").ops[0].kernel = "reference.rename"; },
+     "is no copy of", kSaving},
     {"TheStepsActivationsLieOverEvalsInput",
      [](ir::Program& p) {
          buffer_of(p, ir::EntryKind::Train, ir::MemoryKind::Activations).offset_bytes = buffer(p, "eval.in.").offset_bytes;

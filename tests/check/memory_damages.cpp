@@ -39,6 +39,9 @@ public:
             case MemoryDamage::PortBytes: return port_bytes();
             case MemoryDamage::PortTensor: return port_tensor();
             case MemoryDamage::ArenaBytes: return changed("the arena", p_.arena_bytes, around(p_.arena_bytes));
+            case MemoryDamage::HostArenaBytes:
+                return changed("the host's arena", p_.host_arena_bytes, around(p_.host_arena_bytes));
+            case MemoryDamage::BufferOfTheOtherPlace: return buffer_of_the_other_place();
             case MemoryDamage::MayNotOverwrite: return may_not_overwrite();
             case MemoryDamage::PaddingRanges: return padding_ranges();
             case MemoryDamage::SwapOps: return swap_ops();
@@ -187,16 +190,30 @@ private:
     std::string buffer_elsewhere() {
         ir::Buffer& b = p_.buffers[below(p_.buffers.size())];
         const ir::Buffer& other = p_.buffers[below(p_.buffers.size())];
-        const int64_t to = heads() ? other.offset_bytes : place_in(p_.arena_bytes, b.bytes);
+        const int64_t to = heads() ? other.offset_bytes : place_in(p_.arena_bytes_of(b.place()), b.bytes);
         return changed(fmt::format("buffer {} ({})", b.name, other.name), b.offset_bytes, to);
     }
     std::string buffer_of_another_entry() {
         std::vector<ir::Buffer*> transient, resident;
-        for (ir::Buffer& b : p_.buffers) (b.resident ? resident : transient).push_back(&b);
+        for (ir::Buffer& b : p_.buffers) {
+            if (b.place() == ir::Place::Device) (b.resident ? resident : transient).push_back(&b);
+        }
         if (transient.empty()) return kNoPlace;
         ir::Buffer &b = *transient[below(transient.size())], &state = *resident[below(resident.size())];
         const int64_t into = static_cast<int64_t>(below(static_cast<size_t>(state.bytes / 64) + 1)) * 64;
         return changed(fmt::format("buffer {} into {}", b.name, state.name), b.offset_bytes, state.offset_bytes + into);
+    }
+    // In bytes that nobody else uses, or where it was.
+    std::string buffer_of_the_other_place() {
+        std::vector<ir::Buffer*> copies;
+        for (ir::Buffer& b : p_.buffers) {
+            if (b.place() == ir::Place::Host) copies.push_back(&b);
+        }
+        ir::Buffer& b = heads() && !copies.empty() ? *copies[below(copies.size())] : p_.buffers[below(p_.buffers.size())];
+        b.kind = b.place() == ir::Place::Host ? ir::MemoryKind::Optimizer : ir::MemoryKind::Snapshot;
+        int64_t& arena = b.place() == ir::Place::Host ? p_.host_arena_bytes : p_.arena_bytes;
+        if (heads()) b.offset_bytes = arena, arena += (b.bytes + 63) / 64 * 64;
+        return fmt::format("buffer {} is of kind {}", b.name, ir::name_of(b.kind));
     }
     std::string buffer_bytes() {
         ir::Buffer& b = p_.buffers[below(p_.buffers.size())];
@@ -299,11 +316,11 @@ private:
 
 std::string_view name_of(MemoryDamage damage) {
     constexpr std::array<std::string_view, kMemoryDamages> names = {
-        "temporary elsewhere", "temporaries share", "view of another", "no view",        "view's own offset",
-        "workspace elsewhere", "workspace bytes",   "no scratch",      "scratch bytes",  "other scratch",
-        "buffer elsewhere",    "buffer into state", "buffer bytes",    "binding offset", "binding buffer",
-        "port bytes",          "port's tensor",     "arena bytes",     "not in place",   "padding ranges",
-        "swapped ops",         "another operand",   "another result"};
+        "temporary elsewhere", "temporaries share", "view of another", "no view",          "view's own offset",
+        "workspace elsewhere", "workspace bytes",   "no scratch",      "scratch bytes",    "other scratch",
+        "buffer elsewhere",    "buffer into state", "buffer bytes",    "binding offset",   "binding buffer",
+        "port bytes",          "port's tensor",     "arena bytes",     "host arena bytes", "other place",
+        "not in place",        "padding ranges",    "swapped ops",     "another operand",  "another result"};
     return names[static_cast<size_t>(damage)];
 }
 

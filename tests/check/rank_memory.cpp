@@ -14,8 +14,13 @@ using ir::RoutineKind;
 struct ByteTouch {
     int buffer, port;
     bool reads, writes;
-    int64_t begin, end;  // of the arena
+    int64_t begin, end;  // of the arenas, the host's behind the device's
 };
+
+int64_t begin_of(const ir::Program& program, int buffer) {
+    const ir::Buffer& b = program.buffers[static_cast<size_t>(buffer)];
+    return b.offset_bytes + (b.kind == ir::MemoryKind::Snapshot ? program.arena_bytes : 0);
+}
 
 // Gradients are tensors with gaps that nobody writes before they are cleared: a reduction reads the tensors, then overwrites all.
 bool reads_members(const ir::Program& program, const ir::Routine& r, const ir::Port& p) {
@@ -32,7 +37,7 @@ std::vector<ByteTouch> byte_touches(const ir::Program& program, const ir::Call& 
         const ir::Port& p = r.ports[i];
         const ir::Binding& b = call.bindings[i];
         const int port = static_cast<int>(i);
-        const int64_t base = program.buffers[static_cast<size_t>(b.buffer)].offset_bytes + b.offset_bytes;
+        const int64_t base = begin_of(program, b.buffer) + b.offset_bytes;
         const bool reads = p.access == Access::Read || p.access == Access::Update || (p.access == Access::Accumulate && !b.fresh);
         const bool writes = p.access != Access::Read;
         if (p.kind == PortKind::Gradients && p.access == Access::Accumulate) {
@@ -51,7 +56,7 @@ std::vector<ByteTouch> byte_touches(const ir::Program& program, const ir::Call& 
         }
     }
     if (call.scratch >= 0) {
-        const int64_t base = program.buffers[static_cast<size_t>(call.scratch)].offset_bytes;
+        const int64_t base = begin_of(program, call.scratch);
         out.push_back({call.scratch, -1, false, true, base, base + r.scratch_bytes});
     }
     return out;
@@ -80,8 +85,9 @@ AccessTable::AccessTable(const ir::Program& program) : persistent_(program.buffe
                 if (!outlives_steps(program, r.ports[p])) continue;
                 const ir::Buffer& b = program.buffers[static_cast<size_t>(c.bindings[p].buffer)];
                 persistent_[static_cast<size_t>(c.bindings[p].buffer)] = true;
-                borders_.push_back(b.offset_bytes);
-                borders_.push_back(b.offset_bytes + b.bytes);
+                const int64_t begin = begin_of(program, c.bindings[p].buffer);
+                borders_.push_back(begin);
+                borders_.push_back(begin + b.bytes);
             }
         }
     }
@@ -109,8 +115,8 @@ RankMemory::RankMemory(const ir::Program& program, const AccessTable& table)
     : program_(program), table_(table), cells_(table.cells()), ledger_(program) {
     for (size_t b = 0; b < program.buffers.size(); ++b) {
         if (!table.persistent(static_cast<int>(b))) continue;
-        const ir::Buffer& buffer = program.buffers[b];
-        const auto [begin, end] = table.cells_of(buffer.offset_bytes, buffer.offset_bytes + buffer.bytes);
+        const int64_t at = begin_of(program, static_cast<int>(b));
+        const auto [begin, end] = table.cells_of(at, at + program.buffers[b].bytes);
         for (size_t i = begin; i < end; ++i) cells_[i].owner = static_cast<int>(b);
     }
 }

@@ -34,7 +34,7 @@ uint64_t hash_of(const std::string& text) {
 }
 
 struct Range {
-    int64_t begin = 0, bytes = 0;  // of the arena
+    int64_t begin = 0, bytes = 0;  // of the arenas, the host's behind the device's
     int64_t end() const { return begin + bytes; }
     bool operator==(const Range&) const = default;
     bool overlaps(const Range& o) const { return begin < o.end() && o.begin < end(); }
@@ -81,11 +81,11 @@ struct Running {
 class Machine {
 public:
     Machine(const ir::Program& program, Order order) : p_(program), order_(order), random_(11) {
-        if (p_.arena_bytes < 0) throw Broken("no arena");
-        for (int64_t i = 0; i < p_.arena_bytes; ++i)
-            arena_.push_back(mix(1, static_cast<uint64_t>(p_.arena_bytes), static_cast<uint64_t>(i)));
+        if (p_.arena_bytes < 0 || p_.host_arena_bytes < 0) throw Broken("no arena");
+        for (int64_t i = 0; i < all_bytes(); ++i)
+            arena_.push_back(mix(1, static_cast<uint64_t>(all_bytes()), static_cast<uint64_t>(i)));
         for (const auto& [buffer, bytes] : kept()) {
-            const Range range = within({p_.buffers[buffer].offset_bytes, bytes}, 0, p_.arena_bytes, "a state");
+            const Range range = in_arena(p_.buffers[buffer], bytes, "a state");
             for (int64_t i = 0; i < bytes; ++i) arena_[range.begin + i] = mix(2, hash_of(p_.buffers[buffer].name), i);
         }
     }
@@ -100,7 +100,7 @@ public:
             }
         }
         for (const auto& [buffer, bytes] : kept())
-            observe(hash_of(p_.buffers[buffer].name), {p_.buffers[buffer].offset_bytes, bytes});
+            observe(hash_of(p_.buffers[buffer].name), in_arena(p_.buffers[buffer], bytes, "a state"));
         return {"", observed_, spoilt_};
     }
 
@@ -137,9 +137,15 @@ private:
         if (r.bytes < 0 || r.begin < begin || r.end() > end) throw Broken(fmt::format("{} lies outside", what));
         return r;
     }
+    int64_t all_bytes() const { return p_.arena_bytes + p_.host_arena_bytes; }
+    static bool is_on_host(const ir::Buffer& b) { return b.kind == ir::MemoryKind::Snapshot; }
+    Range in_arena(const ir::Buffer& b, int64_t bytes, const char* what) const {
+        const Range arena = is_on_host(b) ? Range{p_.arena_bytes, p_.host_arena_bytes} : Range{0, p_.arena_bytes};
+        return within({arena.begin + b.offset_bytes, bytes}, arena.begin, arena.end(), what);
+    }
     Range buffer(int index) const {
         const ir::Buffer& b = p_.buffers.at(static_cast<size_t>(index));
-        return within({b.offset_bytes, b.bytes}, 0, p_.arena_bytes, "a buffer");
+        return in_arena(b, b.bytes, "a buffer");
     }
     // As Executor::prepare and run_call find it, and inside what it has to be inside.
     Range range_of(const ir::Call& c, TensorId t) const {
@@ -195,7 +201,7 @@ private:
                 // Where whoever runs the entry looks: at the buffer's beginning.
                 for (TensorId t : routine(c).port_tensors(static_cast<int>(k)))
                     observe(mix(step_, hash_of(port.name), hash_of(routine(c).name)),
-                            within({buffer(c.bindings[k].buffer).begin, size_of(routine(c), t)}, 0, p_.arena_bytes, "a result"));
+                            within({buffer(c.bindings[k].buffer).begin, size_of(routine(c), t)}, 0, all_bytes(), "a result"));
             }
         }
     }
@@ -262,9 +268,22 @@ private:
         return true;
     }
 
+    // Kernels find what they use in the device's memory. A snapshot is copied from there to the host's, where the saver reads it.
+    void reach(const ir::Call& c) const {
+        const auto is_reached = [&](int buffer, bool is_copy) {
+            return is_on_host(p_.buffers.at(static_cast<size_t>(buffer))) == is_copy;
+        };
+        for (size_t k = 0; k < c.bindings.size(); ++k) {
+            const bool is_copy = routine(c).kind == RoutineKind::Snapshot && routine(c).ports[k].access != ir::Access::Read;
+            if (!is_reached(c.bindings[k].buffer, is_copy)) throw Broken("a buffer in the other memory");
+        }
+        if (c.scratch >= 0 && !is_reached(c.scratch, false)) throw Broken("a scratch in the other memory");
+    }
+
     // Every tensor that the call binds is where it can be; and, as with debug_fill, scratch and freed bytes hold garbage.
     void start(const ir::Call& c) {
         const ir::Routine& r = routine(c);
+        reach(c);
         for (size_t t = 0; t < r.tensors.size(); ++t) {
             if (r.tensors[t].port >= 0) range_of(c, static_cast<TensorId>(t));
         }
@@ -314,7 +333,7 @@ private:
                 if (o.through && op.kind == o.op && o.operand == k && o.result < out.size())
                     from = {out[o.result].begin, from.bytes};
             }
-            all = mix(all, digest(within(from, 0, p_.arena_bytes, "an operand")));
+            all = mix(all, digest(within(from, 0, all_bytes(), "an operand")));
         }
         return all;
     }
@@ -362,7 +381,7 @@ private:
         if (spoilt) value = garbage(), ++spoilt_;
         if (moves(op, in, out) && !spoilt) {
             std::vector<uint64_t> moved(arena_.begin() + in[0].begin, arena_.begin() + in[0].end());
-            within({out[0].begin, in[0].bytes}, 0, p_.arena_bytes, "a copy");
+            within({out[0].begin, in[0].bytes}, 0, all_bytes(), "a copy");
             std::copy(moved.begin(), moved.end(), arena_.begin() + out[0].begin);
         } else {
             for (size_t i = 0; i < out.size(); ++i) fill(out[i], mix(value, i, op.out[i]));
@@ -427,10 +446,11 @@ ir::Program roomy(ir::Program p) {
             p.buffers.push_back(scratch);
         }
     }
-    p.arena_bytes = 0;
+    p.arena_bytes = p.host_arena_bytes = 0;
     for (ir::Buffer& b : p.buffers) {
-        b.offset_bytes = p.arena_bytes;
-        p.arena_bytes += rounded(b.bytes);
+        int64_t& end = b.kind == ir::MemoryKind::Snapshot ? p.host_arena_bytes : p.arena_bytes;
+        b.offset_bytes = end;
+        end += rounded(b.bytes);
     }
     return p;
 }

@@ -1,4 +1,4 @@
-// Runs a program as the executor would, on tags in place of numbers: each byte of the arena holds the name of the value that
+// Runs a program as the executor would, on tags in place of numbers: each byte of the arenas holds the name of the value that
 // stands there, and what an op writes is named after the op and everything that it read. Two runs that leave the same tags have
 // computed the same. Knows nothing of the prover: addresses are taken as the executor takes them, at each op.
 //

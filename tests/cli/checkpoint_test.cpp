@@ -66,7 +66,40 @@ TEST(CliCheckpoint, BesideTrainingAndKeepingTheLatest) {
     EXPECT_EQ(with["stages"][0]["bytes"]["snapshot"].get<int64_t>() + without["stages"][0]["bytes"]["total"].get<int64_t>(),
               with["stages"][0]["bytes"]["total"].get<int64_t>());
     EXPECT_GT(with["stages"][0]["bytes"]["snapshot"], 0);
+    EXPECT_EQ(with["stages"][0]["host_bytes"], 0) << "a processor has one memory";
     EXPECT_TRUE(has(s.lockstep("check r.toml --checkpoint.async_mode later").err, "[recipe.unknown_word]"));
+}
+
+// On a device copies lie in the host's memory: `check` and `plan` say how many bytes, and hold neither against the device's.
+TEST(CliCheckpoint, CopiesForCheckpointsAreOutsideADevicesMemory) {
+    Scratch s;
+    s.write("r.toml", recipe());
+    const std::string on_h100 = " --cluster " LOCKSTEP_SOURCE_DIR "/clusters/h100.toml";
+    for (const std::string command : {"check r.toml", "plan r.toml"}) {
+        const Finished beside = s.lockstep(command + on_h100 + " --checkpoint.async_mode async --json"),
+                       waits = s.lockstep(command + on_h100 + " --json");
+        ASSERT_EQ(beside.code, 0) << beside.err;
+        ASSERT_EQ(waits.code, 0) << waits.err;
+        const nlohmann::json with = beside.json()["stages"][0], without = waits.json()["stages"][0];
+        EXPECT_EQ(with["bytes"], without["bytes"]);
+        EXPECT_EQ(with["bytes"]["snapshot"], 0);
+        EXPECT_EQ(without["host_bytes"], 0);
+        const int64_t host = with["host_bytes"];
+        EXPECT_GT(host, 0);
+        const Finished text = s.lockstep(command + on_h100 + " --checkpoint.async_mode async");
+        EXPECT_TRUE(has(text.out, fmt::format("host memory    {:>16}", host))) << text.out;
+        EXPECT_FALSE(has(s.lockstep(command + on_h100).out, "host memory"));
+    }
+    // Memory with no byte more than the program needs without copies.
+    const auto fits = [&](const std::string& machine) {
+        const nlohmann::json needed = s.lockstep("check r.toml --json" + machine).json()["stages"][0]["bytes"]["total"];
+        const std::string tight = fmt::format(" --cluster.reserve_gib_per_rank 0 --cluster.memory_gib_per_rank {:.17g}",
+                                              needed.get<double>() / (1 << 30));
+        EXPECT_EQ(s.lockstep("check r.toml" + machine + tight).code, 0);
+        return s.lockstep("check r.toml --checkpoint.async_mode async" + machine + tight).code == 0;
+    };
+    EXPECT_TRUE(fits(on_h100));
+    EXPECT_FALSE(fits("")) << "a processor has one memory";
 }
 
 TEST(CliCheckpoint, GoesOnFromTheLastOneThatIsWhole) {

@@ -576,6 +576,13 @@ const ErrorCase kErrors[] = {
      "rank 0: the system refused 1152921504606846976 bytes for the arena: end other programs, raise the limit of the container "
      "or of "
      "ulimit -v, or lower training.local_batch_size"},
+    {"out_of_host_memory",
+     [] { train_with({}, [](compile::Compiled& c) { c.programs[0].host_arena_bytes = int64_t{1} << 60; }); },
+     "runtime.out_of_host_memory", "checkpoint.async_mode",
+     "rank 0: the system refused 1152921504606846976 bytes of memory for copies of the states, from which checkpoints are "
+     "written "
+     "beside training: end other programs, raise the limit of the container or of ulimit, or set checkpoint.async_mode = "
+     "\"disabled\", which needs no copies"},
 };
 
 class RecipeError : public ::testing::TestWithParam<ErrorCase> {};

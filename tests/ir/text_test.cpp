@@ -50,6 +50,17 @@ TEST(Text, EveryAttributeAndNumberComesBack) {
     EXPECT_TRUE(ir::parse(ir::print(p)) == p) << ir::print(p);
 }
 
+// The arena of the host's memory stands in the text where there is one.
+TEST(Text, BothArenasComeBack) {
+    const ir::Program one = program_after("plan_memory", {}),
+                      two = program_after("plan_memory", {{"checkpoint.enable", "true"}, {"checkpoint.async_mode", "async"}});
+    EXPECT_EQ(ir::print(one).find("host_arena"), std::string::npos);
+    EXPECT_NE(ir::print(two).find(fmt::format("arena {}\nhost_arena {}\n", two.arena_bytes, two.host_arena_bytes)),
+              std::string::npos);
+    EXPECT_GT(two.host_arena_bytes, 0);
+    EXPECT_TRUE(ir::parse(ir::print(two)) == two);
+}
+
 TEST(Text, InfinityComesBack) {
     const std::string text =
         ir::print(program_after("plan_memory", {{"model.vocab_size", "15"}, {"parallelism.tensor_parallel_degree", "2"}}));
@@ -126,6 +137,7 @@ const SyntaxCase kSyntaxCases[] = {
     {"buffer_kind", "buffer b heap bytes 4 resident 0 at 0", "'heap' is not a word known here"},
     {"number_too_large", "arena 281474976710657",
      "expected an integer between -281474976710656 and 281474976710656 instead of 281474976710657 at ''"},
+    {"host_arena", "host_arena large", "expected an integer at 'large'"},
     {"too_many_instances", "block layer x2000000", "expected an integer between 0 and 1048576 instead of 2000000 at ''"},
     {"mesh_of_nobody", "mesh dp_replicate=1 dp_shard=0 cp=1 tp=1",
      "expected an integer between 1 and 2147483648 instead of 0 at 'cp=1 tp=1'"},

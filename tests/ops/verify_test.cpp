@@ -316,6 +316,11 @@ const EditCase kEditCases[] = {
      "buffer count lies across the arena's end or off its alignment"},
     {"past_the_arena", [](ir::Program& p) { p.buffers[0].offset_bytes = p.arena_bytes; }, "arena",
      "buffer count lies across the arena's end or off its alignment"},
+    {"past_the_hosts_arena",
+     [](ir::Program& p) {
+         p.buffers[0].kind = ir::MemoryKind::Snapshot, p.buffers[0].offset_bytes = 0, p.host_arena_bytes = p.buffers[0].bytes - 1;
+     },
+     "arena", "buffer count lies across the host's arena's end or off its alignment"},
 };
 
 // Each rank has another block: what a gather over the ranks makes is parts of different ones.

@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "check/check.h"
 #include "compile/memory_report.h"
+#include "planning/check.h"
 #include "tests/base/plain.h"
+#include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
 
 namespace lockstep::testing {
@@ -57,9 +61,99 @@ TEST(Snapshot, CopiesWhatUpdatesChangeAndIsCounted) {
         int64_t states = kind(c, ir::MemoryKind::Weights);
         for (const ir::Buffer& b : c.programs[0].buffers) states += b.name.starts_with("exp_avg") ? b.bytes : 0;
         EXPECT_EQ(copies, states) << partition;
-        EXPECT_EQ(c.programs[0].arena_bytes, without.programs[0].arena_bytes + copies) << partition;
+        EXPECT_EQ(c.programs[0].host_arena_bytes, copies) << partition;
+        EXPECT_EQ(c.programs[0].arena_bytes, without.programs[0].arena_bytes) << partition;
+        EXPECT_EQ(c.arena_bytes(), without.arena_bytes() + copies) << partition << ": a processor has one memory";
+        EXPECT_EQ(c.host_bytes(), 0);
         EXPECT_EQ(kind(without, ir::MemoryKind::Snapshot), 0);
+        EXPECT_EQ(without.programs[0].host_arena_bytes, 0);
     }
+}
+
+// Buffers of the device stand where they stand without copies.
+TEST(Snapshot, TakesNoRoomInTheDevicesArena) {
+    for (const char* partition : {"none", "zero3"}) {
+        const ir::Program p = compiled(partition).programs[0], without = compiled(partition, "disabled").programs[0];
+        std::map<std::string, int64_t> offsets;
+        for (const ir::Buffer& b : without.buffers) offsets[b.name] = b.offset_bytes;
+        for (const ir::Buffer& b : p.buffers) {
+            if (b.place() == ir::Place::Device) EXPECT_EQ(b.offset_bytes, offsets.at(b.name)) << b.name;
+            else EXPECT_TRUE(b.name.starts_with("snapshot.")) << b.name;
+        }
+    }
+}
+
+planning::Checked on_h100s(const Settings& keys, const char* async) {
+    compile::Recipe recipe = plain(compile::Recipe::from_text(R"(
+[model]
+flavor = "debugmodel"
+[runtime]
+kernels = "cuda"
+[training]
+dataset = "synthetic"
+seq_len = 128
+local_batch_size = 2
+[checkpoint]
+enable = true
+)",
+                                                              "test"));
+    recipe.set("checkpoint.async_mode", async);
+    for (const auto& [key, value] : keys) recipe.set(key, value);
+    return planning::check(std::move(recipe), LOCKSTEP_SOURCE_DIR "/clusters/h100.toml");
+}
+
+// Of a program: the states that are copied.
+int64_t bytes_of_saved_states(const ir::Program& p) {
+    int64_t bytes = 0;
+    for (const ir::Buffer& b : p.buffers) {
+        const auto copies = [&](const ir::State& s) { return s.role == ir::StateRole::Copy && s.copy_of == b.state; };
+        if (b.state >= 0 && std::any_of(p.states.begin(), p.states.end(), copies)) bytes += b.bytes;
+    }
+    return bytes;
+}
+
+// The memory of the GPU is what it is without copies, to the byte; the host's holds each state once.
+TEST(Snapshot, CostsADeviceNoMemory) {
+    const std::string shard = "parallelism.data_parallel_shard_degree";
+    for (const Settings& keys :
+         {Settings{{shard, "2"}}, Settings{{"parallelism.pipeline_parallel_degree", "2"}, {"optimizer.name", "Muon"}},
+          Settings{{shard, "2"}, {"partition.preset", "zero1"}, {"training.mixed_precision_param", "bfloat16"}}}) {
+        const planning::Checked beside = on_h100s(keys, "async"), waits = on_h100s(keys, "disabled");
+        EXPECT_FALSE(beside.refusal);
+        EXPECT_EQ(beside.compiled.arena_bytes(), waits.compiled.arena_bytes());
+        EXPECT_EQ(beside.compiled.all_arena_bytes(), waits.compiled.all_arena_bytes());
+        EXPECT_EQ(waits.compiled.host_bytes(), 0);
+        ASSERT_EQ(beside.reports.size(), waits.reports.size());
+        for (size_t k = 0; k < beside.reports.size(); ++k) {
+            const ir::Program& p = beside.compiled.programs[k];
+            const compile::StageReport &with = beside.reports[k], &without = waits.reports[k];
+            EXPECT_EQ(with.total_bytes, without.total_bytes);
+            EXPECT_EQ(with.bytes, without.bytes);
+            EXPECT_EQ(std::accumulate(with.bytes.begin(), with.bytes.end(), int64_t{0}), with.total_bytes);
+            EXPECT_GT(with.host_bytes, 0);
+            EXPECT_EQ(with.host_bytes, bytes_of_saved_states(p));
+            EXPECT_EQ(without.host_bytes, 0);
+        }
+    }
+}
+
+TEST(Snapshot, IsHeldAgainstTheMemoryOfTheHost) {
+    const planning::Checked beside = on_h100s({}, "async");
+    const compile::Config config = compile::config_of(plain(compile::Recipe::from_text("", "test")));
+    planning::Capacity capacity = beside.machine.capacity;
+    const auto refused = [&](int64_t bytes) {
+        capacity.host_bytes = bytes;
+        return planning::refusal_of(config, beside.machine.options, beside.compiled, capacity);
+    };
+    const int64_t needed = beside.compiled.host_bytes();
+    EXPECT_EQ(refused(needed), std::nullopt);
+    const std::optional<UserError> refusal = refused(needed - 1);
+    ASSERT_TRUE(refusal);
+    EXPECT_EQ(refusal->id(), "check.host_memory");
+    EXPECT_EQ(refusal->key(), "checkpoint.async_mode");
+    EXPECT_NE(std::string(refusal->what()).find("of the host's memory, for copies of its states"), std::string::npos)
+        << refusal->what();
+    EXPECT_NE(std::string(refusal->what()).find("set checkpoint.async_mode = \"disabled\""), std::string::npos);
 }
 
 TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
@@ -87,12 +181,16 @@ TEST(Snapshot, CheckRefusesOneThatIsNotWhole) {
     }
     EXPECT_NE(refusal(p).find("holds copies of another state than"), std::string::npos) << refusal(p);
 
-    p = sound;  // a copy shares bytes with an activation of the step
+    p = sound;  // an activation of the step shares bytes with a copy
     const auto buffer = [&](auto wanted) { return std::find_if(p.buffers.begin(), p.buffers.end(), wanted); };
     const auto copy = buffer([](const ir::Buffer& b) { return b.kind == ir::MemoryKind::Snapshot && b.bytes >= 1024; });
     const auto activation = buffer([](const ir::Buffer& b) { return b.name.starts_with("act."); });
-    copy->offset_bytes = activation->offset_bytes;
-    EXPECT_NE(refusal(p).find("overwrites the state snapshot."), std::string::npos) << refusal(p);
+    activation->kind = ir::MemoryKind::Snapshot, activation->offset_bytes = copy->offset_bytes;
+    EXPECT_NE(refusal(p).find("lies in the host's memory, and is no copy"), std::string::npos) << refusal(p);
+
+    p = sound;  // a copy in the device's memory, in bytes of its own
+    copy->kind = ir::MemoryKind::Optimizer, copy->offset_bytes = p.arena_bytes, p.arena_bytes += copy->bytes;
+    EXPECT_NE(refusal(p).find("is a copy for a checkpoint, outside the host's memory"), std::string::npos) << refusal(p);
 }
 
 TEST(Snapshot, CheckRefusesAStepThatChangesStatesWithoutWaiting) {

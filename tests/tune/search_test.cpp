@@ -113,6 +113,11 @@ TEST(TuneBounds, NeverExceedThePlanWithoutAPipeline) {
     expect_bounds_hold(problem(8, {{"parallelism.pipeline_parallel_degree", "1"}}));
 }
 
+// Copies of the states, from which checkpoints are written beside training, lie outside the devices' memory.
+TEST(TuneBounds, NeverExceedThePlanThatCopiesStates) {
+    expect_bounds_hold(problem(2, {{"checkpoint.enable", "true"}, {"checkpoint.async_mode", "async"}}));
+}
+
 TEST(TuneBounds, NeverExceedThePlanOfAPipeline) { expect_bounds_hold(problem(4)); }
 
 // Of more than three stages a rank, weights that are split are gathered again and again.

@@ -217,7 +217,7 @@ function drawMemory() {
       plugins: { legend: { position: "top", align: "end", labels: { ...names, color: colour("--ink"), usePointStyle: false } }, tooltip: { callbacks: { title: (items) => (items.length ? "at " + seconds(items[0].parsed.x) : ""), label: (i) => " " + i.dataset.label + ": " + digits(i.parsed.y, 4) + " GiB" } } } },
   });
   $("plot-memory").setAttribute("aria-label", "Memory of pipeline rank " + of.rank + " by kind over the step; at most " + bytes(sums[peak]));
-  $("peak").textContent = "Fullest at " + seconds((peak + 0.5) * bin) + ": " + bytes(sums[peak]) + " (" + grouped(sums[peak]) + " bytes) in buffers. The arena has " + bytes(of.total) + " (" + grouped(of.total) + " bytes).";
+  $("peak").textContent = "Fullest at " + seconds((peak + 0.5) * bin) + ": " + bytes(sums[peak]) + " (" + grouped(sums[peak]) + " bytes) in buffers. The arena has " + bytes(of.total) + " (" + grouped(of.total) + " bytes)." + (of.host > 0 ? " Copies of the states for checkpoints take " + bytes(of.host) + " of the host's memory." : "");
 }
 
 function drawRoofline() {

@@ -46,6 +46,7 @@ void release(Machine& m, Lock& lock, void* address, cudaMemoryType type) {
     ++m.counts.host_waits;
     Device& device = m.device(a.device);
     if (type == cudaMemoryTypeDevice) device.allocated_bytes -= a.bytes;
+    else m.pinned_bytes -= static_cast<int64_t>(a.bytes);
     const std::vector<int> queues = device.queues;
     const bool waits = m.random() % 2 == 0;
     const int releasing = device.release_queue;
@@ -293,7 +294,10 @@ cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned flags) {
         forbid_unsafe_call(m, "memory is allocated");
         *address = nullptr;
         if (bytes == 0) return;
+        const auto free = static_cast<size_t>(std::max<int64_t>(m.pinned_limit_bytes - m.pinned_bytes, 0));
+        require(bytes <= free, cudaErrorMemoryAllocation, fmt::format("{} bytes are wanted, {} may be pinned", bytes, free));
         *address = allocate(m, bytes, cudaMemoryTypeHost, flags & cudaHostAllocMapped);
+        m.pinned_bytes += static_cast<int64_t>(bytes);
         ++m.counts.pinned_allocations;
     });
 }

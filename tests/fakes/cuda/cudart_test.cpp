@@ -299,6 +299,16 @@ TEST_F(FakesCudart, MemoryEnds) {
     refused(cudaMalloc(&more, SIZE_MAX), cudaErrorMemoryAllocation, "0 are free");
 }
 
+TEST_F(FakesCudart, PinnedMemoryEnds) {
+    set_pinned_limit(1000);
+    char* const memory = pinned_memory<char>(600);
+    void* more = nullptr;
+    refused(cudaMallocHost(&more, 401), cudaErrorMemoryAllocation, "401 bytes are wanted, 400 may be pinned");
+    ok(cudaMallocHost(&more, 400));
+    ok(cudaFreeHost(memory));
+    pinned_memory<char>(600);
+}
+
 // cudaFree may wait for the device, so code may rely on neither.
 TEST_F(FakesCudart, MemoryFreedWhileItIsUsedIsNoticed) {
     const auto run = [](bool waits) {

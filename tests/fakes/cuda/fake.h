@@ -52,6 +52,8 @@ struct DeviceProperties {
 void set_device_properties(const DeviceProperties& properties);  // of each device
 // What all allocations of a device may take together, if that is less than its memory. 4 GiB at first, because the host pays.
 void set_memory_limit(int64_t bytes);
+// What all pinned memory of the host may take together. At first it has no limit.
+void set_pinned_limit(int64_t bytes);
 
 // cuBLASLt's heuristics find no algorithm for products with this epilogue (cublasLtEpilogue_t). 0: for all they find one.
 void set_epilogue_without_algorithm(uint32_t epilogue);
