@@ -591,6 +591,7 @@ private:
     }
 
     void arena() {
+        if (p_.arena_bytes < 0 || p_.host_arena_bytes < 0) return fail("arena", "an arena has fewer than no bytes");
         for (const ir::Buffer& b : p_.buffers) {
             if (b.offset_bytes < 0) continue;
             if (b.offset_bytes % kAlignmentBytes != 0 || b.offset_bytes > p_.arena_bytes_of(b.place()) - b.bytes) {

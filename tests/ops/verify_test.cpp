@@ -316,6 +316,7 @@ const EditCase kEditCases[] = {
      "buffer count lies across the arena's end or off its alignment"},
     {"past_the_arena", [](ir::Program& p) { p.buffers[0].offset_bytes = p.arena_bytes; }, "arena",
      "buffer count lies across the arena's end or off its alignment"},
+    {"negative_arena", [](ir::Program& p) { p.host_arena_bytes = -64; }, "arena", "an arena has fewer than no bytes"},
     {"past_the_hosts_arena",
      [](ir::Program& p) {
          p.buffers[0].kind = ir::MemoryKind::Snapshot, p.buffers[0].offset_bytes = 0, p.host_arena_bytes = p.buffers[0].bytes - 1;
