@@ -53,7 +53,6 @@ std::string wrong_bindings(const ir::Program& p, const ir::Entry& e, const std::
 }  // namespace
 
 std::string wrong_places(const ir::Program& program) {
-    if (program.arena_bytes < 0 || program.host_arena_bytes < 0) return "an arena has less than no bytes";
     std::vector<bool> called(program.routines.size(), false);
     for (const ir::Entry& e : program.entries) {
         for (const ir::Call& c : e.calls) called[static_cast<size_t>(c.routine)] = true;

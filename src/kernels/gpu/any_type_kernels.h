@@ -1,6 +1,8 @@
 // Which ops of any element type the kernels of movement.h and any_type.h serve.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <span>
@@ -271,7 +273,7 @@ struct List {
              bool in_place = false) {
         for (Dtype result : results) {
             Registered r;
-            r.op = op, r.kernel = std::string(B::kName) + "." + op, r.result = result;
+            r.op = op, r.kernel = fmt::format("{}.{}", B::kName, op), r.result = result;
             r.accumulates = accumulates, r.in_place = in_place;
             r.takes = [](const KernelContext&) { return true; };
             r.serves = serves;
