@@ -107,17 +107,16 @@ private:
 // The first update of a step waits for the copies. It stands near the step's end.
 TEST(GpuCheckpoints, AWaitThatIsLeftOutShows) {
     const Saving beside = saving("async");
-    int shown = 0;
-    for (uint64_t seed = 1; seed <= 12; ++seed) {
+    bool shown = false;  // rarely: most orders have copied before the step's end
+    for (uint64_t seed = 1; seed <= 20 && !shown; ++seed) {
         StepsBesideCopies steps(beside, seed);
         for (int round = 0; round < 10; ++round) EXPECT_TRUE(steps.copies_are_right(-1)) << "seed " << seed;
         const int64_t waits = steps.waits;
         for (int64_t wait = std::max<int64_t>(waits - 10, 0); wait < waits; ++wait) {
-            for (int round = 0; round < 10; ++round) shown += steps.copies_are_right(wait) ? 0 : 1;
+            for (int round = 0; round < 10; ++round) shown |= !steps.copies_are_right(wait);
         }
     }
-    EXPECT_GE(shown, 1);
-    ::testing::Test::RecordProperty("shown", shown);
+    EXPECT_TRUE(shown);
 }
 
 TEST(GpuCheckpoints, CopiesAreAsynchronousAndTakeNoMemoryOfTheGpu) {
