@@ -105,6 +105,17 @@ private:
         return product && product->in.size() == 2 && only_here(t) ? product : nullptr;
     }
 
+    // An op of two operands, the first of which a product makes, with that product.
+    bool with_product(size_t i, const char* kind) {
+        const Op op = r_.ops[i];
+        const Op* product = product_for(op.in[0]);
+        if (!product) return false;
+        Op fused = op;
+        fused.kind = kind;
+        fused.in = {product->in[0], product->in[1], op.in[1]};
+        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[op.in[0]]), i}, fused);
+    }
+
     // GELU's operand stays a result where others read it: backward, through the frame.
     bool product_bias_and_gelu(size_t i) {
         const Op gelu = r_.ops[i];
@@ -120,15 +131,9 @@ private:
         return ops::check_op(r_, fused).empty() && replace({at(bias->in[0]), at(z), i}, fused);
     }
 
-    bool product_and_gelu_backward(size_t i) {
-        const Op backward = r_.ops[i];
-        const Op* product = product_for(backward.in[0]);
-        if (!product) return false;
-        Op fused = backward;
-        fused.kind = "matmul_dgelu";
-        fused.in = {product->in[0], product->in[1], backward.in[1]};
-        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[backward.in[0]]), i}, fused);
-    }
+    bool product_and_gelu_backward(size_t i) { return with_product(i, "matmul_dgelu"); }
+    // Of a partial sum the bias is added behind the reduction, so no product makes its operand.
+    bool product_and_bias(size_t i) { return with_product(i, "linear"); }
 
     bool bias_and_gelu(size_t i) {
         const Op gelu = r_.ops[i];
@@ -139,17 +144,6 @@ private:
         fused.kind = "bias_gelu";
         fused.in = bias->in;
         return replace({static_cast<size_t>(maker_[z]), i}, fused);
-    }
-
-    // Of a partial sum the bias is added behind the reduction, so no product makes its operand.
-    bool product_and_bias(size_t i) {
-        const Op bias = r_.ops[i];
-        const Op* product = product_for(bias.in[0]);
-        if (!product) return false;
-        Op fused = bias;
-        fused.kind = "linear";
-        fused.in = {product->in[0], product->in[1], bias.in[1]};
-        return ops::check_op(r_, fused).empty() && replace({static_cast<size_t>(maker_[bias.in[0]]), i}, fused);
     }
 
     // d_z = d_nll / z, of which nothing stands between the maximum, the sum and the gradient: the vocabulary is whole.

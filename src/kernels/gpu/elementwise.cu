@@ -40,18 +40,23 @@ struct AddRowsOf {
     }
 };
 
-template <class T>
-struct ScaleOf {
+// out = f(x).
+template <class T, class F>
+struct MapOf {
+    F f;
     const T* x;
-    float factor;
     T* out;
     template <int W>
     __device__ void at(int64_t i) const {
         Floats<W> y = load<W>(x + i);
         UNROLL
-        for (int j = 0; j < W; ++j) y[j] *= factor;
+        for (int j = 0; j < W; ++j) y[j] = f(y[j]);
         store(out + i, y);
     }
+};
+struct Scaled {
+    float factor;
+    __device__ float operator()(float x) const { return x * factor; }
 };
 
 template <class From, class To>
@@ -169,18 +174,6 @@ struct BiasOf {
 };
 
 template <class T>
-struct GeluOf {
-    const T* x;
-    T* y;
-    template <int W>
-    __device__ void at(int64_t i) const {
-        Floats<W> v = load<W>(x + i);
-        UNROLL
-        for (int j = 0; j < W; ++j) v[j] = Gelu()(v[j]);
-        store(y + i, v);
-    }
-};
-template <class T>
 struct GeluBackwardOf {
     const T *dy, *x;
     T* dx;
@@ -209,7 +202,7 @@ void add_rows(Stream stream, int64_t rows, int64_t n, const T* x, T* out) {
 }
 template <class T>
 void scale(Stream stream, int64_t n, const T* x, float factor, T* out) {
-    for_each(stream, n, is_wide(0, x, out), ScaleOf<T>{x, factor, out});
+    for_each(stream, n, is_wide(0, x, out), MapOf<T, Scaled>{{factor}, x, out});
 }
 template <class From, class To>
 void cast(Stream stream, int64_t n, const From* x, To* out) {
@@ -250,7 +243,7 @@ void bias_gelu(Stream stream, int64_t rows, int64_t n, const T* x, const T* b, T
 }
 template <class T>
 void gelu(Stream stream, int64_t n, const T* x, T* y) {
-    for_each(stream, n, is_wide(0, x, y), GeluOf<T>{x, y});
+    for_each(stream, n, is_wide(0, x, y), MapOf<T, Gelu>{{}, x, y});
 }
 template <class T>
 void gelu_backward(Stream stream, int64_t n, const T* dy, const T* x, T* dx) {

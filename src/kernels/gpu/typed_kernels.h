@@ -273,6 +273,7 @@ struct MeetOf {
         });
     }
 };
+
 struct SumSquaresOf {
     static constexpr Family kFamily{"sum_squares", "sum_squares", 0};
     using Types = double(float);
