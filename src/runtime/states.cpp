@@ -131,15 +131,11 @@ void set_saved_values(Executor& executor, const std::map<std::string, double>& v
     });
 }
 
-namespace {
-
-// Weights, the copies of them that some units keep, and anchors, from values_of(run)(global index), which several threads may
-// ask.
-template <class ValuesOf>
-void fill(Executor& executor, const ValuesOf& values_of) {
+// Weights, the copies of them that some units keep, and anchors.
+void fill_weights(Executor& executor, const ValuesOf& values_of) {
     const std::unique_ptr<ThreadPool> threads = executor.host_threads();
     write_states(executor, &ir::State::begins_as_weights, [&](const Run& run, const ir::State& state, char* data) {
-        const auto value = values_of(run);
+        const Values value = values_of(*run.param, run.instance);
         threads->parallel([&](int thread, int all) {
             const int64_t begin = run.count * thread / all, end = run.count * (thread + 1) / all;
             for (int64_t i = begin; i < end; ++i) set_element(data, state.dtype, i, value(run.global_begin + i));
@@ -147,14 +143,8 @@ void fill(Executor& executor, const ValuesOf& values_of) {
     });
 }
 
-}  // namespace
-
 void fill_initial_weights(Executor& executor, uint64_t seed) {
-    fill(executor, [seed](const Run& run) { return InitialValues(*run.param, run.instance, seed); });
-}
-
-void fill_weights(Executor& executor, const ValueOf& value) {
-    fill(executor, [&](const Run& run) { return [&](int64_t i) { return value(*run.param, run.instance, i); }; });
+    fill_weights(executor, [seed](const ir::Parameter& p, int64_t instance) { return InitialValues(p, instance, seed); });
 }
 
 void allocate_tensors(const std::vector<ir::Program>& programs, GlobalTensors& tensors) {

@@ -47,9 +47,10 @@ void set_saved_values(Executor& executor, const std::map<std::string, double>& v
 
 // The initial values of all weights, and of what begins as they do; moments are zero.
 void fill_initial_weights(Executor& executor, uint64_t seed);
-// Weights from value(param, instance, global index).
-using ValueOf = std::function<double(const ir::Parameter& param, int64_t instance, int64_t global_index)>;
-void fill_weights(Executor& executor, const ValueOf& value);
+// Weights, and what begins as they do, from values_of(param, instance)(global index). Several threads may ask one such function.
+using Values = std::function<double(int64_t global_index)>;
+using ValuesOf = std::function<Values(const ir::Parameter& param, int64_t instance)>;
+void fill_weights(Executor& executor, const ValuesOf& values_of);
 
 // Writes this rank's owned part of states (of the first island) into whole global tensors under the parameters' names, in double.
 // Ranks may call it at the same time on the same map once every tensor in it has its full size.

@@ -96,8 +96,8 @@ Trainer::Trainer(const compile::Config& config, const compile::Compiled& compile
     ranks_->parallel([this](Executor& e) { fill_initial_weights(e, shape_.seed); });
 }
 
-void Trainer::fill_weights(const ValueOf& value) {
-    ranks_->parallel([&](Executor& e) { runtime::fill_weights(e, value); });
+void Trainer::fill_weights(const ValuesOf& values_of) {
+    ranks_->parallel([&](Executor& e) { runtime::fill_weights(e, values_of); });
 }
 
 GlobalTensors Trainer::state(const WhichStates& which) {

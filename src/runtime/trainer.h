@@ -73,7 +73,7 @@ public:
     const Progress& progress() const { return progress_; }
     // After states were loaded from elsewhere.
     void set_progress(const Progress& progress) { progress_ = progress; }
-    void fill_weights(const ValueOf& value);
+    void fill_weights(const ValuesOf& values_of);
     GlobalTensors state(const WhichStates& which);
     int64_t samples_per_step() const { return shape_.global_batch * compiled_.layout.islands(); }
     int64_t tokens_per_step() const { return samples_per_step() * shape_.seq_len; }

@@ -114,9 +114,7 @@ Outcome joined(const compile::Recipe& recipe, const Meetings& m, int steps) {
             }
         }
         for (size_t i = 0; i < trainers.size(); ++i) {
-            trainers[i]->fill_weights([&](const ir::Parameter& p, int64_t instance, int64_t at) {
-                return own[i].at(runtime::global_name(p, instance))[static_cast<size_t>(at)];
-            });
+            trainers[i]->fill_weights(values_in(own[i]));
         }
     }
     out.weights = weights_of(0);

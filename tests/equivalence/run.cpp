@@ -13,10 +13,12 @@ namespace {
 
 // Training starts so close to zero that attention is even and branches hardly count. Here matrices start wider and norms
 // apart from one, so that every path matters from the first step.
-double wide_value(const ir::Parameter& p, int64_t instance, uint64_t seed, int64_t i) {
-    const double value = runtime::InitialValues(p, instance, seed)(i);
-    if (p.init.kind == ir::InitKind::Normal) return p.init.std < 0.1 ? value * (0.3 / p.init.std) : value;
-    return value + 0.2 * normal_draw(splitmix64(seed) ^ hash_name(runtime::global_name(p, instance)), static_cast<uint64_t>(i));
+runtime::Values wide_values(const ir::Parameter& p, int64_t instance, uint64_t seed) {
+    const runtime::InitialValues initial(p, instance, seed);
+    if (p.init.kind == ir::InitKind::Normal)
+        return [initial, scale = p.init.std < 0.1 ? 0.3 / p.init.std : 1](int64_t i) { return scale * initial(i); };
+    const uint64_t stream = splitmix64(seed) ^ hash_name(runtime::global_name(p, instance));
+    return [initial, stream](int64_t i) { return initial(i) + 0.2 * normal_draw(stream, static_cast<uint64_t>(i)); };
 }
 
 ops::KernelCatalog catalog_of(Backend backend, int threads) {
@@ -52,10 +54,16 @@ data::SyntheticSource synthetic_data(const compile::Recipe& recipe, const compil
     return data::SyntheticSource(data);
 }
 
+runtime::ValuesOf values_in(const runtime::GlobalTensors& tensors) {
+    return [&tensors](const ir::Parameter& p, int64_t instance) {
+        const std::vector<double>& values = tensors.at(runtime::global_name(p, instance));
+        return [&values](int64_t i) { return values[static_cast<size_t>(i)]; };
+    };
+}
+
 void start(runtime::Trainer& trainer, const compile::Recipe& recipe) {
     const auto seed = static_cast<uint64_t>(recipe.integer("debug.seed"));
-    trainer.fill_weights(
-        [seed](const ir::Parameter& p, int64_t instance, int64_t i) { return wide_value(p, instance, seed, i); });
+    trainer.fill_weights([seed](const ir::Parameter& p, int64_t instance) { return wide_values(p, instance, seed); });
 }
 
 void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {

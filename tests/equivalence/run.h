@@ -23,6 +23,8 @@ compile::Compiled compile_recipe(const compile::Recipe& recipe, Backend backend,
 data::SyntheticSource synthetic_data(const compile::Recipe& recipe, const compile::Compiled& compiled);
 // Gives the weights values apart from their initial ones, so that every path matters from the first step.
 void start(runtime::Trainer& trainer, const compile::Recipe& recipe);
+// Weights for Trainer::fill_weights. `tensors` outlives them.
+runtime::ValuesOf values_in(const runtime::GlobalTensors& tensors);
 // Steps, appended to the outcome; its weights are those at the end.
 void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome);
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps);

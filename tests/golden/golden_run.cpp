@@ -48,19 +48,23 @@ private:
     uint64_t vocab_, mod_, mul_, add_, mask_mod_, mask_prefix_;
 };
 
-double golden_weight(const nlohmann::json& golden, const std::string& name, int64_t index) {
-    const nlohmann::json& f = golden["formula"];
-    const nlohmann::json& shape = golden["checks"]["param_shapes"].at(name);
-    const uint64_t h = splitmix64(hash_name(name + f.value("salt", "")) + static_cast<uint64_t>(index));
-    const double x = 2 * (static_cast<double>(h >> 11) * 0x1p-53) - 1;
-    const double in = shape.at(shape.size() == 1 ? 0 : f.value("in_axis", 1)).get<double>();
-    double value = x * (f["matrix_numerator"].get<double>() / std::sqrt(in));
-    if (shape.size() == 1) value = 1 + f["norm_scale"].get<double>() * x;
-    if (name.ends_with(".bias")) value = f["bias_scale"].get<double>() * x;
+std::vector<double> golden_weights(const nlohmann::json& formula, const std::string& name, const nlohmann::json& shape) {
+    const bool is_bias = name.ends_with(".bias"), is_norm = shape.size() == 1 && !is_bias;
+    double scale = formula[is_bias ? "bias_scale" : "norm_scale"];
+    if (shape.size() > 1)
+        scale = formula["matrix_numerator"].get<double>() / std::sqrt(shape.at(formula.value("in_axis", 1)).get<double>());
     for (const char* table : {"embed_tokens", "wte", "wpe"}) {
-        if (name.find(table) != std::string::npos) value = f["embed_scale"].get<double>() * x;
+        if (name.find(table) != std::string::npos) scale = formula["embed_scale"];
     }
-    return static_cast<float>(value);
+    uint64_t size = 1;
+    for (const nlohmann::json& d : shape) size *= d.get<uint64_t>();
+    const uint64_t stream = hash_name(name + formula.value("salt", ""));
+    std::vector<double> out;
+    for (uint64_t i = 0; i < size; ++i) {
+        const double x = 2 * (static_cast<double>(splitmix64(stream + i) >> 11) * 0x1p-53) - 1;
+        out.push_back(static_cast<float>((is_norm ? 1 : 0) + scale * x));
+    }
+    return out;
 }
 
 // Where an element of one of our parameters stands in Hugging Face's: the same place, but for GPT-2's queries, keys and values,
@@ -113,14 +117,12 @@ struct Run {
           compiled(compile_recipe(recipe, backend)),
           trainer(compile::config_of(recipe), compiled, source) {
         std::map<std::string, std::vector<double>> weights;
-        for (const auto& [name, shape] : golden["checks"]["param_shapes"].items()) {
-            int64_t n = 1;
-            for (const nlohmann::json& d : shape) n *= d.get<int64_t>();
-            for (int64_t i = 0; i < n; ++i) weights[name].push_back(golden_weight(golden, name, i));
-        }
-        trainer.fill_weights([&](const ir::Parameter& p, int64_t instance, int64_t i) {
+        for (const auto& [name, shape] : golden["checks"]["param_shapes"].items())
+            weights[name] = golden_weights(golden["formula"], name, shape);
+        trainer.fill_weights([&](const ir::Parameter& p, int64_t instance) {
             const HuggingFace there(p, instance);
-            return weights.at(there.name).at(static_cast<size_t>(there.index(i)));
+            const std::vector<double>& values = weights.at(there.name);
+            return [there, &values](int64_t i) { return values.at(static_cast<size_t>(there.index(i))); };
         });
     }
     FormulaSource source;

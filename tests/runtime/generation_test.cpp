@@ -42,9 +42,10 @@ compile::Compiled compiled_for(const compile::Recipe& r, Backend backend, const 
     return c;
 }
 
-double weight(const ir::Parameter& p, int64_t instance, int64_t i) {
-    const double value = runtime::InitialValues(p, instance, 5)(i);
-    return p.init.kind == ir::InitKind::Normal ? 6 * value : value + 0.01 * static_cast<double>(i % 7);
+runtime::Values weights(const ir::Parameter& p, int64_t instance) {
+    return [initial = runtime::InitialValues(p, instance, 5), is_normal = p.init.kind == ir::InitKind::Normal](int64_t i) {
+        return is_normal ? 6 * initial(i) : initial(i) + 0.01 * static_cast<double>(i % 7);
+    };
 }
 
 std::vector<int32_t> text(uint64_t which, int64_t length) {
@@ -84,7 +85,7 @@ std::vector<double> whole_forward(const std::vector<std::vector<int32_t>>& texts
     runtime::Loader loader(c.programs[0], ir::EntryKind::Eval, 0, runtime::batch_shape(c.layout));
     runtime::Capture capture(ranks, [](const std::string& name) { return name == "head[0].eval.logits"; });
     ranks.parallel([&](runtime::Executor& e) {
-        runtime::fill_weights(e, weight);
+        runtime::fill_weights(e, weights);
         loader.load(e, 0,
                     [&](int64_t i, auto ids, auto targets, auto pos, auto doc) { source.sample(i, ids, targets, pos, doc); });
         e.run(ir::EntryKind::Eval);
@@ -104,7 +105,7 @@ double largest_difference(const Settings& layout, const Settings& model, Dtype d
     for (const auto& [key, value] : layout) r.set(key, value);
     const compile::Compiled c = compiled_for(r, backend, {ir::EntryKind::Prefill, ir::EntryKind::Decode});
     runtime::Ranks ranks(c.programs, {});
-    ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weight); });
+    ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weights); });
     runtime::Generator generator(ranks);
     EXPECT_EQ(generator.sequences(), 2);
     EXPECT_EQ(generator.vocab(), kVocab);
@@ -172,7 +173,7 @@ std::vector<double> generated(const compile::Compiled& c, comm::ProcessGroup& gr
     runtime::RanksOptions options;
     options.group = &group;
     runtime::Ranks ranks(c.programs, options);
-    ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weight); });
+    ranks.parallel([](runtime::Executor& e) { runtime::fill_weights(e, weights); });
     runtime::Generator generator(ranks);
     const std::vector<std::vector<int32_t>> prompts = {text(1, 5), text(2, 70)};
     std::vector<int32_t> next(2, runtime::kNoToken);

@@ -45,9 +45,7 @@ struct Training {
 // Of the same step as `run` is about to take.
 runtime::GlobalTensors gradient(Training& probe, Training& run) {
     const runtime::GlobalTensors before = run.weights();
-    probe.trainer.fill_weights([&](const ir::Parameter& p, int64_t instance, int64_t i) {
-        return before.at(runtime::global_name(p, instance))[static_cast<size_t>(i)];
-    });
+    probe.trainer.fill_weights(values_in(before));
     probe.trainer.set_progress(run.trainer.progress());
     probe.trainer.step();
     runtime::GlobalTensors g = probe.weights();
@@ -183,9 +181,9 @@ TEST_P(Optimizers, UpdateAsTheirFormulasSay) {
                match = run.r.text("optimizer.muon_adjust_lr_fn") == "match_rms_adamw";
     const double momentum = run.r.number("optimizer.momentum");
     // Larger than at the start of a training, so that no gradient is as small as the rounding of the weights.
-    run.trainer.fill_weights([](const ir::Parameter& p, int64_t instance, int64_t i) {
-        return 0.4 * std::sin(static_cast<double>(1 + p.key.size() + 7 * static_cast<size_t>(instance)) * 0.7 *
-                              static_cast<double>(i + 1));
+    run.trainer.fill_weights([](const ir::Parameter& p, int64_t instance) {
+        const double frequency = 0.7 * static_cast<double>(1 + p.key.size() + 7 * static_cast<size_t>(instance));
+        return [frequency](int64_t i) { return 0.4 * std::sin(frequency * static_cast<double>(i + 1)); };
     });
     runtime::GlobalTensors want = run.weights();
     std::map<std::string, Remembered> states;
@@ -229,8 +227,9 @@ TEST(OptimizerStates, AStepThatDoesNotCountChangesNothing) {
     for (const char* optimizer : {"Adam", "SGD", "Muon"}) {
         Training run(false, {{"optimizer.name", optimizer}});
         run.trainer.step();
-        run.trainer.fill_weights(
-            [](const ir::Parameter& p, int64_t, int64_t i) { return p.key == "output" && i == 3 ? NAN : 0.5; });
+        run.trainer.fill_weights([](const ir::Parameter& p, int64_t) {
+            return [is_output = p.key == "output"](int64_t i) { return is_output && i == 3 ? NAN : 0.5; };
+        });
         const runtime::GlobalTensors moments =
             run.trainer.state([](const ir::State& s) { return s.role == ir::StateRole::Moment; });
         EXPECT_FALSE(run.trainer.step().committed) << optimizer;

@@ -43,9 +43,9 @@ TEST(Step, ANonFiniteStepChangesNoState) {
     ASSERT_TRUE(trainer.step().committed);
     // One weight becomes infinite, on whichever ranks hold it.
     runtime::GlobalTensors before = trainer.state(runtime::saved_as("{}"));
-    trainer.fill_weights([&](const ir::Parameter& p, int64_t i, int64_t k) {
-        const bool hit = p.key == "w1" && i == 1 && k == 5;
-        return hit ? INFINITY : before.at(runtime::global_name(p, i))[static_cast<size_t>(k)];
+    trainer.fill_weights([&](const ir::Parameter& p, int64_t instance) {
+        const runtime::Values value = values_in(before)(p, instance);
+        return [value, is_hit = p.key == "w1" && instance == 1](int64_t i) { return is_hit && i == 5 ? INFINITY : value(i); };
     });
     before = trainer.state(runtime::saved_as("{}"));
     const runtime::GlobalTensors moments = trainer.state(runtime::saved_as("exp_avg.{}")),
