@@ -20,23 +20,26 @@
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace lockstep::kernels::gpu::emulator {
 namespace {
 
 // Of shared memory a launch can ask for as much as on an sm_80. Writes are noticed up to kWatchedBytes beyond what it asks for.
-constexpr size_t kStackBytes = 64 << 10, kSharedBytes = 163 << 10, kWatchedBytes = 48 << 10, kAlignment = 128;
+// Tops of stacks lie apart by more than a multiple of pages: those of a block do not compete for the same lines of a cache.
+constexpr size_t kStackBytes = 64 << 10, kStackShift = 192, kSharedBytes = 163 << 10, kWatchedBytes = 48 << 10, kAlignment = 128;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
 std::string line_of(const Where& where) { return fmt::format("{} in {}, line {}", where.function, where.file, where.line); }
 bool same(const Where& a, const Where& b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 
-// A stack to run on. switch_to leaves the one and goes on with the other.
+// The registers of a thread that waits. change leaves the one and goes on with the other.
 #if defined(__x86_64__)
-struct Stack {
-    void* top = nullptr;
-};
+using Registers = void*;  // where they lie: the top of the stack
 extern "C" void lockstep_switch_stack(void** from, void* to);
 asm(R"(
 .text
@@ -49,22 +52,55 @@ lockstep_switch_stack:
     ret
 .size lockstep_switch_stack,.-lockstep_switch_stack
 )");
-void switch_to(Stack& from, Stack& to) { lockstep_switch_stack(&from.top, to.top); }
-void begin(Stack& stack, char* memory, void (*enter)()) {
-    void** top = reinterpret_cast<void**>(memory + kStackBytes - 64);
+void change(Registers& from, const Registers& to) { lockstep_switch_stack(&from, to); }
+void begin(Registers& first, char* memory, size_t bytes, void (*enter)()) {
+    void** top = reinterpret_cast<void**>(memory + bytes);
     *--top = nullptr;  // the alignment that a function finds when it is called
     *--top = reinterpret_cast<void*>(enter);
-    stack.top = top - 6;  // the saved registers
+    first = top - 6;
 }
 #else
-using Stack = ucontext_t;
-void switch_to(Stack& from, Stack& to) { swapcontext(&from, &to); }
-void begin(Stack& stack, char* memory, void (*enter)()) {
-    getcontext(&stack);
-    stack.uc_stack.ss_sp = memory, stack.uc_stack.ss_size = kStackBytes, stack.uc_link = nullptr;
-    makecontext(&stack, enter, 0);
+using Registers = ucontext_t;
+void change(Registers& from, const Registers& to) { swapcontext(&from, &to); }
+void begin(Registers& first, char* memory, size_t bytes, void (*enter)()) {
+    getcontext(&first);
+    first.uc_stack.ss_sp = memory, first.uc_stack.ss_size = bytes, first.uc_link = nullptr;
+    makecontext(&first, enter, 0);
 }
 #endif
+
+// A stack to run on. The address sanitizer is told of every change, and forgets what it knew of memory that begins anew.
+struct Stack {
+    Registers registers{};
+    const void* memory = nullptr;
+    size_t bytes = 0;
+    void* of_sanitizer = nullptr;
+};
+void forget([[maybe_unused]] const void* memory, [[maybe_unused]] size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(memory, bytes);
+#endif
+}
+void begin(Stack& stack, char* memory, size_t bytes, void (*enter)()) {
+    forget(memory, bytes);
+    begin(stack.registers, memory, bytes, enter);
+    stack.memory = memory, stack.bytes = bytes, stack.of_sanitizer = nullptr;
+}
+// The first words of `enter`, which came from the stack `before`.
+void arrive([[maybe_unused]] Stack& before) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(nullptr, &before.memory, &before.bytes);
+#endif
+}
+void switch_to(Stack& from, const Stack& to) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&from.of_sanitizer, to.memory, to.bytes);
+#endif
+    change(from.registers, to.registers);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(from.of_sanitizer, nullptr, nullptr);
+#endif
+}
 
 // Threads that meet: how many have come, and at which place of the source.
 struct Meeting {
@@ -81,6 +117,7 @@ struct Copy {
 
 struct Fiber {
     Stack stack;
+    int place = -1;  // of its stack; none before it begins
     Index index;
     std::vector<Copy> copies;
     unsigned groups = 0;             // of copies, ended ones
@@ -132,7 +169,10 @@ public:
         if (memory == MAP_FAILED) throw std::bad_alloc();
         stacks_ = static_cast<char*>(memory);
     }
-    ~Block() { munmap(stacks_, kStackBytes * kMostThreads); }
+    ~Block() {
+        forget(stacks_, kStackBytes * kMostThreads);
+        munmap(stacks_, kStackBytes * kMostThreads);
+    }
     Block(const Block&) = delete;
     Block& operator=(const Block&) = delete;
 
@@ -154,6 +194,7 @@ private:
     void end();
     void meet(Meeting& meeting, unsigned members, const Where& where);
     static void pass(Meeting& meeting) { meeting.arrived = 0, ++meeting.generation; }
+    void begin_on_a_stack(Fiber& f);
     bool can_go_on(const Fiber& f) const { return !f.ended && (!f.waits || f.waits->generation != f.generation); }
     [[noreturn]] void refuse_deadlock() const;
     Warp& warp() { return warps_[current_ / kLanes]; }
@@ -161,6 +202,8 @@ private:
     std::vector<std::byte> shared_;
     bool is_filled_ = false;  // all of it, with NaN
     char* stacks_ = nullptr;
+    int begun_ = 0;          // stacks that were taken
+    std::vector<int> left_;  // those that threads which ended left, and which are in the cache
     const std::function<void()>* body_ = nullptr;
     std::vector<Fiber> fibers_;
     std::vector<Warp> warps_;
@@ -181,8 +224,8 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
     for (unsigned t = 0; t < threads; ++t) {
         fibers_[t].index = {t % size.x, t / size.x % size.y, t / (size.x * size.y)};
         ++warps_[t / kLanes].alive;
-        begin(fibers_[t].stack, stacks_ + kStackBytes * t, &Block::enter);
     }
+    begun_ = 0, left_.clear();
     std::vector<unsigned> warps = first_numbers(static_cast<unsigned>(warps_.size()));
     order.arrange(warps);
     std::vector<std::vector<unsigned>> lanes;
@@ -197,11 +240,14 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
             for (bool again = true; again;) {
                 again = false;
                 for (unsigned t : warp) {
-                    if (!can_go_on(fibers_[t])) continue;
-                    current_ = t, place.thread = fibers_[t].index, fibers_[t].waits = nullptr;
+                    Fiber& f = fibers_[t];
+                    if (!can_go_on(f)) continue;
+                    if (f.place < 0) begin_on_a_stack(f);
+                    current_ = t, place.thread = f.index, f.waits = nullptr;
                     again = moved = true;
-                    switch_to(main_, fibers_[t].stack);
+                    switch_to(main_, f.stack);
                     if (error_) std::rethrow_exception(error_);
+                    if (f.ended) left_.push_back(f.place);
                 }
             }
         }
@@ -214,8 +260,16 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
     if (!is_filled_) refuse(fmt::format("a kernel writes beyond its {} bytes of shared memory", shared_bytes));
 }
 
+void Block::begin_on_a_stack(Fiber& f) {
+    if (left_.empty()) left_.push_back(begun_++);
+    f.place = left_.back();
+    left_.pop_back();
+    begin(f.stack, stacks_ + kStackBytes * f.place, kStackBytes - 64 - f.place % 16 * kStackShift, &Block::enter);
+}
+
 void Block::enter() {
     Block& b = *block;
+    arrive(b.main_);
     try {
         (*b.body_)();
     } catch (...) {
