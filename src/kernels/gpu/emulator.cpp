@@ -29,7 +29,7 @@ namespace lockstep::kernels::gpu::emulator {
 namespace {
 
 // Of shared memory a launch can ask for as much as on an sm_80. Writes are noticed up to kWatchedBytes beyond what it asks for.
-// Tops of stacks lie apart by more than a multiple of pages: those of a block do not compete for the same lines of a cache.
+// Tops of stacks are shifted within a page: those of a block do not compete for the same lines of a cache.
 constexpr size_t kStackBytes = 64 << 10, kStackShift = 192, kSharedBytes = 163 << 10, kWatchedBytes = 48 << 10, kAlignment = 128;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
@@ -95,10 +95,10 @@ void arrive([[maybe_unused]] Stack& before) {
 void switch_to(Stack& from, const Stack& to) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&from.of_sanitizer, to.memory, to.bytes);
-#endif
     change(from.registers, to.registers);
-#if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(from.of_sanitizer, nullptr, nullptr);
+#else
+    change(from.registers, to.registers);
 #endif
 }
 
@@ -117,7 +117,7 @@ struct Copy {
 
 struct Fiber {
     Stack stack;
-    int place = -1;  // of its stack; none before it begins
+    int stack_number = -1;  // none before it begins
     Index index;
     std::vector<Copy> copies;
     unsigned groups = 0;             // of copies, ended ones
@@ -202,8 +202,8 @@ private:
     std::vector<std::byte> shared_;
     bool is_filled_ = false;  // all of it, with NaN
     char* stacks_ = nullptr;
-    int begun_ = 0;          // stacks that were taken
-    std::vector<int> left_;  // those that threads which ended left, and which are in the cache
+    int taken_ = 0;          // stacks of this block, by number from 0
+    std::vector<int> left_;  // those of threads that have ended: the last one is in the cache
     const std::function<void()>* body_ = nullptr;
     std::vector<Fiber> fibers_;
     std::vector<Warp> warps_;
@@ -225,7 +225,7 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
         fibers_[t].index = {t % size.x, t / size.x % size.y, t / (size.x * size.y)};
         ++warps_[t / kLanes].alive;
     }
-    begun_ = 0, left_.clear();
+    taken_ = 0, left_.clear();
     std::vector<unsigned> warps = first_numbers(static_cast<unsigned>(warps_.size()));
     order.arrange(warps);
     std::vector<std::vector<unsigned>> lanes;
@@ -242,12 +242,12 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
                 for (unsigned t : warp) {
                     Fiber& f = fibers_[t];
                     if (!can_go_on(f)) continue;
-                    if (f.place < 0) begin_on_a_stack(f);
+                    if (f.stack_number < 0) begin_on_a_stack(f);
                     current_ = t, place.thread = f.index, f.waits = nullptr;
                     again = moved = true;
                     switch_to(main_, f.stack);
                     if (error_) std::rethrow_exception(error_);
-                    if (f.ended) left_.push_back(f.place);
+                    if (f.ended) left_.push_back(f.stack_number);
                 }
             }
         }
@@ -261,10 +261,10 @@ void Block::run(Size size, size_t shared_bytes, const std::function<void()>& bod
 }
 
 void Block::begin_on_a_stack(Fiber& f) {
-    if (left_.empty()) left_.push_back(begun_++);
-    f.place = left_.back();
+    if (left_.empty()) left_.push_back(taken_++);
+    f.stack_number = left_.back();
     left_.pop_back();
-    begin(f.stack, stacks_ + kStackBytes * f.place, kStackBytes - 64 - f.place % 16 * kStackShift, &Block::enter);
+    begin(f.stack, stacks_ + kStackBytes * f.stack_number, kStackBytes - 64 - f.stack_number % 16 * kStackShift, &Block::enter);
 }
 
 void Block::enter() {
