@@ -21,7 +21,6 @@ namespace lockstep::compile {
 namespace {
 
 using ir::BlockInstance;
-using schedules::Work;
 
 const char* const kCsv = "parallelism.pipeline_parallel_schedule_csv";
 const char* const kParts = "parallelism.module_fqns_per_model_part";
@@ -220,7 +219,8 @@ OrRefusal<std::optional<Cut>> cut_of(const Config::Parallelism& p, const std::ve
 }
 
 schedules::Table forwards_alone(schedules::Table table) {
-    for (schedules::Row& row : table.rows) std::erase_if(row, [](const schedules::Action& a) { return a.work != Work::Forward; });
+    for (schedules::Row& row : table.rows)
+        std::erase_if(row, [](const schedules::Action& a) { return a.work != schedules::Work::Forward; });
     return table;
 }
 
@@ -253,7 +253,7 @@ passes::Cut cut_of(const StagePlan& plan, const std::vector<BlockInstance>& bloc
     out.rank_of.resize(out.stages.size());
     for (size_t rank = 0; rank < plan.table.rows.size(); ++rank) {
         for (const schedules::Action& a : plan.table.rows[rank]) {
-            if (a.work != Work::Idle) out.rank_of[static_cast<size_t>(a.stage)] = static_cast<int64_t>(rank);
+            if (a.work != schedules::Work::Idle) out.rank_of[static_cast<size_t>(a.stage)] = static_cast<int64_t>(rank);
         }
     }
     return out;
@@ -280,9 +280,11 @@ Stages stages_of(const StagePlan& plan, const ir::Program& whole) {
         }
     }
     const auto cost = [&](const schedules::Action& a) {
-        if (a.work == Work::Idle) return 0.0;
+        if (a.work == schedules::Work::Idle) return 0.0;
         const Cost& c = costs[static_cast<size_t>(a.stage)];
-        const double flops = a.work == Work::Forward ? c.forward : a.work == Work::Backward ? c.backward : c.backward / 2;
+        const double flops = a.work == schedules::Work::Forward    ? c.forward
+                             : a.work == schedules::Work::Backward ? c.backward
+                                                                   : c.backward / 2;
         return std::max(flops, 1.0);
     };
     const auto train = schedules::with_transfers(out.table, cost),
@@ -318,8 +320,8 @@ Backwards backwards_of(const schedules::Table& table) {
     Backwards out{false, false};
     for (const schedules::Row& row : table.rows) {
         for (const schedules::Action& a : row) {
-            out.whole = out.whole || a.work == Work::Backward;
-            out.in_parts = out.in_parts || a.work == Work::BackwardInput;
+            out.whole = out.whole || a.work == schedules::Work::Backward;
+            out.in_parts = out.in_parts || a.work == schedules::Work::BackwardInput;
         }
     }
     return out;

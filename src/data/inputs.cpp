@@ -27,9 +27,9 @@ std::string head_of(const fs::path& path, Packing packing) {
     return head;
 }
 
-class Finder {
+class InputsFinder {
 public:
-    explicit Finder(RawIds raw_ids) : raw_ids_(raw_ids) {}
+    explicit InputsFinder(RawIds raw_ids) : raw_ids_(raw_ids) {}
 
     void add_input(const fs::path& input) {
         std::error_code error;
@@ -151,7 +151,7 @@ Inputs find_inputs(const std::vector<fs::path>& inputs, RawIds raw_ids) {
     if (inputs.empty()) {
         throw UserError("data.no_input", "inputs", "no input is named. Name the files or folders to prepare.");
     }
-    Finder finder(raw_ids);
+    InputsFinder finder(raw_ids);
     for (const fs::path& input : inputs) finder.add_input(input);
     Inputs found = finder.take();
     if (found.files.empty()) {

@@ -18,7 +18,7 @@ namespace lockstep::measure {
 namespace {
 
 constexpr double kLong_s = 0.25;  // of a launch whose rate counts
-constexpr int64_t kMostBytes = 64 << 20;
+constexpr int64_t kMostExchanged = 64 << 20;
 constexpr int kLaunches = 3, kSmallLaunches = 200, kBusyLaunches = 16, kRounds = 11;
 constexpr double kWork_s = 8e-3;  // before a launch: longer than a turn of the system's scheduler
 
@@ -132,7 +132,7 @@ public:
                                   : comm::reduce_scatter(Dtype::F32, a_.data(), b_.data(), 1, count, 1);
             q.algorithm = mesh::choose_algorithm(l, kind, bytes);
             const auto launch = [&] { rank_->run(0, group, q); };
-            if (timed(group, 1, launch).time_s < kLong_s && all_bytes * 4 <= kMostBytes) continue;
+            if (timed(group, 1, launch).time_s < kLong_s && all_bytes * 4 <= kMostExchanged) continue;
             Rate r = timed(group, kLaunches, launch);
             const mesh::Sent sent = mesh::bytes_sent(l, kind, *q.algorithm, static_cast<double>(bytes));
             r.busiest_bytes = *std::max_element(sent.by_host.begin(), sent.by_host.end());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text_file.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace lockstep::testing {
 namespace {
 

@@ -11,6 +11,7 @@
 #include "calibration/csv.h"
 #include "calibration/report.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {

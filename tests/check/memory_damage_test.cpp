@@ -373,9 +373,9 @@ const Damage kDamages[] = {
      "its ranges do not ascend inside the", kPadded},
 };
 
-class MemoryDamage : public ::testing::TestWithParam<Damage> {};
+class DamagedPlan : public ::testing::TestWithParam<Damage> {};
 
-TEST_P(MemoryDamage, IsRefused) {
+TEST_P(DamagedPlan, IsRefused) {
     const compile::Recipe recipe =
         lockstep::testing::plain(compile::Recipe::from_text(std::string(kRecipe) + GetParam().more, "test"));
     ir::Program program = compile::compile(recipe, {kernels::reference_catalog(), "", {}}).programs[0];
@@ -387,7 +387,7 @@ TEST_P(MemoryDamage, IsRefused) {
     EXPECT_NE(refusal->message.find(GetParam().refusal), std::string::npos) << refusal->message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Check, MemoryDamage, ::testing::ValuesIn(kDamages),
+INSTANTIATE_TEST_SUITE_P(Check, DamagedPlan, ::testing::ValuesIn(kDamages),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -78,9 +78,9 @@ struct Running {
     bool done() const { return next == calls.size(); }
 };
 
-class Machine {
+class ShadowMachine {
 public:
-    Machine(const ir::Program& program, Order order) : p_(program), order_(order), random_(11) {
+    ShadowMachine(const ir::Program& program, Order order) : p_(program), order_(order), random_(11) {
         if (p_.arena_bytes < 0 || p_.host_arena_bytes < 0) throw Broken("no arena");
         for (int64_t i = 0; i < all_bytes(); ++i)
             arena_.push_back(mix(1, static_cast<uint64_t>(all_bytes()), static_cast<uint64_t>(i)));
@@ -416,7 +416,7 @@ private:
 
 Shadow run_shadow(const ir::Program& program, Order order) {
     try {
-        return Machine(program, order).run();
+        return ShadowMachine(program, order).run();
     } catch (const Broken& e) {
         return {e.what(), 0, 0};
     }

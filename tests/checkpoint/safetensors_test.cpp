@@ -16,7 +16,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-class SafetensorsFile : public testing::Test {
+class SafetensorsFile : public ::testing::Test {
 protected:
     void SetUp() override {
         std::string pattern = std::filesystem::temp_directory_path() / "safetensors_test_XXXXXX";

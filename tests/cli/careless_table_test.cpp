@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "compile/recipe.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

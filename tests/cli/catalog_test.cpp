@@ -8,6 +8,7 @@
 #include "cli/app.h"
 #include "kernels/cpu/isa.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

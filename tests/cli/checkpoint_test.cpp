@@ -13,6 +13,7 @@
 
 #include "base/output_file.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

@@ -1,5 +1,6 @@
 #include "tests/cli/command.h"
 #include "tests/base/plain.h"
+#include "tests/paths.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

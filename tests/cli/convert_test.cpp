@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "checkpoint/safetensors.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

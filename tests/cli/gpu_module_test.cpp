@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

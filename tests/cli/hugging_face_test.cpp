@@ -12,10 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* kCheckpoints = "[checkpoint]\nenable = true\ninterval = 2\n";
+const char* kEveryTwoSteps = "[checkpoint]\nenable = true\ninterval = 2\n";
 
 std::string recipe_of(const std::string& model) {
-    std::string recipe = training_recipe(4, kCheckpoints);
+    std::string recipe = training_recipe(4, kEveryTwoSteps);
     const std::string grouped = "n_kv_heads = 2";
     if (model == "gpt2") recipe.replace(recipe.find(grouped), grouped.size(), "name = \"gpt2\"\nn_positions = 16\ndropout = 0.1");
     return recipe;

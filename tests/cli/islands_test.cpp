@@ -5,6 +5,7 @@
 
 #include "comm/mpi/session.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kCheckpoints = R"([checkpoint]
+const char* kThreeCheckpoints = R"([checkpoint]
 enable = true
 interval = 5
 keep_latest_k = 3
@@ -22,7 +22,7 @@ protected:
 // The launcher of the first attempt waits for ever, as mpirun does for a host that is cut off.
 TEST_F(CliLaunch, ALauncherThatWaitsForEverIsKilledOnceItsRanksHaveEnded) {
     if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
-    s.write("hangs.toml", training_recipe(10000, kCheckpoints));
+    s.write("hangs.toml", training_recipe(10000, kThreeCheckpoints));
     s.write("run.sh", "$MPIRUN \"$@\"; code=$?; [ -e second ] || { touch second; sleep 300; }; exit $code\n");
     const Finished f = s.shell(
         "export MPIRUN; { timeout 100 $LOCKSTEP launch --json --processes 2 --mpirun 'sh run.sh' -- train hangs.toml "
@@ -39,7 +39,7 @@ TEST_F(CliLaunch, ALauncherThatWaitsForEverIsKilledOnceItsRanksHaveEnded) {
 }
 
 TEST_F(CliLaunch, WhatAnAttemptLeavesIsEnded) {
-    s.write("r.toml", training_recipe(10000, kCheckpoints));
+    s.write("r.toml", training_recipe(10000, kThreeCheckpoints));
     // env LOCKSTEP_JOB=... sleep: a process of this job that nobody waits for.
     s.write("leaves.sh", "setsid $3 $4 sleep 4713 >/dev/null 2>&1 &\nsleep 0.3; pgrep -f 'sleep 4713' >>seen; exit 9\n");
     const Finished f = s.lockstep("launch --json --max-restarts 1 --mpirun 'sh leaves.sh' -- train r.toml");
@@ -49,7 +49,7 @@ TEST_F(CliLaunch, WhatAnAttemptLeavesIsEnded) {
 }
 
 TEST_F(CliLaunch, OneIsARefusalUnlessAHostHasGone) {
-    s.write("r.toml", training_recipe(10000, kCheckpoints));
+    s.write("r.toml", training_recipe(10000, kThreeCheckpoints));
     s.write("one.sh", "touch gone; exit 1\n");
     s.write("agent.sh", "#!/bin/sh\n[ $1 != b ] || [ ! -e gone ]\n");
     const Finished refused = s.lockstep("launch --json --mpirun 'sh one.sh' -- train r.toml");

@@ -10,11 +10,12 @@
 
 #include "base/text_file.h"
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {
 
-const char* kTraining = R"([training]
+const char* kSixSteps = R"([training]
 dataset = "synthetic"
 local_batch_size = 1
 global_batch_size = 2
@@ -45,7 +46,7 @@ std::vector<std::vector<std::string>> slices(const nlohmann::json& trace, int ra
 
 TEST(CliPlan, PrintsTheContractedObject) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", tiny_recipe(kSixSteps));
     s.write("c.toml", kCluster);
     const Finished f = s.lockstep("plan r.toml --cluster c.toml --runtime.threads_per_rank 1 --json");
     ASSERT_EQ(f.code, 0) << f.err;
@@ -66,7 +67,7 @@ TEST(CliPlan, PrintsTheContractedObject) {
 // The simulator's figure for a cluster of round numbers: plain loops in float32 on one core, nothing computed twice.
 TEST(CliPlan, PricesAStep) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", tiny_recipe(kSixSteps));
     s.write("c.toml", kCluster);
     const Finished f = s.lockstep(
         "plan r.toml --cluster c.toml --json --runtime.kernels reference --runtime.threads_per_rank 1 "
@@ -99,7 +100,7 @@ std::string timeline_text(const nlohmann::json& trace) {
 TEST(CliPlan, DrawsTheStoredTimeline) {
     Scratch s;
     s.write("r.toml",
-            tiny_recipe(std::string(kTraining) + "[parallelism]\npipeline_parallel_degree = 2\ndata_parallel_shard_degree = 2\n"
+            tiny_recipe(std::string(kSixSteps) + "[parallelism]\npipeline_parallel_degree = 2\ndata_parallel_shard_degree = 2\n"
                                                  "tensor_parallel_degree = 2\n"));
     s.write("c.toml", kCluster);
     const Finished f = s.lockstep(
@@ -147,7 +148,7 @@ TEST(CliPlan, PricesAStoredMachine) {
 
 TEST(CliPlan, SaysWhatIsDeclaredAndWhatDoesNotFit) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", tiny_recipe(kSixSteps));
     s.write("c.toml", "declared = true\n" + std::string(kCluster));
     const Finished f = s.lockstep("plan r.toml --cluster c.toml");
     EXPECT_EQ(f.code, 0) << f.err;
@@ -182,7 +183,7 @@ TEST(CliPlan, BigLayoutsNeedNoDevices) {
 TEST(CliPlan, TracesLieOverEachOther) {
     Scratch s;
     s.write("r.toml",
-            tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n[runtime]\ncomm_thread = \"on\"\n");
+            tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 2\n[runtime]\ncomm_thread = \"on\"\n");
     s.write("c.toml", kCluster);
     Finished f = s.lockstep("train r.toml --trace real.json");
     ASSERT_EQ(f.code, 0) << f.err;
@@ -213,7 +214,7 @@ std::set<std::string> blocks_of(const nlohmann::json& trace, int rank) {
 TEST(CliPlan, EveryPipelineRankIsInTheTraces) {
     Scratch s;
     s.write("r.toml",
-            tiny_recipe(kTraining) +
+            tiny_recipe(kSixSteps) +
                 "[parallelism]\npipeline_parallel_degree = 2\ntensor_parallel_degree = 2\n"
                 "module_fqns_per_model_part = [\"tok_embeddings,layers.0\", \"layers.1,layers.2,layers.3,norm,output\"]\n");
     s.write("c.toml", kCluster);
@@ -241,7 +242,7 @@ TEST(CliPlan, EveryPipelineRankIsInTheTraces) {
 
 TEST(CliBench, WritesWhatPlanReads) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining));
+    s.write("r.toml", tiny_recipe(kSixSteps));
     const Finished f = s.lockstep("bench --quick --seconds 1 --out c.toml --json");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_GT(f.json()["kernels"].get<int>(), 50);
@@ -270,7 +271,7 @@ TEST(CliBench, WritesWhatPlanReads) {
 
 TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("r.toml", tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
     s.write("one.toml", kCluster);
     const Finished f = s.in_processes(2, "bench --machine one.toml --out two.toml --json");
     ASSERT_EQ(f.code, 0) << f.err;
@@ -279,7 +280,7 @@ TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
     EXPECT_NE(file.find("[hosts]\nranks = 2\nranks_per_process = 1\nshare_cores = true"), std::string::npos)
         << file.substr(0, 900);
     EXPECT_EQ(s.lockstep("plan r.toml --cluster two.toml --json").code, 0);
-    s.write("eight.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 4\n");
+    s.write("eight.toml", tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 4\n");
     const Finished linkless = s.lockstep("plan eight.toml --cluster two.toml");
     EXPECT_EQ(linkless.code, 1);
     EXPECT_NE(linkless.err.find("4 ranks need 2 hosts of 2, and the file says nothing of their links"), std::string::npos);
@@ -314,7 +315,7 @@ TEST(CliBench, OverProcessesMeasuresWhatGoesBetweenThem) {
 
 TEST(CliProfile, SumsToTheStep) {
     Scratch s;
-    s.write("r.toml", tiny_recipe(kTraining) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
+    s.write("r.toml", tiny_recipe(kSixSteps) + "[parallelism]\ndata_parallel_shard_degree = 2\n");
     s.write("c.toml", kCluster);
     for (const char* comm : {"on", "off"}) {
         const Finished f =

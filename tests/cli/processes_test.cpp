@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kCheckpoints = R"([checkpoint]
+const char* kEveryThreeSteps = R"([checkpoint]
 enable = true
 interval = 3
 )";
@@ -23,7 +23,7 @@ class CliProcesses : public ::testing::Test {
 protected:
     void SetUp() override {
         if (!comm::mpi::is_built()) GTEST_SKIP() << "built without MPI";
-        s.write("r.toml", training_recipe(6, kCheckpoints));
+        s.write("r.toml", training_recipe(6, kEveryThreeSteps));
     }
 
     // Steps with their losses and norms, as printed in metrics.jsonl.

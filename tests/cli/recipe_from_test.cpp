@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-const char* kCheckpoints = R"([checkpoint]
+const char* kWholeCheckpoints = R"([checkpoint]
 enable = true
 interval = 3
 last_save_model_only = false
@@ -29,7 +29,7 @@ class CliReport : public ::testing::Test {
 protected:
     static void SetUpTestSuite() {
         scratch = new Scratch;
-        scratch->write("r.toml", training_recipe(6, kCheckpoints));
+        scratch->write("r.toml", training_recipe(6, kWholeCheckpoints));
         ASSERT_EQ(
             scratch->lockstep("train r.toml --training.steps 3 --lr_scheduler.total_steps 6 --job.description '<b>first</b>'")
                 .code,
@@ -138,7 +138,8 @@ TEST_F(CliReport, SamplesThatWereKeptStandInThePage) {
     std::string text;
     for (int i = 0; i < 200; ++i) text += "the quick brown fox ";
     s.prepare({text, text});
-    s.write("p.toml", prepared_recipe("local_batch_size = 1\nglobal_batch_size = 4\nseq_len = 16\nsteps = 6\n") + kCheckpoints);
+    s.write("p.toml",
+            prepared_recipe("local_batch_size = 1\nglobal_batch_size = 4\nseq_len = 16\nsteps = 6\n") + kWholeCheckpoints);
     const Finished trained = s.lockstep("train p.toml --job.dump_folder kept --training.steps 2");
     ASSERT_EQ(trained.code, 0) << trained.err;
     const Finished f = s.lockstep("sample kept --prompt 'the quick' --prompt fox --max-tokens 4 --keep");

@@ -14,14 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* kCheckpoints = R"([checkpoint]
+const char* kNoCheckpointBeforeTheEnd = R"([checkpoint]
 enable = true
 interval = 100000000
 )";
 
 class CliSignals : public ::testing::Test {
 protected:
-    void write(const std::string& name) { s.write(name, training_recipe(100000000, kCheckpoints)); }
+    void write(const std::string& name) { s.write(name, training_recipe(100000000, kNoCheckpointBeforeTheEnd)); }
     // Sends a signal to the command itself, once it has taken steps. `more`: what to do after it.
     Finished stop(const std::string& command, const std::string& signal, const std::string& more = "") const {
         return s.shell(
@@ -59,7 +59,7 @@ TEST_F(CliSignals, UnderNohupAHangUpIsIgnored) {
 
 // The second one counts a second later, so that a launcher may hand one on twice.
 TEST_F(CliSignals, CtrlCAgainEndsAtOnce) {
-    s.write("long.toml", training_recipe(100000000, kCheckpoints) + "[debug]\nseed = 1\n");
+    s.write("long.toml", training_recipe(100000000, kNoCheckpointBeforeTheEnd) + "[debug]\nseed = 1\n");
     const Finished twice = stop("$LOCKSTEP train long.toml", "INT", "kill -INT $p;");
     expect_stopped(twice, "SIGINT");
     fs::remove_all(s.path("out"));

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/paths.h"
+
 namespace lockstep::cli {
 namespace {
 

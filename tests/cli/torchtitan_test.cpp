@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/cli/command.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

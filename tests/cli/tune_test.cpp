@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-const char* kTraining = R"([training]
+const char* kTwoSteps = R"([training]
 dataset = "synthetic"
 local_batch_size = 1
 global_batch_size = 4
@@ -52,7 +52,7 @@ spread = 0.2
 class CliTune : public ::testing::Test {
 protected:
     CliTune() {
-        s_.write("r.toml", tiny_recipe(kTraining));
+        s_.write("r.toml", tiny_recipe(kTwoSteps));
         s_.write("c.toml", cluster("1e9"));
     }
     Finished tune(const std::string& more) {
@@ -152,7 +152,7 @@ TEST_F(CliTune, HoldsKeysGivenAsFlags) {
 }
 
 TEST_F(CliTune, PlanAgainstAnotherRecipeAddsUp) {
-    s_.write("other.toml", tiny_recipe(std::string(kTraining) + "[activation_checkpoint]\nmode = \"full\"\n"));
+    s_.write("other.toml", tiny_recipe(std::string(kTwoSteps) + "[activation_checkpoint]\nmode = \"full\"\n"));
     const std::string plan = "plan r.toml --against other.toml --cluster c.toml --runtime.kernels reference ";
     const Finished f = s_.lockstep(plan + "--json");
     ASSERT_EQ(f.code, 0) << f.err;

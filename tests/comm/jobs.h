@@ -95,9 +95,9 @@ inline void expect_all(const Errors& errors, const std::string& text) {
     for (const auto& [rank, error] : errors) EXPECT_EQ(error, text) << "rank " << rank;
 }
 
-class Comm : public testing::TestWithParam<Job> {};
+class Comm : public ::testing::TestWithParam<Job> {};
 class CommBits : public Comm {};
-class CommFailure : public testing::TestWithParam<Job> {};
-inline std::string name_of_job(const testing::TestParamInfo<Job>& info) { return info.param.name; }
+class CommFailure : public ::testing::TestWithParam<Job> {};
+inline std::string name_of_job(const ::testing::TestParamInfo<Job>& info) { return info.param.name; }
 
 }  // namespace lockstep::comm::test

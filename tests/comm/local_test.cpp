@@ -12,10 +12,10 @@
 namespace lockstep::comm::test {
 namespace {
 
-const auto jobs = testing::Values(local_job(1), local_job(2), local_job(3), local_job(6));
-INSTANTIATE_TEST_SUITE_P(Local, Comm, jobs, name_of_job);
-INSTANTIATE_TEST_SUITE_P(Local, CommBits, jobs, name_of_job);
-INSTANTIATE_TEST_SUITE_P(Local, CommFailure, testing::Values(local_job(2), local_job(4), local_job(6)), name_of_job);
+const auto local_jobs = ::testing::Values(local_job(1), local_job(2), local_job(3), local_job(6));
+INSTANTIATE_TEST_SUITE_P(Local, Comm, local_jobs, name_of_job);
+INSTANTIATE_TEST_SUITE_P(Local, CommBits, local_jobs, name_of_job);
+INSTANTIATE_TEST_SUITE_P(Local, CommFailure, ::testing::Values(local_job(2), local_job(4), local_job(6)), name_of_job);
 
 TEST(CommLocal, LinkModelHoldsALaunchBack) {
     LocalTransport world(2, {{.bandwidth_bytes_per_s = 4e6, .latency_s = 0.01}});

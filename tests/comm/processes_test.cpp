@@ -26,11 +26,11 @@ std::vector<Job> jobs_of_processes() {
             memory_job("P4x2TwoHosts", 2, {0, 0, 1, 1}, kLong)};
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, Comm, testing::ValuesIn(jobs_of_processes()), name_of_job);
-INSTANTIATE_TEST_SUITE_P(Processes, CommBits, testing::ValuesIn(jobs_of_processes()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Processes, Comm, ::testing::ValuesIn(jobs_of_processes()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Processes, CommBits, ::testing::ValuesIn(jobs_of_processes()), name_of_job);
 INSTANTIATE_TEST_SUITE_P(Processes, CommFailure,
-                         testing::Values(memory_job("P2", 1, {0, 1}), memory_job("P4", 1, {0, 0, 1, 1}, kPieces),
-                                         memory_job("P2x2", 2, {0, 1}), memory_job("P3x2", 2, {0, 1, 2}, kLong)),
+                         ::testing::Values(memory_job("P2", 1, {0, 1}), memory_job("P4", 1, {0, 0, 1, 1}, kPieces),
+                                           memory_job("P2x2", 2, {0, 1}), memory_job("P3x2", 2, {0, 1, 2}, kLong)),
                          name_of_job);
 
 // Two processes of one rank; `body` gets the world of each.

@@ -6,10 +6,10 @@
 namespace lockstep::comm::test {
 namespace {
 
-const auto jobs = testing::Values(queued_job(1), queued_job(2), queued_job(3), queued_job(3, gpu::moves()));
-INSTANTIATE_TEST_SUITE_P(Queued, Comm, jobs, name_of_job);
-INSTANTIATE_TEST_SUITE_P(Queued, CommBits, jobs, name_of_job);
-INSTANTIATE_TEST_SUITE_P(Queued, CommFailure, testing::Values(queued_job(2), queued_job(4)), name_of_job);
+const auto queued_jobs = ::testing::Values(queued_job(1), queued_job(2), queued_job(3), queued_job(3, gpu::moves()));
+INSTANTIATE_TEST_SUITE_P(Queued, Comm, queued_jobs, name_of_job);
+INSTANTIATE_TEST_SUITE_P(Queued, CommBits, queued_jobs, name_of_job);
+INSTANTIATE_TEST_SUITE_P(Queued, CommFailure, ::testing::Values(queued_job(2), queued_job(4)), name_of_job);
 
 }  // namespace
 }  // namespace lockstep::comm::test

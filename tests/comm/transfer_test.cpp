@@ -11,10 +11,10 @@
 namespace lockstep::comm::test {
 namespace {
 
-class CommSend : public testing::TestWithParam<Job> {};
+class CommSend : public ::testing::TestWithParam<Job> {};
 INSTANTIATE_TEST_SUITE_P(Jobs, CommSend,
-                         testing::Values(local_job(2), memory_job("TwoProcesses", 1, {0, 1}), memory_job("OneProcess", 2, {0}),
-                                         queued_job(2)),
+                         ::testing::Values(local_job(2), memory_job("TwoProcesses", 1, {0, 1}), memory_job("OneProcess", 2, {0}),
+                                           queued_job(2)),
                          name_of_job);
 
 Request send(const std::vector<float>& x) { return comm::send(Dtype::F32, x.data(), static_cast<int64_t>(x.size())); }

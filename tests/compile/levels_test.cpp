@@ -7,6 +7,7 @@
 #include "planning/topology.h"
 #include "sim/cluster.h"
 #include "tests/compile/recipes.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

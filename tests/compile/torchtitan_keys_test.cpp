@@ -7,6 +7,7 @@
 #include <set>
 
 #include "compile/recipe.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

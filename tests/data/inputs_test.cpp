@@ -59,7 +59,7 @@ TEST(DataInputs, Errors) {
                       "held 5 bytes when it was found and holds 3 now");
 }
 
-struct Kind {
+struct KindOfInput {
     const char* name;
     std::string head;
     Format format;
@@ -69,7 +69,7 @@ struct Kind {
 TEST(DataFileFormat, IsKnownByNameAndFirstBytes) {
     using namespace std::string_literals;
     const std::string utf16 = "h\0e\0l\0l\0o\0 \0w\0o\0r\0l\0d\0!\0"s;
-    const Kind kinds[] = {
+    const KindOfInput kinds[] = {
         {"a.txt", "plain", Format::text, ""},
         {"a.jsonl", "{\"text\": 1}\n", Format::json_lines, ""},
         {"A.NDJSON", "{}", Format::json_lines, ""},
@@ -93,7 +93,7 @@ TEST(DataFileFormat, IsKnownByNameAndFirstBytes) {
         {"a.tokens", "LSTOKENS", Format::unreadable, "training.dataset_path"},
         {"a.dat", "ab\0c"s, Format::binary, ""},
     };
-    for (const Kind& kind : kinds) {
+    for (const KindOfInput& kind : kinds) {
         const FileFormat found = format_of(kind.name, Packing::none, kind.head);
         EXPECT_EQ(found.format, kind.format) << kind.name;
         EXPECT_NE(found.remedy.find(kind.remedy), std::string::npos) << kind.name << ": " << found.remedy;

@@ -5,6 +5,7 @@
 
 #include "data/file_io.h"
 #include "data_test_util.h"
+#include "tests/paths.h"
 
 namespace lockstep::data {
 namespace {

@@ -5,6 +5,7 @@
 #include "data/batch_encoder.h"
 #include "data/encoder.h"
 #include "data_test_util.h"
+#include "tests/paths.h"
 
 namespace lockstep::data {
 namespace {

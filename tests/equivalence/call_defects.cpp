@@ -15,7 +15,6 @@ using ir::Program;
 using ir::Routine;
 using ir::RoutineKind;
 
-const Kinds kGather = {RoutineKind::Gather}, kReduceMicro = {RoutineKind::ReduceMicro}, kUpdate = {RoutineKind::Update};
 const Kinds kAccumulating = {RoutineKind::Loss, RoutineKind::Backward, RoutineKind::ReduceMicro};
 
 bool is_layer(const Program& p, const Call& c) { return served(routine_of(p, c)) == "layer"; }

@@ -13,10 +13,6 @@ using ir::Routine;
 using ir::RoutineKind;
 using ir::TensorId;
 
-const Kinds kGather = {RoutineKind::Gather}, kReduceMicro = {RoutineKind::ReduceMicro}, kReduceStep = {RoutineKind::ReduceStep},
-            kUpdate = {RoutineKind::Update}, kStats = {RoutineKind::Stats},
-            kReductions = {RoutineKind::ReduceMicro, RoutineKind::ReduceStep};
-
 Defect in_ops(const std::string& name, const Kinds& routines, const char* kind, std::function<bool(Routine&, Op&)> edit) {
     return {name, in_programs([=](Program& p) { return each_op(p, routines, kind, edit); })};
 }

@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kSteps = 3, kMostTries = 200;
+constexpr int kStepsOfADefect = 3, kMostTries = 200;
 // Layouts after which a defect must have shown in float32, where few are tried: some are harmless in this or that one, as where
 // the bytes of a window that has ended still stand.
 constexpr int kFew = 4;
@@ -29,7 +29,7 @@ std::string seen(const Draw& d, const Subject& subject, const Outcome& one, doub
     if (const auto wrong = check::prove_order(subject.compiled.of_ranks())) return wrong->reason + ": " + wrong->message;
     try {
         std::string where;
-        const double diff = difference(one, run(d.recipe, subject, kSteps), &where);
+        const double diff = difference(one, run(d.recipe, subject, kStepsOfADefect), &where);
         return diff > visible ? fmt::format("{:.1e} at {}", diff, where) : "";
     } catch (const std::exception& e) {
         return std::string("exception: ") + e.what();
@@ -44,7 +44,7 @@ void try_all(const Draw& d, Dtype dtype, std::vector<Case>& cases) {
         Subject subject{d.compiled, {}};
         if (!c.is_open() || !c.defect.seed(subject)) continue;
         if (!one) {
-            one = run(one_rank(d.recipe), backend_of(dtype), kSteps);
+            one = run(one_rank(d.recipe), backend_of(dtype), kStepsOfADefect);
             visible = dtype == Dtype::F64 ? kVisible : tolerance(d.recipe, *one, dtype);
         }
         ++c.tries;

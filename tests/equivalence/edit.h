@@ -14,6 +14,11 @@ using Kinds = std::vector<ir::RoutineKind>;
 
 inline const Kinds kForwards = {ir::RoutineKind::Forward, ir::RoutineKind::Loss};
 inline const Kinds kBackwards = {ir::RoutineKind::Backward, ir::RoutineKind::BackwardInput, ir::RoutineKind::BackwardWeight};
+inline const Kinds kBackwardInput = {ir::RoutineKind::BackwardInput}, kBackwardWeight = {ir::RoutineKind::BackwardWeight};
+inline const Kinds kGather = {ir::RoutineKind::Gather}, kTransfer = {ir::RoutineKind::Transfer},
+                   kUpdate = {ir::RoutineKind::Update}, kStats = {ir::RoutineKind::Stats},
+                   kReduceMicro = {ir::RoutineKind::ReduceMicro}, kReduceStep = {ir::RoutineKind::ReduceStep},
+                   kReductions = {ir::RoutineKind::ReduceMicro, ir::RoutineKind::ReduceStep};
 inline const Kinds kCompute = {ir::RoutineKind::Forward, ir::RoutineKind::Loss, ir::RoutineKind::Backward,
                                ir::RoutineKind::BackwardInput, ir::RoutineKind::BackwardWeight};
 

@@ -23,15 +23,9 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kSteps = 3;
-
 int64_t draws(int64_t otherwise) {
     const char* text = std::getenv("LOCKSTEP_DRAWS");
     return text ? std::atoll(text) : otherwise;
-}
-
-bool same(const Outcome& a, const Outcome& b) {
-    return a.losses == b.losses && a.grad_norms == b.grad_norms && a.weights == b.weights;
 }
 
 compile::Recipe on_late_device(compile::Recipe recipe, uint64_t seed) {
@@ -41,6 +35,7 @@ compile::Recipe on_late_device(compile::Recipe recipe, uint64_t seed) {
 }
 
 void hold_to_the_host(Dtype dtype, bool mixed, int64_t wanted) {
+    constexpr int kSteps = 3;
     for (uint64_t seed = 1; wanted > 0; ++seed) {
         const std::optional<Draw> d = draw(seed, dtype, mixed);
         if (!d) continue;
@@ -50,7 +45,7 @@ void hold_to_the_host(Dtype dtype, bool mixed, int64_t wanted) {
             const Outcome host = run(d->recipe, d->compiled, kSteps);
             const Outcome late = run(on_late_device(d->recipe, seed), d->compiled, kSteps);
             std::string where;
-            EXPECT_TRUE(same(host, late)) << difference(host, late, &where) << " at " << where << ", " << again;
+            EXPECT_TRUE(host == late) << difference(host, late, &where) << " at " << where << ", " << again;
         } catch (const std::exception& e) {
             ADD_FAILURE() << e.what() << "\n" << again;
         }
@@ -95,7 +90,7 @@ TEST(EquivalenceLateDevice, SavesBesideAStepAndGoesOn) {
         d->recipe.set("checkpoint.enable", "true");
         d->recipe.set("checkpoint.async_mode", "async");
         d->compiled = compile_recipe(d->recipe, Backend::Reference);
-        EXPECT_TRUE(same(stop_and_go_on(d->recipe, d->compiled), stop_and_go_on(on_late_device(d->recipe, seed), d->compiled)))
+        EXPECT_TRUE(stop_and_go_on(d->recipe, d->compiled) == stop_and_go_on(on_late_device(d->recipe, seed), d->compiled))
             << "seed " << seed << "\n"
             << d->recipe.toml();
     }
@@ -226,12 +221,12 @@ TEST(EquivalenceLateDevice, APlayerOrTransportThatForgetsShows) {
         return out;
     };
     const Outcome host = outcome(nullptr);
-    EXPECT_TRUE(same(host, outcome(device::late_machine(1))));
+    EXPECT_TRUE(host == outcome(device::late_machine(1)));
     for (const Forgets what : {Forgets::Wait, Forgets::Record, Forgets::CopyIn, Forgets::CopyOut}) {
         bool shows = false;
         for (uint64_t order = 0; order < 5 && !shows; ++order) {
             try {
-                shows = !same(host, outcome(std::make_shared<ForgetfulMachine>(order, what)));
+                shows = host != outcome(std::make_shared<ForgetfulMachine>(order, what));
             } catch (const std::exception&) {
                 shows = true;
             }
@@ -313,7 +308,7 @@ TEST(EquivalenceLateDevice, CheckpointsWrittenBesideTrainingAreThoseThatTraining
             EXPECT_EQ(files_saved(beside, machine, out, order % 2 == 0 ? &machine->asked : nullptr), files)
                 << "order " << order << "\n"
                 << d.recipe.toml();
-            EXPECT_TRUE(same(waited, out)) << "order " << order << "\n" << d.recipe.toml();
+            EXPECT_TRUE(waited == out) << "order " << order << "\n" << d.recipe.toml();
         }
     }
 }

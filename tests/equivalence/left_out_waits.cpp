@@ -19,10 +19,6 @@ std::vector<Wait> waits_of(const std::vector<ir::Call>& calls) {
     return waits;
 }
 
-bool same(const Outcome& a, const Outcome& b) {
-    return a.losses == b.losses && a.grad_norms == b.grad_norms && a.weights == b.weights;
-}
-
 }  // namespace
 
 LeftOutWaits leave_out_waits(const LeavingOut& how) {
@@ -47,8 +43,7 @@ LeftOutWaits leave_out_waits(const LeavingOut& how) {
             if (refusal(defect).empty()) continue;  // another wait says the same
             ++result.needed;
             bool shows = false;
-            for (uint64_t order = 1; order <= how.orders && !shows; ++order)
-                shows = !same(right, how.run(d->recipe, defect, order));
+            for (uint64_t order = 1; order <= how.orders && !shows; ++order) shows = right != how.run(d->recipe, defect, order);
             result.seen += shows ? 1 : 0;
             const auto name = [&](const ir::Call& call) {
                 return defect.programs[0].routines[static_cast<size_t>(call.routine)].name;

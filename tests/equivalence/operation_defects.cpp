@@ -12,8 +12,6 @@ using ir::Op;
 using ir::Routine;
 using ir::RoutineKind;
 
-const Kinds kUpdate = {RoutineKind::Update}, kStats = {RoutineKind::Stats};
-
 Defect set_to(const std::string& name, const Kinds& routines, const char* kind, const char* key, const ir::Attr& value) {
     return {name, in_programs([=](ir::Program& p) { return set_attr(p, routines, kind, key, value); })};
 }

@@ -20,9 +20,6 @@ using ir::Program;
 using ir::Routine;
 using ir::RoutineKind;
 
-const Kinds kTransfer = {RoutineKind::Transfer}, kStats = {RoutineKind::Stats}, kReduceStep = {RoutineKind::ReduceStep},
-            kBackwardInput = {RoutineKind::BackwardInput}, kBackwardWeight = {RoutineKind::BackwardWeight};
-
 using Edit = std::function<bool(Program&)>;
 using Picks = std::function<bool(const Routine&, const Call&)>;
 using PicksPort = std::function<bool(const Routine&, const Port&)>;

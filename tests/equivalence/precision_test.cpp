@@ -11,8 +11,6 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kSteps = 3;
-
 // Two data ranks, float32 stored under float64 (sharp), in the given partition.
 compile::Recipe recipe(const std::string& preset) {
     compile::Recipe r = plain();
@@ -40,6 +38,7 @@ struct Shown {
     double difference, allowed;
 };
 Shown run_defect(const compile::Recipe& r, const compile::Compiled& defect) {
+    constexpr int kSteps = 3;
     const Outcome one = run(one_rank(r), Backend::Reference, kSteps);
     return {difference(one, run(r, defect, kSteps)), tolerance(r, one, Dtype::F64)};
 }

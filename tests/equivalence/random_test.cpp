@@ -13,8 +13,6 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kSteps = 5;
-
 int64_t from_environment(const char* name, int64_t otherwise) {
     const char* text = std::getenv(name);
     return text ? std::atoll(text) : otherwise;
@@ -30,6 +28,7 @@ struct Summary {
 Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     const int64_t first = from_environment("LOCKSTEP_SEED", 1);
+    constexpr int kSteps = 5;
     Summary s;
     for (int64_t counted = 0; counted < wanted; ++s.seeds) {
         const std::optional<Draw> d = draw(static_cast<uint64_t>(first + s.seeds), dtype, mixed);

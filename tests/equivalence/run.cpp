@@ -77,8 +77,8 @@ void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {
 
 namespace {
 
-Outcome run(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled,
-            const data::Source& source, int steps) {
+Outcome run_on(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled,
+               const data::Source& source, int steps) {
     runtime::Trainer trainer(config, compiled, source);
     start(trainer, recipe);
     Outcome out;
@@ -89,7 +89,7 @@ Outcome run(const compile::Recipe& recipe, const compile::Config& config, const 
 }  // namespace
 
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, const data::Source& source, int steps) {
-    return run(recipe, compile::config_of(recipe), compiled, source, steps);
+    return run_on(recipe, compile::config_of(recipe), compiled, source, steps);
 }
 
 Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, int steps) {
@@ -97,7 +97,7 @@ Outcome run(const compile::Recipe& recipe, const compile::Compiled& compiled, in
 }
 
 Outcome run(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled, int steps) {
-    return run(recipe, config, compiled, synthetic_data(recipe, compiled), steps);
+    return run_on(recipe, config, compiled, synthetic_data(recipe, compiled), steps);
 }
 
 Outcome run(const compile::Recipe& recipe, Backend backend, int steps) {

@@ -13,6 +13,7 @@ namespace lockstep::testing {
 struct Outcome {
     std::vector<double> losses, grad_norms;
     runtime::GlobalTensors weights;
+    bool operator==(const Outcome&) const = default;
 };
 
 // EmulatedGpu: products and attention by the kernels of the host.

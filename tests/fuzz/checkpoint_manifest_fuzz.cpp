@@ -18,7 +18,7 @@ void read(const fuzz::MemoryFolder& folder, std::string_view manifest) {
     });
 }
 
-const fuzz::Declare target("checkpoint_manifest", [](std::string_view bytes) {
+const fuzz::Declare declare_checkpoint_manifest("checkpoint_manifest", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
     folder.write(checkpoint::kModelFile, "0123456789");
     read(folder, bytes);

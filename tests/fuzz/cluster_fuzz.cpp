@@ -6,7 +6,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("cluster", [](std::string_view bytes) {
+const fuzz::Declare declare_cluster("cluster", [](std::string_view bytes) {
     const std::string printed = print(sim::parse_cluster(std::string(bytes), "input"));
     try {
         sim::parse_cluster(printed, "printed");

@@ -9,7 +9,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("flags", [](std::string_view bytes) {
+const fuzz::Declare declare_flags("flags", [](std::string_view bytes) {
     compile::Recipe recipe;
     while (!bytes.empty()) {
         const std::string_view line = bytes.substr(0, bytes.find('\n'));

@@ -8,7 +8,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("flight_record", [](std::string_view bytes) {
+const fuzz::Declare declare_flight_record("flight_record", [](std::string_view bytes) {
     std::string why;
     const std::optional<report::FlightRecord> record = report::parse_flight_record(bytes, why);
     ensure(record.has_value() || !why.empty(), "a record is left out without a reason");

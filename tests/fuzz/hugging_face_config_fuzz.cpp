@@ -6,7 +6,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("hugging_face_config", [](std::string_view bytes) {
+const fuzz::Declare declare_hugging_face_config("hugging_face_config", [](std::string_view bytes) {
     const nlohmann::json config = nlohmann::json::parse(bytes, nullptr, false);
     if (config.is_discarded()) return;
     const models::HuggingFaceModel model = models::from_hugging_face(config, "input");

@@ -6,7 +6,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("hugging_face_folder", [](std::string_view bytes) {
+const fuzz::Declare declare_hugging_face_folder("hugging_face_folder", [](std::string_view bytes) {
     if (bytes.empty()) return;
     static const fuzz::MemoryFolder folder;
     const bool is_config = bytes[0] == 'c';

@@ -21,7 +21,7 @@ void read_streams(std::string_view bytes) {
     for (auto* parse : {&data::parse_llm_c, &data::parse_raw_ids}) fuzz::accepts_or_refuses([&] { sum(parse(bytes, "input")); });
 }
 
-const fuzz::Declare target("id_files", [](std::string_view bytes) {
+const fuzz::Declare declare_id_files("id_files", [](std::string_view bytes) {
     read_streams(bytes);
     // Of a pair, the index goes up to the last mark.
     const size_t mark = bytes.rfind("== a.bin\n");

@@ -9,7 +9,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("json_lines", [](std::string_view bytes) {
+const fuzz::Declare declare_json_lines("json_lines", [](std::string_view bytes) {
     const fuzz::MemoryFile file(bytes);
     data::format_of("a.json", data::packing_of(bytes), bytes);
     const std::unique_ptr<data::ByteStream> stream = data::ByteStream::open(file.path(), data::packing_of(bytes));

@@ -6,7 +6,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("parquet", [](std::string_view bytes) {
+const fuzz::Declare declare_parquet("parquet", [](std::string_view bytes) {
     for (const char* field : {"text", "meta.body"}) {
         fuzz::accepts_or_refuses([&] {
             size_t rows = 0, sum = 0;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("prepare_input", [](std::string_view bytes) {
+const fuzz::Declare declare_prepare_input("prepare_input", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
     const std::vector<std::string> names = folder.write_all(
         bytes, {"a.txt", "learn.txt", "a.jsonl", "a.json", "a.gz", "a.zst", "a.parquet", "a.npy", "a.bin", "a.idx"});

@@ -6,7 +6,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("prepared_manifest", [](std::string_view bytes) {
+const fuzz::Declare declare_prepared_manifest("prepared_manifest", [](std::string_view bytes) {
     const fuzz::MemoryFile file(bytes);
     data::Manifest::load(file.path());
 });

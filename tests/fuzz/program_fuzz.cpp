@@ -7,7 +7,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("program", [](std::string_view bytes) {
+const fuzz::Declare declare_program("program", [](std::string_view bytes) {
     const ir::Program program = ir::parse(bytes);
     ir::print(program);
     ops::verify(program);

@@ -7,7 +7,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("recipe_from", [](std::string_view bytes) {
+const fuzz::Declare declare_recipe_from("recipe_from", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
     folder.write("input", bytes);
     const std::string made = job::recipe_from(folder.path("input")).toml("input");

@@ -7,7 +7,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("recipe", [](std::string_view bytes) {
+const fuzz::Declare declare_recipe("recipe", [](std::string_view bytes) {
     const std::string text(bytes);
     const compile::Recipe recipe =
         text.starts_with('{') ? compile::Recipe::from_json(text, "input") : compile::Recipe::from_text(text, "input");

@@ -9,7 +9,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("run_files", [](std::string_view bytes) {
+const fuzz::Declare declare_run_files("run_files", [](std::string_view bytes) {
     static const fuzz::MemoryFolder folder;
     folder.write_all(bytes, {"metrics.jsonl", "events.jsonl", "samples.jsonl", "recipe.toml"});
     const nlohmann::ordered_json run = report::read_run(folder.path()), summary = report::summary_of(run);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("safetensors", [](std::string_view bytes) {
+const fuzz::Declare declare_safetensors("safetensors", [](std::string_view bytes) {
     const fuzz::MemoryFile file(bytes);
     const checkpoint::SafetensorsReader reader(file.path());
     for (const checkpoint::TensorEntry& t : reader.tensors()) {

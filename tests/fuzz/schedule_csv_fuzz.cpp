@@ -6,7 +6,7 @@ namespace {
 
 using namespace lockstep;
 
-const fuzz::Declare target("schedule_csv", [](std::string_view bytes) {
+const fuzz::Declare declare_schedule_csv("schedule_csv", [](std::string_view bytes) {
     schedules::print_csv(schedules::read_csv(bytes, {"input", 2, 4}));
 });
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/paths.h"
 
 namespace lockstep::fuzz {
 namespace {

@@ -22,7 +22,7 @@ void read(const std::string& bytes) {
     });
 }
 
-const fuzz::Declare target("token_file", [](std::string_view given) {
+const fuzz::Declare declare_token_file("token_file", [](std::string_view given) {
     std::string bytes(given);
     read(bytes);
     data::TokenFileHeader header;

@@ -33,7 +33,7 @@ nlohmann::json all_bytes(bool as_fallback) {
     return vocab;
 }
 
-const fuzz::Declare target("tokenizer", [](std::string_view bytes) {
+const fuzz::Declare declare_tokenizer("tokenizer", [](std::string_view bytes) {
     read(bytes);
     static const nlohmann::json kAlphabet = all_bytes(false), kFallback = all_bytes(true);
     nlohmann::json json = nlohmann::json::parse(bytes, nullptr, false);

@@ -24,10 +24,10 @@ const Settings kLikeAutocast = {{"training.local_batch_size", "8"},
                                 {"training.mixed_precision_param", "bfloat16"},
                                 {"training.mixed_precision_norm", "float32"},
                                 {"training.fp32_residual_connection", "true"}};
-const Settings kFourRanks = {{"parallelism.tensor_parallel_degree", "2"},
-                             {"parallelism.data_parallel_shard_degree", "2"},
-                             {"training.local_batch_size", "2"},
-                             {"training.mixed_precision_param", "bfloat16"}};
+const Settings kFourRanksInBfloat16 = {{"parallelism.tensor_parallel_degree", "2"},
+                                       {"parallelism.data_parallel_shard_degree", "2"},
+                                       {"training.local_batch_size", "2"},
+                                       {"training.mixed_precision_param", "bfloat16"}};
 
 double rms(const std::vector<double>& x) {
     double sum = 0;
@@ -180,7 +180,7 @@ TEST_P(Bfloat16, WithFloat32NormsAndStreamIsAsNearAsAutocast) {
 }
 
 TEST_P(Bfloat16, OnFourRanks) {
-    const Distances mine = ours(GetParam(), kFourRanks, kGradientSeeds);
+    const Distances mine = ours(GetParam(), kFourRanksInBfloat16, kGradientSeeds);
     record(mine);
     EXPECT_EQ(farther(mine, pytorch(GetParam(), {"cast sdpa"})), "");
 }

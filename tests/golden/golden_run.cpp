@@ -1,5 +1,6 @@
 #include "tests/golden/golden_run.h"
 #include "tests/base/plain.h"
+#include "tests/paths.h"
 
 #include <cmath>
 #include <fstream>

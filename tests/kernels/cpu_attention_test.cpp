@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/kernel.h"
+#include "tests/kernels/cpu_data.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -50,13 +51,6 @@ struct Inputs {
         return dropout_bits(row, static_cast<uint32_t>(kv_pos[key])) >= drop.threshold ? drop.scale : 0;
     }
 };
-
-std::vector<float> random_floats(std::mt19937& rng, int64_t n) {
-    std::normal_distribution<float> value(0, 1);
-    std::vector<float> v(n);
-    for (float& x : v) x = value(rng);
-    return v;
-}
 
 Inputs make_inputs(const Case& c, std::mt19937& rng) {
     const AttentionShape& s = c.shape;
@@ -152,13 +146,6 @@ void expect_near(const std::vector<double>& want, const std::vector<float>& got,
     EXPECT_LT(worst, tolerance) << what;
 }
 
-struct AlignedBytes {  // NaN wherever a kernel reads what it has not written
-    explicit AlignedBytes(int64_t bytes) : data(std::aligned_alloc(64, (bytes + 127) / 64 * 64), &std::free) {
-        std::memset(data.get(), 0xff, static_cast<size_t>(bytes));
-    }
-    std::unique_ptr<void, decltype(&std::free)> data;
-};
-
 std::vector<uint16_t> bits(const std::vector<Bf16>& v) {
     std::vector<uint16_t> out;
     for (Bf16 b : v) out.push_back(b.bits);
@@ -226,8 +213,8 @@ TEST(CpuAttention, MatchesDouble) {
     std::mt19937 rng(1);
     ThreadPool one(1), two(2), three(3);
     for (const Case& c : kCases) {
-        SCOPED_TRACE(testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
-                                        << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
+        SCOPED_TRACE(::testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
+                                          << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
         const Inputs x = make_inputs(c, rng);
         const Results want = reference(c.shape, x);
         for (ThreadPool* pool : {&one, &two, &three}) expect_matches(want, run(*pool, c.shape, x));
@@ -290,7 +277,7 @@ TEST(CpuAttention, KeysThatAreNotThereCountNowhere) {
     ThreadPool pool(1);
     for (int64_t window : {0, 40}) {
         for (double dropout : {0.0, 0.2}) {
-            SCOPED_TRACE(testing::Message() << "window " << window << " dropout " << dropout);
+            SCOPED_TRACE(::testing::Message() << "window " << window << " dropout " << dropout);
             const AttentionShape s{1, 70, 70, 1, 1, 16, 0.125f, window};
             Inputs x = make_inputs({s, Mask::causal, dropout}, rng);
             for (size_t i = 0; i < x.q.size(); i += static_cast<size_t>(s.head_dim)) x.q[i] = 40, x.k[i] = -40;
@@ -323,8 +310,8 @@ TEST(CpuAttention, AmxMatchesDouble) {
     cases.push_back({{1, 190, 190, 1, 1, 80, 0.11f}, Mask::causal});
     cases.push_back({{1, 300, 300, 1, 1, 96, 0.1f, 50}, Mask::documents, 0.1});
     for (const Case& c : cases) {
-        SCOPED_TRACE(testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
-                                        << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
+        SCOPED_TRACE(::testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
+                                          << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
         Inputs x = make_inputs(c, rng);
         round_to_bf16(x);
         const Results want = reference(c.shape, x);
@@ -369,8 +356,8 @@ TEST(CpuAttention, RowsAgainstACacheMatchDouble) {
     for (int64_t kv_seq : {1, 2, 31, 300})
         cases.push_back({{3, 1, kv_seq, 2, 3, 10, 0.3f}, kv_seq == 31 ? Mask::permuted : Mask::causal});
     for (const Case& c : cases) {
-        SCOPED_TRACE(testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
-                                        << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
+        SCOPED_TRACE(::testing::Message() << "seq " << c.shape.seq << " kv_seq " << c.shape.kv_seq << " head_dim "
+                                          << c.shape.head_dim << " mask " << static_cast<int>(c.mask));
         const Inputs x = make_inputs(c, rng);
         const Results want = reference(c.shape, x);
         std::vector<float> first;

@@ -10,17 +10,14 @@
 #include "base/error.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/kernel.h"
+#include "tests/kernels/cpu_data.h"
 
 namespace lockstep::kernels::cpu {
 namespace {
 
-constexpr float kGuard = 12345.0f;
-
 const char* name(MatmulKernel kernel) {
     return kernel == MatmulKernel::amx ? "amx" : kernel == MatmulKernel::bf16_dot ? "dot" : "packed";
 }
-
-int64_t pick(std::mt19937& rng, int64_t low, int64_t high) { return low + static_cast<int64_t>(rng() % (high - low + 1)); }
 
 std::vector<Bf16> random_halves(std::mt19937& rng, int64_t n) {
     std::uniform_real_distribution<float> value(-1, 1);
@@ -48,12 +45,12 @@ private:
     std::unique_ptr<void, decltype(&std::free)> data_;
 };
 
-struct Case {
+struct Product {
     MatmulShape s;
     std::vector<Bf16> a, b;
     std::vector<double> product;  // [m, n]
     // Operands hold exactly what their leading dimensions ask for, so that an overrun is caught by ASan.
-    Case(const MatmulShape& shape, std::mt19937& rng) : s(shape) {
+    Product(const MatmulShape& shape, std::mt19937& rng) : s(shape) {
         const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
         a = random_halves(rng, ((ta ? s.k : s.m) - 1) * s.lda + (ta ? s.m : s.k));
         b = random_halves(rng, ((tb ? s.n : s.k) - 1) * s.ldb + (tb ? s.k : s.n));
@@ -84,7 +81,7 @@ MatmulShape random_shape(std::mt19937& rng, int64_t most_k) {
 
 // Nothing before, what stands in C, or another tensor.
 template <class Out>
-void expect_product(const Case& x, MatmulKernel kernel, int threads, int before) {
+void expect_product(const Product& x, MatmulKernel kernel, int threads, int before) {
     const MatmulShape& s = x.s;
     ThreadPool pool(threads);
     const Matmul matmul(s, threads, kernel, std::is_same_v<Out, Bf16> ? Matmul::Result::narrow : Matmul::Result::f32);
@@ -110,19 +107,20 @@ void expect_product(const Case& x, MatmulKernel kernel, int threads, int before)
     EXPECT_TRUE(workspace.is_whole()) << s.m << " " << s.n << " " << s.k;
 }
 
-class CpuBf16Matmul : public testing::TestWithParam<MatmulKernel> {
+class CpuBf16Matmul : public ::testing::TestWithParam<MatmulKernel> {
 protected:
     void SetUp() override {
         if (GetParam() == MatmulKernel::amx && !has_amx()) GTEST_SKIP() << "this processor has no AMX for bfloat16";
     }
 };
-INSTANTIATE_TEST_SUITE_P(Kernels, CpuBf16Matmul, testing::Values(MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx),
+INSTANTIATE_TEST_SUITE_P(Kernels, CpuBf16Matmul,
+                         ::testing::Values(MatmulKernel::packed, MatmulKernel::bf16_dot, MatmulKernel::amx),
                          [](const auto& info) { return name(info.param); });
 
 TEST_P(CpuBf16Matmul, MatchesDoubleOnRandomShapes) {
     std::mt19937 rng(1);
     for (int round = 0; round < 60; ++round) {
-        const Case x(random_shape(rng, round % 10 == 0 ? 2500 : 300), rng);
+        const Product x(random_shape(rng, round % 10 == 0 ? 2500 : 300), rng);
         expect_product<float>(x, GetParam(), 1 + round % 3, round % 5 % 3);
         expect_product<Bf16>(x, GetParam(), 1 + round % 3, 0);
     }
@@ -135,7 +133,7 @@ TEST_P(CpuBf16Matmul, MatchesDoubleAtTheEdgesOfTiles) {
             for (const int64_t k : {1, 2, 31, 32, 33, 65}) {
                 for (const Transpose ta : {Transpose::no, Transpose::yes}) {
                     for (const Transpose tb : {Transpose::no, Transpose::yes}) {
-                        const Case x({m, n, k, ta, tb, ta == Transpose::yes ? m : k, tb == Transpose::yes ? k : n, n}, rng);
+                        const Product x({m, n, k, ta, tb, ta == Transpose::yes ? m : k, tb == Transpose::yes ? k : n, n}, rng);
                         expect_product<float>(x, GetParam(), 1, static_cast<int>(rng() % 3));
                         expect_product<Bf16>(x, GetParam(), 1, 0);
                     }
@@ -150,7 +148,7 @@ TEST_P(CpuBf16Matmul, MatchesDoubleOverSeveralBlocks) {
     std::mt19937 rng(3);
     for (const MatmulShape& s : {MatmulShape{530, 40, 1100, Transpose::no, Transpose::yes, 1100, 1100, 40},
                                  MatmulShape{40, 2100, 1060, Transpose::yes, Transpose::no, 40, 2100, 2100}}) {
-        const Case x(s, rng);
+        const Product x(s, rng);
         expect_product<float>(x, GetParam(), 2, 1);
         expect_product<Bf16>(x, GetParam(), 2, 0);
     }
@@ -159,7 +157,7 @@ TEST_P(CpuBf16Matmul, MatchesDoubleOverSeveralBlocks) {
 // The last thread's part can be smaller and its blocks larger: 2,080 columns are two blocks, 2,048 are one.
 TEST_P(CpuBf16Matmul, WorkspaceHoldsUnequalParts) {
     std::mt19937 rng(4);
-    const Case x({20, 4128, 100, Transpose::no, Transpose::yes, 100, 100, 4128}, rng);
+    const Product x({20, 4128, 100, Transpose::no, Transpose::yes, 100, 100, 4128}, rng);
     expect_product<Bf16>(x, GetParam(), 2, 0);
     expect_product<float>(x, GetParam(), 2, 1);
 }

@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "kernels/cpu/norm.h"
+#include "tests/kernels/cpu_data.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -29,13 +30,6 @@ namespace {
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-Floats random_floats(std::mt19937& rng, int64_t n) {
-    std::normal_distribution<float> value(0, 1);
-    Floats v(static_cast<size_t>(n));
-    for (float& x : v) x = value(rng);
-    return v;
-}
-
 void expect_near(const Doubles& want, const Floats& got, double tolerance) {
     ASSERT_EQ(want.size(), got.size());
     double worst = 0;
@@ -52,7 +46,7 @@ void with_shapes(const Test& test) {
     for (int threads : {1, 2, 3}) {
         ThreadPool pool(threads);
         for (const auto& [rows, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 64}, {7, 77}, {33, 512}, {2, 19}}) {
-            SCOPED_TRACE(testing::Message() << threads << " threads, " << rows << " x " << n);
+            SCOPED_TRACE(::testing::Message() << threads << " threads, " << rows << " x " << n);
             test(pool, rows, n);
         }
     }

@@ -6,13 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <memory>
 #include <random>
 #include <thread>
 
 #include "base/error.h"
 #include "kernels/cpu/matmul_onednn.h"
+#include "tests/kernels/cpu_data.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -22,22 +21,14 @@ extern const PackedMatmuls packed_matmul;
 
 namespace {
 
-constexpr float kGuard = 12345.0f;
 constexpr const float* kNothing = nullptr;
 
-std::vector<float> random_floats(std::mt19937& rng, int64_t n) {
+std::vector<float> uniform_floats(std::mt19937& rng, int64_t n) {
     std::uniform_real_distribution<float> value(-1, 1);
     std::vector<float> v(n);
     for (float& x : v) x = value(rng);
     return v;
 }
-
-struct AlignedBytes {
-    explicit AlignedBytes(int64_t bytes) : data(std::aligned_alloc(64, (bytes + 127) / 64 * 64), &std::free) {}
-    std::unique_ptr<void, decltype(&std::free)> data;
-};
-
-int64_t pick(std::mt19937& rng, int64_t low, int64_t high) { return low + static_cast<int64_t>(rng() % (high - low + 1)); }
 
 MatmulShape random_shape(std::mt19937& rng) {
     MatmulShape s;
@@ -56,10 +47,10 @@ int64_t floats(int64_t rows, int64_t columns, int64_t ld) { return (rows - 1) * 
 
 struct Operands {
     Operands(const MatmulShape& s, std::mt19937& rng)
-        : a(s.transpose_a == Transpose::yes ? random_floats(rng, floats(s.k, s.m, s.lda))
-                                            : random_floats(rng, floats(s.m, s.k, s.lda))),
-          b(s.transpose_b == Transpose::yes ? random_floats(rng, floats(s.n, s.k, s.ldb))
-                                            : random_floats(rng, floats(s.k, s.n, s.ldb))),
+        : a(s.transpose_a == Transpose::yes ? uniform_floats(rng, floats(s.k, s.m, s.lda))
+                                            : uniform_floats(rng, floats(s.m, s.k, s.lda))),
+          b(s.transpose_b == Transpose::yes ? uniform_floats(rng, floats(s.n, s.k, s.ldb))
+                                            : uniform_floats(rng, floats(s.k, s.n, s.ldb))),
           c(floats(s.m, s.n, s.ldc), kGuard) {
         for (int64_t i = 0; i < s.m; ++i)
             for (int64_t j = 0; j < s.n; ++j) c[i * s.ldc + j] = 0.5f;

@@ -14,6 +14,7 @@
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
+#include "tests/kernels/cpu_data.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -37,13 +38,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-std::vector<float> random_floats(std::mt19937& rng, int64_t n, float spread = 1) {
-    std::normal_distribution<float> value(0, spread);
-    std::vector<float> v(n);
-    for (float& x : v) x = value(rng);
-    return v;
-}
-
 template <typename Want>
 void expect_near(const Want& want, const std::vector<float>& got, double tolerance) {
     ASSERT_EQ(want.size(), got.size());
@@ -59,7 +53,7 @@ void expect_near(const Want& want, const std::vector<float>& got, double toleran
 template <typename Test>
 void with_pools(const Test& test) {
     for (int threads : {1, 2, 3}) {
-        SCOPED_TRACE(testing::Message() << threads << " threads");
+        SCOPED_TRACE(::testing::Message() << threads << " threads");
         ThreadPool pool(threads);
         test(pool);
     }

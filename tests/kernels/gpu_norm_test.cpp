@@ -47,15 +47,15 @@ struct Shape {
 const std::vector<Shape> kShapes = {{5, 8},    {9, 7},    {300, 64}, {3, 125},  {12, 1024},
                                     {4, 1025}, {3, 1032}, {2, 8192}, {2, 8200}, {2, 9001}};
 
-struct Results {
+struct NormResults {
     std::vector<float> y, mean, rstd, dx, dw, db;
-    bool operator==(const Results&) const = default;
+    bool operator==(const NormResults&) const = default;
 };
 
-Results run(const Shape& z, bool centered, const std::vector<float>& x, const std::vector<float>& w, const std::vector<float>& b,
-            const std::vector<float>& dy) {
+NormResults run(const Shape& z, bool centered, const std::vector<float>& x, const std::vector<float>& w,
+                const std::vector<float>& b, const std::vector<float>& dy) {
     const auto rows = static_cast<size_t>(z.rows), n = static_cast<size_t>(z.n);
-    Results r;
+    NormResults r;
     r.y.resize(rows * n), r.mean.resize(rows), r.rstd.resize(rows), r.dx.resize(rows * n), r.dw.assign(n, 0.5f), r.db.resize(n);
     std::vector<float> sums(static_cast<size_t>(norm_backward_workspace_bytes(z.rows, z.n, 2)) / sizeof(float));
     const float* const none = nullptr;
@@ -96,7 +96,7 @@ TEST(GpuNorms, EveryPathAgreesWithDouble) {
                         rstd * (dy[r * n + i] * static_cast<double>(w[i]) - of_g - (x[r * n + i] - mean) * rstd * of_gx);
             }
             emulator::set_order(Order::Ascending);
-            const Results got = run(z, centered, x, w, b, dy);
+            const NormResults got = run(z, centered, x, w, b, dy);
             EXPECT_LE(error(got.y, y), 2e-6) << what;
             EXPECT_LE(error(got.dx, dx), 4e-6) << what;
             EXPECT_LE(error(got.dw, dw), 4e-6) << what;

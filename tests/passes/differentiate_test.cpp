@@ -29,8 +29,8 @@ ir::Program differentiated(const std::string& ports, const std::string& ops) {
     return p;
 }
 
-const std::string kX = "  port x value read\n    x: f32[batch, seq, hidden]?\n",
-                  kY = "  port y value write\n    y: f32[batch, seq, hidden]?\n";
+const std::string kIn = "  port x value read\n    x: f32[batch, seq, hidden]?\n",
+                  kOut = "  port y value write\n    y: f32[batch, seq, hidden]?\n";
 std::string params(const std::string& tensors) { return "  port params params read\n" + tensors; }
 
 Strings frame_of(const ir::Program& p, const std::string& routine) {
@@ -43,7 +43,7 @@ Strings frame_of(const ir::Program& p, const std::string& routine) {
 }
 
 TEST(Differentiate, ProductNeedsNoFrame) {
-    const ir::Program p = differentiated(kX + params("    w: f32[hidden]? from w\n") + kY, "  y = einsum(x, w)\n");
+    const ir::Program p = differentiated(kIn + params("    w: f32[hidden]? from w\n") + kOut, "  y = einsum(x, w)\n");
     EXPECT_EQ(op_lines(p, "b.backward"),
               (Strings{"d.x = einsum(d.y, w)", "d.w.part: f32[hidden]? = einsum(d.y, x)", "+grad.w = accumulate(d.w.part)"}));
     EXPECT_EQ(frame_of(p, "b.forward"), Strings{});
@@ -52,7 +52,7 @@ TEST(Differentiate, ProductNeedsNoFrame) {
 
 TEST(Differentiate, WhatBackwardReadsIsSaved) {
     const ir::Program p = differentiated(
-        kX + params("    w: f32[ffn, hidden]? from w\n    v: f32[hidden, ffn]? from v\n") + kY,
+        kIn + params("    w: f32[ffn, hidden]? from w\n    v: f32[hidden, ffn]? from v\n") + kOut,
         "  h: f32[batch, seq, ffn]? = einsum(x, w)\n  a: f32[batch, seq, ffn]? = unary(h) {fn='silu'}\n  y = einsum(a, v)\n");
     EXPECT_EQ(frame_of(p, "b.forward"), (Strings{"h", "a"}));
     EXPECT_EQ(frame_of(p, "b.backward"), (Strings{"h", "a"}));
@@ -61,7 +61,8 @@ TEST(Differentiate, WhatBackwardReadsIsSaved) {
 
 TEST(Differentiate, RerunOpsAreNotSaved) {
     const std::string ports =
-        kX + params("    w: f32[ffn, hidden]? from w\n    u: f32[ffn, hidden]? from u\n    v: f32[hidden, ffn]? from v\n") + kY;
+        kIn + params("    w: f32[ffn, hidden]? from w\n    u: f32[ffn, hidden]? from u\n    v: f32[hidden, ffn]? from v\n") +
+        kOut;
     const ir::Program p =
         differentiated(ports,
                        "  gate: f32[batch, seq, ffn]? = einsum(x, w)\n  up: f32[batch, seq, ffn]? = einsum(x, u)\n"
@@ -72,7 +73,7 @@ TEST(Differentiate, RerunOpsAreNotSaved) {
 
 TEST(Differentiate, WhatFollowsFromInputsAloneIsMadeAgain) {
     const ir::Program p =
-        differentiated(kX + kY, "  valid: f32[batch, seq]? = unary(ids) {fn='valid'}\n  y = einsum(x, valid)\n");
+        differentiated(kIn + kOut, "  valid: f32[batch, seq]? = unary(ids) {fn='valid'}\n  y = einsum(x, valid)\n");
     EXPECT_EQ(frame_of(p, "b.forward"), Strings{});
     EXPECT_EQ(op_lines(p, "b.backward"),
               (Strings{"valid: f32[batch, seq]? = unary(ids) {fn='valid'}", "d.x = einsum(d.y, valid)"}));
@@ -80,39 +81,40 @@ TEST(Differentiate, WhatFollowsFromInputsAloneIsMadeAgain) {
 
 TEST(Differentiate, ContributionsMeetInOneAdd) {
     const ir::Program p = differentiated(
-        kX + params("    w: f32[hidden]? from w\n") + kY,
+        kIn + params("    w: f32[hidden]? from w\n") + kOut,
         "  a: f32[batch, seq, hidden]? = einsum(x, w)\n  b: f32[batch, seq, hidden]? = scale(x) {c=2.0}\n  y = add(a, b, x)\n");
     EXPECT_EQ(op_line(p, "b.backward", "d.x"), "d.x = add(d.y, d.x.part, d.x.part.2)");
 }
 
 TEST(Differentiate, ASquareCountsTwice) {
-    const ir::Program p = differentiated(kX + kY, "  y = einsum(x, x)\n");
+    const ir::Program p = differentiated(kIn + kOut, "  y = einsum(x, x)\n");
     EXPECT_EQ(op_line(p, "b.backward", "d.x"), "d.x = add(d.x.part, d.x.part)");
 }
 
 TEST(Differentiate, ATwiceUsedParameterHasOneGradient) {
-    const ir::Program p = differentiated(kX + params("    w: f32[hidden]? from w\n") + kY,
+    const ir::Program p = differentiated(kIn + params("    w: f32[hidden]? from w\n") + kOut,
                                          "  a: f32[batch, seq, hidden]? = einsum(x, w)\n  y = einsum(a, w)\n");
     EXPECT_EQ(op_line(p, "b.backward", "grad.w"), "+grad.w = accumulate(d.w)");
     EXPECT_EQ(op_line(p, "b.backward", "d.w"), "d.w: f32[hidden]? = add(d.w.part, d.w.part.2)");
 }
 
 TEST(Differentiate, IntegersHaveNoCotangent) {
-    const ir::Program p = differentiated(params("    table: f32[ffn, hidden]? from table\n") + kY, "  y = gather(table, ids)\n");
+    const ir::Program p =
+        differentiated(params("    table: f32[ffn, hidden]? from table\n") + kOut, "  y = gather(table, ids)\n");
     EXPECT_EQ(op_lines(p, "b.backward"),
               (Strings{"d.table.part: f32[ffn, hidden]? = scatter(d.y, ids)", "+grad.table = accumulate(d.table.part)"}));
 }
 
 TEST(Differentiate, TheLossStartsFromTheInverseCount) {
     const ir::Program p = differentiated(
-        kX + params("    w: f32[hidden]? from w\n") + "  port loss_sum state accumulate of loss_sum\n    loss_sum: f64[]?\n",
+        kIn + params("    w: f32[hidden]? from w\n") + "  port loss_sum state accumulate of loss_sum\n    loss_sum: f64[]?\n",
         "  loss: f32[]? = einsum(x, w)\n  +loss_sum = accumulate(loss)\n");
     EXPECT_EQ(op_line(p, "b.backward", "d.w.part"), "d.w.part: f32[hidden]? = einsum(inv_n, x)");
     EXPECT_EQ(op_line(p, "b.backward", "loss_sum"), "");
 }
 
 TEST(Differentiate, AParameterWithoutUseIsAnError) {
-    EXPECT_THROW(differentiated(kX + params("    w: f32[hidden]? from w\n") + kY, "  y = scale(x) {c=1.0}\n"), InternalError);
+    EXPECT_THROW(differentiated(kIn + params("    w: f32[hidden]? from w\n") + kOut, "  y = scale(x) {c=1.0}\n"), InternalError);
 }
 
 TEST(Differentiate, OtherEntriesAreLeftAlone) {

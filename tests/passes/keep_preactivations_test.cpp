@@ -16,7 +16,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-constexpr const char* kModel =
+constexpr const char* kPerceptron =
     "mesh dp_replicate=1 dp_shard=1 cp=1 tp=1\nmicrobatches 1\nblock b x1\n"
     "param w: f32[hidden=8, ffn=16]? block b name w decay 1 init normal 0.02 0\n"
     "param c: f32[ffn=16]? block b name c decay 0 init zeros 0.0 0\n"
@@ -25,12 +25,12 @@ constexpr const char* kModel =
     "  port params params read\n    w: f32[hidden, ffn]? from w\n    c: f32[ffn]? from c\n"
     "  port y value write\n    y: f32[batch, seq, ffn]?\n";
 
-ir::Program passed(const std::string& ops) { return passes::keep_preactivations(ir::parse(kModel + ops)); }
+ir::Program passed(const std::string& ops) { return passes::keep_preactivations(ir::parse(kPerceptron + ops)); }
 
-const std::string kUp = "  up: f32[batch, seq, ffn]? = einsum(x, w)\n", kAct = "  y = bias_gelu(up, c) {fn='gelu'}\n";
+const std::string kProduct = "  up: f32[batch, seq, ffn]? = einsum(x, w)\n", kGelu = "  y = bias_gelu(up, c) {fn='gelu'}\n";
 
 TEST(KeepPreactivations, GeluIsAnOpBehindItsBias) {
-    const ir::Program p = passed(kUp + kAct);
+    const ir::Program p = passed(kProduct + kGelu);
     EXPECT_EQ(op_lines(p, "b.forward"),
               (Strings{"up: f32[batch, seq, ffn]? = einsum(x, w)", "up.biased: f32[batch, seq, ffn]? = bias(up, c)",
                        "y = gelu(up.biased) {fn='gelu'}"}));
@@ -39,10 +39,10 @@ TEST(KeepPreactivations, GeluIsAnOpBehindItsBias) {
 }
 
 TEST(KeepPreactivations, WhatNoEpilogueServesStays) {
-    const auto stays = [](const std::string& ops) { return passed(ops) == ir::parse(kModel + ops); };
-    EXPECT_TRUE(stays(kUp + "  y = bias_gelu(up, c) {fn='gelu_erf'}\n"));
-    EXPECT_TRUE(stays(kUp + "  two: f32[batch, seq, ffn]? = scale(up) {c=2.0}\n  y = bias_gelu(two, c) {fn='gelu'}\n"));
-    EXPECT_FALSE(stays(kUp + kAct));
+    const auto stays = [](const std::string& ops) { return passed(ops) == ir::parse(kPerceptron + ops); };
+    EXPECT_TRUE(stays(kProduct + "  y = bias_gelu(up, c) {fn='gelu_erf'}\n"));
+    EXPECT_TRUE(stays(kProduct + "  two: f32[batch, seq, ffn]? = scale(up) {c=2.0}\n  y = bias_gelu(two, c) {fn='gelu'}\n"));
+    EXPECT_FALSE(stays(kProduct + kGelu));
 }
 
 // ---- Programs for NVIDIA's GPUs.

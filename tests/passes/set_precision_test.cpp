@@ -193,7 +193,7 @@ TEST(SetPrecision, NormsOfQueriesAndKeysAreNoPartOfIt) {
 
 // ---- training.mixed_precision_norm
 
-const std::string kNorm = "training.mixed_precision_norm";
+const std::string kPrecisionOfNorms = "training.mixed_precision_norm";
 
 TEST(SetPrecision, NormsReadFloat32WeightsAndWriteWhatTheyWrote) {
     for (const char* model : {"llama3", "gpt2"}) {
@@ -201,7 +201,7 @@ TEST(SetPrecision, NormsReadFloat32WeightsAndWriteWhatTheyWrote) {
             Settings settings = {{"model.name", model}, {kWide, stream}};
             if (model == std::string("llama3")) settings.push_back({"model.qk_norm", "1"});
             const ir::Program before = typed(settings);
-            settings.push_back({kNorm, "float32"});
+            settings.push_back({kPrecisionOfNorms, "float32"});
             const ir::Program p = typed(settings);
             int norms = 0;
             for (size_t k = 0; k < p.routines.size(); ++k) {

@@ -11,6 +11,7 @@
 #include "tests/base/plain.h"
 #include "tests/compile/recipes.h"
 #include "tests/equivalence/run.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

@@ -11,8 +11,8 @@
 namespace lockstep::testing {
 namespace {
 
-struct Training {
-    explicit Training(const Settings& settings, Backend backend = Backend::Reference)
+struct ScaledTraining {
+    explicit ScaledTraining(const Settings& settings, Backend backend = Backend::Reference)
         : r(small_recipe(settings)),
           compiled(compile_recipe(r, backend)),
           data(synthetic_data(r, compiled)),
@@ -50,7 +50,7 @@ private:
 };
 
 TEST(LossScale, IsHalvedUntilGradientsFitAndThenGrows) {
-    Training t(half({{"training.initial_loss_scale", "1e9"}, {"training.loss_scale_window", "3"}}));
+    ScaledTraining t(half({{"training.initial_loss_scale", "1e9"}, {"training.loss_scale_window", "3"}}));
     GradScaler expected(1e9, 3, 1);
     double scale = 1e9;
     int skipped = 0, grown = 0;
@@ -72,7 +72,7 @@ TEST(LossScale, IsHalvedUntilGradientsFitAndThenGrows) {
 }
 
 TEST(LossScale, StaysAtItsLeast) {
-    Training t(half({{"training.initial_loss_scale", "1e30"}, {"training.min_loss_scale", "4e29"}}));
+    ScaledTraining t(half({{"training.initial_loss_scale", "1e30"}, {"training.min_loss_scale", "4e29"}}));
     for (const double expected : {5e29, 4e29, 4e29}) {
         const runtime::StepResult s = t.trainer.step();
         EXPECT_FALSE(s.committed);
@@ -81,11 +81,11 @@ TEST(LossScale, StaysAtItsLeast) {
 }
 
 TEST(LossScale, IsOneOnAllRanks) {
-    Training t(half({{"training.initial_loss_scale", "1e9"},
-                     {"training.loss_scale_window", "2"},
-                     {"parallelism.pipeline_parallel_degree", "2"},
-                     {"parallelism.data_parallel_shard_degree", "2"},
-                     {"training.local_batch_size", "2"}}));
+    ScaledTraining t(half({{"training.initial_loss_scale", "1e9"},
+                           {"training.loss_scale_window", "2"},
+                           {"parallelism.pipeline_parallel_degree", "2"},
+                           {"parallelism.data_parallel_shard_degree", "2"},
+                           {"training.local_batch_size", "2"}}));
     bool skipped = false;
     for (int i = 0; i < 20; ++i) {
         skipped |= !t.trainer.step().committed;
@@ -99,7 +99,7 @@ TEST(LossScale, IsOneOnAllRanks) {
 
 // A fixed scale is a state that nothing changes; one that float16 holds does what a dynamic one does between its changes.
 TEST(LossScale, FixedEqualsDynamicThatDoesNotChange) {
-    Training fixed(half({{"training.loss_scale", "256"}})), dynamic(half({{"training.initial_loss_scale", "256"}}));
+    ScaledTraining fixed(half({{"training.loss_scale", "256"}})), dynamic(half({{"training.initial_loss_scale", "256"}}));
     for (int i = 0; i < 4; ++i) {
         const runtime::StepResult a = fixed.trainer.step(), b = dynamic.trainer.step();
         EXPECT_EQ(a.loss, b.loss);
@@ -117,10 +117,10 @@ TEST(LossScale, SavesSmallGradients) {
                            {"lr_scheduler.warmup_steps", "0"}};
     const auto with = [&](Settings more) {
         more.insert(more.end(), tiny.begin(), tiny.end());
-        Training t(more);
+        ScaledTraining t(more);
         double distance = 0;
         Settings plain = tiny;
-        Training exact(plain);
+        ScaledTraining exact(plain);
         for (int i = 0; i < 6; ++i)
             distance = std::max(distance, std::abs(t.trainer.step().grad_norm - exact.trainer.step().grad_norm));
         return distance;

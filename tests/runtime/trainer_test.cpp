@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-compile::Recipe recipe(const std::string& more = "") {
+compile::Recipe four_sequences(const std::string& more = "") {
     return plain(compile::Recipe::from_text(R"(
 [model]
 dim = 32
@@ -36,7 +36,7 @@ warmup_steps = 0
 data::SyntheticSource source() { return data::SyntheticSource({1, 61, 16, 0.0, 0}); }
 
 TEST(Step, ANonFiniteStepChangesNoState) {
-    const compile::Recipe r = recipe("[parallelism]\ndata_parallel_shard_degree = 2\n");
+    const compile::Recipe r = four_sequences("[parallelism]\ndata_parallel_shard_degree = 2\n");
     const compile::Compiled compiled = compile_recipe(r, Backend::Cpu);
     const data::SyntheticSource data = source();
     runtime::Trainer trainer(compile::config_of(r), compiled, data);
@@ -68,7 +68,7 @@ TEST(Step, AllocatesNothing) {
 #endif
     for (const char* layout :
          {"", "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[runtime]\ncomm_thread = \"on\"\n"}) {
-        const compile::Recipe r = recipe(layout);
+        const compile::Recipe r = four_sequences(layout);
         for (Backend backend : {Backend::Cpu, Backend::Reference}) {
             const compile::Compiled compiled = compile_recipe(r, backend);
             const data::SyntheticSource data = source();
@@ -86,7 +86,7 @@ TEST(Step, AllocatesNothing) {
 }
 
 TEST(Step, TheSameRunGivesTheSameBits) {
-    const compile::Recipe r = recipe(
+    const compile::Recipe r = four_sequences(
         "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[runtime]\ncomm_thread = "
         "\"on\"\nthreads_per_rank = 2\n");
     const Outcome a = run(r, Backend::Cpu, 3), b = run(r, Backend::Cpu, 3);
@@ -95,7 +95,7 @@ TEST(Step, TheSameRunGivesTheSameBits) {
 }
 
 TEST(Step, PassesSwitchedOffChangeTheTextAndNotTheResult) {
-    compile::Recipe r = recipe(
+    compile::Recipe r = four_sequences(
         "[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = \"full\"\n");
     r.set("training.dtype", "float64");
     const compile::Compiled all = compile_recipe(r, Backend::Reference);
@@ -109,8 +109,8 @@ TEST(Step, PassesSwitchedOffChangeTheTextAndNotTheResult) {
 }
 
 TEST(Step, InitialValuesAreThoseOfTheNameAndIndex) {
-    const compile::Recipe one = recipe(),
-                          many = recipe("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n");
+    const compile::Recipe one = four_sequences(),
+                          many = four_sequences("[parallelism]\ndata_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n");
     const compile::Compiled a = compile_recipe(one, Backend::Cpu), b = compile_recipe(many, Backend::Cpu);
     const data::SyntheticSource data = source();
     runtime::Trainer x(compile::config_of(one), a, data), y(compile::config_of(many), b, data);

@@ -25,7 +25,7 @@ TEST(PipelineCsv, LineEndsBlanksAndQuotesDoNotMatter) {
     EXPECT_EQ(table.stages, 2);
 }
 
-struct Refused {
+struct RefusedText {
     const char *id, *text, *message;
 };
 TEST(PipelineCsv, RefusalsNameLineAndCell) {
@@ -33,7 +33,7 @@ TEST(PipelineCsv, RefusalsNameLineAndCell) {
         ", expected stage, one of F, I, W, B, and microbatch, as in 2F0, or nothing for an idle cell (transfers and gathers "
         "follow from "
         "these and do not stand in the file)";
-    const Refused all[] = {
+    const RefusedText all[] = {
         {"pipeline.csv_ranks", "", "x.csv has 0 lines, expected one for each of the 2 ranks of pipeline_parallel_degree"},
         {"pipeline.csv_ranks", "0F0,0B0\n",
          "x.csv has 1 lines, expected one for each of the 2 ranks of pipeline_parallel_degree"},
@@ -47,7 +47,7 @@ TEST(PipelineCsv, RefusalsNameLineAndCell) {
          "x.csv:2: cell 3: 1F1 names microbatch 1, and microbatches are 0 to 0"},
         {"pipeline.csv_illegal", "0F0,0B0\n7F0,7B0\n", "x.csv:2: cell 1: 7F0 names stage 7, and stages are 0 to 1"},
     };
-    for (const Refused& r : all) {
+    for (const RefusedText& r : all) {
         try {
             read_csv(r.text, {"x.csv", 2, 1});
             ADD_FAILURE() << r.message << ": not refused";

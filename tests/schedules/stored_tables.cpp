@@ -1,4 +1,5 @@
 #include "tests/schedules/stored_tables.h"
+#include "tests/paths.h"
 
 #include <fmt/format.h>
 

@@ -11,6 +11,7 @@
 #include "passes/select_kernels.h"
 #include "sim/cluster.h"
 #include "tests/compile/recipes.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

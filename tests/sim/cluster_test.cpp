@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "sim/cluster.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {

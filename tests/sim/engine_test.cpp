@@ -13,7 +13,7 @@ namespace {
 
 using namespace sim;
 
-Work call(int id, std::vector<Segment> segments, std::vector<int> waits = {}) {
+sim::Work call(int id, std::vector<Segment> segments, std::vector<int> waits = {}) {
     return {shared(std::move(segments)), std::move(waits), id};
 }
 Rank one_thread(std::vector<Segment> segments) { return {{{1, {call(0, std::move(segments))}}}}; }
@@ -159,7 +159,7 @@ std::vector<Rank> random_devices(std::mt19937& random) {
                 all.push_back(below(3) == 0 ? Segment{0, 0, seconds(), own, 2 * own + link} : core(seconds()));
             }
             if (meets) all.push_back({0, 0, seconds(), 2, static_cast<int>(2 * r)});
-            Work w = call(id, all);
+            sim::Work w = call(id, all);
             if (waits == 0 && id > 0) w.waits = {below(id)};
             if (waits == 1) w.delay_s = seconds();
             if (waits == 2) w.not_before_s = seconds() * i;

@@ -11,6 +11,7 @@
 #include "planning/plan.h"
 #include "sim/cluster.h"
 #include "sim/simulate.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {

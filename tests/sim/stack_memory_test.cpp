@@ -8,6 +8,7 @@
 #include "planning/machine.h"
 #include "planning/plan.h"
 #include "sim/stack_memory.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {

@@ -32,9 +32,9 @@ std::vector<Job> mpi_jobs() {
     return {mpi_job("Whole", {}), mpi_job("Pieces", {.piece_bytes = 1500, .message_bytes = 4000, .small_bytes = 0})};
 }
 
-INSTANTIATE_TEST_SUITE_P(Mpi, Comm, testing::ValuesIn(mpi_jobs()), name_of_job);
-INSTANTIATE_TEST_SUITE_P(Mpi, CommBits, testing::ValuesIn(mpi_jobs()), name_of_job);
-INSTANTIATE_TEST_SUITE_P(Mpi, CommFailure, testing::ValuesIn(mpi_jobs()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Mpi, Comm, ::testing::ValuesIn(mpi_jobs()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Mpi, CommBits, ::testing::ValuesIn(mpi_jobs()), name_of_job);
+INSTANTIATE_TEST_SUITE_P(Mpi, CommFailure, ::testing::ValuesIn(mpi_jobs()), name_of_job);
 
 TEST(Mpi, AnMpiWithoutThreadsIsRefused) {
     mpi::require_threads(3);

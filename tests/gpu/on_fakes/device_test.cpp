@@ -129,7 +129,7 @@ std::unique_ptr<device::Machine> next_gpu() {
     return device::gpu::machine(kernels::gpu::add_one);
 }
 
-const auto jobs = testing::Values(queued_job("Gpu", 1, next_gpu, gpu::moves()), queued_job("Gpu", 3, next_gpu, gpu::moves()));
+const auto jobs = ::testing::Values(queued_job("Gpu", 1, next_gpu, gpu::moves()), queued_job("Gpu", 3, next_gpu, gpu::moves()));
 INSTANTIATE_TEST_SUITE_P(Gpu, Comm, jobs, name_of_job);
 INSTANTIATE_TEST_SUITE_P(Gpu, CommBits, jobs, name_of_job);
 

@@ -10,8 +10,6 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kSteps = 2;
-
 // A GPU has no kernels in float64.
 std::vector<NamedSettings> settings_of_a_gpu() {
     std::vector<NamedSettings> all = sample_settings();
@@ -27,6 +25,7 @@ class GpuLayouts : public ::testing::TestWithParam<NamedSettings> {};
 TEST_P(GpuLayouts, AreNearTheHostWithTheSameBitsInEverySchedule) {
     const compile::Recipe recipe = small_recipe(GetParam().settings);
     const compile::Compiled on_host = compile_recipe(recipe, Backend::Cpu), on_gpu = compile_for_gpu(recipe);
+    constexpr int kSteps = 2;
     const Outcome host = run(recipe, on_host, kSteps);
     const Outcome first = train(recipe, on_gpu, fake_gpu(1), kSteps);
     const bool narrow = compile::config_of(recipe).training.mixed_precision_param != compile::config_of(recipe).training.dtype ||
@@ -35,7 +34,7 @@ TEST_P(GpuLayouts, AreNearTheHostWithTheSameBitsInEverySchedule) {
     const double apart = difference(host, first, &where);
     EXPECT_LE(apart, narrow ? 3e-2 : 2e-4) << where;
     for (uint64_t seed = 2; seed <= 7; ++seed)
-        EXPECT_TRUE(same_bits(first, train(recipe, on_gpu, fake_gpu(seed), kSteps))) << "seed " << seed;
+        EXPECT_TRUE(first == train(recipe, on_gpu, fake_gpu(seed), kSteps)) << "seed " << seed;
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, GpuLayouts, ::testing::ValuesIn(settings_of_a_gpu()),
@@ -49,7 +48,7 @@ TEST(GpuGraphs, HaveTheBitsOfSingleCalls) {
         const Outcome calls = train(recipe, compiled, fake_gpu(1), 5);
         recipe.set("runtime.cuda_graph", "true");
         for (uint64_t seed = 2; seed <= 10; ++seed) {
-            EXPECT_TRUE(same_bits(calls, train(recipe, compiled, fake_gpu(seed), 5))) << "seed " << seed;
+            EXPECT_TRUE(calls == train(recipe, compiled, fake_gpu(seed), 5)) << "seed " << seed;
             EXPECT_EQ(fakes::cuda::counts().graph_launches, 4);
         }
     }

@@ -117,7 +117,7 @@ TEST_P(GpuProcesses, HaveTheBitsOfRanksThatShareAGpu) {
         for (int schedule = 0; schedule < 2; ++schedule) {
             const std::vector<Outcome> of_process = train_in_processes(recipe, compiled, kSteps);
             EXPECT_EQ(fakes::cuda::counts().graph_launches, *graph == 't' ? (kSteps - 1) * ranks : 0);
-            for (const Outcome& outcome : of_process) EXPECT_TRUE(same_bits(threads, outcome)) << "graph: " << graph;
+            for (const Outcome& outcome : of_process) EXPECT_TRUE(threads == outcome) << "graph: " << graph;
         }
     }
 }
@@ -144,7 +144,7 @@ TEST(GpuProcessesByNccl, TrainNearExactSums) {
         for (const Outcome& outcome : outcomes) {
             EXPECT_LE(difference(exact, outcome), 1e-5);
             if (!first) first = outcome;
-            EXPECT_TRUE(same_bits(*first, outcome));
+            EXPECT_TRUE(*first == outcome);
         }
     }
 }

@@ -52,8 +52,4 @@ inline Outcome train(const compile::Recipe& recipe, const compile::Compiled& com
     return out;
 }
 
-inline bool same_bits(const Outcome& a, const Outcome& b) {
-    return a.losses == b.losses && a.grad_norms == b.grad_norms && a.weights == b.weights;
-}
-
 }  // namespace lockstep::testing

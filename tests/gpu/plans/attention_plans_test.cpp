@@ -8,6 +8,7 @@
 
 #include "base/text_file.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "tests/paths.h"
 
 namespace lockstep::testing {
 namespace {
