@@ -20,6 +20,7 @@
 #include "kernels/kernel.h"
 #include "memory_damages.h"
 #include "shadow_machine.h"
+#include "tests/base/from_environment.h"
 #include "tests/compile/recipes.h"
 
 namespace lockstep::check_test {
@@ -28,10 +29,7 @@ namespace {
 using lockstep::testing::Backend;
 using lockstep::testing::Settings;
 
-int damages_of_a_kind() {
-    const char* text = std::getenv("LOCKSTEP_MEMORY_DAMAGES");
-    return text ? std::atoi(text) : 40;
-}
+int damages_of_a_kind() { return static_cast<int>(lockstep::testing::from_environment("LOCKSTEP_MEMORY_DAMAGES", 40)); }
 
 struct Base {
     std::string name;

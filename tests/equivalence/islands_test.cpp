@@ -121,14 +121,14 @@ Outcome joined(const compile::Recipe& recipe, const Meetings& m, int steps) {
     return out;
 }
 
-struct Case {
+struct IslandsCase {
     Meetings meetings;
     Settings layout;
 };
 
-const std::vector<Case>& cases() {
+const std::vector<IslandsCase>& cases() {
     const char *const shard = "parallelism.data_parallel_shard_degree", *const preset = "partition.preset";
-    static const std::vector<Case> all = {
+    static const std::vector<IslandsCase> all = {
         {{}, {}},
         {{.islands = 3, .every = 3, .momentum = 0, .alpha = 0.25}, {{shard, "2"}}},
         {{.every = 4, .fragments = 2}, {{shard, "2"}, {preset, "zero1"}, {"parallelism.data_parallel_replicate_degree", "2"}}},
@@ -147,7 +147,7 @@ const std::vector<Case>& cases() {
 
 TEST(Islands, AreRunsOnOneRankThatMeet) {
     constexpr int kSteps = 6;
-    for (const Case& c : cases()) {
+    for (const IslandsCase& c : cases()) {
         const compile::Recipe alone = recipe_of(c.layout);
         const compile::Recipe recipe = with_islands(alone, c.meetings);
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
@@ -194,7 +194,7 @@ Outcome as_jobs(const compile::Recipe& recipe, const Meetings& m, int steps) {
 
 TEST(Islands, AsJobsOfTheirOwnAreTheSame) {
     constexpr int kSteps = 6;
-    for (const Case& c : cases()) {
+    for (const IslandsCase& c : cases()) {
         const compile::Recipe alone = recipe_of(c.layout), recipe = with_islands(alone, c.meetings);
         std::string where;
         EXPECT_LT(difference(joined(alone, c.meetings, kSteps), as_jobs(recipe, c.meetings, kSteps), &where), 1e-10)
@@ -204,7 +204,7 @@ TEST(Islands, AsJobsOfTheirOwnAreTheSame) {
 }
 
 TEST(Islands, AsJobsMeetQuantized) {
-    for (const Case& c : {cases()[1], cases()[4], cases()[6]}) {
+    for (const IslandsCase& c : {cases()[1], cases()[4], cases()[6]}) {
         compile::Recipe recipe = with_islands(recipe_of(c.layout), c.meetings);
         const Outcome exact = run(recipe, Backend::Reference, 4);
         recipe.set("fault_tolerance.should_quantize", "true");
@@ -263,7 +263,7 @@ TEST(Islands, OfLocalSgdAverage) {
 
 // What crosses islands is int8: near what it is, and a quarter of the bytes.
 TEST(Islands, MeetQuantized) {
-    for (const Case& c : cases()) {
+    for (const IslandsCase& c : cases()) {
         compile::Recipe recipe = with_islands(recipe_of(c.layout), c.meetings);
         const Outcome exact = run(recipe, Backend::Reference, 4);
         recipe.set("fault_tolerance.should_quantize", "true");

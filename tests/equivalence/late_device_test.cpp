@@ -16,17 +16,13 @@
 #include "device/late.h"
 #include "runtime/load_states.h"
 #include "runtime/saver.h"
+#include "tests/base/from_environment.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
 #include "tests/equivalence/left_out_waits.h"
 
 namespace lockstep::testing {
 namespace {
-
-int64_t draws(int64_t otherwise) {
-    const char* text = std::getenv("LOCKSTEP_DRAWS");
-    return text ? std::atoll(text) : otherwise;
-}
 
 compile::Recipe on_late_device(compile::Recipe recipe, uint64_t seed) {
     recipe.set("debug.device", "late");
@@ -52,12 +48,14 @@ void hold_to_the_host(Dtype dtype, bool mixed, int64_t wanted) {
     }
 }
 
-TEST(EquivalenceLateDevice, EveryLayoutHasTheBitsOfTheHostFloat64) { hold_to_the_host(Dtype::F64, false, draws(40)); }
+TEST(EquivalenceLateDevice, EveryLayoutHasTheBitsOfTheHostFloat64) {
+    hold_to_the_host(Dtype::F64, false, from_environment("LOCKSTEP_DRAWS", 40));
+}
 TEST(EquivalenceLateDevice, EveryLayoutHasTheBitsOfTheHostFloat32) {
-    hold_to_the_host(Dtype::F32, false, std::max<int64_t>(1, draws(40) / 4));
+    hold_to_the_host(Dtype::F32, false, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 40) / 4));
 }
 TEST(EquivalenceLateDevice, EveryLayoutHasTheBitsOfTheHostBfloat16) {
-    hold_to_the_host(Dtype::F32, true, std::max<int64_t>(1, draws(40) / 4));
+    hold_to_the_host(Dtype::F32, true, std::max<int64_t>(1, from_environment("LOCKSTEP_DRAWS", 40) / 4));
 }
 
 // Two steps and a save in the middle of the third; three steps from there in a new trainer.

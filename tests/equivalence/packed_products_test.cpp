@@ -10,22 +10,22 @@
 namespace lockstep::testing {
 namespace {
 
-using Settings = std::map<std::string, std::string>;
+using SettingsByKey = std::map<std::string, std::string>;
 
-compile::Recipe recipe(const Settings& settings) {
+compile::Recipe recipe(const SettingsByKey& settings) {
     compile::Recipe r = plain();
-    for (const auto& [key, value] : Settings{{"model.dim", "6"},
-                                             {"model.n_layers", "2"},
-                                             {"model.n_heads", "2"},
-                                             {"model.n_kv_heads", "2"},
-                                             {"model.head_dim", "4"},
-                                             {"model.ffn_dim", "6"},  // neither matrix ends with a cache line
-                                             {"model.vocab_size", "20"},
-                                             {"training.seq_len", "8"},
-                                             {"training.local_batch_size", "1"},
-                                             {"training.global_batch_size", "4"},
-                                             {"training.dtype", "float64"},
-                                             {"lr_scheduler.warmup_steps", "0"}})
+    for (const auto& [key, value] : SettingsByKey{{"model.dim", "6"},
+                                                  {"model.n_layers", "2"},
+                                                  {"model.n_heads", "2"},
+                                                  {"model.n_kv_heads", "2"},
+                                                  {"model.head_dim", "4"},
+                                                  {"model.ffn_dim", "6"},  // neither matrix ends with a cache line
+                                                  {"model.vocab_size", "20"},
+                                                  {"training.seq_len", "8"},
+                                                  {"training.local_batch_size", "1"},
+                                                  {"training.global_batch_size", "4"},
+                                                  {"training.dtype", "float64"},
+                                                  {"lr_scheduler.warmup_steps", "0"}})
         r.set(key, value);
     for (const auto& [key, value] : settings) r.set(key, value);
     return r;
@@ -43,7 +43,7 @@ bool has_packed(const compile::Compiled& compiled, const std::string& source) {
     return false;
 }
 
-const Settings kLayouts[] = {
+const SettingsByKey kLayouts[] = {
     {},
     {{"optimizer.name", "Muon"}},
     {{"activation_checkpoint.mode", "full"}},
@@ -81,12 +81,12 @@ const Settings kLayouts[] = {
      {"model.qkv_bias", "1"}},
 };
 // Tensor parallelism cuts the groups of these: their queries, keys and values stay apart.
-const Settings kCutGroups[] = {
+const SettingsByKey kCutGroups[] = {
     {{"model.n_heads", "4"}, {"model.ffn_dim", "8"}, {"parallelism.tensor_parallel_degree", "4"}},
     {{"model.n_heads", "4"}, {"model.n_kv_heads", "1"}, {"parallelism.tensor_parallel_degree", "2"}, {"model.qkv_bias", "1"}},
 };
 
-void expect_equal(Settings settings, bool heads) {
+void expect_equal(SettingsByKey settings, bool heads) {
     std::string text;
     for (const auto& [key, value] : settings) text += key + " = " + value + "\n";
     const compile::Recipe packed = recipe(settings);
@@ -103,11 +103,11 @@ void expect_equal(Settings settings, bool heads) {
 }
 
 TEST(PackedProducts, AreTheProductsApart) {
-    for (const Settings& settings : kLayouts) expect_equal(settings, true);
+    for (const SettingsByKey& settings : kLayouts) expect_equal(settings, true);
 }
 
 TEST(PackedProducts, OfGroupsThatAreCutStayApart) {
-    for (const Settings& settings : kCutGroups) expect_equal(settings, false);
+    for (const SettingsByKey& settings : kCutGroups) expect_equal(settings, false);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "tests/base/from_environment.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/comm/process_groups.h"
 #include "tests/equivalence/process_group_run.h"
@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-void hold_to_threads(Dtype dtype, int wanted) {
+void hold_to_threads(Dtype dtype, int64_t wanted) {
     int hybrids = 0;
     for (uint64_t seed = 1; wanted > 0; ++seed) {
         const std::vector<int> host_of = seed % 3 == 0   ? std::vector{0, 0, 1, 1}
@@ -52,13 +52,12 @@ void hold_to_threads(Dtype dtype, int wanted) {
     EXPECT_GT(hybrids, 0);  // several ranks in a process
 }
 
-int draws() {
-    const char* text = std::getenv("LOCKSTEP_DRAWS");
-    return std::max(6, (text ? std::atoi(text) : 80) / 8);
-}
+int64_t draws_of_processes() { return std::max<int64_t>(6, from_environment("LOCKSTEP_DRAWS", 80) / 8); }
 
-TEST(EquivalenceProcesses, TheSameBitsAsThreadsFloat64) { hold_to_threads(Dtype::F64, draws()); }
-TEST(EquivalenceProcesses, TheSameBitsAsThreadsFloat32) { hold_to_threads(Dtype::F32, std::max(4, draws() / 2)); }
+TEST(EquivalenceProcesses, TheSameBitsAsThreadsFloat64) { hold_to_threads(Dtype::F64, draws_of_processes()); }
+TEST(EquivalenceProcesses, TheSameBitsAsThreadsFloat32) {
+    hold_to_threads(Dtype::F32, std::max<int64_t>(4, draws_of_processes() / 2));
+}
 
 }  // namespace
 }  // namespace lockstep::testing

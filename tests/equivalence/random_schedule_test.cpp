@@ -5,11 +5,11 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <regex>
 
 #include "base/error.h"
 #include "schedules/csv.h"
+#include "tests/base/from_environment.h"
 #include "tests/base/plain.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
@@ -75,11 +75,10 @@ compile::Recipe recipe_of(const Table& t, const std::string& csv, Random& random
 
 TEST(RandomSchedules, TrainAsOneRank) {
     constexpr int kSteps = 3;
-    const char* draws = std::getenv("LOCKSTEP_DRAWS");
-    const int tables = draws ? std::atoi(draws) : 60;
+    const int64_t tables = from_environment("LOCKSTEP_DRAWS", 60);
     const ScratchFolder folder;
     double farthest = 0;
-    for (int seed = 1; seed <= tables; ++seed) {
+    for (int64_t seed = 1; seed <= tables; ++seed) {
         Random random(static_cast<uint64_t>(seed));
         const Table table = random_pipeline(random);
         const compile::Recipe recipe = recipe_of(table, folder.write("schedule.csv", schedules::print_csv(table)), random);

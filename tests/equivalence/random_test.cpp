@@ -4,19 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "tests/base/from_environment.h"
 #include "tests/equivalence/draw.h"
 #include "tests/equivalence/edit.h"
 #include "tests/equivalence/techniques.h"
 
 namespace lockstep::testing {
 namespace {
-
-int64_t from_environment(const char* name, int64_t otherwise) {
-    const char* text = std::getenv(name);
-    return text ? std::atoll(text) : otherwise;
-}
 
 struct Summary {
     int64_t seeds = 0;

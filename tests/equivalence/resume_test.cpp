@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "runtime/load_states.h"
 #include "runtime/saver.h"
+#include "tests/base/from_environment.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/equivalence/draw.h"
 
@@ -36,7 +36,7 @@ Outcome stop_and_go_on(const Draw& first, const Draw& second, const std::string&
     return out;
 }
 
-void hold_to_one_rank(Dtype dtype, int wanted) {
+void hold_resumed_to_one_rank(Dtype dtype, int64_t wanted) {
     double farthest = 0;
     int several = 0;
     for (uint64_t seed = 1; wanted > 0; ++seed) {
@@ -63,13 +63,12 @@ void hold_to_one_rank(Dtype dtype, int wanted) {
     fmt::print("the farthest from one rank reaches {:.2g} of what is allowed\n", farthest);
 }
 
-int draws() {
-    const char* text = std::getenv("LOCKSTEP_DRAWS");
-    return std::max(4, (text ? std::atoi(text) : 80) / 5);
-}
+int64_t draws_of_resumes() { return std::max<int64_t>(4, from_environment("LOCKSTEP_DRAWS", 80) / 5); }
 
-TEST(EquivalenceResume, AnyLayoutGoesOnWhereAnotherStoppedFloat64) { hold_to_one_rank(Dtype::F64, draws()); }
-TEST(EquivalenceResume, AnyLayoutGoesOnWhereAnotherStoppedFloat32) { hold_to_one_rank(Dtype::F32, std::max(4, draws() / 5)); }
+TEST(EquivalenceResume, AnyLayoutGoesOnWhereAnotherStoppedFloat64) { hold_resumed_to_one_rank(Dtype::F64, draws_of_resumes()); }
+TEST(EquivalenceResume, AnyLayoutGoesOnWhereAnotherStoppedFloat32) {
+    hold_resumed_to_one_rank(Dtype::F32, std::max<int64_t>(4, draws_of_resumes() / 5));
+}
 
 }  // namespace
 }  // namespace lockstep::testing

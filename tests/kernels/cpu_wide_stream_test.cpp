@@ -50,7 +50,7 @@ void expect_rounded(const Floats& want, const Halves& got) {
 
 // Calls test(pool, rows, n) for pools of 1 and 2 threads and some shapes.
 template <typename Test>
-void with_shapes(const Test& test) {
+void with_wide_shapes(const Test& test) {
     for (int threads : {1, 2}) {
         ThreadPool pool(threads);
         for (const auto& [rows, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 64}, {7, 77}, {2, 19}}) {
@@ -64,7 +64,7 @@ constexpr float kEps = 1e-5f;
 
 TEST(CpuWideStream, RmsNormAndItsGradients) {
     std::mt19937 rng(1);
-    with_shapes([&](ThreadPool& pool, int64_t rows, int64_t n) {
+    with_wide_shapes([&](ThreadPool& pool, int64_t rows, int64_t n) {
         const Floats x = random_floats(rng, rows * n), more = random_floats(rng, rows * n), dy = random_floats(rng, rows * n);
         const Both w(rng, n);
         for (const auto& [norm, add_norm, backward] :
@@ -129,7 +129,7 @@ TEST(CpuWideStream, RmsNormAndItsGradients) {
 
 TEST(CpuWideStream, LayerNormAndItsGradients) {
     std::mt19937 rng(2);
-    with_shapes([&](ThreadPool& pool, int64_t rows, int64_t n) {
+    with_wide_shapes([&](ThreadPool& pool, int64_t rows, int64_t n) {
         const Floats x = random_floats(rng, rows * n), more = random_floats(rng, rows * n), dy = random_floats(rng, rows * n);
         const Both w(rng, n), b(rng, n);
         for (const auto& [norm, backward] :
@@ -177,7 +177,7 @@ TEST(CpuWideStream, LayerNormAndItsGradients) {
 
 TEST(CpuWideStream, BiasDropoutAdd) {
     std::mt19937 rng(3);
-    with_shapes([&](ThreadPool& pool, int64_t rows, int64_t n) {
+    with_wide_shapes([&](ThreadPool& pool, int64_t rows, int64_t n) {
         const Floats x = random_floats(rng, rows * n), residual = random_floats(rng, rows * n);
         const Both b(rng, n);
         std::vector<int32_t> noise(rows);
@@ -196,7 +196,7 @@ TEST(CpuWideStream, BiasDropoutAdd) {
 
 TEST(CpuWideStream, RowsOfTheEmbedding) {
     std::mt19937 rng(4);
-    with_shapes([&](ThreadPool& pool, int64_t tokens, int64_t hidden) {
+    with_wide_shapes([&](ThreadPool& pool, int64_t tokens, int64_t hidden) {
         const int64_t rows = 6, first = 10;
         const Both table(rng, rows * hidden);
         std::vector<int32_t> ids(tokens);

@@ -5,19 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
+#include "tests/base/from_environment.h"
 #include "tests/base/scratch_folder.h"
 #include "tests/comm/mpi/start.h"
 #include "tests/equivalence/process_group_run.h"
 
 namespace lockstep::testing {
 namespace {
-
-int64_t from_environment(const char* name, int64_t otherwise) {
-    const char* text = std::getenv(name);
-    return text ? std::atoll(text) : otherwise;
-}
 
 TEST(EquivalenceMpi, TheSameBitsAsThreads) {
     comm::ProcessGroup group([] { return comm::test::session().wire(); });
