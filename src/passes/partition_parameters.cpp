@@ -126,7 +126,7 @@ ir::Unit make_unit(const ir::Program& program, const ir::Block& block, const std
                "partition_parameters: the optimizer's split lies outside a gradient's partial axes");
         s.begin = unit.padded;
         // Blocks of quantized elements begin where segments do, and no two ranks share one.
-        const auto block = [&](int64_t bits) { return bits == 0 || !s.decay ? 1 : quantized_block(bits); };
+        const auto block = [&, decays = s.decay](int64_t bits) { return bits == 0 || !decays ? 1 : quantized_block(bits); };
         const mesh::AxisList replicas = unit.quantized_gradients == 0 ? AxisList{} : replicas_of(program.mesh, unit, s);
         // Of a shard, where several ranks have the same one and each adds up a part of it.
         const int64_t parts = std::lcm(program.mesh.size(replicas), meets_quantized ? program.mesh.islands() : 1);
