@@ -227,7 +227,8 @@ format:               ## formats the code
 
 lint: configure       ## clang-tidy over src/; a quarter of an hour on two cores
 	scripts/install_dependencies.sh clang-tidy
-	printf '%s\n' $(TIDY) | xargs -P $(JOBS) -n 4 clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build/release
+	cmake --preset debug  # which names the command of each file
+	printf '%s\n' $(TIDY) | xargs -P $(JOBS) -n 4 clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build/debug
 
 clean:                ## what was built; outputs/ stays
 	rm -rf build
