@@ -53,9 +53,9 @@ std::variant<const GpuModule*, std::string> open() {
     if (!build || !module) return fmt::format("{} is no module of Lockstep", file.string());
     if (build() != build_text())
         return fmt::format("{} was built from {}, and this is {}: build both together", file.string(), build(), build_text());
-    const GpuModule& found = module();
-    if (!found.why_none.empty()) return found.why_none;
-    return &found;
+    const GpuModule* const found = module();
+    if (!found->why_none.empty()) return found->why_none;
+    return found;
 }
 
 const std::variant<const GpuModule*, std::string>& opened() {

@@ -30,7 +30,7 @@ struct GpuModule {
 // A module exports two functions, of which the first is asked first: what it was built from must be what this was built from.
 inline constexpr const char *kBuildSymbol = "lockstep_module_build", *kModuleSymbol = "lockstep_module";
 using BuildFunction = const char* (*)();
-using ModuleFunction = const GpuModule& (*)();
+using ModuleFunction = const GpuModule* (*)();
 // "0.1.0, 9a1af66b2c, GCC 12.2.0"
 std::string build_text();
 

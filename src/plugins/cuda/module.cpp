@@ -39,7 +39,7 @@ EXPORTED const char* lockstep_module_build() {
     static const std::string text = lockstep::plugins::build_text();
     return text.c_str();
 }
-EXPORTED const lockstep::plugins::GpuModule& lockstep_module() {
+EXPORTED const lockstep::plugins::GpuModule* lockstep_module() {
     static const lockstep::plugins::GpuModule module = made();
-    return module;
+    return &module;
 }
