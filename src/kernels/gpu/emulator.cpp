@@ -133,7 +133,7 @@ struct Warp {
     Posted posted[kLanes];
 };
 
-struct Chosen {
+struct alignas(uint64_t) Chosen {  // of one word, so that an atomic one needs no library
     Order order;
     uint32_t seed;
 };
