@@ -59,6 +59,7 @@ TEST(GpuSchedules, AWaitThatIsLeftOutShows) {
     const auto drawn = [](uint64_t seed) {
         std::optional<Draw> d = draw(seed, Dtype::F32);
         if (d) d->compiled = compile_for_gpu(d->recipe);
+        if (d && d->compiled.layout.ranks > 4) d.reset();  // a step of more takes seconds on the emulator
         return d;
     };
     const auto in_order = [](const compile::Recipe& recipe, const compile::Compiled& compiled, uint64_t order) {
