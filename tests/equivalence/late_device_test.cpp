@@ -102,7 +102,6 @@ TEST(EquivalenceLateDevice, AWaitThatIsLeftOutShows) {
         return run(order == 0 ? recipe : on_late_device(recipe, order), compiled, 1);
     };
     const LeftOutWaits left = leave_out_waits({[](uint64_t seed) { return draw(seed, Dtype::F64); }, in_order});
-    fmt::print("{} of {} waits that are needed and were left out showed\n{}", left.seen, left.needed, left.missed);
     EXPECT_GE(left.needed, 10);
     EXPECT_GE(left.seen, left.needed * 0.95) << left.missed;
 }

@@ -54,6 +54,7 @@ LeftOutWaits leave_out_waits(const LeavingOut& how) {
                                              name(calls[waited]));
         }
     }
+    fmt::print("{} of {} waits that are needed and were left out showed\n{}", result.seen, result.needed, result.missed);
     return result;
 }
 

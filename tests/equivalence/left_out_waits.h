@@ -12,8 +12,8 @@ struct LeftOutWaits {
     int needed = 0, seen = 0;
     std::string missed;
 };
-// Of `programs` draws, `waits` of each at most. draw: by a seed. run: one step in an order of the queues; the outcome of order 0
-// of a program that is whole is right.
+// Of `programs` draws, `waits` of each at most; says how many showed. draw: by a seed. run: one step in an order of the queues;
+// the outcome of order 0 of a program that is whole is right.
 struct LeavingOut {
     std::function<std::optional<Draw>(uint64_t seed)> draw;
     std::function<Outcome(const compile::Recipe&, const compile::Compiled&, uint64_t order)> run;
