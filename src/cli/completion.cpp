@@ -16,7 +16,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 // A command as one types it, "lockstep data prepare", with its flags.
-struct Entry {
+struct CommandWords {
     std::string name;
     const CLI::App* app;
     Words subcommands, flags;  // flags: "--json"
@@ -30,16 +30,16 @@ Words flags_of(const CLI::App& app) {
     return out;
 }
 
-void add_entries(const CLI::App& app, const std::string& name, std::vector<Entry>& out) {
-    Entry entry{name, &app, {}, flags_of(app)};
+void add_words(const CLI::App& app, const std::string& name, std::vector<CommandWords>& out) {
+    CommandWords entry{name, &app, {}, flags_of(app)};
     for (const CLI::App* sub : app.get_subcommands({})) entry.subcommands.push_back(sub->get_name());
     out.push_back(entry);
-    for (const CLI::App* sub : app.get_subcommands({})) add_entries(*sub, name + " " + sub->get_name(), out);
+    for (const CLI::App* sub : app.get_subcommands({})) add_words(*sub, name + " " + sub->get_name(), out);
 }
 
-std::vector<Entry> entries_of(const CLI::App& root) {
-    std::vector<Entry> out;
-    add_entries(root, "lockstep", out);
+std::vector<CommandWords> words_of(const CLI::App& root) {
+    std::vector<CommandWords> out;
+    add_words(root, "lockstep", out);
     return out;
 }
 
@@ -53,7 +53,7 @@ Words recipe_flags() {
 }
 
 // What may follow the words of `e`: its subcommands, else its flags, and recipe keys where the command takes them.
-Words candidates(const Entry& e, const Words& keys) {
+Words candidates(const CommandWords& e, const Words& keys) {
     if (!e.subcommands.empty()) {
         Words out = e.subcommands;
         out.insert(out.end(), e.flags.begin(), e.flags.end());
@@ -64,9 +64,9 @@ Words candidates(const Entry& e, const Words& keys) {
     return out;
 }
 
-std::string bash(const std::vector<Entry>& entries) {
+std::string bash(const std::vector<CommandWords>& entries) {
     std::string cases;
-    for (const Entry& e : entries)
+    for (const CommandWords& e : entries)
         cases += fmt::format("        '{}') words='{}' ;;\n", e.name, fmt::join(candidates(e, recipe_flags()), " "));
     return fmt::format(
         R"(# bash completion of lockstep. Install: lockstep completion bash > /usr/share/bash-completion/completions/lockstep
@@ -89,7 +89,7 @@ complete -o filenames -F _lockstep lockstep
 )",
         [&] {
             Words names;
-            for (const Entry& e : entries) {
+            for (const CommandWords& e : entries) {
                 if (e.name != "lockstep") names.push_back("'" + e.name + "'");
             }
             return fmt::format("{}", fmt::join(names, " | "));
@@ -118,9 +118,9 @@ std::string zsh_text(const std::string& text) {
     return out;
 }
 
-std::string zsh(const std::vector<Entry>& entries) {
+std::string zsh(const std::vector<CommandWords>& entries) {
     std::string functions;
-    for (const Entry& e : entries) {
+    for (const CommandWords& e : entries) {
         std::string name = e.name;
         std::replace(name.begin(), name.end(), ' ', '_');
         functions += fmt::format("_{}() {{\n", name);
@@ -154,10 +154,10 @@ std::string zsh(const std::vector<Entry>& entries) {
            functions + "_lockstep \"$@\"\n";
 }
 
-std::string fish(const std::vector<Entry>& entries) {
+std::string fish(const std::vector<CommandWords>& entries) {
     std::string out =
         "# fish completion of lockstep. Install: lockstep completion fish > /usr/share/fish/vendor_completions.d/lockstep.fish\n";
-    for (const Entry& e : entries) {
+    for (const CommandWords& e : entries) {
         // "lockstep data prepare": seen data and prepare. The root: no command seen yet.
         const std::string path = e.name.size() > 9 ? e.name.substr(9) : "";
         std::string condition = "__fish_use_subcommand";
@@ -200,13 +200,13 @@ std::string roff(const std::string& text) {
     return out;
 }
 
-std::string man_page(const CLI::App& root, const std::vector<Entry>& entries) {
+std::string man_page(const CLI::App& root, const std::vector<CommandWords>& entries) {
     std::string out = fmt::format(
         ".TH LOCKSTEP 1 \"\" \"lockstep {0}\" \"User Commands\"\n.SH NAME\nlockstep \\- {1}\n.SH SYNOPSIS\n.B lockstep\n"
         "\\fICOMMAND\\fR [\\fIARGUMENTS\\fR]\n.SH DESCRIPTION\n{1}\n",
         build_info().version, roff(root.get_description()));
     out += ".SH COMMANDS\n";
-    for (const Entry& e : entries) {
+    for (const CommandWords& e : entries) {
         if (!e.subcommands.empty()) continue;
         std::string usage = e.name;
         for (const CLI::Option* o : e.app->get_options()) {
@@ -238,7 +238,7 @@ Command add_completion(CLI::App& app) {
     command->add_option("shell", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
     command->footer("Example: lockstep completion bash > ~/.local/share/bash-completion/completions/lockstep");
     return {.app = command, .run = [&app, shell](comm::ProcessGroup&) {
-                const std::vector<Entry> entries = entries_of(app);
+                const std::vector<CommandWords> entries = words_of(app);
                 fmt::print("{}", *shell == "bash" ? bash(entries) : *shell == "zsh" ? zsh(entries) : fish(entries));
                 return static_cast<int>(kDone);
             }};
@@ -248,7 +248,7 @@ Command add_man(CLI::App& app) {
     CLI::App* command = app.add_subcommand("man", "print the manual page of all commands");
     command->footer("Example: lockstep man | man -l -");
     return {.app = command, .run = [&app](comm::ProcessGroup&) {
-                fmt::print("{}", man_page(app, entries_of(app)));
+                fmt::print("{}", man_page(app, words_of(app)));
                 return static_cast<int>(kDone);
             }};
 }

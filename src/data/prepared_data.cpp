@@ -12,18 +12,18 @@
 namespace lockstep::data {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "lockstep-tokens";
 
-Json to_json(const SplitInfo& split) {
-    Json shards = Json::array();
+OrderedJson to_json(const SplitInfo& split) {
+    OrderedJson shards = OrderedJson::array();
     for (const ShardInfo& shard : split.shards)
         shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"documents", shard.documents}, {"xxh3", shard.xxh3}});
     return {{"tokens", split.tokens}, {"documents", split.documents}, {"shards", std::move(shards)}};
 }
 
-int64_t count(const Json& json, const char* key) {
+int64_t count(const OrderedJson& json, const char* key) {
     const int64_t value = json.contains(key) ? whole_number(json.at(key)) : 0;
     if (value < 0) throw std::runtime_error(fmt::format("\"{}\" is {}", key, value));
     return value;
@@ -38,12 +38,12 @@ std::string plain_name(const std::string& name) {
 }
 
 // `first_file`: the only one of version 1, which does not name it.
-SplitInfo split_info(const Json& json, int version, const char* first_file) {
+SplitInfo split_info(const OrderedJson& json, int version, const char* first_file) {
     SplitInfo split;
     if (version == 1) {
         split.shards.push_back({first_file, count(json, "tokens"), count(json, "documents"), json.value("xxh3", "")});
     } else {
-        for (const Json& shard : json.at("shards")) {
+        for (const OrderedJson& shard : json.at("shards")) {
             split.shards.push_back({plain_name(shard.at("file").get<std::string>()), count(shard, "tokens"),
                                     count(shard, "documents"), shard.value("xxh3", "")});
         }
@@ -53,7 +53,7 @@ SplitInfo split_info(const Json& json, int version, const char* first_file) {
     return split;
 }
 
-Json to_json(const SourceInfo& sources) {
+OrderedJson to_json(const SourceInfo& sources) {
     return {{"inputs", sources.inputs},
             {"files", sources.files},
             {"bytes", sources.bytes},
@@ -71,7 +71,7 @@ Json to_json(const SourceInfo& sources) {
             {"fingerprints", sources.fingerprints}};
 }
 
-SourceInfo source_info(const Json& json) {
+SourceInfo source_info(const OrderedJson& json) {
     SourceInfo sources;
     sources.inputs = json.value("inputs", sources.inputs);
     sources.files = count(json, "files");
@@ -150,22 +150,23 @@ std::string missing_key(const std::string& text) {
 }  // namespace
 
 std::string Manifest::to_json() const {
-    const Json json = {{"format", kFormat},
-                       {"version", kManifestVersion},
-                       {"vocab_size", vocab_size},
-                       {"separator", separator},
-                       {"token_type", token_type},
-                       {"train", data::to_json(train)},
-                       {"heldout", data::to_json(heldout)},
-                       {"tokenizer_xxh3", tokenizer_xxh3},
-                       {"unigram_entropy_nats", unigram_entropy_nats ? Json(*unigram_entropy_nats) : Json(nullptr)},
-                       {"sources", data::to_json(sources)}};
+    const OrderedJson json = {
+        {"format", kFormat},
+        {"version", kManifestVersion},
+        {"vocab_size", vocab_size},
+        {"separator", separator},
+        {"token_type", token_type},
+        {"train", data::to_json(train)},
+        {"heldout", data::to_json(heldout)},
+        {"tokenizer_xxh3", tokenizer_xxh3},
+        {"unigram_entropy_nats", unigram_entropy_nats ? OrderedJson(*unigram_entropy_nats) : OrderedJson(nullptr)},
+        {"sources", data::to_json(sources)}};
     // File names need not be UTF-8; what is not is replaced.
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 Manifest Manifest::parse(std::string_view text, const std::filesystem::path& file) {
-    const Json json = Json::parse(text, nullptr, false);
+    const OrderedJson json = OrderedJson::parse(text, nullptr, false);
     if (json.is_discarded()) malformed(file, "it is not JSON, or it was cut off");
     if (!json.is_object()) malformed(file, "it is not an object");
     try {
@@ -193,9 +194,9 @@ Manifest Manifest::parse(std::string_view text, const std::filesystem::path& fil
         return manifest;
     } catch (const UserError&) {
         throw;
-    } catch (const Json::out_of_range& error) {
+    } catch (const OrderedJson::out_of_range& error) {
         malformed(file, missing_key(error.what()));
-    } catch (const Json::exception&) {
+    } catch (const OrderedJson::exception&) {
         malformed(file, "a value has another type than it must have");
     } catch (const std::runtime_error& error) {
         malformed(file, error.what());

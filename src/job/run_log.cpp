@@ -24,7 +24,7 @@
 namespace lockstep::job {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using telemetry::grouped, telemetry::plural;
 
 constexpr size_t kLineColumns = 69;  // of 80, the time of day takes the rest
@@ -97,9 +97,9 @@ void RunLog::find_peak(const std::string& cluster) {
     }
 }
 
-void RunLog::event(const char* name, int64_t step, Json values) {
+void RunLog::event(const char* name, int64_t step, OrderedJson values) {
     if (!events_) return;
-    Json line = {{"time", now_text()}, {"event", name}, {"step", step}};
+    OrderedJson line = {{"time", now_text()}, {"event", name}, {"step", step}};
     line.update(values);
     keep_on([&] { events_->write(line); });
 }
@@ -160,25 +160,25 @@ void RunLog::print_start() const {
         telemetry::warn(fmt::format("a GPU is there ({}) and is not used: runtime.kernels = \"cuda\" uses it", gpu));
 }
 
-Json RunLog::facts() const {
+OrderedJson RunLog::facts() const {
     const compile::Layout& layout = job_.compiled.layout;
     const telemetry::Machine machine = telemetry::this_machine();
     const BuildInfo& build = build_info();
-    Json mesh, kinds;
+    OrderedJson mesh, kinds;
     for (mesh::Axis a : mesh::kAxes) mesh[std::string(mesh::name_of(a))] = layout.mesh.degree(a);
     const std::vector<compile::StageReport> reports = compile::reports_of(job_.compiled);
     const auto fullest = std::max_element(reports.begin(), reports.end(),
                                           [](const auto& a, const auto& b) { return a.total_bytes < b.total_bytes; });
     for (int k = 0; k < ir::kMemoryKinds; ++k)
         kinds[std::string(ir::name_of(static_cast<ir::MemoryKind>(k)))] = fullest->bytes[static_cast<size_t>(k)];
-    Json data = Json::array();
+    OrderedJson data = OrderedJson::array();
     for (const planning::RunData::Part& part : job_.data.parts)
         data.push_back({{"name", part.name}, {"share", part.share}, {"sequences", part.windows}});
-    Json plan = {{"bytes_of_a_rank", job_.compiled.arena_bytes()},
-                 {"bytes_of_all_ranks", job_.compiled.all_arena_bytes()},
-                 {"host_bytes_of_a_rank", job_.compiled.host_bytes()},
-                 {"bytes_by_kind", kinds},
-                 {"flops_model_of_a_rank", flops_model_}};
+    OrderedJson plan = {{"bytes_of_a_rank", job_.compiled.arena_bytes()},
+                        {"bytes_of_all_ranks", job_.compiled.all_arena_bytes()},
+                        {"host_bytes_of_a_rank", job_.compiled.host_bytes()},
+                        {"bytes_by_kind", kinds},
+                        {"flops_model_of_a_rank", flops_model_}};
     if (planned_) plan["step_time_s"] = planned_->step_time_s, plan["cluster"] = planned_->cluster;
     if (peak_flops_per_s_ > 0) plan["peak_flops_per_s_of_a_rank"] = peak_flops_per_s_, plan["peak"] = peak_text_;
     return {{"steps", steps_},
@@ -211,8 +211,8 @@ void RunLog::start(const std::string& resumed_from) {
     const int64_t step = job_.trainer->progress().steps;
     if (group_.is_first()) {
         print_start();
-        Json values = facts();
-        values["resumed_from"] = resumed_from.empty() ? Json() : Json(resumed_from);
+        OrderedJson values = facts();
+        values["resumed_from"] = resumed_from.empty() ? OrderedJson() : OrderedJson(resumed_from);
         event("start", step, std::move(values));
         if (config_.metrics.enable_tensorboard) open_tensorboard();
     }
@@ -235,7 +235,7 @@ void RunLog::step(const runtime::StepResult& r, const std::optional<HeldoutLoss>
         std::string text =
             fmt::format("step {}: loss {}, gradient norm {}: not finite, so the step does not count and no state has changed",
                         r.step, r.loss, r.grad_norm);
-        Json values = {{"loss", fmt::format("{}", r.loss)}, {"grad_norm", fmt::format("{}", r.grad_norm)}};
+        OrderedJson values = {{"loss", fmt::format("{}", r.loss)}, {"grad_norm", fmt::format("{}", r.grad_norm)}};
         if (r.loss_scale > 0) values["loss_scale"] = r.loss_scale;
         if (r.overflowed())
             text =
@@ -314,9 +314,9 @@ void RunLog::write(const runtime::StepResult& r, const std::optional<HeldoutLoss
 
 void RunLog::checkpoint(const std::string& folder) { event("checkpoint", step_of(folder), {{"folder", folder}}); }
 
-void RunLog::end(const std::string& reason, const std::string& text, const Json& summary) {
+void RunLog::end(const std::string& reason, const std::string& text, const OrderedJson& summary) {
     bar_.clear();
-    Json values = {{"reason", reason}, {"text", text}};
+    OrderedJson values = {{"reason", reason}, {"text", text}};
     if (summary.is_object()) values["summary"] = summary;
     event("end", job_.trainer->progress().steps, std::move(values));
 }

@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 namespace {
 
-std::string check(const Routine& rt, const Op& op) {
+std::string check_bias(const Routine& rt, const Op& op) {
     const std::vector<DimId>&x = dims_of(rt, op.in[0]), &b = dims_of(rt, op.in[1]);
     if (b.size() > x.size() || !std::equal(b.rbegin(), b.rend(), x.rbegin())) return "the bias has the last dims of operand 0";
     return same_dims(rt, op.in[0], op.out[0]);
@@ -18,7 +18,7 @@ OpRule bias() {
     OpRule r;
     r.name = "bias";
     r.operands = 2, r.results = 1;
-    r.check = check;
+    r.check = check_bias;
     r.derivative = [](Builder& b, const Op& op, std::span<const TensorId> dy) {
         return std::vector<TensorId>{dy[0], b.einsum("d." + b.tensor(op.in[1]).name + ".part", b.dims(op.in[1]), {dy[0]})};
     };
@@ -35,7 +35,7 @@ OpRule bias_gelu() {
     r.name = "bias_gelu";
     r.operands = 2, r.results = 1;
     r.attrs = {{"fn", AttrType::Text}};
-    r.check = [](const Routine& rt, const Op& op) { return first_of({check(rt, op), has_slope(op.text("fn"))}); };
+    r.check = [](const Routine& rt, const Op& op) { return first_of({check_bias(rt, op), has_slope(op.text("fn"))}); };
     r.expand = [](Builder& b, const Op& op) {
         const std::string name = b.tensor(op.in[0]).name;
         const TensorId biased = b.op("bias", {op.in[0], op.in[1]}, {{name + ".biased", b.dims(op.in[0])}})[0];

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-std::string check(const Routine& r, const Op& op) {
+std::string check_einsum(const Routine& r, const Op& op) {
     if (op.in.empty() || op.out.size() != 1) return "takes one operand or more and gives one result";
     return floats(r, op);
 }
@@ -116,7 +116,7 @@ bool is_matmul(const mesh::Mesh& mesh, const Routine& r, const Op& op, MatmulSha
 std::vector<OpRule> einsum_rules() {
     OpRule einsum;
     einsum.name = "einsum";
-    einsum.check = check;
+    einsum.check = check_einsum;
     einsum.derivative = derivative;
     einsum.linear = {0, 1, 2, 3, 4, 5, 6, 7};
     einsum.flops = flops;

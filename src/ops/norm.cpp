@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 namespace {
 
-std::string check(const Routine& rt, const Op& op) {
+std::string check_norm(const Routine& rt, const Op& op) {
     const std::string wrong = same_dims(rt, op.in[0], op.out[0]);
     if (!wrong.empty()) return wrong;
     const DimId over = rt.dim(op.text("over"));
@@ -31,7 +31,7 @@ OpRule rmsnorm() {
     r.name = "rmsnorm";
     r.operands = 2, r.results = 2;
     r.attrs = kAttrs;
-    r.check = check;
+    r.check = check_norm;
     r.unsplit = named_by_over;
     r.wide_out = {1};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {
@@ -53,7 +53,7 @@ OpRule layernorm() {
     r.name = "layernorm";
     r.operands = 3, r.results = 3;
     r.attrs = kAttrs;
-    r.check = check;
+    r.check = check_norm;
     r.unsplit = named_by_over;
     r.wide_out = {1, 2};
     r.expand = [](Builder& b, const Op& op) -> std::vector<TensorId> {

@@ -17,7 +17,7 @@ namespace lockstep::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr double kLooksATimeout = 8, kLongestLook_s = 0.5;
 constexpr size_t kPlacesInAMessage = 8;
@@ -180,13 +180,13 @@ void Watchdog::write_records(const std::string& reason) const {
     for (size_t r = 0; r < streams_.size(); ++r) {
         const Executor& e = *ranks_.here()[r];
         const ir::Program& p = e.program();
-        Json streams = Json::array();
+        OrderedJson streams = OrderedJson::array();
         for (int k = 0; k < 2; ++k) {
-            Json ops = Json::array();
+            OrderedJson ops = OrderedJson::array();
             const std::vector<FlightEntry> all = e.flight().last(k, e.flight().entries());
             for (size_t i = 0; i < all.size(); ++i) {
                 const FlightEntry& f = all[i];
-                Json op = {{"step", f.run}, {"began_s_ago", now - f.begin_s}};
+                OrderedJson op = {{"step", f.run}, {"began_s_ago", now - f.begin_s}};
                 if (i + 1 < all.size()) op["time_s"] = all[i + 1].begin_s - f.begin_s;
                 const Position place = place_of(e, f);
                 if (!place.op) {
@@ -203,13 +203,13 @@ void Watchdog::write_records(const std::string& reason) const {
         }
         const std::string path = fmt::format("{}/{}{}.json", options_.folder, options_.prefix, e.rank());
         AtomicFile out(path);
-        out.append(Json{{"rank", e.rank()},
-                        {"ranks", ranks_.count()},
-                        {"process", ranks_.group().process()},
-                        {"host", host()},
-                        {"pid", getpid()},
-                        {"reason", reason},
-                        {"streams", {{"compute", streams[0]}, {"communication", streams[1]}}}}
+        out.append(OrderedJson{{"rank", e.rank()},
+                               {"ranks", ranks_.count()},
+                               {"process", ranks_.group().process()},
+                               {"host", host()},
+                               {"pid", getpid()},
+                               {"reason", reason},
+                               {"streams", {{"compute", streams[0]}, {"communication", streams[1]}}}}
                        .dump(1) +
                    "\n");
         out.finish();

@@ -67,7 +67,7 @@ std::string host() {
 
 uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8U; }
 
-[[noreturn]] void refuse(const std::string& path) {
+[[noreturn]] void refuse_events(const std::string& path) {
     throw UserError("metrics.cannot_write", "metrics.save_tb_folder",
                     fmt::format("{}: cannot be written: {}; choose another metrics.save_tb_folder or job.dump_folder", path,
                                 std::strerror(errno)));
@@ -96,7 +96,7 @@ TensorBoardFile::TensorBoardFile(const std::string& folder, int64_t step) {
         path_ = fmt::format("{}/events.out.tfevents.{}.{}.{}", folder, time, host(), getpid());
         file_ = std::fopen(path_.c_str(), "wbx");
         if (file_) break;
-        if (errno != EEXIST) refuse(path_);
+        if (errno != EEXIST) refuse_events(path_);
     }
     record(event_of(0, 3, "brain.Event:2"));
     std::string session;
@@ -140,7 +140,7 @@ void TensorBoardFile::record(const std::string& event) {
     add_little_endian(out, masked(crc32c(head)));
     out += event;
     add_little_endian(out, masked(crc32c(event)));
-    if (std::fwrite(out.data(), 1, out.size(), file_) != out.size() || std::fflush(file_) != 0) refuse(path_);
+    if (std::fwrite(out.data(), 1, out.size(), file_) != out.size() || std::fflush(file_) != 0) refuse_events(path_);
 }
 
 }  // namespace lockstep::telemetry

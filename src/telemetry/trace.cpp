@@ -89,7 +89,7 @@ private:
     bool first_ = true;
 };
 
-[[noreturn]] void refuse(const std::string& path) {
+[[noreturn]] void refuse_trace(const std::string& path) {
     throw UserError("trace.cannot_write", "--trace",
                     fmt::format("--trace {}: cannot be written; choose a file in a folder that exists and is writable", path));
 }
@@ -99,7 +99,7 @@ private:
 void require_can_be_written(const std::string& path) {
     std::error_code ignored;
     const bool is_new = !std::filesystem::exists(path, ignored);
-    if (!std::ofstream(path, std::ios::app)) refuse(path);
+    if (!std::ofstream(path, std::ios::app)) refuse_trace(path);
     if (is_new) std::filesystem::remove(path, ignored);
 }
 
@@ -109,7 +109,7 @@ void write_trace(const std::string& path, std::span<const ir::Timeline> timeline
         const auto ranks = static_cast<size_t>(timelines[i].program->mesh.world_ranks());
         writer.rank(i * (ranks / timelines.size()), timelines[i]);
     }
-    if (!writer.finish()) refuse(path);
+    if (!writer.finish()) refuse_trace(path);
 }
 
 }  // namespace lockstep::telemetry

@@ -34,9 +34,9 @@ bool is_held(const Config& base, const char* key) {
     return it != base.origins.end() && it->second.starts_with("flag");
 }
 
-class Held {
+class HeldKeys {
 public:
-    explicit Held(const Config& base) : base_(base) {}
+    explicit HeldKeys(const Config& base) : base_(base) {}
 
     template <class T, class U>
     bool allows(const char* key, const T& held, const U& value) const {
@@ -48,7 +48,7 @@ private:
 };
 
 bool allowed(const Config& base, const Choice& c) {
-    const Held held(base);
+    const HeldKeys held(base);
     const Config::Parallelism& p = base.parallelism;
     const bool pipeline = c.pipeline > 1;
     return held.allows("parallelism.tensor_parallel_degree", p.tensor_parallel_degree, c.tensor) &&
@@ -64,7 +64,7 @@ bool allowed(const Config& base, const Choice& c) {
 }
 
 bool allowed_member(const Config& base, const Choice& c) {
-    const Held held(base);
+    const HeldKeys held(base);
     const Config::Parallelism& p = base.parallelism;
     return held.allows("parallelism.data_parallel_replicate_degree", p.data_parallel_replicate_degree, c.replicate) &&
            (p.data_parallel_shard_degree == -1 ||

@@ -16,25 +16,25 @@
 namespace lockstep::check_test {
 namespace {
 
-constexpr int kMutants = 1000, kSteps = 2;
+constexpr int kDamaged = 1000, kSteps = 2;
 
-struct Layout {
+struct Pipeline {
     const char* schedule;
     int pipeline, shard, tensor, tied, microbatches;
     const char *preset, *reduce;
 };
-constexpr std::array kLayouts = {
-    Layout{"GPipe", 2, 2, 1, 1, 3, "zero3", "step"},                  //
-    Layout{"1F1B", 3, 1, 1, 0, 4, "none", "default"},                 //
-    Layout{"1F1B", 2, 2, 1, 1, 3, "zero2", "microbatch"},             //
-    Layout{"Interleaved1F1B", 2, 1, 2, 0, 2, "none", "default"},      //
-    Layout{"Interleaved1F1B", 2, 2, 1, 1, 4, "zero3", "microbatch"},  //
-    Layout{"ZB-H1", 2, 1, 1, 1, 3, "none", "default"},                //
-    Layout{"ZB-H1", 3, 2, 1, 1, 4, "zero1", "default"},               //
-    Layout{"ZB-H1", 2, 2, 1, 0, 3, "zero3", "step"},                  //
+constexpr std::array kPipelines = {
+    Pipeline{"GPipe", 2, 2, 1, 1, 3, "zero3", "step"},                  //
+    Pipeline{"1F1B", 3, 1, 1, 0, 4, "none", "default"},                 //
+    Pipeline{"1F1B", 2, 2, 1, 1, 3, "zero2", "microbatch"},             //
+    Pipeline{"Interleaved1F1B", 2, 1, 2, 0, 2, "none", "default"},      //
+    Pipeline{"Interleaved1F1B", 2, 2, 1, 1, 4, "zero3", "microbatch"},  //
+    Pipeline{"ZB-H1", 2, 1, 1, 1, 3, "none", "default"},                //
+    Pipeline{"ZB-H1", 3, 2, 1, 1, 4, "zero1", "default"},               //
+    Pipeline{"ZB-H1", 2, 2, 1, 0, 3, "zero3", "step"},                  //
 };
 
-compile::Recipe recipe_of(const Layout& l) {
+compile::Recipe recipe_of_pipeline(const Pipeline& l) {
     return lockstep::testing::plain(compile::Recipe::from_text(
         fmt::format("[model]\nname = \"llama3\"\ndim = 8\nn_layers = 3\nn_heads = 2\nn_kv_heads = 2\nhead_dim = 4\nffn_dim = 6\n"
                     "vocab_size = 13\ntie_embeddings = {}\n[training]\nseq_len = 4\ndtype = \"float64\"\nsteps = 5\n"
@@ -51,14 +51,14 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
     std::vector<compile::Recipe> recipes;
     std::vector<compile::Compiled> bases;
     std::vector<testing::Outcome> sound;
-    for (const Layout& l : kLayouts) {
-        recipes.push_back(recipe_of(l));
+    for (const Pipeline& l : kPipelines) {
+        recipes.push_back(recipe_of_pipeline(l));
         bases.push_back(testing::compile_recipe(recipes.back(), testing::Backend::Reference));
         ASSERT_FALSE(check::prove(bases.back().of_ranks())) << recipes.back().toml();
         sound.push_back(testing::run(recipes.back(), bases.back(), kSteps));
     }
     std::array<std::array<int, 2>, kMutations> count = {};  // accepted, refused
-    for (int seed = 0; seed < kMutants; ++seed) {
+    for (int seed = 0; seed < kDamaged; ++seed) {
         std::mt19937_64 random(static_cast<uint64_t>(seed));
         const size_t layout = static_cast<size_t>(seed) % bases.size();
         compile::Compiled damaged = bases[layout];
@@ -95,7 +95,7 @@ TEST(PipelineDamage, WhatIsAcceptedTrainsTheSame) {
 // What a collective reads and writes lies inside its ports.
 TEST(PipelineDamage, CollectivesStayInsideTheirPorts) {
     for (const char* kind : {"send", "recv", "wait", "all_gather", "reduce_scatter"}) {
-        compile::Compiled damaged = testing::compile_recipe(recipe_of(kLayouts[0]), testing::Backend::Reference);
+        compile::Compiled damaged = testing::compile_recipe(recipe_of_pipeline(kPipelines[0]), testing::Backend::Reference);
         bool found = false;
         for (ir::Program& p : damaged.programs) {
             for (ir::Routine& r : p.routines) {
@@ -117,7 +117,7 @@ TEST(PipelineDamage, CollectivesStayInsideTheirPorts) {
 // A message has a tag of its queue: what is sent on one is never received on the other.
 TEST(PipelineDamage, BothSidesUseOneQueue) {
     for (const char* kind : {"send", "recv", "wait", "all_reduce"}) {
-        compile::Compiled damaged = testing::compile_recipe(recipe_of(kLayouts[0]), testing::Backend::Reference);
+        compile::Compiled damaged = testing::compile_recipe(recipe_of_pipeline(kPipelines[0]), testing::Backend::Reference);
         ir::Program& p = damaged.programs[1];
         for (ir::Entry& e : p.entries) {
             for (ir::Call& c : e.calls) {
@@ -136,7 +136,7 @@ TEST(PipelineDamage, BothSidesUseOneQueue) {
 // Both would stand still or read the wrong bytes, and only the two sides together show it.
 TEST(PipelineDamage, BothSidesMoveTheSame) {
     const auto refusal = [](const std::function<void(ir::Routine&, ir::Op&)>& edit) {
-        compile::Compiled damaged = testing::compile_recipe(recipe_of(kLayouts[0]), testing::Backend::Reference);
+        compile::Compiled damaged = testing::compile_recipe(recipe_of_pipeline(kPipelines[0]), testing::Backend::Reference);
         for (ir::Routine& r : damaged.programs[1].routines) {
             for (ir::Op& op : r.ops) edit(r, op);
         }

@@ -28,9 +28,9 @@ Splits splits_of(const Settings& settings) {
     return {p.weights, p.gradients, p.states, p.secondary};
 }
 
-const char *const kShard = "parallelism.data_parallel_shard_degree",
-                  *const kReplicate = "parallelism.data_parallel_replicate_degree",
-                  *const kTp = "parallelism.tensor_parallel_degree", *const kPreset = "partition.preset";
+const char *const kShardDegree = "parallelism.data_parallel_shard_degree",
+                  *const kReplicateDegree = "parallelism.data_parallel_replicate_degree",
+                  *const kTpDegree = "parallelism.tensor_parallel_degree", *const kPreset = "partition.preset";
 
 TEST(Levels, PresetsAreSplitsByLevel) {
     const std::vector<std::pair<const char*, Splits>> of_32 = {
@@ -38,29 +38,30 @@ TEST(Levels, PresetsAreSplitsByLevel) {
         {"zero3", {16, 16, 16}},  {"default", {16, 16, 16}},  {"hsdp", {16, 16, 16}}, {"mics", {8, 8, 8}},
         {"hpz", {16, 16, 16, 8}}, {"three_level", {2, 8, 32}}};
     for (const auto& [preset, splits] : of_32)
-        EXPECT_EQ(splits_of({{kShard, "16"}, {kReplicate, "2"}, {kPreset, preset}}), splits) << preset;
+        EXPECT_EQ(splits_of({{kShardDegree, "16"}, {kReplicateDegree, "2"}, {kPreset, preset}}), splits) << preset;
 }
 
 // A level's data ranks are its ranks over the tensor-parallel ones, and no more than there are.
 TEST(Levels, CountDataRanks) {
-    EXPECT_EQ(splits_of({{kShard, "8"}, {kTp, "2"}, {kPreset, "three_level"}}), (Splits{1, 4, 8}));
-    EXPECT_EQ(splits_of({{kShard, "4"}, {kPreset, "mics"}}), (Splits{4, 4, 4}));
-    EXPECT_EQ(splits_of({{kShard, "4"}, {"parallelism.pipeline_parallel_degree", "2"}, {kPreset, "three_level"}}),
+    EXPECT_EQ(splits_of({{kShardDegree, "8"}, {kTpDegree, "2"}, {kPreset, "three_level"}}), (Splits{1, 4, 8}));
+    EXPECT_EQ(splits_of({{kShardDegree, "4"}, {kPreset, "mics"}}), (Splits{4, 4, 4}));
+    EXPECT_EQ(splits_of({{kShardDegree, "4"}, {"parallelism.pipeline_parallel_degree", "2"}, {kPreset, "three_level"}}),
               (Splits{2, 4, 4}));
-    EXPECT_EQ(splits_of({{kShard, "2"},
-                         {kReplicate, "8"},
+    EXPECT_EQ(splits_of({{kShardDegree, "2"},
+                         {kReplicateDegree, "8"},
                          {"partition.weights", "none"},
                          {"partition.gradients", "node"},
                          {"partition.optimizer", "world"}}),
               (Splits{1, 8, 16}));
     // On one node the copy would be what it is a copy of.
-    EXPECT_EQ(splits_of({{kShard, "8"}, {kReplicate, "2"}, {kPreset, "hpz"}}), (Splits{8, 8, 8}));
-    EXPECT_EQ(splits_of({{kShard, "16"}, {"partition.secondary_weights", "package"}}), (Splits{16, 16, 16, 2}));
+    EXPECT_EQ(splits_of({{kShardDegree, "8"}, {kReplicateDegree, "2"}, {kPreset, "hpz"}}), (Splits{8, 8, 8}));
+    EXPECT_EQ(splits_of({{kShardDegree, "16"}, {"partition.secondary_weights", "package"}}), (Splits{16, 16, 16, 2}));
     // One's own level overrides the preset's; ranks_per_host stands for a node that is left open; one host has all ranks.
-    EXPECT_EQ(splits_of({{kShard, "16"}, {kPreset, "three_level"}, {"partition.weights", "none"}}), (Splits{1, 8, 16}));
-    EXPECT_EQ(splits_of({{kShard, "16"}, {kPreset, "mics"}, {"cluster.ranks_per_node", "0"}, {"cluster.ranks_per_host", "4"}}),
-              (Splits{4, 4, 4}));
-    EXPECT_EQ(splits_of({{kShard, "16"}, {kPreset, "mics"}, {"cluster.ranks_per_node", "0"}}), (Splits{16, 16, 16}));
+    EXPECT_EQ(splits_of({{kShardDegree, "16"}, {kPreset, "three_level"}, {"partition.weights", "none"}}), (Splits{1, 8, 16}));
+    EXPECT_EQ(
+        splits_of({{kShardDegree, "16"}, {kPreset, "mics"}, {"cluster.ranks_per_node", "0"}, {"cluster.ranks_per_host", "4"}}),
+        (Splits{4, 4, 4}));
+    EXPECT_EQ(splits_of({{kShardDegree, "16"}, {kPreset, "mics"}, {"cluster.ranks_per_node", "0"}}), (Splits{16, 16, 16}));
 }
 
 TEST(Levels, ComeFromTheLinksOfTheCluster) {
@@ -91,7 +92,7 @@ TEST(Levels, NeedTheBytesOfTheFormula) {
         for (const int64_t ranks : {64, 128, 384}) {
             compile::Recipe recipe = compile::Recipe::from_file(LOCKSTEP_SOURCE_DIR "/recipes/gpt_20b_frontier.toml");
             recipe.set(kPreset, s.preset);
-            recipe.set(kShard, std::to_string(ranks));
+            recipe.set(kShardDegree, std::to_string(ranks));
             recipe.set("training.global_batch_size", std::to_string(4 * ranks));
             planning::set_levels(recipe, "");
             compile::CompileOptions options;

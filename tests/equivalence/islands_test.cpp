@@ -22,7 +22,7 @@ struct Meetings {
     double lr = 0.7, momentum = 0.9, alpha = 0;
 };
 
-compile::Recipe recipe_of(const Settings& settings) {
+compile::Recipe recipe_of_islands(const Settings& settings) {
     Settings all = {{"training.dtype", "float64"},
                     {"model.n_layers", "4"},
                     {"training.local_batch_size", "1"},
@@ -148,7 +148,7 @@ const std::vector<IslandsCase>& cases() {
 TEST(Islands, AreRunsOnOneRankThatMeet) {
     constexpr int kSteps = 6;
     for (const IslandsCase& c : cases()) {
-        const compile::Recipe alone = recipe_of(c.layout);
+        const compile::Recipe alone = recipe_of_islands(c.layout);
         const compile::Recipe recipe = with_islands(alone, c.meetings);
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
         EXPECT_EQ(refusal(compiled), "") << recipe.toml();
@@ -195,7 +195,7 @@ Outcome as_jobs(const compile::Recipe& recipe, const Meetings& m, int steps) {
 TEST(Islands, AsJobsOfTheirOwnAreTheSame) {
     constexpr int kSteps = 6;
     for (const IslandsCase& c : cases()) {
-        const compile::Recipe alone = recipe_of(c.layout), recipe = with_islands(alone, c.meetings);
+        const compile::Recipe alone = recipe_of_islands(c.layout), recipe = with_islands(alone, c.meetings);
         std::string where;
         EXPECT_LT(difference(joined(alone, c.meetings, kSteps), as_jobs(recipe, c.meetings, kSteps), &where), 1e-10)
             << where << "\n"
@@ -205,7 +205,7 @@ TEST(Islands, AsJobsOfTheirOwnAreTheSame) {
 
 TEST(Islands, AsJobsMeetQuantized) {
     for (const IslandsCase& c : {cases()[1], cases()[4], cases()[6]}) {
-        compile::Recipe recipe = with_islands(recipe_of(c.layout), c.meetings);
+        compile::Recipe recipe = with_islands(recipe_of_islands(c.layout), c.meetings);
         const Outcome exact = run(recipe, Backend::Reference, 4);
         recipe.set("fault_tolerance.should_quantize", "true");
         const Outcome other = as_jobs(recipe, c.meetings, 4);
@@ -218,7 +218,7 @@ TEST(Islands, AsJobsMeetQuantized) {
 // An island that begins behind the others takes the state of one of them, to the bit, and goes on with its own data.
 TEST(Islands, OneThatIsBehindTakesAState) {
     const Meetings m{.islands = 2, .every = 2, .fragments = 2};
-    const compile::Recipe recipe = with_islands(recipe_of({{"parallelism.data_parallel_shard_degree", "2"}}), m);
+    const compile::Recipe recipe = with_islands(recipe_of_islands({{"parallelism.data_parallel_shard_degree", "2"}}), m);
     comm::islands::Service service({{2, 30}, "127.0.0.1", 0}, [](const std::string&) {});
     std::vector<Outcome> all(2);
     std::vector<int64_t> taken_at(2, -1);
@@ -251,9 +251,9 @@ TEST(Islands, OneThatIsBehindTakesAState) {
 
 // Weights that are averaged are those of an outer optimizer with a rate of 1 and without momentum.
 TEST(Islands, OfLocalSgdAverage) {
-    compile::Recipe recipe = with_islands(recipe_of({}), {.islands = 2, .every = 2, .lr = 1, .momentum = 0});
-    const Outcome expected = joined(recipe_of({}), {.islands = 2, .every = 2, .lr = 1, .momentum = 0}, 4);
-    recipe = recipe_of({});
+    compile::Recipe recipe = with_islands(recipe_of_islands({}), {.islands = 2, .every = 2, .lr = 1, .momentum = 0});
+    const Outcome expected = joined(recipe_of_islands({}), {.islands = 2, .every = 2, .lr = 1, .momentum = 0}, 4);
+    recipe = recipe_of_islands({});
     recipe.set("fault_tolerance.enable", "true");
     recipe.set("fault_tolerance.semi_sync_method", "local_sgd");
     recipe.set("fault_tolerance.group_size", "2");
@@ -264,7 +264,7 @@ TEST(Islands, OfLocalSgdAverage) {
 // What crosses islands is int8: near what it is, and a quarter of the bytes.
 TEST(Islands, MeetQuantized) {
     for (const IslandsCase& c : cases()) {
-        compile::Recipe recipe = with_islands(recipe_of(c.layout), c.meetings);
+        compile::Recipe recipe = with_islands(recipe_of_islands(c.layout), c.meetings);
         const Outcome exact = run(recipe, Backend::Reference, 4);
         recipe.set("fault_tolerance.should_quantize", "true");
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);

@@ -14,7 +14,7 @@
 namespace lockstep::testing {
 namespace {
 
-compile::Recipe recipe_of(const Settings& settings) {
+compile::Recipe quantized_recipe(const Settings& settings) {
     Settings all = {{"partition.quantized_weights", "int8"},
                     {"cluster.ranks_per_package", "2"},
                     {"cluster.ranks_per_node", "4"},
@@ -38,13 +38,14 @@ const std::vector<Settings>& layouts() {
 
 TEST(QuantizedWeights, AreTheSameOnEveryLayout) {
     const Settings exact = {{"training.dtype", "float64"}};
-    const Outcome one = run(one_rank(recipe_of(exact)), Backend::Reference, 3);
+    const Outcome one = run(one_rank(quantized_recipe(exact)), Backend::Reference, 3);
     Settings plain = exact;
     plain.push_back({"partition.quantized_weights", "none"});
-    EXPECT_GT(difference(one, run(one_rank(recipe_of(plain)), Backend::Reference, 3)), 1e-5) << "it is arithmetic of the recipe";
+    EXPECT_GT(difference(one, run(one_rank(quantized_recipe(plain)), Backend::Reference, 3)), 1e-5)
+        << "it is arithmetic of the recipe";
     for (Settings settings : layouts()) {
         settings.insert(settings.end(), exact.begin(), exact.end());
-        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Recipe recipe = quantized_recipe(settings);
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
         EXPECT_EQ(refusal(compiled), "");
         std::string where;
@@ -55,10 +56,10 @@ TEST(QuantizedWeights, AreTheSameOnEveryLayout) {
 // Master weights in float32 and a copy in bfloat16, which each update renews, or each gather.
 TEST(QuantizedWeights, TrainInMixedPrecision) {
     Settings mixed = {{"training.mixed_precision_param", "bfloat16"}};
-    const Outcome one = run(one_rank(recipe_of(mixed)), Backend::Cpu, 3);
+    const Outcome one = run(one_rank(quantized_recipe(mixed)), Backend::Cpu, 3);
     for (Settings settings : layouts()) {
         settings.insert(settings.end(), mixed.begin(), mixed.end());
-        const Outcome other = run(recipe_of(settings), Backend::Cpu, 3);
+        const Outcome other = run(quantized_recipe(settings), Backend::Cpu, 3);
         for (size_t step = 0; step < one.losses.size(); ++step) EXPECT_NEAR(other.losses[step] / one.losses[step], 1, 3e-3);
     }
 }
@@ -68,7 +69,7 @@ double bytes_of_kind(const char* kind, Settings settings) {
     settings.insert(settings.end(),
                     {{"parallelism.data_parallel_shard_degree", "4"}, {"model.dim", "192"}, {"model.ffn_dim", "512"}});
     double bytes = 0;
-    for (const compile::GroupTraffic& g : compile::traffic_of(compile_recipe(recipe_of(settings), Backend::Cpu), {})) {
+    for (const compile::GroupTraffic& g : compile::traffic_of(compile_recipe(quantized_recipe(settings), Backend::Cpu), {})) {
         const auto at = g.bytes.find(kind);
         bytes += at == g.bytes.end() ? 0 : at->second;
     }
@@ -87,7 +88,8 @@ TEST(QuantizedWeights, CrossRanksAsInt8) {
 }
 
 TEST(QuantizedWeights, AreWhatTheUnitSays) {
-    compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"}}), Backend::Cpu);
+    compile::Compiled compiled =
+        compile_recipe(quantized_recipe({{"parallelism.data_parallel_shard_degree", "4"}}), Backend::Cpu);
     for (ir::Unit& u : compiled.programs[0].units) u.quantized_weights = 0;
     const auto violation = ops::verify(compiled.programs[0]);
     ASSERT_TRUE(violation);
@@ -98,11 +100,11 @@ TEST(QuantizedWeights, AreWhatTheUnitSays) {
 TEST(QuantizedGradients, TrainNearlyAsTheOthers) {
     for (Settings settings : layouts()) {
         settings.push_back({"partition.quantized_weights", "none"});
-        const Outcome exact = run(recipe_of(settings), Backend::Cpu, 3);
+        const Outcome exact = run(quantized_recipe(settings), Backend::Cpu, 3);
         for (const char* quantized : {"int8", "int4"}) {
             Settings all = settings;
             all.push_back({"partition.quantized_gradients", quantized});
-            const compile::Recipe recipe = recipe_of(all);
+            const compile::Recipe recipe = quantized_recipe(all);
             const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
             EXPECT_EQ(refusal(compiled), "");
             const Outcome other = run(recipe, compiled, 3);
@@ -122,7 +124,7 @@ TEST(QuantizedGradients, LeaveReplicasAlike) {
     size_t with_replicas = 0;
     for (Settings settings : layouts()) {
         settings.insert(settings.end(), {{"partition.quantized_gradients", "int4"}, {"partition.quantized_weights", "none"}});
-        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Recipe recipe = quantized_recipe(settings);
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
         const data::SyntheticSource data = synthetic_data(recipe, compiled);
         runtime::Trainer trainer(compile::config_of(recipe), compiled, data);
@@ -138,15 +140,17 @@ TEST(QuantizedGradients, LeaveReplicasAlike) {
 // something else.
 TEST(QuantizedGradients, AreRoundedAtRandomTheSameEachTime) {
     Settings settings = {{"parallelism.data_parallel_shard_degree", "4"}, {"partition.quantized_gradients", "int4"}};
-    const Outcome once = run(recipe_of(settings), Backend::Cpu, 3), again = run(recipe_of(settings), Backend::Cpu, 3);
+    const Outcome once = run(quantized_recipe(settings), Backend::Cpu, 3),
+                  again = run(quantized_recipe(settings), Backend::Cpu, 3);
     EXPECT_EQ(difference(once, again), 0);
     settings.push_back({"partition.gradient_rounding", "nearest"});
-    EXPECT_GT(difference(once, run(recipe_of(settings), Backend::Cpu, 3)), 0);
+    EXPECT_GT(difference(once, run(quantized_recipe(settings), Backend::Cpu, 3)), 0);
 }
 
 TEST(QuantizedGradients, AreWhatTheUnitSays) {
     compile::Compiled compiled = compile_recipe(
-        recipe_of({{"parallelism.data_parallel_shard_degree", "4"}, {"partition.quantized_weights", "none"}}), Backend::Cpu);
+        quantized_recipe({{"parallelism.data_parallel_shard_degree", "4"}, {"partition.quantized_weights", "none"}}),
+        Backend::Cpu);
     for (ir::Unit& u : compiled.programs[0].units) u.quantized_gradients = 8;
     const auto violation = ops::verify(compiled.programs[0]);
     ASSERT_TRUE(violation);
@@ -155,9 +159,9 @@ TEST(QuantizedGradients, AreWhatTheUnitSays) {
 
 // A norm's gradient that a pass would round to int8.
 TEST(QuantizedGradients, OfNormsAreAsTheyAre) {
-    compile::Compiled compiled = compile_recipe(recipe_of({{"parallelism.data_parallel_shard_degree", "4"},
-                                                           {"partition.quantized_weights", "none"},
-                                                           {"partition.quantized_gradients", "int4"}}),
+    compile::Compiled compiled = compile_recipe(quantized_recipe({{"parallelism.data_parallel_shard_degree", "4"},
+                                                                  {"partition.quantized_weights", "none"},
+                                                                  {"partition.quantized_gradients", "int4"}}),
                                                 Backend::Cpu);
     ir::Program& p = compiled.programs[0];
     ASSERT_FALSE(ops::verify(p));

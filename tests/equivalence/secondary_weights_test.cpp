@@ -13,7 +13,7 @@
 namespace lockstep::testing {
 namespace {
 
-compile::Recipe recipe_of(const Settings& settings) {
+compile::Recipe recipe_of_two_nodes(const Settings& settings) {
     Settings all = {{"parallelism.data_parallel_shard_degree", "4"},
                     {"cluster.ranks_per_node", "2"},
                     {"model.n_layers", "3"},
@@ -40,9 +40,9 @@ TEST(SecondaryWeights, ChangeNoBit) {
                                          {"partition.weights", "world"},
                                          {"partition.gradients", "world"},
                                          {"partition.optimizer", "world"}});
-        const Outcome without = run(recipe_of(settings), Backend::Cpu, 3);
+        const Outcome without = run(recipe_of_two_nodes(settings), Backend::Cpu, 3);
         settings.push_back({"partition.secondary_weights", "node"});
-        const compile::Recipe recipe = recipe_of(settings);
+        const compile::Recipe recipe = recipe_of_two_nodes(settings);
         const compile::Compiled compiled = compile_recipe(recipe, Backend::Cpu);
         EXPECT_EQ(compiled.layout.partition.secondary, 2);
         std::string where;
@@ -53,7 +53,7 @@ TEST(SecondaryWeights, ChangeNoBit) {
 TEST(SecondaryWeights, CrossHostsOnceAStep) {
     const mesh::Topology topology = {{0, 0, 1, 1}, 1};
     const auto bytes = [&](const char* preset, const char* batch) {
-        const compile::Recipe recipe = recipe_of(
+        const compile::Recipe recipe = recipe_of_two_nodes(
             {{"partition.preset", preset}, {"partition.reduce_gradients", "step"}, {"training.global_batch_size", batch}});
         return compile::bytes_by_host(compile_recipe(recipe, Backend::Cpu, {}, {topology, 0}), topology);
     };
@@ -79,7 +79,7 @@ void move_fetch(ir::Program& p, const To& to) {
 }
 
 TEST(SecondaryWeights, AreRefusedWhereTheyAreNotFresh) {
-    const compile::Compiled compiled = compile_recipe(recipe_of({{"partition.preset", "hpz"}}), Backend::Cpu);
+    const compile::Compiled compiled = compile_recipe(recipe_of_two_nodes({{"partition.preset", "hpz"}}), Backend::Cpu);
     const auto refusal = [&](const std::function<void(ir::Program&)>& edit) {
         ir::Program p = compiled.programs[0];
         edit(p);

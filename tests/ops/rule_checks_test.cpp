@@ -391,8 +391,9 @@ ops::Flops flops_of_step(const Settings& settings) {
 }
 
 // 6 FLOPs a weight of a matrix and token, 12 s x s x width a layer and sequence for attention.
-constexpr double kTokens = 8, kLayer = 16 * 8 + 2 * 8 * 8 + 8 * 16 + 3 * 8 * 12, kHead = 16 * 8, kAttention = 12 * 8 * 8 * 16;
-constexpr double kModelFlops = 6 * kTokens * (2 * kLayer + kHead) + 2 * kAttention;
+constexpr double kTokensOfAStep = 8, kLayer = 16 * 8 + 2 * 8 * 8 + 8 * 16 + 3 * 8 * 12, kHead = 16 * 8,
+                 kAttention = 12 * 8 * 8 * 16;
+constexpr double kModelFlops = 6 * kTokensOfAStep * (2 * kLayer + kHead) + 2 * kAttention;
 
 TEST(OpFlops, OfAStepByHand) { EXPECT_DOUBLE_EQ(flops_of_step({}).model, kModelFlops); }
 
@@ -411,7 +412,7 @@ TEST(OpFlops, RecomputeIsExecutedButNotCounted) {
     const ops::Flops plain = flops_of_step({}), again = flops_of_step({{"activation_checkpoint.mode", "full"}});
     EXPECT_DOUBLE_EQ(again.model, plain.model);
     // The forward's products but the last run again, and the causal half of attention.
-    const double products = 2 * kTokens * (kLayer - 8 * 12), attention = kAttention / 12;
+    const double products = 2 * kTokensOfAStep * (kLayer - 8 * 12), attention = kAttention / 12;
     EXPECT_GT(again.executed - plain.executed, 2 * (products + attention));
     EXPECT_LT(again.executed - plain.executed, 2 * 1.5 * (products + attention));
 }

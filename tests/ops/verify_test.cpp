@@ -33,7 +33,7 @@ struct TextCase {
 };
 void PrintTo(const TextCase& c, std::ostream* stream) { *stream << c.name; }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string replaced_once(std::string text, const std::string& from, const std::string& to) {
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return at == std::string::npos ? text : text.replace(at, from.size(), to);
@@ -55,7 +55,7 @@ class VerifyText : public ::testing::TestWithParam<TextCase> {};
 
 TEST_P(VerifyText, IsRefused) {
     const TextCase& c = GetParam();
-    expect_violation(ir::parse(replaced(kLegal, c.from, c.to)), c.invariant, c.message);
+    expect_violation(ir::parse(replaced_once(kLegal, c.from, c.to)), c.invariant, c.message);
 }
 
 const TextCase kTextCases[] = {
@@ -178,7 +178,7 @@ TEST(Verify, AcceptsQueriesKeysAndValuesInOneList) {
 
 TEST(Verify, QueriesKeysAndValuesInOneListAreNotLookedInto) {
     const auto refused = [](const std::string& op, const std::string& message) {
-        expect_violation(ir::parse(replaced(kQkv, "  q; k; v =", op + "  q; k; v =")), "qkv", "f, op " + message);
+        expect_violation(ir::parse(replaced_once(kQkv, "  q; k; v =", op + "  q; k; v =")), "qkv", "f, op " + message);
     };
     const std::string list = "f32[batch, qkv, kv_heads/tp, head_dim]";
     refused("  z: f32[batch, qkv, kv_heads, head_dim] = all_gather(rows) {dim=2} over tp\n",
@@ -327,8 +327,8 @@ const EditCase kEditCases[] = {
 // Each rank has another block: what a gather over the ranks makes is parts of different ones.
 TEST(VerifyBlocks, MeetOtherRanksByPermuteAlone) {
     const auto with = [](const std::string& ops) {
-        std::string text = replaced(kLegal, "hidden=", "hidden.block=2 hidden=");
-        return ir::parse(replaced(
+        std::string text = replaced_once(kLegal, "hidden=", "hidden.block=2 hidden=");
+        return ir::parse(replaced_once(
             text, "  y = add(x, o.ar)",
             "  b: f32[batch/dp_shard, hidden.block] = block(x) {dim=1, shift=1} over tp\n" + ops + "  y = add(x, o.ar)"));
     };

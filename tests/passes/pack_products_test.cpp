@@ -27,7 +27,7 @@ constexpr const char* kModel =
 Strings ops_with(const std::string& ops, const std::string& model = kModel) {
     return op_lines(passes::pack_products(ir::parse(model + ops), {}), "b.forward");
 }
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string replaced_everywhere(std::string text, const std::string& from, const std::string& to) {
     for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
         text.replace(at, from.size(), to);
     return text;
@@ -54,14 +54,17 @@ TEST(PackProducts, WhatIsReadElsewhereOrStandsOtherwiseStaysApart) {
     EXPECT_FALSE(stays(kGate + kUp + kAct));
     EXPECT_TRUE(stays(kGate + kUp + "  y = einsum(gate, up)\n")) << "no swiglu";
     EXPECT_TRUE(stays(kGate + kUp + "  z: f32[batch, seq, ffn]? = swiglu(gate, up)\n  y = einsum(z, gate)\n")) << "gate is read";
-    EXPECT_TRUE(stays("  x2: f32[batch, seq, hidden]? = scale(x) {c=2.0}\n" + kGate + replaced(kUp, "(x", "(x2") + kAct))
+    EXPECT_TRUE(
+        stays("  x2: f32[batch, seq, hidden]? = scale(x) {c=2.0}\n" + kGate + replaced_everywhere(kUp, "(x", "(x2") + kAct))
         << "other rows";
-    EXPECT_TRUE(stays(kGate + replaced(kUp, "u)", "w)") + kAct)) << "one weight";
-    EXPECT_TRUE(stays(replaced(kGate, "w)", "u)") + replaced(kUp, "u)", "w)") + kAct)) << "up stands first";
-    EXPECT_TRUE(stays(kGate + kUp + kAct, replaced(kModel, "name u decay 1", "name u decay 0"))) << "other treatment";
+    EXPECT_TRUE(stays(kGate + replaced_everywhere(kUp, "u)", "w)") + kAct)) << "one weight";
+    EXPECT_TRUE(stays(replaced_everywhere(kGate, "w)", "u)") + replaced_everywhere(kUp, "u)", "w)") + kAct)) << "up stands first";
+    EXPECT_TRUE(stays(kGate + kUp + kAct, replaced_everywhere(kModel, "name u decay 1", "name u decay 0"))) << "other treatment";
     const std::string between = "param n: f32[hidden=8]? block b name n decay 0 init ones 0.0 0\nparam u:";
-    EXPECT_FALSE(stays(kGate + kUp + kAct, replaced(kModel, "param u:", between))) << "what does not decay stands elsewhere";
-    EXPECT_TRUE(stays(kGate + kUp + kAct, replaced(kModel, "param u:", replaced(between, "decay 0", "decay 1"))));
+    EXPECT_FALSE(stays(kGate + kUp + kAct, replaced_everywhere(kModel, "param u:", between)))
+        << "what does not decay stands elsewhere";
+    EXPECT_TRUE(
+        stays(kGate + kUp + kAct, replaced_everywhere(kModel, "param u:", replaced_everywhere(between, "decay 0", "decay 1"))));
 }
 
 std::string attention_model(bool biases) {
@@ -117,8 +120,8 @@ TEST(PackProducts, QueriesKeysAndValuesAreOneProduct) {
 
 TEST(PackProducts, BiasesOfQueriesKeysAndValuesAreOne) {
     const auto biased = [](const std::string& product, const std::string& key, const std::string& dims) {
-        return replaced(product, "  " + key + ":", "  " + key + "_product:") + "  " + key + ": " + dims + " = bias(" + key +
-               "_product, b" + key + ")\n";
+        return replaced_everywhere(product, "  " + key + ":", "  " + key + "_product:") + "  " + key + ": " + dims + " = bias(" +
+               key + "_product, b" + key + ")\n";
     };
     const std::string all = biased(kQ, "q", kQueries) + biased(kK, "k", kHeads) + biased(kV, "v", kHeads) + kRotated + kEnd;
     const ir::Program p = passes::pack_products(ir::parse(attention_model(true) + all), {});
@@ -136,7 +139,7 @@ TEST(PackProducts, QueriesKeysAndValuesThatCannotBeOneStayApart) {
     const std::string end = kRotated + kEnd, scale = "  x2: f32[batch, seq, hidden]? = scale(x) {c=2.0}\n";
     EXPECT_FALSE(stays(kQ + kK + kV + end));
     EXPECT_TRUE(stays(kQ + kK + kV + end, {.queries_keys_values = false})) << "groups are cut";
-    EXPECT_TRUE(stays(scale + kQ + kK + replaced(kV, "(x", "(x2") + end)) << "other rows";
+    EXPECT_TRUE(stays(scale + kQ + kK + replaced_everywhere(kV, "(x", "(x2") + end)) << "other rows";
     EXPECT_TRUE(stays(kQ + kK + "  v: " + kHeads + " = einsum(x, wv, x)\n" + end)) << "no product";
     EXPECT_TRUE(stays(kQ + kK + kV + "  z: " + kHeads + " = einsum(x, wv)\n" + kRotated + "  v2 = add(v, z)\n"))
         << "a weight is read twice";
