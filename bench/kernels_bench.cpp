@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +28,7 @@
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/roof.h"
+#include "kernels/step_control.h"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -402,9 +404,11 @@ void adamw_step(benchmark::State& state) {
     constexpr int64_t kCount = 32 << 20;
     const Floats g(kCount), w(kCount), m(kCount), v(kCount);
     std::fill(v.get(), v.get() + kCount, 0.01f);
-    const AdamWStep step{1e-6, 0.9, 0.95, 1e-8, 0.1, 0.1, 0.05, 1.0f, 1};
+    const AdamStep step{0.9, 0.95, 1e-8, 0.1};
+    std::array<double, StepControl::kValues> control;
+    StepControl{1e-6, 1, true, 0.1, 0.05, 0, 0}.write(control.data());
     measure_bytes(state, threads, 28.0 * kCount,
-                  [&] { adamw(pool_of(threads), kCount, step, g.get(), w.get(), m.get(), v.get()); });
+                  [&] { adamw(pool_of(threads), kCount, step, control.data(), g.get(), w.get(), m.get(), v.get()); });
 }
 void sum_of_squares_all(benchmark::State& state) {
     const int threads = static_cast<int>(state.range(0));

@@ -2,6 +2,7 @@
 // number of threads from 1 to 3 and both for the chosen and the baseline instruction set.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -14,6 +15,7 @@
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/optimizer.h"
+#include "kernels/step_control.h"
 #include "tests/kernels/cpu_data.h"
 
 namespace lockstep::kernels::cpu {
@@ -362,21 +364,25 @@ TEST(CpuOptimizer, AdamWInPyTorchsOrder) {
             std::vector<double> ww(w.begin(), w.end()), mm(n, 0), vv(n, 0);
             for (int t = 1; t <= 3; ++t) {
                 const std::vector<float> g = random_floats(rng, n);
-                AdamWStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t), 0.5f, 1};
-                kernel(pool, n, step, g.data(), w.data(), m.data(), v.data());
+                const AdamStep step{0.9, 0.95, 1e-8, 0.1};
+                StepControl now{1e-3, 0.5, true, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t), 0, 0};
+                std::array<double, StepControl::kValues> control;
+                now.write(control.data());
+                kernel(pool, n, step, control.data(), g.data(), w.data(), m.data(), v.data());
                 for (int64_t i = 0; i < n; ++i) {
                     const double grad = 0.5 * g[i];
-                    ww[i] *= 1 - step.lr * step.weight_decay;
+                    ww[i] *= 1 - now.lr * step.weight_decay;
                     mm[i] += (1 - step.beta1) * (grad - mm[i]);
                     vv[i] = step.beta2 * vv[i] + (1 - step.beta2) * grad * grad;
-                    ww[i] -= step.lr / step.bias_correction1 * mm[i] / (std::sqrt(vv[i] / step.bias_correction2) + step.eps);
+                    ww[i] -= now.lr / now.bias_correction1 * mm[i] / (std::sqrt(vv[i] / now.bias_correction2) + step.eps);
                 }
                 expect_near(ww, w, 1e-6);
                 expect_near(mm, m, 1e-6);
                 expect_near(vv, v, 1e-6);
                 const std::vector<float> before = w;
-                step.commit = 0;
-                kernel(pool, n, step, g.data(), w.data(), m.data(), v.data());
+                now.commit = false;
+                now.write(control.data());
+                kernel(pool, n, step, control.data(), g.data(), w.data(), m.data(), v.data());
                 EXPECT_EQ(std::memcmp(before.data(), w.data(), n * 4), 0);
             }
         }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/optimizer.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::kernels::cpu {
@@ -60,6 +61,19 @@ struct Backend {
     static constexpr auto& cross_entropy = cpu::cross_entropy;
     static constexpr auto& cross_entropy_backward = cpu::cross_entropy_backward;
     static constexpr auto& cross_entropy_gradient = cpu::cross_entropy_gradient;
+    static constexpr auto& adamw = cpu::adamw;
+    static constexpr auto& sgd = cpu::sgd;
+    static constexpr auto& muon_momentum = cpu::muon_momentum;
+    static constexpr auto& muon = cpu::muon;
+    static constexpr auto& outer_gradient = cpu::outer_gradient;
+    static constexpr auto& outer_sgd = cpu::outer_sgd;
+
+    static void sum_of_squares(ThreadPool& pool, int64_t n, const float* x, bool counts, bool adds, double* total,
+                               void* workspace) {
+        const double sum = counts ? cpu::sum_of_squares(pool, n, x, workspace).sum : 0;
+        *total = adds ? *total + sum : sum;
+    }
+    static int64_t sum_of_squares_workspace_bytes(int64_t n) { return cpu::sum_of_squares_workspace_bytes(n); }
 
     template <class T>
     static void sum_rows(ThreadPool& pool, int64_t rows, int64_t n, const T* x, float* sum, bool adds, void*) {

@@ -2,7 +2,6 @@
 // unless a table of times says otherwise.
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/registry/attention.h"
-#include "kernels/cpu/registry/optimizer.h"
 #include "kernels/cpu/registry/products.h"
 #include "kernels/cpu/registry/quantize.h"
 #include "kernels/cpu/registry/tokens.h"
@@ -36,20 +35,13 @@ void add_narrow(Registry& r) {
     add_common_beside_float<Backend, T>(r);
 }
 
-// Weights and what optimizers remember as T.
-template <class T>
-void add_updates(Registry& r) {
-    add<AdamW<T>, Adam<T>, SgdWithMomentum<T>, Sgd<T>, MuonMomentum<T>, Muon<T>, OuterGradient<T>, OuterSgd<T>,
-        OuterSgdWithMomentum<T>>(r);
-}
-
 }  // namespace
 
 const Registry& cpu_kernels() {
     using enum cpu::MatmulKernel;
     static const Registry all = [] {
         Registry r;
-        add<Einsum<float, float>, Einsum<float, float, onednn>, Addmm<float>, SumSquares>(r);
+        add<Einsum<float, float>, Einsum<float, float, onednn>, Addmm<float>>(r);
         add_common_of_float<Backend>(r);
         add<AttentionRow<float>, AttentionRow<Bf16>, AttentionRow<F16>>(r);
         add_of_type<float>(r);
@@ -58,8 +50,8 @@ const Registry& cpu_kernels() {
         add<AttentionAmx<Bf16>, AttentionBackwardAmx<Bf16>, AttentionBackwardAmx<Bf16, int32_t>>(r);
         add_narrow<Bf16>(r);
         add_narrow<F16>(r);
-        add_updates<float>(r);
-        add_updates<Bf16>(r);
+        add_updates<Backend, float>(r);
+        add_updates<Backend, Bf16>(r);
         return r;
     }();
     return all;

@@ -6,6 +6,7 @@
 #include "kernels/cpu/for_each_vector.h"
 #include "kernels/cpu/optimizer_pieces.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/step_control.h"
 
 namespace lockstep::kernels::cpu::LOCKSTEP_ISA {
 
@@ -21,15 +22,15 @@ namespace {
 
 // The step's scalars as the element loop needs them.
 struct Factors {
-    explicit Factors(const AdamWStep& s)
-        : grad_scale(s.grad_scale),
-          keep(static_cast<float>(1 - s.lr * s.weight_decay)),
+    Factors(const AdamStep& s, const StepControl& now)
+        : grad_scale(static_cast<float>(now.clip)),
+          keep(static_cast<float>(1 - now.lr * s.weight_decay)),
           one_minus_beta1(static_cast<float>(1 - s.beta1)),
           beta2(static_cast<float>(s.beta2)),
           one_minus_beta2(static_cast<float>(1 - s.beta2)),
-          root_correction(static_cast<float>(1 / std::sqrt(s.bias_correction2))),
+          root_correction(static_cast<float>(1 / std::sqrt(now.bias_correction2))),
           eps(static_cast<float>(s.eps)),
-          step_size(static_cast<float>(s.lr / s.bias_correction1)),
+          step_size(static_cast<float>(now.lr / now.bias_correction1)),
           l2(s.l2) {}
     float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2, root_correction, eps, step_size, l2;
 };
@@ -69,9 +70,10 @@ void adam_loop(ThreadPool& pool, int64_t n, const Factors& factors, const float*
 }
 
 template <class T>
-void adamw_of(ThreadPool& pool, int64_t n, const AdamWStep& step, const float* g, T* w, T* m, T* v) {
-    if (step.commit == 0) return;
-    const Factors factors(step);
+void adamw_of(ThreadPool& pool, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
+    const StepControl now = StepControl::read(control);
+    if (!now.commit) return;
+    const Factors factors(step, now);
     if (step.l2 != 0) adam_loop<true>(pool, n, factors, g, w, m, v);
     else adam_loop<false>(pool, n, factors, g, w, m, v);
 }
@@ -86,10 +88,13 @@ LOCKSTEP_INLINE Vec direction_of(const MomentumStep& s, Vec grad, T* b, int64_t 
 }
 
 template <class T>
-void sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, T* w, T* b) {
+void sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const double* control, const float* g, T* w, T* b) {
+    const StepControl now = StepControl::read(control);
+    if (!now.commit) return;
+    const auto lr = static_cast<float>(now.lr), clip = static_cast<float>(now.clip);
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
-        const Vec old = load(w + i, lanes), grad = load(g + i, lanes) * s.grad_scale + old * s.l2;
-        store(w + i, old - direction_of(s, grad, b, i, lanes) * s.lr, lanes);
+        const Vec old = load(w + i, lanes), grad = load(g + i, lanes) * clip + old * s.l2;
+        store(w + i, old - direction_of(s, grad, b, i, lanes) * lr, lanes);
     });
 }
 
@@ -100,18 +105,22 @@ void outer_gradient_of(ThreadPool& pool, int64_t n, float scale, const T* anchor
 }
 
 template <class T>
-void outer_sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, float alpha, const float* g, T* w, T* anchor, T* b) {
+void outer_sgd_of(ThreadPool& pool, int64_t n, const MomentumStep& s, float lr, float alpha, const float* g, T* w, T* anchor,
+                  T* b) {
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
-        const Vec agreed = load(anchor + i, lanes) - direction_of(s, load(g + i, lanes), b, i, lanes) * s.lr;
+        const Vec agreed = load(anchor + i, lanes) - direction_of(s, load(g + i, lanes), b, i, lanes) * lr;
         store(anchor + i, agreed, lanes);
         store(w + i, alpha == 0 ? agreed : agreed + (load(w + i, lanes) - agreed) * alpha, lanes);
     });
 }
 
 template <class T>
-void muon_momentum_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const float* g, float* u, T* b) {
+void muon_momentum_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const double* control, const float* g, float* u, T* b) {
+    const StepControl now = StepControl::read(control);
+    if (!now.commit) return std::fill_n(u, n, 0.0f), void();
+    const auto clip = static_cast<float>(now.clip);
     for_each_vector(pool, n, [=](int64_t i, int64_t lanes) {
-        const Vec grad = load(g + i, lanes) * s.grad_scale, old = load(b + i, lanes);
+        const Vec grad = load(g + i, lanes) * clip, old = load(b + i, lanes);
         const Vec buffer = old + (grad - old) * (1 - s.momentum);
         store(u + i, s.nesterov ? grad + (buffer - grad) * s.momentum : buffer, lanes);
         store(b + i, buffer, lanes);
@@ -119,7 +128,10 @@ void muon_momentum_of(ThreadPool& pool, int64_t n, const MomentumStep& s, const 
 }
 
 template <class T>
-void muon_of(ThreadPool& pool, int64_t n, float keep, float lr, const float* o, T* w) {
+void muon_of(ThreadPool& pool, int64_t n, double weight_decay, const double* control, const float* o, T* w) {
+    const StepControl now = StepControl::read(control);
+    if (!now.commit) return;
+    const auto keep = static_cast<float>(1 - now.lr * weight_decay), lr = static_cast<float>(now.lr);
     for_each_vector(pool, n,
                     [=](int64_t i, int64_t lanes) { store(w + i, load(w + i, lanes) * keep - load(o + i, lanes) * lr, lanes); });
 }

@@ -9,6 +9,7 @@
 #include "kernels/gpu/loss.h"
 #include "kernels/gpu/norm.h"
 #include "kernels/gpu/tokens.h"
+#include "kernels/gpu/update.h"
 #include "kernels/kernel.h"
 
 namespace lockstep::kernels::gpu {
@@ -58,6 +59,12 @@ struct Backend {
     FORWARD(cross_entropy)
     FORWARD(cross_entropy_backward)
     FORWARD(cross_entropy_gradient)
+    FORWARD(adamw)
+    FORWARD(sgd)
+    FORWARD(muon_momentum)
+    FORWARD(muon)
+    FORWARD(outer_gradient)
+    FORWARD(outer_sgd)
 #undef FORWARD
     template <class T>
     static void narrow_to(Stream stream, int64_t n, const float* x, T* out) {
@@ -67,6 +74,10 @@ struct Backend {
     static void widen_from(Stream stream, int64_t n, const T* x, float* out) {
         cast(stream, n, x, out);
     }
+    static void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool adds, double* total, void* workspace) {
+        gpu::sum_of_squares(stream, n, x, counts, adds, total, static_cast<double*>(workspace));
+    }
+    static int64_t sum_of_squares_workspace_bytes(int64_t n) { return gpu::sum_of_squares_workspace_bytes(n); }
     static int64_t sum_rows_workspace_bytes(int64_t rows, int64_t n) { return gpu::sum_rows_workspace_bytes(rows, n); }
     static int64_t row_sums_workspace_bytes(int64_t rows, int64_t n, int) { return gpu::sum_rows_workspace_bytes(rows, n); }
     static int64_t rms_norm_backward_workspace_bytes(int64_t rows, int64_t n, int) {

@@ -8,7 +8,6 @@
 #include "kernels/gpu/attention_workspace.h"
 #include "kernels/gpu/backend.h"
 #include "kernels/gpu/quantize.h"
-#include "kernels/gpu/update.h"
 #include "kernels/registry/attention.h"
 #include "kernels/registry/lists.h"
 #include "ops/rope.h"
@@ -136,119 +135,6 @@ struct DequantizeSumOf : DequantizeOf<T> {
     static constexpr Family kFamily{"dequantize_sum", "dequantize_sum"};
 };
 
-// The new weights, where they stand elsewhere than the old ones.
-template <class T>
-T* weights_of(const KernelArgs& k, int64_t n) {
-    T* const w = out<T>(k, 0);
-    if (in<T>(k, 0) != w) cast(stream_of(k), n, in<T>(k, 0), w);
-    return w;
-}
-
-inline AdamStep decaying(double weight_decay, float l2) {
-    AdamStep step;
-    step.weight_decay = weight_decay, step.l2 = l2;
-    return step;
-}
-template <class T>
-struct Adams {  // w, g, m, v, control -> w, m, v
-    using Types = std::tuple<T, T, T>(T, float, T, T, double);
-    static std::unique_ptr<Kernel> make_with(const KernelContext& c, AdamStep step) {
-        step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps");
-        return kernel_from([n = c.elements(c.in(0)), step](const KernelArgs& k) {
-            adam(stream_of(k), n, step, in<double>(k, 4), in(k, 1), weights_of<T>(k, n), out<T>(k, 1), out<T>(k, 2));
-        });
-    }
-};
-template <class T>
-struct AdamWOf : Adams<T> {
-    static constexpr Family kFamily{"adamw", "adam"};
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return Adams<T>::make_with(c, decaying(c.op.number("weight_decay"), 0));
-    }
-};
-template <class T>
-struct AdamOf : Adams<T> {
-    static constexpr Family kFamily{"adam", "adam"};
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return Adams<T>::make_with(c, decaying(0, number(c, "weight_decay")));
-    }
-};
-
-inline MomentumStep momentum_step(const ir::Op& op) {
-    MomentumStep step;
-    step.momentum = static_cast<float>(op.number("momentum")), step.nesterov = op.integer("nesterov") != 0;
-    return step;
-}
-template <class T, bool remembers>
-struct Sgds {  // w, g[, buffer], control -> w[, buffer]
-    static constexpr Family kFamily{"sgd", "sgd"};
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        MomentumStep step = momentum_step(c.op);
-        step.l2 = number(c, "weight_decay");
-        return kernel_from([step, n = c.elements(c.in(0))](const KernelArgs& k) {
-            sgd(stream_of(k), n, step, in<double>(k, remembers ? 3 : 2), in(k, 1), weights_of<T>(k, n),
-                remembers ? out<T>(k, 1) : nullptr);
-        });
-    }
-};
-template <class T>
-struct SgdOf : Sgds<T, false> {
-    using Types = T(T, float, double);
-};
-template <class T>
-struct SgdWithMomentumOf : Sgds<T, true> {
-    using Types = std::tuple<T, T>(T, float, T, double);
-};
-template <class T>
-struct MuonMomentumOf {  // g, buffer, control -> u, buffer
-    static constexpr Family kFamily{"muon_momentum", "muon_momentum"};
-    using Types = std::tuple<float, T>(float, T, double);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([step = momentum_step(c.op), n = c.elements(c.in(0))](const KernelArgs& k) {
-            muon_momentum(stream_of(k), n, step, in<double>(k, 2), in(k, 0), out(k, 0), out<T>(k, 1));
-        });
-    }
-};
-template <class T>
-struct MuonOf {  // w, orthogonal update, control -> w
-    static constexpr Family kFamily{"muon", "muon"};
-    using Types = T(T, float, double);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
-            muon(stream_of(k), n, decay, in<double>(k, 2), in(k, 1), weights_of<T>(k, n));
-        });
-    }
-};
-template <class T>
-struct OuterGradientOf {  // anchor, w -> g
-    static constexpr Family kFamily{"outer_gradient", "outer_gradient"};
-    using Types = float(T, T);
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([factor = number(c, "scale"), n = c.elements(c.in(0))](const KernelArgs& k) {
-            outer_gradient(stream_of(k), n, factor, in<T>(k, 0), in<T>(k, 1), out(k, 0));
-        });
-    }
-};
-template <class T, bool remembers>
-struct OuterSgds {  // w, anchor, g[, buffer] -> w, anchor[, buffer]
-    static constexpr Family kFamily{"outer_sgd", "outer_sgd"};
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([step = momentum_step(c.op), lr = number(c, "lr"), alpha = number(c, "alpha"),
-                            n = c.elements(c.in(0))](const KernelArgs& k) {
-            outer_sgd(stream_of(k), n, step, lr, alpha, in(k, 2), weights_of<T>(k, n), out<T>(k, 1),
-                      remembers ? out<T>(k, 2) : nullptr);
-        });
-    }
-};
-template <class T>
-struct OuterSgdOf : OuterSgds<T, false> {
-    using Types = std::tuple<T, T>(T, T, float);
-};
-template <class T>
-struct OuterSgdWithMomentumOf : OuterSgds<T, true> {
-    using Types = std::tuple<T, T, T>(T, T, float, T);
-};
-
 // As if all islands brought the same: where a job meets others, the runtime goes to their service instead.
 struct MeetOf {
     static constexpr Family kFamily{"meet", "meet"};
@@ -274,18 +160,6 @@ struct MeetOf {
     }
 };
 
-struct SumSquaresOf {
-    static constexpr Family kFamily{"sum_squares", "sum_squares", 0};
-    using Types = double(float);
-    static int64_t workspace_bytes(const KernelContext& c) { return sum_of_squares_workspace_bytes(c.elements(c.in(0))); }
-    static std::unique_ptr<Kernel> make(const KernelContext& c) {
-        return kernel_from([n = c.elements(c.in(0)), counts = c.counts(), adds = c.op.accumulates(0)](const KernelArgs& k) {
-            sum_of_squares(stream_of(k), n, in(k, 0), counts, adds && !k.fresh, out<double>(k, 0),
-                           static_cast<double*>(k.workspace));
-        });
-    }
-};
-
 // Parameters and activations as T. B: Backend, or one that plans only.
 template <class B, class T>
 void add_type(std::vector<Registered>& r) {
@@ -293,13 +167,12 @@ void add_type(std::vector<Registered>& r) {
     add_all<B, GeluOf<T>, GeluBackwardOf<T>>(r);
     add_all<B, RopeOf<T>, MaskPaddingOf<T>, QuantizeOf<T>, QuantizeAtRandomOf<T>, DequantizeOf<T>, DequantizeSumOf<T>>(r);
     add_all<B, AttentionOf<T>, AttentionBackwardOf<T>, AttentionBackwardOf<T, int32_t>>(r);
-    add_all<B, AdamWOf<T>, AdamOf<T>, SgdOf<T>, SgdWithMomentumOf<T>, MuonMomentumOf<T>, MuonOf<T>>(r);
-    add_all<B, OuterGradientOf<T>, OuterSgdOf<T>, OuterSgdWithMomentumOf<T>>(r);
+    add_updates<B, T>(r);
 }
 
 template <class B>
 void add_typed(std::vector<Registered>& r) {
-    add_all<B, SumSquaresOf, MeetOf>(r);
+    add_all<B, MeetOf>(r);
     add_common_of_float<B>(r);
 #define COPY(T) add_type<B, T>(r);
     LOCKSTEP_OF_ONE_TYPE(COPY)

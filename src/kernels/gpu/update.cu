@@ -49,7 +49,7 @@ struct AdamOf {
 // A thread works out the factors once.
 template <int W, class T>
 __global__ void __launch_bounds__(kEachThreads, 4)
-    adam_kernel(int64_t n, AdamStep step, const double* control, const float* g, T* w, T* m, T* v) {
+    adamw_kernel(int64_t n, AdamStep step, const double* control, const float* g, T* w, T* m, T* v) {
     if (control[kCommit] != 0) for_own<W>(n, AdamOf<T>{Factors(step, control), g, w, m, v});
 }
 
@@ -199,10 +199,10 @@ __global__ void __launch_bounds__(kEachThreads) total_kernel(int64_t count, cons
 }  // namespace
 
 template <class T>
-void adam(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
+void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v) {
     if (n == 0) return;
     const bool wide = is_wide(0, g, w, m, v);
-    launch(wide ? adam_kernel<kWide, T> : adam_kernel<1, T>, grid_of_elements(n, wide), stream, n, step, control, g, w, m, v);
+    launch(wide ? adamw_kernel<kWide, T> : adamw_kernel<1, T>, grid_of_elements(n, wide), stream, n, step, control, g, w, m, v);
 }
 
 template <class T>
@@ -235,7 +235,7 @@ void sum_of_squares(Stream stream, int64_t n, const float* x, bool counts, bool 
 }
 
 #define COPY(T)                                                                                                    \
-    template void adam<T>(Stream, int64_t, const AdamStep&, const double*, const float*, T*, T*, T*);              \
+    template void adamw<T>(Stream, int64_t, const AdamStep&, const double*, const float*, T*, T*, T*);             \
     template void sgd<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, T*, T*);               \
     template void muon_momentum<T>(Stream, int64_t, const MomentumStep&, const double*, const float*, float*, T*); \
     template void muon<T>(Stream, int64_t, double, const double*, const float*, T*);                               \

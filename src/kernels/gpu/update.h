@@ -3,22 +3,14 @@
 #pragma once
 
 #include "kernels/gpu/types.h"
+#include "kernels/optimizer_step.h"
 
 namespace lockstep::kernels::gpu {
 
-struct AdamStep {
-    double beta1 = 0, beta2 = 0, eps = 0;
-    double weight_decay = 0;  // of the weights: AdamW
-    float l2 = 0;             // of the weights, added to the gradient: Adam
-};
 // All of n elements; w, m and v in place. control: [StepControl::kValues]; without its commit nothing changes.
 template <class T>
-void adam(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v);
+void adamw(Stream stream, int64_t n, const AdamStep& step, const double* control, const float* g, T* w, T* m, T* v);
 
-struct MomentumStep {
-    float momentum = 0, l2 = 0;  // l2: the share of the weights that is added to the gradient
-    bool nesterov = false;
-};
 // b: what is remembered, or nullptr.
 template <class T>
 void sgd(Stream stream, int64_t n, const MomentumStep& step, const double* control, const float* g, T* w, T* b);

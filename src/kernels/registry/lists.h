@@ -5,13 +5,14 @@
 #include "kernels/registry/elementwise.h"
 #include "kernels/registry/loss.h"
 #include "kernels/registry/norms.h"
+#include "kernels/registry/optimizer.h"
 #include "kernels/registry/qkv.h"
 
 namespace lockstep::kernels::registry {
 
 template <class B>
 void add_common_of_float(std::vector<Registered>& r) {
-    add_all<B, Max<B>, CrossEntropy<B>>(r);
+    add_all<B, Max<B>, CrossEntropy<B>, SumSquares<B>>(r);
 }
 
 // Parameters and activations as T.
@@ -25,6 +26,13 @@ void add_common(std::vector<Registered>& r) {
     add_all<B, SumRows<B, T>, Bias<B, T>, BiasGelu<B, T>, BiasGeluBackward<B, T>, Dropout<B, T>>(r);
     add_all<B, BiasDropoutAdd<B, T, T>, BiasDropoutAdd<B, T, T, int32_t>, CrossEntropyBackward<B, T>, CrossEntropyGradient<B, T>>(
         r);
+}
+
+// Weights and what optimizers remember as T.
+template <class B, class T>
+void add_updates(std::vector<Registered>& r) {
+    add_all<B, AdamW<B, T>, Adam<B, T>, Sgd<B, T>, SgdWithMomentum<B, T>, MuonMomentum<B, T>, Muon<B, T>>(r);
+    add_all<B, OuterGradient<B, T>, OuterSgd<B, T>, OuterSgdWithMomentum<B, T>>(r);
 }
 
 // A narrow T, and float beside it.

@@ -1,0 +1,137 @@
+// Updates of weights and what optimizers remember; T: how these are stored. Each reads the step's control last.
+#pragma once
+
+#include "kernels/optimizer_step.h"
+#include "kernels/registry/registry.h"
+
+namespace lockstep::kernels::registry {
+
+// What is updated in place: the new weights, where they stand elsewhere than the old ones.
+template <class B, class T>
+T* weights_of(const KernelArgs& k, int64_t n) {
+    const T* old = in<T>(k, 0);
+    T* const w = out<T>(k, 0);
+    if (old != w) B::add(B::place(k), n, &old, 1, w);
+    return w;
+}
+
+template <class B, class T>
+struct Adams {  // w, g, m, v, control -> w, m, v
+    using Types = std::tuple<T, T, T>(T, float, T, T, double);
+    static std::unique_ptr<Kernel> make_with(const KernelContext& c, AdamStep step) {
+        step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps");
+        return kernel_from([n = c.elements(c.in(0)), step](const KernelArgs& k) {
+            B::adamw(B::place(k), n, step, in<double>(k, 4), in(k, 1), weights_of<B, T>(k, n), out<T>(k, 1), out<T>(k, 2));
+        });
+    }
+};
+template <class B, class T>
+struct AdamW : Adams<B, T> {
+    static constexpr Family kFamily{"adamw", "adamw"};
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        AdamStep step;
+        step.weight_decay = c.op.number("weight_decay");
+        return Adams<B, T>::make_with(c, step);
+    }
+};
+template <class B, class T>
+struct Adam : Adams<B, T> {
+    static constexpr Family kFamily{"adam", "adamw"};
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        AdamStep step;
+        step.l2 = number(c, "weight_decay");
+        return Adams<B, T>::make_with(c, step);
+    }
+};
+
+inline MomentumStep momentum_step(const ir::Op& op) {
+    MomentumStep step;
+    step.momentum = static_cast<float>(op.number("momentum")), step.nesterov = op.integer("nesterov") != 0;
+    return step;
+}
+
+template <class B, class T, bool remembers>
+struct Sgds {  // w, g[, buffer], control -> w[, buffer]
+    static constexpr Family kFamily{"sgd", "sgd"};
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        MomentumStep step = momentum_step(c.op);
+        step.l2 = number(c, "weight_decay");
+        return kernel_from([step, n = c.elements(c.in(0))](const KernelArgs& k) {
+            B::sgd(B::place(k), n, step, in<double>(k, remembers ? 3 : 2), in(k, 1), weights_of<B, T>(k, n),
+                   remembers ? out<T>(k, 1) : nullptr);
+        });
+    }
+};
+template <class B, class T>
+struct Sgd : Sgds<B, T, false> {
+    using Types = T(T, float, double);
+};
+template <class B, class T>
+struct SgdWithMomentum : Sgds<B, T, true> {
+    using Types = std::tuple<T, T>(T, float, T, double);
+};
+
+template <class B, class T>
+struct MuonMomentum {  // g, buffer, control -> u, buffer
+    static constexpr Family kFamily{"muon_momentum", "muon_momentum"};
+    using Types = std::tuple<float, T>(float, T, double);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([step = momentum_step(c.op), n = c.elements(c.in(0))](const KernelArgs& k) {
+            B::muon_momentum(B::place(k), n, step, in<double>(k, 2), in(k, 0), out(k, 0), out<T>(k, 1));
+        });
+    }
+};
+template <class B, class T>
+struct Muon {  // w, orthogonal update, control -> w
+    static constexpr Family kFamily{"muon", "muon"};
+    using Types = T(T, float, double);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
+            B::muon(B::place(k), n, decay, in<double>(k, 2), in(k, 1), weights_of<B, T>(k, n));
+        });
+    }
+};
+
+template <class B, class T>
+struct OuterGradient {  // anchor, w -> g
+    static constexpr Family kFamily{"outer_gradient", "outer_gradient"};
+    using Types = float(T, T);
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([scale = number(c, "scale"), n = c.elements(c.in(0))](const KernelArgs& k) {
+            B::outer_gradient(B::place(k), n, scale, in<T>(k, 0), in<T>(k, 1), out(k, 0));
+        });
+    }
+};
+template <class B, class T, bool remembers>
+struct OuterSgds {  // w, anchor, g[, buffer] -> w, anchor[, buffer]
+    static constexpr Family kFamily{"outer_sgd", "outer_sgd"};
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([step = momentum_step(c.op), lr = number(c, "lr"), alpha = number(c, "alpha"),
+                            n = c.elements(c.in(0))](const KernelArgs& k) {
+            B::outer_sgd(B::place(k), n, step, lr, alpha, in(k, 2), weights_of<B, T>(k, n), out<T>(k, 1),
+                         remembers ? out<T>(k, 2) : nullptr);
+        });
+    }
+};
+template <class B, class T>
+struct OuterSgd : OuterSgds<B, T, false> {
+    using Types = std::tuple<T, T>(T, T, float);
+};
+template <class B, class T>
+struct OuterSgdWithMomentum : OuterSgds<B, T, true> {
+    using Types = std::tuple<T, T, T>(T, T, float, T);
+};
+
+template <class B>
+struct SumSquares {
+    static constexpr Family kFamily{"sum_squares", "sum_squares", 0};
+    using Types = double(float);
+    static int64_t workspace_bytes(const KernelContext& c) { return B::sum_of_squares_workspace_bytes(c.elements(c.in(0))); }
+    static std::unique_ptr<Kernel> make(const KernelContext& c) {
+        return kernel_from([n = c.elements(c.in(0)), counts = c.counts(), adds = c.op.accumulates(0)](const KernelArgs& k) {
+            B::sum_of_squares(B::place(k), n, in(k, 0), counts, adds && !k.fresh, out<double>(k, 0), k.workspace);
+        });
+    }
+};
+
+}  // namespace lockstep::kernels::registry
