@@ -107,7 +107,7 @@ class GpuProcesses : public ::testing::TestWithParam<NamedSettings> {};
 
 // Call by call, and from the second step on as a graph.
 TEST_P(GpuProcesses, HaveTheBitsOfRanksThatShareAGpu) {
-    constexpr int kSteps = 4;
+    constexpr int kSteps = 3;
     compile::Recipe recipe = small_recipe(GetParam().settings);
     const compile::Compiled compiled = compile_for_gpu(recipe);
     const Outcome threads = train(recipe, compiled, fake_gpu(1), kSteps);
