@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/round.h"
-#include "ops/algorithms.h"
 #include "ops/rule.h"
+#include "ops/verify_placements.h"
 #include "ops/verify_qkv.h"
 #include "ops/verify_states.h"
 
@@ -17,7 +17,6 @@ namespace lockstep::ops {
 namespace {
 
 using ir::Access;
-using ir::AxisList;
 using ir::PortKind;
 
 // Collects the first violation; later checks are skipped once one is found.
@@ -44,6 +43,10 @@ private:
         if (!found_) found_ = Violation{std::string(invariant), std::move(message)};
     }
 
+    void take(std::optional<Violation> found) {
+        if (!found_) found_ = std::move(found);
+    }
+
     void routine(const Routine& r) {
         names(r);
         if (found_) return;
@@ -62,12 +65,9 @@ private:
             stays_wide(r, op);
             if (const std::string qkv = wrong_use_of_qkv(r, op); !qkv.empty())
                 return fail("qkv", fmt::format("{}, op {}: {}", r.name, op.kind, qkv));
-            if (!placed(r)) continue;
-            if (rule(op.kind).collective || op.kind == "slice") collective(r, op);
-            else if (rule(op.kind).of_blocks) blocks(r, op);
-            else if (!rule(op.kind).of_states) space_and_partial(r, op);
+            if (placed(r)) take(wrong_placement(p_, r, op));
         }
-        blocks_are_apart(r);
+        take(blocks_that_meet(p_, r));
         if (!found_ && !r.unit.empty()) types_of_unit(r);
     }
 
@@ -157,7 +157,7 @@ private:
         for (const ir::Tensor& t : r.tensors) {
             std::vector<int> times(p_.mesh.sub_axes.size(), 0);  // that a sub-axis stands in the placement
             bool unknown = false, over_stages = false;
-            const auto count = [&](const AxisList& list, bool splits) {
+            const auto count = [&](const ir::AxisList& list, bool splits) {
                 for (int a : list) {
                     const bool known = a >= 0 && a < static_cast<int>(times.size());
                     unknown |= !known;
@@ -345,194 +345,6 @@ private:
                 return true;
         }
         return false;
-    }
-
-    void collective(const Routine& r, const Op& op) {
-        const auto wrong = [&](const std::string& what) {
-            fail("collective",
-                 fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in.empty() ? op.out[0] : op.in[0]].name, what));
-        };
-        if (op.group.empty()) return wrong("its group is empty");
-        if (op.kind == "slice") {
-            ir::Placement expected = r.tensors[op.in[0]].placement;
-            const auto dim = static_cast<size_t>(op.integer("dim"));
-            if (dim >= expected.dims.size()) return wrong("it has no such dim");
-            expected.dims[dim] = mesh::join(expected.dims[dim], op.group);
-            return result_is(expected, r.tensors[op.out[0]], wrong);
-        }
-        const mesh::CollectiveTraits& traits = ir::traits_of(op);
-        if (!traits.symmetric) {
-            const int64_t peer = op.integer("peer");
-            if (op.group != p_.mesh.whole(mesh::Axis::pp)) return wrong("its group is not that of the pipeline");
-            if (peer < 0 || peer >= p_.mesh.degree(mesh::Axis::pp) || peer == p_.pipeline_rank)
-                return wrong(fmt::format("its peer, pipeline rank {}, is this rank or none", peer));
-            return;
-        }
-        const int64_t members = p_.mesh.size(op.group);
-        if (const std::string what = wrong_algorithm(op); !what.empty()) return wrong(what);
-        using mesh::Attr;
-        if (traits.has(Attr::By) && (op.integer("by") < 1 || op.integer("by") >= members))
-            return wrong(fmt::format("its shift by {} is not between 1 and {}", op.integer("by"), members - 1));
-        if (traits.has(Attr::Root) && (op.integer("root") < 0 || op.integer("root") >= members))
-            return wrong(fmt::format("its root {} is none of {} ranks", op.integer("root"), members));
-        for (size_t i = 0; i < op.in.size(); ++i) {
-            const ir::Tensor &in = r.tensors[op.in[i]], &out = r.tensors[op.out[i]];
-            if (in.dtype != out.dtype) return wrong(fmt::format("makes {} of {}", name_of(out.dtype), name_of(in.dtype)));
-            ir::Placement expected = in.placement;
-            const auto dim = [&](Attr attr) { return static_cast<size_t>(op.integer(name_of(attr))); };
-            for (const Attr attr : {Attr::Dim, Attr::From, Attr::To}) {
-                if (traits.has(attr) && dim(attr) >= expected.dims.size()) return wrong("it has no such dim");
-            }
-            const bool loses = traits.takes == mesh::Blocks::Members, gains = traits.gives == mesh::Blocks::Members;
-            if (loses) {
-                AxisList& axes = expected.dims[dim(gains ? Attr::From : Attr::Dim)];
-                if (axes.size() < op.group.size() || !std::equal(op.group.rbegin(), op.group.rend(), axes.rbegin()))
-                    return wrong("the dim does not end in the group");
-                axes.resize(axes.size() - op.group.size());
-            }
-            if (gains) {
-                AxisList& axes = expected.dims[dim(loses ? Attr::To : Attr::Dim)];
-                axes = mesh::join(axes, op.group);
-            }
-            if (traits.reduces) {
-                // Gradients' shards are partial by their segment, not by a placement of their own.
-                const bool flat = is_flat(r, op.in[i]);
-                if (!flat && !mesh::is_subset(op.group, in.placement.partial))
-                    return wrong("it reduces what is not partial over the group");
-                expected.partial = mesh::subtract(in.placement.partial, op.group);
-            }
-            if ((traits.kind == mesh::Collective::AllToAll || traits.kind == mesh::Collective::Broadcast) &&
-                mesh::meet(in.placement.partial, op.group))
-                return wrong("its operand is a partial sum over the group");
-            if (traits.kind == mesh::Collective::Broadcast) {
-                for (const AxisList& axes : in.placement.dims) {
-                    if (mesh::meet(axes, op.group)) return wrong("its operand is split over the group");
-                }
-            }
-            result_is(expected, out, wrong);
-        }
-    }
-    template <class Wrong>
-    void result_is(const ir::Placement& expected, const ir::Tensor& out, const Wrong& wrong) {
-        if (expected.dims != out.placement.dims || expected.partial != out.placement.partial)
-            wrong("the result stands otherwise");
-    }
-
-    // Blocks have the group's axes nowhere; what they come from or make has them in its dim, or is whole along them.
-    void blocks(const Routine& r, const Op& op) {
-        const auto wrong = [&](const std::string& what) {
-            fail("blocks", fmt::format("{}, {} of {}: {}", r.name, op.kind, r.tensors[op.in[0]].name, what));
-        };
-        const int64_t members = p_.mesh.size(op.group);
-        if (members < 2) return wrong("its group has one rank");
-        const auto dim = static_cast<size_t>(op.integer("dim"));
-        const bool takes = op.kind == "block";
-        const ir::Tensor &whole = r.tensors[takes ? op.in[0] : op.out[0]], &block = r.tensors[takes ? op.out[0] : op.in[0]];
-        if (r.dims[whole.dims[dim]].size != members * r.dims[block.dims[dim]].size) return wrong("a rank has not one block");
-        if (!takes && static_cast<int64_t>(op.in.size()) != members) return wrong("not every rank has a block");
-        if (takes && op.integer("shift") >= members) return wrong("it is shifted by more ranks than there are");
-        for (TensorId t : takes ? op.out : op.in) {
-            if (r.tensors[t].placement != block.placement || r.tensors[t].dtype != whole.dtype)
-                return wrong(r.tensors[t].name + " differs from the other blocks in placement or type");
-        }
-        ir::Placement expected = block.placement;
-        AxisList& axes = expected.dims[dim];
-        const bool splits = takes ? whole.placement.dims[dim] != axes : op.kind == "sum_blocks";
-        if (splits) axes = mesh::join(axes, op.group);
-        if (op.kind == "sum_blocks") {
-            if (!mesh::is_subset(op.group, expected.partial)) return wrong("it sums what is not partial over the group");
-            expected.partial = mesh::subtract(expected.partial, op.group);
-        } else if (mesh::meet(expected.partial, op.group)) {
-            return wrong("its blocks are partial sums over the group");
-        }
-        if (takes && splits && op.integer("shift") != 0) return wrong("a rank has its own block only");
-        if (expected != whole.placement) return wrong("the whole has another placement than its blocks");
-    }
-
-    // Each rank has another block. Block ops join blocks, and permute passes them on. Any other collective over the same ranks
-    // would combine different blocks.
-    void blocks_are_apart(const Routine& r) {
-        if (std::none_of(r.ops.begin(), r.ops.end(), [](const Op& op) { return rule(op.kind).of_blocks; })) return;
-        std::vector<AxisList> over(r.tensors.size());  // the group whose blocks a tensor is one of
-        for (const Op& op : r.ops) {
-            AxisList group;
-            for (TensorId t : op.in) group = mesh::unite(group, over[t]);
-            const std::optional<mesh::Collective> kind = mesh::collective_named(op.kind);
-            const bool meets = kind && *kind != mesh::Collective::Permute;
-            if (meets && mesh::meet(group, op.group))
-                return fail("blocks", fmt::format("{}: {} over {} is given {}, of which each rank there has another block",
-                                                  r.name, op.kind, p_.mesh.text(op.group), r.tensors[op.in[0]].name));
-            if (op.kind == "block") group = mesh::unite(group, op.group);
-            else if (rule(op.kind).of_blocks) group = mesh::subtract(group, op.group);
-            for (TensorId t : op.out) over[t] = group;
-        }
-    }
-
-    static bool is_flat(const Routine& r, TensorId t) {
-        return r.tensors[t].dims.size() == 1 && r.dims[r.tensors[t].dims[0]].role == ir::DimRole::Flat;
-    }
-
-    void space_and_partial(const Routine& r, const Op& op) {
-        std::vector<std::pair<DimId, const AxisList*>> space;
-        AxisList used, passed;
-        const OpRule& k = rule(op.kind);
-        for (const std::vector<TensorId>* list : {&op.in, &op.out}) {
-            for (TensorId t : *list) {
-                for (size_t i = 0; i < r.tensors[t].dims.size(); ++i) {
-                    const AxisList& axes = r.tensors[t].placement.dims[i];
-                    const AxisList* known = nullptr;
-                    for (const auto& [dim, others] : space) {
-                        if (dim == r.tensors[t].dims[i]) known = others;
-                        else if (mesh::meet(*others, axes))
-                            return fail("space",
-                                        fmt::format("{}, op {}: '{}' splits both {} and {}: each rank would see one pair "
-                                                    "of blocks, not all",
-                                                    r.name, op.kind, p_.mesh.text(mesh::intersect(*others, axes)),
-                                                    r.dims[static_cast<size_t>(dim)].name,
-                                                    r.dims[static_cast<size_t>(r.tensors[t].dims[i])].name));
-                    }
-                    if (known && *known != axes) {
-                        return fail("space", fmt::format("{}, op {}: {} does not stand where the op runs", r.name, op.kind,
-                                                         r.tensors[t].name));
-                    }
-                    if (known) continue;
-                    space.emplace_back(r.tensors[t].dims[i], &axes);
-                    used = mesh::unite(used, axes);
-                }
-            }
-        }
-        for (size_t i = 0; i < op.in.size(); ++i) {
-            const AxisList& partial = r.tensors[op.in[i]].placement.partial;
-            if (partial.empty()) continue;
-            if (!is_linear(r, op, static_cast<int>(i)))
-                return fail("partial", fmt::format("{}, op {}: is not linear in {}, which is a partial sum", r.name, op.kind,
-                                                   r.tensors[op.in[i]].name));
-            if (static_cast<int>(i) == k.addend) continue;  // below
-            if (!k.linear_in_all_together && mesh::meet(passed, partial)) {
-                return fail("partial", fmt::format("{}, op {}: a product of two partial sums", r.name, op.kind));
-            }
-            if (k.linear_in_all_together && i > 0 && partial != r.tensors[op.in[0]].placement.partial) {
-                return fail("partial",
-                            fmt::format("{}, op {}: adds terms that are partial over different axes", r.name, op.kind));
-            }
-            passed = mesh::unite(passed, partial);
-        }
-        if (k.linear_in_all_together) {
-            for (TensorId t : op.in) {
-                if (r.tensors[t].placement.partial != passed)
-                    return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
-            }
-        }
-        if (k.addend >= 0 && r.tensors[op.in[k.addend]].placement.partial != r.tensors[op.out[0]].placement.partial)
-            return fail("partial", fmt::format("{}, op {}: adds a whole term to a partial sum", r.name, op.kind));
-        for (TensorId t : op.out) {
-            const AxisList expected = mesh::unite(passed, mesh::subtract(used, r.tensors[t].placement.used()));
-            if (r.tensors[t].placement.partial != expected) {
-                return fail("partial",
-                            fmt::format("{}, op {}: {} is partial over '{}', not over '{}'", r.name, op.kind, r.tensors[t].name,
-                                        p_.mesh.text(expected), p_.mesh.text(r.tensors[t].placement.partial)));
-            }
-        }
     }
 
     void unit(const ir::Unit& u) {

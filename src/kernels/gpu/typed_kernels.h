@@ -1,8 +1,6 @@
 // Which ops the kernels serve that are compiled for each element type.
 #pragma once
 
-#include <algorithm>
-
 #include "base/quantized.h"
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/attention_workspace.h"

@@ -6,22 +6,13 @@
 
 namespace lockstep::kernels::registry {
 
-// What is updated in place: the new weights, where they stand elsewhere than the old ones.
-template <class B, class T>
-T* weights_of(const KernelArgs& k, int64_t n) {
-    const T* old = in<T>(k, 0);
-    T* const w = out<T>(k, 0);
-    if (old != w) B::add(B::place(k), n, &old, 1, w);
-    return w;
-}
-
 template <class B, class T>
 struct Adams {  // w, g, m, v, control -> w, m, v
     using Types = std::tuple<T, T, T>(T, float, T, T, double);
     static std::unique_ptr<Kernel> make_with(const KernelContext& c, AdamStep step) {
         step.beta1 = c.op.number("beta1"), step.beta2 = c.op.number("beta2"), step.eps = c.op.number("eps");
         return kernel_from([n = c.elements(c.in(0)), step](const KernelArgs& k) {
-            B::adamw(B::place(k), n, step, in<double>(k, 4), in(k, 1), weights_of<B, T>(k, n), out<T>(k, 1), out<T>(k, 2));
+            B::adamw(B::place(k), n, step, in<double>(k, 4), in(k, 1), in_place<B, T>(k, n), out<T>(k, 1), out<T>(k, 2));
         });
     }
 };
@@ -57,7 +48,7 @@ struct Sgds {  // w, g[, buffer], control -> w[, buffer]
         MomentumStep step = momentum_step(c.op);
         step.l2 = number(c, "weight_decay");
         return kernel_from([step, n = c.elements(c.in(0))](const KernelArgs& k) {
-            B::sgd(B::place(k), n, step, in<double>(k, remembers ? 3 : 2), in(k, 1), weights_of<B, T>(k, n),
+            B::sgd(B::place(k), n, step, in<double>(k, remembers ? 3 : 2), in(k, 1), in_place<B, T>(k, n),
                    remembers ? out<T>(k, 1) : nullptr);
         });
     }
@@ -87,7 +78,7 @@ struct Muon {  // w, orthogonal update, control -> w
     using Types = T(T, float, double);
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([decay = c.op.number("weight_decay"), n = c.elements(c.in(0))](const KernelArgs& k) {
-            B::muon(B::place(k), n, decay, in<double>(k, 2), in(k, 1), weights_of<B, T>(k, n));
+            B::muon(B::place(k), n, decay, in<double>(k, 2), in(k, 1), in_place<B, T>(k, n));
         });
     }
 };
@@ -108,7 +99,7 @@ struct OuterSgds {  // w, anchor, g[, buffer] -> w, anchor[, buffer]
     static std::unique_ptr<Kernel> make(const KernelContext& c) {
         return kernel_from([step = momentum_step(c.op), lr = number(c, "lr"), alpha = number(c, "alpha"),
                             n = c.elements(c.in(0))](const KernelArgs& k) {
-            B::outer_sgd(B::place(k), n, step, lr, alpha, in(k, 2), weights_of<B, T>(k, n), out<T>(k, 1),
+            B::outer_sgd(B::place(k), n, step, lr, alpha, in(k, 2), in_place<B, T>(k, n), out<T>(k, 1),
                          remembers ? out<T>(k, 2) : nullptr);
         });
     }

@@ -97,6 +97,15 @@ T* out(const KernelArgs& a, int i) {
     return static_cast<T*>(a.out[i]);
 }
 
+// Result 0 of n elements, holding operand 0: copied where it does not stand there already.
+template <class B, class T>
+T* in_place(const KernelArgs& k, int64_t n) {
+    const T* before = in<T>(k, 0);
+    T* const now = out<T>(k, 0);
+    if (before != now) B::add(B::place(k), n, &before, 1, now);
+    return now;
+}
+
 // Product of the sizes of all dims but the last, and the last.
 struct RowsOf {
     int64_t rows, n;

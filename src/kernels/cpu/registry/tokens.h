@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/registry/registry.h"
 #include "ops/rope.h"
 
@@ -36,9 +36,8 @@ struct MaskPadding {
         const RowsOf z = rows_of(c, x);
         const int64_t valid = valid_columns(c, x);
         return kernel_from([=, fill = T(number(c, "fill")), n = c.elements(x)](const KernelArgs& k) {
-            const T* source = in<T>(k, 0);
-            if (source != out<T>(k, 0)) cpu::add(k.queue.pool(), n, &source, 1, out<T>(k, 0));
-            for (int64_t r = 0; r < z.rows; ++r) std::fill(out<T>(k, 0) + r * z.n + valid, out<T>(k, 0) + (r + 1) * z.n, fill);
+            T* const y = in_place<cpu::Backend, T>(k, n);
+            for (int64_t r = 0; r < z.rows; ++r) std::fill(y + r * z.n + valid, y + (r + 1) * z.n, fill);
         });
     }
 };
