@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "base/round.h"
 #include "ops/rule.h"
@@ -33,6 +34,7 @@ public:
         if (const std::string wrong = wrong_states(p_); !wrong.empty()) fail("state", wrong);
         if (found_) return found_;
         const BoundStates bound(p_);
+        entry_of_.assign(p_.buffers.size(), nullptr);
         for (const ir::Entry& e : p_.entries) calls(e, bound);
         arena();
         return found_;
@@ -368,6 +370,17 @@ private:
         if (end != u.padded) return fail("unit", u.name + ": its size is not that of its segments");
     }
 
+    // What does not live through steps has its place among the buffers of one entry. There a state of a step has one buffer.
+    std::string wrong_entry(const ir::Entry& e, int buffer) {
+        const ir::Buffer& b = p_.buffers[static_cast<size_t>(buffer)];
+        const ir::Entry*& user = entry_of_[static_cast<size_t>(buffer)];
+        if (user == &e || b.resident) return "";
+        if (user) return fmt::format("buffer {} is of the entry {}", b.name, name_of(user->kind));
+        user = &e;
+        if (b.state < 0 || states_of_entries_.insert({&e, b.state, b.instance}).second) return "";
+        return fmt::format("{} has two buffers for instance {}", p_.states[static_cast<size_t>(b.state)].full_name(), b.instance);
+    }
+
     void calls(const ir::Entry& e, const BoundStates& bound) {
         const int n_buffers = static_cast<int>(p_.buffers.size());
         for (size_t i = 0; i < e.calls.size(); ++i) {
@@ -393,6 +406,7 @@ private:
                 if (binding.offset_bytes < 0 || binding.offset_bytes > p_.buffers[binding.buffer].bytes - r.ports[b].bytes) {
                     return wrong(fmt::format("port {} reaches past buffer {}", r.ports[b].name, p_.buffers[binding.buffer].name));
                 }
+                if (const std::string other = wrong_entry(e, binding.buffer); !other.empty()) return wrong(other);
             }
             if (c.scratch >= n_buffers || (c.scratch >= 0 && p_.buffers[c.scratch].bytes < r.scratch_bytes))
                 return wrong("its scratch does not fit");
@@ -415,6 +429,8 @@ private:
 
     const ir::Program& p_;
     std::optional<Violation> found_;
+    std::vector<const ir::Entry*> entry_of_;  // by buffer that does not live through steps: the entry that binds it
+    std::set<std::tuple<const ir::Entry*, ir::StateId, int64_t>> states_of_entries_;
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ std::string wrong_states(const ir::Program& p) {
         if (b.state < 0) continue;
         if (b.state >= static_cast<int>(p.states.size())) return b.name + " holds no state";
         const ir::State& s = p.states[static_cast<size_t>(b.state)];
-        const bool in_each_entry = is_of_program(s) && s.scope == Scope::Step;
+        const bool in_each_entry = s.scope == Scope::Step;
         if (!in_each_entry && !seen.insert({b.state, b.instance}).second)
             return fmt::format("{} has two buffers for instance {}", s.full_name(), b.instance);
     }

@@ -211,15 +211,14 @@ MemoryKind memory_of(StateRole role) {
 
 }  // namespace
 
-// One an instance of its unit or block; of neither, one in the program, or in each entry where it does not outlive a step.
+// One for each instance of its unit or block, or one for the program. Each entry has its own where it does not outlive a step.
 int Bindings::state_buffer(const PortOfCall& at, int64_t instance) {
     const ir::State& s = program_.states[static_cast<size_t>(at.contents.state)];
     const std::string& of = s.unit.empty() ? s.block : s.unit;
-    const bool in_each_entry = of.empty() && s.scope == ir::Scope::Step;
     const int64_t bytes = s.unit.empty() ? at.port.bytes : program_.elements(s) / program_.mesh.size(s.split) * bytes_of(s.dtype);
     const int known = static_cast<int>(program_.buffers.size());
     const Name name = {
-        .stem = at.contents.stem_of_state, .in_all_entries = !in_each_entry, .instance = of.empty() ? -1 : instance};
+        .stem = at.contents.stem_of_state, .in_all_entries = s.scope != ir::Scope::Step, .instance = of.empty() ? -1 : instance};
     const int b = buffer(name, memory_of(s.role), bytes, of.empty() || s.scope != ir::Scope::Step);
     if (b == known) program_.buffers[b].state = at.contents.state, program_.buffers[b].instance = of.empty() ? 0 : instance;
     return b;

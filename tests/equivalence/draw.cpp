@@ -63,6 +63,7 @@ private:
         set("runtime.threads_per_rank", 1);
         set("runtime.comm_thread", chance(0.4) ? "on" : "off");
         set("runtime.debug_fill", chance(0.3));
+        set("validation.enable", chance(0.5));
     }
     int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
     int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }

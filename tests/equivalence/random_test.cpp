@@ -40,6 +40,7 @@ Summary hold_to_one_rank(Dtype dtype, int64_t wanted, bool mixed = false) {
             EXPECT_LE(diff, allowed) << "at " << where << "\n" << again;
             s.farthest = std::max(s.farthest, diff / allowed);
             s.pairs.add(techniques(*d, layout));
+            EXPECT_EQ(layout.heldout_losses.size(), d->recipe.flag("validation.enable") ? 2U : 0U) << again;
         } catch (const std::exception& e) {
             ADD_FAILURE() << e.what() << "\n" << again;
         }

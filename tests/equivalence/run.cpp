@@ -1,11 +1,14 @@
 #include "tests/equivalence/run.h"
 
 #include <cmath>
+#include <optional>
 
 #include "base/processors.h"
 #include "base/random.h"
+#include "data/token_file.h"
 #include "kernels/kernel.h"
 #include "runtime/parameters.h"
+#include "tests/base/scratch_folder.h"
 #include "tests/kernels/emulated_gpu.h"
 
 namespace lockstep::testing {
@@ -66,23 +69,52 @@ void start(runtime::Trainer& trainer, const compile::Recipe& recipe) {
     trainer.fill_weights([seed](const ir::Parameter& p, int64_t instance) { return wide_values(p, instance, seed); });
 }
 
-void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome) {
+void go_on(runtime::Trainer& trainer, int steps, Outcome& outcome, const data::Dataset* heldout) {
     for (int s = 0; s < steps; ++s) {
         const runtime::StepResult r = trainer.step();
         outcome.losses.push_back(r.loss);
         outcome.grad_norms.push_back(r.grad_norm);
+        if (!heldout || (s > 0 && s + 1 < steps)) continue;
+        runtime::Evaluator& e = trainer.evaluator();
+        outcome.heldout_losses.push_back(e.evaluate(*heldout, e.batches(*heldout)).loss());
     }
     outcome.weights = trainer.state(runtime::saved_as("{}"));
 }
 
 namespace {
 
+// Five windows of documents of a few tokens each.
+data::Dataset heldout_data(const ScratchFolder& folder, const compile::Recipe& recipe, const compile::Compiled& compiled) {
+    const auto vocab = static_cast<uint64_t>(std::get<int64_t>(recipe.model_shape().at("vocab_size")));
+    const std::string file = folder.path("heldout.bin");
+    data::TokenFileWriter writer(file, static_cast<int>(vocab), 0);
+    uint64_t draw = 1;
+    while (writer.tokens() < 5 * compiled.layout.seq_len + 1) {
+        std::vector<int32_t> document;
+        for (uint64_t length = 1 + draw % 5; length > 0; --length) {
+            draw = splitmix64(draw);
+            document.push_back(static_cast<int32_t>(1 + draw % (vocab - 1)));
+        }
+        writer.append(document);
+        writer.end_document();
+    }
+    writer.finish();
+    writer.publish();
+    data::DatasetOptions options;
+    options.seq_len = static_cast<int>(compiled.layout.seq_len);
+    options.mode = recipe.flag("training.document_mask") ? data::SampleMode::packed : data::SampleMode::windows;
+    return {data::TokenFile::open(file), options};
+}
+
 Outcome run_on(const compile::Recipe& recipe, const compile::Config& config, const compile::Compiled& compiled,
                const data::Source& source, int steps) {
     runtime::Trainer trainer(config, compiled, source);
     start(trainer, recipe);
+    const ScratchFolder folder;
+    std::optional<data::Dataset> heldout;
+    if (compiled.programs[0].entry(ir::EntryKind::Eval)) heldout = heldout_data(folder, recipe, compiled);
     Outcome out;
-    go_on(trainer, steps, out);
+    go_on(trainer, steps, out, heldout ? &*heldout : nullptr);
     return out;
 }
 
@@ -118,6 +150,12 @@ double difference(const Outcome& a, const Outcome& b, std::string* where) {
         note(std::abs(a.losses[s] - b.losses[s]), std::max(1.0, std::abs(a.losses[s])), "loss of step " + std::to_string(s + 1));
         note(std::abs(a.grad_norms[s] - b.grad_norms[s]), std::max(1.0, std::abs(a.grad_norms[s])),
              "gradient norm of step " + std::to_string(s + 1));
+    }
+    const bool both_validate = !a.heldout_losses.empty() && !b.heldout_losses.empty();
+    for (size_t i = 0; both_validate && i < a.heldout_losses.size(); ++i) {
+        const double loss = a.heldout_losses[i];
+        note(std::abs(loss - b.heldout_losses.at(i)), std::max(1.0, std::abs(loss)),
+             "loss of validation " + std::to_string(i + 1));
     }
     for (const auto& [name, x] : a.weights) {
         const std::vector<double>& y = b.weights.at(name);

@@ -7,6 +7,7 @@
 #include "check/check.h"
 #include "compile/traffic.h"
 #include "tests/compile/recipes.h"
+#include "tests/equivalence/draw.h"
 #include "tests/equivalence/edit.h"
 #include "tests/equivalence/run.h"
 
@@ -47,6 +48,66 @@ TEST(SecondaryWeights, ChangeNoBit) {
         EXPECT_EQ(compiled.layout.partition.secondary, 2);
         std::string where;
         EXPECT_EQ(difference(without, run(recipe, compiled, 3), &where), 0) << where;
+    }
+}
+
+// Validation between steps fetches a copy of its own.
+TEST(SecondaryWeights, TrainAndValidateAsOneRank) {
+    const auto is_wanted = [](const compile::Recipe& r) {
+        return r.flag("validation.enable") && !r.text("partition.secondary_weights").empty();
+    };
+    constexpr int kSteps = 3;
+    for (int counted = 0, seed = 1; counted < 68; ++seed) {
+        const std::optional<Draw> d = draw(static_cast<uint64_t>(seed), Dtype::F64, false, is_wanted);
+        if (!d || d->compiled.layout.partition.secondary == 0) continue;
+        ++counted;
+        EXPECT_EQ(refusal(d->compiled), "") << "seed " << seed;
+        const Outcome one = run(one_rank(d->recipe), Backend::Reference, kSteps), layout = run(d->recipe, d->compiled, kSteps);
+        ASSERT_EQ(layout.heldout_losses.size(), 2U);
+        std::string where;
+        EXPECT_LE(difference(one, layout, &where), 1e-10) << "at " << where << ", seed " << seed << "\n" << d->recipe.toml();
+    }
+}
+
+// Presets hpz and zeropp over hosts of two and four ranks. Weights rounded to int8 are arithmetic of the recipe; gradients that
+// cross ranks as int4 are not, and are compared with the same layout without validation.
+TEST(SecondaryWeights, PresetsTrainAndValidateAsOneRank) {
+    int layouts = 0;
+    for (const char* preset : {"hpz", "zeropp"}) {
+        for (const char* shard : {"4", "8"}) {
+            for (const char* prefetch : {"0", "2"}) {
+                for (const char* mode : {"none", "full"}) {
+                    for (const char* thread : {"off", "on"}) {
+                        Settings settings = {{"partition.preset", preset},
+                                             {"parallelism.data_parallel_shard_degree", shard},
+                                             {"parallelism.prefetch", prefetch},
+                                             {"activation_checkpoint.mode", mode},
+                                             {"runtime.comm_thread", thread},
+                                             {"validation.enable", "true"},
+                                             {"training.dtype", "float64"},
+                                             {"training.global_batch_size", "16"},
+                                             {"partition.quantized_gradients", "none"}};
+                        const compile::Recipe recipe = recipe_of_two_nodes(settings);
+                        const compile::Compiled compiled = compile_recipe(recipe, Backend::Reference);
+                        EXPECT_GT(compiled.layout.partition.secondary, 0);
+                        EXPECT_EQ(refusal(compiled), "") << recipe.toml();
+                        const Outcome one = run(one_rank(recipe), Backend::Reference, 2);
+                        std::string where;
+                        EXPECT_LE(difference(one, run(recipe, compiled, 2), &where), 1e-10) << where << "\n" << recipe.toml();
+                        ++layouts;
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_EQ(layouts, 32);
+    for (const char* shard : {"4", "8"}) {
+        Settings settings = {{"partition.preset", "zeropp"}, {"parallelism.data_parallel_shard_degree", shard}};
+        const Outcome without = run(recipe_of_two_nodes(settings), Backend::Cpu, 3);
+        settings.push_back({"validation.enable", "true"});
+        const Outcome with = run(recipe_of_two_nodes(settings), Backend::Cpu, 3);
+        EXPECT_EQ(with.heldout_losses.size(), 2U);
+        EXPECT_EQ(difference(without, with), 0);
     }
 }
 

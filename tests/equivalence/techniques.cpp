@@ -47,7 +47,10 @@ constexpr std::array<std::string_view, kTechniques> kNames = {"tp",
                                                               "SGD",
                                                               "Muon",
                                                               "loss scale",
-                                                              "packed products"};
+                                                              "packed products",
+                                                              "secondary weights",
+                                                              "quantized weights",
+                                                              "validation"};
 
 enum class Recomputed { Nothing, Some, All };
 
@@ -125,6 +128,9 @@ std::vector<Technique> techniques(const Draw& draw, const Outcome& outcome) {
     note(Technique::PaddedBatch, l.global_batch % (l.local_batch * l.data_ranks) != 0);
     note(Technique::FusedLoss, r.flag("training.fuse_loss"));
     note(Technique::PackedProducts, !gpt && r.flag("training.pack_products"));
+    note(Technique::SecondaryWeights, l.partition.secondary > 0);
+    note(Technique::QuantizedWeights, l.partition.weights > 1 && r.text("partition.quantized_weights") == "int8");
+    note(Technique::Validation, draw.compiled.programs[0].entry(ir::EntryKind::Eval) != nullptr);
     note(Technique::Prefetch, l.partition.weights > 1 && r.integer("parallelism.prefetch") > 0);
     note(Technique::CommThread, r.text("runtime.comm_thread") == "on");
     note(Technique::DebugFill, r.flag("runtime.debug_fill"));

@@ -49,9 +49,12 @@ enum class Technique {
     Sgd,
     Muon,
     LossScale,
-    PackedProducts
+    PackedProducts,
+    SecondaryWeights,
+    QuantizedWeights,
+    Validation
 };
-constexpr int kTechniques = 39;
+constexpr int kTechniques = 42;
 std::string_view name_of(Technique technique);
 
 // `outcome`: of the draw's run; it says whether gradients were clipped.
