@@ -1,5 +1,8 @@
 #include "calibration/band.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "base/parallel.h"
@@ -15,7 +18,34 @@ double played_s(const compile::Compiled& compiled, const compile::RankThreads& r
     return planning::step_s(compiled, sim::time_of(compiled.programs, ir::EntryKind::Train, cluster, rank_threads));
 }
 
+double spread_of(const sim::Part& part) { return part.sources == 0 ? kNeverSeen : part.sources == 1 ? kOfOneSource : 0; }
+
+// "chip mi300x, network mi300x"
+std::string names_of(const std::vector<sim::Part>& parts, int64_t sources) {
+    std::vector<std::string> names;
+    for (const sim::Part& p : parts) {
+        if (p.sources == sources) names.push_back(fmt::format("{} {}", sim::name_of(p.kind), p.name));
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace
+
+std::vector<sim::Part> parts_of(const std::vector<sim::Part>& parts, int64_t ranks) {
+    std::vector<sim::Part> out;
+    for (const sim::Part& p : parts) {
+        if (ranks > 1 || p.kind != sim::Part::Kind::Network) out.push_back(p);
+    }
+    return out;
+}
+
+std::string text_of(const std::vector<sim::Part>& parts) {
+    const std::string none = names_of(parts, 0), one = names_of(parts, 1);
+    std::string out;
+    if (!none.empty()) out = fmt::format("No run was ever compared with a plan of: {}.", none);
+    if (!one.empty()) out += fmt::format("{}Runs of one publication alone were: {}.", out.empty() ? "" : " ", one);
+    return out.empty() ? out : out + " The band is wider for it.";
+}
 
 Band band_around(double step_s, double deviation) {
     const double factor = std::exp(kDeviations * deviation);
@@ -24,7 +54,7 @@ Band band_around(double step_s, double deviation) {
 
 double deviation_of(double step_s, const compile::Compiled& compiled, const compile::RankThreads& rank_threads,
                     const Constants& constants, const Constants::Sources& sources, const std::vector<double>& values,
-                    const std::vector<double>& spreads) {
+                    const std::vector<double>& spreads, const std::vector<sim::Part>& parts) {
     const std::vector<int>& numbers = constants.of(sources);
     std::vector<double> moved(numbers.size());
     parallel_for(numbers.size(), [&](size_t i) {
@@ -35,7 +65,13 @@ double deviation_of(double step_s, const compile::Compiled& compiled, const comp
     });
     double variance = kUnexplained * kUnexplained;
     for (const double m : moved) variance += m * m;
+    for (const sim::Part& p : parts) variance += spread_of(p) * spread_of(p);
     return std::sqrt(variance);
+}
+
+std::vector<sim::Part> parts_behind(const planning::Plan& plan) {
+    if (!plan.cluster.declared || plan.cluster.measured.runs > 0) return {};
+    return parts_of(plan.cluster.parts, plan.compiled.layout.ranks);
 }
 
 std::optional<Band> band_of(const planning::Plan& plan) {
@@ -45,7 +81,7 @@ std::optional<Band> band_of(const planning::Plan& plan) {
     Constants constants;
     constants.add(sources);
     return band_around(plan.step_s(), deviation_of(plan.step_s(), plan.compiled, plan.rank_threads, constants, sources,
-                                                   constants.values(), constants.spreads()));
+                                                   constants.values(), constants.spreads(), parts_behind(plan)));
 }
 
 }  // namespace lockstep::calibration

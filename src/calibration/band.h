@@ -13,6 +13,15 @@ namespace lockstep::calibration {
 // fitted to, four in five lie within the band (docs/accuracy.md).
 constexpr double kUnexplained = 0.07;
 
+// The same of each part of a machine (chip, network, stack) that no published run was held against, and of each that runs of one
+// source alone were: what the errors of left-out sources show (docs/accuracy.md, "The band").
+constexpr double kNeverSeen = 0.15, kOfOneSource = 0.05;
+
+// Of a step: the parts that its ranks use. One rank alone uses no network.
+std::vector<sim::Part> parts_of(const std::vector<sim::Part>& parts, int64_t ranks);
+// Those that add to a band's deviation, in words: "No published run was on chip mi300x. ...". Empty: none.
+std::string text_of(const std::vector<sim::Part>& parts);
+
 struct Band {
     double low_s = 0, high_s = 0;  // of a step: about four plans in five lie between
 };
@@ -21,10 +30,13 @@ struct Band {
 Band band_around(double step_s, double deviation);
 
 // The deviation of the logarithm of the step time, `step_s` with these values, that these programs have on a machine: of each
-// constant alone, moved by its spread, and of the unexplained, as if they were independent.
+// constant alone, moved by its spread, of each part that few runs were on, and of the unexplained, as if they were independent.
 double deviation_of(double step_s, const compile::Compiled& compiled, const compile::RankThreads& rank_threads,
                     const Constants& constants, const Constants::Sources& sources, const std::vector<double>& values,
-                    const std::vector<double>& spreads);
+                    const std::vector<double>& spreads, const std::vector<sim::Part>& parts);
+
+// The parts on which the band of a plan rests; none where the machine itself was measured.
+std::vector<sim::Part> parts_behind(const planning::Plan& plan);
 
 // Of a plan. None where its machine was measured, or has no devices. UserError cluster.*: of its files, which are read again.
 std::optional<Band> band_of(const planning::Plan& plan);

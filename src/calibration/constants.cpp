@@ -1,6 +1,7 @@
 #include "calibration/constants.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -120,7 +121,7 @@ void replace_number(std::vector<std::string>& lines, const toml::node& node, dou
     const toml::source_region& at = node.source();
     std::string& line = lines[at.begin.line - 1];
     const size_t begin = at.begin.column - 1, end = std::min(line.find_first_not_of("0123456789.eE+-_", begin), line.size());
-    line.replace(begin, end - begin, fmt::format("{:#.4g}", value));
+    line.replace(begin, end - begin, node.is_integer() ? fmt::format("{:.0f}", value) : fmt::format("{:#.4g}", value));
 }
 
 }  // namespace
@@ -147,6 +148,21 @@ std::string with_constants(const std::string& text, const std::string& path, con
     std::string out;
     for (size_t i = 0; i < lines.size(); ++i) out += lines[i] + behind[static_cast<int64_t>(i) + 1] + "\n";
     return out;
+}
+
+std::string with_runs(const std::string& text, const sim::Part& part) {
+    const toml::table tables = toml::parse(text);
+    std::vector<std::string> lines = lines_of(text);
+    if (const toml::table* runs = tables["runs"].as_table()) {
+        replace_number(lines, *runs->get("count"), static_cast<double>(part.runs));
+        replace_number(lines, *runs->get("sources"), static_cast<double>(part.sources));
+    } else if (part.runs > 0) {
+        lines.push_back(
+            fmt::format("\n# Of data/published_runs.csv, as `lockstep calibrate --write` counted them.\n[runs]\ncount = "
+                        "{}\nsources = {}",
+                        part.runs, part.sources));
+    }
+    return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 }  // namespace lockstep::calibration

@@ -43,5 +43,7 @@ private:
 
 // The text of the cluster file at `path` with these values and intervals of its constants; all else stays as it is.
 std::string with_constants(const std::string& text, const std::string& path, const std::vector<FittedConstant>& constants);
+// The text of a file of a machine's part with its numbers of runs and sources; all else stays as it is.
+std::string with_runs(const std::string& text, const sim::Part& part);
 
 }  // namespace lockstep::calibration

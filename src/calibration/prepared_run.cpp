@@ -23,6 +23,7 @@ PreparedRun prepare(const Run& run, const ClusterFiles& files) {
     out.run = &run;
     out.sources = files.sources(run.cluster, run.stack);
     const sim::Cluster cluster = sim::cluster_of(out.sources);
+    out.parts = cluster.parts;
     try {
         out.config = compile::config_of(*run.recipe);
         planning::Machine machine = planning::described_machine(out.config, cluster, run.cluster);

@@ -25,6 +25,7 @@ private:
 struct PreparedRun {
     const Run* run = nullptr;
     std::vector<sim::Source> sources;
+    std::vector<sim::Part> parts;  // of its machine, as the files say
     compile::Config config;
     compile::Compiled compiled;
     compile::RankThreads rank_threads;

@@ -39,6 +39,27 @@ std::vector<SourceErrors> by_source(const std::vector<PreparedRun>& runs, const 
     return out;
 }
 
+Seen::Seen(const std::vector<PreparedRun>& runs, const std::vector<bool>& used) {
+    std::map<std::string, std::set<std::string>> sources;
+    for (size_t i = 0; i < runs.size(); ++i) {
+        for (sim::Part part : runs[i].parts) {
+            if (part.path.empty()) continue;  // of no file: it says itself what is known of it
+            part.runs = part.sources = 0;
+            sim::Part& own = all_.try_emplace(part.path, part).first->second;
+            if (!used[i] || !runs[i].is_measured()) continue;
+            ++own.runs, sources[part.path].insert(runs[i].run->source);
+            own.sources = static_cast<int64_t>(sources[part.path].size());
+        }
+    }
+}
+
+std::vector<sim::Part> Seen::parts_of(const PreparedRun& run) const {
+    std::vector<sim::Part> out;
+    for (const sim::Part& part : calibration::parts_of(run.parts, run.compiled.layout.ranks))
+        out.push_back(part.path.empty() ? part : all_.at(part.path));
+    return out;
+}
+
 LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& begin,
                           const Progress& progress) {
     std::set<std::string> sources;
@@ -53,11 +74,12 @@ LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants&
         for (const PreparedRun& r : runs) used.push_back(r.run->source != source);
         const Fit others = fit(runs, used, constants, begin);
         const std::vector<double> all = ratios(runs, constants, others.values), spreads = others.spreads();
+        const Seen seen(runs, used);
         parallel_for(runs.size(), [&](size_t i) {
             if (used[i] || all[i] == 0) return;
             out.ratios[i] = all[i];
             out.deviations[i] = deviation_of(all[i] * runs[i].run->step_time_s, runs[i].compiled, runs[i].rank_threads, constants,
-                                             runs[i].sources, others.values, spreads);
+                                             runs[i].sources, others.values, spreads, seen.parts_of(runs[i]));
         });
         std::vector<double> own;
         for (size_t i = 0; i < runs.size(); ++i) {

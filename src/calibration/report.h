@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,18 @@ struct SourceErrors {
 };
 // By source, in their order; the last is of all.
 std::vector<SourceErrors> by_source(const std::vector<PreparedRun>& runs, const std::vector<double>& ratios);
+
+// Parts of a machine, with the runs of `used` that were on them: counted by the parts' files.
+class Seen {
+public:
+    Seen(const std::vector<PreparedRun>& runs, const std::vector<bool>& used);
+    std::vector<sim::Part> parts_of(const PreparedRun& run) const;
+    // By path of a part's file.
+    const std::map<std::string, sim::Part>& all() const { return all_; }
+
+private:
+    std::map<std::string, sim::Part> all_;
+};
 
 using Progress = std::function<void(const std::string& line)>;
 LeftOut leave_sources_out(const std::vector<PreparedRun>& runs, const Constants& constants, const std::vector<double>& begin,

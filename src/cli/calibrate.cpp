@@ -118,12 +118,20 @@ void write_constants(const Calibrated& c) {
         write_file(path, calibration::with_constants(read_text_file(path).text, path, constants));
         telemetry::info(path + " has new constants");
     }
+    const calibration::Seen seen(c.runs, std::vector<bool>(c.runs.size(), true));
+    for (const auto& [path, part] : seen.all()) write_file(path, calibration::with_runs(read_text_file(path).text, part));
 }
 
 // One cluster file with all that its parts say and what the runs add.
 void write_cluster(const Calibrated& c, const CalibrateArgs& args) {
     sim::Cluster cluster = c.constants.cluster(c.runs[0].sources, c.after.values);
     if (args.multiplier) cluster.measured = calibration::measured_by(c.before.ratios);
+    std::set<std::string> sources;
+    for (const PreparedRun& r : c.runs) {
+        if (r.is_measured()) sources.insert(r.run->source);
+    }
+    for (sim::Part& p : cluster.parts)
+        p.runs += static_cast<int64_t>(c.runs.size()), p.sources += static_cast<int64_t>(sources.size());
     write_file(args.out, sim::print(cluster));
     telemetry::info(fmt::format("{} has the calibrated machine", args.out));
 }
@@ -198,6 +206,7 @@ Json to_json(const Calibrated& c, const CalibrateArgs& args) {
         if (r.out_of_memory) row["out_of_memory"] = true;
         row["fits"] = c.runs[i].fits;
         if (c.left_out) row["left_out_ratio"] = c.left_out->ratios[i], row["left_out_deviation"] = c.left_out->deviations[i];
+        for (const sim::Part& p : c.runs[i].parts) row["parts"].push_back(p.path.empty() ? p.name : p.path);
         runs.push_back(std::move(row));
     }
     for (const calibration::Run& r : c.table) {

@@ -76,6 +76,14 @@ Json stack_bytes_json(const planning::Plan& p) {
     return out;
 }
 
+// What the band rests on: by part of a declared machine, the published runs that were compared with plans.
+Json parts_json(const planning::Plan& p) {
+    Json out = Json::array();
+    for (const sim::Part& part : calibration::parts_behind(p))
+        out.push_back({{"part", sim::name_of(part.kind)}, {"name", part.name}, {"runs", part.runs}, {"sources", part.sources}});
+    return out;
+}
+
 Json to_json(const planning::Plan& p) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
@@ -97,6 +105,7 @@ Json to_json(const planning::Plan& p) {
     return {{"step_time_s", p.step_s()},
             {"step_time_low_s", limit(&calibration::Band::low_s)},
             {"step_time_high_s", limit(&calibration::Band::high_s)},
+            {"parts", parts_json(p)},
             {"tokens_per_s", p.tokens_per_s()},
             {"mfu", p.utilization(compile::flops_model_of_a_rank(p.reports))},
             {"hfu", p.utilization(compile::flops_executed_of_a_rank(p.reports))},
@@ -148,6 +157,8 @@ void print(const planning::Plan& p) {
     fmt::print(
         "step time    {} s{}\n", known(step_s),
         band ? fmt::format(", between {} and {} s in four of five such plans", known(band->low_s), known(band->high_s)) : "");
+    if (const std::string unseen = band ? calibration::text_of(calibration::parts_behind(p)) : ""; !unseen.empty())
+        fmt::print("             {}\n", unseen);
     if (p.compiled.microbatches_for_each() > 1)
         fmt::print("             from {} of {} microbatches: each further one takes {} s\n", p.compiled.programs[0].microbatches,
                    p.compiled.layout.microbatches, known(p.simulated.microbatch_s));

@@ -450,7 +450,9 @@ const std::vector<RecipeKey>& recipe_keys() {
             "the software that runs there, where `plan` shall estimate another one than Lockstep (clusters/stacks/*.toml): "
             "its kernels, launches, overlap and memory. A path is found as that of cluster.file. Empty: Lockstep"),
         cluster.acts("memory_gib_per_rank", &C::Cluster::memory_gib_per_rank,
-                     "memory of a rank for `check`; 0: this machine's memory / ranks", from_to(0, kBytes / kGib)),
+                     "memory that a rank may use, in place of all that the machine has for it; 0: all. More than the device of a "
+                     "cluster file has is refused",
+                     from_to(0, kBytes / kGib)),
         cluster.acts("reserve_gib_per_rank", &C::Cluster::reserve_gib_per_rank,
                      "memory of a rank outside the arena (libraries, drivers)", from_to(0, kBytes / kGib)),
 

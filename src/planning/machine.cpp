@@ -64,9 +64,17 @@ std::string with_reserve(std::string of, int64_t reserve) {
     return reserve > 0 ? fmt::format("{} less {} of reserve", of, telemetry::gib(reserve)) : of;
 }
 
-Capacity declared(const compile::Config& config, int64_t reserve) {
-    return {bytes_of_gib(config.cluster.memory_gib_per_rank) - reserve,
-            with_reserve(fmt::format("{} = {}", kMemory, config.cluster.memory_gib_per_rank), reserve), reserve};
+// What cluster.memory_gib_per_rank says, less the reserve. `has`: bytes that a rank of the machine has, which `of_machine` names;
+// nothing: not said. UserError check.memory_above_device: the key says more.
+Capacity declared(const compile::Config& config, int64_t reserve, const std::optional<int64_t>& has,
+                  const std::string& of_machine) {
+    const double gib = config.cluster.memory_gib_per_rank;
+    if (has && bytes_of_gib(gib) > *has)
+        throw UserError(
+            "check.memory_above_device", kMemory,
+            fmt::format("{}{} = {}: more than a rank has ({}). Lower the key, or leave it out: then all of that counts",
+                        config.where(kMemory), kMemory, gib, of_machine));
+    return {bytes_of_gib(gib) - reserve, with_reserve(fmt::format("{} = {}", kMemory, gib), reserve), reserve};
 }
 
 }  // namespace
@@ -78,7 +86,7 @@ Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm:
     const int64_t sharing = group ? group->ranks_on_a_host(ranks) : ranks;
     const std::optional<int64_t> beside = on_gpu ? std::optional(of_host / sharing) : std::nullopt;
     if (config.cluster.memory_gib_per_rank > 0) {
-        Capacity capacity = declared(config, reserve);
+        Capacity capacity = declared(config, reserve, std::nullopt, "");
         capacity.host_bytes = beside;
         return capacity;
     }
@@ -93,15 +101,14 @@ Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm:
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks) {
     const int64_t reserve =
         config.is_set(kReserve) ? bytes_of_gib(config.cluster.reserve_gib_per_rank) : static_cast<int64_t>(cluster.reserve_bytes);
-    if (config.cluster.memory_gib_per_rank > 0) return declared(config, reserve);
-    if (cluster.memory_bytes <= 0) return {std::nullopt, file + " does not say", reserve};
     const int64_t sharing = cluster.devices ? 1 : sim::ranks_sharing_cores(cluster, ranks);
     const auto memory = static_cast<int64_t>(cluster.memory_bytes);
-    return {memory / sharing - reserve,
-            with_reserve(cluster.devices ? fmt::format("{}: {} of a device", file, telemetry::gib(memory))
-                                         : fmt::format("{}: {} / {} ranks", file, telemetry::gib(memory), sharing),
-                         reserve),
-            reserve};
+    const std::string of = cluster.devices ? fmt::format("{}: {} of a device", file, telemetry::gib(memory))
+                                           : fmt::format("{}: {} / {} ranks", file, telemetry::gib(memory), sharing);
+    if (config.cluster.memory_gib_per_rank > 0)
+        return declared(config, reserve, memory > 0 ? std::optional(memory / sharing) : std::nullopt, of);
+    if (memory <= 0) return {std::nullopt, file + " does not say", reserve};
+    return {memory / sharing - reserve, with_reserve(of, reserve), reserve};
 }
 
 namespace {

@@ -37,7 +37,7 @@ struct Capacity {
 // cluster.memory_gib_per_rank, else the share of a machine of the process group; none: of this one. Of the host's memory beside a
 // GPU's the share of the machine.
 Capacity capacity_here(const compile::Config& config, int64_t ranks, const comm::ProcessGroup* group);
-// cluster.memory_gib_per_rank, else what the file says.
+// What the file says, or less where cluster.memory_gib_per_rank says less. UserError check.memory_above_device: it says more.
 Capacity capacity_of(const compile::Config& config, const sim::Cluster& cluster, const std::string& file, int64_t ranks);
 
 // The kernels of this build for this processor and `threads` a rank, as runtime.kernels, instruction_set and disabled_kernels

@@ -242,9 +242,22 @@ std::vector<Constant> read_constants(Reader& top, const std::string& origin) {
     return out;
 }
 
+Part read_part(Reader& top, const Source& source) {
+    Part part{Part::Kind::Network, "", source.path};
+    if (source.of == Source::Of::Chip) part.kind = Part::Kind::Chip;
+    if (source.of == Source::Of::Stack) part.kind = Part::Kind::Stack;
+    if (const toml::table* t = top.table("runs")) {
+        Reader r(*t, "runs.", source.path);
+        r.take("count", part.runs, kCount), r.take("sources", part.sources, kCount);
+        r.finish();
+    }
+    return part;
+}
+
 void read_source(Cluster& c, const Source& source) {
     const std::string& origin = source.path;
     Reader top(source.tables, "", origin);
+    Part part = read_part(top, source);
     if (const toml::table* t = top.table("machine")) {
         Reader r(*t, "machine.", origin);
         std::string base;
@@ -302,6 +315,11 @@ void read_source(Cluster& c, const Source& source) {
     for (auto& [kernel, rate] : ops::rates_of(own)) c.costs.kernel_rates[kernel] = rate;
     read_ops(top, origin, c.costs.kernel_rates);
     top.finish();
+    if (source.of == Source::Of::Kernels) return;
+    part.name = part.kind == Part::Kind::Stack ? c.stack.name : c.name;
+    // A stack that comes on top of another one is the one that ran.
+    std::erase_if(c.parts, [&](const Part& p) { return p.kind == part.kind; });
+    c.parts.push_back(std::move(part));
 }
 
 toml::table parse(const std::string& text, const std::string& origin) {
@@ -339,7 +357,9 @@ void add_with_bases(std::vector<Source>& out, Source source, int depth) {
         if (depth == 0)
             Reader(*table, std::string(section) + ".", source.path)
                 .refuse("cluster.incomplete", key, *named, "files name each other");
-        const auto of = source.of == Source::Of::Stack ? Source::Of::Stack : Source::Of::Base;
+        const auto of = source.of == Source::Of::Stack       ? Source::Of::Stack
+                        : key == std::string_view("kernels") ? Source::Of::Kernels
+                                                             : Source::Of::Chip;
         add_with_bases(out, {of, path, parse(file.text, path)}, depth - 1);
     }
     out.push_back(std::move(source));
@@ -379,8 +399,21 @@ Cluster cluster_of(const std::vector<Source>& sources) {
         }
         if (c.module.host.launch_s > 0) c.host = c.module.host;
     }
+    // One H100 has run Lockstep's own kernels (docs/gpu.md).
+    const int64_t own = c.runs_module() ? 1 : 0;
+    if (c.stack.name.empty()) c.parts.push_back({Part::Kind::Stack, "Lockstep", "", own, own});
+    if (!c.devices) c.parts.clear();
     require_sound(c, origin);
     return c;
+}
+
+std::string_view name_of(Part::Kind kind) {
+    switch (kind) {
+        case Part::Kind::Chip: return "chip";
+        case Part::Kind::Network: return "network";
+        case Part::Kind::Stack: return "stack";
+    }
+    return "";
 }
 
 Cluster parse_cluster(const std::string& text, const std::string& origin) {
@@ -458,6 +491,16 @@ std::string print_stack(const Stack& s) {
         s.whole_recompute, s.whole_logits);
 }
 
+// One file is all parts: what is known of the least known one.
+std::string print_runs(const std::vector<Part>& parts) {
+    const Part* least = nullptr;
+    for (const Part& p : parts) {
+        if (p.kind != Part::Kind::Stack && (!least || p.sources < least->sources)) least = &p;
+    }
+    if (!least || least->runs == 0) return "";
+    return fmt::format("\n[runs]\ncount = {}\nsources = {}\n", least->runs, least->sources);
+}
+
 }  // namespace
 
 std::string print(const Cluster& c) {
@@ -493,6 +536,7 @@ std::string print(const Cluster& c) {
     out += print_host("\n[host]\n", c.host) + print_module(c.module) + print_stack(c.stack) + print_memory(c.stack.memory);
     if (const Measured& m = c.measured; m.runs > 0)
         out += fmt::format("\n[measured]\nmultiplier = {:.4g}\nspread = {:.4g}\nruns = {}\n", m.multiplier, m.spread, m.runs);
+    out += print_runs(c.parts);
     out += print_catalog(c.catalog) + print_rates(c);
     if (!t.collectives.empty()) out += "\n";
     for (const ops::CollectiveRow& r : t.collectives)

@@ -103,6 +103,15 @@ struct Hosts {
     double polling = 0;  // share of a core that a waiting process spends on polling for messages
 };
 
+// A part of a described machine that one file describes, and the published runs that constants were held against with it.
+struct Part {
+    enum class Kind { Chip, Network, Stack };
+    Kind kind = Kind::Chip;
+    std::string name, path;
+    int64_t runs = 0, sources = 0;  // sources: publications, each of which has one or more of the runs
+};
+std::string_view name_of(Part::Kind kind);  // "chip"
+
 struct Cluster {
     std::string name, description;
     bool declared = false;
@@ -118,6 +127,7 @@ struct Cluster {
     ops::CostTable costs;
     std::vector<ops::DescribedKernel> catalog;  // of a device; empty: not said
     Module module;
+    std::vector<Part> parts;                          // of devices
     std::string catalog_name;                         // of the chip, or of the cluster
     std::optional<InstructionSets> instruction_sets;  // of a processor; none: not said
 
@@ -130,7 +140,7 @@ struct Cluster {
 // whose paths begin in the folder of the file that names them, those of the file itself, those of the stack that stack.on names,
 // and those of the stack.
 struct Source {
-    enum class Of { Base, Cluster, Stack } of;
+    enum class Of { Kernels, Chip, Cluster, Stack } of;
     std::string path;
     toml::table tables;
 };

@@ -1,4 +1,4 @@
-// The recipes that come with Lockstep and say how much memory their ranks have fit into it, with all of their batch.
+// The recipes that come with Lockstep and say how much memory their ranks fit into it.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -30,6 +30,8 @@ double number(const std::string& text, const std::string& key, double otherwise)
 
 std::string path_of(const std::string& recipe) { return (kSource / "recipes" / (recipe + ".toml")).string(); }
 
+std::string cluster_of(const std::string& file) { return (kSource / "clusters" / file).string(); }
+
 nlohmann::json plan(const Scratch& s, const std::string& recipe, const std::string& cluster, const std::string& flags = "") {
     const Finished f =
         s.lockstep("plan " + path_of(recipe) + " --json --cluster " + (kSource / "clusters" / cluster).string() + flags);
@@ -45,27 +47,61 @@ void expect_sound(const nlohmann::json& plan, int64_t ranks) {
     EXPECT_LT(plan["mfu"], 1);
 }
 
-TEST(CliRecipes, FitTheMemoryThatTheyDeclare) {
+// The memory is that of the cluster file's device, which no recipe overrides.
+TEST(CliRecipes, FitTheDevicesThatTheyName) {
     Scratch s;
     std::set<std::string> fit;
     for (const auto& file : fs::directory_iterator(kSource / "recipes")) {
         const std::string text = text_of(file.path());
-        if (text.find("memory_gib_per_rank") == std::string::npos) continue;
+        EXPECT_EQ(text.find("memory_gib_per_rank"), std::string::npos) << file.path();
+        if (text.find("clusters/") == std::string::npos) continue;
         SCOPED_TRACE(file.path());
         const Finished f = s.lockstep("check " + file.path().string() + " --json");
         ASSERT_EQ(f.code, 0) << f.err;
         const nlohmann::json j = f.json();
         EXPECT_TRUE(j["fits"]);
         EXPECT_EQ(static_cast<double>(j["stages"].size()), number(text, "pipeline_parallel_degree", 1));
-        const double capacity = number(text, "memory_gib_per_rank", 0) * (1 << 30);
+        const double device = text.find("frontier.toml") != std::string::npos ? 64
+                              : text.find("h100_500w") != std::string::npos   ? 96
+                                                                              : 80;
         for (const auto& stage : j["stages"])
-            EXPECT_LE(stage["bytes"]["total"].get<double>() + stage["reserve"].get<double>(), capacity);
+            EXPECT_LE(stage["bytes"]["total"].get<double>() + stage["reserve"].get<double>(), device * (1 << 30));
         fit.insert(file.path().stem());
     }
     for (const char* name :
          {"llama3_8b", "llama3_8b_torchtitan", "llama3_8b_torchtitan_pp", "llama3_70b", "llama3_70b_torchtitan", "llama3_405b",
-          "llama3_405b_pp", "gpt_22b_frontier", "gpt_175b_frontier", "gpt_1t_frontier"})
+          "llama3_405b_pp", "gpt_20b_frontier", "gpt_22b_frontier", "gpt_175b_frontier", "gpt_1t_frontier"})
         EXPECT_TRUE(fit.contains(name)) << name;
+}
+
+// The device of the file that --cluster names is the bound, whatever the recipe's own file has, and a key above it is refused.
+TEST(CliRecipes, AreHeldAgainstTheDeviceThatIsNamed) {
+    Scratch s;
+    const std::string recipe = path_of("llama3_8b_torchtitan"), small = " --cluster " + cluster_of("a100_40gb_8nic.toml");
+    for (const char* command : {"check ", "plan "}) {
+        const Finished f = s.lockstep(command + recipe + small);
+        EXPECT_EQ(f.code, 1) << f.out;
+        EXPECT_TRUE(has(f.err, "40.000 GiB of a device")) << f.err;
+    }
+    for (const char* command : {"check ", "plan ", "tune "}) {
+        const Finished f = s.lockstep(command + recipe + small + " --cluster.memory_gib_per_rank 80");
+        EXPECT_EQ(f.code, 1) << f.out;
+        EXPECT_TRUE(has(f.err, "cluster.memory_gib_per_rank = 80: more than a rank has")) << f.err;
+        EXPECT_TRUE(has(f.err, "40.000 GiB of a device")) << f.err;
+    }
+    const Finished within = s.lockstep("check " + recipe + " --cluster.memory_gib_per_rank 70 --json");
+    EXPECT_EQ(within.code, 0) << within.err;
+}
+
+// A search over B200s uses what a B200 has: 180 GiB.
+TEST(CliRecipes, AreSearchedForInAllOfTheDevicesMemory) {
+    Scratch s;
+    const Finished f =
+        s.lockstep("tune " + path_of("llama3_70b") + " --ranks 64 --cluster " + cluster_of("b200.toml") + " --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    double most = 0;
+    for (const auto& layout : f.json()["layouts"]) most = std::max(most, layout["bytes"].get<double>());
+    EXPECT_GT(most, 150.0 * (1 << 30)) << f.out.substr(0, 2000);
 }
 
 TEST(CliRecipes, ATrillionParametersArePlannedWithTheBytesOfTheCheck) {
