@@ -84,6 +84,13 @@ Json parts_json(const planning::Plan& p) {
     return out;
 }
 
+Json slower_json(const planning::Plan& p) {
+    Json out = Json::array();
+    for (const planning::SlowerKernel& k : p.slower)
+        out.push_back({{"op", k.op}, {"kernel", k.kernel}, {"faster", k.faster}, {"why", k.why}});
+    return out;
+}
+
 Json to_json(const planning::Plan& p) {
     Json stages = Json::array();
     for (size_t k = 0; k < p.reports.size(); ++k) {
@@ -115,6 +122,7 @@ Json to_json(const planning::Plan& p) {
             {"hidden_by_async_tensor_parallel_s", p.simulated.hidden_in_parts_s},
             {"meeting_s", p.meeting_s},
             {"sync_steps", p.compiled.layout.sync_steps},
+            {"slower_kernels", slower_json(p)},
             {"fits", p.fits},
             {"needed_bytes", p.needed.bytes},
             {"stack_bytes", stack_bytes_json(p)},
@@ -178,6 +186,7 @@ void print(const planning::Plan& p) {
         fmt::print("islands       meet for {} s every {} steps: {} s of a step\n", known(p.meeting_s),
                    p.compiled.layout.sync_steps, known(p.meeting_s / static_cast<double>(p.compiled.layout.sync_steps)));
     if (!p.hides_nothing.empty()) fmt::print("              {}\n", p.hides_nothing);
+    for (const planning::SlowerKernel& k : p.slower) fmt::print("slower kernel {}\n", planning::text_of(k));
     if (!p.cluster.declared)
         fmt::print("{:.0f} % of the ops' time comes from measured kernels, the rest from the machine's rates\n",
                    100 * p.simulated.measured_share);

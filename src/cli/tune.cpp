@@ -180,8 +180,12 @@ Json json_of(const tune::Row& r, const tune::Problem& problem) {
     Json causes = Json::object(), settings = Json::object();
     for (const tune::Cause c : tune::kCauses) causes[std::string(tune::text_of(c))] = r.causes[c];
     for (const auto& [key, value] : tune::settings_of(problem.config(r.choice))) settings[key] = value;
+    Json slower = Json::array();
+    for (const planning::SlowerKernel& k : r.slower)
+        slower.push_back({{"kernel", k.kernel}, {"faster", k.faster}, {"why", k.why}});
     return {{"layout", tune::text_of(r.choice)},
             {"step_time_s", r.step_s},
+            {"slower_kernels", slower},
             {"band_s", {r.band.low_s, r.band.high_s}},
             {"tokens_per_s", r.tokens_per_s},
             {"mfu", r.mfu},
@@ -214,6 +218,7 @@ void print_row(const std::string& place, const tune::Row& r) {
                r.band.high_s, telemetry::gib(r.bytes), 100 * r.mfu, 100 * r.exposed_communication_s / r.step_s,
                100 * r.bubble_s / r.step_s, tune::text_of(r.choice));
     if (!r.why.empty()) fmt::print("     against the first: {}\n", r.why);
+    for (const planning::SlowerKernel& k : r.slower) fmt::print("     slower kernel: {}\n", planning::text_of(k));
 }
 
 void print_cuts(const tune::Problem& problem, const tune::Found& found) {

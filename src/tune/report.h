@@ -18,7 +18,8 @@ struct Row {
     calibration::Band band;  // both the step's time where the machine was measured
     int64_t bytes = 0;
     Causes causes;
-    std::string why;  // it takes longer than the first; empty: it is the first
+    std::vector<planning::SlowerKernel> slower;  // that serve in place of faster ones
+    std::string why;                             // it takes longer than the first; empty: it is the first
 };
 
 // The plan that `lockstep plan` prints, on the problem's machine.

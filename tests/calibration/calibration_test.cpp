@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/text_file.h"
+#include "calibration/band.h"
 #include "calibration/csv.h"
 #include "calibration/report.h"
 #include "tests/cli/command.h"
@@ -16,6 +18,8 @@
 namespace lockstep {
 namespace {
 
+using lockstep::testing::Finished;
+using lockstep::testing::has;
 using lockstep::testing::Scratch;
 
 void expect_refusal(const std::function<void()>& act, const std::string& id, const std::string& part) {
@@ -234,6 +238,55 @@ TEST(PublishedRuns, AreWhatTheConstantsInTheRepositoryPlan) {
     // What is not planned says why.
     EXPECT_GE(j["not_planned"].size(), 40u);
     for (const auto& run : j["not_planned"]) EXPECT_FALSE(run["why"].get<std::string>().empty());
+}
+
+// A chip, a network or a stack that no published run was on, and one that runs of one source were on, widen the band.
+TEST(Band, IsWiderForPartsThatFewRunsWereOn) {
+    const auto part = [](sim::Part::Kind kind, const char* name, int64_t runs, int64_t sources) {
+        return sim::Part{kind, name, "", runs, sources};
+    };
+    using Kind = sim::Part::Kind;
+    EXPECT_EQ(calibration::text_of({part(Kind::Chip, "a100", 220, 8), part(Kind::Stack, "s", 30, 2)}), "");
+    EXPECT_EQ(calibration::text_of(
+                  {part(Kind::Chip, "mi300x", 0, 0), part(Kind::Network, "mi300x", 0, 0), part(Kind::Stack, "nanotron", 5, 1)}),
+              "No run was ever compared with a plan of: chip mi300x, network mi300x. Runs of one publication alone were: stack "
+              "nanotron. The band is wider for it.");
+    Scratch s;
+    const std::string plan = std::string("plan ") + LOCKSTEP_SOURCE_DIR + "/recipes/llama3_8b.toml --json --cluster " +
+                             LOCKSTEP_SOURCE_DIR + "/clusters/";
+    const auto width = [&](const std::string& file) {
+        const nlohmann::json j = s.lockstep(plan + file).json();
+        EXPECT_EQ(j["parts"].size(), 3U) << j["parts"];
+        return std::log(j["step_time_high_s"].get<double>() / j["step_time_low_s"].get<double>()) / 2 / 1.2816;
+    };
+    const double seen = width("a100_80gb_8nic.toml"), unseen = width("mi300x.toml");
+    EXPECT_GT(unseen, seen);
+    EXPECT_GT(unseen, std::sqrt(2) * calibration::kNeverSeen) << "chip and network";
+    const Finished text = s.lockstep(std::string("plan ") + LOCKSTEP_SOURCE_DIR + "/recipes/llama3_8b.toml --cluster " +
+                                     LOCKSTEP_SOURCE_DIR + "/clusters/mi300x.toml");
+    EXPECT_TRUE(has(text.out, "No run was ever compared with a plan of: chip mi300x, network mi300x")) << text.out;
+}
+
+// Every shipped file says how many of the table's runs were on what it describes.
+TEST(PublishedRuns, AreCountedInTheFilesOfTheirMachines) {
+    const std::string source = LOCKSTEP_SOURCE_DIR;
+    std::map<std::string, std::set<std::string>> sources;
+    std::map<std::string, int64_t> count;
+    const std::vector<calibration::Run> table = calibration::read_runs(source + "/data/published_runs.csv");
+    const calibration::ClusterFiles files(source + "/clusters");
+    std::map<std::string, sim::Part> parts;
+    for (const calibration::Run& r : table) {
+        if (!r.recipe || r.step_time_s == 0) continue;
+        for (const sim::Part& p : sim::cluster_of(files.sources(r.cluster, r.stack)).parts) {
+            if (p.path.empty()) continue;
+            parts[p.path] = p, ++count[p.path], sources[p.path].insert(r.source);
+        }
+    }
+    EXPECT_GT(parts.size(), 20U);
+    for (const auto& [path, p] : parts) {
+        EXPECT_EQ(p.runs, count[path]) << path;
+        EXPECT_EQ(p.sources, static_cast<int64_t>(sources[path].size())) << path;
+    }
 }
 
 TEST(CliCalibrate, OneRunOfOnesOwnNarrowsTheBand) {

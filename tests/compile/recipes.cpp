@@ -94,6 +94,8 @@ const std::vector<NamedSettings>& sample_settings() {
           {tp, "2"},
           {recompute, "full"},
           {"parallelism.prefetch", "2"}}},
+        {"validation_zeropp",
+         {{"validation.enable", "true"}, {preset, "zeropp"}, {shard, "4"}, {"cluster.ranks_per_node", "2"}, {batch, "4"}}},
         {"pipeline", {{pp, "2"}, {batch, "4"}}},
         {"pipeline_tied_interleaved",
          {{pp, "2"},

@@ -278,6 +278,13 @@ const EditCase kEditCases[] = {
      "update.layer, op adamw: has no attribute beta3"},
     {"attribute_of_another_type", [](ir::Program& p) { update(p).ops[0].attrs["beta1"] = int64_t{1}; }, "shape",
      "update.layer, op adamw: the attribute beta1 is a number"},
+    {"transient_buffer_of_another_entry",
+     [](ir::Program& p) {
+         ir::Entry again = p.entries[0];
+         again.kind = ir::EntryKind::Eval;
+         p.entries.push_back(again);
+     },
+     "call", "eval, call 0 of count: buffer count.scratch is of the entry train"},
     {"no_such_routine", [](ir::Program& p) { first_call(p).routine = 999; }, "call", "train, call 0: no such routine"},
     {"unbound_port", [](ir::Program& p) { first_call(p).bindings.pop_back(); }, "call",
      "train, call 0 of count: not every port is bound"},

@@ -48,19 +48,29 @@ AttentionProblem problem_of(const KernelContext& c, size_t query) {
     return {registry::attention_shape(c, query), registry::kDtypeOf<T>, query == 1};
 }
 
+// cuDNN is not asked for shorter sequences, of which it refuses some, nor for odd ones, which would set its own workspace, behind
+// sums of 4 bytes a row, to odd addresses.
+inline constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8, kHeadDimMultiple = 8, kMostHeadDim = 256;
+
+// Why cuDNN does not serve an op of attention.
+enum class NotByCudnn { Served, SeveralDocuments, Dropout, Length, HeadDim, NoPlan, Workspace };
+
 // B: registry.h's, without functions, and with workspace_bytes(problem): of cuDNN; nothing where it has no plan.
 template <class B, class T>
-bool serves_attention(const KernelContext& c, size_t query) {
-    // cuDNN is not asked for shorter sequences, of which it refuses some, nor for odd ones, which would set its own workspace,
-    // behind sums of 4 bytes a row, to odd addresses.
-    constexpr int64_t kLeastSeq = 64, kSeqMultiple = 8, kHeadDimMultiple = 8, kMostHeadDim = 256;
-    if (!c.op.attrs.contains("one_document") || c.op.attrs.contains("dropout")) return false;
+NotByCudnn why_not_cudnn(const KernelContext& c, size_t query) {
+    if (c.op.attrs.contains("dropout")) return NotByCudnn::Dropout;
+    if (!c.op.attrs.contains("one_document")) return NotByCudnn::SeveralDocuments;
     const AttentionProblem problem = problem_of<T>(c, query);
     const AttentionShape& s = problem.shape;
-    if (s.seq != s.kv_seq || s.seq < kLeastSeq || s.seq % kSeqMultiple != 0) return false;
-    if (s.head_dim % kHeadDimMultiple != 0 || s.head_dim > kMostHeadDim) return false;
+    if (s.seq != s.kv_seq || s.seq < kLeastSeq || s.seq % kSeqMultiple != 0) return NotByCudnn::Length;
+    if (s.head_dim % kHeadDimMultiple != 0 || s.head_dim > kMostHeadDim) return NotByCudnn::HeadDim;
     const std::optional<int64_t> bytes = B::workspace_bytes(problem);
-    return bytes && *bytes <= kAttentionWorkspaceBytes;
+    if (!bytes) return NotByCudnn::NoPlan;
+    return *bytes <= kAttentionWorkspaceBytes ? NotByCudnn::Served : NotByCudnn::Workspace;
+}
+template <class B, class T>
+bool serves_attention(const KernelContext& c, size_t query) {
+    return why_not_cudnn<B, T>(c, query) == NotByCudnn::Served;
 }
 template <class B, class T>
 int64_t planned_bytes(const KernelContext& c, size_t query) {

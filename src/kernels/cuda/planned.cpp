@@ -1,5 +1,7 @@
 #include "kernels/cuda/planned.h"
 
+#include <fmt/format.h>
+
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/product_kernels.h"
 #include "kernels/gpu/catalog.h"
@@ -33,7 +35,50 @@ const Libraries& libraries_of(int compute_capability) {
     return compute_capability >= 100 ? libraries<100>() : compute_capability >= 90 ? libraries<90>() : libraries<80>();
 }
 
+template <int compute_capability, class T>
+std::string text_of(const KernelContext& c, size_t query) {
+    using Planned = Attention<compute_capability>;
+    const AttentionShape shape = problem_of<T>(c, query).shape;
+    switch (why_not_cudnn<Planned, T>(c, query)) {
+        case NotByCudnn::Served: return "";
+        case NotByCudnn::SeveralDocuments: return "a sequence has several documents (training.document_mask)";
+        case NotByCudnn::Dropout: return "attention has dropout (model.attn_pdrop)";
+        case NotByCudnn::Length:
+            return fmt::format("sequences of {} tokens are no multiple of {}, or fewer than {}", shape.seq, kSeqMultiple,
+                               kLeastSeq);
+        case NotByCudnn::HeadDim:
+            return fmt::format("heads of {} elements are no multiple of {}, or more than {}", shape.head_dim, kHeadDimMultiple,
+                               kMostHeadDim);
+        case NotByCudnn::NoPlan: return "cuDNN has no plan for it";
+        case NotByCudnn::Workspace: break;
+    }
+    constexpr double kGib = 1 << 30;
+    const auto needed = static_cast<double>(*Planned::workspace_bytes(problem_of<T>(c, query)));
+    return fmt::format(
+        "cuDNN would need {:.1f} GiB of workspace for {} of {} tokens, and its limit is {:.0f} GiB. Fewer sequences "
+        "at a time need less (training.local_batch_size)",
+        needed / kGib, shape.batch == 1 ? "a sequence" : fmt::format("{} sequences", shape.batch), shape.seq,
+        static_cast<double>(kAttentionWorkspaceBytes) / kGib);
+}
+template <int compute_capability>
+std::string text_of(const KernelContext& c, size_t query) {
+    switch (c.out(0).dtype) {
+        case Dtype::BF16: return text_of<compute_capability, Bf16>(c, query);
+        case Dtype::F16: return text_of<compute_capability, F16>(c, query);
+        default: return fmt::format("cuDNN has no attention in {}", name_of(c.out(0).dtype));
+    }
+}
+
 }  // namespace
+
+std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op, int compute_capability) {
+    if (op.kind != "attention" && op.kind != "attention_backward") return "";
+    const KernelContext c{mesh, routine, op, 0, 1};
+    const size_t query = op.kind == "attention" ? 0 : 1;
+    return compute_capability >= 100  ? text_of<100>(c, query)
+           : compute_capability >= 90 ? text_of<90>(c, query)
+                                      : text_of<80>(c, query);
+}
 
 ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>& kernels) {
     ops::KernelCatalog catalog;

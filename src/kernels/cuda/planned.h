@@ -15,4 +15,7 @@ ops::KernelCatalog catalog_of(const std::vector<const std::vector<Registered>*>&
 // messages.
 ops::KernelCatalog planned_catalog(const std::string& origin, int compute_capability);
 
+// Why cuDNN does not serve an op of attention on such a GPU, in words with numbers. Empty: it does, or the op is none.
+std::string why_not_cudnn(const mesh::Mesh& mesh, const ir::Routine& routine, const ir::Op& op, int compute_capability);
+
 }  // namespace lockstep::kernels::cuda

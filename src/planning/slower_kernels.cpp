@@ -1,0 +1,78 @@
+#include "planning/slower_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "kernels/cuda/planned.h"
+
+namespace lockstep::planning {
+namespace {
+
+// Small ops take no time by any kernel.
+constexpr int64_t kElements = 4096;
+
+const ops::KernelEntry* entry_of(const ops::KernelCatalog& catalog, const ir::Op& op, Dtype result) {
+    const auto at = std::find_if(catalog.entries.begin(), catalog.entries.end(), [&](const ops::KernelEntry& e) {
+        return e.op == op.kind && e.kernel == op.kernel && e.dtype == result;
+    });
+    return at == catalog.entries.end() ? nullptr : &*at;
+}
+
+class Finder {
+public:
+    Finder(const Machine& machine, const mesh::Mesh& mesh) : machine_(machine), mesh_(mesh) {}
+
+    std::optional<SlowerKernel> slower(const ir::Routine& r, const ir::Op& op) const {
+        const ops::KernelCatalog& catalog = machine_.options.catalog;
+        const ir::Tensor& result = r.tensors[op.out[0]];
+        const ops::KernelEntry* own = entry_of(catalog, op, result.dtype);
+        if (!own || ir::local_elements(mesh_, r, result) < kElements) return std::nullopt;
+        for (const ops::KernelEntry* e = catalog.entries.data(); e != own; ++e) {
+            if (e->op != op.kind || e->kernel == own->kernel) continue;
+            const bool is_of_another_type = e->dtype != result.dtype;
+            if (is_of_another_type ? !own->is_reference || e->is_reference : !e->serves || e->serves(mesh_, r, op)) continue;
+            return SlowerKernel{op.kind, op.kernel, e->kernel, why(r, op, is_of_another_type)};
+        }
+        return std::nullopt;
+    }
+
+private:
+    std::string why(const ir::Routine& r, const ir::Op& op, bool is_of_another_type) const {
+        if (machine_.cluster && machine_.cluster->runs_module()) {
+            std::string of_cudnn = kernels::cuda::why_not_cudnn(mesh_, r, op, machine_.cluster->module.compute_capability);
+            if (!of_cudnn.empty()) return of_cudnn;
+        }
+        if (is_of_another_type) return fmt::format("it has no {}", name_of(r.tensors[op.out[0]].dtype));
+        return fmt::format("it does not serve the shapes of this op in {}", r.name);
+    }
+
+    const Machine& machine_;
+    const mesh::Mesh& mesh_;
+};
+
+}  // namespace
+
+std::vector<SlowerKernel> slower_kernels(const Machine& machine, const compile::Compiled& compiled) {
+    std::vector<SlowerKernel> out;
+    std::set<std::tuple<std::string, std::string, std::string>> seen;
+    for (const ir::Program& p : compiled.programs) {
+        const Finder finder(machine, p.mesh);
+        for (const ir::Routine& r : p.routines) {
+            for (const ir::Op& op : r.ops) {
+                if (op.out.empty()) continue;
+                std::optional<SlowerKernel> found = finder.slower(r, op);
+                if (found && seen.insert({found->op, found->kernel, found->why}).second) out.push_back(std::move(*found));
+            }
+        }
+    }
+    return out;
+}
+
+std::string text_of(const SlowerKernel& k) {
+    return fmt::format("{} serves in place of {}, which is faster: {}", k.kernel, k.faster, k.why);
+}
+
+}  // namespace lockstep::planning
