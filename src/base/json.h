@@ -16,12 +16,45 @@ inline std::string json_reason(const std::exception& e) {
     return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
 }
 
-// For Json::parse(text, is_shallow<Json>, ...): leaves out what stands more deeply than any file of Lockstep goes. Copies,
-// comparisons and dump() call themselves once a level, so a hundred thousand brackets would use up the stack.
+// A text that parse_json refuses: what() is for a message, byte() where it went wrong, from 1; 0: unknown.
+class JsonError : public std::runtime_error {
+public:
+    JsonError(const std::string& what, size_t byte) : std::runtime_error(what), byte_(byte) {}
+    size_t byte() const { return byte_; }
+
+private:
+    size_t byte_;
+};
+
+// nlohmann reads any depth, but copies, comparisons and dump() call themselves once a level: a hundred thousand brackets would
+// use up the stack. Does the text go deeper than any file that Lockstep reads, 64 levels?
+bool is_deep(std::string_view json);
+// For Json::parse: leaves out what stands deeper.
 template <class Json>
 bool is_shallow(int depth, typename Json::parse_event_t, Json&) {
     constexpr int kDeepest = 64;
     return depth <= kDeepest;
+}
+
+// How JSON of a user is read in all of Lockstep: what stands too deep is left out. Comments are "//" and "/* */". Throws
+// JsonError.
+enum class JsonComments { Refused, Skipped };
+template <class Json>
+Json parse_json(std::string_view text, JsonComments comments = JsonComments::Refused) {
+    const bool skips = comments == JsonComments::Skipped;
+    try {  // the callback costs time
+        return is_deep(text) ? Json::parse(text, is_shallow<Json>, true, skips) : Json::parse(text, nullptr, true, skips);
+    } catch (const typename Json::parse_error& e) {
+        throw JsonError(json_reason(e), e.byte);
+    } catch (const typename Json::exception& e) {  // a number that no double holds
+        throw JsonError(json_reason(e), 0);
+    }
+}
+
+// The same of a text that may be anything: is_discarded() where it is no JSON.
+template <class Json>
+Json json_or_discarded(std::string_view text) {
+    return is_deep(text) ? Json::parse(text, is_shallow<Json>, false) : Json::parse(text, nullptr, false);
 }
 
 // get<int64_t>() would cut 1.5 off, and 1e300 has no int64_t at all.

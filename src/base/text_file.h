@@ -13,8 +13,11 @@ struct TextFile {
     bool is_readable() const { return reason.empty(); }
 };
 
-// Never throws for what the system refuses. Folders, devices and files of more than 1 GiB are refused. A pipe is read to its end
-// if somebody writes to it, and refused if not.
-TextFile read_text_file(const std::filesystem::path& path);
+// Pipes: Read is for a file that a person named (`check /dev/stdin`): a pipe is read to its end if somebody writes to it, and
+// refused if not. Refused is for a file that a command finds in a folder, where nothing may be waited for.
+enum class Pipes { Read, Refused };
+// Never throws for what the system refuses. Folders, devices, sockets and files of more than 1 GiB are refused. Of a file that
+// grows what was there at first is read.
+TextFile read_text_file(const std::filesystem::path& path, Pipes pipes = Pipes::Read);
 
 }  // namespace lockstep

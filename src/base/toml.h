@@ -1,7 +1,10 @@
-// toml++, for parsers of users' files. Of a text that is no TOML, version 3.3 asserts what it checks behind the assertion
-// ("[= name]"), and takes for unreachable what every letter that is not ASCII reaches (a value é). A compiler may make of both
-// what it likes; here they mean what the checks say.
+// toml++, for parsers of users' files, and parse_toml, which they call. Of a text that is no TOML, version 3.3 asserts what it
+// checks behind the assertion ("[= name]"), and takes for unreachable what every letter that is not ASCII reaches (a value é). A
+// compiler may make of both what it likes; here they mean what the checks say.
 #pragma once
+
+#include <cstdint>
+#include <string_view>
 
 #define TOML_ASSERT(expr) static_cast<void>(0)
 #pragma push_macro("NDEBUG")
@@ -14,3 +17,16 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 #pragma pop_macro("NDEBUG")
+
+namespace lockstep {
+
+// How TOML is read in all of Lockstep. toml++ makes, copies and destroys tables by calling itself once a level, and copies the
+// path of a dotted key at each of its parts: a header of 60,000 parts takes 1.3 GiB and then the stack. What no file of a user
+// needs is refused before toml++ sees it: more than 2 MiB, keys of more than 16 parts, brackets in brackets more than 32 deep.
+// Throws toml::parse_error, as toml++ does, and TomlExcess for what is refused here.
+struct TomlExcess : toml::parse_error {
+    using toml::parse_error::parse_error;
+};
+toml::table parse_toml(std::string_view text, std::string_view origin = {});
+
+}  // namespace lockstep

@@ -127,7 +127,7 @@ void replace_number(std::vector<std::string>& lines, const toml::node& node, dou
 }  // namespace
 
 std::string with_constants(const std::string& text, const std::string& path, const std::vector<FittedConstant>& constants) {
-    toml::table tables = toml::parse(text);
+    toml::table tables = parse_toml(text);
     std::vector<std::string> lines = lines_of(text);
     std::map<int64_t, std::string> behind;  // the line behind which text comes
     for (const FittedConstant& c : constants) {

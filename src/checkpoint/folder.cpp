@@ -161,7 +161,7 @@ Manifest read_manifest(const std::string& folder) {
         refuse(fmt::format("has no readable manifest ({})", e.what()));
     }
     try {
-        Json j = Json::parse(text, is_shallow<Json>);
+        Json j = parse_json<Json>(text);
         if (const int64_t version = whole_number(j.at("version")); version != kVersion)
             refuse(fmt::format("has version {}, and this program reads version {}", version, kVersion));
         const std::string written = j.at("xxh3");

@@ -61,9 +61,9 @@ void stretches_of_whole(const StoredTensor& t, int64_t begin, int64_t count, con
 
 nlohmann::json read_config(const std::string& path) {
     try {
-        return nlohmann::json::parse(read_whole(path), is_shallow<nlohmann::json>);
-    } catch (const nlohmann::json::exception& e) {
-        throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, json_reason(e)));
+        return parse_json<nlohmann::json>(read_whole(path));
+    } catch (const JsonError& e) {
+        throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, e.what()));
     }
 }
 

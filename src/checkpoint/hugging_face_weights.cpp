@@ -19,15 +19,20 @@ using Json = nlohmann::ordered_json;
 
 // Tensor -> file.
 std::map<std::string, std::string> read_index(const std::string& path) {
-    try {
-        std::map<std::string, std::string> out;
-        const Json index = Json::parse(read_whole(path));
-        for (const auto& [name, file] : index.at("weight_map").items()) out[name] = file.get<std::string>();
-        return out;
-    } catch (const Json::exception& e) {
+    const auto refuse = [&](const std::string& why) {
         throw UserError("convert.index", path,
-                        fmt::format("{}: is not an index of shards ({}); fetch the folder again", path, json_reason(e)));
+                        fmt::format("{}: is not an index of shards ({}); fetch the folder again", path, why));
+    };
+    std::map<std::string, std::string> out;
+    try {
+        const auto index = parse_json<Json>(read_whole(path));
+        for (const auto& [name, file] : index.at("weight_map").items()) out[name] = file.get<std::string>();
+    } catch (const JsonError& e) {
+        refuse(e.what());
+    } catch (const Json::exception& e) {
+        refuse(json_reason(e));
     }
+    return out;
 }
 
 int64_t bytes_of(const TensorSpec& t) { return elements_of(t) * dtype_bytes(t.dtype); }

@@ -64,7 +64,7 @@ Outcome import_from(const ConvertArgs& args) {
                      source.read_as(e.spec.name, begin, count, dtype, to, cursor);
                  });
     if (const fs::path tokenizer = fs::path(args.in) / data::kTokenizerFile; fs::exists(tokenizer)) {
-        const TextFile text = read_text_file(tokenizer);
+        const TextFile text = read_text_file(tokenizer, Pipes::Refused);
         if (!text.is_readable())
             throw UserError("convert.tokenizer", tokenizer.string(),
                             fmt::format("{}: cannot be read ({}); make it readable, or remove it to convert the weights alone",
@@ -98,7 +98,7 @@ void take_tokenizer(const std::string& file, checkpoint::HuggingFaceForm& form) 
     try {
         form.tokenizer = data::Tokenizer::load(file);
     } catch (const UserError& e) {
-        form.unread_tokenizer = read_text_file(file).text;
+        form.unread_tokenizer = read_text_file(file, Pipes::Refused).text;
         telemetry::warn(fmt::format("{} is copied as it is: {}", file, e.what()));
     }
 }

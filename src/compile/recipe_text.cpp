@@ -11,6 +11,7 @@
 
 #include "base/commas.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text_file.h"
 #include "base/toml.h"
 #include "compile/recipe.h"
@@ -154,10 +155,12 @@ void assign_all(const toml::table& table, const std::string& origin,
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
     Recipe recipe;
     try {
-        assign_all(toml::parse(text, origin), origin,
+        assign_all(parse_toml(text, origin), origin,
                    [&](const std::string& key, std::optional<Value> value, const std::string& where) {
                        recipe.assign(key, std::move(value), where);
                    });
+    } catch (const TomlExcess& e) {
+        throw UserError("recipe.syntax", "", fmt::format("{}:{}: {}", origin, e.source().begin.line, e.description()));
     } catch (const toml::parse_error& e) {
         throw UserError("recipe.syntax", "", fmt::format("{}:{}: not TOML: {}", origin, e.source().begin.line, e.description()));
     }
@@ -165,9 +168,16 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
 }
 
 Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object())
-        throw UserError("recipe.syntax", "", fmt::format("{}: not JSON with the sections of a recipe as objects", origin));
+    const auto refuse = [&](const std::string& why) {
+        throw UserError("recipe.syntax", "", fmt::format("{}: not JSON with the sections of a recipe as objects{}", origin, why));
+    };
+    nlohmann::json json;
+    try {
+        json = parse_json<nlohmann::json>(text);
+    } catch (const JsonError& e) {
+        refuse(fmt::format(": {}", e.what()));
+    }
+    if (!json.is_object()) refuse("");
     Recipe recipe;
     assign_all(table_of(json, 0), origin, [&](const std::string& key, std::optional<Value> value, const std::string& where) {
         recipe.assign(key, std::move(value), where);
@@ -208,7 +218,7 @@ void Recipe::set(const std::string& key, const std::string& text) {
     } else if (!wants(std::string{}) || (!text.empty() && text[0] == '"')) {
         const bool bare_list = wants(std::vector<double>{}) && !is_toml;
         try {
-            const toml::table table = toml::parse(fmt::format(fmt::runtime(bare_list ? "x = [{}]" : "x = {}"), text));
+            const toml::table table = parse_toml(fmt::format(fmt::runtime(bare_list ? "x = [{}]" : "x = {}"), text));
             value = from_node(*table.get("x"));
         } catch (const toml::parse_error&) {
             value = text;

@@ -15,9 +15,9 @@ namespace lockstep::data {
 namespace fs = std::filesystem;
 
 bool is_same_tokenizer(const fs::path& a, const fs::path& b) {
-    const TextFile first = read_text_file(a), second = read_text_file(b);
+    const TextFile first = read_text_file(a, Pipes::Refused), second = read_text_file(b, Pipes::Refused);
     if (!first.is_readable() || !second.is_readable()) return false;
-    const auto parsed = [](const std::string& text) { return nlohmann::json::parse(text, is_shallow<nlohmann::json>, false); };
+    const auto parsed = [](const std::string& text) { return json_or_discarded<nlohmann::json>(text); };
     const nlohmann::json json = parsed(first.text);
     return first.text == second.text || (!json.is_discarded() && json == parsed(second.text));
 }

@@ -166,7 +166,7 @@ std::string Manifest::to_json() const {
 }
 
 Manifest Manifest::parse(std::string_view text, const std::filesystem::path& file) {
-    const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+    const OrderedJson json = json_or_discarded<OrderedJson>(text);
     if (json.is_discarded()) malformed(file, "it is not JSON, or it was cut off");
     if (!json.is_object()) malformed(file, "it is not an object");
     try {

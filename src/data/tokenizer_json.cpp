@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/byte_alphabet.h"
 #include "data/json_fields.h"
 #include "data/tokenizer_steps.h"
@@ -56,11 +57,11 @@ private:
                 "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(OUT)");
         }
         try {
-            return Json::parse(json);
-        } catch (const Json::parse_error& error) {
-            fields_.malformed(error.byte > json.size()
+            return parse_json<Json>(json);
+        } catch (const JsonError& error) {
+            fields_.malformed(error.byte() > json.size()
                                   ? fmt::format("its JSON ends in the middle, after {} bytes", json.size())
-                                  : fmt::format("it is not valid JSON at byte {} of {}", error.byte, json.size()));
+                                  : fmt::format("it is not valid JSON at byte {} of {}", error.byte(), json.size()));
         }
     }
 

@@ -373,9 +373,9 @@ bool is_deepspeed(const Json& json) {
 int64_t read_deepspeed(const std::string& text, const std::string& origin, Reading& reading, Refusals& refusals) {
     Json json;
     try {
-        json = Json::parse(text, is_shallow<Json>, true, true);  // comments are let through, as DeepSpeed's users write them
-    } catch (const std::exception& e) {
-        throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, json_reason(e)));
+        json = parse_json<Json>(text, JsonComments::Skipped);  // comments are let through, as DeepSpeed's users write them
+    } catch (const JsonError& e) {
+        throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: not JSON: {}", origin, e.what()));
     }
     if (!json.is_object()) throw UserError("recipe.deepspeed_config", origin, fmt::format("{}: holds no JSON object", origin));
     return Config(json, origin, reading, refusals).read();

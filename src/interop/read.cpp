@@ -81,7 +81,7 @@ Reading read(const std::string& path) {
     if (!file.is_readable())
         throw UserError("recipe.unreadable", path,
                         fmt::format("recipe {}: cannot be read ({}); give the path of a TOML file", path, file.reason));
-    File f{path, file.text, nlohmann::json::parse(file.text, is_shallow<nlohmann::json>, false)};
+    File f{path, file.text, json_or_discarded<nlohmann::json>(file.text)};
     if (!f.json.is_object()) f.json = nullptr;
     for (const Format& format : kFormats) {
         if (format.knows(f)) return format.read(f);

@@ -42,7 +42,7 @@ void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
     if (known.empty()) return;
     const std::string given = tokenizer_sum(used.file);
     if (given == known) return;
-    if (const TextFile text = read_text_file(used.file); !text.is_readable())
+    if (const TextFile text = read_text_file(used.file, Pipes::Refused); !text.is_readable())
         throw UserError("checkpoint.other_tokenizer", used.key,
                         fmt::format("{} {}: cannot be read ({})", used.key, used.file, text.reason));
     const auto own = file_of(stored, known);

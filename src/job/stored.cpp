@@ -65,7 +65,7 @@ void keep_one_island(compile::Recipe& recipe) {
 }
 
 std::string tokenizer_sum(const std::string& file) {
-    const TextFile text = read_text_file(file);
+    const TextFile text = read_text_file(file, Pipes::Refused);
     return text.is_readable() ? hex_checksum(text.text) : "";
 }
 

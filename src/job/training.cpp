@@ -269,7 +269,7 @@ private:
         group_.together([&] {
             if (!group_.is_first()) return;
             const std::string now = recipe_.toml(), file = dump_ + "/recipe.toml";
-            if (std::filesystem::exists(file) && read_text_file(file).text == now) return;
+            if (std::filesystem::exists(file) && read_text_file(file, Pipes::Refused).text == now) return;
             const auto write = [&](const std::string& path) {
                 AtomicFile out(path);
                 out.append(now);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "base/text_file.h"
 #include "telemetry/console.h"
 
@@ -124,7 +125,7 @@ struct Places {
 }  // namespace
 
 std::optional<FlightRecord> parse_flight_record(std::string_view text, std::string& why) {
-    const Json j = Json::parse(text, nullptr, false);
+    const auto j = json_or_discarded<Json>(text);
     if (j.is_discarded()) return why = "it is no JSON, or was cut off", std::nullopt;
     try {
         return record_of(j);
@@ -140,7 +141,7 @@ FlightRecords read_flight_records(const std::string& given) {
     for (const fs::path& folder : {fs::path(given), fs::path(given) / "comm_traces"}) {
         for (const fs::directory_entry& e : fs::directory_iterator(folder, error)) {
             if (e.path().extension() != ".json" || !e.is_regular_file(error)) continue;
-            const std::string text = read_text_file(e.path().string()).text;
+            const std::string text = read_text_file(e.path(), Pipes::Refused).text;
             std::string why;
             if (std::optional<FlightRecord> record = parse_flight_record(text, why)) {
                 const int64_t rank = record->rank;

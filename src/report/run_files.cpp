@@ -8,7 +8,6 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,8 +15,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text_file.h"
 #include "checkpoint/folder.h"
 #include "compile/recipe.h"
+#include "telemetry/console.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::report {
@@ -38,12 +39,22 @@ constexpr std::array<std::pair<const char*, const char*>, 10> kColumns = {{{"ste
                                                                            {"mfu", "mfu(%)"},
                                                                            {"resident", "memory/resident(GiB)"}}};
 
+// A file of a run's folder; empty, with a warning, where it is there and cannot be read.
+std::string text_of_file(const std::string& path) {
+    const TextFile file = read_text_file(path, Pipes::Refused);
+    std::error_code ignored;
+    if (!file.is_readable() && fs::exists(path, ignored))
+        telemetry::warn(fmt::format("{} is left out: {}", path, file.reason));
+    return file.text;
+}
+
 // The objects of a file of JSON lines that `f` takes.
-void for_each_line(const std::string& path, const std::function<void(Json)>& f) {
-    std::ifstream in(path);
-    for (std::string line; std::getline(in, line);) {
-        Json j = Json::parse(line, is_shallow<Json>, false);
+void for_each_line(std::string_view text, const std::function<void(Json)>& f) {
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        Json j = json_or_discarded<Json>(text.substr(begin, end - begin));
         if (j.is_object()) f(std::move(j));
+        begin = end + 1;
     }
 }
 
@@ -51,9 +62,9 @@ bool is_step(const Json& line) {
     return line.contains("step") && line["step"].is_number_integer() && line["step"].get<double>() >= 0;
 }
 
-std::vector<Json> metrics_lines(const std::string& file) {
+std::vector<Json> metrics_lines(std::string_view text) {
     std::vector<Json> lines;
-    for_each_line(file, [&](Json line) {
+    for_each_line(text, [&](Json line) {
         if (!is_step(line)) return;
         while (!lines.empty() && lines.back()["step"] >= line["step"]) lines.pop_back();
         lines.push_back(std::move(line));
@@ -111,11 +122,6 @@ Json checkpoints_of(const std::string& folder, const std::string& recipe) {
     return out;
 }
 
-std::string text_of_file(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-
 // j[a][b], or null.
 Json at(const Json& j, const char* a, const char* b = nullptr) {
     if (!j.is_object() || !j.contains(a)) return nullptr;
@@ -135,17 +141,17 @@ bool is_run(const std::string& folder) {
 }
 
 Json read_run(const std::string& folder) {
-    const std::vector<Json> lines = metrics_lines(folder + "/metrics.jsonl");
+    const std::vector<Json> lines = metrics_lines(text_of_file(folder + "/metrics.jsonl"));
     const size_t every = lines.size() / kMostPoints + 1;
     Json events = Json::array(), samples = Json::array();
     std::string recipe = text_of_file(folder + "/recipe.toml");
-    for_each_line(folder + "/events.jsonl", [&](Json line) {
+    for_each_line(text_of_file(folder + "/events.jsonl"), [&](Json line) {
         const bool is_event = is_step(line) && at(line, "event").is_string() && at(line, "time").is_string();
         if (!is_event) return;
         if (line["event"] == "start" && at(line, "recipe").is_string()) recipe = line["recipe"];
         events.push_back(std::move(line));
     });
-    for_each_line(folder + "/samples.jsonl", [&](Json line) {
+    for_each_line(text_of_file(folder + "/samples.jsonl"), [&](Json line) {
         if (at(line, "prompt").is_string() && at(line, "text").is_string()) samples.push_back(std::move(line));
     });
     return {{"folder", folder},
@@ -160,11 +166,12 @@ Json read_run(const std::string& folder) {
 
 std::map<std::string, std::vector<double>> metrics_columns(const std::string& path) {
     const fs::path file = fs::is_directory(path) ? fs::path(path) / "metrics.jsonl" : fs::path(path);
-    if (!std::ifstream(file))
-        throw UserError(
-            "metrics.cannot_read", path,
-            fmt::format("{}: cannot be read: give the metrics.jsonl of a run, or its job.dump_folder", file.string()));
-    const std::vector<Json> lines = metrics_lines(file.string());
+    const TextFile text = read_text_file(file);
+    if (!text.is_readable())
+        throw UserError("metrics.cannot_read", path,
+                        fmt::format("{}: cannot be read ({}): give the metrics.jsonl of a run, or its job.dump_folder",
+                                    file.string(), text.reason));
+    const std::vector<Json> lines = metrics_lines(text.text);
     std::map<std::string, std::vector<double>> columns = {{"step", std::vector<double>(lines.size())}};
     for (size_t i = 0; i < lines.size(); ++i) {
         for (const auto& [key, value] : lines[i].items()) {

@@ -324,7 +324,7 @@ void read_source(Cluster& c, const Source& source) {
 
 toml::table parse(const std::string& text, const std::string& origin) {
     try {
-        return toml::parse(text);
+        return parse_toml(text);
     } catch (const toml::parse_error& e) {
         throw UserError("cluster.syntax", "--cluster",
                         fmt::format("{}, line {}: {}", origin, e.source().begin.line, e.description()));

@@ -1,5 +1,6 @@
 #include "base/text_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,6 +58,17 @@ TEST(TextFile, APipeIsReadIfSomebodyWritesAndNeverWaitedFor) {
     EXPECT_EQ(read_text_file("/proc/self/fd/" + std::to_string(ends[0])).text, long_text);
     writer.join();
     ::close(ends[0]);
+}
+
+TEST(TextFile, WhatACommandFindsItselfIsNeverWaitedFor) {
+    ScratchFolder s;
+    ASSERT_EQ(::mkfifo(s.path("pipe").c_str(), 0600), 0);
+    const int writer = ::open(s.path("pipe").c_str(), O_RDWR);  // it writes nothing
+    EXPECT_EQ(read_text_file(s.path("pipe"), Pipes::Refused).reason, "it is a pipe, not a file");
+    ::close(writer);
+    std::filesystem::create_symlink("/dev/zero", s.path("zero"));
+    EXPECT_EQ(read_text_file(s.path("zero"), Pipes::Refused).reason, "it is a device, not a file");
+    EXPECT_FALSE(read_text_file("/proc/self/status", Pipes::Refused).text.empty()) << "a file without a size";
 }
 
 }  // namespace

@@ -1,5 +1,10 @@
 // Where islands meet: who is present when, what they agree on, what one that is lost leaves; then the same over sockets.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+#include <zmq.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,6 +18,7 @@
 #include <random>
 #include <thread>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "base/quantized.h"
 #include "comm/islands/mean.h"
@@ -519,6 +525,115 @@ TEST_F(IslandSockets, WaitingEndsWithTheJob) {
     });
     EXPECT_THROW(m.arrive(0, "p"), std::runtime_error);
     ends.join();
+}
+
+// ---- What no rank sends.
+
+TEST(IslandMessages, ThatAreNoneOfOursAreRefused) {
+    Header h;
+    h.kind = Kind::Arrive, h.island = 1, h.checksum = ~uint64_t{0}, h.model = "m", h.text = std::string(5000, 'x') + "\xff";
+    Header back;
+    const std::string good = to_bytes(h);
+    ASSERT_LT(good.size(), kHeaderBytes);
+    ASSERT_TRUE(from_bytes(good, back));
+    EXPECT_EQ(back.island, 1);
+    EXPECT_EQ(back.checksum, h.checksum);
+    EXPECT_EQ(back.text, std::string(512, 'x'));
+    const auto with = [&](const std::string& from, const std::string& to) {
+        std::string text = good;
+        text.replace(text.find(from), from.size(), to);
+        return text;
+    };
+    const std::string deep = std::string(1500, '[') + std::string(1500, ']');
+    for (const std::string& bad :
+         {std::string(), std::string(2'000'000, '\x81'), std::string(2'000'000, '['), std::string(4000, '['), deep,
+          std::string("{}"), std::string("null"), good + std::string(kHeaderBytes, ' '), good.substr(0, good.size() - 1),
+          with("\"island\":1", "\"island\":1e300"), with("\"island\":1", "\"island\":" + deep),
+          with("\"island\":1", "\"island\":\"1\""), with("\"kind\":0", "\"kind\":99"), with("\"kind\":0", "\"kind\":-1")})
+        EXPECT_FALSE(from_bytes(bad, back)) << bad.substr(0, 60);
+}
+
+// What a socket of Internet has, as a peer without the library.
+struct RawPeer {
+    int descriptor = -1;
+    explicit RawPeer(const std::string& address) {
+        sockaddr_in to{};
+        to.sin_family = AF_INET;
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+        descriptor = ::socket(AF_INET, SOCK_STREAM, 0);
+        EXPECT_EQ(::connect(descriptor, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+        const timeval limit{20, 0};
+        ::setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    }
+    ~RawPeer() { ::close(descriptor); }
+    RawPeer(const RawPeer&) = delete;
+    RawPeer& operator=(const RawPeer&) = delete;
+    void send(const std::string& bytes) const {
+        EXPECT_EQ(::send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+    }
+    // Reads what comes. True: the other side has closed.
+    bool is_closed() const {
+        char chunk[256];
+        ssize_t got = 0;
+        while ((got = ::recv(descriptor, chunk, sizeof chunk, 0)) > 0) {
+        }
+        return got == 0 || errno == ECONNRESET;
+    }
+};
+
+// A frame that says that it is long ends the connection before anything of it is held, whoever sends it.
+TEST_F(IslandSockets, HoldNothingForAPeerWithoutKeys) {
+    const std::string greeting = std::string("\xff\0\0\0\0\0\0\0\0\x7f\x03\x00", 12) + "CURVE" + std::string(15 + 32, '\0');
+    for (const int shift : {20, 30, 40, 62}) {
+        const RawPeer peer(service.invitation().address);
+        std::string frame = "\x06";
+        for (int k = 7; k >= 0; --k) frame += static_cast<char>(uint64_t{1} << shift >> 8 * k);
+        peer.send(greeting + frame);
+        EXPECT_TRUE(peer.is_closed()) << shift;
+    }
+    Member m = member(0);
+    service.lost(1);
+    EXPECT_EQ(m.arrive(0, "p").what, Turn::What::GoOn);
+}
+
+// What a rank with the keys sends and no rank of Lockstep would: said once, and the others meet as before.
+TEST(IslandService, DropsWhatNoRankSends) {
+    std::vector<std::string> said;
+    {
+        Service service{{{1, 5}, "127.0.0.1", 0}, [&](const std::string& line) { said.push_back(line); }};
+        service.expect(0);
+        const Invitation& i = service.invitation();
+        void* const context = zmq_ctx_new();
+        void* const socket = zmq_socket(context, ZMQ_DEALER);
+        const auto set = [&](int option, const std::string& key) { zmq_setsockopt(socket, option, key.data(), key.size()); };
+        set(ZMQ_CURVE_SERVERKEY, i.service_key), set(ZMQ_CURVE_PUBLICKEY, i.public_key), set(ZMQ_CURVE_SECRETKEY, i.secret_key);
+        ASSERT_EQ(zmq_connect(socket, i.address.c_str()), 0);
+        const std::string deep(200'000, '\x81');
+        for (int k = 0; k < 3; ++k) {
+            ASSERT_EQ(zmq_send(socket, deep.data(), deep.size(), ZMQ_SNDMORE), std::ssize(deep));
+            ASSERT_EQ(zmq_send(socket, "", 0, 0), 0);
+        }
+        // An answer to what comes behind them says that they have been read.
+        Header question;
+        question.kind = Kind::Arrive, question.session = 1, question.checksum = checksum({});
+        const std::string header = to_bytes(question);
+        ASSERT_EQ(zmq_send(socket, header.data(), header.size(), ZMQ_SNDMORE), std::ssize(header));
+        ASSERT_EQ(zmq_send(socket, "", 0, 0), 0);
+        std::string answer(kHeaderBytes, '\0');
+        const int got = zmq_recv(socket, answer.data(), answer.size(), 0);
+        ASSERT_GT(got, 0);
+        Header turn;
+        ASSERT_TRUE(from_bytes(answer.substr(0, static_cast<size_t>(got)), turn));
+        EXPECT_EQ(turn.kind, Kind::GoOn);
+        const int linger = 0;
+        zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
+        zmq_close(socket), zmq_ctx_term(context);
+    }
+    ASSERT_EQ(said.size(), 2u);
+    EXPECT_EQ(said[0],
+              "a message that no rank of Lockstep sends has come where islands meet; it is dropped, and so are further ones");
+    EXPECT_EQ(said[1], "3 such messages were dropped in all");
 }
 
 TEST(IslandInvitation, IsReadByItsOwnerAlone) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/output_file.h"
 #include "base/text_file.h"
 
@@ -35,7 +36,7 @@ Invitation read_invitation(const std::string& path) {
     };
     const TextFile file = read_text_file(path);
     if (!file.is_readable()) throw wrong(file.reason);
-    const nlohmann::json j = nlohmann::json::parse(file.text, nullptr, false);
+    const nlohmann::json j = json_or_discarded<nlohmann::json>(file.text);
     try {
         const auto invitation = j.get<Invitation>();
         constexpr size_t kKey = 40;  // characters of Z85

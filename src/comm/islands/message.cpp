@@ -2,20 +2,27 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
+
 namespace lockstep::comm::islands {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Header, kind, island, rank, ranks, session, step, launch, piece, bits, checksum, model, anchor,
                                    text)
 
 std::string to_bytes(const Header& header) {
-    std::string out;
-    nlohmann::json::to_cbor(nlohmann::json(header), out);
-    return out;
+    Header h = header;
+    constexpr size_t kLongestText = 512;
+    if (h.text.size() > kLongestText) h.text.resize(kLongestText);
+    return nlohmann::json(h).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-bool from_bytes(const char* data, size_t size, Header& header) {
-    const nlohmann::json j = nlohmann::json::from_cbor(data, data + size, true, false);
+bool from_bytes(std::string_view bytes, Header& header) {
+    if (bytes.size() > kHeaderBytes) return false;
+    const auto j = json_or_discarded<nlohmann::json>(bytes);
     if (!j.is_object()) return false;
+    for (const auto& [key, value] : j.items()) {
+        if (!value.is_number_integer() && !value.is_string()) return false;
+    }
     try {
         header = j.get<Header>();
     } catch (const nlohmann::json::exception&) {

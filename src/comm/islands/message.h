@@ -1,8 +1,9 @@
-// What ranks of islands and the service where they meet tell each other: a header in CBOR, then bytes. See service.h.
+// What ranks of islands and the service where they meet tell each other: a header in JSON, then bytes. See service.h.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep::comm::islands {
 
@@ -25,13 +26,15 @@ struct Header {
     std::string text;                         // LeftOut, Refused: why
 };
 
+// At most kHeaderBytes; of a longer `text` the beginning.
 std::string to_bytes(const Header& header);
 // False: it is none.
-bool from_bytes(const char* data, size_t size, Header& header);
+bool from_bytes(std::string_view bytes, Header& header);
 
-// The most bytes of a piece.
-inline constexpr int64_t kPieceBytes = int64_t{1} << 20;
+inline constexpr size_t kHeaderBytes = 4096;
+// The most bytes of a piece. A peer without keys can make the service hold as many for each of its connections.
+inline constexpr int64_t kPieceBytes = int64_t{1} << 18;
 // Pieces of a rank on their way at a time.
-inline constexpr int64_t kPiecesInFlight = 8;
+inline constexpr int64_t kPiecesInFlight = 32;
 
 }  // namespace lockstep::comm::islands

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "comm/islands/socket.h"
 
@@ -58,16 +59,22 @@ void Service::serve(const ServiceOptions& options) {
     const auto take = [&](const std::string& from, const Header& h, std::string bytes) {
         meetings.take(from, h, std::move(bytes), now_s());
     };
+    bool told = false;
     for (;;) {
         {
             const std::lock_guard lock(mutex_);
-            if (stop_) return;
+            if (stop_) {
+                if (socket_->dropped() > 1) say_(fmt::format("{} such messages were dropped in all", socket_->dropped()));
+                return;
+            }
             for (const News& tell : news_) tell(meetings);
             if (!news_.empty()) changed_.notify_all();
             news_.clear();
         }
         for (int k = 0; k < kMessagesAtATime && socket_->receive(k == 0 ? kPollMilliseconds : 0, take); ++k) {
         }
+        if (socket_->dropped() > 0 && !std::exchange(told, true))
+            say_("a message that no rank of Lockstep sends has come where islands meet; it is dropped, and so are further ones");
         meetings.look(now_s());
     }
 }

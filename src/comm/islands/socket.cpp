@@ -12,13 +12,19 @@
 namespace lockstep::comm::islands {
 namespace {
 
-constexpr int kHeartbeatMilliseconds = 5000;  // keeps an idle path open
-constexpr size_t kKeyText = 41;               // 40 characters of Z85 and a zero
+constexpr int kHeartbeatMilliseconds = 5000;   // keeps an idle path open
+constexpr int kHandshakeMilliseconds = 10000;  // of a peer that begins one and does not go on
+constexpr int64_t kLongestFrame = kPieceBytes + static_cast<int64_t>(kHeaderBytes);
+constexpr size_t kKeyText = 41;  // 40 characters of Z85 and a zero
 
-void no_waiting(zmq::socket_t& socket) {
+// Nothing is waited for, and nothing is held that none of ours sends: the library ends a connection before it takes a longer
+// frame.
+void set_limits(zmq::socket_t& socket) {
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::sndhwm, 0);  // what is on its way is bounded by kPiecesInFlight
     socket.set(zmq::sockopt::rcvhwm, 0);
+    socket.set(zmq::sockopt::maxmsgsize, kLongestFrame);
+    socket.set(zmq::sockopt::handshake_ivl, kHandshakeMilliseconds);
     socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMilliseconds);
 }
 
@@ -29,22 +35,24 @@ void send_message(zmq::socket_t& socket, const std::string* to, Header& header, 
     socket.send(zmq::const_buffer(bytes.data(), bytes.size()), zmq::send_flags::none);
 }
 
-// The frames of one message; nothing where it is none of ours.
+// The frames of one message; nothing where it is none of ours. Of what has more frames the first ones are kept.
 struct Frames {
     zmq::message_t from, header, bytes;
 };
 std::optional<std::pair<Frames, Header>> receive_message(zmq::socket_t& socket, bool with_sender) {
     Frames frames;
-    std::vector<zmq::message_t> all;
-    do {
-        all.emplace_back();
-        if (!socket.recv(all.back(), zmq::recv_flags::dontwait)) return std::nullopt;
-    } while (all.back().more());
-    if (all.size() != (with_sender ? 3 : 2)) return std::nullopt;
-    if (with_sender) frames.from = std::move(all[0]);
-    frames.header = std::move(all[all.size() - 2]), frames.bytes = std::move(all.back());
+    std::vector<zmq::message_t*> places = {&frames.header, &frames.bytes};
+    if (with_sender) places.insert(places.begin(), &frames.from);
+    size_t count = 0;
+    for (bool more = true; more; ++count) {
+        zmq::message_t frame;
+        if (!socket.recv(frame, zmq::recv_flags::dontwait)) return std::nullopt;
+        more = frame.more();
+        if (count < places.size()) *places[count] = std::move(frame);
+    }
+    if (count != places.size()) return std::nullopt;
     Header h;
-    if (!from_bytes(static_cast<const char*>(frames.header.data()), frames.header.size(), h)) return std::nullopt;
+    if (!from_bytes(frames.header.to_string_view(), h)) return std::nullopt;
     if (checksum(frames.bytes.to_string_view()) != h.checksum) return std::nullopt;
     return std::pair(std::move(frames), std::move(h));
 }
@@ -74,7 +82,7 @@ struct MemberSocket::Parts {
 
 MemberSocket::MemberSocket(const Invitation& invitation) : parts_(std::make_unique<Parts>()) {
     zmq::socket_t& s = parts_->socket;
-    no_waiting(s);
+    set_limits(s);
     s.set(zmq::sockopt::curve_serverkey, invitation.service_key);
     s.set(zmq::sockopt::curve_publickey, invitation.public_key);
     s.set(zmq::sockopt::curve_secretkey, invitation.secret_key);
@@ -105,6 +113,7 @@ struct ServiceSocket::Parts {
     zmq::socket_t gate{context, zmq::socket_type::rep};  // ZAP (ZeroMQ RFC 27): who may come in
     zmq::socket_t socket{context, zmq::socket_type::router};
     std::string member_key;  // its 32 bytes
+    int64_t dropped = 0;
     Invitation invitation;
 
     void answer_gate() {
@@ -130,7 +139,7 @@ ServiceSocket::ServiceSocket(const std::string& host, int port) : parts_(std::ma
     p.member_key.resize(32);
     ensure(zmq_z85_decode(reinterpret_cast<uint8_t*>(p.member_key.data()), member.public_key.c_str()) != nullptr, "Z85");
     p.gate.bind("inproc://zeromq.zap.01");
-    no_waiting(p.socket);
+    set_limits(p.socket);
     p.socket.set(zmq::sockopt::curve_server, true);
     p.socket.set(zmq::sockopt::curve_secretkey, service.secret_key);
     try {
@@ -149,6 +158,7 @@ ServiceSocket::ServiceSocket(const std::string& host, int port) : parts_(std::ma
 ServiceSocket::~ServiceSocket() = default;
 
 const Invitation& ServiceSocket::invitation() const { return parts_->invitation; }
+int64_t ServiceSocket::dropped() const { return parts_->dropped; }
 
 void ServiceSocket::send(const std::string& to, Header header, std::span<const char> bytes) {
     send_message(parts_->socket, &to, header, bytes);
@@ -161,7 +171,10 @@ bool ServiceSocket::receive(int milliseconds, const std::function<void(const std
     if (items[0].revents & ZMQ_POLLIN) p.answer_gate();
     if (!(items[1].revents & ZMQ_POLLIN)) return false;
     const auto message = receive_message(p.socket, true);
-    if (!message) return false;
+    if (!message) {
+        ++p.dropped;
+        return false;
+    }
     const auto& [frames, header] = *message;
     f(frames.from.to_string(), header, frames.bytes.to_string());
     return true;

@@ -43,6 +43,7 @@ public:
     const Invitation& invitation() const;
     void send(const std::string& to, Header header, std::span<const char> bytes);
     bool receive(int milliseconds, const std::function<void(const std::string& from, const Header&, std::string bytes)>& f);
+    int64_t dropped() const;  // messages of members that are none of ours
 
 private:
     struct Parts;
