@@ -264,7 +264,7 @@ struct Config {
         int64_t interval = 500, keep_latest_k = 10, load_step = -1;
         std::string initial_load_path;
         bool initial_load_model_only = true, initial_load_in_hf = false;
-        bool last_save_model_only = true, last_save_in_hf = false;
+        bool last_save_model_only = false, last_save_in_hf = false;
         std::string export_dtype = "float32";  // a name of file_type_of() (base/elements.h), or empty: training.dtype
         AsyncMode async_mode = AsyncMode::Disabled;
         std::vector<LoadPart> exclude_from_loading;

@@ -303,7 +303,8 @@ const std::vector<RecipeKey>& recipe_keys() {
             "used"),
         {"checkpoint.initial_load_in_hf_quantized", false, S::Only, "quantized weights"},
         checkpoint.acts("last_save_model_only", &C::Checkpoint::last_save_model_only,
-                        "the checkpoint after the last step has no optimizer states, so no run can continue from it"),
+                        "the checkpoint after the last step has no optimizer states, so no run can continue from it; true where "
+                        "a file that is torchtitan's leaves it out"),
         checkpoint.acts("last_save_in_hf", &C::Checkpoint::last_save_in_hf,
                         "the checkpoint after the last step is a Hugging Face folder of the model alone"),
         checkpoint.acts(
@@ -542,6 +543,8 @@ std::string default_difference(std::string_view key) {
         {"validation.dataset", "\"c4_validation\"; here the held-out split of the training data"},
         {"validation.local_batch_size", "8; here a validation has the batches of training"},
         {"validation.seq_len", "2048; here a validation has the sequences of training"},
+        {"checkpoint.last_save_model_only",
+         "true; here a run can go on from its last checkpoint, unless its file is torchtitan's"},
         {"fault_tolerance.replica_id", "0; here all islands are in one job until `lockstep launch` numbers them"},
         {"debug.seed", "None, which draws a seed; here a run is the same each time"},
     };

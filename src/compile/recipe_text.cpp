@@ -150,6 +150,33 @@ void assign_all(const toml::table& table, const std::string& origin,
     if (!problems.empty()) throw_all(problems);
 }
 
+// Keys that torchtitan has not: what names data and machines here, and shapes of models.
+bool is_of_lockstep_alone(const Recipe& recipe, const std::string& key) {
+    const auto begins = [&](std::string_view with) { return key.starts_with(with); };
+    if (key == "training.dataset") return recipe.text(key) == "prepared" || recipe.text(key) == "synthetic";
+    return begins("partition.") || begins("cluster.") || begins("runtime.") || begins("training.dataset_path") ||
+           begins("validation.dataset_path") || (begins("model.") && !find_key(key));
+}
+
+// Is what was read torchtitan's own? It then has keys that mean something there alone, such as [profiling], or data that
+// torchtitan downloads, and none of Lockstep's own.
+bool is_torchtitans(const Recipe& recipe) {
+    bool has_theirs = false;
+    for (const auto& [key, where] : recipe.origins()) {
+        if (is_of_lockstep_alone(recipe, key)) return false;
+        const RecipeKey* known = find_key(key);
+        has_theirs |= !known || known->status != KeyStatus::Acts || key == "training.dataset";
+    }
+    return has_theirs;
+}
+
+constexpr const char* kLastIsModelOnly = "checkpoint.last_save_model_only";
+
+// torchtitan's default, where a file that is torchtitan's leaves it out: it was written for that.
+void take_their_default(Recipe& recipe, const std::string& origin) {
+    if (!recipe.is_set(kLastIsModelOnly)) recipe.set(kLastIsModelOnly, true, fmt::format("{} (torchtitan's default)", origin));
+}
+
 }  // namespace
 
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
@@ -159,6 +186,7 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
                    [&](const std::string& key, std::optional<Value> value, const std::string& where) {
                        recipe.assign(key, std::move(value), where);
                    });
+        if (is_torchtitans(recipe)) take_their_default(recipe, origin);
     } catch (const TomlExcess& e) {
         throw UserError("recipe.syntax", "", fmt::format("{}:{}: {}", origin, e.source().begin.line, e.description()));
     } catch (const toml::parse_error& e) {
@@ -182,6 +210,7 @@ Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
     assign_all(table_of(json, 0), origin, [&](const std::string& key, std::optional<Value> value, const std::string& where) {
         recipe.assign(key, std::move(value), where);
     });
+    take_their_default(recipe, origin);
     return recipe;
 }
 

@@ -17,6 +17,12 @@ namespace fs = std::filesystem;
 void require_same_model(const models::HuggingFaceModel& held, const std::string& origin, const compile::Recipe& recipe) {
     const auto d = models::difference(held, hugging_face_model(recipe));
     if (!d) return;
+    if (d->key == "model.vocab_size")
+        throw UserError("checkpoint.other_architecture", d->key,
+                        fmt::format("{} holds a model with model.vocab_size = {}, but the recipe has {}. Rows cannot be added to "
+                                    "the embedding of a model, nor taken away: prepare the data with the model's own tokenizer "
+                                    "(`lockstep data prepare --tokenizer`) and set model.vocab_size = {}",
+                                    origin, d->a, d->b, d->a));
     const bool stated = recipe.is_set(d->key) || recipe.is_set("model.flavor");
     throw UserError("checkpoint.other_architecture", d->key,
                     fmt::format("{} holds a model with {} = {}, but the recipe {} {}: with it the weights are another model. Set "

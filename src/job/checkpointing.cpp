@@ -42,6 +42,15 @@ std::optional<checkpoint::HuggingFaceForm> hugging_face_form(const compile::Conf
     return form;
 }
 
+// From a checkpoint that is the model alone.
+std::string how_to_go_on(const std::string& folder) {
+    return fmt::format(
+        ", as checkpoint.last_save_model_only or last_save_in_hf asked for. A run goes on from the last checkpoint of one with "
+        "checkpoint.last_save_model_only = false; a new run (another job.dump_folder) begins with these weights: "
+        "checkpoint.initial_load_path = \"{}\"",
+        folder);
+}
+
 std::string export_dtype(const compile::Config& config) { return std::string(file_type_of(config.checkpoint.export_dtype)); }
 
 }  // namespace
@@ -81,6 +90,7 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
         const bool of_files = e.id().starts_with("checkpoint.") || e.id().starts_with("convert.");
         if (!of_files || e.id().starts_with("checkpoint.other_")) throw;
         why_not_ = e.what();
+        if (e.id() == "checkpoint.no_such_file" && parts.optimizer) why_not_ += how_to_go_on(folder);
         return false;
     }
     loaded_ = folder;
@@ -221,6 +231,12 @@ void Checkpointing::at_end(End end) {
     if (last_saved_ != job_.trainer->progress().steps)
         save_now(model_only ? runtime::SaveContents::ModelOnly : runtime::SaveContents::All);
     wait();
+    if (!model_only || latest().empty()) return;
+    const char* const key = config_.checkpoint.last_save_in_hf ? "checkpoint.last_save_in_hf" : "checkpoint.last_save_model_only";
+    telemetry::info(
+        fmt::format("the last checkpoint is the model alone ({}{} = true): this run cannot go on from it with more "
+                    "steps; a new run begins with its weights: checkpoint.initial_load_path = \"{}\"",
+                    recipe_.where(key), key, latest()));
 }
 
 void Checkpointing::wait() {

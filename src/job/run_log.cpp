@@ -321,4 +321,9 @@ void RunLog::end(const std::string& reason, const std::string& text, const Order
     event("end", job_.trainer->progress().steps, std::move(values));
 }
 
+void RunLog::refused(const std::string& text) {
+    bar_.clear();
+    event("refused", job_.trainer->progress().steps, {{"text", text}});
+}
+
 }  // namespace lockstep::job

@@ -39,6 +39,8 @@ public:
     void step(const runtime::StepResult& r, const std::optional<HeldoutLoss>& heldout);
     // A checkpoint was completed.
     void checkpoint(const std::string& folder);
+    // It was refused before its first step.
+    void refused(const std::string& text);
     // `reason`: done, signal, time, non_finite, failed.
     void end(const std::string& reason, const std::string& text, const nlohmann::ordered_json& summary);
 

@@ -124,6 +124,11 @@ public:
         if (done) log_.end(counted ? "done" : "non_finite", counted ? "" : "no step of this run counted", to_json(summary));
         else log_.end(std::string(name_of(stopping_.reason())), stopping_.text(), to_json(summary));
     }
+    // What is refused before the first step, such as a checkpoint, is no end of the run that the folder holds.
+    void say_refused(const std::string& why) {
+        if (times_.empty()) log_.refused(why);
+        else say_failed(why);
+    }
     void say_failed(const std::string& why) { log_.end("failed", why, nullptr); }
 
     std::optional<Profile> profile() { return observer_ ? observer_->finish() : std::nullopt; }
@@ -178,6 +183,7 @@ private:
             return kFailed;
         }
         checkpoints_.at_end(done ? Checkpointing::End::LastStep : Checkpointing::End::Stopped);
+        if (done && steps_ == 0) telemetry::warn("training.steps = 0: nothing was trained");
         if (done) return kDone;
         telemetry::warn(fmt::format("{} after step {}: {}", stopping_.text(), job_.trainer->progress().steps,
                                     checkpoints_.saves()
@@ -365,6 +371,9 @@ TrainResult train(compile::Recipe recipe, const TrainOptions& options, comm::Pro
     TrainResult result;
     try {
         group.guard([&] { result.code = run.run(); });
+    } catch (const UserError& e) {
+        run.say_refused(e.what());
+        throw;
     } catch (const std::exception& e) {
         run.say_failed(e.what());
         throw;

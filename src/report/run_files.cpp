@@ -43,8 +43,7 @@ constexpr std::array<std::pair<const char*, const char*>, 10> kColumns = {{{"ste
 std::string text_of_file(const std::string& path) {
     const TextFile file = read_text_file(path, Pipes::Refused);
     std::error_code ignored;
-    if (!file.is_readable() && fs::exists(path, ignored))
-        telemetry::warn(fmt::format("{} is left out: {}", path, file.reason));
+    if (!file.is_readable() && fs::exists(path, ignored)) telemetry::warn(fmt::format("{} is left out: {}", path, file.reason));
     return file.text;
 }
 
@@ -128,10 +127,26 @@ Json at(const Json& j, const char* a, const char* b = nullptr) {
     return b ? at(j[a], b) : j[a];
 }
 
+// A start that was refused is none, and leaves the end that the run had before. Older versions wrote it as an end without a
+// start.
+void add_event(Json& events, Json line) {
+    const auto is_last = [&](const char* name) { return !events.empty() && events.back()["event"] == name; };
+    const bool is_stray = line["event"] == "end" && at(line, "reason") == "failed" && (is_last("end") || is_last("refused"));
+    if (is_stray) line["event"] = "refused";
+    if (line["event"] == "refused" && is_last("start")) events.erase(events.size() - 1);
+    events.push_back(std::move(line));
+}
+
 Json last_known(const Json& column) {
     for (auto value = column.rbegin(); value != column.rend(); ++value)
         if (!value->is_null()) return *value;
     return nullptr;
+}
+
+// While a run goes on, its log knows the memory of one process.
+Json bytes_of_gib(const Json& gib) {
+    if (!gib.is_number() || !(gib.get<double>() >= 0) || gib.get<double>() > 1e9) return nullptr;
+    return static_cast<int64_t>(gib.get<double>() * (1 << 30));
 }
 
 }  // namespace
@@ -147,10 +162,11 @@ Json read_run(const std::string& folder) {
     std::string recipe = text_of_file(folder + "/recipe.toml");
     for_each_line(text_of_file(folder + "/events.jsonl"), [&](Json line) {
         const bool is_event = is_step(line) && at(line, "event").is_string() && at(line, "time").is_string();
-        if (!is_event) return;
-        if (line["event"] == "start" && at(line, "recipe").is_string()) recipe = line["recipe"];
-        events.push_back(std::move(line));
+        if (is_event) add_event(events, std::move(line));
     });
+    for (const Json& e : events) {
+        if (e["event"] == "start" && at(e, "recipe").is_string()) recipe = e["recipe"];
+    }
     for_each_line(text_of_file(folder + "/samples.jsonl"), [&](Json line) {
         if (at(line, "prompt").is_string() && at(line, "text").is_string()) samples.push_back(std::move(line));
     });
@@ -199,7 +215,12 @@ Json summary_of(const Json& run) {
     Json of_sets = Json::object();
     for (const auto& [name, points] : m["heldout_of"].items()) of_sets[name] = points.back()[1];
     const Json measured = at(end, "summary");
-    const Json rate = at(measured, "tokens_per_s");
+    // Of the last start's own steps; what took none measured nothing.
+    const auto positive = [&](const char* name) {
+        const Json value = at(measured, name);
+        return value.is_number() && value.get<double>() > 0 ? value : Json();
+    };
+    const auto known_or = [](const Json& value, const Json& other) { return value.is_null() ? other : value; };
     return {{"folder", run["folder"]},
             {"status", end.is_null() ? Json("no end recorded") : at(end, "reason")},
             {"steps", last_known(m["step"])},
@@ -209,11 +230,13 @@ Json summary_of(const Json& run) {
             {"best_heldout_step", best_step},
             {"last_heldout_loss_of", of_sets},
             {"tokens_seen", last_known(m["tokens"])},
-            {"tokens_per_s", rate.is_null() ? last_known(m["tokens_per_s"]) : rate},
-            {"step_time_s", at(measured, "step_time_s").is_null() ? last_known(m["step_time"]) : at(measured, "step_time_s")},
+            {"tokens_per_s", known_or(positive("tokens_per_s"), last_known(m["tokens_per_s"]))},
+            {"step_time_s", known_or(positive("step_time_s"), last_known(m["step_time"]))},
+            {"mfu_percent", last_known(m["mfu"])},
             {"planned_step_time_s", at(start, "plan", "step_time_s")},
             {"bytes_planned", at(start, "plan", "bytes_of_all_ranks")},
             {"bytes_resident", at(measured, "peak_bytes_resident")},
+            {"bytes_resident_first_process", bytes_of_gib(last_known(m["resident"]))},
             {"starts", starts},
             {"not_counted", not_counted},
             {"checkpoints", run["checkpoints"].size()}};
@@ -247,9 +270,13 @@ std::string summary_text(const Json& s) {
                          number("planned_step_time_s") ? fmt::format(", planned {:.4g} s{}", *number("planned_step_time_s"),
                                                                      beside("planned_step_time_s", "step_time_s"))
                                                        : ""));
+    if (number("mfu_percent")) line("MFU", fmt::format("{:.1f} %", *number("mfu_percent")));
+    const bool of_all = number("bytes_resident").has_value(), of_one = !of_all && number("bytes_resident_first_process");
     if (number("bytes_planned"))
-        line("memory of all ranks", fmt::format("resident {}, planned {}{}", bytes("bytes_resident"), bytes("bytes_planned"),
-                                                beside("bytes_planned", "bytes_resident")));
+        line("memory of all ranks",
+             fmt::format("resident {}, planned {}{}",
+                         of_one ? bytes("bytes_resident_first_process") + " in the first process" : bytes("bytes_resident"),
+                         bytes("bytes_planned"), beside("bytes_planned", "bytes_resident")));
     line("starts", s["starts"].dump());
     line("steps not counted", s["not_counted"].dump());
     line("checkpoints", s["checkpoints"].dump());

@@ -19,7 +19,8 @@ std::map<std::string, std::vector<double>> metrics_columns(const std::string& pa
 
 // {folder, status, steps, of_steps, final_loss, best_heldout_loss, best_heldout_step, last_heldout_loss_of
 //  {data set: loss} of a mixture, tokens_seen, tokens_per_s, step_time_s,
-//  planned_step_time_s, bytes_planned, bytes_resident, starts, not_counted, checkpoints}; null where nothing is known.
+//  mfu_percent, planned_step_time_s, bytes_planned, bytes_resident (of all processes, once the run has ended),
+//  bytes_resident_first_process, starts, not_counted, checkpoints}; null where nothing is known.
 nlohmann::ordered_json summary_of(const nlohmann::ordered_json& run);
 // The same for a person.
 std::string summary_text(const nlohmann::ordered_json& summary);

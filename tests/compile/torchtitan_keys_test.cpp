@@ -45,8 +45,9 @@ TEST(TorchtitanKeys, AreKnownWithTheirDefaults) {
             EXPECT_EQ(why, "") << name;
         }
     }
-    EXPECT_EQ(differing, (std::set<std::string>{"fault_tolerance.replica_id", "model.hf_assets_path", "training.dataset",
-                                                "validation.dataset", "validation.local_batch_size", "validation.seq_len"}));
+    EXPECT_EQ(differing, (std::set<std::string>{"checkpoint.last_save_model_only", "fault_tolerance.replica_id",
+                                                "model.hf_assets_path", "training.dataset", "validation.dataset",
+                                                "validation.local_batch_size", "validation.seq_len"}));
 }
 
 TEST(TorchtitanKeys, TheDefaultsThatMatterMost) {
@@ -56,8 +57,36 @@ TEST(TorchtitanKeys, TheDefaultsThatMatterMost) {
     EXPECT_EQ(r.text("activation_checkpoint.selective_ac_option"), "2");
     EXPECT_EQ(r.integer("parallelism.pipeline_parallel_first_stage_less_layers"), 1);
     EXPECT_EQ(r.integer("parallelism.pipeline_parallel_last_stage_less_layers"), 1);
-    EXPECT_TRUE(r.flag("checkpoint.last_save_model_only"));
     EXPECT_EQ(r.text("checkpoint.export_dtype"), "float32");
+}
+
+// A run can be continued, unless its file was written for torchtitan, where the last checkpoint is the model alone.
+TEST(TorchtitanKeys, TheLastCheckpointIsTheModelAloneInTheirFiles) {
+    const auto is_model_only = [](const std::string& text) {
+        const compile::Recipe r =
+            text.starts_with('{') ? compile::Recipe::from_json(text, "f") : compile::Recipe::from_text(text, "f");
+        const bool only = r.flag("checkpoint.last_save_model_only");
+        EXPECT_EQ(compile::Recipe::from_text(r.toml(), "f").flag("checkpoint.last_save_model_only"), only)
+            << text;
+        return only;
+    };
+    const std::string theirs = "[training]\ndataset = \"c4\"\n";
+    EXPECT_TRUE(is_model_only(theirs));
+    EXPECT_TRUE(is_model_only("[profiling]\nenable_profiling = true\n"));
+    EXPECT_TRUE(is_model_only("[compile]\nenable = false\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n"));
+    EXPECT_TRUE(is_model_only("{\"training\": {\"steps\": 3}}"));
+    EXPECT_FALSE(is_model_only("{\"checkpoint\": {\"last_save_model_only\": false}}"));
+    EXPECT_FALSE(is_model_only(theirs + "[checkpoint]\nlast_save_model_only = false\n"));
+    for (const char* ours :
+         {"[training]\nsteps = 3\n", "[training]\ndataset = \"synthetic\"\n[profiling]\nenable_profiling = true\n",
+          "[training]\ndataset_path = \"d\"\n[compile]\nenable = true\n", "[training]\ndataset = \"c4\"\n[model]\ndim = 8\n",
+          "[profiling]\nenable_profiling = true\n[partition]\npreset = \"zero3\"\n",
+          "[profiling]\nenable_profiling = true\n[cluster]\nranks = 8\n"})
+        EXPECT_FALSE(is_model_only(ours)) << ours;
+    compile::Recipe flagged = compile::Recipe::from_text("[training]\nsteps = 3\n", "f");
+    flagged.set("compile.enable", "true");
+    EXPECT_FALSE(flagged.flag("checkpoint.last_save_model_only")) << "a flag makes no file torchtitan's";
+    EXPECT_EQ(compile::Recipe::from_text(theirs, "f").where("checkpoint.last_save_model_only"), "f (torchtitan's default): ");
 }
 
 }  // namespace

@@ -305,6 +305,7 @@ function events() {
     start: (e) => (e.resumed_from ? "Resumed from " + e.resumed_from : e.step > 0 ? "Started at step " + grouped(e.step) : "Started"),
     checkpoint: (e) => "Checkpoint " + e.folder,
     not_counted: (e) => "The step did not count: loss " + e.loss + ", gradient norm " + e.grad_norm,
+    refused: (e) => "Refused, so nothing was trained: " + e.text,
     end: (e) => (e.reason === "done" ? "Finished" : e.reason === "failed" ? "Failed: " + e.text : e.text.charAt(0).toUpperCase() + e.text.slice(1)),
   };
   const rows = run.events.map((e) => [clock(e.time), grouped(e.step), (text[e.event] || ((x) => x.event))(e)]);
