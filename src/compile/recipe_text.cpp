@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/text_file.h"
 #include "base/toml.h"
+#include "compile/file_kind.h"
 #include "compile/recipe.h"
 
 namespace lockstep::compile {
@@ -190,7 +191,11 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
     } catch (const TomlExcess& e) {
         throw UserError("recipe.syntax", "", fmt::format("{}:{}: {}", origin, e.source().begin.line, e.description()));
     } catch (const toml::parse_error& e) {
-        throw UserError("recipe.syntax", "", fmt::format("{}:{}: not TOML: {}", origin, e.source().begin.line, e.description()));
+        const UserError error("recipe.syntax", "",
+                              fmt::format("{}:{}: not TOML: {}", origin, e.source().begin.line, e.description()));
+        throw with_kind(error, text, origin, kRecipeKind);
+    } catch (const UserError& e) {
+        throw with_kind(e, text, origin, kRecipeKind);
     }
     return recipe;
 }
@@ -207,9 +212,13 @@ Recipe Recipe::from_json(const std::string& text, const std::string& origin) {
     }
     if (!json.is_object()) refuse("");
     Recipe recipe;
-    assign_all(table_of(json, 0), origin, [&](const std::string& key, std::optional<Value> value, const std::string& where) {
-        recipe.assign(key, std::move(value), where);
-    });
+    try {
+        assign_all(table_of(json, 0), origin, [&](const std::string& key, std::optional<Value> value, const std::string& where) {
+            recipe.assign(key, std::move(value), where);
+        });
+    } catch (const UserError& e) {
+        throw with_kind(e, text, origin, kRecipeKind);
+    }
     take_their_default(recipe, origin);
     return recipe;
 }

@@ -54,8 +54,10 @@ std::unique_ptr<Job> start_job(compile::Recipe recipe, comm::ProcessGroup* group
     planning::note_other_machine(config);
     const compile::CompileOptions options = planning::compile_options(config, group);
     job->compiled = compile::compile(config, options);
-    planning::require_runnable(config, options, job->compiled,
-                               planning::capacity_here(config, job->compiled.layout.ranks, group));
+    planning::Capacity capacity = planning::capacity_here(config, job->compiled.layout.ranks, group);
+    capacity.for_another =
+        planning::for_another_machine(config, job->compiled.layout.ranks, "`lockstep check` or `lockstep plan` ");
+    planning::require_runnable(config, options, job->compiled, capacity);
     if (group) require_same_programs(job->compiled, *group);
     job->bytes_before = memory_in_use(config);
     job->trainer =

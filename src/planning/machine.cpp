@@ -253,13 +253,19 @@ Machine machine_of(const compile::Config& config, const std::string& flag) {
         m.capacity = capacity_here(config, ranks, nullptr);
         m.kernels = {kernels_here(config.runtime.kernels), true};
     }
-    if (config.cluster.memory_gib_per_rank > 0) return m;
-    const std::string left_open = fmt::format(", and --ranks N: the recipe leaves the number of ranks open, and {} {} assumed",
-                                              ranks, ranks == 1 ? "is" : "are");
-    m.capacity.for_another =
-        fmt::format(". For another machine{} give --cluster FILE (clusters/ has some) or cluster.memory_gib_per_rank{}",
-                    file.empty() ? "" : " than that of cluster.file", config.leaves_ranks_open() ? left_open : "");
+    m.capacity.for_another = for_another_machine(config, ranks, "");
     return m;
+}
+
+std::string for_another_machine(const compile::Config& config, int64_t ranks, const std::string& command) {
+    const std::string of_ranks =
+        config.leaves_ranks_open()
+            ? fmt::format(", and --ranks N: the recipe leaves the number of ranks open, and {} {} assumed", ranks,
+                          ranks == 1 ? "is" : "are")
+            : fmt::format("; the recipe has {}, and --ranks N with other degrees of [parallelism] plans it on more",
+                          telemetry::plural(ranks, "rank"));
+    return fmt::format(". For another machine{} give {}--cluster FILE (clusters/ has some) or cluster.memory_gib_per_rank{}",
+                       config.cluster.file.empty() ? "" : " than that of cluster.file", command, of_ranks);
 }
 
 std::string machine_text(const Machine& m) {

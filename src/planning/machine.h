@@ -67,6 +67,8 @@ Machine described_machine(const compile::Config& config, const std::string& file
 Machine described_machine(const compile::Config& config, sim::Cluster cluster, const std::string& file);
 // The machine of `flag` (a path, or empty), else of cluster.file, else the one at hand.
 Machine machine_of(const compile::Config& config, const std::string& flag);
+// Capacity::for_another of a machine that no flag has named. `command`: what takes the flags, with a blank; empty: this command.
+std::string for_another_machine(const compile::Config& config, int64_t ranks, const std::string& command);
 // The first line of what `check` and `show` print, and the same as an object.
 std::string machine_text(const Machine& machine);
 nlohmann::ordered_json machine_json(const Machine& machine);

@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/text_file.h"
+#include "compile/file_kind.h"
 #include "sim/catalog_file.h"
 #include "sim/reader.h"
 
@@ -421,7 +422,13 @@ Cluster parse_cluster(const std::string& text, const std::string& origin) {
 }
 
 Cluster read_cluster(const std::string& path, const char* asked_by, const std::string& stack) {
-    return cluster_of(read_sources(path, asked_by, stack));
+    try {
+        return cluster_of(read_sources(path, asked_by, stack));
+    } catch (const UserError& e) {
+        const UserError error = compile::with_kind(e, read_text_file(path).text, path, compile::kClusterKind);
+        if (stack.empty()) throw error;
+        throw compile::with_kind(error, read_text_file(stack).text, stack, compile::kStackKind);
+    }
 }
 
 namespace {
