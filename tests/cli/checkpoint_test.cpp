@@ -201,6 +201,108 @@ TEST(CliCheckpoint, TheLastMayHoldTheModelAlone) {
     EXPECT_TRUE(has(f.err, "resumed from out/checkpoint/step-00000004")) << f.err;
 }
 
+// A recipe that says nothing of its checkpoints but that they are written: shorter than checkpoint.interval.
+const char* const kShortRun = R"([model]
+dim = 16
+n_layers = 1
+n_heads = 2
+n_kv_heads = 2
+vocab_size = 64
+[training]
+dataset = "synthetic"
+seq_len = 16
+global_batch_size = 2
+steps = 60
+[lr_scheduler]
+warmup_steps = 10
+total_steps = 120
+[checkpoint]
+enable = true
+[metrics]
+log_freq = 1
+)";
+
+TEST(CliCheckpoint, AShortRunGoesOnWithTheSameBits) {
+    Scratch s;
+    s.write("r.toml", kShortRun);
+    Finished f = s.lockstep("train r.toml --job.dump_folder two");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_FALSE(has(f.err, "the model alone")) << f.err;
+    EXPECT_EQ(files(s, "two/checkpoint/step-00000060"),
+              (std::vector<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors"}));
+    f = s.lockstep("train r.toml --job.dump_folder two --training.steps 120");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_TRUE(has(f.err, "resumed from two/checkpoint/step-00000060 at step 60")) << f.err;
+    ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder one --training.steps 120").code, 0);
+    const auto two = losses(s, "two"), one = losses(s, "one");
+    EXPECT_EQ(one.size(), 120u);
+    EXPECT_EQ(two, one);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+        EXPECT_EQ(s.read(std::string("two/checkpoint/step-00000120/") + file),
+                  s.read(std::string("one/checkpoint/step-00000120/") + file));
+}
+
+// Where the last checkpoint is the model alone, the end of the run says so, and the refusal says what helps. A file of torchtitan
+// has that by default.
+TEST(CliCheckpoint, TheModelAloneIsSaidWithWhatHelps) {
+    Scratch s;
+    s.write("r.toml", std::string(kShortRun));
+    s.write("theirs.toml", "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n[profiling]\nenable_profiling = false\n");
+    const std::string small =
+        " --training.dataset synthetic --training.seq_len 16 --training.local_batch_size 1 --model.vocab_size 64 "
+        "--model.n_layers 1 --checkpoint.enable true --training.steps ";
+    const std::pair<std::string, std::string> cases[] = {
+        {"train r.toml --checkpoint.last_save_model_only true --training.steps ", "flag --checkpoint.last_save_model_only: "},
+        {"train theirs.toml" + small, "theirs.toml (torchtitan's default): "}};
+    for (const auto& [command, where] : cases) {
+        const std::string folder = where.starts_with("flag") ? " --job.dump_folder a" : " --job.dump_folder b";
+        Finished f = s.lockstep(command + "3" + folder);
+        ASSERT_EQ(f.code, 0) << f.err;
+        const std::string last = folder.substr(folder.rfind(' ') + 1) + "/checkpoint/step-00000003";
+        EXPECT_TRUE(has(f.err, "the last checkpoint is the model alone (" + where +
+                                   "checkpoint.last_save_model_only = true): this run cannot go on from it with more steps"))
+            << f.err;
+        EXPECT_TRUE(has(f.err, "checkpoint.initial_load_path = \"" + last + "\"")) << f.err;
+        f = s.lockstep(command + "6" + folder);
+        EXPECT_EQ(f.code, 1);
+        EXPECT_TRUE(has(f.err, "[checkpoint.none_whole]")) << f.err;
+        EXPECT_TRUE(has(f.err, "only the model was saved, as checkpoint.last_save_model_only or last_save_in_hf asked for"))
+            << f.err;
+        EXPECT_TRUE(has(f.err, "checkpoint.initial_load_path = \"" + last + "\"")) << f.err;
+        f = s.lockstep(command + "6" + folder + "_new --checkpoint.initial_load_path " + last);
+        EXPECT_EQ(f.code, 0) << "what the message names works: " << f.err;
+        f = s.lockstep("report" + folder.substr(folder.rfind(' ')) + " --json");
+        EXPECT_EQ(f.json()["run"]["status"], "done") << "a refused start is no end of a run";
+        EXPECT_EQ(f.json()["run"]["starts"], 1);
+    }
+}
+
+TEST(CliCheckpoint, NoStepsAreNoTraining) {
+    Scratch s;
+    s.write("r.toml", kShortRun);
+    const Finished f = s.lockstep("train r.toml --training.steps=0");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_TRUE(has(f.err, "training.steps = 0: nothing was trained")) << f.err;
+}
+
+TEST(CliCheckpoint, RowsOfAVocabularyCannotBeAdded) {
+    Scratch s;
+    s.write("r.toml", kShortRun);
+    ASSERT_EQ(s.lockstep("train r.toml --training.steps 1 --job.dump_folder a").code, 0);
+    const std::string from = "train r.toml --training.steps 1 --checkpoint.initial_load_path a/checkpoint --job.dump_folder ";
+    Finished f = s.lockstep(from + "b --model.vocab_size 70");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "holds a model with model.vocab_size = 64, but the recipe has 70. Rows cannot be added")) << f.err;
+    EXPECT_TRUE(has(f.err, "[checkpoint.other_architecture]")) << f.err;
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "the quick brown fox ";
+    s.write("text.txt", text);
+    ASSERT_EQ(s.lockstep("data prepare text.txt --out d --tokenizer bytes").code, 0);
+    f = s.lockstep(from + "c --training.dataset prepared --training.dataset_path d");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "rows cannot be added to the model of checkpoint.initial_load_path = a/checkpoint")) << f.err;
+}
+
 TEST(CliCheckpoint, TwoJobsOnOneFolder) {
     Scratch s;
     s.write("r.toml", recipe());

@@ -115,6 +115,46 @@ TEST_F(CliReport, AStepThatWasDoneAgainCountsOnceAndDamagedLinesNotAtAll) {
     EXPECT_TRUE(has(f.out, "no end recorded")) << f.out;
 }
 
+// What is refused before its first step is no end of the run, in files of this version and of older ones.
+TEST_F(CliReport, ARefusedStartIsNoEndOfTheRun) {
+    std::filesystem::copy(s.path("out"), s.path("refused"), std::filesystem::copy_options::recursive);
+    const Json before = s.lockstep("report refused --json").json()["run"];
+    EXPECT_EQ(before["status"], "done");
+    const Finished f = s.lockstep("train r.toml --job.dump_folder refused --training.steps 9 --model.n_layers 3");
+    EXPECT_EQ(f.code, 1) << f.err;
+    EXPECT_EQ(s.objects("refused/events.jsonl").back()["event"], "refused");
+    EXPECT_EQ(s.lockstep("report refused --json").json()["run"], before);
+    ASSERT_EQ(s.lockstep("report refused --html refused.html").code, 0);
+    EXPECT_EQ(data_of(s.read("refused.html"))["events"].back()["event"], "refused");
+
+    s.write("old/metrics.jsonl", s.read("out/metrics.jsonl"));
+    s.write("old/events.jsonl",
+            s.read("out/events.jsonl") +
+                R"({"time": "2026-01-01T00:00:00Z", "event": "end", "step": 0, "reason": "failed", "text": "x"})"
+                "\n");
+    EXPECT_EQ(s.lockstep("report old --json").json()["run"]["status"], "done");
+    s.write("fails/metrics.jsonl", s.read("out/metrics.jsonl"));
+    s.write("fails/events.jsonl", R"({"time": "t", "event": "start", "step": 0})"
+                                  "\n"
+                                  R"({"time": "t", "event": "end", "step": 6, "reason": "failed", "text": "x"})"
+                                  "\n");
+    EXPECT_EQ(s.lockstep("report fails --json").json()["run"]["status"], "failed");
+}
+
+TEST_F(CliReport, MemoryIsShownWhileARunGoesOn) {
+    std::string events;
+    for (const Json& e : s.objects("out/events.jsonl")) {
+        if (e["event"] == "start") events = e.dump() + "\n";
+    }
+    s.write("on/metrics.jsonl", s.read("out/metrics.jsonl"));
+    s.write("on/events.jsonl", events);
+    const Json run = s.lockstep("report on --json").json()["run"];
+    EXPECT_EQ(run["status"], "no end recorded");
+    EXPECT_GT(run["bytes_resident_first_process"], 0);
+    const Finished f = s.lockstep("report on");
+    EXPECT_TRUE(has(f.out, "iB in the first process, planned ")) << f.out;
+}
+
 TEST_F(CliReport, BracketsInBracketsAreLeftOut) {
     const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
     s.write("deep/metrics.jsonl", "{\"step\":1,\"loss_metrics/global_avg_loss\":5,\"x\":" + deep + "}\n");
