@@ -1,13 +1,19 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/number_flags.h"
 #include "cli/page_file.h"
+#include "report/compare.h"
 #include "report/flight_records.h"
 #include "report/run_files.h"
 #include "telemetry/console.h"
@@ -16,28 +22,34 @@ namespace lockstep::cli {
 namespace {
 
 struct ReportArgs {
-    std::string folder, html, svg;
+    std::vector<std::string> folders;
+    std::string html, svg;
     int64_t ops = 5;  // of each rank
-    bool json = false;
+    bool json = false, watch = false;
 };
 
 using Json = nlohmann::ordered_json;
 
-int report(const ReportArgs& args) {
-    const bool has_run = report::is_run(args.folder), pictures = !args.html.empty() || !args.svg.empty();
-    const report::FlightRecords records = report::read_flight_records(args.folder);
-    if (!has_run && pictures)
-        throw UserError("report.no_run", args.folder,
-                        fmt::format("{}: holds no run: give the job.dump_folder of `lockstep train`, which has metrics.jsonl and "
-                                    "events.jsonl",
-                                    args.folder));
+void require_run(const std::string& folder) {
+    if (report::is_run(folder)) return;
+    throw UserError("report.no_run", folder,
+                    fmt::format("{}: holds no run: give the job.dump_folder of `lockstep train`, which has metrics.jsonl and "
+                                "events.jsonl",
+                                folder));
+}
+
+int report_one(const ReportArgs& args) {
+    const std::string& folder = args.folders[0];
+    const bool has_run = report::is_run(folder), pictures = !args.html.empty() || !args.svg.empty();
+    const report::FlightRecords records = report::read_flight_records(folder);
+    if (pictures) require_run(folder);
     if (!has_run && records.empty())
-        throw UserError("report.no_records", args.folder,
+        throw UserError("report.no_records", folder,
                         fmt::format("{}: holds neither a run (metrics.jsonl, events.jsonl) nor flight records; those are written "
                                     "under <job.dump_folder>/<comm.save_traces_folder> when a rank waits longer than "
                                     "comm.train_timeout_seconds, or a process falls silent",
-                                    args.folder));
-    const Json run = has_run ? report::read_run(args.folder) : Json();
+                                    folder));
+    const Json run = has_run ? report::read_run(folder) : Json();
     if (PageFile page(args.html, report::Page::Run); page) page.write(run);
     if (!args.svg.empty()) write_text_file(args.svg, report::loss_picture(run));
     if (args.json) {
@@ -55,19 +67,87 @@ int report(const ReportArgs& args) {
     return kDone;
 }
 
+int compare(const ReportArgs& args) {
+    std::vector<Json> runs;
+    for (const std::string& folder : args.folders) require_run(folder);
+    for (const std::string& folder : args.folders) runs.push_back(report::read_run(folder));
+    if (PageFile page(args.html, report::Page::Compare); page) page.write(report::comparison_page(runs));
+    if (!args.svg.empty()) write_text_file(args.svg, report::loss_picture(runs));
+    const Json comparison = report::comparison_of(runs);
+    if (args.json) print_json(comparison);
+    else if (args.html.empty() && args.svg.empty()) fmt::print("{}", report::comparison_text(comparison));
+    return kDone;
+}
+
+// How much the files of a run hold: what is unchanged need not be read again.
+std::uintmax_t bytes_written(const std::string& folder) {
+    std::uintmax_t bytes = 0;
+    for (const char* name : {"/metrics.jsonl", "/events.jsonl"}) {
+        std::error_code ignored;
+        const std::uintmax_t of_file = std::filesystem::file_size(folder + name, ignored);
+        if (!ignored) bytes += of_file;
+    }
+    return bytes;
+}
+
+// Says what is new until the run ends, and then all.
+int watch(const ReportArgs& args) {
+    constexpr auto kLookAgain = std::chrono::milliseconds(500);
+    const std::string& folder = args.folders[0];
+    require_run(folder);
+    for (std::optional<std::uintmax_t> seen;; std::this_thread::sleep_for(kLookAgain)) {
+        const bool may_run = report::may_still_run(folder);  // before the files: it may end in between
+        const std::uintmax_t bytes = bytes_written(folder);
+        if (seen == bytes && may_run) continue;
+        const Json run = report::read_run(folder), summary = report::summary_of(run);
+        const bool is_new = seen != bytes;
+        seen = bytes;
+        if (is_new && !args.html.empty()) {
+            AtomicFile page(args.html);
+            page.append(report::page_of(report::Page::Run, run));
+            page.finish();
+            page.publish();
+        }
+        if (is_new && args.json) print_json(summary);
+        const bool ends = report::has_end(summary) || !may_run;
+        if (is_new && !args.json && !ends) fmt::print("{}\n", report::progress_text(summary));
+        std::fflush(stdout);
+        if (!ends) continue;
+        if (!args.json) fmt::print("{}", report::summary_text(summary));
+        return kDone;
+    }
+}
+
+int report(const ReportArgs& args) {
+    if (args.watch && (args.folders.size() > 1 || !args.svg.empty()))
+        throw UserError("report.watch", "--watch",
+                        args.folders.size() > 1 ? "--watch follows one run, and several folders were given: name one"
+                                                : "--watch writes no picture: leave --svg out, or use --html");
+    if (args.watch) return watch(args);
+    return args.folders.size() > 1 ? compare(args) : report_one(args);
+}
+
 }  // namespace
 
 Command add_report(CLI::App& app) {
     const auto args = std::make_shared<ReportArgs>();
-    CLI::App* command =
-        app.add_subcommand("report", "summarize a run as text, page or picture; read the flight records of a job that hung");
-    command->add_option("folder", args->folder, "a run's folder, or a folder of flight records")->required();
+    CLI::App* command = app.add_subcommand(
+        "report", "summarize a run as text, page or picture; compare several; read the flight records of a job that hung");
+    command
+        ->add_option("folder", args->folders,
+                     "a run's folder, or a folder of flight records; of several runs: what became of each, and the keys in which "
+                     "their recipes differ")
+        ->required();
     command->add_option("--html", args->html, "file for a page with curves, plan, recipe, checkpoints and events");
     command->add_option("--svg", args->svg, "file for a picture of the loss");
     command->add_option("--ops", args->ops, "last ops of each rank to print from flight records (default 5)")
         ->check(nonnegative_number());
+    command->add_flag("--watch", args->watch,
+                      "go on until the run ends: a line, or with --json an object, whenever something was logged; --html is "
+                      "written again each time");
     command->add_flag("--json", args->json, "one JSON object on standard output");
-    command->footer("Example: lockstep report outputs/demo --html demo.html");
+    command->footer(
+        "Example: lockstep report outputs/demo --html demo.html");
     return {.app = command, .run = [args](comm::ProcessGroup&) { return report(*args); }};
 }
 

@@ -2,13 +2,15 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 
 namespace lockstep::report {
 
 // Written by cmake/embed.cmake.
-extern const std::string_view kShellHtml, kPageCss, kBaseJs, kChartJs, kRunHtml, kRunJs, kPlanHtml, kPlanJs, kTuneHtml, kTuneJs;
+extern const std::string_view kShellHtml, kPageCss, kBaseJs, kChartJs, kRunHtml, kRunJs, kCurvesJs, kCompareHtml, kCompareJs,
+    kPlanHtml, kPlanJs, kTuneHtml, kTuneJs;
 
 namespace {
 
@@ -23,13 +25,15 @@ std::string embedded(const nlohmann::ordered_json& data) {
 }
 
 struct Parts {
-    std::string_view title, body, script;
+    std::string_view title, body;
+    std::vector<std::string_view> scripts;
 };
 Parts parts_of(Page page) {
     switch (page) {
-        case Page::Run: return {"Lockstep run", kRunHtml, kRunJs};
-        case Page::Plan: return {"Lockstep plan", kPlanHtml, kPlanJs};
-        case Page::Tune: return {"Lockstep search", kTuneHtml, kTuneJs};
+        case Page::Run: return {"Lockstep run", kRunHtml, {kCurvesJs, kRunJs}};
+        case Page::Compare: return {"Lockstep runs", kCompareHtml, {kCurvesJs, kCompareJs}};
+        case Page::Plan: return {"Lockstep plan", kPlanHtml, {kPlanJs}};
+        case Page::Tune: return {"Lockstep search", kTuneHtml, {kTuneJs}};
     }
     throw InternalError("page_of: a page of no kind");
 }
@@ -38,10 +42,15 @@ Parts parts_of(Page page) {
 
 std::string page_of(Page page, const nlohmann::ordered_json& data) {
     const Parts of = parts_of(page);
-    const std::pair<std::string_view, std::string> parts[] = {
-        {"<!--TITLE-->", std::string(of.title)},  {"<!--STYLE-->", std::string(kPageCss)}, {"<!--BODY-->", std::string(of.body)},
-        {"<!--DATA-->", embedded(data)},          {"<!--CHART-->", std::string(kChartJs)}, {"<!--BASE-->", std::string(kBaseJs)},
-        {"<!--SCRIPT-->", std::string(of.script)}};
+    std::string script;
+    for (const std::string_view s : of.scripts) script += s;
+    const std::pair<std::string_view, std::string> parts[] = {{"<!--TITLE-->", std::string(of.title)},
+                                                              {"<!--STYLE-->", std::string(kPageCss)},
+                                                              {"<!--BODY-->", std::string(of.body)},
+                                                              {"<!--DATA-->", embedded(data)},
+                                                              {"<!--CHART-->", std::string(kChartJs)},
+                                                              {"<!--BASE-->", std::string(kBaseJs)},
+                                                              {"<!--SCRIPT-->", script}};
     std::string out;
     size_t at = 0;
     for (const auto& [mark, text] : parts) {  // in the order of the page

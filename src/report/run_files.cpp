@@ -2,10 +2,14 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -15,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/output_file.h"
 #include "base/text_file.h"
 #include "checkpoint/folder.h"
 #include "compile/recipe.h"
@@ -27,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kNoEnd = "no end recorded";
 constexpr size_t kMostPoints = 4000;  // of a curve in a page
 constexpr std::array<std::pair<const char*, const char*>, 10> kColumns = {{{"step", "step"},
                                                                            {"loss", "loss_metrics/global_avg_loss"},
@@ -155,6 +161,15 @@ bool is_run(const std::string& folder) {
     return fs::is_regular_file(folder + "/metrics.jsonl") || fs::is_regular_file(folder + "/events.jsonl");
 }
 
+bool may_still_run(const std::string& folder) {
+    long pid = 0;
+    char host[256] = "", own[256] = "";
+    const std::string owner = read_text_file(folder + "/" + std::string(FolderLock::kFile), Pipes::Refused).text;
+    if (std::sscanf(owner.c_str(), "process %ld on %255s", &pid, host) != 2 || pid < 1) return false;
+    gethostname(own, sizeof own - 1);
+    return std::string_view(host) != own || ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+}
+
 Json read_run(const std::string& folder) {
     const std::vector<Json> lines = metrics_lines(text_of_file(folder + "/metrics.jsonl"));
     const size_t every = lines.size() / kMostPoints + 1;
@@ -185,7 +200,7 @@ std::map<std::string, std::vector<double>> metrics_columns(const std::string& pa
     const TextFile text = read_text_file(file);
     if (!text.is_readable())
         throw UserError("metrics.cannot_read", path,
-                        fmt::format("{}: cannot be read ({}): give the metrics.jsonl of a run, or its job.dump_folder",
+                        fmt::format("{}: cannot be read: give the metrics.jsonl of a run, or its job.dump_folder ({})",
                                     file.string(), text.reason));
     const std::vector<Json> lines = metrics_lines(text.text);
     std::map<std::string, std::vector<double>> columns = {{"step", std::vector<double>(lines.size())}};
@@ -222,7 +237,7 @@ Json summary_of(const Json& run) {
     };
     const auto known_or = [](const Json& value, const Json& other) { return value.is_null() ? other : value; };
     return {{"folder", run["folder"]},
-            {"status", end.is_null() ? Json("no end recorded") : at(end, "reason")},
+            {"status", end.is_null() ? Json(kNoEnd) : at(end, "reason")},
             {"steps", last_known(m["step"])},
             {"of_steps", at(start, "steps")},
             {"final_loss", last_known(m["loss"])},
@@ -240,6 +255,20 @@ Json summary_of(const Json& run) {
             {"starts", starts},
             {"not_counted", not_counted},
             {"checkpoints", run["checkpoints"].size()}};
+}
+
+bool has_end(const Json& summary) { return summary["status"] != kNoEnd; }
+
+std::string progress_text(const Json& s) {
+    const auto text = [&](const char* key, auto with) {
+        return s[key].is_number() ? with(s[key].template get<double>()) : std::string("-");
+    };
+    const auto whole = [](double x) { return fmt::format("{:.0f}", x); };
+    const std::string heldout =
+        s["best_heldout_loss"].is_number() ? fmt::format("  best held-out {:.4f}", s["best_heldout_loss"].get<double>()) : "";
+    return fmt::format("step {} of {}  loss {}  {} tokens/s{}", text("steps", whole), text("of_steps", whole),
+                       text("final_loss", [](double x) { return fmt::format("{:.4f}", x); }),
+                       text("tokens_per_s", [](double x) { return telemetry::short_count(x); }), heldout);
 }
 
 std::string summary_text(const Json& s) {

@@ -13,6 +13,9 @@ bool is_run(const std::string& folder);
 // As report/page.h describes it. A step that was done again after a resume counts as it was done last.
 nlohmann::ordered_json read_run(const std::string& folder);
 
+// Is the job that holds the folder (base/output_file.h, FolderLock) still there, as far as this host can know?
+bool may_still_run(const std::string& folder);
+
 // metrics.jsonl by column, a value a step; NaN where a line lacks it. `path`: the file or its folder. UserError
 // metrics.cannot_read.
 std::map<std::string, std::vector<double>> metrics_columns(const std::string& path);
@@ -22,10 +25,16 @@ std::map<std::string, std::vector<double>> metrics_columns(const std::string& pa
 //  mfu_percent, planned_step_time_s, bytes_planned, bytes_resident (of all processes, once the run has ended),
 //  bytes_resident_first_process, starts, not_counted, checkpoints}; null where nothing is known.
 nlohmann::ordered_json summary_of(const nlohmann::ordered_json& run);
-// The same for a person.
+// Has the last start come to its end?
+bool has_end(const nlohmann::ordered_json& summary);
+// "step 120 of 1000  loss 2.3456  12.3k tokens/s"
+std::string progress_text(const nlohmann::ordered_json& summary);
+// All of it for a person.
 std::string summary_text(const nlohmann::ordered_json& summary);
 
 // The loss over the steps as an SVG picture, of a light and a dark page.
 std::string loss_picture(const nlohmann::ordered_json& run);
+// The training loss of several over each other.
+std::string loss_picture(const std::vector<nlohmann::ordered_json>& runs);
 
 }  // namespace lockstep::report

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "tests/cli/command.h"
 
@@ -153,6 +154,66 @@ TEST_F(CliReport, MemoryIsShownWhileARunGoesOn) {
     EXPECT_GT(run["bytes_resident_first_process"], 0);
     const Finished f = s.lockstep("report on");
     EXPECT_TRUE(has(f.out, "iB in the first process, planned ")) << f.out;
+}
+
+TEST_F(CliReport, SeveralRunsAreCompared) {
+    ASSERT_EQ(
+        s.lockstep("train r.toml --job.dump_folder other --training.steps 4 --lr_scheduler.total_steps 6 --optimizer.lr 7e-3")
+            .code,
+        0);
+    Finished f = s.lockstep("report out other --html both.html --svg both.svg --json");
+    ASSERT_EQ(f.code, 0) << f.err;
+    const Json out = f.json();
+    ASSERT_EQ(out["runs"].size(), 2u);
+    EXPECT_EQ(out["runs"][0], s.lockstep("report out --json").json()["run"]);
+    EXPECT_EQ(out["runs"][1]["steps"], 4);
+    std::map<std::string, Json> keys;
+    for (const Json& k : out["keys"]) keys[k["key"]] = k["values"];
+    EXPECT_EQ(keys["optimizer.lr"], Json({"0.005", "0.007"}));
+    EXPECT_EQ(keys["training.steps"], Json({"6", "4"}));
+    EXPECT_EQ(keys["metrics.enable_tensorboard"], Json({"true", "false"}));
+    EXPECT_FALSE(keys.contains("model.dim"));
+    EXPECT_FALSE(keys.contains("job.dump_folder"));
+    const Json data = data_of(s.read("both.html"));
+    EXPECT_EQ(data["runs"][0]["metrics"]["step"], Json({1, 2, 3, 4, 5, 6}));
+    EXPECT_EQ(data["runs"][1]["metrics"]["step"].size(), 4u);
+    EXPECT_EQ(data["keys"], out["keys"]);
+    const std::string picture = s.read("both.svg");
+    EXPECT_TRUE(has(picture, "Training loss of 2 runs over 6 steps")) << picture;
+    EXPECT_TRUE(has(picture, ">other: ")) << picture;
+
+    f = s.lockstep("report out other out");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_TRUE(has(f.out, "run    status  steps  last loss")) << f.out;
+    EXPECT_TRUE(has(f.out, "optimizer.lr")) << f.out;
+    EXPECT_TRUE(has(f.out, "0.005  0.007  0.005")) << f.out;
+    EXPECT_TRUE(has(s.lockstep("report out out").out, "the recipes do not differ"));
+    f = s.lockstep("report out nowhere");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "nowhere: holds no run")) << f.err;
+
+    s.write("bare/metrics.jsonl", s.read("out/metrics.jsonl"));
+    f = s.lockstep("report out bare");
+    EXPECT_TRUE(has(f.out, "the recipe of bare cannot be read, so its keys are not compared")) << f.out;
+}
+
+TEST_F(CliReport, WatchesARunUntilItEnds) {
+    Finished f = s.lockstep("report out --watch");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.out, s.lockstep("report out").out);
+    // One that was killed: nobody holds its folder.
+    s.write("killed/metrics.jsonl", s.read("out/metrics.jsonl"));
+    EXPECT_TRUE(has(s.lockstep("report killed --watch").out, "no end recorded"));
+    f = s.shell(
+        "($LOCKSTEP train r.toml --job.dump_folder live --checkpoint.enable false 2>train.txt; touch ended) & "
+        "until [ -e live/metrics.jsonl ] || [ -e ended ]; do :; done; "
+        "timeout 60 $LOCKSTEP report live --watch --html live.html >out.txt 2>err.txt; code=$?; wait; exit $code");
+    ASSERT_EQ(f.code, 0) << f.err;
+    EXPECT_TRUE(has(f.out, "status                done")) << f.out;
+    EXPECT_EQ(data_of(s.read("live.html"))["events"].back()["event"], "end");
+    f = s.lockstep("report out out --watch");
+    EXPECT_EQ(f.code, 1);
+    EXPECT_TRUE(has(f.err, "--watch follows one run, and several folders were given: name one [report.watch]")) << f.err;
 }
 
 TEST_F(CliReport, BracketsInBracketsAreLeftOut) {
