@@ -12,7 +12,7 @@ sources = $(shell find src tests bench -name '*.cpp' -o -name '*.h' -o -name '*.
 # `make lint TIDY=src/passes/shard.cpp` for one file.
 TIDY ?= $(shell find src -name '*.cpp')
 
-.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle large format lint clean help configure
+.PHONY: demo test papers record install package test-deb test-newcomer test-clang bench bench-peers bench-tokenizers test-peers test-tokenizers test-parquet test-report test-tensorboard test-followers test-torchtitan wheel-test test-slurm test-late test-memory cluster cluster-failures cluster-islands cluster-partitions cluster-peers convergence crash fuzz fuzz-inputs sanitize valgrind hip gpu-bundle large format lint clean help configure
 
 demo: configure       ## two minutes of training, from text on this machine
 	$(build) --target lockstep
@@ -101,6 +101,11 @@ test-tensorboard: configure  ## TensorBoard itself reads what `train` writes for
 	$(build) --target lockstep
 	$(call python,tensorboard,tests/report/tensorboard_requirements.txt)
 	build/tensorboard/bin/python tests/report/tensorboard_files.py build/release/lockstep
+
+test-followers: configure  ## the followers of a run with wandb and mlflow themselves, offline; needs PyPI
+	$(build) --target lockstep
+	$(call python,followers,tests/report/followers_requirements.txt)
+	build/followers/bin/python tests/report/followers.py build/release/lockstep
 
 test-torchtitan: configure  ## torchtitan's own recipes: DIR=a checkout of torchtitan v0.2.2
 	$(build) --target lockstep

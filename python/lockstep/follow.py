@@ -18,6 +18,7 @@ import re
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -34,7 +35,8 @@ class Sink(Protocol):
     def start(self, config: dict[str, str], event: Line) -> None: ...
     def step(self, step: int, values: dict[str, float], time_s: float) -> None: ...
     def event(self, event: Line) -> None: ...
-    def close(self, reason: Optional[str]) -> str: ...
+    def close(self, reason: Optional[str]) -> str:  # None: the run goes on; "lost": it has no end, and no job
+        ...
 
 
 class Tail:
@@ -188,7 +190,7 @@ class Follower:
             time.sleep(poll_s)
 
     def close(self) -> str:
-        where = self.sink.close(self.reason)
+        where = self.sink.close(self.reason or (None if is_held(self.run) else "lost"))
         self.save()
         return where
 
@@ -203,7 +205,7 @@ class WandbSink:
         self.project, self.mode, self.folder = project, "offline" if offline else None, folder
 
     def open(self, name: str, state: Line) -> None:
-        state.setdefault("id", self.wandb.util.generate_id())
+        state.setdefault("id", uuid.uuid4().hex[:8])
         self.run = self.wandb.init(project=self.project, name=name, id=state["id"], resume="allow", mode=self.mode,
                                    dir=self.folder, settings=self.wandb.Settings(silent=True, console="off"))
         if self.run.step > 0:  # what the service has, where it can be asked
@@ -229,7 +231,7 @@ class WandbSink:
 
     def close(self, reason: Optional[str]) -> str:
         where = self.run.url or str(Path(self.run.dir).parent)
-        self.run.finish(exit_code=1 if reason in ("failed", "non_finite") else 0)
+        self.run.finish(exit_code=1 if reason in ("failed", "non_finite", "lost") else 0)
         return where
 
 
