@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/json.h"
 #include "base/toml.h"
@@ -20,18 +22,15 @@ constexpr KnownKind kJsonKinds[] = {
     {"a DeepSpeed configuration", "train_batch_size"},  {"a config.json of transformers", "model_type"},
     {"a config.json of transformers", "architectures"}, {"a tokenizer.json", "added_tokens"},
     {"an index of safetensors", "weight_map"},          {"a manifest of Lockstep", "xxh3"},
-    {"a manifest of Lockstep", "tokenizer_xxh3"},       {kRecipeKind, "training"}};
+    {"a manifest of Lockstep", "tokenizer_xxh3"}};
 constexpr KnownKind kTomlKinds[] = {{kStackKind, "stack"},   {kClusterKind, "machine"}, {kClusterKind, "links"},
                                     {kClusterKind, "rates"}, {kClusterKind, "chip"},    {kClusterKind, "catalog"}};
 
-std::string kind_of_tables(const toml::table& tables) {
-    for (const KnownKind& k : kTomlKinds) {
-        if (tables.contains(k.key)) return k.kind;
-    }
-    for (const RecipeKey& k : recipe_keys()) {
-        if (tables[k.name.substr(0, k.name.find('.'))].is_table()) return kRecipeKind;
-    }
-    return "";
+// The sections of a recipe, as TOML or as torchtitan's JSON.
+template <class Has>
+bool has_section(Has has) {
+    const std::vector<RecipeKey>& keys = recipe_keys();
+    return std::any_of(keys.begin(), keys.end(), [&](const RecipeKey& k) { return has(k.name.substr(0, k.name.find('.'))); });
 }
 
 }  // namespace
@@ -46,10 +45,14 @@ std::string kind_of_file(std::string_view text) {
         for (const KnownKind& k : kJsonKinds) {
             if (json.contains(k.key)) return k.kind;
         }
-        return "JSON";
+        return has_section([&](const std::string& s) { return json.contains(s) && json[s].is_object(); }) ? kRecipeKind : "JSON";
     }
     try {
-        return kind_of_tables(parse_toml(text));
+        const toml::table tables = parse_toml(text);
+        for (const KnownKind& k : kTomlKinds) {
+            if (tables.contains(k.key)) return k.kind;
+        }
+        return has_section([&](const std::string& s) { return tables[s].is_table(); }) ? kRecipeKind : "";
     } catch (const toml::parse_error&) {
         return "";
     }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <regex>
 
 #include "tests/cli/command.h"
 
@@ -151,7 +152,7 @@ TEST_F(CliReport, MemoryIsShownWhileARunGoesOn) {
     s.write("on/events.jsonl", events);
     const Json run = s.lockstep("report on --json").json()["run"];
     EXPECT_EQ(run["status"], "no end recorded");
-    EXPECT_GT(run["bytes_resident_first_process"], 0);
+    EXPECT_TRUE(run["bytes_resident"].is_null() && run["bytes_resident_first_process"].is_number()) << run;
     const Finished f = s.lockstep("report on");
     EXPECT_TRUE(has(f.out, "iB in the first process, planned ")) << f.out;
 }
@@ -185,8 +186,8 @@ TEST_F(CliReport, SeveralRunsAreCompared) {
     f = s.lockstep("report out other out");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_TRUE(has(f.out, "run    status  steps  last loss")) << f.out;
-    EXPECT_TRUE(has(f.out, "optimizer.lr")) << f.out;
-    EXPECT_TRUE(has(f.out, "0.005  0.007  0.005")) << f.out;
+    const std::string row = f.out.substr(f.out.find("\noptimizer.lr") + 1), rates = row.substr(0, row.find('\n'));
+    EXPECT_EQ(std::regex_replace(rates, std::regex(" +"), " "), "optimizer.lr 0.005 0.007 0.005") << f.out;
     EXPECT_TRUE(has(s.lockstep("report out out").out, "the recipes do not differ"));
     f = s.lockstep("report out nowhere");
     EXPECT_EQ(f.code, 1);

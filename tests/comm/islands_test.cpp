@@ -616,7 +616,7 @@ TEST(IslandService, DropsWhatNoRankSends) {
         }
         // An answer to what comes behind them says that they have been read.
         Header question;
-        question.kind = Kind::Arrive, question.session = 1, question.checksum = checksum({});
+        question.kind = Kind::Arrive, question.session = 1, question.checksum = checksum("");
         const std::string header = to_bytes(question);
         ASSERT_EQ(zmq_send(socket, header.data(), header.size(), ZMQ_SNDMORE), std::ssize(header));
         ASSERT_EQ(zmq_send(socket, "", 0, 0), 0);
