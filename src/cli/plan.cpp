@@ -12,6 +12,7 @@
 #include "cli/stage_json.h"
 #include "compile/breakdown.h"
 #include "planning/plan.h"
+#include "planning/their_stack.h"
 #include "telemetry/console.h"
 #include "telemetry/trace.h"
 #include "telemetry/wrap.h"
@@ -200,6 +201,26 @@ void print(const planning::Plan& p) {
     }
 }
 
+// A file of another system's: the step in Lockstep and in the software that the file was written for.
+void print_beside(const planning::Plan& own, const planning::TheirPlan& theirs) {
+    const auto print_line = [](const std::string& as, const planning::Plan& p, const std::string& key) {
+        fmt::print("as {:<22} {} s, {} tokens/s and rank, {} of the fullest rank{}\n", as, three_digits(p.step_s()),
+                   three_digits(p.tokens_per_s() / static_cast<double>(p.compiled.layout.ranks)), telemetry::gib(p.needed.bytes),
+                   key);
+    };
+    print_line("Lockstep", own, "");
+    print_line(theirs.stack, theirs.plan, fmt::format(" (--cluster.stack {} shows it whole)", theirs.stack));
+}
+
+Json theirs_json(const planning::TheirPlan& theirs) {
+    const planning::Plan& p = theirs.plan;
+    return {{"stack", theirs.stack},
+            {"step_time_s", p.step_s()},
+            {"tokens_per_s", p.tokens_per_s()},
+            {"needed_bytes", p.needed.bytes},
+            {"fits", p.fits}};
+}
+
 // Both steps by cause.
 Json against_json(const planning::Plan& p, const planning::Plan& other) {
     const tune::Causes own = tune::causes_of(p), of_other = tune::causes_of(other);
@@ -222,6 +243,7 @@ int plan(const PlanArgs& args) {
     PageFile page(args.html, report::Page::Plan);
     const interop::Reading reading = planning::announced(args.recipe);
     const planning::Plan p = planning::make_plan(reading.recipe, args.cluster);
+    const std::optional<planning::TheirPlan> theirs = planning::plan_in_their_stack(reading, args.cluster);
     std::optional<planning::Plan> other;
     if (!args.against.empty()) {
         planning::RecipeArgs recipe = args.recipe;
@@ -233,9 +255,11 @@ int plan(const PlanArgs& args) {
     if (args.json) {
         Json json = to_json(p);
         if (other) json["against"] = against_json(p, *other);
+        if (theirs) json["in_their_stack"] = theirs_json(*theirs);
         print_json(with_source(json, reading));
     } else {
         print(p);
+        if (theirs) print_beside(p, *theirs);
         if (other) print_against(p, *other, args.against);
     }
     if (p.fits) return kDone;

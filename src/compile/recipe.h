@@ -85,6 +85,10 @@ public:
     // "run.toml:3: " or "flag --training.steps: ", to begin a message with; empty where the key has its default.
     std::string where(std::string_view key) const;
 
+    // Is what was read torchtitan's own? It then has keys that mean something there alone, such as [profiling], or data that
+    // torchtitan downloads, and none of Lockstep's own. What flags set does not count.
+    bool is_torchtitans() const;
+
     // The model's shape: its defaults, then its flavor's values, then keys of [model]. Throws UserError for an unknown model,
     // flavor.
     ir::Attrs model_shape() const;

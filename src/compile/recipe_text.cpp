@@ -159,18 +159,6 @@ bool is_of_lockstep_alone(const Recipe& recipe, const std::string& key) {
            begins("validation.dataset_path") || (begins("model.") && !find_key(key));
 }
 
-// Is what was read torchtitan's own? It then has keys that mean something there alone, such as [profiling], or data that
-// torchtitan downloads, and none of Lockstep's own.
-bool is_torchtitans(const Recipe& recipe) {
-    bool has_theirs = false;
-    for (const auto& [key, where] : recipe.origins()) {
-        if (is_of_lockstep_alone(recipe, key)) return false;
-        const RecipeKey* known = find_key(key);
-        has_theirs |= !known || known->status != KeyStatus::Acts || key == "training.dataset";
-    }
-    return has_theirs;
-}
-
 constexpr const char* kLastIsModelOnly = "checkpoint.last_save_model_only";
 
 // torchtitan's default, where a file that is torchtitan's leaves it out: it was written for that.
@@ -180,6 +168,17 @@ void take_their_default(Recipe& recipe, const std::string& origin) {
 
 }  // namespace
 
+bool Recipe::is_torchtitans() const {
+    bool has_theirs = false;
+    for (const auto& [key, where] : origins()) {
+        if (where.starts_with("flag")) continue;
+        if (is_of_lockstep_alone(*this, key)) return false;
+        const RecipeKey* known = find_key(key);
+        has_theirs |= !known || known->status != KeyStatus::Acts || key == "training.dataset";
+    }
+    return has_theirs;
+}
+
 Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
     Recipe recipe;
     try {
@@ -187,7 +186,7 @@ Recipe Recipe::from_text(const std::string& text, const std::string& origin) {
                    [&](const std::string& key, std::optional<Value> value, const std::string& where) {
                        recipe.assign(key, std::move(value), where);
                    });
-        if (is_torchtitans(recipe)) take_their_default(recipe, origin);
+        if (recipe.is_torchtitans()) take_their_default(recipe, origin);
     } catch (const TomlExcess& e) {
         throw UserError("recipe.syntax", "", fmt::format("{}:{}: {}", origin, e.source().begin.line, e.description()));
     } catch (const toml::parse_error& e) {
