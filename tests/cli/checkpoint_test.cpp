@@ -201,7 +201,8 @@ TEST(CliCheckpoint, TheLastMayHoldTheModelAlone) {
     EXPECT_TRUE(has(f.err, "resumed from out/checkpoint/step-00000004")) << f.err;
 }
 
-// A recipe that says nothing of its checkpoints but that they are written: shorter than checkpoint.interval.
+// A recipe that says nothing of its checkpoints but that they are written: shorter than checkpoint.interval. As it is, without
+// what Scratch::write would add.
 const char* const kShortRun = R"([model]
 dim = 16
 n_layers = 1
@@ -224,7 +225,7 @@ log_freq = 1
 
 TEST(CliCheckpoint, AShortRunGoesOnWithTheSameBits) {
     Scratch s;
-    s.write("r.toml", kShortRun);
+    s.ScratchFolder::write("r.toml", kShortRun);
     Finished f = s.lockstep("train r.toml --job.dump_folder two");
     ASSERT_EQ(f.code, 0) << f.err;
     EXPECT_FALSE(has(f.err, "the model alone")) << f.err;
@@ -246,8 +247,9 @@ TEST(CliCheckpoint, AShortRunGoesOnWithTheSameBits) {
 // has that by default.
 TEST(CliCheckpoint, TheModelAloneIsSaidWithWhatHelps) {
     Scratch s;
-    s.write("r.toml", std::string(kShortRun));
-    s.write("theirs.toml", "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n[profiling]\nenable_profiling = false\n");
+    s.ScratchFolder::write("r.toml", kShortRun);
+    s.ScratchFolder::write("theirs.toml",
+                           "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n[profiling]\nenable_profiling = false\n");
     const std::string small =
         " --training.dataset synthetic --training.seq_len 16 --training.local_batch_size 1 --model.vocab_size 64 "
         "--model.n_layers 1 --checkpoint.enable true --training.steps ";
@@ -279,7 +281,7 @@ TEST(CliCheckpoint, TheModelAloneIsSaidWithWhatHelps) {
 
 TEST(CliCheckpoint, NoStepsAreNoTraining) {
     Scratch s;
-    s.write("r.toml", kShortRun);
+    s.ScratchFolder::write("r.toml", kShortRun);
     const Finished f = s.lockstep("train r.toml --training.steps=0");
     EXPECT_EQ(f.code, 0) << f.err;
     EXPECT_TRUE(has(f.err, "training.steps = 0: nothing was trained")) << f.err;
@@ -287,7 +289,7 @@ TEST(CliCheckpoint, NoStepsAreNoTraining) {
 
 TEST(CliCheckpoint, RowsOfAVocabularyCannotBeAdded) {
     Scratch s;
-    s.write("r.toml", kShortRun);
+    s.ScratchFolder::write("r.toml", kShortRun);
     ASSERT_EQ(s.lockstep("train r.toml --training.steps 1 --job.dump_folder a").code, 0);
     const std::string from = "train r.toml --training.steps 1 --checkpoint.initial_load_path a/checkpoint --job.dump_folder ";
     Finished f = s.lockstep(from + "b --model.vocab_size 70");
