@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -30,12 +31,29 @@ namespace {
 std::optional<std::string> file_of(const Stored& stored, const std::string& sum) {
     for (const fs::path folder : tokenizer_folders(stored)) {
         const fs::path file = folder / data::kTokenizerFile;
-        if (fs::exists(file) && tokenizer_sum(file.string()) == sum) return file.string();
+        if (tokenizer_sum(file.string()) == sum) return file.string();
     }
     return std::nullopt;
 }
 
 }  // namespace
+
+bool is_extended_tokenizer(const std::string& known, const std::string& larger) {
+    try {
+        const data::Tokenizer a = data::Tokenizer::load(known), b = data::Tokenizer::load(larger);
+        const auto begins_with = [](const auto& all, const auto& first) {
+            return all.size() >= first.size() && std::equal(first.begin(), first.end(), all.begin());
+        };
+        return begins_with(b.parts().tokens, a.parts().tokens) && begins_with(b.parts().merges, a.parts().merges);
+    } catch (const UserError&) {
+        return false;
+    }
+}
+
+bool extends_tokenizer(const Stored& stored, const UsedTokenizer& used) {
+    const auto own = file_of(stored, stored.manifest.tokenizer);
+    return own && is_extended_tokenizer(*own, used.file);
+}
 
 void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
     const std::string& known = stored.manifest.tokenizer;
