@@ -20,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 const std::string kManifestFile = "manifest.json";
 constexpr int64_t kVersion = 2;
-constexpr int64_t kMostBytes = int64_t{1} << 60;  // of a file
+constexpr int64_t kMostBytes = int64_t{1} << 60;          // of a file
+constexpr int64_t kMostManifestBytes = int64_t{1} << 30;  // 20 a piece, so files of 50 TB
 
 Json to_json(const Manifest& m) {
     Json files = Json::object();
@@ -34,6 +35,20 @@ Json to_json(const Manifest& m) {
             {"tokenizer", m.tokenizer}, {"files", files}};
 }
 
+// Ends the parse of what no manifest is: keys of an ordered object are looked up one by one, and brackets take up the stack.
+class ManifestBounds {
+public:
+    bool operator()(int depth, Json::parse_event_t event, Json&) {
+        constexpr int kDeepest = 64, kMostKeys = 10'000;
+        if (depth > kDeepest) throw std::invalid_argument("brackets stand too deeply in it");
+        if (event == Json::parse_event_t::key && ++keys_ > kMostKeys) throw std::invalid_argument("it has too many keys");
+        return true;
+    }
+
+private:
+    int keys_ = 0;
+};
+
 Manifest from_json(const Json& j) {
     Manifest m;
     const auto number = [&](const char* key) { return whole_number(j.at(key)); };
@@ -44,6 +59,7 @@ Manifest from_json(const Json& j) {
     m.dtype = j.at("dtype"), m.program_hash = j.at("program_hash"), m.recipe = j.at("recipe");
     m.tokenizer = j.value("tokenizer", "");
     for (const auto& [name, file] : j.at("files").items()) {
+        if (!is_plain_file_name(name)) throw std::invalid_argument(shortened(name) + " is no name of a file beside it");
         PieceSums& sums = m.files[name];
         sums.bytes = whole_number(file.at("bytes")), sums.piece_bytes = whole_number(file.at("piece_bytes"));
         for (const std::string text : file.at("xxh3")) sums.xxh3.push_back(std::stoull(text, nullptr, 16));
@@ -156,12 +172,12 @@ Manifest read_manifest(const std::string& folder) {
     };
     std::string text;
     try {
-        text = read_whole(file);
+        text = read_whole(file, kMostManifestBytes);
     } catch (const UserError& e) {
         refuse(fmt::format("has no readable manifest ({})", e.what()));
     }
     try {
-        Json j = parse_json<Json>(text);
+        Json j = Json::parse(text, ManifestBounds());
         if (const int64_t version = whole_number(j.at("version")); version != kVersion)
             refuse(fmt::format("has version {}, and this program reads version {}", version, kVersion));
         const std::string written = j.at("xxh3");

@@ -20,10 +20,19 @@ using Json = nlohmann::ordered_json;
 
 const std::string kBare = "transformer.";
 
-models::HuggingFaceModel read_model(const std::string& folder) {
-    const std::string path = folder + "/" + kConfigFile;
-    return models::from_hugging_face(read_config(path), path);
+constexpr int64_t kMostConfigBytes = int64_t{16} << 20;
+
+models::HuggingFaceModel read_model(const std::string& folder, const nlohmann::json& config) {
+    return models::from_hugging_face(config, folder + "/" + kConfigFile);
 }
+
+// The file of weights that a config names in place of those with the usual names.
+std::string named_weights(const nlohmann::json& config) {
+    const auto named = config.find("transformers_weights");
+    return named != config.end() && named->is_string() ? named->get<std::string>() : "";
+}
+
+const std::string kHead = "lm_head.weight", kAdapterFile = "adapter_config.json";
 
 void write_text(const fs::path& path, const std::string& text) {
     AtomicFile file(path);
@@ -61,17 +70,56 @@ void stretches_of_whole(const StoredTensor& t, int64_t begin, int64_t count, con
 
 nlohmann::json read_config(const std::string& path) {
     try {
-        return parse_json<nlohmann::json>(read_whole(path));
+        return parse_json<nlohmann::json>(read_whole(path, kMostConfigBytes));
     } catch (const JsonError& e) {
         throw UserError("convert.config", path, fmt::format("{}: is not JSON: {}", path, e.what()));
     }
 }
 
-bool HuggingFaceFolder::is_at(const std::string& folder) { return fs::exists(fs::path(folder) / kConfigFile); }
+models::HuggingFaceModel model_of_config(const std::string& path) {
+    const models::HuggingFaceModel of_config = models::from_hugging_face(read_config(path), path);
+    const fs::path file = path;
+    if (std::get<int64_t>(of_config.shape.at("tie_embeddings")) == 0 || file.filename() != kConfigFile) return of_config;
+    try {
+        return HuggingFaceFolder(file.has_parent_path() ? file.parent_path().string() : ".").model();
+    } catch (const UserError&) {  // a config alone, or weights that whoever loads them will refuse
+        return of_config;
+    }
+}
+
+bool HuggingFaceFolder::is_at(const std::string& folder) {
+    std::error_code cannot_be;
+    return fs::exists(fs::path(folder) / kConfigFile, cannot_be);
+}
 
 HuggingFaceFolder::HuggingFaceFolder(const std::string& folder, const FileSums& sums)
-    : model_(read_model(folder)), weights_(folder, sums), tensors_(models::stored_tensors(model_)) {
-    bare_ = tensors_[0].name.starts_with(kBare) && weights_.contains(tensors_[0].name.substr(kBare.size()));
+    : HuggingFaceFolder(folder, read_config(folder + "/" + kConfigFile), sums) {}
+
+HuggingFaceFolder::HuggingFaceFolder(const std::string& folder, const nlohmann::json& config, const FileSums& sums)
+    : model_(read_model(folder, config)),
+      weights_(folder, sums, named_weights(config)),
+      tensors_(models::stored_tensors(model_)) {
+    if (fs::exists(fs::path(folder) / kAdapterFile))
+        throw UserError("convert.adapter", folder,
+                        fmt::format("{}: holds {}, an adapter that transformers adds to the weights: merge it into them (peft: "
+                                    "merge_and_unload), or remove it to read the weights alone",
+                                    folder, kAdapterFile));
+    if (!weights_.note().empty()) notes_.push_back(weights_.note());
+    embedding_ = tensors_[0].name;
+    bare_ = embedding_.starts_with(kBare) && weights_.contains(embedding_.substr(kBare.size()));
+    int64_t& tied = std::get<int64_t>(model_.shape.at("tie_embeddings"));
+    if (tied != 0 && weights_.contains(kHead)) {
+        if (!weights_.contains(name_there(embedding_))) {
+            embedding_there_ = kHead;
+        } else if (has_own_head()) {
+            notes_.push_back(fmt::format(
+                "{}: tie_word_embeddings is true in {}, but {} differs from {}: both are kept, as transformers does, so "
+                "model.tie_embeddings = 0",
+                folder, kConfigFile, kHead, name_there(embedding_)));
+            tied = 0;
+            tensors_ = models::stored_tensors(model_);
+        }
+    }
     check(folder);
     for (const StoredTensor& t : tensors_) {
         const std::string& dtype = weights_.spec(name_there(t.name)).dtype;
@@ -81,7 +129,26 @@ HuggingFaceFolder::HuggingFaceFolder(const std::string& folder, const FileSums& 
 }
 
 std::string HuggingFaceFolder::name_there(const std::string& name) const {
+    if (!embedding_there_.empty() && name == embedding_) return embedding_there_;
     return bare_ && name.starts_with(kBare) ? name.substr(kBare.size()) : name;
+}
+
+// Do the files hold a head of other values than the embedding's?
+bool HuggingFaceFolder::has_own_head() const {
+    const std::string embedding = name_there(embedding_);
+    const TensorSpec &a = weights_.spec(embedding), &b = weights_.spec(kHead);
+    if (a.shape != b.shape || !is_float(a.dtype) || !is_float(b.dtype)) return true;
+    constexpr int64_t kElements = 1 << 18;
+    std::vector<float> ours(kElements), theirs(kElements);
+    TensorSource::Cursor of_ours, of_theirs;
+    const int64_t elements = elements_of(a);
+    for (int64_t begin = 0; begin < elements; begin += kElements) {
+        const int64_t n = std::min(kElements, elements - begin);
+        weights_.read_as(embedding, begin, n, "F32", ours.data(), of_ours);
+        weights_.read_as(kHead, begin, n, "F32", theirs.data(), of_theirs);
+        if (!std::equal(ours.begin(), ours.begin() + n, theirs.begin())) return true;
+    }
+    return false;
 }
 
 // Every tensor that the model has is there as a weight of the right shape, and nothing else is.
@@ -141,26 +208,52 @@ void check_parameters(const TensorSource& parameters, const std::vector<StoredTe
     }
 }
 
+struct ConfigText {
+    std::string text;
+    std::vector<int32_t> end_tokens;
+};
+
+// What the model came with stays, ids of tokens above all; without it the tokenizer's separator both begins and ends a document.
+ConfigText config_of(const HuggingFaceForm& form, const std::string& dtype) {
+    const auto finished = [&](auto config) {
+        config["torch_dtype"] = torch_name_of(dtype);
+        if (config.contains("dtype")) config["dtype"] = config["torch_dtype"];
+        return ConfigText{config.dump(2) + "\n", end_tokens(nlohmann::json(config))};
+    };
+    nlohmann::json came = json_of(form.serving, kSourceConfigFile);
+    if (came.is_object()) return finished(models::to_hugging_face(form.model, std::move(came)));
+    Json config = models::to_hugging_face(form.model);
+    if (form.tokenizer) config["bos_token_id"] = config["eos_token_id"] = form.tokenizer->separator();
+    return finished(std::move(config));
+}
+
+// The text of the token that ends one, as tokenizer_config.json names it: the config's, else the tokenizer's own.
+const std::string& end_of_text(const data::Tokenizer& tokenizer, const std::vector<int32_t>& ends) {
+    const std::vector<std::string>& tokens = tokenizer.parts().tokens;
+    for (const int32_t id : ends) {
+        if (id < tokenizer.vocab_size() && !tokens[static_cast<size_t>(id)].empty()) return tokens[static_cast<size_t>(id)];
+    }
+    return tokens[static_cast<size_t>(tokenizer.separator())];
+}
+
 // The tokenizer, and what transformers wants to know of it.
-void write_tokenizer(const std::string& folder, const HuggingFaceForm& form, Json& config) {
+void write_tokenizer(const std::string& folder, const HuggingFaceForm& form, const std::vector<int32_t>& ends) {
     if (!form.unread_tokenizer.empty()) write_text(fs::path(folder) / data::kTokenizerFile, form.unread_tokenizer);
     if (!form.tokenizer) return;
-    const data::Tokenizer& tokenizer = *form.tokenizer;
-    write_text(fs::path(folder) / data::kTokenizerFile, tokenizer.to_json());
-    const std::string& separator = tokenizer.parts().tokens[static_cast<size_t>(tokenizer.separator())];
+    write_text(fs::path(folder) / data::kTokenizerFile, form.tokenizer->to_json());
+    if (form.serving.contains("tokenizer_config.json")) return;
     const Json about = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                        {"eos_token", separator},
+                        {"eos_token", end_of_text(*form.tokenizer, ends)},
                         {"clean_up_tokenization_spaces", false},
                         {"model_max_length", form.model.context}};
     write_text(fs::path(folder) / "tokenizer_config.json", about.dump(2) + "\n");
-    config["bos_token_id"] = config["eos_token_id"] = tokenizer.separator();  // a document begins after one
 }
 
 }  // namespace
 
 FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& form, const std::string& dtype,
                             const TensorSource& parameters, const Writers& writers) {
-    Json config = models::to_hugging_face(form.model);
+    const ConfigText config = config_of(form, dtype);
     const std::vector<StoredTensor> tensors = models::stored_tensors(form.model);
     check_parameters(parameters, tensors);
     std::map<std::string, const StoredTensor*> by_name;
@@ -187,11 +280,11 @@ FileSums write_hugging_face(const std::string& folder, const HuggingFaceForm& fo
                                          [&](int64_t at, int64_t some) { f(here + at - there, some); });
             });
         });
-    config["torch_dtype"] = torch_name_of(dtype);
     writers.together([&] {
         if (!writers.is_first()) return;
-        write_tokenizer(folder, form, config);
-        write_text(fs::path(folder) / kConfigFile, config.dump(2) + "\n");
+        write_serving_files(folder, form.serving, ServingFolder::Transformers);
+        write_tokenizer(folder, form, config.end_tokens);
+        write_text(fs::path(folder) / kConfigFile, config.text);
     });
     return sums;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hugging_face_weights.h"
+#include "checkpoint/serving_files.h"
 #include "data/tokenizer.h"
 #include "models/hugging_face_config.h"
 
@@ -16,16 +17,22 @@ namespace lockstep::checkpoint {
 // A config.json. UserError convert.config where it is not JSON.
 nlohmann::json read_config(const std::string& path);
 
+// The model of a config.json, beside which there may be no weights. Where they are there and can be read, it is as they have it
+// (see HuggingFaceFolder). UserError convert.*.
+models::HuggingFaceModel model_of_config(const std::string& path);
+
 // A folder's weights under the names and in the shapes that parameters have here.
 class HuggingFaceFolder : public TensorSource {
 public:
-    // Files that `sums` knows are checked as they are read. UserError convert.* where the config is not known here, or where a
-    // tensor is too few, too many or of another shape.
+    // The weights that transformers would load. A config that ties the head to the embedding is not believed where the files hold
+    // a head of other values: the model is then one with a head of its own. Files that `sums` knows are checked as they are
+    // read. UserError convert.* where the config is not known here, or where a tensor is too few, too many or of another shape.
     explicit HuggingFaceFolder(const std::string& folder, const FileSums& sums = {});
     static bool is_at(const std::string& folder);  // there is a config.json
 
     const models::HuggingFaceModel& model() const { return model_; }
-    std::vector<TensorSpec> parameters() const;  // in the order of the blocks
+    std::vector<TensorSpec> parameters() const;                       // in the order of the blocks
+    const std::vector<std::string>& notes() const { return notes_; }  // what a person should know of it
 
     bool contains(const std::string& name) const override { return places_.contains(name); }
     const TensorSpec& spec(const std::string& name) const override { return places_.find(name)->second.spec; }
@@ -37,6 +44,8 @@ private:
         const models::StoredTensor* tensor;
         int64_t part;
     };
+    HuggingFaceFolder(const std::string& folder, const nlohmann::json& config, const FileSums& sums);
+    bool has_own_head() const;
     std::string name_there(const std::string& name) const;
     void check(const std::string& folder) const;
 
@@ -44,7 +53,9 @@ private:
     HuggingFaceWeights weights_;
     std::vector<models::StoredTensor> tensors_;
     std::map<std::string, Source> places_;
-    bool bare_;  // GPT-2's own files were saved without the head's model around them
+    bool bare_ = false;                        // GPT-2's own files were saved without the head's model around them
+    std::string embedding_, embedding_there_;  // the embedding's name here and in the files, where a tied one stands as the head
+    std::vector<std::string> notes_;
 };
 
 // What transformers is to know of a model beside its weights. Without a tokenizer the folder has none.
@@ -53,6 +64,7 @@ struct HuggingFaceForm {
     std::optional<data::Tokenizer> tokenizer;
     int64_t shard_bytes = 5'000'000'000;
     std::string unread_tokenizer{};  // without `tokenizer`: a tokenizer.json that cannot be read here, written as it is
+    ServingFiles serving{};          // of the folder that the model came from
 };
 
 // Writes a folder that is there and empty, with `parameters` in the type `dtype` of safetensors. Returns the checksums of its

@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
+#include <set>
+#include <stdexcept>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -17,22 +20,70 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Tensor -> file.
-std::map<std::string, std::string> read_index(const std::string& path) {
+constexpr int64_t kMostIndexBytes = 100'000'000;  // as a header of safetensors may have
+
+bool is_there(const fs::path& path) {
+    std::error_code cannot_be;  // a name that is too long, a folder that may not be entered
+    return fs::exists(path, cannot_be);
+}
+
+// The shards that an index names, ascending. transformers reads them all and does not ask which tensor should stand where.
+std::set<std::string> read_index(const std::string& path) {
     const auto refuse = [&](const std::string& why) {
         throw UserError("convert.index", path,
                         fmt::format("{}: is not an index of shards ({}); fetch the folder again", path, why));
     };
-    std::map<std::string, std::string> out;
+    std::set<std::string> shards;
     try {
-        const auto index = parse_json<Json>(read_whole(path));
-        for (const auto& [name, file] : index.at("weight_map").items()) out[name] = file.get<std::string>();
+        const auto index = parse_json<nlohmann::json>(read_whole(path, kMostIndexBytes));
+        for (const auto& [name, file] : index.at("weight_map").items()) shards.insert(file.get<std::string>());
     } catch (const JsonError& e) {
         refuse(e.what());
-    } catch (const Json::exception& e) {
+    } catch (const nlohmann::json::exception& e) {
         refuse(json_reason(e));
     }
-    return out;
+    if (shards.empty()) refuse("it names none");
+    return shards;
+}
+
+// A shard beside its index; a name that leads elsewhere is not opened.
+std::string shard_beside(const std::string& folder, const std::string& index, const std::string& file) {
+    if (!is_plain_file_name(file))
+        throw UserError("convert.index", index,
+                        fmt::format("{}: names the shard {}, which is no name of a file beside it; fetch the folder again", index,
+                                    shortened(file)));
+    std::string path = folder + "/" + file;
+    if (!is_there(path))
+        throw UserError("convert.index", path, fmt::format("{}: names the shard {}, which is not there", index, shortened(file)));
+    return path;
+}
+
+// How the weights of a folder without safetensors lie there, and what to do.
+std::string other_weights(const std::string& folder) {
+    std::set<std::string> names;
+    std::error_code ignored;
+    for (const fs::directory_entry& e : fs::directory_iterator(folder, ignored)) names.insert(e.path().filename().string());
+    const auto first = [&](const char* pattern) -> std::string {
+        const std::regex wanted(pattern);
+        const auto found =
+            std::find_if(names.begin(), names.end(), [&](const std::string& name) { return std::regex_match(name, wanted); });
+        return found == names.end() ? "" : *found;
+    };
+    const std::string save = "load the model with transformers and write it with save_pretrained";
+    if (const std::string f = first(R"(adapter_model\..*)"); !f.empty())
+        return fmt::format(
+            "{} holds an adapter and no whole model: merge it into its base (peft: merge_and_unload), then "
+            "save_pretrained",
+            f);
+    if (const std::string f = first(R"(model-\d{5}-of-\d{5}\.safetensors)"); !f.empty())
+        return fmt::format("{} is a shard without its index; fetch the folder again", f);
+    if (const std::string f = first(R"(model\.(safetensors\.index\.)?[^.]+\.(safetensors|json))"); !f.empty())
+        return fmt::format("{} is a variant, which is read only under the plain name: {} (variant=..)", f, save);
+    if (const std::string f = first(R"(.*\.(bin|bin\.index\.json|pt|pth|ckpt))"); !f.empty())
+        return fmt::format("{} is pickled, which is not read, as a pickle runs what it holds: {}", f, save);
+    if (const std::string f = first(R"(.*\.(h5|msgpack|gguf|onnx|safetensors))"); !f.empty())
+        return fmt::format("{} is of another format or name, which is not read: {}", f, save);
+    return "weights in other formats must be saved again as safetensors (transformers: save_pretrained)";
 }
 
 int64_t bytes_of(const TensorSpec& t) { return elements_of(t) * dtype_bytes(t.dtype); }
@@ -44,44 +95,59 @@ std::optional<PieceSums> sums_of(const FileSums& sums, const std::string& file) 
 
 }  // namespace
 
-HuggingFaceWeights::HuggingFaceWeights(const std::string& folder, const FileSums& sums) {
-    const std::string index = folder + "/" + kIndexFile, single = folder + "/" + kWeightsFile;
-    if (!fs::exists(index)) {
-        if (!fs::exists(single))
-            throw UserError("convert.no_weights", folder,
-                            fmt::format("{}: has neither {} nor {}; weights in other formats must be saved again as safetensors "
-                                        "(transformers: save_pretrained)",
-                                        folder, kWeightsFile, kIndexFile));
-        readers_.push_back(std::make_unique<SafetensorsReader>(single, sums_of(sums, kWeightsFile)));
-        for (const TensorEntry& t : readers_[0]->tensors()) file_of_[t.spec.name] = readers_[0].get();
-        return;
+HuggingFaceWeights::HuggingFaceWeights(const std::string& folder, const FileSums& sums, const std::string& named) {
+    if (!named.empty() && !is_plain_file_name(named))
+        throw UserError("convert.index", "transformers_weights",
+                        fmt::format("{}/{}: transformers_weights = {} is no name of a file beside it", folder, kConfigFile,
+                                    shortened(named)));
+    const std::string single_name = named.empty() ? kWeightsFile : named, single = folder + "/" + single_name,
+                      index = folder + "/" + kIndexFile;
+    const bool both = named.empty() && is_there(single) && is_there(index);
+    if (both)
+        note_ =
+            fmt::format("{}: the weights are those of {}, as transformers reads it before {}", folder, kWeightsFile, kIndexFile);
+    if (named.ends_with(".json")) {
+        open_shards(folder, single, sums);
+    } else if (!named.empty() || is_there(single)) {
+        readers_.push_back(std::make_unique<SafetensorsReader>(single, sums_of(sums, single_name)));
+    } else if (is_there(index)) {
+        open_shards(folder, index, sums);
+    } else {
+        throw UserError("convert.no_weights", folder,
+                        fmt::format("{}: has neither {} nor {}; {}", folder, kWeightsFile, kIndexFile, other_weights(folder)));
     }
-    std::map<std::string, const SafetensorsReader*> open;
-    for (const auto& [name, file] : read_index(index)) {
-        const std::string path = folder + "/" + file;
-        if (!open.contains(file)) {
-            if (!fs::exists(path))
-                throw UserError("convert.index", path, fmt::format("{}: names the shard {}, which is not there", index, file));
-            readers_.push_back(std::make_unique<SafetensorsReader>(path, sums_of(sums, file)));
-            open[file] = readers_.back().get();
+}
+
+void HuggingFaceWeights::open_shards(const std::string& folder, const std::string& index, const FileSums& sums) {
+    for (const std::string& file : read_index(index)) {
+        readers_.push_back(std::make_unique<SafetensorsReader>(shard_beside(folder, index, file), sums_of(sums, file)));
+        for (const TensorEntry& t : readers_.back()->tensors()) {
+            if (!shard_of_.emplace(t.spec.name, readers_.back().get()).second)
+                throw UserError("convert.index", index,
+                                fmt::format("{}: {} stands in the shard {} and in one before it; fetch the folder again", index,
+                                            t.spec.name, file));
         }
-        if (!open[file]->contains(name))
-            throw UserError("convert.index", path,
-                            fmt::format("{}: says that {} stands in {}, but it does not", index, name, file));
-        file_of_[name] = open[file];
     }
+}
+
+const SafetensorsReader* HuggingFaceWeights::file_of(const std::string& name) const {
+    if (shard_of_.empty()) return readers_[0]->contains(name) ? readers_[0].get() : nullptr;
+    const auto found = shard_of_.find(name);
+    return found == shard_of_.end() ? nullptr : found->second;
 }
 
 std::vector<std::string> HuggingFaceWeights::names() const {
     std::vector<std::string> out;
-    for (const auto& [name, reader] : file_of_) out.push_back(name);
+    for (const auto& reader : readers_) {
+        for (const TensorEntry& t : reader->tensors()) out.push_back(t.spec.name);
+    }
     return out;
 }
 
-const TensorSpec& HuggingFaceWeights::spec(const std::string& name) const { return reader_of(name).find(name).spec; }
+const TensorSpec& HuggingFaceWeights::spec(const std::string& name) const { return file_of(name)->find(name).spec; }
 
 void HuggingFaceWeights::read(const std::string& name, int64_t begin, int64_t count, void* data, Cursor& cursor) const {
-    reader_of(name).read(name, begin, count, data, cursor);
+    file_of(name)->read(name, begin, count, data, cursor);
 }
 
 FileSums write_hugging_face_weights(const std::string& folder, const std::vector<TensorSpec>& tensors, int64_t shard_bytes,

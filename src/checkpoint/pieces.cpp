@@ -179,11 +179,23 @@ void PieceReader::read(int64_t begin, int64_t count, void* to, Cursor& cursor) c
     }
 }
 
-std::string read_whole(const std::string& path) {
+std::string read_whole(const std::string& path, int64_t most_bytes) {
     const PieceReader reader(path, std::nullopt);
+    if (reader.file_bytes() > most_bytes)
+        cannot_read(
+            path, fmt::format("it has {} bytes, and {} are the most that such a file may have", reader.file_bytes(), most_bytes));
     std::string bytes(static_cast<size_t>(reader.file_bytes()), '\0');
     reader.read_unchecked(0, reader.file_bytes(), bytes.data());
     return bytes;
+}
+
+bool is_plain_file_name(const std::string& name) {
+    return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+}
+
+std::string shortened(const std::string& name) {
+    constexpr size_t kLongest = 200;
+    return name.size() <= kLongest ? name : fmt::format("{}.. ({} bytes)", name.substr(0, kLongest), name.size());
 }
 
 }  // namespace lockstep::checkpoint

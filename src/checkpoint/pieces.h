@@ -74,7 +74,12 @@ private:
     int64_t file_bytes_ = 0;
 };
 
-// All bytes of a small file, unchecked. UserError as above.
-std::string read_whole(const std::string& path);
+// All bytes of a file of at most `most_bytes`, unchecked. UserError as above.
+std::string read_whole(const std::string& path, int64_t most_bytes);
+
+// Is it a file's name without any folder? What a file of a folder names is opened only if it stands beside it.
+bool is_plain_file_name(const std::string& name);
+// A name from outside as a message shows it: a long one is cut.
+std::string shortened(const std::string& name);
 
 }  // namespace lockstep::checkpoint

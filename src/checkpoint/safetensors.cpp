@@ -6,12 +6,12 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "checkpoint/safetensors_header.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -25,16 +25,6 @@ constexpr std::pair<std::string_view, int64_t> kDtypes[] = {
     {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
     {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8},
 };
-
-// Elements of a shape, nothing if an extent is negative or the bytes do not fit an int64.
-std::optional<int64_t> elements_of(const std::vector<int64_t>& shape, int64_t element_bytes) {
-    int64_t elements = 1, bytes = 0;
-    for (int64_t extent : shape) {
-        if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements)) return std::nullopt;
-    }
-    if (__builtin_mul_overflow(elements, element_bytes, &bytes)) return std::nullopt;
-    return elements;
-}
 
 void ensure_in_range(const TensorEntry& tensor, int64_t begin, int64_t count) {
     if (begin < 0 || count < 0 || begin > tensor.elements || count > tensor.elements - begin) {
@@ -57,6 +47,7 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, const Meta
                      [](const TensorSpec& a, const TensorSpec& b) { return dtype_bytes(a.dtype) > dtype_bytes(b.dtype); });
     Json header = Json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
+    auto& entries = header.get_ref<Json::object_t&>();
     int64_t at_bytes = 0;
     for (TensorSpec& spec : tensors) {
         const int64_t element_bytes = dtype_bytes(spec.dtype);
@@ -66,7 +57,8 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorSpec> tensors, const Meta
         ensure(spec.name != "__metadata__" && by_name_.emplace(spec.name, tensors_.size()).second,
                fmt::format("tensor {} twice in a file, or its name is reserved", spec.name));
         const int64_t bytes = *elements * element_bytes;
-        header[spec.name] = {{"dtype", spec.dtype}, {"shape", spec.shape}, {"data_offsets", {at_bytes, at_bytes + bytes}}};
+        entries.Json::object_t::Container::emplace_back(  // header[..] would look through all
+            spec.name, Json{{"dtype", spec.dtype}, {"shape", spec.shape}, {"data_offsets", {at_bytes, at_bytes + bytes}}});
         tensors_.push_back({std::move(spec), at_bytes, bytes, *elements});
         at_bytes += bytes;
     }
@@ -163,86 +155,6 @@ PieceSums write_safetensors(const std::string& path, const SafetensorsLayout& la
 
 namespace {
 
-[[noreturn]] void bad_header(const std::string& path, const std::string& what) {
-    throw UserError(
-        "checkpoint.bad_header", path,
-        fmt::format("{} is not a valid safetensors file: {}. Take another copy or an earlier checkpoint.", path, what));
-}
-
-// The header as JSON; a name that stands twice is an error, which JSON itself would allow.
-Json parse(const std::string& path, const std::string& text) {
-    std::vector<std::set<std::string>> open_objects;
-    std::string twice;
-    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-        if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
-        if (event == Json::parse_event_t::object_end) open_objects.pop_back();
-        if (event == Json::parse_event_t::key && !open_objects.back().insert(value.get<std::string>()).second) {
-            twice = value.get<std::string>();
-        }
-        return is_shallow<Json>(depth, event, value);
-    };
-    Json header;
-    try {
-        header = Json::parse(text, watch);
-    } catch (const Json::exception& error) {
-        bad_header(path, fmt::format("its header is no JSON ({})", json_reason(error)));
-    }
-    if (!twice.empty()) bad_header(path, fmt::format("\"{}\" stands twice in its header", twice));
-    if (!header.is_object()) bad_header(path, "its header is no JSON object");
-    return header;
-}
-
-Metadata metadata_of(const std::string& path, const Json& value) {
-    Metadata metadata;
-    if (!value.is_object()) bad_header(path, "__metadata__ is no object");
-    for (const auto& [key, text] : value.items()) {
-        if (!text.is_string()) bad_header(path, fmt::format("__metadata__ \"{}\" is no string", key));
-        metadata[key] = text.get<std::string>();
-    }
-    return metadata;
-}
-
-std::vector<int64_t> integers_of(const std::string& path, const std::string& name, const Json& tensor, const char* key) {
-    std::vector<int64_t> result;
-    if (!tensor[key].is_array()) bad_header(path, fmt::format("tensor \"{}\": {} is no list", name, key));
-    for (const Json& value : tensor[key]) {
-        const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
-        if (!fits) bad_header(path, fmt::format("tensor \"{}\": {} holds {}, no size", name, key, value.dump()));
-        result.push_back(value.get<int64_t>());
-    }
-    return result;
-}
-
-TensorEntry entry_of(const std::string& path, const std::string& name, const Json& tensor) {
-    const bool complete = tensor.is_object() && tensor.size() == 3 && tensor.contains("dtype") && tensor["dtype"].is_string() &&
-                          tensor.contains("shape") && tensor.contains("data_offsets");
-    if (!complete) bad_header(path, fmt::format("tensor \"{}\" is not described by dtype, shape and data_offsets", name));
-    TensorEntry entry;
-    entry.spec = {name, tensor["dtype"].get<std::string>(), integers_of(path, name, tensor, "shape")};
-    const int64_t element_bytes = dtype_bytes(entry.spec.dtype);
-    if (element_bytes == 0) {
-        throw UserError("checkpoint.unknown_dtype", path,
-                        fmt::format("{}: tensor \"{}\" has dtype \"{}\", which is not supported. Convert it to one of BOOL, "
-                                    "U8 to U64, I8 to I64, F8_E4M3, F8_E5M2, F16, BF16, F32, F64.",
-                                    path, name, entry.spec.dtype));
-    }
-    const auto offsets = integers_of(path, name, tensor, "data_offsets");
-    if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-        bad_header(path, fmt::format("tensor \"{}\": data_offsets are no begin and end", name));
-    }
-    entry.begin_bytes = offsets[0];
-    entry.bytes = offsets[1] - offsets[0];
-    const auto elements = elements_of(entry.spec.shape, element_bytes);
-    if (!elements || *elements * element_bytes != entry.bytes) {
-        throw UserError("checkpoint.bad_shape", path,
-                        fmt::format("{}: tensor \"{}\" is {} [{}] but has {} bytes in the file. Take another copy or an earlier "
-                                    "checkpoint.",
-                                    path, name, entry.spec.dtype, fmt::join(entry.spec.shape, ", "), entry.bytes));
-    }
-    entry.elements = *elements;
-    return entry;
-}
-
 // The tensors, sorted as they lie in the file, fill the bytes 0 .. data_bytes without gap or overlap.
 void check_offsets(const std::string& path, const std::vector<TensorEntry>& tensors, int64_t data_bytes) {
     int64_t end_bytes = 0;
@@ -292,28 +204,28 @@ void SafetensorsReader::read_header() {
     if (file_bytes < kLengthBytes) ends_in_header(path_, kLengthBytes, file_bytes);
     file_.read(0, kLengthBytes, &length, cursor);
     if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-        bad_header(path_, fmt::format("its header would be {} bytes long, over the limit of {}", length, kMaxHeaderBytes));
+        refuse_header(path_, fmt::format("its header would be {} bytes long, over the limit of {}", length, kMaxHeaderBytes));
     }
     data_begin_bytes_ = kLengthBytes + static_cast<int64_t>(length);
     if (data_begin_bytes_ > file_bytes) ends_in_header(path_, data_begin_bytes_, file_bytes);
     std::string text(length, '\0');
     file_.read(kLengthBytes, static_cast<int64_t>(length), text.data(), cursor);
-    if (text.empty() || text[0] != '{') bad_header(path_, "its header does not begin with {");
+    if (text.empty() || text[0] != '{') refuse_header(path_, "its header does not begin with {");
 
-    const Json header = parse(path_, text);
-    for (const auto& [name, value] : header.items()) {
-        if (name == "__metadata__") {
-            metadata_ = metadata_of(path_, value);
-        } else {
-            tensors_.push_back(entry_of(path_, name, value));
-        }
-    }
+    SafetensorsHeader header = parse_safetensors_header(path_, text);
+    metadata_ = std::move(header.metadata);
+    tensors_ = std::move(header.tensors);
     // Empty tensors lie before the one that begins at the same byte.
-    std::sort(tensors_.begin(), tensors_.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    const auto lies_before = [](const TensorEntry& a, const TensorEntry& b) {
         return std::tie(a.begin_bytes, a.bytes) < std::tie(b.begin_bytes, b.bytes);
-    });
+    };
+    if (!std::is_sorted(tensors_.begin(), tensors_.end(), lies_before)) std::sort(tensors_.begin(), tensors_.end(), lies_before);
+    by_name_.reserve(tensors_.size());
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+        if (const std::string& name = tensors_[i].spec.name; !by_name_.emplace(name, i).second)
+            refuse_header(path_, fmt::format("\"{}\" stands twice in its header", name));
+    }
     check_offsets(path_, tensors_, file_bytes - data_begin_bytes_);
-    for (size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].spec.name] = i;
 }
 
 const TensorEntry& SafetensorsReader::find(std::string_view name) const {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/output_file.h"
@@ -93,7 +94,7 @@ private:
     PieceReader file_;
     int64_t data_begin_bytes_ = 0;
     std::vector<TensorEntry> tensors_;
-    std::map<std::string, size_t, std::less<>> by_name_;
+    std::unordered_map<std::string_view, size_t> by_name_;  // views of the names in tensors_
     Metadata metadata_;
 };
 

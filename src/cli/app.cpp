@@ -24,7 +24,6 @@
 #include "comm/communicator.h"
 #include "comm/mpi/session.h"
 #include "compile/recipe.h"
-#include "data/utf8.h"
 #include "job/stopping.h"
 #include "kernels/cpu/isa.h"
 #include "plugins/gpu_module.h"
@@ -33,15 +32,10 @@
 namespace lockstep::cli {
 namespace {
 
-// As a terminal can show it: names and values from outside may hold control characters or bytes that are no UTF-8, and may be a
-// whole file long.
+// A value from outside may be a whole file long.
 std::string printable(const std::string& text) {
     constexpr size_t kLongest = 4000;
-    std::string out;
-    for (const char c : data::with_replacements(text.substr(0, kLongest))) {
-        const bool is_control = (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 0x7f;
-        out += is_control ? fmt::format("\\x{:02x}", c) : std::string(1, c);
-    }
+    const std::string out = telemetry::printable(std::string_view(text).substr(0, kLongest));
     return text.size() > kLongest ? fmt::format("{} ... ({} more characters)", out, text.size() - kLongest) : out;
 }
 
@@ -64,6 +58,9 @@ int fail(bool json) {
         return fail(json, kRefused, e.what(), e.key(), e.id());
     } catch (const InternalError& e) {
         return fail(json, kFailed, std::string("internal error (please report): ") + e.what());
+    } catch (const std::filesystem::filesystem_error& e) {
+        if (e.code() != std::errc::filename_too_long) return fail(json, kFailed, e.what());
+        return fail(json, kRefused, fmt::format("{}: the file's name is too long", e.path1().string()), "", "file.name_too_long");
     } catch (const std::system_error& e) {
         if (e.code() != std::errc::broken_pipe) return fail(json, kFailed, e.what());
         std::clearerr(stdout);  // nobody reads on: no error to report

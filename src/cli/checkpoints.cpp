@@ -101,7 +101,7 @@ std::string size_text(int64_t bytes) {
 void print(const std::string& root, const std::vector<Entry>& entries, const CheckpointsArgs& args) {
     fmt::print("{}\n{:>10}  {:<19}  {:>10}  state\n", root, "step", "written", "size");
     for (const Entry& e : entries) {
-        const std::string state = e.wrong        ? "damaged: " + *e.wrong
+        const std::string state = e.wrong        ? "damaged: " + telemetry::printable(*e.wrong)
                                   : e.model_only ? "whole, model only: training cannot go on from it"
                                                  : "whole";
         fmt::print("{:>10}  {:<19}  {:>10}  {}{}\n", e.step,

@@ -56,8 +56,10 @@ void add_recipe_flags(CLI::App& command, planning::RecipeArgs& args) {
 }
 
 void add_checkpoint_flags(CLI::App& command, planning::RecipeArgs& args) {
-    add_path_and_ranks(command, args, "checkpoint",
-                       "a checkpoint's folder, a folder of checkpoints (the latest is taken), or a run's folder");
+    add_path_and_ranks(
+        command, args, "checkpoint",
+        "a checkpoint's folder, a folder of checkpoints (the latest is taken), a run's folder, or one of Hugging Face "
+        "transformers");
 }
 
 void add_console_flags(CLI::App& command, telemetry::ConsoleOptions& options) {

@@ -14,7 +14,6 @@
 #include "cli/commands.h"
 #include "cli/number_flags.h"
 #include "data/prepared_data.h"
-#include "interop/transformers.h"
 #include "job/stored.h"
 #include "runtime/load_states.h"
 #include "telemetry/console.h"
@@ -38,7 +37,8 @@ std::string file_dtype(const std::string& name) {
 }
 
 void refuse_existing(const std::string& path) {
-    if (fs::exists(path))
+    std::error_code cannot_be;  // making it says what is wrong with it
+    if (fs::exists(path, cannot_be))
         throw UserError("convert.exists", path, fmt::format("{} already exists: choose another folder, or remove it", path));
 }
 
@@ -50,6 +50,7 @@ struct Outcome {
 Outcome import_from(const ConvertArgs& args) {
     const std::string dtype = file_dtype(args.dtype);
     const checkpoint::HuggingFaceFolder source(args.in);
+    for (const std::string& note : source.notes()) telemetry::info(note);
     std::vector<TensorSpec> specs = source.parameters();
     Outcome outcome{"import", args.out, source.model().name, static_cast<int64_t>(specs.size()), 0};
     for (TensorSpec& spec : specs) {
@@ -82,12 +83,14 @@ Outcome import_from(const ConvertArgs& args) {
                             tokenizer.string(), e.what()));
         }
     }
+    const checkpoint::ServingFiles serving = checkpoint::read_serving_files(args.in);
+    checkpoint::write_serving_files(folder.temporary(), serving, checkpoint::ServingFolder::Checkpoint);
+    if (const std::vector<std::string> left = checkpoint::not_carried(args.in); !left.empty())
+        telemetry::info(fmt::format("not carried along: {}", fmt::join(left, ", ")));
     checkpoint::Manifest manifest;
     manifest.dtype = dtype;
     manifest.tokenizer = job::tokenizer_sum(folder.temporary() + "/" + data::kTokenizerFile);
-    compile::Recipe recipe = interop::recipe_of(source.model());
-    recipe.set("training.mixed_precision_param", "float32");  // `eval` and `sample` round nothing
-    manifest.recipe = recipe.toml();
+    manifest.recipe = job::converted_recipe(source.model()).toml();
     outcome.out = folder.publish(manifest);
     return outcome;
 }
@@ -109,6 +112,7 @@ Outcome export_to(const ConvertArgs& args) {
     const job::Stored stored = job::open_stored(checkpoint_args, {});
     const std::string dtype = file_dtype(args.dtype);
     checkpoint::HuggingFaceForm form{job::hugging_face_model(stored.recipe), std::nullopt, args.shard_bytes};
+    form.serving = checkpoint::read_serving_files(stored.folder);
     take_tokenizer(job::tokenizer_file(job::tokenizer_folders(stored)), form);
     const std::vector<models::StoredTensor> tensors = models::stored_tensors(form.model);
     Outcome outcome{"export", args.out, form.model.name, static_cast<int64_t>(tensors.size()), 0};

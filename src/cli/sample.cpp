@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -152,17 +153,36 @@ struct Sequence {
     const char* finish_reason = nullptr;
 };
 
+// Rows of the model that no token of its tokenizer has were never trained, and print nothing.
+std::vector<int32_t> tokens_to_draw(const std::optional<data::Tokenizer>& tokenizer, int64_t vocab) {
+    std::vector<int32_t> out;
+    for (int32_t id = 0; id < vocab; ++id) {
+        const bool has_token =
+            !tokenizer || (id < tokenizer->vocab_size() && !tokenizer->parts().tokens[static_cast<size_t>(id)].empty());
+        if (has_token) out.push_back(id);
+    }
+    return out;
+}
+
+// A prompt of ids may hold some that are no tokens.
+std::string text_of_prompt(const data::Tokenizer& tokenizer, std::vector<int32_t> prompt) {
+    std::erase_if(prompt, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
+    return tokenizer.decode(prompt);
+}
+
 // The loop of one command: a token for every sequence that has not ended, until all have. The first process chooses and prints;
 // what it chooses becomes the others'.
 class Sampling {
 public:
+    // A sequence ends with one of the tokens `ends`.
     Sampling(const SampleArgs& args, runtime::Generator& generator, const std::optional<data::Tokenizer>& tokenizer,
-             const comm::ProcessGroup& group)
+             std::vector<int32_t> ends, const comm::ProcessGroup& group)
         : args_(args),
           generator_(generator),
           tokenizer_(tokenizer),
+          ends_(std::move(ends)),
           chooses_(group.is_first()),
-          sampler_(generator.vocab(), {args.temperature, args.top_k, args.top_p, args.seed}),
+          sampler_(tokens_to_draw(tokenizer, generator.vocab()), {args.temperature, args.top_k, args.top_p, args.seed}),
           logits_(chooses_ ? args.logits : "") {}
 
     void run(const Prompts& prompts) {
@@ -200,7 +220,7 @@ private:
 
     void take(Sequence& s, int32_t token, int64_t place) {
         s.tokens.push_back(token);
-        if (tokenizer_ && token == tokenizer_->separator()) s.finish_reason = "end_of_text";
+        if (std::find(ends_.begin(), ends_.end(), token) != ends_.end()) s.finish_reason = "end_of_text";
         else if (s.text && s.text->add(token)) s.finish_reason = "stop";
         else if (static_cast<int64_t>(s.tokens.size()) == args_.max_tokens) s.finish_reason = "max_tokens";
         else if (place == generator_.context()) s.finish_reason = "context";
@@ -214,6 +234,7 @@ private:
     const SampleArgs& args_;
     runtime::Generator& generator_;
     const std::optional<data::Tokenizer>& tokenizer_;
+    const std::vector<int32_t> ends_;
     const bool chooses_;
     runtime::TokenSampler sampler_;
     LogitsFile logits_;
@@ -252,7 +273,7 @@ void keep(const std::string& run, const SampleArgs& args, const data::Tokenizer&
     telemetry::JsonLines file(run + "/samples.jsonl");
     for (const Sequence& s : sequences) {
         file.write({{"step", step},
-                    {"prompt", tokenizer.decode(s.prompt)},
+                    {"prompt", text_of_prompt(tokenizer, s.prompt)},
                     {"text", s.text->text()},
                     {"temperature", args.temperature},
                     {"top_p", args.top_p},
@@ -269,6 +290,7 @@ int sample(const SampleArgs& args, comm::ProcessGroup& group) {
                                                             {"parallelism.pipeline_parallel_degree", "1"},
                                                             {"parallelism.sequence_parallel", "false"},
                                                             {"cluster.ranks", "0"}});
+    for (const std::string& note : stored.notes) telemetry::info(note);
     job::keep_one_island(stored.recipe);
     const std::string run = args.keep ? run_of(stored.folder) : "";
     compile::Recipe& recipe = stored.recipe;
@@ -297,7 +319,10 @@ int sample(const SampleArgs& args, comm::ProcessGroup& group) {
     job::Loaded loaded(stored, {ir::EntryKind::Prefill, ir::EntryKind::Decode}, group);
     const compile::Compiled& compiled = loaded.compiled;
     runtime::Generator generator(loaded.ranks);
-    Sampling sampling(args, generator, tokenizer, group);
+    std::vector<int32_t> ends;
+    if (args.other_tokenizer) ends.push_back(tokenizer ? tokenizer->separator() : runtime::kNoToken);
+    else if (group.is_first()) ends = job::end_tokens(stored, tokenizer);
+    Sampling sampling(args, generator, tokenizer, std::move(ends), group);
     group.guard([&] { sampling.run(prompts); });
     if (!group.is_first()) return kDone;
 

@@ -24,7 +24,7 @@ compile::Recipe recipe_of(const models::HuggingFaceModel& m) {
 
 Reading read_transformers(const std::string& path) {
     const nlohmann::json json = checkpoint::read_config(path);
-    const models::HuggingFaceModel model = models::from_hugging_face(json, path);
+    const models::HuggingFaceModel model = checkpoint::model_of_config(path);
     Reading r;
     r.kind = "transformers";
     r.recipe = recipe_of(model);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -18,11 +19,13 @@ void require_same_model(const models::HuggingFaceModel& held, const std::string&
     const auto d = models::difference(held, hugging_face_model(recipe));
     if (!d) return;
     if (d->key == "model.vocab_size")
-        throw UserError("checkpoint.other_architecture", d->key,
-                        fmt::format("{} holds a model with model.vocab_size = {}, but the recipe has {}. Rows cannot be added to "
-                                    "the embedding of a model, nor taken away: prepare the data with the model's own tokenizer "
-                                    "(`lockstep data prepare --tokenizer`) and set model.vocab_size = {}",
-                                    origin, d->a, d->b, d->a));
+        throw UserError(
+            "checkpoint.other_architecture", d->key,
+            fmt::format("{} holds a model with model.vocab_size = {}, but the recipe has {}. A vocabulary grows only where a "
+                        "run begins with such weights (checkpoint.initial_load_path), and never shrinks: prepare the "
+                        "data with the model's own tokenizer (`lockstep data prepare --tokenizer`) and set "
+                        "model.vocab_size = {}",
+                        origin, d->a, d->b, d->a));
     const bool stated = recipe.is_set(d->key) || recipe.is_set("model.flavor");
     throw UserError("checkpoint.other_architecture", d->key,
                     fmt::format("{} holds a model with {} = {}, but the recipe {} {}: with it the weights are another model. Set "
@@ -36,12 +39,29 @@ namespace {
 std::optional<std::string> file_of(const Stored& stored, const std::string& sum) {
     for (const fs::path folder : tokenizer_folders(stored)) {
         const fs::path file = folder / data::kTokenizerFile;
-        if (fs::exists(file) && tokenizer_sum(file.string()) == sum) return file.string();
+        if (tokenizer_sum(file.string()) == sum) return file.string();
     }
     return std::nullopt;
 }
 
 }  // namespace
+
+bool is_extended_tokenizer(const std::string& known, const std::string& larger) {
+    try {
+        const data::Tokenizer a = data::Tokenizer::load(known), b = data::Tokenizer::load(larger);
+        const auto begins_with = [](const auto& all, const auto& first) {
+            return all.size() >= first.size() && std::equal(first.begin(), first.end(), all.begin());
+        };
+        return begins_with(b.parts().tokens, a.parts().tokens) && begins_with(b.parts().merges, a.parts().merges);
+    } catch (const UserError&) {
+        return false;
+    }
+}
+
+bool extends_tokenizer(const Stored& stored, const UsedTokenizer& used) {
+    const auto own = file_of(stored, stored.manifest.tokenizer);
+    return own && is_extended_tokenizer(*own, used.file);
+}
 
 void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used) {
     const std::string& known = stored.manifest.tokenizer;

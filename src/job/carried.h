@@ -27,6 +27,12 @@ inline const std::string kInsist = "; --other-tokenizer goes on all the same";  
 // checkpoint whose tokenizer is not known is accepted.
 void require_same_tokenizer(const Stored& stored, const UsedTokenizer& used);
 
+// Is `larger` the tokenizer `known` with more tokens behind its own, so that the tokens of `known` mean the same in both? False
+// where one of the two files cannot be read.
+bool is_extended_tokenizer(const std::string& known, const std::string& larger);
+// Is `used` the checkpoint's tokenizer with more tokens?
+bool extends_tokenizer(const Stored& stored, const UsedTokenizer& used);
+
 // The keys that act and differ, except those of [model], in the order of the table of keys: "optimizer.lr 0.001 -> 0.0005".
 std::vector<std::string> changes(const compile::Recipe& before, const compile::Recipe& now);
 

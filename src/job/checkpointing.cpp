@@ -1,15 +1,18 @@
 #include "job/checkpointing.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/output_file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/hugging_face_folder.h"
+#include "data/data_sets.h"
 #include "job/agreement.h"
 #include "job/carried.h"
 #include "job/stored.h"
@@ -51,6 +54,24 @@ std::string how_to_go_on(const std::string& folder) {
         folder);
 }
 
+// A recipe may ask for a larger vocabulary than the model `held`, which then gets as many rows. Returns the new ones.
+int64_t add_rows(models::HuggingFaceModel& held, const compile::Recipe& recipe) {
+    const models::HuggingFaceModel wanted = hugging_face_model(recipe);
+    if (wanted.name != held.name) return 0;
+    int64_t& rows = std::get<int64_t>(held.shape.at("vocab_size"));
+    const int64_t more = std::max<int64_t>(0, std::get<int64_t>(wanted.shape.at("vocab_size")) - rows);
+    rows += more;
+    return more;
+}
+
+void say_new_rows(int64_t rows, const std::string& origin) {
+    if (rows == 0) return;
+    telemetry::info(
+        fmt::format("model.vocab_size is {} larger than that of {}: as many rows of the embedding and of the output "
+                    "projection are new, and begin as in a new model",
+                    rows, origin));
+}
+
 std::string export_dtype(const compile::Config& config) { return std::string(file_type_of(config.checkpoint.export_dtype)); }
 
 }  // namespace
@@ -76,16 +97,22 @@ bool Checkpointing::load(const std::string& folder, const runtime::LoadParts& pa
     try {
         runtime::LoadParts wanted = parts;
         const Stored stored = stored_at(folder);
-        require_same_model(hugging_face_model(stored.recipe), folder, recipe_);
-        if (!job_.data.tokenizer.empty()) require_same_tokenizer(stored, {job_.data.tokenizer, "training.dataset_path", ""});
+        models::HuggingFaceModel held = hugging_face_model(stored.recipe);
+        const int64_t new_rows = begins_ ? add_rows(held, recipe_) : 0;
+        require_same_model(held, folder, recipe_);
+        const UsedTokenizer used{job_.data.tokenizer, "training.dataset_path", ""};
+        if (!used.file.empty() && !(new_rows > 0 && extends_tokenizer(stored, used))) require_same_tokenizer(stored, used);
         if (!stored.manifest.has_optimizer() && stored.manifest.steps >= config_.training.steps)
             wanted.optimizer = false;  // only to look at
-        const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted);
+        const auto vocabulary = new_rows > 0 ? runtime::Vocabulary::MayBeLarger : runtime::Vocabulary::Same;
+        const checkpoint::Manifest m = runtime::load(*job_.trainer, folder, wanted, vocabulary);
         const bool bitwise = m.program_hash == runtime::program_hash(job_.compiled.programs);
         telemetry::info(fmt::format("resumed from {} at step {}{}", folder, job_.trainer->progress().steps,
                                     bitwise ? "" : "; the program is another one, so the run goes on, but not bitwise"));
         const std::vector<std::string> changed = parts.train_state ? changes(stored.recipe, recipe_) : std::vector<std::string>();
         if (!changed.empty()) telemetry::info(fmt::format("changed since step {}: {}", m.steps, fmt::join(changed, ", ")));
+        say_new_rows(new_rows, folder);
+        carry(folder);
     } catch (const UserError& e) {
         const bool of_files = e.id().starts_with("checkpoint.") || e.id().starts_with("convert.");
         if (!of_files || e.id().starts_with("checkpoint.other_")) throw;
@@ -122,9 +149,31 @@ void Checkpointing::load_hugging_face(const std::string& path) {
                                     path.empty() ? "neither checkpoint.initial_load_path nor model.hf_assets_path is set"
                                                  : path + " holds no config.json"));
     const checkpoint::HuggingFaceFolder folder(path);
-    require_same_model(folder.model(), path, recipe_);
-    runtime::load_weights(job_.trainer->ranks(), folder, path);
+    for (const std::string& note : folder.notes()) telemetry::info(note);
+    models::HuggingFaceModel held = folder.model();
+    const int64_t new_rows = add_rows(held, recipe_);
+    require_same_model(held, path, recipe_);
+    runtime::load_weights(job_.trainer->ranks(), folder, path,
+                          new_rows > 0 ? runtime::Vocabulary::MayBeLarger : runtime::Vocabulary::Same);
     telemetry::info(fmt::format("weights from {}", path));
+    say_new_rows(new_rows, path);
+    carry(path);
+}
+
+// Checkpoints of this run hold what serving needs, as the folder has it. It is of no use to tokens of another tokenizer.
+void Checkpointing::carry(const std::string& folder) {
+    checkpoint::ServingFiles files = checkpoint::read_serving_files(folder);
+    const std::string theirs = tokenizer_file({folder}), &ours = job_.data.tokenizer;
+    if (!files.empty() && !theirs.empty() && !ours.empty() && !data::is_same_tokenizer(theirs, ours) &&
+        !is_extended_tokenizer(theirs, ours)) {
+        telemetry::warn(
+            fmt::format("{} is another tokenizer than that of {}: what the folder says of its own tokens is not "
+                        "carried along ({})",
+                        ours, folder, fmt::join(files | std::views::keys, ", ")));
+        files.clear();
+    }
+    if (hugging_face_) hugging_face_->serving = files;
+    if (saver_) saver_->carry(std::move(files));
 }
 
 namespace {
@@ -151,7 +200,10 @@ void Checkpointing::load_initial() {
                                     path));
     const std::string folder = named_checkpoint(path);
     const bool model_only = config_.checkpoint.initial_load_model_only;
-    if (!load(folder, model_only ? runtime::LoadParts{false, false, false} : parts_)) {
+    begins_ = model_only;
+    const bool is_loaded = load(folder, model_only ? runtime::LoadParts{false, false, false} : parts_);
+    begins_ = false;
+    if (!is_loaded) {
         throw UserError("checkpoint.initial_load", "checkpoint.initial_load_path",
                         fmt::format("checkpoint.initial_load_path: {}", why_not_));
     }

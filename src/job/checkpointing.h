@@ -45,6 +45,7 @@ private:
     void load_initial();
     void require_same_step();
     void load_hugging_face(const std::string& path);
+    void carry(const std::string& folder);
 
     Job& job_;
     const compile::Config& config_;
@@ -57,6 +58,7 @@ private:
     const runtime::ModelForm form_;                            // of the last checkpoint, if it holds the model alone
     std::unique_ptr<runtime::Saver> saver_;
     std::string loaded_, why_not_;  // why the last folder tried could not be loaded
+    bool begins_ = false;           // with weights of another run or folder, from which it may differ in what can grow
     int64_t last_saved_ = -1;       // step
 };
 

@@ -102,6 +102,7 @@ void require_fitting(const Tokens& tokens, const EvaluationOptions& options, con
 
 Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOptions& options, comm::ProcessGroup& group) {
     Stored stored = open_stored(checkpoint, {{"training.global_batch_size", "-1"}});
+    for (const std::string& note : stored.notes) telemetry::info(note);
     keep_one_island(stored.recipe);
     planning::take_ranks(stored.recipe, group);
     struct Set {

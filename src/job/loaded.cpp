@@ -34,7 +34,7 @@ Loaded::Loaded(const Stored& stored, const std::vector<ir::EntryKind>& entries, 
     : compiled(compiled_for(stored, entries, group, flags)),
       ranks(compiled.programs, runtime::ranks_options(compile::config_of(stored.recipe), compiled.layout, &group)),
       watch(compile::config_of(stored.recipe), ranks) {
-    runtime::load_weights(ranks, stored.folder);
+    runtime::load_weights(ranks, stored.folder, stored.manifest);
 }
 
 }  // namespace lockstep::job

@@ -8,21 +8,59 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/text_file.h"
-#include "checkpoint/hugging_face_weights.h"
+#include "checkpoint/hugging_face_folder.h"
 #include "compile/config.h"
 #include "data/prepared_data.h"
+#include "interop/transformers.h"
 #include "job/carried.h"
 
 namespace lockstep::job {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+bool stands_at(const fs::path& path) {
+    std::error_code cannot_be;  // as a name that is too long
+    return fs::exists(path, cannot_be);
+}
+
+// A folder of transformers that no run of ours has written.
+bool is_foreign(const std::string& path) {
+    return checkpoint::HuggingFaceFolder::is_at(path) && !stands_at(fs::path(path) / "manifest.json");
+}
+
+Stored of_hugging_face(const std::string& folder) {
+    const checkpoint::HuggingFaceFolder source(folder);
+    Stored s;
+    s.folder = folder;
+    s.manifest.dtype = "F32";
+    s.manifest.tokenizer = tokenizer_sum(folder + "/" + data::kTokenizerFile);
+    s.recipe = converted_recipe(source.model());
+    s.manifest.recipe = s.recipe.toml();
+    s.notes = source.notes();
+    return s;
+}
+
+}  // namespace
+
+compile::Recipe converted_recipe(const models::HuggingFaceModel& model) {
+    compile::Recipe recipe = interop::recipe_of(model);
+    recipe.set("training.mixed_precision_param", "float32");  // `eval` and `sample` round nothing
+    return recipe;
+}
+
 std::string find_checkpoint(const std::string& path) {
-    if (fs::exists(fs::path(path) / data::kTrainFile))
+    if (stands_at(fs::path(path) / data::kTrainFile))
         throw UserError("checkpoint.is_data", path,
                         fmt::format("{} is a folder of tokens that `data prepare` wrote, not a checkpoint", path));
-    if (fs::exists(fs::path(path) / "manifest.json")) return path;
-    if (fs::exists(fs::path(path) / checkpoint::kConfigFile))
+    if (stands_at(fs::path(path) / "manifest.json")) return path;
+    if (stands_at(fs::path(path) / "adapter_config.json"))
+        throw UserError("checkpoint.is_adapter", path,
+                        fmt::format("{} is an adapter and no whole model: merge it into its base (peft: merge_and_unload, then "
+                                    "save_pretrained), and give that folder",
+                                    path));
+    if (stands_at(fs::path(path) / checkpoint::kConfigFile))
         throw UserError("checkpoint.is_hugging_face", path,
                         fmt::format("{} is a folder of Hugging Face transformers: make a checkpoint of it with `lockstep convert "
                                     "{} OUT`, and give OUT",
@@ -47,7 +85,7 @@ Stored stored_at(const std::string& folder) {
 }
 
 Stored open_stored(const planning::RecipeArgs& args, const Settings& defaults) {
-    Stored s = stored_at(find_checkpoint(args.path));
+    Stored s = is_foreign(args.path) ? of_hugging_face(args.path) : stored_at(find_checkpoint(args.path));
     const models::HuggingFaceModel held = hugging_face_model(s.recipe);
     for (const auto& [key, value] : defaults) s.recipe.set(key, value);
     for (const auto& [key, value] : args.settings) s.recipe.set(key, value);
@@ -88,9 +126,15 @@ std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& fo
 
 std::string tokenizer_file(const std::vector<std::string>& folders) {
     for (const fs::path folder : folders) {
-        if (!folder.empty() && fs::exists(folder / data::kTokenizerFile)) return (folder / data::kTokenizerFile).string();
+        if (!folder.empty() && stands_at(folder / data::kTokenizerFile)) return (folder / data::kTokenizerFile).string();
     }
     return "";
+}
+
+std::vector<int32_t> end_tokens(const Stored& stored, const std::optional<data::Tokenizer>& tokenizer) {
+    std::vector<int32_t> ids = checkpoint::end_tokens(checkpoint::read_serving_files(stored.folder));
+    if (tokenizer) ids.push_back(tokenizer->separator());
+    return ids;
 }
 
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe) {

@@ -14,20 +14,22 @@
 namespace lockstep::job {
 
 // The folder that holds the manifest: `path` itself, else the latest checkpoint in it, or in its folder `checkpoint`.
-// UserError checkpoint.not_found, checkpoint.is_hugging_face.
+// UserError checkpoint.not_found, checkpoint.is_hugging_face, checkpoint.is_adapter.
 std::string find_checkpoint(const std::string& path);
 
 struct Stored {
     std::string folder;
     checkpoint::Manifest manifest;
-    compile::Recipe recipe;  // the one that made it, then `defaults`, then the flags
+    compile::Recipe recipe;          // the one that made it, then `defaults`, then the flags
+    std::vector<std::string> notes;  // what a person should know of it
 };
 
 // With the recipe as it stands in its manifest. UserError checkpoint.manifest, checkpoint.other_step.
 Stored stored_at(const std::string& folder);
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
-// UserError also checkpoint.other_architecture where a flag makes another model of it.
+// A folder of transformers counts as the checkpoint of step 0 that `lockstep convert` would make of it. UserError also
+// checkpoint.other_architecture where a flag makes another model of it.
 Stored open_stored(const planning::RecipeArgs& args, const Settings& defaults);
 // Makes it the recipe of one of its islands, whose ranks are enough to use a model that is trained.
 void keep_one_island(compile::Recipe& recipe);
@@ -47,6 +49,12 @@ std::optional<data::Tokenizer> find_tokenizer(const std::vector<std::string>& fo
 
 // The tokenizer.json of the first of these folders that has one; empty: none has.
 std::string tokenizer_file(const std::vector<std::string>& folders);
+
+// The tokens that end a text of this model: those that the folder names for transformers, and the tokenizer's separator.
+std::vector<int32_t> end_tokens(const Stored& stored, const std::optional<data::Tokenizer>& tokenizer);
+
+// The recipe of a checkpoint that is made of a folder of transformers.
+compile::Recipe converted_recipe(const models::HuggingFaceModel& model);
 
 // A recipe's model, as transformers is told of it.
 models::HuggingFaceModel hugging_face_model(const compile::Recipe& recipe);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -61,9 +63,12 @@ public:
         if (shape_.contains(key)) shape_[key] = std::move(value);
         else if (value != ir::Attr{int64_t{0}}) unsupported("model_type", fmt::format("the models here have no {}", key));
     }
-    // From the config's integer or number.
-    void take(const char* key, const char* from) { set(key, get<int64_t>(from)); }
-    void take(const char* key, const char* from, int64_t otherwise) { set(key, get<int64_t>(from, otherwise)); }
+    bool contains(const char* key) const { return json_.contains(key); }
+    // Absent is not null: a class of transformers has a default for the one, and few integers may be the other.
+    int64_t integer(const char* key, int64_t absent) const { return contains(key) ? get<int64_t>(key) : absent; }
+    int64_t integer_or_null(const char* key, int64_t absent, int64_t null) const {
+        return contains(key) && !has(key) ? null : integer(key, absent);
+    }
 
     const Json& json() const { return json_; }
     const std::string& origin() const { return origin_; }
@@ -76,15 +81,37 @@ private:
     ir::Attrs shape_;
 };
 
-// Old configs have rope_theta and rope_scaling, new ones rope_parameters.
-void read_rope(Config& c) {
-    const char* key = c.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-    const Json rope = c.has(key) ? c.json().at(key) : Json::object();
+// What transformers' config classes have where a config says nothing (transformers 5.24, configuration_*.py). A width of a head
+// of 0: that of the query heads' share of hidden_size.
+struct FamilyDefaults {
+    std::string_view type;
+    int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim, context;  // kv_heads 0: as many as heads
+};
+constexpr FamilyDefaults kFamilyDefaults[] = {
+    {"llama", 32000, 4096, 11008, 32, 32, 0, 0, 2048},
+    {"qwen2", 151936, 4096, 22016, 32, 32, 32, 0, 32768},
+    {"qwen3", 151936, 4096, 22016, 32, 32, 32, 128, 32768},
+    {"mistral", 32000, 4096, 14336, 32, 32, 8, 0, 131072},
+};
+
+// Old configs have rope_theta and rope_scaling, new ones rope_parameters; rope_scaling counts where both have something. A config
+// whose layers have types may say it for each type.
+std::pair<const char*, Json> rope_of(const Config& c) {
+    const auto says = [&](const char* key) { return c.has(key) && !(c.json().at(key).is_object() && c.json().at(key).empty()); };
+    const char* key = says("rope_scaling") ? "rope_scaling" : "rope_parameters";
+    Json rope = c.has(key) ? c.json().at(key) : Json::object();
+    if (rope.is_object() && rope.contains("full_attention") && !rope.contains("rope_type"))
+        rope = Json(rope.at("full_attention"));
     if (!rope.is_object()) throw UserError("convert.config", key, fmt::format("{}: {} is no object", c.origin(), key));
-    const auto number = [&](const char* name, double otherwise) {
-        if (!rope.contains(name) || rope.at(name).is_null()) return otherwise;
-        if (!rope.at(name).is_number())
-            throw UserError("convert.config", key, fmt::format("{}: {}.{} is no number", c.origin(), key, name));
+    return {key, std::move(rope)};
+}
+
+void read_rope(Config& c, int64_t context) {
+    const auto [key, rope] = rope_of(c);
+    const auto number = [&, key = key, &rope = rope](const char* name, std::optional<double> otherwise) {
+        if ((!rope.contains(name) || rope.at(name).is_null()) && otherwise) return *otherwise;
+        if (!rope.contains(name) || !rope.at(name).is_number())
+            throw UserError("convert.config", key, fmt::format("{}: {}.{} is missing or no number", c.origin(), key, name));
         return rope.at(name).get<double>();
     };
     std::string type = "default";
@@ -96,37 +123,48 @@ void read_rope(Config& c) {
         c.unsupported("partial_rotary_factor", "only whole heads are rotated here");
     c.set("rope_theta", number("rope_theta", c.get<double>("rope_theta", 10000.0)));
     const bool scaled = type == "llama3";
-    c.set("rope_scaling_factor", scaled ? number("factor", 1.0) : 1.0);
+    c.set("rope_scaling_factor", scaled ? number("factor", std::nullopt) : 1.0);
     if (!scaled) return;
-    c.set("rope_low_freq_factor", number("low_freq_factor", 1.0));
-    c.set("rope_high_freq_factor", number("high_freq_factor", 4.0));
-    const double positions = number("original_max_position_embeddings", 8192);
-    c.set("rope_original_positions", static_cast<int64_t>(std::clamp(positions, -1.0, 0x1p60)));  // allowed() knows the range
+    c.set("rope_low_freq_factor", number("low_freq_factor", std::nullopt));
+    c.set("rope_high_freq_factor", number("high_freq_factor", std::nullopt));
+    const char* positions = "original_max_position_embeddings";  // one beside the object counts before one in it
+    const double original = c.has(positions) ? c.get<double>(positions) : number(positions, static_cast<double>(context));
+    c.set("rope_original_positions", static_cast<int64_t>(std::clamp(original, -1.0, 0x1p60)));  // allowed() knows the range
 }
 
-HuggingFaceModel read_llama(const Json& json, const std::string& origin, const std::string& type) {
+// Qwen's windows begin at a layer; a config may ask for them and have none.
+void refuse_sliding_layers(const Config& c, int64_t layers) {
+    if (!c.get<bool>("use_sliding_window", false) || (c.contains("sliding_window") && !c.has("sliding_window"))) return;
+    if (c.get<int64_t>("max_window_layers", 28) < layers)
+        c.unsupported("use_sliding_window", "only false is known here: layers are all alike, with full attention");
+}
+
+HuggingFaceModel read_llama(const Json& json, const std::string& origin, const FamilyDefaults& family) {
     Config c(json, origin, "llama3");
+    const bool is_mistral = family.type == "mistral";
     c.require("hidden_act", "silu");
     c.require("mlp_bias", false);
     c.require("attention_bias", false);
-    c.require("use_sliding_window", false);
     for (const Json& layer : c.get<Json>("layer_types", Json::array())) {
         if (layer != "full_attention") c.unsupported("layer_types", "layers are all alike here, with full attention");
     }
-    c.take("dim", "hidden_size");
-    c.take("n_layers", "num_hidden_layers");
-    c.take("n_heads", "num_attention_heads");
-    c.take("n_kv_heads", "num_key_value_heads", c.get<int64_t>("num_attention_heads"));
-    c.take("head_dim", "head_dim", 0);
-    c.take("ffn_dim", "intermediate_size");
-    c.take("vocab_size", "vocab_size");
+    const int64_t layers = c.integer("num_hidden_layers", family.layers), heads = c.integer("num_attention_heads", family.heads),
+                  context = c.get<int64_t>("max_position_embeddings", family.context);
+    if (family.type.starts_with("qwen")) refuse_sliding_layers(c, layers);
+    c.set("dim", c.integer("hidden_size", family.hidden));
+    c.set("n_layers", layers);
+    c.set("n_heads", heads);
+    c.set("n_kv_heads", c.integer_or_null("num_key_value_heads", family.kv_heads > 0 ? family.kv_heads : heads, heads));
+    c.set("head_dim", family.head_dim > 0 ? c.integer("head_dim", family.head_dim) : c.integer_or_null("head_dim", 0, 0));
+    c.set("ffn_dim", c.integer("intermediate_size", family.ffn));
+    c.set("vocab_size", c.integer("vocab_size", family.vocab));
     c.set("norm_eps", c.get<double>("rms_norm_eps", 1e-6));
     c.set("tie_embeddings", int64_t{c.get<bool>("tie_word_embeddings", false)});
-    c.set("qk_norm", int64_t{type == "qwen3"});
-    c.set("qkv_bias", int64_t{type == "qwen2"});
-    c.set("sliding_window", type == "mistral" ? c.get<int64_t>("sliding_window", 0) : int64_t{0});
-    read_rope(c);
-    return c.finish(c.get<int64_t>("max_position_embeddings", 2048));
+    c.set("qk_norm", int64_t{family.type == "qwen3"});
+    c.set("qkv_bias", int64_t{family.type == "qwen2"});
+    c.set("sliding_window", is_mistral ? c.integer_or_null("sliding_window", 4096, 0) : int64_t{0});
+    read_rope(c, context);
+    return c.finish(context);
 }
 
 HuggingFaceModel read_gpt2(const Json& json, const std::string& origin) {
@@ -137,17 +175,22 @@ HuggingFaceModel read_gpt2(const Json& json, const std::string& origin) {
     const std::string gelu = c.text("activation_function", "gelu_new");
     if (gelu != "gelu_new" && gelu != "gelu" && gelu != "gelu_pytorch_tanh")
         c.unsupported("activation_function", "only gelu_new, gelu_pytorch_tanh and gelu are known here");
-    c.take("dim", "n_embd");
-    c.take("n_layers", "n_layer");
-    c.take("n_heads", "n_head");
-    c.take("ffn_dim", "n_inner", 0);
-    c.take("vocab_size", "vocab_size");
-    c.take("n_positions", "n_positions", 1024);
+    // Newer names of the same keys count as well (attribute_map of its class).
+    const auto either = [&](const char* old, const char* newer, int64_t otherwise) {
+        return c.contains(old) || !c.contains(newer) ? c.integer(old, otherwise) : c.integer(newer, otherwise);
+    };
+    const int64_t positions = either("n_positions", "max_position_embeddings", 1024);
+    c.set("dim", either("n_embd", "hidden_size", 768));
+    c.set("n_layers", either("n_layer", "num_hidden_layers", 12));
+    c.set("n_heads", either("n_head", "num_attention_heads", 12));
+    c.set("ffn_dim", c.integer_or_null("n_inner", 0, 0));
+    c.set("vocab_size", c.integer("vocab_size", 50257));
+    c.set("n_positions", positions);
     c.set("norm_eps", c.get<double>("layer_norm_epsilon", 1e-5));
     c.set("gelu_erf", int64_t{gelu == "gelu"});
     c.set("tie_embeddings", int64_t{c.get<bool>("tie_word_embeddings", true)});
     for (const char* p : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) c.set(p, c.get<double>(p, 0.1));
-    return c.finish(c.get<int64_t>("n_positions", 1024));
+    return c.finish(positions);
 }
 
 int64_t integer(const ir::Attrs& a, const char* key) { return a.contains(key) ? std::get<int64_t>(a.at(key)) : 0; }
@@ -295,14 +338,14 @@ HuggingFaceModel from_hugging_face(const Json& config, const std::string& origin
         throw UserError("convert.config", "model_type",
                         fmt::format("{}: has no model_type: not a config of transformers", origin));
     const std::string type = config.at("model_type").get<std::string>();
-    if (config.contains("quantization_config"))
+    if (config.contains("quantization_config") && !config.at("quantization_config").is_null())
         throw UserError(
             "convert.unsupported", "quantization_config",
             fmt::format("{}: has a quantization_config: only plain weights are read; take the unquantized model", origin));
     const bool gpt2 = std::any_of(all_models().begin(), all_models().end(), [](const ModelSpec& m) { return m.name == "gpt2"; });
     if (type == "gpt2" && gpt2) return allowed(read_gpt2(config, origin), origin);
-    for (const char* known : {"llama", "qwen2", "qwen3", "mistral"}) {
-        if (type == known) return allowed(read_llama(config, origin, type), origin);
+    for (const FamilyDefaults& family : kFamilyDefaults) {
+        if (type == family.type) return allowed(read_llama(config, origin, family), origin);
     }
     throw UserError("convert.unsupported", "model_type",
                     fmt::format("{}: model_type = \"{}\": known here are llama, qwen2, qwen3, mistral{}", origin, type,
@@ -311,6 +354,26 @@ HuggingFaceModel from_hugging_face(const Json& config, const std::string& origin
 
 OrderedJson to_hugging_face(const HuggingFaceModel& model) {
     return model.name == "gpt2" ? write_gpt2(model) : write_llama(model);
+}
+
+Json to_hugging_face(const HuggingFaceModel& model, Json source) {
+    OrderedJson own = to_hugging_face(model);
+    Json out = source;
+    for (const char* gone : {"quantization_config", "transformers_weights", "auto_map"})
+        out.erase(gone);  // of files that are gone
+    for (const char* key : {"architectures", "vocab_size", "tie_word_embeddings", "embd_pdrop", "attn_pdrop", "resid_pdrop"}) {
+        if (own.contains(key)) out[key] = own.at(key);
+    }
+    const char* context = "max_position_embeddings";
+    try {
+        if (own.contains(context) && from_hugging_face(source, "").context < model.context) out[context] = model.context;
+        if (!difference(from_hugging_face(out, ""), model)) return out;
+    } catch (const UserError&) {  // not a config of this model: its own says all
+    }
+    for (const auto& [key, value] : source.items()) {
+        if (key.ends_with("_token_id")) own[key] = value;
+    }
+    return Json(own);
 }
 
 std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFaceModel& b) {
@@ -326,6 +389,7 @@ std::optional<Difference> difference(const HuggingFaceModel& a, const HuggingFac
 
 std::vector<StoredTensor> stored_tensors(const HuggingFaceModel& model) {
     std::vector<StoredTensor> out;
+    std::unordered_map<std::string, size_t> places;  // by name
     const Model built = build(model);
     for (const ir::Block& block : built.blocks) {
         for (int64_t i : block.all()) {
@@ -338,12 +402,13 @@ std::vector<StoredTensor> stored_tensors(const HuggingFaceModel& model) {
                 for (const char* third : {".c_attn.q.", ".c_attn.k.", ".c_attn.v."}) {
                     if (const size_t at = stored.find(third); at != std::string::npos) stored.erase(at + 7, 2);
                 }
-                const auto known = std::find_if(out.begin(), out.end(), [&](const StoredTensor& t) { return t.name == stored; });
-                if (known == out.end()) {
+                const auto [place, is_new] = places.emplace(stored, out.size());
+                if (is_new) {
                     out.push_back({stored, stored_shape(p), {part}});
                 } else {
-                    known->parts.push_back(part);
-                    known->shape.back() += stored_shape(p).back();
+                    StoredTensor& known = out[place->second];
+                    known.parts.push_back(part);
+                    known.shape.back() += stored_shape(p).back();
                 }
             }
         }

@@ -17,10 +17,14 @@ struct HuggingFaceModel {
     int64_t context;   // tokens of a sequence that it was made for
 };
 
-// `origin` names the config in messages. UserError convert.unsupported, convert.config; the key is the config's.
+// What a config leaves out is what transformers' class of that model_type has. `origin` names the config in messages. UserError
+// convert.unsupported, convert.config; the key is the config's.
 HuggingFaceModel from_hugging_face(const nlohmann::json& config, const std::string& origin);
 // UserError convert.no_architecture where no architecture of transformers has this shape.
 nlohmann::ordered_json to_hugging_face(const HuggingFaceModel& model);
+// The same for a model that came with the config `source`: that config with what has changed since (a longer context, rows of the
+// vocabulary, a head of its own). If the model has become another, its own config with the ids of tokens of `source`.
+nlohmann::json to_hugging_face(const HuggingFaceModel& model, nlohmann::json source);
 
 // What makes two models compute differently: the first key of [model] and both values. Nothing where they compute the same.
 // Dropout, and the context that they were made for, are of training and not of the model. What a shape leaves to be worked out

@@ -18,14 +18,18 @@ struct LoadParts {
     bool dataloader = true;   // where in the data training stands
     bool train_state = true;  // the step, and with it the learning rate
 };
+// A model may have a larger vocabulary than the weights that it begins with: what they lack stays as it is.
+enum class Vocabulary { Same, MayBeLarger };
 
 // Every process of the trainer's process group loads at the same time, and all get the first error of any. UserError checkpoint.*
 // where a file is damaged or of another model; the trainer may then load another one.
-checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {});
-// The weights alone, into ranks that run any program of the same model: from a checkpoint, or another source, which messages call
-// `origin`.
-void load_weights(Ranks& ranks, const std::string& folder);
-void load_weights(Ranks& ranks, const checkpoint::TensorSource& source, const std::string& origin);
+checkpoint::Manifest load(Trainer& trainer, const std::string& folder, const LoadParts& parts = {},
+                          Vocabulary vocabulary = Vocabulary::Same);
+// The weights alone, into ranks that run any program of the same model: from a checkpoint with this manifest, from a folder of
+// transformers with or without one, or from another source, which messages call `origin`.
+void load_weights(Ranks& ranks, const std::string& folder, const checkpoint::Manifest& manifest);
+void load_weights(Ranks& ranks, const checkpoint::TensorSource& source, const std::string& origin,
+                  Vocabulary vocabulary = Vocabulary::Same);
 // A checkpoint's weights under the names here, whether its own files or transformers' (checkpoint.last_save_in_hf) hold them.
 std::unique_ptr<checkpoint::TensorSource> open_weights(const std::string& folder, const checkpoint::Manifest& manifest);
 

@@ -65,6 +65,10 @@ void Saver::write(checkpoint::Manifest manifest, SaveContents contents, const Mo
             for (const auto& e : trainer_.ranks().here()) e->snapshot();
         }
         checkpoint::NewCheckpoint folder(root_, manifest.steps, writers_);
+        writers_.together([&] {
+            if (!writers_.is_first() || form.hugging_face) return;  // which writes its own
+            checkpoint::write_serving_files(folder.temporary(), serving_, checkpoint::ServingFolder::Checkpoint);
+        });
         if (form.hugging_face)
             folder.add(
                 checkpoint::write_hugging_face(folder.temporary(), *form.hugging_face, manifest.dtype, *states_, writers_));

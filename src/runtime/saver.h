@@ -35,6 +35,9 @@ public:
     Saver(const Saver&) = delete;
     Saver& operator=(const Saver&) = delete;
 
+    // What every checkpoint carries for those who serve the model; none at first. Before the first save.
+    void carry(checkpoint::ServingFiles files) { serving_ = std::move(files); }
+
     // The states and the progress as they stand, between two steps. Throws what this save, or the one before, failed with:
     // UserError file.cannot_write and the like, with the last complete checkpoint in the text.
     void save(SaveContents contents, const ModelForm& form = {});
@@ -60,6 +63,7 @@ private:
     const int64_t keep_;
     const bool async_;
     const checkpoint::Writers writers_;
+    checkpoint::ServingFiles serving_;
     std::optional<StateTensors> states_;  // once something was saved
     std::thread writer_;
     std::atomic<bool> failed_{false};

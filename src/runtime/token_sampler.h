@@ -17,12 +17,16 @@ struct SamplingOptions {
 
 class TokenSampler {
 public:
+    // Chooses among these tokens and no others, ascending and at least one: a model may have more rows than its tokenizer tokens.
+    TokenSampler(std::vector<int32_t> tokens, const SamplingOptions& options);
+    // Among all.
     TokenSampler(int64_t vocab, const SamplingOptions& options);
     // logits [vocab]. Allocates nothing.
     int32_t pick(std::span<const double> logits, int64_t sequence, int64_t place);
 
 private:
     SamplingOptions options_;
+    const std::vector<int32_t> tokens_;
     std::vector<int32_t> order_;
     std::vector<double> weights_;
 };

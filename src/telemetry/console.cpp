@@ -13,6 +13,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "data/utf8.h"
 #include "telemetry/wrap.h"
 
 namespace lockstep::telemetry {
@@ -47,7 +48,8 @@ std::string json_line(spdlog::level::level_enum level, std::string_view text, co
     return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void say(Level of, std::string_view text) {
+void say(Level of, std::string_view raw) {
+    const std::string text = printable(raw);
     if (listener_takes(of, text) || !sink) return;
     const auto level = of == Level::Info ? spdlog::level::info : of == Level::Warning ? spdlog::level::warn : spdlog::level::err;
     if (format == LogFormat::Json) return spdlog::log(level, "{}", json_line(level, text, nullptr));
@@ -67,6 +69,16 @@ bool console_shows(spdlog::level::level_enum level) {
 void put(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+    std::string out;
+    for (const char c : data::with_replacements(text)) {
+        const bool is_control = (c >= 0 && c < ' ' && c != '\n' && c != '\t') || c == 0x7f;
+        if (is_control) out += fmt::format("\\x{:02x}", c);
+        else out += c;
+    }
+    return out;
+}
 
 void set_up_console(const ConsoleOptions& options) {
     format = options.format;

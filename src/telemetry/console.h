@@ -26,6 +26,9 @@ void switch_colors_off();
 // Nothing is printed from now on: another process speaks for this one.
 void mute();
 void unmute();
+// As a terminal can show it: names and values from outside may hold control characters, and bytes that are no UTF-8. Every line
+// below goes through it; what is printed elsewhere and quotes a file should, too.
+std::string printable(std::string_view text);
 void info(std::string_view line);
 void warn(std::string_view line);
 void error(std::string_view line);

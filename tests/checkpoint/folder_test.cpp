@@ -223,8 +223,11 @@ TEST(CheckpointFolder, ADamagedManifestIsRefused) {
     EXPECT_NE(error(changed).find("has version 1, and this program reads version 2"), std::string::npos);
     // Brackets in brackets, more than the stack has room for calls.
     const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
-    EXPECT_NE(error(good.substr(0, good.rfind('}')) + ", \"x\": " + deep + "}").find("its checksum is another"),
+    EXPECT_NE(error(good.substr(0, good.rfind('}')) + ", \"x\": " + deep + "}").find("brackets stand too deeply in it"),
               std::string::npos);
+    std::string keys;  // of which each looks through those before it
+    for (int i = 0; i < 10'001; ++i) keys += ", \"" + std::to_string(i) + "\": 0";
+    EXPECT_NE(error(good.substr(0, good.rfind('}')) + keys + "}").find("it has too many keys"), std::string::npos);
     fs::remove(folder + "/manifest.json");
     try {
         read_manifest(folder);

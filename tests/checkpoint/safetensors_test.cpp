@@ -253,6 +253,19 @@ TEST_F(SafetensorsFile, BadHeader) {
     EXPECT_EQ(refusal(R"({"__metadata__":{"k":1}})", 0), not_valid("__metadata__ \"k\" is no string"));
 }
 
+// A tree of ordered objects would look at each name for every other one: hours.
+TEST_F(SafetensorsFile, AMillionTensorsAreAsManyAsAHeaderMayName) {
+    std::string header = "{";
+    for (int i = 0; i < 1'000'000; ++i)
+        header += (i > 0 ? ",\"" : "\"") + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+    put(header + "}", 0);
+    const SafetensorsReader reader(path_.string());
+    EXPECT_EQ(reader.tensors().size(), 1'000'000u);
+    EXPECT_EQ(reader.find("999999").elements, 0);
+    EXPECT_EQ(refusal(header + R"(,"7":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0),
+              not_valid("\"7\" stands twice in its header"));
+}
+
 TEST_F(SafetensorsFile, UnknownDtype) {
     EXPECT_EQ(
         refusal(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]}})", 1),

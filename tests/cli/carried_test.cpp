@@ -155,13 +155,11 @@ TEST_F(CliCarried, AnotherTokenizerIsRefused) {
     expect(on_other + " --job.dump_folder new --checkpoint.initial_load_path out", 1, "[checkpoint.other_tokenizer]");
 }
 
-TEST_F(CliCarried, AFolderOfTransformersNamesConvert) {
+TEST_F(CliCarried, AFolderOfTransformersIsACheckpointToEvalAndSample) {
     ASSERT_EQ(s.lockstep("train r.toml --job.dump_folder own").code, 0);
     ASSERT_EQ(s.lockstep("convert own hf").code, 0);
-    for (const char* command : {"eval hf", "sample hf --prompt-tokens 3"}) {
-        expect(command, 1, "hf is a folder of Hugging Face transformers: make a checkpoint of it with `lockstep convert hf OUT`");
-        expect(command, 1, "[checkpoint.is_hugging_face]");
-    }
+    expect("sample hf --prompt-tokens 3 --max-tokens 2", 0, "2 tokens, ");
+    expect("eval hf", 1, "[eval.no_data]");
 }
 
 // A tokenizer that is not known here: its ids still work.

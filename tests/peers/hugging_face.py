@@ -20,6 +20,9 @@ import tempfile
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
+import safetensors
+import safetensors.torch
+import tokenizers
 import torch
 import transformers
 
@@ -125,6 +128,133 @@ def compare(lockstep, name, kind, config, folder):
     return ok
 
 
+LLAMA_CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **LLAMA, "rope_theta": 10000.0}
+LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+def save_folder(path, config, seed="", only=lambda name: True, head=None):
+    """A folder with this config.json, as it stands, and weights by formula, which `seed` changes."""
+    os.makedirs(path, exist_ok=True)
+    kind = config["model_type"]
+    shaped = transformers.AutoConfig.for_model(kind, **{k: v for k, v in config.items() if k != "model_type"})
+    model = transformers.AutoModelForCausalLM.from_config(shaped).float()
+    tensors = {n: values(n + seed, tuple(p.shape)) for n, p in model.named_parameters()}
+    if head is not None:
+        tensors["lm_head.weight"] = values(head, tuple(model.lm_head.weight.shape))
+    tensors = {n: t.contiguous() for n, t in tensors.items() if only(n)}
+    safetensors.torch.save_file(tensors, os.path.join(path, "model.safetensors"), {"format": "pt"})
+    json.dump(config, open(os.path.join(path, "config.json"), "w"))
+    return tensors
+
+
+def into_shards(path, name="model-00001-of-00001.safetensors", extra=()):
+    os.rename(os.path.join(path, "model.safetensors"), os.path.join(path, name))
+    with safetensors.safe_open(os.path.join(path, name), "pt") as f:
+        names = list(f.keys()) + list(extra)
+    json.dump({"metadata": {}, "weight_map": {n: name for n in names}},
+              open(os.path.join(path, "model.safetensors.index.json"), "w"))
+
+
+def changed(**keys):
+    out = {**LLAMA_CONFIG, **keys}
+    return {k: v for k, v in out.items() if v != "absent"}
+
+
+def folder_stale_shards(path):
+    save_folder(path, LLAMA_CONFIG, seed="old")
+    into_shards(path)
+    save_folder(path, LLAMA_CONFIG)
+
+
+def folder_index_with_extra(path):
+    save_folder(path, LLAMA_CONFIG)
+    into_shards(path, extra=["model.layers.0.self_attn.rotary_emb.inv_freq"])
+
+
+def folder_named_weights(path):
+    save_folder(path, changed(transformers_weights="other.safetensors"), seed="other")
+    os.rename(os.path.join(path, "model.safetensors"), os.path.join(path, "other.safetensors"))
+    json.dump(changed(transformers_weights="other.safetensors"), open(os.path.join(path, "config.json"), "w"))
+
+
+QWEN3 = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
+MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+GPT2_CONFIG = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **GPT2}
+# The judge is transformers: it loads each, and its logits are those that Lockstep must have.
+FOLDERS = {
+    "stale_shards": folder_stale_shards,
+    "index_with_extra": folder_index_with_extra,
+    "named_weights": folder_named_weights,
+    "tied_with_own_head": lambda p: save_folder(p, changed(tie_word_embeddings=True), head="another"),
+    "tied_with_equal_head": lambda p: save_folder(p, changed(tie_word_embeddings=True), head="model.embed_tokens.weight"),
+    "tied_head_alone": lambda p: save_folder(p, changed(tie_word_embeddings=True), head="lm_head.weight",
+                                             only=lambda n: n != "model.embed_tokens.weight"),
+    "gpt2_with_own_head": lambda p: save_folder(p, GPT2_CONFIG, head="another"),
+    "qwen3_without_head_dim": lambda p: save_folder(p, changed(head_dim="absent", **QWEN3)),
+    "qwen3_without_kv_heads": lambda p: save_folder(
+        p, changed(num_key_value_heads="absent", num_attention_heads=32, hidden_size=64, **QWEN3)),
+    "mistral_without_window": lambda p: save_folder(p, changed(num_key_value_heads="absent", num_attention_heads=8, hidden_size=64,
+                                                               **MISTRAL)),
+    "mistral_null_window": lambda p: save_folder(p, changed(sliding_window=None, **MISTRAL)),
+    "llama_null_head_dim": lambda p: save_folder(p, changed(head_dim=None, num_key_value_heads=None)),
+    "rope_without_original": lambda p: save_folder(p, changed(rope_scaling=LLAMA3_ROPE)),
+    "rope_original_beside": lambda p: save_folder(p, changed(
+        rope_scaling={**LLAMA3_ROPE, "original_max_position_embeddings": 64}, original_max_position_embeddings=16)),
+    "rope_scaling_and_parameters": lambda p: save_folder(p, changed(
+        rope_scaling={**LLAMA3_ROPE, "original_max_position_embeddings": 16},
+        rope_parameters={"rope_type": "default", "rope_theta": 77.0})),
+    "gpt2_newer_names": lambda p: save_folder(p, {**{k: v for k, v in GPT2_CONFIG.items() if k not in ("n_embd", "n_head")},
+                                                  "hidden_size": 24, "num_attention_heads": 6}),
+}
+
+
+def compare_folder(lockstep, name, folder):
+    there, here, back = (os.path.join(folder, name, d) for d in ("there", "here", "back"))
+    FOLDERS[name](there)
+    model = transformers.AutoModelForCausalLM.from_pretrained(there, attn_implementation="eager").float().eval()
+    worst = 0.0
+    run(lockstep, "convert", there, here)
+    run(lockstep, "convert", here, back)
+    for source in (there, here, back):  # the folder by itself as well
+        tokens, got = generate(lockstep, source, folder, 8)
+        want = logits_of(model, PROMPT + tokens[:-1])[len(PROMPT) - 1:]
+        worst = max(worst, np.abs(got - want).max())
+    again = transformers.AutoModelForCausalLM.from_pretrained(back, attn_implementation="eager").float().eval()
+    text = PROMPT + tokens
+    exact = np.abs(logits_of(again, text) - logits_of(model, text)).max()
+    ids = {k: getattr(model.config, k) for k in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    same = ids == {k: getattr(again.config, k) for k in ids}
+    ok = worst < 1e-5 and exact == 0 and same
+    print(f"{name:28} 8 cached steps differ by {worst:.2e}, exported again {exact:.2e}, ids of tokens "
+          f"{'the same' if same else 'OTHERS'}  {'ok' if ok else 'WRONG'}", flush=True)
+    return ok
+
+
+def compare_serving(lockstep, folder):
+    """Ids, chat template and generation_config.json as transformers reads them before and after."""
+    there, here, back = (os.path.join(folder, "serving", d) for d in ("there", "here", "back"))
+    save_folder(there, changed(bos_token_id=0, eos_token_id=[1, 2], pad_token_id=3))
+    vocabulary = {text: i for i, text in enumerate(["<s>", "</s>", "<|end|>", "<pad>"] + list("abcdefgh"))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<s>"))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="<|end|>", pad_token="<pad>")
+    fast.chat_template = "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}"
+    fast.save_pretrained(there)
+    transformers.GenerationConfig(bos_token_id=0, eos_token_id=[1, 2], temperature=0.6, do_sample=True).save_pretrained(there)
+    run(lockstep, "convert", there, here)
+    run(lockstep, "convert", here, back)
+
+    def seen(path):
+        config, generation = transformers.AutoConfig.from_pretrained(path), transformers.GenerationConfig.from_pretrained(path)
+        own = transformers.AutoTokenizer.from_pretrained(path)
+        chat = own.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
+        return (config.bos_token_id, config.eos_token_id, config.pad_token_id, generation.to_dict(), own.bos_token, own.eos_token,
+                own.pad_token, chat)
+
+    ok = seen(there) == seen(back)
+    print(f"{'serving':28} ids, special tokens, chat template, generation_config.json  {'ok' if ok else 'WRONG'}", flush=True)
+    return ok
+
+
 def figures(file):
     out = {"prompt": PROMPT, "made_with": {"torch": torch.__version__, "transformers": transformers.__version__}, "cases": {}}
     for name, (kind, config) in CASES.items():
@@ -158,6 +288,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         results = [compare(args.lockstep, name, kind, config, folder)
                    for name, (kind, config) in CASES.items() if args.only in name]
+        results += [compare_folder(args.lockstep, name, folder) for name in FOLDERS if args.only in name]
+        if args.only in "serving":
+            results.append(compare_serving(args.lockstep, folder))
     sys.exit(0 if all(results) else 1)
 
 

@@ -33,6 +33,22 @@ TEST(TokenSampler, DrawsBySoftmax) {
     }
 }
 
+// A row that no token has is not drawn, be its logit the largest of all.
+TEST(TokenSampler, ChoosesAmongTheTokensThatThereAre) {
+    const std::vector<double> logits = {1, 2, 700, 2.5, 900};
+    for (const SamplingOptions& options : {SamplingOptions{0, 0, 1, 1}, SamplingOptions{1, 0, 1, 1}, SamplingOptions{1, 1, 1, 1},
+                                           SamplingOptions{5, 0, 0.5, 1}, SamplingOptions{0.001, 4, 1, 1}}) {
+        TokenSampler sampler(std::vector<int32_t>{0, 1, 3}, options);
+        int64_t largest = 0;
+        for (int i = 0; i < 300; ++i) {
+            const int32_t token = sampler.pick(logits, 0, i);
+            EXPECT_TRUE(token == 0 || token == 1 || token == 3) << token;
+            largest += token == 3;
+        }
+        EXPECT_GT(largest, 80);
+    }
+}
+
 TEST(TokenSampler, TopKAndTopPKeepTheLikeliest) {
     const auto ids = [](const std::map<int32_t, double>& m) {
         std::vector<int32_t> out;
