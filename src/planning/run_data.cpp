@@ -40,15 +40,12 @@ void take_vocabulary(compile::Recipe& recipe, const data::PreparedData& prepared
     if (!recipe.is_set("model.vocab_size")) {
         recipe.set("model.vocab_size", std::to_string(vocab_size));
     } else if (const int64_t given = std::get<int64_t>(recipe.model_shape().at("vocab_size")); given < vocab_size) {
-        const std::string& weights = recipe.text("checkpoint.initial_load_path");
         throw UserError("recipe.vocabulary", "model.vocab_size",
-                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: {}", given,
+                        fmt::format("model.vocab_size = {}, but the tokens of {} go up to {}: raise it, or leave it out{}", given,
                                     prepared.folder.string(), vocab_size,
-                                    weights.empty() ? "raise it, or leave it out"
-                                                    : fmt::format("rows cannot be added to the model of "
-                                                                  "checkpoint.initial_load_path = {}, so prepare the data with "
-                                                                  "its own tokenizer (`lockstep data prepare --tokenizer`)",
-                                                                  weights)));
+                                    recipe.is_set("checkpoint.initial_load_path")
+                                        ? "; the weights of checkpoint.initial_load_path then get new rows"
+                                        : ""));
     }
 }
 

@@ -287,14 +287,18 @@ TEST(CliCheckpoint, NoStepsAreNoTraining) {
     EXPECT_TRUE(has(f.err, "training.steps = 0: nothing was trained")) << f.err;
 }
 
-TEST(CliCheckpoint, RowsOfAVocabularyCannotBeAdded) {
+TEST(CliCheckpoint, AVocabularyGrowsWhereARunBeginsWithWeights) {
     Scratch s;
     s.ScratchFolder::write("r.toml", kShortRun);
     ASSERT_EQ(s.lockstep("train r.toml --training.steps 1 --job.dump_folder a").code, 0);
     const std::string from = "train r.toml --training.steps 1 --checkpoint.initial_load_path a/checkpoint --job.dump_folder ";
     Finished f = s.lockstep(from + "b --model.vocab_size 70");
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_TRUE(has(f.err, "model.vocab_size is 6 larger than that of a/checkpoint")) << f.err;
+    f = s.lockstep(from + "e --model.vocab_size 60");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(has(f.err, "holds a model with model.vocab_size = 64, but the recipe has 70. Rows cannot be added")) << f.err;
+    EXPECT_TRUE(has(f.err, "holds a model with model.vocab_size = 64, but the recipe has 60. A vocabulary grows only where"))
+        << f.err;
     EXPECT_TRUE(has(f.err, "[checkpoint.other_architecture]")) << f.err;
     std::string text;
     for (int i = 0; i < 200; ++i) text += "the quick brown fox ";
@@ -302,7 +306,7 @@ TEST(CliCheckpoint, RowsOfAVocabularyCannotBeAdded) {
     ASSERT_EQ(s.lockstep("data prepare text.txt --out d --tokenizer bytes").code, 0);
     f = s.lockstep(from + "c --training.dataset prepared --training.dataset_path d");
     EXPECT_EQ(f.code, 1);
-    EXPECT_TRUE(has(f.err, "rows cannot be added to the model of checkpoint.initial_load_path = a/checkpoint")) << f.err;
+    EXPECT_TRUE(has(f.err, "raise it, or leave it out; the weights of checkpoint.initial_load_path then get new rows")) << f.err;
 }
 
 TEST(CliCheckpoint, TwoJobsOnOneFolder) {
