@@ -58,7 +58,7 @@ TEST(Toml, StringsAndCommentsHaveAnyMarks) {
         parse_toml("# don't " + marks + "\na = \"" + marks + "\\\"" + marks + "\"\nb = '" + marks + "\\'\nc = \"\"\"" + marks +
                    "\\\"\"\"" + marks + "\"\"\"\"\"\nd = '''x" + marks + "''''\ne = [1.5, 2.5]\nf = \"\"\n" + "[g.\"" + marks +
                    "\"]\nh = 1979-05-27T07:32:00.999-07:00\n");
-    EXPECT_EQ(t["c"].value<std::string>(), marks + "\"\"" + marks + "\"\"");
+    EXPECT_EQ(t["c"].value<std::string>(), marks + "\"\"\"" + marks + "\"\"");
     EXPECT_EQ(t["d"].value<std::string>(), "x" + marks + "'");
     EXPECT_EQ(t["e"][1].value<double>(), 2.5);
     EXPECT_TRUE(t["g"][marks]["h"].is_date_time());
