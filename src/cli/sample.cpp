@@ -79,7 +79,7 @@ std::vector<int32_t> read_tokens(const std::string& list, int64_t vocab) {
 
 using Prompts = std::vector<std::vector<int32_t>>;
 
-// Texts by the tokenizer; an empty one begins a document, as after a separator.
+// Texts by the tokenizer, begun as the documents of its data are; an empty one begins a document, as after a separator.
 Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer>& tokenizer, int64_t vocab) {
     std::vector<std::string> texts = args.prompts;
     for (const std::string& file : args.prompt_files) texts.push_back(read_prompt(file));
@@ -95,7 +95,9 @@ Prompts read_prompts(const SampleArgs& args, const std::optional<data::Tokenizer
                                     tokenizer->vocab_size(), vocab));
     Prompts out;
     for (const std::string& text : texts) {
-        out.push_back(tokenizer->encode(text));
+        std::vector<int32_t>& prompt = out.emplace_back();
+        if (tokenizer->begin() >= 0) prompt.push_back(tokenizer->begin());
+        tokenizer->encode(text, prompt);
         if (out.back().empty()) out.back().push_back(tokenizer->separator());
     }
     for (const std::string& list : args.prompt_tokens) out.push_back(read_tokens(list, vocab));
@@ -189,7 +191,8 @@ public:
         for (const std::vector<int32_t>& p : prompts) {
             Sequence& s = sequences.emplace_back();
             s.prompt = p;
-            if (tokenizer_) s.text.emplace(*tokenizer_, args_.stops, p.back() == tokenizer_->separator());
+            if (tokenizer_)
+                s.text.emplace(*tokenizer_, args_.stops, p.back() == tokenizer_->separator() || p.back() == tokenizer_->begin());
         }
         const Clock::time_point start = Clock::now();
         generator_.begin(prompts);

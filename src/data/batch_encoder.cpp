@@ -10,6 +10,7 @@ namespace lockstep::data {
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 17;       // a thread's turn: some milliseconds
+constexpr size_t kLongPartBytes = size_t{4} << 20;   // without a place to cut
 constexpr size_t kBytesOfAThread = size_t{4} << 20;  // between two times that the threads wait for each other
 
 int count_of(int threads) { return threads > 0 ? threads : static_cast<int>(usable_cpus().size()); }
@@ -26,6 +27,14 @@ void BatchEncoder::encode(std::span<const std::string_view> texts, Sink sink) {
     for (size_t t = 0; t < texts.size(); ++t) {
         for (size_t begin = 0; begin < texts[t].size();) {
             const size_t end = tokenizer_.part_end(texts[t], begin, kPartBytes);
+            if (end - begin > kLongPartBytes) {
+                encode_parts(sink);
+                encoders_[0].encode_long_part(texts[t].substr(begin, end - begin), begin == 0,
+                                              [&](std::span<const int32_t> tokens) { sink(t, tokens); });
+                begin = end;
+                bytes = 0;
+                continue;
+            }
             parts_.push_back({t, texts[t].substr(begin, end - begin), begin == 0});
             bytes += end - begin;
             begin = end;

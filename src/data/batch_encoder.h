@@ -22,7 +22,7 @@ public:
     int threads() const { return threads_.threads(); }
 
     // Calls sink(text, tokens) in order, on the caller's thread; a long text gets several calls, an empty one none.
-    // Memory: the tokens of some megabytes of text, or of the longest text that cannot be cut.
+    // Memory: the tokens of some megabytes of text. A long text that cannot be cut is one thread's (Encoder::encode_long_part).
     using Sink = FunctionRef<void(size_t text, std::span<const int32_t> tokens)>;
     void encode(std::span<const std::string_view> texts, Sink sink);
 

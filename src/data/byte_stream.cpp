@@ -153,15 +153,29 @@ std::unique_ptr<ByteStream> ByteStream::open(const std::filesystem::path& file, 
     return std::make_unique<PlainStream>(file);
 }
 
-Spool::Spool(ByteStream& stream) {
+void refuse_long_document(const std::filesystem::path& file, const std::string& what, int64_t longest_bytes) {
+    throw UserError("data.document_too_long", "--longest-document",
+                    fmt::format("{}: {} longer than {} MiB, the longest document. Split it (`split -C 500m` cuts text at ends of "
+                                "lines), or raise --longest-document.",
+                                file.string(), what, longest_bytes >> 20));
+}
+
+Spool::Spool(ByteStream& stream, const std::filesystem::path& path, int64_t longest_bytes) {
     std::vector<char> chunk(kChunkBytes);
     size_t got = 0;
+    const auto require_short = [&](size_t bytes) {
+        if (static_cast<int64_t>(bytes) > longest_bytes) refuse_long_document(path, "unpacked it is", longest_bytes);
+    };
     while (memory_.size() < kSpoolBytes && (got = stream.read(chunk)) > 0) memory_.append(chunk.data(), got);
+    require_short(memory_.size());
     if (memory_.size() < kSpoolBytes) return;
     TemporaryFile file;
     file.append(memory_);
     memory_ = {};
-    while ((got = stream.read(chunk)) > 0) file.append({chunk.data(), got});
+    while ((got = stream.read(chunk)) > 0) {
+        file.append({chunk.data(), got});
+        require_short(file.bytes);
+    }
     mapped_ = MappedFile::map(file.descriptor, file.bytes, "a temporary file");
 }
 
@@ -180,12 +194,8 @@ bool LineReader::next(std::string_view& line) {
         buffer_.erase(0, begin_);
         begin_ = 0;
         searched_ = buffer_.size();
-        if (buffer_.size() > longest_bytes_) {
-            throw UserError("data.line_too_long", path_.string(),
-                            fmt::format("{}: line {} is longer than {} MiB. JSON Lines have one object on each line; split the "
-                                        "document, or convert the file.",
-                                        path_.string(), line_number_ + 1, longest_bytes_ >> 20));
-        }
+        if (static_cast<int64_t>(buffer_.size()) > longest_bytes_)
+            refuse_long_document(path_, fmt::format("line {} is", line_number_ + 1), longest_bytes_);
         buffer_.resize(searched_ + kChunkBytes);
         const size_t got = stream_.read({buffer_.data() + searched_, kChunkBytes});
         buffer_.resize(searched_ + got);

@@ -39,11 +39,16 @@ private:
     int64_t done_ = 0;
 };
 
+// The longest document, whatever its file: a line of JSON Lines, a file of text, a value of Parquet.
+inline constexpr int64_t kLongestDocumentBytes = int64_t{1} << 30;
+// UserError data.document_too_long. `what`: "it unpacks to", "line 3 is".
+[[noreturn]] void refuse_long_document(const std::filesystem::path& file, const std::string& what, int64_t longest_bytes);
+
 // All of a stream as one text: in memory if it is short, else in a temporary file that has no name and is mapped.
 class Spool {
 public:
-    // UserError data.spool_unwritable, and those of the stream.
-    explicit Spool(ByteStream& stream);
+    // UserError data.spool_unwritable, data.document_too_long, and those of the stream, which is one of `file`.
+    Spool(ByteStream& stream, const std::filesystem::path& file, int64_t longest_bytes = kLongestDocumentBytes);
     std::string_view text() const { return mapped_.text().empty() ? std::string_view(memory_) : mapped_.text(); }
 
 private:
@@ -54,17 +59,16 @@ private:
 // Lines of a stream, without their ends ("\n" or "\r\n"), and without a byte order mark before the first.
 class LineReader {
 public:
-    static constexpr size_t kLongestBytes = size_t{1} << 30;
-    LineReader(ByteStream& stream, const std::filesystem::path& path, size_t longest_bytes = kLongestBytes)
+    LineReader(ByteStream& stream, const std::filesystem::path& path, int64_t longest_bytes = kLongestDocumentBytes)
         : stream_(stream), path_(path), longest_bytes_(longest_bytes) {}
-    // The view lives until the next call. UserError data.line_too_long.
+    // The view lives until the next call. UserError data.document_too_long.
     bool next(std::string_view& line);
     int64_t line_number() const { return line_number_; }  // of the line that next() gave, from 1
 
 private:
     ByteStream& stream_;
     std::filesystem::path path_;
-    size_t longest_bytes_;
+    int64_t longest_bytes_;
     std::string buffer_;
     size_t begin_ = 0, searched_ = 0;
     int64_t line_number_ = 0;

@@ -25,6 +25,14 @@ struct Document {
     bool is_text() const { return ids.empty(); }
 };
 
+// A line of JSON Lines, or an object of JSON, that cannot be read.
+struct BadLine {
+    std::string file;
+    int64_t line = 0;  // of JSON that is no JSON Lines, the number of the object; both from 1
+    std::string cause;
+    bool operator==(const BadLine&) const = default;
+};
+
 class Corpus {
 public:
     virtual ~Corpus() = default;

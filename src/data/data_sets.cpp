@@ -33,6 +33,10 @@ void require_same_tokenizer(const PreparedData& a, const PreparedData& b) {
     if (x.vocab_size != y.vocab_size) refuse(fmt::format("their vocabularies have {} and {} tokens", x.vocab_size, y.vocab_size));
     if (x.separator != y.separator)
         refuse(fmt::format("their documents end with token {} and token {}", x.separator, y.separator));
+    if (x.begin != y.begin) {
+        const auto named = [](int32_t begin) { return begin < 0 ? "none" : std::to_string(begin); };
+        refuse(fmt::format("their documents begin with token {} and token {}", named(x.begin), named(y.begin)));
+    }
     const bool known = !x.tokenizer_xxh3.empty() && !y.tokenizer_xxh3.empty();
     if (known && x.tokenizer_xxh3 != y.tokenizer_xxh3 && !is_same_tokenizer(a.folder / kTokenizerFile, b.folder / kTokenizerFile))
         refuse(fmt::format("the files {} differ", kTokenizerFile));

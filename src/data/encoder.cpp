@@ -12,6 +12,8 @@ constexpr size_t kCacheSlots = size_t{1} << 15;  // 2 MiB: fits a core's second-
 // Longer pieces go through a heap: the scan of a short array is simple and quick, but quadratic. Words are below this.
 constexpr size_t kShortPieceSymbols = 48;
 constexpr size_t kPartBytes = size_t{1} << 16;  // a normalized part stays in the cache
+constexpr size_t kDrainTokens = size_t{1} << 16;
+constexpr size_t kWindowBytes = size_t{1} << 20;  // of a word without end, merged at a time
 
 // Calls between(text, whether it is the first) for what stands between added tokens, and token(id) for them.
 template <class Between, class Token>
@@ -51,6 +53,25 @@ void Encoder::encode_part(std::string_view part, bool first, std::vector<int32_t
         [&](int32_t id) { tokens.push_back(id); });
 }
 
+void Encoder::encode_long_part(std::string_view part, bool first, Drain drain) {
+    std::vector<int32_t> tokens;
+    drain_ = drain;
+    try {
+        encode_part(part, first, tokens);
+    } catch (...) {
+        drain_.reset();
+        throw;
+    }
+    drain_.reset();
+    if (!tokens.empty()) drain(tokens);
+}
+
+void Encoder::drain_full(std::vector<int32_t>& tokens) {
+    if (!drain_ || tokens.size() < kDrainTokens) return;
+    (*drain_)(tokens);
+    tokens.clear();
+}
+
 void Encoder::append_segment(std::string_view text, Before before, std::vector<int32_t>& tokens) {
     text = tokenizer_.normalizer_.apply(text, before.continues, normalized_);
     for_each_added(
@@ -80,6 +101,7 @@ void Encoder::append_words(std::string_view piece, std::vector<int32_t>& tokens)
 }
 
 void Encoder::append_piece(std::string_view piece, std::vector<int32_t>& tokens) {
+    drain_full(tokens);
     if (piece.size() == 1 && tokenizer_.parts_.byte_level && tokenizer_.byte_ids_[static_cast<uint8_t>(piece[0])] >= 0) {
         tokens.push_back(tokenizer_.byte_ids_[static_cast<uint8_t>(piece[0])]);
         return;
@@ -102,14 +124,21 @@ void Encoder::append_piece(std::string_view piece, std::vector<int32_t>& tokens)
 }
 
 void Encoder::merge_piece(std::string_view piece, std::vector<int32_t>& tokens) {
-    if (tokenizer_.parts_.whole_pieces_first) {
+    if (tokenizer_.parts_.whole_pieces_first && piece.size() <= tokenizer_.longest_token_bytes_) {
         const auto found = tokenizer_.whole_pieces_.find(std::string(piece));
         if (found != tokenizer_.whole_pieces_.end()) {
             tokens.push_back(found->second);
             return;
         }
     }
+    if (piece.size() > 2 * kWindowBytes) {
+        if (const std::optional<size_t> reach = tokenizer_.merge_reach_) return merge_in_windows(piece, *reach, tokens);
+    }
     find_symbols(piece);
+    merge_symbols(tokens);
+}
+
+void Encoder::merge_symbols(std::vector<int32_t>& tokens) {
     if (tokenizer_.pairs_.empty()) {
         tokens.insert(tokens.end(), symbols_.begin(), symbols_.end());
     } else if (symbols_.size() <= kShortPieceSymbols) {
@@ -119,25 +148,69 @@ void Encoder::merge_piece(std::string_view piece, std::vector<int32_t>& tokens) 
     }
 }
 
+// Merges a window of a long word, keeps the tokens that no text behind the window can change, and goes on behind the last of
+// them: what stands between two tokens of a word is merged as if it stood alone.
+void Encoder::merge_in_windows(std::string_view piece, size_t reach, std::vector<int32_t>& tokens) {
+    std::vector<int32_t> made;
+    for (size_t begin = 0, window = std::max(kWindowBytes, 2 * reach); begin < piece.size();) {
+        std::string_view shown = piece.substr(begin, window);
+        const bool is_last = shown.size() == piece.size() - begin;
+        if (!is_last && !tokenizer_.parts_.byte_level) {  // no character is cut
+            while (!shown.empty() && (static_cast<uint8_t>(piece[begin + shown.size()]) & 0xC0) == 0x80) shown.remove_suffix(1);
+        }
+        made.clear();
+        find_symbols(shown);
+        merge_symbols(made);
+        if (is_last) return static_cast<void>(tokens.insert(tokens.end(), made.begin(), made.end()));
+        size_t bytes = 0;
+        const size_t settled = settled_tokens(made, shown.size() > reach ? shown.size() - reach : 0, bytes);
+        tokens.insert(tokens.end(), made.begin(), made.begin() + static_cast<std::ptrdiff_t>(settled));
+        drain_full(tokens);
+        begin += bytes;
+        if (settled == 0) window *= 2;  // one unknown token of many characters
+    }
+}
+
+// How many of a window's tokens lie before `settled_bytes`, and how many bytes they stand for. An unknown token that may go on is
+// not one of them.
+size_t Encoder::settled_tokens(std::span<const int32_t> tokens, size_t settled_bytes, size_t& bytes) const {
+    const TokenizerParts& parts = tokenizer_.parts_;
+    size_t settled = 0, unknown = 0;
+    for (size_t at = 0, i = 0; i < tokens.size(); ++i) {
+        const bool is_unknown = tokens[i] == parts.unknown;
+        at += is_unknown ? unknown_bytes_[unknown++] : tokenizer_.symbol_bytes(tokens[i]);
+        if (at > settled_bytes) break;
+        if (is_unknown && parts.fuse_unknown) continue;
+        settled = i + 1;
+        bytes = at;
+    }
+    return settled;
+}
+
 // The tokens that merging begins with: of bytes or characters, or unknown.
 void Encoder::find_symbols(std::string_view piece) {
     symbols_.clear();
+    unknown_bytes_.clear();
     const TokenizerParts& parts = tokenizer_.parts_;
-    bool unknown = false;  // seen, and not yet a symbol: more of it may become one with it
+    size_t unknown = 0;  // bytes that are not yet a symbol: more may become one with them
+    const auto end_unknown = [&] {
+        if (unknown == 0) return;
+        symbols_.push_back(parts.unknown);
+        unknown_bytes_.push_back(static_cast<uint32_t>(unknown));
+        unknown = 0;
+    };
     const auto add_known = [&](int32_t id) {
-        if (unknown) symbols_.push_back(parts.unknown);
-        unknown = false;
+        end_unknown();
         symbols_.push_back(id);
     };
-    const auto add_unknown = [&] {
-        if (unknown && !parts.fuse_unknown) symbols_.push_back(parts.unknown);
-        unknown = parts.unknown >= 0;
+    const auto add_unknown = [&](size_t bytes) {
+        if (!parts.fuse_unknown) end_unknown();
+        if (parts.unknown >= 0) unknown += bytes;
     };
     const auto byte_id = [&](char c) { return tokenizer_.byte_ids_[static_cast<uint8_t>(c)]; };
     if (parts.byte_level) {
-        for (const char c : piece) byte_id(c) >= 0 ? add_known(byte_id(c)) : add_unknown();
-        if (unknown) symbols_.push_back(parts.unknown);
-        return;
+        for (const char c : piece) byte_id(c) >= 0 ? add_known(byte_id(c)) : add_unknown(1);
+        return end_unknown();
     }
     while (!piece.empty()) {
         const Character character = first_character(piece);
@@ -150,10 +223,10 @@ void Encoder::find_symbols(std::string_view piece) {
         } else if (std::all_of(bytes.begin(), bytes.end(), [&](char c) { return byte_id(c) >= 0; })) {
             for (const char c : bytes) symbols_.push_back(byte_id(c));
         } else {
-            add_unknown();
+            add_unknown(bytes.size());
         }
     }
-    if (unknown) symbols_.push_back(parts.unknown);
+    end_unknown();
 }
 
 // Scans for the lowest rank again after every merge; merges_[i] is the merge of symbols i and i + 1.

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "data/tokenizer.h"
 
 namespace lockstep::data {
@@ -21,6 +24,10 @@ public:
 
     // Appends the tokens of a part of a text that Tokenizer::part_end() cut. `first`: it is the text's first.
     void encode_part(std::string_view part, bool first, std::vector<int32_t>& tokens);
+    // Hands the tokens of a long part out on the way: memory does not grow with it, but for what its normalizer needs, and for
+    // a word without end of a tokenizer whose merges are not in order (Tokenizer::merge_reach).
+    using Drain = FunctionRef<void(std::span<const int32_t> tokens)>;
+    void encode_long_part(std::string_view part, bool first, Drain drain);
 
 private:
     // One cache line: pieces up to 23 bytes that make up to 8 tokens. A newer piece takes the place of an older one.
@@ -43,7 +50,11 @@ private:
     void append_words(std::string_view piece, std::vector<int32_t>& tokens);
     void append_piece(std::string_view piece, std::vector<int32_t>& tokens);
     void find_symbols(std::string_view piece);
+    void drain_full(std::vector<int32_t>& tokens);
     void merge_piece(std::string_view piece, std::vector<int32_t>& tokens);
+    void merge_in_windows(std::string_view piece, size_t reach, std::vector<int32_t>& tokens);
+    size_t settled_tokens(std::span<const int32_t> tokens, size_t settled_bytes, size_t& bytes) const;
+    void merge_symbols(std::vector<int32_t>& tokens);
     void merge_short(std::vector<int32_t>& tokens);
     void merge_long(std::vector<int32_t>& tokens);
     void push_candidate(int32_t left_at, int32_t right_at);
@@ -52,7 +63,9 @@ private:
     PreTokenizerRun pre_tokenizer_;
     std::string normalized_;
     std::vector<CachedPiece> cache_;
-    std::vector<int32_t> symbols_;  // of the piece being merged
+    std::vector<int32_t> symbols_;         // of the piece being merged
+    std::vector<uint32_t> unknown_bytes_;  // of its unknown symbols
+    std::optional<Drain> drain_;           // while a long part is encoded
     std::vector<PairMerge> merges_;
     std::vector<int32_t> previous_, next_;
     std::vector<Candidate> heap_;

@@ -6,7 +6,7 @@
 #include <cctype>
 
 #include "data/id_files.h"
-#include "data/json_lines.h"
+#include "data/unicode.h"
 
 namespace lockstep::data {
 namespace {
@@ -21,6 +21,8 @@ struct Signature {
 
 using namespace std::string_view_literals;
 
+constexpr const char* kTarRemedy = "Unpack it first: tar -xf {}. Of WebDataset's shards, the .txt files in it are then documents";
+
 constexpr Signature kNotRead[] = {
     {0,
      "\xFD"
@@ -31,7 +33,7 @@ constexpr Signature kNotRead[] = {
     {0, "7z\xBC\xAF\x27\x1C"sv, "a 7z archive", "Unpack it first: 7z x {}"},
     {0, "Rar!"sv, "a RAR archive", "Unpack it first: unrar x {}"},
     {0, "\x04\x22\x4D\x18"sv, "compressed with lz4", "Unpack it first: lz4 -d {}"},
-    {257, "ustar"sv, "a tar archive", "Unpack it first: tar -xf {}"},
+    {257, "ustar"sv, "a tar archive", kTarRemedy},
     {0, "ARROW1"sv, "an Arrow file",
      "Write it as Parquet with pyarrow: pyarrow.parquet.write_table(pyarrow.ipc.open_file(\"{}\").read_all(), \"data.parquet\")"},
     {0, "\xFF\xFF\xFF\xFF"sv, "an Arrow stream",
@@ -59,11 +61,13 @@ bool is_utf16(std::string_view head) {
     return checked.size() >= 16 && std::min(zeros[0], zeros[1]) == 0 && std::max(zeros[0], zeros[1]) * 4 > checked.size();
 }
 
-bool is_json_array_of_objects(std::string_view head) {
-    const size_t bracket = head.find_first_not_of(" \t\r\n");
-    if (bracket == std::string_view::npos || head[bracket] != '[') return false;
-    const size_t next = head.find_first_not_of(" \t\r\n", bracket + 1);
-    return next != std::string_view::npos && head[next] == '{';
+// Bytes that a person can read: UTF-8, perhaps cut off at the end, without control characters but those of lines.
+bool is_readable_text(std::string_view head) {
+    const bool has_controls = std::any_of(head.begin(), head.end(), [](char c) {
+        return (static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\r' && c != '\t' && c != '\f') || c == 0x7F;
+    });
+    constexpr size_t kLongestCharacter = 4;
+    return !has_controls && head.size() - valid_utf8_prefix_bytes(head) < kLongestCharacter;
 }
 
 // The suffix that promises a format that the bytes do not have; empty: the name promises none.
@@ -72,6 +76,17 @@ std::string_view broken_promise(std::string_view lower_name) {
         if (lower_name.ends_with(suffix)) return suffix;
     }
     return "";
+}
+
+// In lower case, without the suffix of the packing.
+std::string unpacked_name(std::string_view name, Packing packing) {
+    std::string lower(name);
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (packing == Packing::none) return lower;
+    for (const char* suffix : {".gz", ".gzip", ".zst", ".zstd"})
+        if (lower.ends_with(suffix)) lower.erase(lower.size() - std::string_view(suffix).size());
+    if (lower.ends_with(".tgz") || lower.ends_with(".tzst")) lower += ".tar";
+    return lower;
 }
 
 FileFormat unreadable(std::string_view what, std::string_view remedy) {
@@ -87,36 +102,36 @@ Packing packing_of(std::string_view head) {
     return Packing::none;
 }
 
-bool looks_like_json_lines(std::string_view head) {
-    const FieldPath any("text");
-    for (int line = 0; line < 2; ++line) {
-        const size_t end = head.find('\n');
-        if (end == std::string_view::npos) return false;
-        const JsonLine::Kind kind = parse_json_line(head.substr(0, end), any).kind;
-        if (kind == JsonLine::Kind::not_json || kind == JsonLine::Kind::no_object) return false;
-        head.remove_prefix(end + 1);
-    }
-    return true;
+NamePromise promise_of(std::string_view name, Packing packing) {
+    const std::string lower = unpacked_name(name, packing);
+    for (const char* suffix : {".jsonl", ".ndjson", ".jsonlines"})
+        if (lower.ends_with(suffix)) return NamePromise::json_lines;
+    if (lower.ends_with(".json")) return NamePromise::json;
+    for (const char* suffix : {".txt", ".text", ".md"})
+        if (lower.ends_with(suffix)) return NamePromise::text;
+    return NamePromise::none;
 }
 
-FileFormat format_of(std::string_view name, Packing packing, std::string_view head) {
-    std::string lower(name);
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (packing != Packing::none) {
-        for (const char* suffix : {".gz", ".gzip", ".zst", ".zstd"})
-            if (lower.ends_with(suffix)) lower.erase(lower.size() - std::string_view(suffix).size());
-        if (lower.ends_with(".tgz") || lower.ends_with(".tzst")) lower += ".tar";
-    }
+FileFormat format_of(std::string_view name, Packing packing, std::string_view head, int id_bytes) {
+    const std::string lower = unpacked_name(name, packing);
     const Format known = head.starts_with(kNpyMagic)        ? Format::npy
                          : head.starts_with("PAR1")         ? Format::parquet
                          : head.starts_with(kMegatronMagic) ? Format::megatron_index
                          : is_llm_c(head)                   ? Format::llm_c
                                                             : Format::text;
     if (known != Format::text && packing == Packing::none) return {known, "", ""};
-    if (lower.ends_with(".tar")) return unreadable("a tar archive", "Unpack it first: tar -xf {}");
+    if (lower.ends_with(".tar")) return unreadable("a tar archive", kTarRemedy);
     for (const Signature& s : kNotRead)
         if (has_at(head, s.at, s.bytes)) return unreadable(s.what, s.remedy);
-    const bool is_raw = lower.ends_with(".bin");
+    const bool is_bin = lower.ends_with(".bin"), is_npy = lower.ends_with(".npy");
+    const bool is_text = (is_bin || is_npy) && is_readable_text(head);
+    if (is_bin && is_text)
+        return unreadable("named .bin and holds text, not token ids", "Rename it to .txt if it is text to train on");
+    if (is_npy && !is_text && packing == Packing::none && id_bytes == 0) {
+        return unreadable("an .npy whose header is missing, as those of OLMo",
+                          "If it holds token ids and nothing else, say their width: --id-bytes 2 or --id-bytes 4");
+    }
+    const bool is_raw = is_bin || (is_npy && !is_text);
     if (is_raw && packing == Packing::none) return {Format::raw_ids, "", ""};
     if (is_raw || known != Format::text) {
         return unreadable("a compressed file of another format than text",
@@ -128,13 +143,6 @@ FileFormat format_of(std::string_view name, Packing packing, std::string_view he
         return unreadable("UTF-32 text", "Convert it first: iconv -f UTF-32 -t UTF-8 {0} > {0}.txt");
     if (is_utf16(head)) return unreadable("UTF-16 text", "Convert it first: iconv -f UTF-16 -t UTF-8 {0} > {0}.txt");
     if (head.substr(0, kBinaryCheckBytes).find('\0') != std::string_view::npos) return {Format::binary, "", ""};
-    if (lower.ends_with(".jsonl") || lower.ends_with(".ndjson") || lower.ends_with(".jsonlines"))
-        return {Format::json_lines, "", ""};
-    if (lower.ends_with(".json")) {
-        if (looks_like_json_lines(head)) return {Format::json_lines, "", ""};
-        if (is_json_array_of_objects(head))
-            return unreadable("a JSON list of objects", "Write it as JSON Lines, an object a line: jq -c '.[]' {0} > {0}l");
-    }
     if (lower.ends_with(".csv") || lower.ends_with(".tsv"))
         return unreadable("a table with separators",
                           "Write it as Parquet, with read_csv and to_parquet of pandas; or rename it to .txt, to train on the "

@@ -52,6 +52,24 @@ std::vector<int64_t> python_tuple(std::string_view text) {
     }
 }
 
+// A chunk begins with the number of its items and the places where they begin and end, behind these numbers.
+bool begins_as_litdata(std::string_view bytes) {
+    if (bytes.size() < 2 * sizeof(uint32_t)) return false;
+    const uint64_t items = number_at<uint32_t>(bytes, 0), header_bytes = (items + 2) * sizeof(uint32_t);
+    return items > 0 && header_bytes <= bytes.size() && number_at<uint32_t>(bytes, sizeof(uint32_t)) == header_bytes;
+}
+
+// The upper halves of wider ids.
+bool is_every_other_zero(const IdArray& ids) {
+    constexpr int64_t kFewestIds = 8;  // of fewer it may be chance
+    bool any = false;
+    for (int64_t i = 0; i < ids.count; ++i) {
+        if (i % 2 == 1 && ids[i] != 0) return false;
+        any = any || ids[i] != 0;
+    }
+    return any && ids.count >= kFewestIds;
+}
+
 }  // namespace
 
 bool is_llm_c(std::string_view bytes) {
@@ -118,12 +136,28 @@ IdArray parse_llm_c(std::string_view bytes, const std::filesystem::path& file) {
     return {bytes.data() + kLlmCHeaderBytes, count, type};
 }
 
-IdArray parse_raw_ids(std::string_view bytes, const std::filesystem::path& file) {
-    if (bytes.size() % 2 != 0)
-        refuse(file, fmt::format("it holds {} bytes, an odd number, and is read as 16-bit ids without a header (nanoGPT's form). "
-                                 "Save other types as .npy",
-                                 bytes.size()));
-    return {bytes.data(), static_cast<int64_t>(bytes.size() / 2), IdType::u16};
+IdArray parse_raw_ids(std::string_view bytes, const std::filesystem::path& file, int id_bytes, int vocab_size) {
+    constexpr int kVocabOf16Bits = 65536;
+    const bool needs_32_bits = vocab_size > kVocabOf16Bits;
+    if (id_bytes == 2 && needs_32_bits)
+        refuse(file, fmt::format("ids of 2 bytes (--id-bytes) are those of at most {} tokens, and the vocabulary has {}. Say "
+                                 "--id-bytes 4, or the size of the vocabulary that the ids were made with",
+                                 kVocabOf16Bits, vocab_size));
+    if (begins_as_litdata(bytes))
+        refuse(file, "it is a chunk of litdata, with a header. Write its token ids as .npy with litdata.StreamingDataset");
+    const bool is_wide = id_bytes == 4 || (id_bytes == 0 && needs_32_bits);
+    const auto width = static_cast<size_t>(is_wide ? 4 : 2);
+    if (bytes.size() % width != 0)
+        refuse(file, fmt::format("it holds {} bytes, {}, and is read as {}-bit ids without a header (nanoGPT's form). "
+                                 "Say the width of its ids with --id-bytes, or save other types as .npy",
+                                 bytes.size(), is_wide ? "no multiple of 4" : "an odd number", 8 * width));
+    const IdArray ids{bytes.data(), static_cast<int64_t>(bytes.size() / width), is_wide ? IdType::u32 : IdType::u16};
+    if (is_every_other_zero(ids))
+        refuse(file, is_wide ? "read as 32-bit ids, every other id is 0: they seem to have 64 bits. Save them with their type: "
+                               "numpy.save(\"ids.npy\", numpy.fromfile(FILE, \"<i8\"))"
+                             : "read as 16-bit ids, every other id is 0: they seem to have 32 bits. Say --id-bytes 4, or of "
+                               "Megatron-LM's data put the .idx beside the .bin");
+    return ids;
 }
 
 MegatronIndex MegatronIndex::parse(std::string_view index, std::string_view bin, const std::filesystem::path& file) {

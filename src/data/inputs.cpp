@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "data/file_io.h"
+#include "data/json_shape.h"
+#include "data/known_datasets.h"
 
 namespace lockstep::data {
 namespace fs = std::filesystem;
@@ -14,22 +16,25 @@ namespace {
 
 enum class NamedBy { user, folder };
 
-std::string head_of(const fs::path& path, Packing packing) {
+// More than the longest line of JSON Lines is read for no shape.
+constexpr size_t kLongestHeadBytes = kLongestDocumentBytes + kFormatHeadBytes;
+
+std::string head_of(const fs::path& path, Packing packing, size_t bytes = kFormatHeadBytes) {
     const std::unique_ptr<ByteStream> stream = ByteStream::open(path, packing);
-    std::string head(kFormatHeadBytes, '\0');
-    size_t done = 0;
-    while (done < head.size()) {
-        const size_t got = stream->read({head.data() + done, head.size() - done});
+    std::string head;
+    while (head.size() < bytes) {
+        const size_t before = head.size(), wanted = std::min(bytes - before, kFormatHeadBytes);
+        head.resize(before + wanted);
+        const size_t got = stream->read({head.data() + before, wanted});
+        head.resize(before + got);
         if (got == 0) break;
-        done += got;
     }
-    head.resize(done);
     return head;
 }
 
 class InputsFinder {
 public:
-    explicit InputsFinder(RawIds raw_ids) : raw_ids_(raw_ids) {}
+    explicit InputsFinder(const FindOptions& options) : options_(options) {}
 
     void add_input(const fs::path& input) {
         std::error_code error;
@@ -80,6 +85,12 @@ private:
                 fmt::format("cannot read {}: {}. Check the path and its permissions.", folder.string(), error.message()));
         }
         std::sort(entries.begin(), entries.end());
+        for (const char* file : kDescribingFiles) {
+            if (!std::binary_search(entries.begin(), entries.end(), folder / file)) continue;
+            if (!fs::is_regular_file(folder / file, error)) continue;
+            const std::optional<KnownDataset> known = known_dataset(file, head_of(folder / file, Packing::none));
+            if (known && known->is_of_folder) return leave(folder, known->what, known->remedy, named_by);
+        }
         for (const fs::path& entry : entries) {
             const std::string entry_name = entry.filename().string();
             if (entry_name.starts_with('.')) {
@@ -105,7 +116,10 @@ private:
         }
         input.packing = packing_of(head);
         if (input.packing != Packing::none) head = head_of(path, input.packing);
-        const FileFormat format = format_of(path.filename().string(), input.packing, head);
+        const std::string file_name = path.filename().string();
+        if (const std::optional<KnownDataset> known = known_dataset(file_name, head))
+            return leave(path, known->what, known->remedy, named_by, known->is_of_folder ? path.parent_path() : path);
+        const FileFormat format = format_of(file_name, input.packing, head, options_.id_bytes);
         input.format = format.format;
         if (input.format == Format::megatron_index) {
             input.bin = fs::path(path).replace_extension(".bin");
@@ -114,24 +128,86 @@ private:
                        "Megatron-LM's data are two files; give both.");
             input.bytes += static_cast<int64_t>(fs::file_size(input.bin));
         }
-        const bool is_left_raw = input.format == Format::raw_ids && named_by == NamedBy::folder && raw_ids_ == RawIds::leave_out;
+        const bool is_left_raw =
+            input.format == Format::raw_ids && named_by == NamedBy::folder && options_.raw_ids == RawIds::leave_out;
         if (input.format == Format::unreadable) return leave(path, format.what, format.remedy, named_by);
         if (input.format == Format::binary)
             return leave(path, "binary", "Name files of text, JSON Lines, Parquet or token ids.", named_by);
         if (is_left_raw)
             return leave(path, "a .bin without a header",
                          "If it holds 16-bit token ids, name the file itself, or give --vocab-size.", named_by);
+        if (input.format == Format::text && !settle_text(input, std::move(head))) {
+            return leave(path, fmt::format("a JSON list of objects without the field \"{}\"", options_.field.text()),
+                         "Name the field that holds the text with --field.", named_by);
+        }
         found_.files.push_back(std::move(input));
     }
 
+    // Is a file of text JSON? False where it is JSON that is not read.
+    bool settle_text(Input& input, std::string head) {
+        using Kind = JsonShape::Kind;
+        if (options_.text_format == TextFormat::text) return true;
+        const NamePromise promise = promise_of(input.path.filename().string(), input.packing);
+        const bool two_lines = promise == NamePromise::json && begins_with_two_objects(head);
+        JsonShape shape = json_shape(head, head.size() < kFormatHeadBytes, options_.field);
+        for (size_t bytes = kFormatHeadBytes; shape.kind == Kind::more && bytes < kLongestHeadBytes;) {
+            bytes = std::min(bytes * 8, kLongestHeadBytes);
+            head = head_of(input.path, input.packing, bytes);
+            shape = json_shape(head, head.size() < bytes, options_.field);
+        }
+        const bool is_json = shape.kind == Kind::lines || shape.kind == Kind::values;
+        const bool must_be_json = promise == NamePromise::json_lines || options_.text_format == TextFormat::json || two_lines;
+        const bool may_be_json = is_json && shape.has_field && promise != NamePromise::text;
+        if (must_be_json || may_be_json) {
+            input.format = shape.kind == Kind::values ? Format::json_values : Format::json_lines;
+            input.is_json_by_content = promise != NamePromise::json_lines && !two_lines;
+        } else if (shape.kind == Kind::values && promise != NamePromise::text && is_json_list(head)) {
+            return false;
+        } else if (is_json) {
+            count(found_.taken_as_text,
+                  fmt::format("it looks like JSON {}{}", shape.kind == Kind::lines ? "Lines" : "objects",
+                              shape.has_field ? "" : fmt::format(" without the field \"{}\"", options_.field.text())),
+                  shape.has_field ? "--format json reads its objects, --format text says that it is text."
+                                  : "--field NAME says which field holds the text, --format text that it is text.",
+                  input.path);
+        }
+        return true;
+    }
+
+    // Of an "a.json", which is JSON Lines for that whatever fields the objects have.
+    bool begins_with_two_objects(std::string_view head) const {
+        for (int line = 0; line < 2; ++line) {
+            const size_t end = head.find('\n');
+            if (end == std::string_view::npos) return false;
+            const JsonField::Kind kind = read_json_line(head.substr(0, end), options_.field).kind;
+            if (kind == JsonField::Kind::not_json || kind == JsonField::Kind::no_object) return false;
+            head.remove_prefix(end + 1);
+        }
+        return true;
+    }
+
+    static bool is_json_list(std::string_view head) {
+        const size_t first = skip_json_space(head, head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+        return first < head.size() && head[first] == '[';
+    }
+
     void leave(const fs::path& path, const std::string& what, const std::string& remedy, NamedBy named_by) {
-        const std::string words = fmt::format(fmt::runtime(remedy), path.string());
+        leave(path, what, remedy, named_by, path);
+    }
+    // `remedied`: what the remedy is about.
+    void leave(const fs::path& path, const std::string& what, const std::string& remedy, NamedBy named_by,
+               const fs::path& remedied) {
+        const std::string words = fmt::format(fmt::runtime(remedy), remedied.string());
         if (named_by == NamedBy::user) refuse(path, "it is " + what, words);
         ++found_.skipped_binary;
-        for (LeftOut& kind : found_.left_out) {
+        count(found_.left_out, what, words, path);
+    }
+
+    static void count(std::vector<LeftOut>& kinds, const std::string& what, const std::string& remedy, const fs::path& path) {
+        for (LeftOut& kind : kinds) {
             if (kind.what == what) return static_cast<void>(++kind.files);
         }
-        found_.left_out.push_back({what, words, path.string(), 1});
+        kinds.push_back({what, remedy, path.string(), 1});
     }
 
     static bool is_megatron_index(const fs::path& path) {
@@ -140,18 +216,18 @@ private:
                format_of("", Packing::none, head_of(path, Packing::none)).format == Format::megatron_index;
     }
 
-    RawIds raw_ids_;
+    FindOptions options_;
     Inputs found_;
     std::set<std::string> seen_;  // canonical paths
 };
 
 }  // namespace
 
-Inputs find_inputs(const std::vector<fs::path>& inputs, RawIds raw_ids) {
+Inputs find_inputs(const std::vector<fs::path>& inputs, const FindOptions& options) {
     if (inputs.empty()) {
         throw UserError("data.no_input", "inputs", "no input is named. Name the files or folders to prepare.");
     }
-    InputsFinder finder(raw_ids);
+    InputsFinder finder(options);
     for (const fs::path& input : inputs) finder.add_input(input);
     Inputs found = finder.take();
     if (found.files.empty()) {

@@ -1,5 +1,6 @@
 // One column of text of a Parquet file: flat or inside structs, nullable or not, any number of row groups, pages of version 1 and
 // 2, uncompressed, snappy, gzip or zstd. A page at a time is in memory.
+// Whatever a file claims: a page and its dictionary take at most 1 GiB together, and no bytes are read for two row groups.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "data/json_lines.h"
+#include "data/json_value.h"
 #include "data/parquet_format.h"
 
 namespace lockstep::data {
@@ -24,7 +25,10 @@ public:
     void visit(const Use& use) const;
 
 private:
-    bool visit_column(const parquet::ColumnChunk& column, const Use& use) const;
+    struct Progress {
+        int64_t bytes_read = 0;  // of all pages so far
+    };
+    bool visit_column(const parquet::ColumnChunk& column, const Use& use, Progress& progress) const;
     [[noreturn]] void refuse(const std::string& why) const;
 
     std::string_view bytes_;

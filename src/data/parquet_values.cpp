@@ -9,6 +9,7 @@ namespace lockstep::data::parquet {
 namespace {
 
 constexpr uint64_t kMostDeltas = uint64_t{1} << 26;
+constexpr int64_t kMostTextsOfDictionary = int64_t{1} << 24;  // writers give up dictionaries of more than some megabytes
 
 uint64_t varint(std::string_view bytes, size_t& at) {
     uint64_t value = 0;
@@ -202,8 +203,10 @@ std::unique_ptr<TextReader> TextReader::make(int encoding, std::string_view byte
 std::vector<std::string_view> parse_plain_texts(std::string_view bytes, int64_t count) {
     if (count < 0 || static_cast<size_t>(count) > bytes.size() / 4)
         throw Damaged("a dictionary holds fewer texts than it promises");
+    if (count > kMostTextsOfDictionary) throw Damaged(fmt::format("a dictionary is said to hold {} texts", count));
     PlainTexts in(bytes);
     std::vector<std::string_view> texts;
+    texts.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) texts.push_back(in.next());
     return texts;
 }

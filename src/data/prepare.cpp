@@ -31,6 +31,15 @@ void check_options(const PrepareOptions& options) {
                         fmt::format("--shard-tokens {}: a token file of fewer than {} tokens is refused. Give {} or more.",
                                     options.shard_tokens, kFewestShardTokens, kFewestShardTokens));
     }
+    const bool has_file = !options.tokenizer.empty() && options.tokenizer != "bpe" && options.tokenizer != "bytes";
+    const bool names_tokens = !options.end_token.empty() || !options.begin_token.empty();
+    if (names_tokens && !has_file && options.existing != ExistingData::append) {
+        throw UserError(
+            "data.document_tokens", options.end_token.empty() ? "--begin-token" : "--end-token",
+            fmt::format("{} names a token of a tokenizer.json: give --tokenizer FILE. Tokenizers that are made here end "
+                        "documents with {}; of token ids --separator says it.",
+                        options.end_token.empty() ? "--begin-token" : "--end-token", kSeparatorText));
+    }
     if (options.ids_vocab_size == 0 && options.ids_separator < 0) return;
     if (options.ids_vocab_size < 1 || options.ids_separator < 0 || options.ids_separator >= options.ids_vocab_size) {
         throw UserError(
@@ -53,18 +62,29 @@ struct Vocabulary {
     std::optional<Tokenizer> tokenizer;
     std::string tokenizer_json;
     int size = 0;
-    int32_t separator = -1;
+    int32_t separator = -1, begin = -1;
 
     bool is_known() const { return size > 0; }
     void take(Tokenizer&& made, std::string json) {
         size = made.vocab_size();
         separator = made.separator();
+        begin = made.begin();
         tokenizer = std::move(made);
         tokenizer_json = std::move(json);
     }
 };
 
-Vocabulary given_vocabulary(const PrepareOptions& options) {
+// What the flags say, else the files beside the tokenizer.json; of what documents begin with, only the flag and the manifest of a
+// prepared folder.
+DocumentTokens document_tokens(const PrepareOptions& options) {
+    DocumentTokens tokens = DocumentTokens::beside(options.tokenizer);
+    if (!options.end_token.empty()) tokens.end = {{options.end_token, -1, "--end-token", true}};
+    if (!options.begin_token.empty()) tokens.begin = TokenName{options.begin_token, -1, "--begin-token", true};
+    return tokens;
+}
+
+// `documents`: of a tokenizer.json.
+Vocabulary given_vocabulary(const PrepareOptions& options, const DocumentTokens& documents) {
     Vocabulary given;
     if (options.ids_vocab_size > 0) {
         given.size = options.ids_vocab_size;
@@ -85,7 +105,7 @@ Vocabulary given_vocabulary(const PrepareOptions& options) {
             throw UserError("data.no_tokenizer", "--tokenizer",
                             fmt::format("--tokenizer {}: it is a folder. Give the tokenizer.json in it.", options.tokenizer));
         std::string json(MappedFile::open(options.tokenizer).text());
-        Tokenizer loaded = Tokenizer::from_json(json, options.tokenizer);
+        Tokenizer loaded = Tokenizer::from_json(json, options.tokenizer, documents);
         given.take(std::move(loaded), std::move(json));
     }
     if (given.tokenizer && options.vocab != 0 && options.vocab != given.size) {
@@ -111,9 +131,19 @@ Vocabulary appended_vocabulary(const PrepareOptions& options, const PreparedData
                                     "Leave the tokenizer out, or prepare a folder of its own.",
                                     base.folder.string(), asked, own.size, own.separator));
     };
+    own.begin = base.manifest.begin;
+    const auto text_of = [&](int32_t id) {
+        return own.tokenizer && id >= 0 ? own.tokenizer->parts().tokens[static_cast<size_t>(id)] : std::string();
+    };
+    if (!options.end_token.empty() && options.end_token != text_of(own.separator))
+        refuse(fmt::format("one whose documents end with {}", options.end_token));
+    if (!options.begin_token.empty() && options.begin_token != text_of(own.begin))
+        refuse(fmt::format("one whose documents begin with {}", options.begin_token));
     if (options.tokenizer == "bpe" || options.vocab != 0) refuse("one that is learned now");
     if (options.tokenizer.empty() && options.ids_vocab_size == 0) return own;
-    const Vocabulary given = given_vocabulary(options);
+    DocumentTokens documents{{{"", own.separator, "", false}}, std::nullopt};
+    if (own.begin >= 0) documents.begin = TokenName{"", own.begin, "", false};
+    const Vocabulary given = given_vocabulary(options, documents);
     const bool same_numbers = given.size == own.size && given.separator == own.separator;
     const bool same_file = !given.tokenizer || given.tokenizer_json == own.tokenizer_json;
     if (!same_numbers || !same_file) refuse(given.tokenizer ? options.tokenizer : fmt::format("that of {} ids", given.size));
@@ -144,6 +174,13 @@ std::string fingerprint(const FileCorpus& corpus, const PrepareOptions& options,
             : fmt::format("{} {} {}", vocabulary.is_known() ? fmt::format("ids {}", vocabulary.separator) : "bpe",
                           vocabulary.is_known() ? vocabulary.size : options.vocab, options.max_training_text_bytes);
     std::string all = fmt::format("{} {}\n", how, heldout);
+    if (const std::optional<Tokenizer>& tokenizer = vocabulary.tokenizer) {
+        const std::vector<int32_t> known = tokenizer->known_separators();
+        if (known.empty() || known.front() != vocabulary.separator) all += fmt::format("end {}\n", vocabulary.separator);
+    }
+    if (vocabulary.begin >= 0) all += fmt::format("begin {}\n", vocabulary.begin);
+    if (options.id_bytes != 0) all += fmt::format("id bytes {}\n", options.id_bytes);
+    if (options.text_format != TextFormat::by_content) all += fmt::format("format {}\n", static_cast<int>(options.text_format));
     if (options.field != "text") all += fmt::format("field {}\n", options.field);
     if (options.shard_tokens != kDefaultShardTokens) all += fmt::format("shards {}\n", options.shard_tokens);
     int64_t total = 0, done = 0;
@@ -152,6 +189,8 @@ std::string fingerprint(const FileCorpus& corpus, const PrepareOptions& options,
         report(progress, "reading", done, total);
         const Input& input = corpus.file(f);
         all += fmt::format("{} {}\n", hex_checksum(MappedFile::open(input.path).text()), input.name);
+        if (input.is_json_by_content) all += "JSON\n";
+        if (input.format == Format::raw_ids && options.id_bytes == 0 && vocabulary.size > 65536) all += "ids of 4 bytes\n";
         if (!input.bin.empty()) all += hex_checksum(MappedFile::open(input.bin).text()) + "\n";
         done += input.bytes;
     }
@@ -224,16 +263,46 @@ private:
 
 // ---- writing
 
-void write_documents(const FileCorpus& corpus, SplitWriter& writer, const Progress& progress) {
+// The lines that are left out.
+class BadLines {
+public:
+    explicit BadLines(int64_t most) : most_(most) {}
+
+    // UserError data.too_many_bad_lines.
+    void add(const BadLine& bad) {
+        if (first_.size() < kNamed) first_.push_back(bad);
+        if (++count_ <= most_) return;
+        std::string places;
+        for (const BadLine& b : first_) places += fmt::format("\n  {}, line {}: {}", b.file, b.line, b.cause);
+        throw UserError(
+            "data.too_many_bad_lines", "--skip-bad-lines",
+            fmt::format("{} lines and perhaps more cannot be read, and --skip-bad-lines leaves out {} at most. Nothing "
+                        "was written. The first are:{}",
+                        count_, most_, places));
+    }
+    void finish(SourceInfo& sources) const {
+        sources.bad_lines += count_;
+        for (const BadLine& bad : first_)
+            if (sources.first_bad_lines.size() < kNamed) sources.first_bad_lines.push_back(bad);
+    }
+
+private:
+    static constexpr size_t kNamed = 10;
+    int64_t most_, count_ = 0;
+    std::vector<BadLine> first_;
+};
+
+void write_documents(const FileCorpus& corpus, SplitWriter& writer, BadLines& bad_lines, const Progress& progress) {
     int64_t total = 0, before = 0, reported = 0;
     for (int64_t f = 0; f < corpus.files(); ++f) total += corpus.file_bytes(f);
     for (int64_t f = 0; f < corpus.files(); ++f) {
-        corpus.visit(f, [&](const Document& document) {
+        const auto use = [&](const Document& document) {
             writer.add(document);
             const int64_t done = before + document.file_bytes_done;
             if (done - reported > total / 1000) report(progress, "encoding", reported = done, total);
             return true;
-        });
+        };
+        corpus.visit(f, use, [&](const BadLine& bad) { bad_lines.add(bad); });
         before += corpus.file_bytes(f);
     }
     report(progress, "encoding", total, total);
@@ -271,6 +340,18 @@ void remove_old_data(const fs::path& folder) {
     }
 }
 
+PrepareSummary::Documents documents_of(const PrepareOptions& options, const Tokenizer& tokenizer) {
+    const auto text_of = [&](int32_t id) { return id >= 0 ? tokenizer.parts().tokens[static_cast<size_t>(id)] : std::string(); };
+    PrepareSummary::Documents out{text_of(tokenizer.separator()),
+                                  tokenizer.parts().separator_said_by,
+                                  text_of(tokenizer.begin()),
+                                  {},
+                                  configured_begin(options.tokenizer)};
+    for (const int32_t id : tokenizer.known_separators())
+        if (id != tokenizer.separator()) out.other_ends.push_back(text_of(id));
+    return out;
+}
+
 void require_tokens(const Manifest& manifest, const PrepareOptions& options) {
     if (manifest.train.tokens > 0) return;
     throw UserError("data.nothing_to_train_on", "inputs",
@@ -288,15 +369,28 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     if (!base && options.tokenizer.empty() && options.ids_vocab_size == 0) options.tokenizer = "bpe";
     if (!base && options.tokenizer == "bpe" && options.vocab == 0) options.vocab = kDefaultVocab;
     const double fraction = options.heldout_fraction.value_or(base ? base->manifest.sources.heldout_fraction : kDefaultHeldout);
-    Vocabulary vocabulary = base ? appended_vocabulary(options, *base) : given_vocabulary(options);
+    Vocabulary vocabulary = base ? appended_vocabulary(options, *base) : given_vocabulary(options, document_tokens(options));
+    PrepareSummary summary;
+    if (!base && vocabulary.tokenizer && options.tokenizer != "bytes")
+        summary.documents = documents_of(options, *vocabulary.tokenizer);
 
-    Inputs found = find_inputs(options.inputs, options.ids_vocab_size > 0 ? RawIds::take : RawIds::leave_out);
+    const FieldPath field(options.field);
+    const RawIds raw_ids = options.ids_vocab_size > 0 || options.id_bytes > 0 ? RawIds::take : RawIds::leave_out;
+    Inputs found = find_inputs(options.inputs, {raw_ids, options.id_bytes, options.text_format, field});
+    summary.left_out = std::move(found.left_out);
+    summary.taken_as_text = std::move(found.taken_as_text);
     Manifest manifest = base ? base->manifest : Manifest();
     add_sources(manifest.sources, options, found);
-    const FileCorpus corpus(std::move(found.files), {FieldPath(options.field), vocabulary.separator});
+    const FileCorpus corpus(std::move(found.files), {field, vocabulary.separator, options.id_bytes, vocabulary.size,
+                                                     options.longest_document_bytes, options.most_bad_lines > 0});
     require_vocabulary_for_ids(corpus, vocabulary);
     const std::string made_of = fingerprint(corpus, options, vocabulary, fraction, progress);
-    if (std::optional<Manifest> same = existing_data(options, made_of)) return {*same, true, std::move(found.left_out)};
+    const auto is_there_already = [&] {
+        std::optional<Manifest> same = existing_data(options, made_of);
+        if (same) summary.manifest = std::move(*same), summary.was_prepared_already = true;
+        return summary.was_prepared_already;
+    };
+    if (is_there_already()) return summary;
 
     if (!vocabulary.is_known()) {
         Tokenizer learned = train_bpe(corpus, options.vocab, {options.max_training_text_bytes, options.threads}, progress);
@@ -305,26 +399,29 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     }
     manifest.vocab_size = vocabulary.size;
     manifest.separator = vocabulary.separator;
+    manifest.begin = vocabulary.begin;
     manifest.token_type = vocabulary.size <= 65536 ? "u16" : "u32";
     manifest.tokenizer_xxh3 = vocabulary.tokenizer ? hex_checksum(vocabulary.tokenizer_json) : "";
     manifest.sources.fingerprints.push_back(made_of);
 
     OutFolder out(options.out);
-    if (std::optional<Manifest> same = existing_data(options, made_of))
-        return {*same, true, std::move(found.left_out)};  // just now
+    if (is_there_already()) return summary;  // just now
     const HeldoutSplit split = base ? HeldoutSplit(fraction) : HeldoutSplit::of(corpus, fraction);
     manifest.sources.heldout_fraction = fraction;
     if (!base) manifest.sources.is_tail_of_one_document = split.is_tail_of_one_document();
     const SplitWriterOptions writing{options.out,
                                      vocabulary.size,
                                      vocabulary.separator,
+                                     vocabulary.begin,
                                      static_cast<int64_t>(manifest.train.shards.size()),
                                      static_cast<int64_t>(manifest.heldout.shards.size()),
                                      options.shard_tokens,
                                      options.threads};
     SplitWriter writer(writing, vocabulary.tokenizer ? &*vocabulary.tokenizer : nullptr, split);
     AtomicFile tokenizer_file(options.out / kTokenizerFile), manifest_file(options.out / kManifestFile);
-    write_documents(corpus, writer, progress);
+    BadLines bad_lines(options.most_bad_lines);
+    write_documents(corpus, writer, bad_lines, progress);
+    bad_lines.finish(manifest.sources);
     writer.finish(manifest);
     require_tokens(manifest, options);
     if (base) count_tokens(base->train, writer.train_counts(), progress);
@@ -343,7 +440,8 @@ PrepareSummary prepare(const PrepareOptions& asked, const Progress& progress) {
     writer.publish();
     manifest_file.publish();
     out.keep();
-    return {std::move(manifest), false, std::move(found.left_out)};
+    summary.manifest = std::move(manifest);
+    return summary;
 }
 
 }  // namespace lockstep::data

@@ -20,7 +20,10 @@ OrderedJson to_json(const SplitInfo& split) {
     OrderedJson shards = OrderedJson::array();
     for (const ShardInfo& shard : split.shards)
         shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"documents", shard.documents}, {"xxh3", shard.xxh3}});
-    return {{"tokens", split.tokens}, {"documents", split.documents}, {"shards", std::move(shards)}};
+    OrderedJson out = {{"tokens", split.tokens}, {"documents", split.documents}};
+    if (split.text_bytes > 0) out["text_bytes"] = split.text_bytes, out["decoded_bytes"] = split.decoded_bytes;
+    out["shards"] = std::move(shards);
+    return out;
 }
 
 int64_t count(const OrderedJson& json, const char* key) {
@@ -50,7 +53,15 @@ SplitInfo split_info(const OrderedJson& json, int version, const char* first_fil
     }
     split.tokens = count(json, "tokens");
     split.documents = count(json, "documents");
+    split.text_bytes = count(json, "text_bytes");
+    split.decoded_bytes = count(json, "decoded_bytes");
     return split;
+}
+
+OrderedJson to_json(const std::vector<BadLine>& lines) {
+    OrderedJson out = OrderedJson::array();
+    for (const BadLine& bad : lines) out.push_back({{"file", bad.file}, {"line", bad.line}, {"cause", bad.cause}});
+    return out;
 }
 
 OrderedJson to_json(const SourceInfo& sources) {
@@ -63,6 +74,8 @@ OrderedJson to_json(const SourceInfo& sources) {
             {"skipped_repeated", sources.skipped_repeated},
             {"skipped_other", sources.skipped_other},
             {"empty_documents", sources.empty_documents},
+            {"bad_lines", sources.bad_lines},
+            {"first_bad_lines", to_json(sources.first_bad_lines)},
             {"invalid_utf8_bytes", sources.invalid_utf8_bytes},
             {"invalid_utf8_documents", sources.invalid_utf8_documents},
             {"invalid_utf8_first", sources.invalid_utf8_first},
@@ -82,6 +95,9 @@ SourceInfo source_info(const OrderedJson& json) {
     sources.skipped_repeated = count(json, "skipped_repeated");
     sources.skipped_other = count(json, "skipped_other");
     sources.empty_documents = count(json, "empty_documents");
+    sources.bad_lines = count(json, "bad_lines");
+    for (const OrderedJson& bad : json.value("first_bad_lines", OrderedJson::array()))
+        sources.first_bad_lines.push_back({bad.at("file"), count(bad, "line"), bad.at("cause")});
     sources.invalid_utf8_bytes = count(json, "invalid_utf8_bytes");
     sources.invalid_utf8_documents = count(json, "invalid_utf8_documents");
     sources.invalid_utf8_first = json.value("invalid_utf8_first", "");
@@ -155,6 +171,7 @@ std::string Manifest::to_json() const {
         {"version", kManifestVersion},
         {"vocab_size", vocab_size},
         {"separator", separator},
+        {"begin", begin >= 0 ? OrderedJson(begin) : OrderedJson(nullptr)},
         {"token_type", token_type},
         {"train", data::to_json(train)},
         {"heldout", data::to_json(heldout)},
@@ -183,6 +200,12 @@ Manifest Manifest::parse(std::string_view text, const std::filesystem::path& fil
             throw std::runtime_error(fmt::format("its vocabulary is {} and its separator {}", vocab_size, separator));
         manifest.vocab_size = static_cast<int>(vocab_size);
         manifest.separator = static_cast<int32_t>(separator);
+        if (json.contains("begin") && !json.at("begin").is_null()) {
+            const int64_t begin = whole_number(json.at("begin"));
+            if (begin < 0 || begin >= vocab_size)
+                throw std::runtime_error(fmt::format("its vocabulary is {} and its \"begin\" {}", vocab_size, begin));
+            manifest.begin = static_cast<int32_t>(begin);
+        }
         manifest.token_type = json.value("token_type", manifest.vocab_size <= 65536 ? "u16" : "u32");
         manifest.train = split_info(json.at("train"), static_cast<int>(version), kTrainFile);
         if (manifest.train.shards.empty()) throw std::runtime_error("it names no token file to train on");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/corpus.h"
 #include "data/token_stream.h"
 #include "data/tokenizer.h"
 
@@ -29,6 +30,9 @@ struct ShardInfo {
 
 struct SplitInfo {
     int64_t tokens = 0, documents = 0;  // of all shards
+    // Bytes of the texts as they were, and of the texts that the tokens stand for: fewer where the tokenizer drops some. 0: not
+    // known.
+    int64_t text_bytes = 0, decoded_bytes = 0;
     std::vector<ShardInfo> shards;
     bool operator==(const SplitInfo&) const = default;
 };
@@ -39,6 +43,8 @@ struct SourceInfo {
     int64_t bytes = 0;
     int64_t skipped_binary = 0, skipped_empty = 0, skipped_hidden = 0, skipped_repeated = 0, skipped_other = 0;
     int64_t empty_documents = 0;  // of files that hold several
+    int64_t bad_lines = 0;        // of JSON, left out
+    std::vector<BadLine> first_bad_lines;
     int64_t invalid_utf8_bytes = 0, invalid_utf8_documents = 0;
     std::string invalid_utf8_first;  // name of the first such document
     double heldout_fraction = 0;
@@ -51,6 +57,7 @@ struct SourceInfo {
 struct Manifest {
     int vocab_size = 0;
     int32_t separator = 0;
+    int32_t begin = -1;      // the token that each document begins with; -1: none
     std::string token_type;  // "u16" or "u32"
     SplitInfo train, heldout;
     std::string tokenizer_xxh3;  // of the whole tokenizer.json; empty: there is none

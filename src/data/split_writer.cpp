@@ -66,11 +66,14 @@ SplitWriter::SplitWriter(const SplitWriterOptions& options, const Tokenizer* tok
     : options_(options),
       tokenizer_(tokenizer),
       split_(std::move(split)),
-      train_(options.folder, "train", options.first_train_shard, options.vocab_size, options.separator, options.shard_tokens),
-      heldout_(options.folder, "heldout", options.first_heldout_shard, options.vocab_size, options.separator,
-               options.shard_tokens),
-      counts_(static_cast<size_t>(options.vocab_size)) {
-    if (tokenizer_ != nullptr) encoder_ = std::make_unique<BatchEncoder>(*tokenizer_, std::max(1, options_.threads));
+      train_{{options.folder, "train", options.first_train_shard, options.vocab_size, options.separator, options.shard_tokens},
+             std::vector<int64_t>(static_cast<size_t>(options.vocab_size))},
+      heldout_{
+          {options.folder, "heldout", options.first_heldout_shard, options.vocab_size, options.separator, options.shard_tokens},
+          std::vector<int64_t>(static_cast<size_t>(options.vocab_size))} {
+    if (tokenizer_ == nullptr) return;
+    token_bytes_ = tokenizer_->text_bytes();
+    encoder_ = std::make_unique<BatchEncoder>(*tokenizer_, std::max(1, options_.threads));
 }
 
 SplitWriter::~SplitWriter() = default;
@@ -122,9 +125,18 @@ void SplitWriter::add_tail(const Document& document) {
 }
 
 void SplitWriter::write_tokens(std::span<const int32_t> tokens, bool is_held_out) {
-    (is_held_out ? heldout_ : train_).append(tokens);
-    if (is_held_out) return;
-    for (const int32_t token : tokens) ++counts_[static_cast<size_t>(token)];
+    Split& split = split_of(is_held_out);
+    split.shards.append(tokens);
+    for (const int32_t token : tokens) ++split.counts[static_cast<size_t>(token)];
+}
+
+void SplitWriter::begin_document(bool is_held_out) {
+    if (options_.begin >= 0) write_tokens({&options_.begin, 1}, is_held_out);
+}
+
+void SplitWriter::end_document(bool is_held_out) {
+    split_of(is_held_out).shards.end_document(ShardWriter::End::Separator);
+    ++split_of(is_held_out).counts[static_cast<size_t>(options_.separator)];
 }
 
 void SplitWriter::add_text(std::string_view text, std::string_view name, bool is_held_out) {
@@ -135,6 +147,7 @@ void SplitWriter::add_text(std::string_view text, std::string_view name, bool is
                         "--tokenizer in their place.",
                         name));
     }
+    split_of(is_held_out).text_bytes += static_cast<int64_t>(text.size());
     if (text.size() <= kPendingBytesOfAThread) {
         pending_.push_back({std::string(text), is_held_out});
         pending_bytes_ += text.size();
@@ -142,34 +155,37 @@ void SplitWriter::add_text(std::string_view text, std::string_view name, bool is
         return;
     }
     encode_pending();
+    begin_document(is_held_out);
     encoder_->encode({&text, 1}, [&](size_t, std::span<const int32_t> tokens) { write_tokens(tokens, is_held_out); });
-    end_text(is_held_out);
-}
-
-void SplitWriter::end_text(bool is_held_out) {
-    (is_held_out ? heldout_ : train_).end_document(ShardWriter::End::Separator);
-    if (!is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
+    end_document(is_held_out);
 }
 
 void SplitWriter::encode_pending() {
     if (pending_.empty()) return;
     std::vector<std::string_view> texts;
     for (const Pending& document : pending_) texts.push_back(document.text);
-    size_t ended = 0;
-    const auto end_texts_before = [&](size_t text) {
-        for (; ended < text; ++ended) end_text(pending_[ended].is_held_out);
+    size_t begun = 0;
+    const auto begin_texts_up_to = [&](size_t last) {  // and end those before the last
+        for (; begun < last; ++begun) {
+            if (begun > 0) end_document(pending_[begun - 1].is_held_out);
+            begin_document(pending_[begun].is_held_out);
+        }
     };
     encoder_->encode(texts, [&](size_t text, std::span<const int32_t> tokens) {
-        end_texts_before(text);
+        begin_texts_up_to(text + 1);
         write_tokens(tokens, pending_[text].is_held_out);
     });
-    end_texts_before(pending_.size());
+    begin_texts_up_to(pending_.size());
+    end_document(pending_.back().is_held_out);
     pending_.clear();
     pending_bytes_ = 0;
 }
 
 void SplitWriter::add_ids(const Document& document, std::span<const IdArray> ids, bool is_held_out) {
     encode_pending();  // documents keep their order
+    Split& split = split_of(is_held_out);
+    const bool has_begin = !ids.empty() && ids.front().count > 0 && ids.front()[0] == options_.begin;
+    if (!has_begin && document.ends_with_separator) begin_document(is_held_out);
     int64_t last = -1, at = 0;
     std::vector<int32_t> run;
     for (const IdArray& part : ids) {
@@ -180,23 +196,24 @@ void SplitWriter::add_ids(const Document& document, std::span<const IdArray> ids
                 if (last < 0 || last >= options_.vocab_size) {
                     throw UserError("data.id_outside", "--vocab-size",
                                     fmt::format("{}: token {} of the document is {}, outside the vocabulary of {}. Give the "
-                                                "tokenizer, or the size of the vocabulary, that the ids were made with.",
+                                                "tokenizer, or the size of the vocabulary, that the ids were made with; of ids "
+                                                "without a header --id-bytes says the width.",
                                                 document.name, at, last, options_.vocab_size));
                 }
                 run.push_back(static_cast<int32_t>(last));
+                if (!token_bytes_.empty()) split.text_bytes += token_bytes_[static_cast<size_t>(last)];
             }
             write_tokens(run, is_held_out);
         }
     }
-    const bool is_ended = last == options_.separator || !document.ends_with_separator;
-    (is_held_out ? heldout_ : train_).end_document(is_ended ? ShardWriter::End::AsItIs : ShardWriter::End::Separator);
-    if (!is_ended && !is_held_out) ++counts_[static_cast<size_t>(options_.separator)];
+    if (last != options_.separator && document.ends_with_separator) end_document(is_held_out);
+    else split.shards.end_document(ShardWriter::End::AsItIs);
 }
 
 void SplitWriter::finish(Manifest& manifest) {
     encode_pending();
-    train_.finish(manifest.train);
-    heldout_.finish(manifest.heldout);
+    finish(train_, manifest.train);
+    finish(heldout_, manifest.heldout);
     SourceInfo& sources = manifest.sources;
     sources.empty_documents += empty_;
     sources.invalid_utf8_bytes += invalid_bytes_;
@@ -204,9 +221,18 @@ void SplitWriter::finish(Manifest& manifest) {
     if (sources.invalid_utf8_first.empty()) sources.invalid_utf8_first = first_invalid_;
 }
 
+void SplitWriter::finish(Split& split, SplitInfo& info) {
+    // What was there before may come from a program that did not count.
+    const bool is_known = !token_bytes_.empty() && (info.tokens == 0 || info.text_bytes > 0);
+    split.shards.finish(info);
+    if (!is_known) return;
+    info.text_bytes += split.text_bytes;
+    for (size_t token = 0; token < token_bytes_.size(); ++token) info.decoded_bytes += split.counts[token] * token_bytes_[token];
+}
+
 void SplitWriter::publish() {
-    train_.publish();
-    heldout_.publish();
+    train_.shards.publish();
+    heldout_.shards.publish();
 }
 
 double entropy_nats(const std::vector<int64_t>& counts) {

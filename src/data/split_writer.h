@@ -48,6 +48,7 @@ struct SplitWriterOptions {
     std::filesystem::path folder;
     int vocab_size = 0;
     int32_t separator = 0;
+    int32_t begin = -1;  // what documents begin with; -1: nothing
     int64_t first_train_shard = 0, first_heldout_shard = 0;
     int64_t shard_tokens = 0;
     int threads = 1;
@@ -65,7 +66,7 @@ public:
     void finish(Manifest& manifest);
     void publish();
     // How often each token occurs in the train documents.
-    std::vector<int64_t>& train_counts() { return counts_; }
+    std::vector<int64_t>& train_counts() { return train_.counts; }
 
 private:
     struct Pending {
@@ -73,19 +74,29 @@ private:
         bool is_held_out;
     };
 
+    // A split, and what is counted of it.
+    struct Split {
+        ShardWriter shards;
+        std::vector<int64_t> counts;  // of each token
+        int64_t text_bytes = 0;       // of the texts as they were
+    };
+    Split& split_of(bool is_held_out) { return is_held_out ? heldout_ : train_; }
+    void finish(Split& split, SplitInfo& info);
+
     void add_text(std::string_view text, std::string_view name, bool is_held_out);
     void add_ids(const Document& document, std::span<const IdArray> ids, bool is_held_out);
     void add_tail(const Document& document);
     void write_tokens(std::span<const int32_t> tokens, bool is_held_out);
-    void end_text(bool is_held_out);
+    void begin_document(bool is_held_out);
+    void end_document(bool is_held_out);
     void encode_pending();
 
     SplitWriterOptions options_;
     const Tokenizer* tokenizer_;
     HeldoutSplit split_;
     std::unique_ptr<BatchEncoder> encoder_;  // null without a tokenizer
-    ShardWriter train_, heldout_;
-    std::vector<int64_t> counts_;
+    std::vector<int64_t> token_bytes_;       // of each token's text; empty without a tokenizer
+    Split train_, heldout_;
     std::vector<Pending> pending_;
     size_t pending_bytes_ = 0;
     int64_t empty_ = 0, invalid_bytes_ = 0, invalid_documents_ = 0;

@@ -19,14 +19,6 @@ bool is_special(const TokenizerParts& parts, int32_t id) {
     return std::binary_search(parts.special.begin(), parts.special.end(), id);
 }
 
-// The byte that a token <0x0A> stands for, -1 for any other token.
-int fallback_byte(std::string_view token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-    const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
-    const int high = digit(token[3]), low = digit(token[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // Does a newline between a character that is no white space and an ASCII letter end a piece, whatever stands around?
@@ -48,6 +40,13 @@ bool any_holds(const std::vector<AddedToken>& added, char c) {
 
 }  // namespace
 
+int fallback_byte(std::string_view token) {
+    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+    const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+    const int high = digit(token[3]), low = digit(token[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
 Tokenizer::Tokenizer(TokenizerParts parts)
     : parts_(std::move(parts)), normalizer_(parts_.normalizer), pairs_(parts_.merges.size()) {
     ensure(is_special(parts_, parts_.separator), "Tokenizer: the separator is a special token");
@@ -64,6 +63,34 @@ Tokenizer::Tokenizer(TokenizerParts parts)
     }
     if (merges_begin_words()) word_mark_ = kMetaspace;
     cuts_ = find_cuts();
+    for (const std::string& token : parts_.tokens) longest_token_bytes_ = std::max(longest_token_bytes_, token.size());
+    merge_reach_ = find_merge_reach();
+}
+
+size_t Tokenizer::symbol_bytes(int32_t id) const {
+    const std::string& token = parts_.tokens[static_cast<size_t>(id)];
+    return !parts_.byte_level && parts_.byte_fallback && fallback_byte(token) >= 0 ? 1 : token.size();
+}
+
+std::optional<size_t> Tokenizer::find_merge_reach() const {
+    std::vector<int32_t> first_use(parts_.tokens.size(), INT32_MAX);
+    const auto merges = static_cast<int32_t>(parts_.merges.size());
+    for (int32_t rank = merges - 1; rank >= 0; --rank) {
+        const Merge& merge = parts_.merges[static_cast<size_t>(rank)];
+        first_use[static_cast<size_t>(merge.left)] = first_use[static_cast<size_t>(merge.right)] = rank;
+    }
+    size_t reach = longest_token_bytes_;
+    for (int32_t rank = 0; rank < merges; ++rank) {
+        const Merge& merge = parts_.merges[static_cast<size_t>(rank)];
+        const bool makes_a_byte = parts_.byte_fallback && fallback_byte(parts_.tokens[static_cast<size_t>(merge.result)]) >= 0;
+        if (first_use[static_cast<size_t>(merge.result)] <= rank || makes_a_byte) return std::nullopt;
+        reach += symbol_bytes(merge.left);
+    }
+    // Between bytes of characters, unknown characters come late (Encoder::find_symbols), so their place is not known.
+    const bool some_bytes = std::any_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
+    const bool all_bytes = std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
+    if (parts_.byte_fallback && some_bytes && !all_bytes) return std::nullopt;
+    return reach;
 }
 
 void Tokenizer::index_tokens() {
@@ -137,13 +164,17 @@ Tokenizer Tokenizer::bytes() {
     return Tokenizer(std::move(parts));
 }
 
-Tokenizer Tokenizer::load(const std::filesystem::path& file) { return from_json(MappedFile::open(file).text(), file.string()); }
+Tokenizer Tokenizer::load(const std::filesystem::path& file) {
+    return from_json(MappedFile::open(file).text(), file.string(), DocumentTokens::beside(file));
+}
 
-Tokenizer Tokenizer::from_json(std::string_view json, const std::string& origin) {
-    Tokenizer tokenizer(parse_tokenizer_json(json, origin));
+Tokenizer Tokenizer::from_json(std::string_view json, const std::string& origin, const DocumentTokens& documents) {
+    Tokenizer tokenizer(parse_tokenizer_json(json, origin, documents));
     tokenizer.json_ = json;
     return tokenizer;
 }
+
+std::vector<int32_t> Tokenizer::known_separators() const { return data::known_separators(parts_); }
 
 std::string Tokenizer::to_json() const { return json_.empty() ? tokenizer_to_json(parts_) : json_; }
 
@@ -188,6 +219,13 @@ std::string Tokenizer::decode_one(int32_t id, bool first) const {
     for (const auto& [what, by] : decoder.replace) replace(what, by);
     if (first && decoder.start == Start::without_space && text.starts_with(' ')) text.erase(0, 1);
     return text;
+}
+
+std::vector<int64_t> Tokenizer::text_bytes() const {
+    std::vector<int64_t> bytes;
+    for (int32_t id = 0; id < vocab_size(); ++id) bytes.push_back(static_cast<int64_t>(decode_one(id, false).size()));
+    for (const int32_t id : parts_.special) bytes[static_cast<size_t>(id)] = 0;
+    return bytes;
 }
 
 size_t Tokenizer::part_end(std::string_view text, size_t begin, size_t bytes) const {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "data/added_tokens.h"
+#include "data/document_tokens.h"
 #include "data/normalizer.h"
 #include "data/pair_table.h"
 #include "data/pre_tokenizer.h"
@@ -46,6 +48,8 @@ struct TokenizerParts {
     std::vector<Merge> merges;
     std::vector<int32_t> special;  // ascending; holds the separator
     int32_t separator = 0;
+    std::string separator_said_by{};  // the file that says it, or "--end-token"; empty: it has one of the known names
+    int32_t begin = -1;               // what documents begin with; -1: nothing
     std::vector<AddedToken> added{};  // those that are searched in text, and special ones, which hide them
     std::vector<NormalizerStep> normalizer{};
     std::vector<PreTokenizerStep> pre_tokenizer{SplitStep{PreSplitPattern{std::string(kLlama3SplitPattern)}}};
@@ -57,6 +61,9 @@ struct TokenizerParts {
     bool whole_pieces_first = false;  // Llama 3's "ignore_merges": a piece that is a token is not merged step by step
 };
 
+// The byte that a token <0x0A> stands for, -1 for any other token.
+int fallback_byte(std::string_view token);
+
 class Tokenizer {
 public:
     // UserError data.tokenizer_byte_missing where a byte has no token and there is no unknown token either.
@@ -67,9 +74,10 @@ public:
 
     // Errors: data.file_unreadable, data.tokenizer_malformed, data.tokenizer_unsupported, data.tokenizer_no_separator,
     // data.split_pattern, and the constructor's.
+    // With the tokens that end and begin documents as the files beside it say.
     static Tokenizer load(const std::filesystem::path& file);
     // `origin` names the text in error messages.
-    static Tokenizer from_json(std::string_view json, const std::string& origin);
+    static Tokenizer from_json(std::string_view json, const std::string& origin, const DocumentTokens& documents = {});
 
     // save: written under a temporary name, then renamed. UserError file.cannot_write.
     void save(const std::filesystem::path& file) const;
@@ -78,6 +86,9 @@ public:
 
     int vocab_size() const { return static_cast<int>(parts_.tokens.size()); }
     int32_t separator() const { return parts_.separator; }
+    int32_t begin() const { return parts_.begin; }  // what documents begin with; -1: nothing
+    // The special tokens that end documents by their names, the one that is taken first; there may be none.
+    std::vector<int32_t> known_separators() const;
     const TokenizerParts& parts() const { return parts_; }
 
     // The second appends. For much text use an Encoder, which keeps its cache between calls.
@@ -89,6 +100,9 @@ public:
     // What one token adds to a text; `first`: it is the text's first, which some tokenizers begin with a space of their own.
     std::string decode_one(int32_t token, bool first) const;
 
+    // Of each token, how many bytes of text it stands for; a special token stands for none.
+    std::vector<int64_t> text_bytes() const;
+
     // Where a part of `text` may end that begins at `begin` and holds about `bytes`: the tokens of the parts are those of the
     // whole. text.size() where the tokenizer knows no such place.
     size_t part_end(std::string_view text, size_t begin, size_t bytes) const;
@@ -99,6 +113,11 @@ private:
 
     void index_tokens();
     void check_bytes() const;
+    // How many bytes before the end of a part of a word its tokens may depend on what follows; nothing: it is not known. If no
+    // merge makes a token that an earlier merge takes, merges apply one after another, each from left to right, and each looks
+    // at most one token to the right.
+    std::optional<size_t> find_merge_reach() const;
+    size_t symbol_bytes(int32_t id) const;  // of the text that it stands for; the unknown token stands for none
     bool merges_begin_words() const;
     Cuts find_cuts() const;
 
@@ -112,6 +131,8 @@ private:
     std::unordered_map<std::string, int32_t> whole_pieces_;  // filled only for whole_pieces_first
     std::string word_mark_;                                  // no merge reaches across the beginning of one; empty: none known
     Cuts cuts_ = Cuts::nowhere;
+    size_t longest_token_bytes_ = 0;
+    std::optional<size_t> merge_reach_;
 };
 
 }  // namespace lockstep::data

@@ -30,7 +30,7 @@ using Vocabulary = std::unordered_map<std::string, int32_t>;  // as written, byt
 
 class Reader {
 public:
-    explicit Reader(const std::string& origin) : fields_(origin) {}
+    Reader(const std::string& origin, const DocumentTokens& documents) : fields_(origin), documents_(documents) {}
 
     TokenizerParts read(std::string_view json) {
         const Json root = parsed(json);
@@ -40,7 +40,7 @@ public:
         read_vocabulary(model);
         read_added(root);
         place_vocabulary();
-        read_separator();
+        read_document_tokens();
         read_unknown(model);
         read_merges(model);
         return std::move(parts_);
@@ -107,7 +107,9 @@ private:
             token.rstrip = fields_.flag_or(added, "rstrip", false);
             place(token.id, token.text);
             added_ids_.insert(token.id);
-            if (token.special) parts_.special.push_back(token.id);
+            // What a byte becomes is no special token, whatever the file says: no text spells it, but text holds the byte.
+            const bool is_byte = parts_.byte_fallback && token.in_vocabulary && fallback_byte(token.text) >= 0;
+            if (token.special && !is_byte) parts_.special.push_back(token.id);
             parts_.added.push_back(std::move(token));
         }
         std::sort(parts_.special.begin(), parts_.special.end());
@@ -133,18 +135,65 @@ private:
         }
     }
 
-    void read_separator() {
-        for (const std::string_view name : kSeparators) {
-            for (const int32_t id : parts_.special) {
-                if (parts_.tokens[static_cast<size_t>(id)] != name) continue;
-                parts_.separator = id;
-                return;
-            }
+    void read_document_tokens() {
+        parts_.separator = separator();
+        make_special(parts_.separator);
+        if (!documents_.begin) return;
+        parts_.begin = id_of_name(*documents_.begin);
+        if (parts_.begin < 0 && documents_.begin->must_exist) no_such_token("--begin-token", *documents_.begin);
+        if (parts_.begin >= 0) make_special(parts_.begin);
+    }
+
+    int32_t separator() {
+        for (const TokenName& name : documents_.end) {
+            const int32_t id = id_of_name(name);
+            if (id < 0 && name.must_exist) no_such_token("--end-token", name);
+            if (id < 0) continue;
+            parts_.separator_said_by = name.said_by;
+            return id;
         }
-        throw UserError("data.tokenizer_no_separator", fields_.origin(),
-                        fmt::format("{} has none of the special added tokens that end a document ('{}'), so documents could not "
-                                    "be told apart. Add one of them.",
-                                    fields_.origin(), fmt::join(kSeparators, "', '")));
+        const std::vector<int32_t> known = known_separators(parts_);
+        if (!known.empty()) return known.front();
+        throw UserError(
+            "data.tokenizer_no_separator", "--end-token",
+            fmt::format("{} has none of the special added tokens that end a document ('{}'), and no "
+                        "tokenizer_config.json beside it names one as eos_token. Say with --end-token which token ends "
+                        "a document.",
+                        fields_.origin(), fmt::join(kSeparators, "', '")));
+    }
+
+    [[noreturn]] void no_such_token(const char* flag, const TokenName& name) const {
+        throw UserError("data.no_such_token", flag,
+                        fmt::format("{} {}: {} has no such token. Its special tokens are: {}.", flag, name.text, fields_.origin(),
+                                    special_tokens()));
+    }
+
+    std::string special_tokens() const {
+        constexpr size_t kMostNamed = 12;
+        std::string names;
+        for (size_t i = 0; i < parts_.special.size() && i < kMostNamed; ++i)
+            names += (i > 0 ? ", " : "") + parts_.tokens[static_cast<size_t>(parts_.special[i])];
+        return names.empty() ? "none" : parts_.special.size() > kMostNamed ? names + ", ..." : names;
+    }
+
+    // -1: there is no such token.
+    int32_t id_of_name(const TokenName& name) const {
+        if (name.text.empty()) {
+            const bool is_token = name.id >= 0 && static_cast<size_t>(name.id) < parts_.tokens.size() &&
+                                  !parts_.tokens[static_cast<size_t>(name.id)].empty();
+            return is_token ? name.id : -1;
+        }
+        for (const AddedToken& token : parts_.added)
+            if (token.text == name.text) return token.id;
+        const auto known = vocabulary_.find(name.text);
+        return known == vocabulary_.end() ? -1 : known->second;
+    }
+
+    // No text is encoded as it.
+    void make_special(int32_t id) {
+        const auto at = std::lower_bound(parts_.special.begin(), parts_.special.end(), id);
+        if (at == parts_.special.end() || *at != id) parts_.special.insert(at, id);
+        for (AddedToken& token : parts_.added) token.special = token.special || token.id == id;
     }
 
     void read_unknown(const Json& model) {
@@ -184,6 +233,7 @@ private:
     }
 
     JsonFields fields_;
+    const DocumentTokens& documents_;
     TokenizerParts parts_;
     Vocabulary vocabulary_;
     std::unordered_set<int32_t> added_ids_;
@@ -191,7 +241,18 @@ private:
 
 }  // namespace
 
-TokenizerParts parse_tokenizer_json(std::string_view json, const std::string& origin) { return Reader(origin).read(json); }
+TokenizerParts parse_tokenizer_json(std::string_view json, const std::string& origin, const DocumentTokens& documents) {
+    return Reader(origin, documents).read(json);
+}
+
+std::vector<int32_t> known_separators(const TokenizerParts& parts) {
+    std::vector<int32_t> found;
+    for (const std::string_view name : kSeparators) {
+        for (const int32_t id : parts.special)
+            if (parts.tokens[static_cast<size_t>(id)] == name) found.push_back(id);
+    }
+    return found;
+}
 
 std::string tokenizer_to_json(const TokenizerParts& parts) {
     ensure(parts.byte_level && parts.normalizer.empty() && parts.pre_tokenizer.size() == 1, "tokenizer_to_json: not made here");

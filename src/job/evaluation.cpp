@@ -25,6 +25,8 @@ struct Tokens {
     data::TokenStream stream;
     std::optional<data::Tokenizer> tokenizer;
     std::string tokenizer_file;  // empty: not known
+    // Bytes of the text for each byte that its tokens stand for: more than one where the tokenizer drops some.
+    double bytes_of_a_decoded_byte = 1;
 };
 
 std::vector<Tokens> open_tokens(const EvaluationOptions& options, const Stored& stored) {
@@ -35,7 +37,7 @@ std::vector<Tokens> open_tokens(const EvaluationOptions& options, const Stored& 
         std::optional<data::Tokenizer> tokenizer = find_tokenizer(stored, own);
         if (tokenizer && tokenizer->vocab_size() != file.vocab_size()) tokenizer.reset();  // of other tokens
         std::vector<Tokens> one;
-        one.push_back({std::move(file), std::move(tokenizer), own});
+        one.push_back({std::move(file), std::move(tokenizer), own, 1});
         return one;
     }
     std::vector<std::string> folders = options.data;
@@ -58,7 +60,10 @@ std::vector<Tokens> open_tokens(const EvaluationOptions& options, const Stored& 
             continue;
         }
         const std::string file = tokenizer ? (prepared.folder / data::kTokenizerFile).string() : "";
-        out.push_back({std::move(split), std::move(tokenizer), file});
+        const data::SplitInfo& info = options.split == "train" ? prepared.manifest.train : prepared.manifest.heldout;
+        const bool counted = info.text_bytes > 0 && info.decoded_bytes > 0;
+        const double ratio = counted ? static_cast<double>(info.text_bytes) / static_cast<double>(info.decoded_bytes) : 1;
+        out.push_back({std::move(split), std::move(tokenizer), file, ratio});
     }
     if (out.empty())
         throw UserError("eval.no_heldout", "--split",
@@ -71,10 +76,7 @@ std::vector<Tokens> open_tokens(const EvaluationOptions& options, const Stored& 
 
 // Bytes of text that the targets of the first `windows` windows stand for; special tokens stand for none.
 int64_t target_bytes(const data::Dataset& data, int64_t windows, const data::Tokenizer& tokenizer) {
-    std::vector<int64_t> bytes;
-    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
-        bytes.push_back(static_cast<int64_t>(tokenizer.decode_one(id, false).size()));
-    for (int32_t id : tokenizer.parts().special) bytes[static_cast<size_t>(id)] = 0;
+    const std::vector<int64_t> bytes = tokenizer.text_bytes();
     std::vector<int32_t> sample[4];
     for (std::vector<int32_t>& s : sample) s.resize(static_cast<size_t>(data.seq_len()));
     int64_t sum = 0;
@@ -109,6 +111,7 @@ Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOpti
         data::Dataset data;
         std::optional<data::Tokenizer> tokenizer;
         std::string name;
+        double bytes_of_a_decoded_byte;
     };
     std::vector<Set> sets;
     Facts flags = {{"--steps", std::to_string(options.steps)}};
@@ -119,7 +122,7 @@ Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOpti
         for (const data::TokenFile& file : tokens.stream.files()) sums += hex_checksum(file.header().checksum);
         flags.emplace_back("the tokens of " + name, hex_checksum(sums));
         sets.push_back({data::Dataset(std::move(tokens.stream), planning::dataset_options(compile::values_of(stored.recipe))),
-                        std::move(tokens.tokenizer), name});
+                        std::move(tokens.tokenizer), name, tokens.bytes_of_a_decoded_byte});
     }
     Loaded loaded(stored, {ir::EntryKind::Eval}, group, flags);
     const compile::Compiled& compiled = loaded.compiled;
@@ -134,7 +137,9 @@ Evaluation evaluate(const planning::RecipeArgs& checkpoint, const EvaluationOpti
         const auto start = std::chrono::steady_clock::now();
         EvaluatedSet m{set.name, evaluator.evaluate(set.data, batches)};
         out.time_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        if (group.is_first() && set.tokenizer) m.bytes = target_bytes(set.data, windows, *set.tokenizer);
+        if (group.is_first() && set.tokenizer)
+            m.bytes =
+                std::llround(static_cast<double>(target_bytes(set.data, windows, *set.tokenizer)) * set.bytes_of_a_decoded_byte);
         all_bytes_known &= m.bytes > 0;
         whole.name += (whole.name.empty() ? "" : ", ") + m.name;
         whole.result += m.result;

@@ -113,6 +113,60 @@ TEST(DataIdFiles, RowsAreTakenAsTheyAre) {
     EXPECT_EQ(prepared.begins, (std::vector<int64_t>{0, 3}));
 }
 
+TEST(DataIdFiles, TheVocabularySaysTheWidthOfIdsWithoutAHeader) {
+    const TempFolder folder;
+    PrepareOptions options;
+    options.ids_vocab_size = 128256;
+    options.ids_separator = 128001;
+    options.out = folder / "out";
+    options.heldout_fraction = 0;
+    options.existing = ExistingData::replace;
+    const auto tokens = [&](const std::string& name, const std::string& bytes) {
+        options.inputs = {folder.write(name, bytes)};
+        prepare(options);
+        const PreparedData data = PreparedData::open(options.out);
+        Ids ids(static_cast<size_t>(data.train.tokens()));
+        data.train.read(0, ids);
+        return ids;
+    };
+    const Ids ids{70000, 5, 6, 100000, 128001, 7, 128001};
+    const std::string wide = bytes_of<uint32_t>({70000, 5, 6, 100000, 128001, 7, 128001});
+    EXPECT_EQ(tokens("a.bin", wide), ids);
+    options.id_bytes = 4;
+    EXPECT_EQ(tokens("a.bin", wide), ids);
+    EXPECT_EQ(tokens("a.npy", wide), ids);
+    EXPECT_EQ(tokens("in/a.npy", wide), ids);
+    options.id_bytes = 2;
+    expect_user_error([&] { tokens("a.bin", wide); }, "data.foreign_ids",
+                      "ids of 2 bytes (--id-bytes) are those of at most 65536");
+    options.ids_vocab_size = 100, options.ids_separator = 99;
+    EXPECT_EQ(tokens("b.npy", bytes_of<uint16_t>({1, 99, 2})), (Ids{1, 99, 2, 99}));
+    options.id_bytes = 0;
+    expect_user_error(
+        [&] {
+            tokens("c.npy", bytes_of<uint16_t>({1, 99, 2}));
+        },
+        "data.input_unreadable",
+        "an .npy whose header is missing, as those of OLMo. If it holds token ids and nothing else, say their width");
+}
+
+TEST(DataIdFiles, WhatCannotBeIdsIsRefused) {
+    const auto refused = [](const std::string& bytes, int id_bytes, const std::string& text) {
+        expect_user_error([&] { parse_raw_ids(bytes, "a.bin", id_bytes, 1000); }, "data.foreign_ids", "a.bin: " + text);
+    };
+    const std::string wide = bytes_of<uint32_t>({5, 6, 7, 0, 8, 9, 0});
+    for (const int id_bytes : {0, 2})
+        refused(wide, id_bytes, "read as 16-bit ids, every other id is 0: they seem to have 32 bits. Say --id-bytes 4");
+    EXPECT_EQ(parse_raw_ids(wide, "a.bin", 4, 1000).count, 7);
+    refused(bytes_of<int64_t>({5, 6, 7, 0, 8, 9, 0}), 4, "read as 32-bit ids, every other id is 0: they seem to have 64 bits");
+    refused(bytes_of<uint32_t>({2, 16, 20, 24, 5, 6}), 4, "it is a chunk of litdata, with a header");
+    refused(bytes_of<uint32_t>({1, 12, 5, 6, 7, 8}), 0, "it is a chunk of litdata, with a header");
+    refused(wide.substr(0, 27), 4, "it holds 27 bytes, no multiple of 4, and is read as 32-bit ids");
+    // Documents of a token each, ended by 0, are ids as long as they are few; zeros alone are padding.
+    EXPECT_EQ(parse_raw_ids(bytes_of<uint16_t>({5, 0, 6, 0}), "a.bin", 0, 1000).count, 4);
+    EXPECT_EQ(parse_raw_ids(std::string(100, '\0'), "a.bin", 0, 1000).count, 50);
+}
+
 TEST(DataIdFiles, IdsAreCheckedAgainstTheVocabulary) {
     const TempFolder folder;
     expect_user_error(
@@ -145,7 +199,7 @@ TEST(DataIdFiles, DamageIsRefused) {
     llm_c_refused(llm_c(20240520, 1, 3, two), "its header promises 3 ids of 2 bytes, and 4 bytes follow");
     llm_c_refused(llm_c(20240520, 1, -1, two), "its header promises -1 ids");
     llm_c_refused(two, "it does not begin with the header of llm.c's token files");
-    expect_user_error([] { parse_raw_ids("abc", "a.bin"); }, "data.foreign_ids", "it holds 3 bytes, an odd number");
+    expect_user_error([] { parse_raw_ids("abc", "a.bin", 0, 100); }, "data.foreign_ids", "it holds 3 bytes, an odd number");
     const Megatron good({{{1, 2}, {3}}, {{4}}});
     const auto megatron_refused = [&](size_t at, const std::string& bytes, const std::string& text) {
         std::string index = good.index;

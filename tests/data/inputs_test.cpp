@@ -71,15 +71,14 @@ TEST(DataFileFormat, IsKnownByNameAndFirstBytes) {
     const std::string utf16 = "h\0e\0l\0l\0o\0 \0w\0o\0r\0l\0d\0!\0"s;
     const KindOfInput kinds[] = {
         {"a.txt", "plain", Format::text, ""},
-        {"a.jsonl", "{\"text\": 1}\n", Format::json_lines, ""},
-        {"A.NDJSON", "{}", Format::json_lines, ""},
-        {"a.json", "{\"text\": 1}\n{\"text\": 2}\n", Format::json_lines, ""},
-        {"a.json", "{\n  \"name\": 1\n}\n", Format::text, ""},
-        {"a.json", " [\n {\"text\": 1}]", Format::unreadable, "jq -c '.[]'"},
+        {"a.jsonl", "{\"text\": 1}\n", Format::text, ""},  // whether it is JSON is json_shape's matter
         {"a.parquet", "PAR1xxxx", Format::parquet, ""},
         {"a.npy", "\x93NUMPY\x01\x00", Format::npy, ""},
         {"a.idx", "MMIDIDX\0\0\1"s, Format::megatron_index, ""},
         {"a.bin", "\1\0\2\0\3\0\4\0\1\0\2\0\3\0\4\0\1\0"s, Format::raw_ids, ""},
+        {"a.bin", "Some words in a file.\n", Format::unreadable, "Rename it to .txt"},
+        {"a.npy", "\1\0\2\0\3\0\4\0"s, Format::unreadable, "--id-bytes 2 or --id-bytes 4"},
+        {"a.npy", "Some words.\n", Format::unreadable, "rename it to what it is"},
         {"a.bin", std::string("\x88\xD8\x34\x01", 4) + std::string(1020, '\0'), Format::llm_c, ""},
         {"a.xz", "\xFD"s + "7zXZ\0"s, Format::unreadable, "xz -d"},
         {"a.bz2", "BZh91AY", Format::unreadable, "bzip2 -d"},
@@ -99,7 +98,12 @@ TEST(DataFileFormat, IsKnownByNameAndFirstBytes) {
         EXPECT_NE(found.remedy.find(kind.remedy), std::string::npos) << kind.name << ": " << found.remedy;
         EXPECT_EQ(found.remedy.empty(), kind.format != Format::unreadable);
     }
-    EXPECT_EQ(format_of("a.jsonl.gz", Packing::gzip, "{}").format, Format::json_lines);
+    EXPECT_EQ(format_of("a.npy", Packing::none, "\1\0\2\0"s, 2).format, Format::raw_ids);
+    EXPECT_EQ(promise_of("A.NDJSON", Packing::none), NamePromise::json_lines);
+    EXPECT_EQ(promise_of("a.jsonl.gz", Packing::gzip), NamePromise::json_lines);
+    EXPECT_EQ(promise_of("a.json.zst", Packing::zstd), NamePromise::json);
+    EXPECT_EQ(promise_of("a.TXT", Packing::none), NamePromise::text);
+    EXPECT_EQ(promise_of("wiki_00", Packing::none), NamePromise::none);
     EXPECT_EQ(format_of("a.txt.zst", Packing::zstd, "text").format, Format::text);
     EXPECT_EQ(format_of("a.tgz", Packing::gzip, "x").format, Format::unreadable);
     EXPECT_NE(format_of("a.npy.gz", Packing::gzip, "\x93NUMPY").remedy.find("gunzip"), std::string::npos);
@@ -123,7 +127,45 @@ TEST(DataInputs, AFileThatTheUserNamesIsReadOrRefused) {
     expect_user_error([&] { find_inputs({zip}); }, "data.input_unreadable",
                       "z.zip is not read: it is a zip archive. Unpack it first: unzip ");
     EXPECT_EQ(find_inputs({bin}).files.at(0).format, Format::raw_ids);
-    EXPECT_EQ(find_inputs({folder / "in"}, RawIds::take).files.size(), 2u);
+    EXPECT_EQ(find_inputs({folder / "in"}, {.raw_ids = RawIds::take}).files.size(), 2u);
+}
+
+TEST(DataInputs, DataSetsOfOtherProgramsAreNamed) {
+    const TempFolder folder;
+    using namespace std::string_literals;
+    folder.write("mds/index.json", R"({"version":2,"shards":[{"format":"mds","raw_data":{"basename":"shard.00000.mds"}}]})");
+    folder.write("mds/shard.00000.mds", "\1\0\0\0"s);
+    folder.write("lit/index.json",
+                 R"({"chunks":[{"chunk_bytes":9,"filename":"chunk-0-0.bin"}],"config":{"data_format":["int"]}})");
+    folder.write("lit/chunk-0-0.bin", "\1\0\0\0"s);
+    folder.write("saved/state.json", R"({"_data_files":[{"filename":"data-00000-of-00001.arrow"}]})");
+    folder.write("saved/dataset_info.json", R"({"features":{"text":{"dtype":"string"}}})");
+    folder.write("saved/data-00000-of-00001.arrow", "\xFF\xFF\xFF\xFF");
+    folder.write("dict/dataset_dict.json", R"({"splits": ["train"]})");
+    folder.write("dict/train/state.json", R"({"_data_files": []})");
+    folder.write("trove/000.ds", "\1\0\2\0"s);
+    folder.write("trove/000.ds.metadata", "gpt2|100\n");
+    folder.write("tars/000.tar", "x");
+    folder.write("hub/dataset_infos.json", R"({"default":{"features":{}}})");
+    for (const auto& [name, text] : {std::pair{"mds", "mds is not read: it is a data set of mosaicml-streaming (MDS). Write its"},
+                                     {"mds/index.json", "it is a data set of mosaicml-streaming (MDS)"},
+                                     {"mds/shard.00000.mds", "it is a shard of mosaicml-streaming (MDS)"},
+                                     {"lit", "lit is not read: it is a data set of litdata. Write its token ids as .npy"},
+                                     {"saved", "with save_to_disk. Write it as Parquet: datasets.load_from_disk(\""},
+                                     {"saved/state.json", "it is a data set that Hugging Face datasets wrote with save_to_disk"},
+                                     {"saved/dataset_info.json", "it is what Hugging Face datasets says of a data set"},
+                                     {"dict", "with save_to_disk"},
+                                     {"trove/000.ds", "it is token ids of datatrove, without a header. Copy the .ds"},
+                                     {"tars/000.tar", "Of WebDataset's shards, the .txt files in it are then documents"}})
+        expect_user_error([&] { find_inputs({folder / name}); }, "data.input_unreadable", text);
+    for (const char* name : {"trove", "tars", "hub"})
+        expect_user_error([&] { find_inputs({folder / name}); }, "data.no_text", "nothing to read was found in");
+    folder.write("a.txt", "text");
+    folder.write("index.json", R"({"name": "an index of something else", "text": "a text"})");
+    const Inputs found = find_inputs({folder.path()});
+    EXPECT_EQ(found.files.size(), 2u);
+    EXPECT_EQ(found.files.at(1).format, Format::json_lines);
+    EXPECT_EQ(found.left_out.size(), 7u);
 }
 
 }  // namespace

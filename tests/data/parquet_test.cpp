@@ -85,5 +85,93 @@ TEST(DataParquet, NoDamageIsFatal) {
     EXPECT_GT(refused, 1000);
 }
 
+// ---- what a file may claim: small files, written here
+
+using Fields = std::vector<std::pair<int, std::string>>;  // ids, and wire type and bytes of the values
+
+std::string varint(uint64_t value) {
+    std::string out;
+    for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+    return out + static_cast<char>(value);
+}
+
+// Thrift's compact protocol: a value with its wire type before it.
+std::string number(int64_t value) {
+    return "\x06" + varint(static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63));
+}
+std::string bytes(const std::string& text) { return "\x08" + varint(text.size()) + text; }
+std::string structure(const Fields& fields) {
+    std::string out = "\x0C";
+    int last = 0;
+    for (const auto& [id, value] : fields) {
+        out += static_cast<char>((id - last) << 4 | value[0]);
+        out += value.substr(1);
+        last = id;
+    }
+    return out + '\0';
+}
+std::string list(const std::vector<std::string>& structures) {
+    std::string out = "\x09";
+    out += static_cast<char>(structures.size() << 4 | 12);
+    for (const std::string& s : structures) out += s.substr(1);
+    return out;
+}
+
+struct Page {
+    int64_t unpacked_bytes;
+    std::string body;
+    int64_t values = 1;
+    std::string bytes() const {
+        const std::string data = structure({{1, number(values)}, {2, number(0)}, {3, number(3)}, {4, number(3)}});
+        return structure({{1, number(0)}, {2, number(unpacked_bytes)}, {3, number(static_cast<int64_t>(body.size()))}, {5, data}})
+                   .substr(1) +
+               body;
+    }
+};
+
+// A column "text" of one page, which all row groups point to.
+std::string file_of(const Page& page, int codec, int row_groups = 1, bool is_optional = false) {
+    const std::string column =
+        structure({{1, number(6)}, {4, number(codec)}, {5, number(page.values)}, {7, number(1)}, {9, number(4)}});
+    const std::string group = structure({{1, list({structure({{3, column}})})}, {3, number(page.values)}});
+    const std::string root = structure({{4, bytes("schema")}, {5, number(1)}});
+    const std::string leaf = structure({{1, number(6)}, {3, number(is_optional ? 1 : 0)}, {4, bytes("text")}});
+    const std::string footer = structure({{1, number(2)},
+                                          {2, list({root, leaf})},
+                                          {3, number(page.values)},
+                                          {4, list(std::vector<std::string>(static_cast<size_t>(row_groups), group))}})
+                                   .substr(1);
+    const auto size = static_cast<uint32_t>(footer.size());
+    return "PAR1" + page.bytes() + footer + std::string(reinterpret_cast<const char*>(&size), 4) + "PAR1";
+}
+
+TEST(DataParquet, ClaimsAreBounded) {
+    constexpr int kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6;
+    const std::string abc = std::string("\3\0\0\0", 4) + "abc";
+    EXPECT_EQ(read(file_of({7, abc}, kNone), "text"), Texts{"abc"});
+    EXPECT_EQ(read(file_of({7, "\x07\x18" + abc}, kSnappy), "text"), Texts{"abc"});
+    const auto refused = [](const std::string& file, const std::string& why) {
+        expect_user_error([&] { read(file, "text"); }, "data.parquet", "file.parquet: " + why);
+    };
+    for (const int codec : {kSnappy, kGzip, kZstd}) {
+        for (const int64_t claim : {(int64_t{1} << 30) + 1, int64_t{INT32_MAX}, int64_t{1} << 40, int64_t{-1}})
+            refused(file_of({claim, "xx"}, codec), "a page is said to have ");
+        refused(file_of({int64_t{1} << 30, "xx"}, codec), "a page cannot be unpacked");
+    }
+    refused(file_of({int64_t{1} << 30, varint(uint64_t{1} << 30) + "\x18" + abc}, kSnappy), "a page cannot be unpacked");
+    refused(file_of({7, abc}, kNone, 2), "its row groups share pages");
+    // A run of levels: so many nulls, in two bytes.
+    const int64_t many = (int64_t{1} << 26) + 1;
+    const std::string levels = varint(static_cast<uint64_t>(many) << 1) + '\0';
+    refused(file_of({0, std::string("\6\0\0\0", 4) + levels, many}, kNone, 1, true), "a page is said to hold 67108865 rows");
+}
+
+TEST(DataParquet, ANameMayHoldADot) {
+    std::string flat = file_of({7, std::string("\3\0\0\0", 4) + "abc"}, 0);
+    flat.replace(flat.find("text"), 4, "a.bc");
+    EXPECT_EQ(read(flat, "a.bc"), Texts{"abc"});
+    expect_user_error([&] { read(flat, "a"); }, "data.no_field", "there is no column \"a\"; the columns are: a.bc.");
+}
+
 }  // namespace
 }  // namespace lockstep::data

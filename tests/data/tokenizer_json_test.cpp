@@ -205,6 +205,29 @@ TEST(DataTokenizerJson, RefusesMissingParts) {
                       "cannot write /nonexistent/tokenizer.json.partial: open failed: No such file or directory");
 }
 
+// `tokenizers` trains tokens of bytes only as special added tokens; its byte fallback uses them all the same.
+TEST(DataTokenizerJson, SpecialTokensOfBytesStandForBytes) {
+    Json json = bytes_json();
+    json["model"]["vocab"] = {{"a", 0}, {"<unk>", 1}, {"</s>", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}, {"<0x41>", 5}};
+    json["model"]["merges"] = Json::array();
+    json["model"]["unk_token"] = "<unk>";
+    json["model"]["byte_fallback"] = true;
+    json["pre_tokenizer"] = nullptr;
+    json["decoder"] = {{"type", "Sequence"}, {"decoders", Json::array({{{"type", "ByteFallback"}}, {{"type", "Fuse"}}})}};
+    json["added_tokens"] = Json::array();
+    for (const auto& [text, id] : json["model"]["vocab"].items())
+        if (text != "a")
+            json["added_tokens"].push_back({{"id", id}, {"content", text}, {"special", true}, {"normalized", false}});
+    const Tokenizer tokenizer = read(json);
+    EXPECT_EQ(tokenizer.encode("aéa§A"), (std::vector<int32_t>{0, 3, 4, 0, 1, 5}));
+    EXPECT_EQ(tokenizer.encode("<0x41>"), (std::vector<int32_t>{1, 1, 1, 1, 1, 1}));  // text that spells one stays text
+    EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 3, 4}), "aé");
+    EXPECT_EQ(tokenizer.text_bytes(), (std::vector<int64_t>{1, 0, 0, 1, 1, 1}));
+    // Only the vocabulary of the model counts.
+    json["model"]["vocab"].erase("<0xA9>");
+    EXPECT_EQ(read(json).encode("é"), (std::vector<int32_t>{1}));
+}
+
 TEST(DataTokenizerJson, WhatHasNoTokenIsUnknown) {
     Json json = bytes_json();
     json["model"]["vocab"] = {{"a", 0}, {"b", 1}, {"<unk>", 2}, {"<|end_of_text|>", 256}};

@@ -114,6 +114,48 @@ TEST(DataPreSplit, ReadsExpressionsAsOnigurumaDoes) {
     EXPECT_EQ(split(PreSplitPattern("[[:digit:]]+"), "a12"), (Pieces{"a", "12"}));
 }
 
+TEST(DataPreSplit, ReadsPosixClassesAsOnigurumaDoes) {
+    const std::string text = "aA\u0345\u2177\u01051\u0661 \t\u00a0\u2028_-$+\u00ab\x7f";
+    const auto members = [&](const std::string& name) {
+        PreSplitter splitter(PreSplitPattern{"[[:" + name + ":]]"});
+        splitter.start(text);
+        std::string found;
+        for (std::string_view piece = splitter.next(); !piece.empty(); piece = splitter.next())
+            if (splitter.is_match()) found += piece;
+        return found;
+    };
+    EXPECT_EQ(members("alpha"), "aA\u0345\u2177\u0105");
+    EXPECT_EQ(members("alnum"), "aA\u0345\u2177\u01051\u0661");
+    EXPECT_EQ(members("digit"), "1\u0661");
+    EXPECT_EQ(members("lower"), "a\u0345\u2177\u0105");
+    EXPECT_EQ(members("upper"), "A");
+    EXPECT_EQ(members("space"), " \t\u00a0\u2028");
+    EXPECT_EQ(members("blank"), " \t\u00a0");
+    EXPECT_EQ(members("cntrl"), "\t\x7f");
+    EXPECT_EQ(members("punct"), "_-$+\u00ab");  // symbols, too
+    EXPECT_EQ(members("xdigit"), "aA1");
+    EXPECT_EQ(members("word"), "aA\u0345\u2177\u01051\u0661_");
+    EXPECT_EQ(members("^alpha"), "1\u0661 \t\u00a0\u2028_-$+\u00ab\x7f");
+    for (const char* name : {"graph", "print", "^punct", "nonsense"})
+        expect_user_error([&] { members(name); }, "data.split_pattern", std::string("has [:") + name + ":], which PCRE2 reads");
+}
+
+TEST(DataPreSplit, ReadsRepetitionsAndOptionsAsOnigurumaDoes) {
+    EXPECT_EQ(split(PreSplitPattern("x{,2}"), "xxxxx yy"), (Pieces{"xx", "xx", "x", " ", "y", "y"}));
+    EXPECT_EQ(split(PreSplitPattern("x{2,}"), "xxxxx x"), (Pieces{"xxxxx", " x"}));
+    EXPECT_EQ(split(PreSplitPattern("x{,}"), "ax{,}"), (Pieces{"a", "x{,}"}));
+    EXPECT_EQ(split(PreSplitPattern("(?m:a.b)"), "a\nb"), (Pieces{"a\nb"}));
+    EXPECT_EQ(split(PreSplitPattern("a.b"), "a\nb"), (Pieces{"a\nb"}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\bb)"), "ab b e\u0301b"), (Pieces{"ab ", "b", " e\u0301b"}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\H)"), "ag"), (Pieces{"a", "g"}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\v)"), "a\n\x0b"), (Pieces{"a\n", "\x0b"}));
+    EXPECT_EQ(split(PreSplitPattern(R"(\p{Han}+)"), "漢字、漢"), (Pieces{"漢字", "、", "漢"}));  // the script, not what it uses
+    EXPECT_EQ(split(PreSplitPattern(R"(\p{^Han}+)"), "漢、a漢"), (Pieces{"漢", "、a", "漢"}));
+    EXPECT_EQ(split(PreSplitPattern(R"([\P{Greek}]+)"), "aα\u0345"), (Pieces{"a", "α", "\u0345"}));
+    for (const char* expression : {R"(\C)", R"(\Qa\E)", R"([\H])", R"(\pL)", "x{2}?"})
+        expect_user_error([&] { PreSplitPattern{std::string(expression)}; }, "data.split_pattern", "PCRE2 reads in another way");
+}
+
 // The splits that are written as loops, against PCRE2 with the same expression, made unknown by a group around it.
 TEST(DataPreSplit, KnownSplitsAreThoseOfTheirExpressions) {
     static const char* const kPieces[] = {" ",  "  ", "\n", "\r\n", "\t",  "\u3000", "\u00a0", "\u180e", "\u0085", "\u2028",
@@ -183,6 +225,39 @@ TEST(DataTokenizer, LongPiecesEncodeByDefinition) {  // through the heap
     }
     const std::string much(1 << 20, 'e');  // one piece of a mebibyte takes no quadratic time
     EXPECT_EQ(trained().decode(trained().encode(much)), much);
+}
+
+// A word of some megabytes is merged in windows. Merges that apply one after another, each from left to right, say what is right.
+TEST(DataTokenizer, WordsWithoutEndEncodeByDefinition) {
+    std::mt19937_64 random(14);
+    const std::vector<std::string> kinds[] = {{"a"}, {"a", "b"}, {"th", "e", "ing", "rank", "step", "t", "h"}, {"中", "文", "a"}};
+    for (const std::vector<std::string>& words : kinds) {
+        std::string seed;
+        while (seed.size() < 20000) seed += words[random() % words.size()];
+        const Tokenizer tokenizer = train_bpe(TextCorpus({seed + " " + sample_prose(1, 300)}), 320);
+        std::string text;
+        while (text.size() < (5u << 20)) text += words[random() % words.size()];
+        std::vector<int32_t> symbols;
+        for (const char c : text) symbols.push_back(static_cast<uint8_t>(c));
+        for (const Merge& merge : tokenizer.parts().merges) {
+            size_t out = 0;
+            for (size_t in = 0; in < symbols.size(); ++in, ++out) {
+                const bool applies = in + 1 < symbols.size() && symbols[in] == merge.left && symbols[in + 1] == merge.right;
+                symbols[out] = applies ? merge.result : symbols[in];
+                in += applies ? 1 : 0;
+            }
+            symbols.resize(out);
+        }
+        EXPECT_TRUE(tokenizer.encode(text) == symbols) << words.front();
+        std::vector<int32_t> drained;
+        size_t most = 0;
+        Encoder(tokenizer).encode_long_part(text, true, [&](std::span<const int32_t> tokens) {
+            most = std::max(most, tokens.size());
+            drained.insert(drained.end(), tokens.begin(), tokens.end());
+        });
+        EXPECT_TRUE(drained == symbols) << words.front();
+        EXPECT_LT(most, size_t{2} << 20);
+    }
 }
 
 TEST(DataTokenizer, DecodeInvertsEncodeOnAnyBytes) {

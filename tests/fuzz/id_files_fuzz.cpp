@@ -18,7 +18,8 @@ void read_streams(std::string_view bytes) {
         for (int64_t row = 0; row < array.rows; ++row) sum(array.ids.part(row * array.row_length, array.row_length));
         data::split_documents(array.ids, 5, [](const data::IdArray& ids) { return sum(ids) != 7; });
     });
-    for (auto* parse : {&data::parse_llm_c, &data::parse_raw_ids}) fuzz::accepts_or_refuses([&] { sum(parse(bytes, "input")); });
+    fuzz::accepts_or_refuses([&] { sum(data::parse_llm_c(bytes, "input")); });
+    for (const int width : {0, 2, 4}) fuzz::accepts_or_refuses([&] { sum(data::parse_raw_ids(bytes, "input", width, 50257)); });
 }
 
 const fuzz::Declare declare_id_files("id_files", [](std::string_view bytes) {

@@ -1,0 +1,34 @@
+// Which tokens end and begin the documents of a tokenizer, as the files beside a tokenizer.json say.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::data {
+
+// By text, or by id where `text` is empty.
+struct TokenName {
+    std::string text;
+    int32_t id = -1;
+    std::string said_by;      // "tokenizer_config.json"
+    bool must_exist = false;  // a tokenizer without it is an error; else it is passed over
+};
+
+struct DocumentTokens {
+    // The token that ends a document, as several files say it: the first that the tokenizer has counts. None: a known name.
+    std::vector<TokenName> end;
+    std::optional<TokenName> begin;  // what documents begin with
+
+    // Of the folder that `tokenizer_json` lies in: a prepared folder's manifest.json, which says both; else
+    // tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json, of which none says what documents
+    // begin with here. Files that cannot be read say nothing.
+    static DocumentTokens beside(const std::filesystem::path& tokenizer_json);
+};
+
+// The token that the configuration puts before a text ("add_bos_token"); empty: none.
+std::string configured_begin(const std::filesystem::path& tokenizer_json);
+
+}  // namespace lockstep::data
